@@ -1,0 +1,44 @@
+//! HTTP/1.0 and HTTP/1.1: heads, body framing, encoding.
+//!
+//! One file per question: what a head is ([`head`]), how a request and a response are read
+//! ([`request`], [`response`]), what their fields decide ([`fields`], [`target`]), why something is
+//! refused ([`refusal`], [`explain`]), where a body ends ([`body`]), and how to write all of it
+//! ([`encode`]). It keeps no connection state.
+
+mod body;
+pub mod encode;
+mod explain;
+mod fields;
+mod head;
+mod limits;
+mod refusal;
+mod request;
+mod response;
+mod rules;
+mod target;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_body;
+#[cfg(test)]
+mod tests_encode;
+#[cfg(test)]
+mod tests_fields;
+#[cfg(test)]
+mod tests_limits;
+#[cfg(test)]
+mod tests_response;
+
+pub use body::{BodyDecoder, Decoded, Skipped};
+pub use head::{
+    Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestHead, RequestKind, ResponseHead,
+    Version, head_may_be_complete, header_slots,
+};
+pub use limits::Limits;
+pub use refusal::{Refusal, RefusalKind};
+pub use request::parse_request;
+pub use response::parse_response;
+pub use rules::{connection_options, field_value, is_hop_by_hop};
+
+pub(crate) use explain::{explain_request, explain_response};

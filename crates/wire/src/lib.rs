@@ -1,0 +1,40 @@
+//! HTTP/1.1, both ends, sans-I/O.
+//!
+//! Bytes in, heads and body ranges out; values in, bytes out. The same parser serves an origin, a
+//! proxy and a client, so that what one of them accepts the others would too. It follows RFC 9110
+//! and RFC 9112 and is strict: whatever two implementations could read in two ways is refused, with
+//! the status that a server answers.
+//!
+//! It is not a connection: there is no socket, no task, no clock and no buffer in here. The caller
+//! owns the bytes, asks [`parse_request`] or [`parse_response`] for a head, and gives what follows
+//! to a [`BodyDecoder`].
+//!
+//! ```
+//! use wire::{BodyDecoder, Framing, Limits, Parsed, header_slots, parse_request};
+//!
+//! let bytes = b"POST /sum HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\nhello";
+//! let limits = Limits::default();
+//! let mut slots = header_slots();
+//! let Parsed::Complete { head, bytes: used } = parse_request(bytes, &limits, &mut slots)? else {
+//!     panic!("the head is whole");
+//! };
+//! assert_eq!((head.method, head.target, head.framing), ("POST", "/sum", Framing::Length(5)));
+//!
+//! let rest = &bytes[used..];
+//! let mut body = BodyDecoder::new(head.framing, &limits);
+//! let step = body.decode(rest)?;
+//! assert_eq!((&rest[step.data], step.end), (&b"hello"[..], true));
+//! # Ok::<(), wire::Refusal>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod h1;
+
+pub mod fuzzing;
+
+pub use h1::{
+    BodyDecoder, Decoded, Framing, HEADERS_CAP, Header, HeaderSlots, Limits, Parsed, Refusal,
+    RefusalKind, RequestHead, RequestKind, ResponseHead, Skipped, Version, connection_options,
+    encode, field_value, head_may_be_complete, header_slots, is_hop_by_hop, parse_request,
+    parse_response,
+};
