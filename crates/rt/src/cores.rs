@@ -1,0 +1,212 @@
+//! One thread a core, each with its own tokio `current_thread` runtime, pinned on request.
+//!
+//! A core's state never leaves its thread, so it needs no lock and no `Send`. What a core has to
+//! say at its end is the value that its future returns.
+
+use std::future::Future;
+use std::io;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+/// How many cores to run, under which name, and where.
+#[derive(Clone, Debug)]
+pub struct Cores {
+    /// How many threads; at least 1.
+    pub count: usize,
+    /// Name of the threads: `NAME-0`, `NAME-1`… (15 bytes at most are kept by the kernel).
+    pub name: &'static str,
+    /// The processors to pin to, thread *i* to entry *i* modulo their number; empty: not pinned.
+    pub pin: Vec<usize>,
+}
+
+/// One core's own place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Which core, from 0.
+    pub index: usize,
+    /// How many cores there are.
+    pub count: usize,
+}
+
+/// Cores that are at work.
+#[derive(Debug)]
+pub struct Running<T> {
+    handles: Vec<JoinHandle<io::Result<T>>>,
+    thread_ids: Vec<i32>,
+}
+
+/// Why a core did not bring a result.
+#[derive(Debug)]
+pub enum CoreFailure {
+    /// Its runtime or its sockets could not be set up, or its body failed.
+    Io(io::Error),
+    /// It panicked: a defect of ours.
+    Panicked(usize),
+}
+
+impl std::fmt::Display for CoreFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Panicked(core) => write!(f, "core {core} panicked; this is a defect of weir"),
+        }
+    }
+}
+
+impl std::error::Error for CoreFailure {}
+
+/// Starts `cores.count` threads; each runs the future that `body` makes for its seat.
+///
+/// # Errors
+/// A thread could not be started, pinned, or given a runtime. None is left behind: the others end
+/// when their channels close.
+pub fn start<T, B, F>(cores: &Cores, body: B) -> io::Result<Running<T>>
+where
+    T: Send + 'static,
+    B: Fn(Seat) -> F + Clone + Send + 'static,
+    F: Future<Output = io::Result<T>>,
+{
+    let mut handles = Vec::with_capacity(cores.count);
+    let (announce, announced) = mpsc::channel();
+    for index in 0..cores.count {
+        let seat = Seat {
+            index,
+            count: cores.count,
+        };
+        let body = body.clone();
+        let announce = announce.clone();
+        let cpu = (!cores.pin.is_empty()).then(|| cores.pin[index % cores.pin.len()]);
+        let thread = std::thread::Builder::new().name(format!("{}-{index}", cores.name));
+        handles.push(thread.spawn(move || {
+            let ready = cpu.map_or(Ok(()), pin_to).and_then(|()| runtime());
+            let announcement = ready.as_ref().map(|_| gettid().as_raw_nonzero().get());
+            // The receiver is gone only when another core failed first; nothing to tell then.
+            let _ = announce.send(
+                announcement
+                    .map_err(|error| error.kind())
+                    .map(|id| (index, id)),
+            );
+            // The wait for all announcements ends when the last sender is gone.
+            drop(announce);
+            ready?.block_on(body(seat))
+        })?);
+    }
+    drop(announce);
+    let mut thread_ids = vec![0; cores.count];
+    for announcement in announced {
+        let (index, id) = announcement.map_err(io::Error::from)?;
+        thread_ids[index] = id;
+    }
+    Ok(Running {
+        handles,
+        thread_ids,
+    })
+}
+
+impl<T> Running<T> {
+    /// The kernel's ids of the threads, in the order of the cores.
+    #[must_use]
+    pub fn thread_ids(&self) -> &[i32] {
+        &self.thread_ids
+    }
+
+    /// Whether every core has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.handles.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits for all cores and returns what each brought.
+    pub fn join(self) -> Vec<Result<T, CoreFailure>> {
+        let wait = |(core, handle): (usize, JoinHandle<io::Result<T>>)| match handle.join() {
+            Ok(result) => result.map_err(CoreFailure::Io),
+            Err(_) => Err(CoreFailure::Panicked(core)),
+        };
+        self.handles.into_iter().enumerate().map(wait).collect()
+    }
+}
+
+/// The processors that this process may run on, in order.
+#[must_use]
+pub fn available() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else {
+        return vec![0];
+    };
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
+}
+
+/// Runs one future on a core's runtime in the calling thread, for tests and small tools.
+///
+/// # Panics
+/// When the kernel gives no epoll descriptor.
+#[allow(clippy::expect_used)]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    // Invariant: only a process without descriptors fails here; its callers have just started.
+    runtime()
+        .expect("a runtime needs one epoll descriptor")
+        .block_on(future)
+}
+
+fn pin_to(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// How many tasks run between two looks at the sockets. High, because a look is a system call and
+/// a core's tasks are short.
+const TASKS_BETWEEN_POLLS: u32 = 256;
+
+fn runtime() -> io::Result<LocalRuntime> {
+    Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .event_interval(TASKS_BETWEEN_POLLS)
+        .build_local(LocalOptions::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_core_runs_in_its_seat_and_returns_its_value() {
+        let pin = available();
+        let cores = Cores {
+            count: 3,
+            name: "test",
+            pin,
+        };
+        let running = start(&cores, |seat| async move { Ok(seat.index * 10) }).unwrap();
+        assert!(running.thread_ids().iter().all(|&id| id > 0));
+        let values: Vec<_> = running.join().into_iter().map(Result::unwrap).collect();
+        assert_eq!(values, [0, 10, 20]);
+    }
+
+    #[test]
+    fn a_panic_is_reported_and_not_passed_on() {
+        let cores = Cores {
+            count: 1,
+            name: "test",
+            pin: vec![],
+        };
+        let failing = |_| async { panic!("on purpose") };
+        let running = start::<(), _, _>(&cores, failing).unwrap();
+        assert!(matches!(running.join()[0], Err(CoreFailure::Panicked(0))));
+    }
+
+    #[test]
+    fn a_processor_that_does_not_exist_is_an_error() {
+        let cores = Cores {
+            count: 1,
+            name: "test",
+            pin: vec![1000],
+        };
+        assert!(start(&cores, |_| async { Ok(()) }).is_err());
+    }
+}

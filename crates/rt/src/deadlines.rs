@@ -1,0 +1,144 @@
+//! Time-outs of one core: many, nearly never reached, checked by a sweep every few milliseconds
+//! instead of a timer each. Setting one is a store to memory.
+//!
+//! A deadline that passes is marked and its task is woken; what to do then is the task's business.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::Waker;
+
+use crate::slots::{Key, Slots};
+
+/// The deadlines of one core. Cheap to clone; not `Send`.
+#[derive(Clone, Debug, Default)]
+pub struct Deadlines {
+    inner: Rc<RefCell<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    entries: Slots<Entry>,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            entries: Slots::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// `u64::MAX`: none is set.
+    deadline_ns: u64,
+    passed: bool,
+    waker: Waker,
+}
+
+/// One task's deadline; forgotten when dropped.
+#[derive(Debug)]
+pub struct Deadline {
+    all: Rc<RefCell<Inner>>,
+    key: Key,
+}
+
+impl Deadlines {
+    /// Registers the task behind `waker`, with no deadline set.
+    #[must_use]
+    pub fn register(&self, waker: &Waker) -> Deadline {
+        let entry = Entry {
+            deadline_ns: u64::MAX,
+            passed: false,
+            waker: waker.clone(),
+        };
+        let key = self.inner.borrow_mut().entries.insert(entry);
+        Deadline {
+            all: Rc::clone(&self.inner),
+            key,
+        }
+    }
+
+    /// Marks what has passed at `now_ns` and wakes its task; returns how many.
+    pub fn sweep(&self, now_ns: u64) -> usize {
+        let mut passed = 0;
+        for entry in self.inner.borrow_mut().entries.values_mut() {
+            if entry.deadline_ns <= now_ns && !entry.passed {
+                entry.passed = true;
+                entry.waker.wake_by_ref();
+                passed += 1;
+            }
+        }
+        passed
+    }
+
+    /// Wakes every registered task, for instance to tell it to stop.
+    pub fn wake_all(&self) {
+        for entry in self.inner.borrow_mut().entries.values_mut() {
+            entry.waker.wake_by_ref();
+        }
+    }
+
+    /// How many tasks are registered.
+    #[must_use]
+    pub fn registered(&self) -> usize {
+        self.inner.borrow().entries.len()
+    }
+}
+
+impl Deadline {
+    /// Sets when the task is to be woken, and forgets that an earlier deadline passed.
+    #[inline]
+    pub fn set(&self, deadline_ns: u64) {
+        if let Some(entry) = self.all.borrow_mut().entries.get_mut(self.key) {
+            entry.deadline_ns = deadline_ns;
+            entry.passed = false;
+        }
+    }
+
+    /// Unsets it.
+    #[inline]
+    pub fn clear(&self) {
+        self.set(u64::MAX);
+    }
+
+    /// Whether a sweep found that the deadline had passed.
+    #[inline]
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.all
+            .borrow()
+            .entries
+            .get(self.key)
+            .is_some_and(|entry| entry.passed)
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.all.borrow_mut().entries.remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_has_passed_is_marked_and_once() {
+        let all = Deadlines::default();
+        let (early, late) = (all.register(Waker::noop()), all.register(Waker::noop()));
+        early.set(10);
+        late.set(20);
+        assert_eq!(all.sweep(9), 0);
+        assert_eq!(all.sweep(10), 1);
+        assert_eq!(all.sweep(11), 0);
+        assert!(early.passed() && !late.passed());
+        early.set(30);
+        assert!(!early.passed());
+        late.clear();
+        assert_eq!(all.sweep(100), 1);
+        drop((early, late));
+        assert_eq!(all.registered(), 0);
+    }
+}

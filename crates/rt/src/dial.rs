@@ -1,0 +1,77 @@
+//! Connecting: to an address, from a source address if one is given, without blocking the core.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use tokio::net::{TcpSocket, UnixStream};
+
+use crate::address::Address;
+use crate::stream::Stream;
+
+/// Connects to `target`, from `source` when one is given.
+///
+/// The source's port is chosen at the connect and not at the bind (`IP_BIND_ADDRESS_NO_PORT`,
+/// ip(7)), so that one source address serves a whole port range *per target*.
+///
+/// # Errors
+/// As connect(2) and bind(2): refused, unreachable, no port left, no descriptor left.
+pub async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Stream> {
+    match target {
+        Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        Address::Tcp(address) => {
+            let socket = match address {
+                SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                SocketAddr::V6(_) => TcpSocket::new_v6()?,
+            };
+            socket.set_nodelay(true)?;
+            if let Some(source) = source {
+                bind_address_no_port(&socket)?;
+                socket.bind(SocketAddr::new(source, 0))?;
+            }
+            socket.connect(*address).await.map(Stream::Tcp)
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn bind_address_no_port(socket: &TcpSocket) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open for as long as `socket` lives, and the option's value is an
+    // int that the kernel only reads, passed with its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            std::ptr::from_ref(&on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cores::block_on;
+
+    #[test]
+    fn a_source_address_is_used_and_a_closed_port_is_refused() {
+        block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let target = Address::Tcp(listener.local_addr().unwrap());
+            let source = "127.0.0.7".parse().unwrap();
+            let stream = connect(&target, Some(source)).await.unwrap();
+            let (_, peer) = listener.accept().unwrap();
+            assert_eq!(peer.ip(), source);
+            drop((stream, listener));
+            let error = connect(&target, None).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        });
+    }
+}

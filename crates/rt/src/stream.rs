@@ -1,0 +1,127 @@
+//! A connected byte stream, TCP or unix, read and written without a future of its own: an engine's
+//! task polls it and keeps its buffers elsewhere.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A connected stream, registered with the core's runtime.
+#[derive(Debug)]
+pub enum Stream {
+    /// TCP over IPv4 or IPv6.
+    Tcp(TcpStream),
+    /// A unix stream socket.
+    Unix(UnixStream),
+}
+
+/// Which kind of socket a bare descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// TCP.
+    Tcp,
+    /// Unix.
+    Unix,
+}
+
+impl Stream {
+    /// Registers a connected, non-blocking descriptor with this core's runtime.
+    ///
+    /// # Errors
+    /// epoll refused it (no memory, or too many watches).
+    pub fn from_fd(fd: OwnedFd, family: Family) -> io::Result<Self> {
+        match family {
+            Family::Tcp => TcpStream::from_std(fd.into()).map(Self::Tcp),
+            Family::Unix => UnixStream::from_std(fd.into()).map(Self::Unix),
+        }
+    }
+
+    /// Reads what is there into `buffer`: the number of bytes, 0 at the end of the stream.
+    ///
+    /// A read that does not fill `buffer` proves the socket empty, so it costs one system call and
+    /// not a second one to hear `EAGAIN` (epoll(7), edge-triggered).
+    #[inline]
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut read = ReadBuf::new(buffer);
+        let poll = match self {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut read),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut read),
+        };
+        poll.map_ok(|()| read.filled().len())
+    }
+
+    /// Writes `bytes` as far as the socket takes them.
+    #[inline]
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// Writes several pieces in one system call, as far as the socket takes them.
+    #[inline]
+    pub fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+        }
+    }
+
+    /// Whether bytes, the end or an error can be read, without reading them.
+    #[inline]
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_read_ready(cx),
+            Self::Unix(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    /// Sends small writes at once (`TCP_NODELAY`); nothing to do on a unix socket.
+    ///
+    /// # Errors
+    /// The kernel refused, which means that the connection is gone.
+    pub fn set_nodelay(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nodelay(true),
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Ends one or both directions.
+    ///
+    /// # Errors
+    /// The connection was gone already.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        socket2::SockRef::from(&self.as_fd()).shutdown(how)
+    }
+
+    /// Makes the close send a reset, and leaves no `TIME_WAIT` behind (`SO_LINGER` 0).
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn reset_on_close(&self) -> io::Result<()> {
+        socket2::SockRef::from(&self.as_fd()).set_linger(Some(std::time::Duration::ZERO))
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}

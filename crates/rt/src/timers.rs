@@ -1,0 +1,220 @@
+//! Exact sleeps for one core: a heap of due times behind one timerfd. tokio's own timers round up
+//! to a millisecond, which is too coarse for pacing requests and for answering after `t=1`.
+//!
+//! Not for time-outs: those are many, nearly never fire, and belong in [`crate::deadlines`].
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+use crate::clock::{SECOND_NS, now_ns};
+use crate::slots::{Key, Slots};
+use crate::watched;
+
+/// The timers of one core. Cheap to clone; not `Send`.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    inner: Rc<RefCell<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    heap: BinaryHeap<Reverse<(u64, Key)>>,
+    sleepers: Slots<Waker>,
+    /// When the timerfd fires next; `u64::MAX` when it is not armed.
+    armed_ns: u64,
+    timer: Rc<AsyncFd<OwnedFd>>,
+}
+
+impl Timers {
+    /// Makes the timers of this core and starts the task that drives them. Must be called inside a
+    /// core's runtime.
+    ///
+    /// # Errors
+    /// The kernel refused a timerfd (no descriptor left).
+    pub fn start() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let timer = Rc::new(watched::readable(fd)?);
+        let inner = Rc::new(RefCell::new(Inner {
+            heap: BinaryHeap::new(),
+            sleepers: Slots::new(),
+            armed_ns: u64::MAX,
+            timer: Rc::clone(&timer),
+        }));
+        tokio::task::spawn_local(drive(timer, Rc::downgrade(&inner)));
+        Ok(Self { inner })
+    }
+
+    /// A future that ends at `deadline_ns` of [`now_ns`], or at once when that has passed.
+    #[must_use]
+    pub fn sleep_until(&self, deadline_ns: u64) -> Sleep {
+        Sleep {
+            timers: Rc::clone(&self.inner),
+            deadline_ns,
+            key: None,
+        }
+    }
+}
+
+async fn drive(timer: Rc<AsyncFd<OwnedFd>>, inner: std::rc::Weak<RefCell<Inner>>) {
+    loop {
+        let Ok(mut guard) = timer.readable().await else {
+            return;
+        };
+        // The expiry count is never read: epoll reports each expiry as a new edge, and the next
+        // timerfd_settime forgets the count. That saves a system call for each wake-up.
+        guard.clear_ready();
+        let Some(inner) = inner.upgrade() else { return };
+        inner.borrow_mut().handle_expiry(now_ns());
+    }
+}
+
+impl Inner {
+    fn handle_expiry(&mut self, now_ns: u64) {
+        self.armed_ns = u64::MAX;
+        while let Some(&Reverse((deadline_ns, key))) = self.heap.peek() {
+            if self.sleepers.get(key).is_some() && deadline_ns > now_ns {
+                break;
+            }
+            self.heap.pop();
+            if let Some(waker) = self.sleepers.remove(key) {
+                waker.wake();
+            }
+        }
+        self.arm();
+    }
+
+    /// Arms the timerfd for the first sleeper, unless it fires early enough already.
+    fn arm(&mut self) {
+        let Some(&Reverse((deadline_ns, _))) = self.heap.peek() else {
+            return;
+        };
+        if deadline_ns >= self.armed_ns {
+            return;
+        }
+        let value = Timespec {
+            tv_sec: (deadline_ns / SECOND_NS) as i64,
+            tv_nsec: (deadline_ns % SECOND_NS) as i64,
+        };
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: value,
+        };
+        let flags = TimerfdTimerFlags::ABSTIME;
+        if timerfd_settime(self.timer.get_ref(), flags, &once).is_ok() {
+            self.armed_ns = deadline_ns;
+        }
+    }
+
+    /// Drops the heap entries of sleepers that went away, once they are the most of it; so a
+    /// client that opens and leaves cannot grow it.
+    fn compact(&mut self) {
+        if self.heap.len() > 64 && self.heap.len() > 2 * self.sleepers.len() {
+            let sleepers = &self.sleepers;
+            self.heap
+                .retain(|Reverse((_, key))| sleepers.get(*key).is_some());
+        }
+    }
+}
+
+/// Ends at a given time; made by [`Timers::sleep_until`].
+#[derive(Debug)]
+pub struct Sleep {
+    timers: Rc<RefCell<Inner>>,
+    deadline_ns: u64,
+    key: Option<Key>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if now_ns() >= self.deadline_ns {
+            return Poll::Ready(());
+        }
+        let deadline_ns = self.deadline_ns;
+        let timers = Rc::clone(&self.timers);
+        let mut inner = timers.borrow_mut();
+        if let Some(waker) = self.key.and_then(|key| inner.sleepers.get_mut(key)) {
+            waker.clone_from(cx.waker());
+            return Poll::Pending;
+        }
+        let key = inner.sleepers.insert(cx.waker().clone());
+        inner.heap.push(Reverse((deadline_ns, key)));
+        inner.arm();
+        self.key = Some(key);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let mut inner = self.timers.borrow_mut();
+            if inner.sleepers.remove(key).is_some() {
+                inner.compact();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::MILLISECOND_NS;
+    use crate::cores::block_on;
+
+    #[test]
+    fn sleeps_end_in_the_order_of_their_deadlines_and_not_before() {
+        block_on(async {
+            let timers = Timers::start().unwrap();
+            let start_ns = now_ns();
+            let order = Rc::new(RefCell::new(Vec::new()));
+            let mut tasks = Vec::new();
+            for wait in [3u64, 1, 2] {
+                let (timers, order) = (timers.clone(), Rc::clone(&order));
+                tasks.push(tokio::task::spawn_local(async move {
+                    timers.sleep_until(start_ns + wait * MILLISECOND_NS).await;
+                    assert!(now_ns() >= start_ns + wait * MILLISECOND_NS);
+                    order.borrow_mut().push(wait);
+                }));
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+            assert_eq!(*order.borrow(), [1, 2, 3]);
+        });
+    }
+
+    #[test]
+    fn dropped_sleeps_leave_nothing_behind() {
+        block_on(async {
+            let timers = Timers::start().unwrap();
+            for _ in 0..10_000 {
+                let mut sleep = Box::pin(timers.sleep_until(now_ns() + 3600 * SECOND_NS));
+                std::future::poll_fn(|cx| {
+                    assert!(sleep.as_mut().poll(cx).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            assert!(timers.inner.borrow().heap.len() <= 65);
+        });
+    }
+}
