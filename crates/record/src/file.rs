@@ -1,0 +1,140 @@
+//! Records on disk: written whole or not at all, and read with the file's name in every error.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::run::{Run, SCHEMA};
+
+/// Why a record could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be read.
+    #[error("{path}: {error}", path = .path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is not JSON, or a field is missing or of another type.
+    #[error("{path}:{line}:{column}: {text}", path = .path.display())]
+    Syntax {
+        /// Which file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What is wrong.
+        text: String,
+    },
+    /// It has another schema.
+    #[error("{path}: the schema is '{found}', this weir reads '{SCHEMA}'", path = .path.display())]
+    Schema {
+        /// Which file.
+        path: PathBuf,
+        /// The schema that it names.
+        found: String,
+    },
+}
+
+/// Writes `bytes` to a temporary name beside `path` and renames it, so that a reader never sees a
+/// part and a failure leaves the old file.
+///
+/// # Errors
+/// As of the file system, with the path in the message.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path
+        .file_name()
+        .ok_or(io::ErrorKind::InvalidInput)?
+        .to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let written = fs::File::create(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    });
+    written.map_err(|error| {
+        // The part is ours and of no use; if even this fails, there is nothing left to do.
+        let _ = fs::remove_file(&temporary);
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    })
+}
+
+/// Writes a value as JSON, whole or not at all.
+///
+/// # Errors
+/// As of the file system, with the path in the message.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.push(b'\n');
+    write_whole(path, &bytes)
+}
+
+/// Reads the record of a run.
+///
+/// # Errors
+/// The file cannot be read, is not a record, or has another schema.
+pub fn read_run(path: &Path) -> Result<Run, ReadError> {
+    let io = |error| ReadError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    let bytes = fs::read(path).map_err(io)?;
+    let syntax = |error: serde_json::Error| ReadError::Syntax {
+        path: path.to_owned(),
+        line: error.line(),
+        column: error.column(),
+        text: error.to_string(),
+    };
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(syntax)?;
+    let found = value
+        .get("schema")
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or("none");
+    if found != SCHEMA {
+        return Err(ReadError::Schema {
+            path: path.to_owned(),
+            found: found.to_owned(),
+        });
+    }
+    // Parsed again from the text, because only that knows lines and columns.
+    serde_json::from_slice(&bytes).map_err(syntax)
+}
+
+/// Now, in RFC 3339 with milliseconds, UTC.
+#[must_use]
+pub fn wall_clock() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_keeps_the_old_file_and_leaves_no_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        write_whole(&path, b"old").unwrap();
+        assert!(write_whole(&folder.path().join("missing/run.json"), b"new").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        let why = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read_run(&path).unwrap_err().to_string()
+        };
+        assert!(why("{\n  x").contains("run.json:2:3"));
+        assert!(why("{\"schema\": \"other/1\"}").contains("'other/1'"));
+        assert!(why("{\"schema\": \"weir.run/1\"}").contains("missing field"));
+    }
+}

@@ -1,0 +1,118 @@
+//! HdrHistogram interval logs (`.hlog`): one tagged line per second and phase, as the other tools
+//! of HdrHistogram read them. Written as the run goes, to a temporary name until it is whole.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+
+use crate::histogram::Latencies;
+
+/// A log that is being written.
+#[derive(Debug)]
+pub struct IntervalLog {
+    file: BufWriter<File>,
+    path: PathBuf,
+    temporary: PathBuf,
+}
+
+impl IntervalLog {
+    /// Starts a log that will stand at `path`.
+    ///
+    /// # Errors
+    /// As of the file system.
+    pub fn create(path: &Path, started_at: &str) -> io::Result<Self> {
+        let name = path
+            .file_name()
+            .ok_or(io::ErrorKind::InvalidInput)?
+            .to_string_lossy();
+        let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+        let mut file = BufWriter::new(File::create(&temporary)?);
+        writeln!(file, "#[weir, latencies in ns, started {started_at}]")?;
+        writeln!(file, "#[Histogram log format version 1.3]")?;
+        writeln!(
+            file,
+            "#[StartTime: 0.000 (seconds since the start of the run)]"
+        )?;
+        writeln!(
+            file,
+            "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\
+             \"Interval_Compressed_Histogram\""
+        )?;
+        let path = path.to_owned();
+        Ok(Self {
+            file,
+            path,
+            temporary,
+        })
+    }
+
+    /// Appends one interval of one tag; the maximum stands in milliseconds, as the format has it.
+    ///
+    /// # Errors
+    /// As of the file system.
+    pub fn append(
+        &mut self,
+        tag: &str,
+        start_s: f64,
+        length_s: f64,
+        latencies: &Latencies,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(latencies.inner(), &mut bytes)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let max_ms = latencies.max_ns() as f64 / 1e6;
+        writeln!(
+            self.file,
+            "Tag={tag},{start_s:.3},{length_s:.3},{max_ms:.3},{}",
+            STANDARD.encode(bytes)
+        )
+    }
+
+    /// Gives the log its name.
+    ///
+    /// # Errors
+    /// As of the file system.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        std::fs::rename(&self.temporary, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+    #[test]
+    fn another_reader_of_the_format_reads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.hlog");
+        let mut log = IntervalLog::create(&path, "2026-01-01T00:00:00Z").unwrap();
+        let mut latencies = Latencies::new();
+        latencies.record(5_000_000);
+        log.append("last_byte.response", 1.0, 1.0, &latencies)
+            .unwrap();
+        assert!(!path.exists());
+        log.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let intervals: Vec<_> = IntervalLogIterator::new(&bytes)
+            .map(Result::unwrap)
+            .filter_map(|entry| match entry {
+                LogEntry::Interval(interval) => Some(interval),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(intervals.len(), 1);
+        assert_eq!(intervals[0].tag().unwrap().as_str(), "last_byte.response");
+        assert!((intervals[0].max() - 5.0).abs() < 0.01);
+        assert_eq!(
+            Latencies::decode(intervals[0].encoded_histogram()).unwrap(),
+            latencies
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! What was measured, in memory and on disk: histograms, units, the schema of a run, merging.
+//!
+//! Everything here is a value. Nothing here measures, and nothing here prints, apart from the text
+//! forms of units.
+
+#![forbid(unsafe_code)]
+
+pub mod facts;
+pub mod file;
+pub mod histogram;
+pub mod interval_log;
+pub mod merge;
+pub mod problem;
+pub mod run;
+pub mod units;
+pub mod validity;

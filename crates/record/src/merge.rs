@@ -1,0 +1,236 @@
+//! Several runs of one plan made into one: counts are added, histograms are added count by count,
+//! verdicts keep the gravest. Percentiles are never averaged: they are read off the sum.
+
+use std::collections::BTreeMap;
+
+use crate::histogram::{BadHistogram, Latencies, LatencySummary};
+use crate::run::{Generator, Interval, Latency, Pair, Run, Totals, Window};
+use crate::validity::{Reason, Validity, Verdict};
+
+/// Why runs cannot be merged.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// There is nothing to merge.
+    #[error("no record was given")]
+    Empty,
+    /// They were asked for different things.
+    #[error(
+        "record {index} has another plan than the first ({what} differs); compare them instead"
+    )]
+    OtherPlan {
+        /// Which record, from 1.
+        index: usize,
+        /// The first part of the plan that differs.
+        what: String,
+    },
+    /// A histogram in one of them cannot be read.
+    #[error("record {index}: {error}")]
+    Histogram {
+        /// Which record, from 1.
+        index: usize,
+        /// Why.
+        error: BadHistogram,
+    },
+}
+
+/// Merges runs that drove the same plan at the same time from different places.
+///
+/// # Errors
+/// The plans differ, or a histogram cannot be read.
+pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
+    let (first, rest) = runs.split_first().ok_or(MergeError::Empty)?;
+    let mut merged = first.clone();
+    for (index, run) in (2..).zip(rest) {
+        if let Some(what) = first_difference(&first.plan, &run.plan) {
+            return Err(MergeError::OtherPlan { index, what });
+        }
+        let latency = add_latency(&merged.latency, &run.latency);
+        merged.latency = latency.map_err(|error| MergeError::Histogram { index, error })?;
+        add_totals(&mut merged.totals, &run.totals);
+        merged.rates.responses_per_s += run.rates.responses_per_s;
+        merged.rates.bytes_in_per_s += run.rates.bytes_in_per_s;
+        merged.rates.offered_per_s = merged
+            .rates
+            .offered_per_s
+            .zip(run.rates.offered_per_s)
+            .map(|(a, b)| a + b);
+        merged.duration_s = merged.duration_s.max(run.duration_s);
+        merged.partial |= run.partial;
+        merged.started_at = merged.started_at.min(run.started_at.clone());
+        merged.window = add_window(&merged.window, &run.window);
+        merged.generator = add_generator(&merged.generator, &run.generator);
+        merged.cpu.user_s += run.cpu.user_s;
+        merged.cpu.system_s += run.cpu.system_s;
+        merged.cpu.per_core.extend(&run.cpu.per_core);
+        merged.intervals = add_intervals(&merged.intervals, &run.intervals);
+        merged.diagnosis = None;
+    }
+    merged.validity = join_validity(runs);
+    if runs.len() > 1 {
+        // An objective is about a whole; whoever merges evaluates it again on the sum.
+        merged.objectives.clear();
+        merged.cpu.subject_cpus = None;
+        merged.cpu.foreign_cpus = None;
+        merged.cpu.steal_share = None;
+    }
+    Ok(merged)
+}
+
+fn first_difference(a: &serde_json::Value, b: &serde_json::Value) -> Option<String> {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else {
+        return (a != b).then(|| "all of it".to_owned());
+    };
+    let keys = a.keys().chain(b.keys());
+    keys.filter(|key| a.get(*key) != b.get(*key))
+        .map(ToOwned::to_owned)
+        .next()
+}
+
+fn add_latency(a: &Latency, b: &Latency) -> Result<Latency, BadHistogram> {
+    Ok(Latency {
+        connect: add_pair(&a.connect, &b.connect)?,
+        first_byte: add_pair(&a.first_byte, &b.first_byte)?,
+        last_byte: add_pair(&a.last_byte, &b.last_byte)?,
+    })
+}
+
+fn add_pair(a: &Pair, b: &Pair) -> Result<Pair, BadHistogram> {
+    Ok(Pair {
+        service: add_summary(&a.service, &b.service)?,
+        response: add_summary(&a.response, &b.response)?,
+    })
+}
+
+fn add_summary(a: &LatencySummary, b: &LatencySummary) -> Result<LatencySummary, BadHistogram> {
+    let mut sum = Latencies::decode(&a.hdr)?;
+    sum.add(&Latencies::decode(&b.hdr)?);
+    Ok(sum.summary())
+}
+
+fn add_map<K: Ord + Clone>(a: &mut BTreeMap<K, u64>, b: &BTreeMap<K, u64>) {
+    for (key, count) in b {
+        *a.entry(key.clone()).or_insert(0) += count;
+    }
+}
+
+fn add_totals(a: &mut Totals, b: &Totals) {
+    a.requests += b.requests;
+    a.sent += b.sent;
+    a.responses += b.responses;
+    add_map(&mut a.status, &b.status);
+    add_map(&mut a.errors, &b.errors);
+    add_map(&mut a.timeouts_by_phase, &b.timeouts_by_phase);
+    a.timeout_age_ns = match (a.timeout_age_ns, b.timeout_age_ns) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        (a, b) => a.or(b),
+    };
+    a.dropped += b.dropped;
+    a.unfinished += b.unfinished;
+    a.unfinished_age_ns_max = a.unfinished_age_ns_max.max(b.unfinished_age_ns_max);
+    a.bytes_in += b.bytes_in;
+    a.bytes_out += b.bytes_out;
+    a.connections.wanted += b.connections.wanted;
+    a.connections.obtained += b.connections.obtained;
+    a.connections.opened += b.connections.opened;
+    a.connections.failed += b.connections.failed;
+    a.connections.lost += b.connections.lost;
+    a.connections.closed_idle += b.connections.closed_idle;
+}
+
+fn add_window(a: &Window, b: &Window) -> Window {
+    Window {
+        from_s: a.from_s.max(b.from_s),
+        to_s: a.to_s.min(b.to_s),
+        excluded_ramp: a.excluded_ramp + b.excluded_ramp,
+        excluded_tail: a.excluded_tail + b.excluded_tail,
+        text: a.text.clone(),
+    }
+}
+
+fn add_generator(a: &Generator, b: &Generator) -> Generator {
+    let greater = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
+    Generator {
+        threads: a.threads + b.threads,
+        lag_of: a.lag_of.clone(),
+        // The worst of the generators: lags of different machines have no common distribution.
+        lag_p50_ns: a.lag_p50_ns.max(b.lag_p50_ns),
+        lag_p99_ns: a.lag_p99_ns.max(b.lag_p99_ns),
+        lag_max_ns: a.lag_max_ns.max(b.lag_max_ns),
+        late: a.late + b.late,
+        busiest_thread_share: greater(a.busiest_thread_share, b.busiest_thread_share),
+        run_queue_wait_share: greater(a.run_queue_wait_share, b.run_queue_wait_share),
+        in_flight_mean: a.in_flight_mean + b.in_flight_mean,
+        in_flight_by_littles_law: a.in_flight_by_littles_law + b.in_flight_by_littles_law,
+        calibrated: None,
+    }
+}
+
+fn add_intervals(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let longer = a.len().max(b.len());
+    (0..longer)
+        .map(|index| match (a.get(index), b.get(index)) {
+            (Some(a), Some(b)) => add_interval(a, b),
+            (Some(one), None) | (None, Some(one)) => one.clone(),
+            (None, None) => Interval::default(),
+        })
+        .collect()
+}
+
+fn add_interval(a: &Interval, b: &Interval) -> Interval {
+    let mut errors = a.errors.clone();
+    add_map(&mut errors, &b.errors);
+    let responses = a.responses + b.responses;
+    let mean = |x: f64, y: f64| {
+        // A mean weighted by its counts is the mean of all; this is no mean of percentiles.
+        let sum = x * a.responses as f64 + y * b.responses as f64;
+        if responses == 0 {
+            0.0
+        } else {
+            sum / responses as f64
+        }
+    };
+    Interval {
+        time_s: a.time_s.max(b.time_s),
+        length_s: a.length_s.max(b.length_s),
+        connections: a.connections + b.connections,
+        connections_opened: a.connections_opened + b.connections_opened,
+        responses,
+        errors,
+        status_classes: std::array::from_fn(|i| a.status_classes[i] + b.status_classes[i]),
+        bytes_in: a.bytes_in + b.bytes_in,
+        bytes_out: a.bytes_out + b.bytes_out,
+        in_flight: a.in_flight + b.in_flight,
+        waiting: a.waiting + b.waiting,
+        dropped: a.dropped + b.dropped,
+        first_byte_mean_ns: mean(a.first_byte_mean_ns, b.first_byte_mean_ns),
+        last_byte_mean_ns: mean(a.last_byte_mean_ns, b.last_byte_mean_ns),
+        p50_ns: None,
+        p99_ns: None,
+        max_ns: a.max_ns.max(b.max_ns),
+        lag_p99_ns: None,
+        own_cpus: a.own_cpus.zip(b.own_cpus).map(|(a, b)| a + b),
+        measured: a.measured && b.measured,
+    }
+}
+
+fn join_validity(runs: &[Run]) -> Validity {
+    if let [only] = runs {
+        return only.validity.clone();
+    }
+    let mut reasons: Vec<Reason> = Vec::new();
+    for (index, run) in (1..).zip(runs) {
+        reasons.extend(run.validity.reasons.iter().map(|reason| Reason {
+            text: format!("record {index}: {}", reason.text),
+            ..reason.clone()
+        }));
+        if run.partial {
+            let text = format!("record {index} was ended early by hand");
+            reasons.push(Reason {
+                code: "partial".to_owned(),
+                verdict: Verdict::Suspect,
+                text,
+            });
+        }
+    }
+    Validity::from_reasons(reasons)
+}
