@@ -1,0 +1,274 @@
+//! Processor time of the whole machine: `/proc/stat`.
+//!
+//! Not for one process or thread ([`crate::process`]).
+//!
+//! Source: `Documentation/filesystems/proc.rst` ("Miscellaneous kernel statistics in /proc/stat")
+//! and proc_stat(5). The unit is the tick of [`ticks_per_s`], whatever the kernel's own timer
+//! frequency. Where the kernel accounts by timer tick, a figure is a count of samples: over a
+//! second it is good to about one tick a processor.
+
+use crate::source::{NotObservable, Source};
+
+/// Ticks a second in `/proc`: `sysconf(_SC_CLK_TCK)`, 100 on Linux.
+#[must_use]
+pub fn ticks_per_s() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
+/// The time of one processor (or of all), in ticks since boot.
+///
+/// `user` already holds `guest`, and `nice` holds `guest_nice`; neither is kept apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// User space at normal priority, in ticks.
+    pub user: u64,
+    /// User space at lowered priority, in ticks.
+    pub nice: u64,
+    /// Kernel, on behalf of a process, in ticks.
+    pub system: u64,
+    /// Nothing to run, in ticks.
+    pub idle: u64,
+    /// Nothing to run while something waits for a disk, in ticks. It is idle time; it belongs to
+    /// no processor in particular, can run backwards, and says nothing about a network server.
+    pub iowait: u64,
+    /// Hardware interrupts, in ticks.
+    pub irq: u64,
+    /// Software interrupts (most of the network's receive path), in ticks.
+    pub softirq: u64,
+    /// Wanted to run, but the hypervisor ran something else, in ticks.
+    pub steal: u64,
+}
+
+impl CpuTimes {
+    /// What passed since `earlier`, in ticks. A field that ran backwards (the kernel documents it
+    /// for `iowait`) counts as zero.
+    #[must_use]
+    pub fn delta(&self, earlier: &Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            nice: self.nice.saturating_sub(earlier.nice),
+            system: self.system.saturating_sub(earlier.system),
+            idle: self.idle.saturating_sub(earlier.idle),
+            iowait: self.iowait.saturating_sub(earlier.iowait),
+            irq: self.irq.saturating_sub(earlier.irq),
+            softirq: self.softirq.saturating_sub(earlier.softirq),
+            steal: self.steal.saturating_sub(earlier.steal),
+        }
+    }
+
+    /// Ticks in which this machine ran something: user, nice, system, irq and softirq. Neither
+    /// `iowait` (idle) nor `steal` (somebody else's work).
+    #[must_use]
+    pub fn busy(&self) -> u64 {
+        self.user + self.nice + self.system + self.irq + self.softirq
+    }
+
+    /// All ticks.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.busy() + self.idle + self.iowait + self.steal
+    }
+
+    /// Busy ticks over all ticks, 0 to 1; 0 when no tick passed. Take it of a
+    /// [`delta`](Self::delta).
+    #[must_use]
+    pub fn busy_share(&self) -> f64 {
+        share(self.busy(), self.total())
+    }
+
+    /// Stolen ticks over all ticks, 0 to 1; 0 when no tick passed.
+    #[must_use]
+    pub fn steal_share(&self) -> f64 {
+        share(self.steal, self.total())
+    }
+}
+
+/// All processors at one moment, or between two.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineCpu {
+    /// The sum, as the kernel gives it.
+    pub total: CpuTimes,
+    /// One for each processor online, in the order of the file.
+    pub per_cpu: Vec<CpuTimes>,
+    /// The number of each processor in `per_cpu`; they skip where one is offline.
+    pub cpu_ids: Vec<u32>,
+}
+
+impl MachineCpu {
+    /// What passed since `earlier`. A processor that was not online then is left out.
+    #[must_use]
+    pub fn delta(&self, earlier: &Self) -> Self {
+        let mut between = Self {
+            total: self.total.delta(&earlier.total),
+            ..Self::default()
+        };
+        for (id, now) in self.cpu_ids.iter().zip(&self.per_cpu) {
+            if let Some(at) = earlier.cpu_ids.iter().position(|other| other == id) {
+                between.cpu_ids.push(*id);
+                between.per_cpu.push(now.delta(&earlier.per_cpu[at]));
+            }
+        }
+        between
+    }
+
+    /// Parses the text of `/proc/stat` into `self`, reusing its memory. `None` when the first line
+    /// is not the sum, or a processor's line does not have its first four figures.
+    pub fn parse_into(&mut self, text: &str) -> Option<()> {
+        self.per_cpu.clear();
+        self.cpu_ids.clear();
+        let mut lines = text.lines();
+        self.total = times(lines.next()?.strip_prefix("cpu ")?)?;
+        for line in lines.map_while(|line| line.strip_prefix("cpu")) {
+            let (id, figures) = line.split_once(' ')?;
+            self.cpu_ids.push(id.parse().ok()?);
+            self.per_cpu.push(times(figures)?);
+        }
+        Some(())
+    }
+}
+
+/// `/proc/stat`, kept open.
+#[derive(Debug)]
+pub struct Reader {
+    source: Source,
+    last: MachineCpu,
+}
+
+impl Reader {
+    /// Opens `/proc/stat`.
+    pub fn open() -> Result<Self, NotObservable> {
+        let source = Source::open("processor time of the machine", "/proc/stat")?;
+        Ok(Self {
+            source,
+            last: MachineCpu::default(),
+        })
+    }
+
+    /// Reads all processors. The value lives until the next sample; clone it to keep it.
+    pub fn sample(&mut self) -> Result<&MachineCpu, NotObservable> {
+        let parsed = self.last.parse_into(&self.source.read()?);
+        parsed.ok_or_else(|| self.source.bad_form())?;
+        Ok(&self.last)
+    }
+}
+
+/// The figures of one line, without its name. Fields that an old kernel does not have are zero.
+fn times(figures: &str) -> Option<CpuTimes> {
+    let mut fields = figures
+        .split_ascii_whitespace()
+        .map_while(|field| field.parse().ok());
+    Some(CpuTimes {
+        user: fields.next()?,
+        nice: fields.next()?,
+        system: fields.next()?,
+        idle: fields.next()?,
+        iowait: fields.next().unwrap_or(0),
+        irq: fields.next().unwrap_or(0),
+        softirq: fields.next().unwrap_or(0),
+        steal: fields.next().unwrap_or(0),
+    })
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "\
+cpu  30079 0 5039 128081 772 0 61 22 0 0
+cpu0 12003 0 1978 67953 86 0 13 6 0 0
+cpu1 18076 0 3060 60127 685 0 48 15 0 0
+intr 257850 0 0 0 0 164 97 0 26
+ctxt 348743
+btime 1763702853
+processes 7013
+procs_running 2
+procs_blocked 0
+softirq 52341 0 9721 1 1204 0 0 3 21044 0 20368
+";
+    const AFTER: &str = "\
+cpu  30179 10 5089 128181 700 2 71 52 0 0
+cpu0 12103 10 1978 67953 86 0 13 6 0 0
+cpu1 18076 0 3110 60227 613 2 58 45 0 0
+intr 257990
+";
+
+    fn parse(text: &str) -> MachineCpu {
+        let mut machine = MachineCpu::default();
+        machine.parse_into(text).unwrap();
+        machine
+    }
+
+    #[test]
+    fn the_sum_and_each_processor_are_read() {
+        let machine = parse(BEFORE);
+        assert_eq!(machine.cpu_ids, [0, 1]);
+        assert_eq!(machine.total.user, 30079);
+        assert_eq!(machine.total.steal, 22);
+        let last = CpuTimes {
+            user: 18076,
+            system: 3060,
+            idle: 60127,
+            iowait: 685,
+            softirq: 48,
+            steal: 15,
+            ..CpuTimes::default()
+        };
+        assert_eq!(machine.per_cpu[1], last);
+    }
+
+    #[test]
+    fn busy_is_work_and_neither_waiting_nor_stolen() {
+        let between = parse(AFTER).delta(&parse(BEFORE));
+        // user 100, nice 10, system 50, irq 2, softirq 10; idle 100; iowait ran backwards.
+        assert_eq!(between.total.busy(), 172);
+        assert_eq!(between.total.iowait, 0);
+        assert_eq!(between.total.total(), 172 + 100 + 30);
+        assert!((between.total.busy_share() - 172.0 / 302.0).abs() < 1e-12);
+        assert!((between.total.steal_share() - 30.0 / 302.0).abs() < 1e-12);
+        assert_eq!(between.per_cpu[0].busy(), 110);
+    }
+
+    #[test]
+    fn no_time_passed_is_no_share() {
+        let machine = parse(BEFORE);
+        assert_eq!(machine.delta(&machine).total.busy_share(), 0.0);
+    }
+
+    #[test]
+    fn a_processor_that_was_offline_is_left_out() {
+        let one = parse("cpu  5 0 0 5\ncpu3 5 0 0 5\n");
+        let two = parse("cpu  9 0 0 9\ncpu1 4 0 0 4\ncpu3 7 0 0 6\n");
+        let between = two.delta(&one);
+        assert_eq!(between.cpu_ids, [3]);
+        assert_eq!(between.per_cpu[0].user, 2);
+    }
+
+    #[test]
+    fn text_of_another_form_is_refused() {
+        for text in [
+            "",
+            "intr 5\n",
+            "cpu  1 2 3\n",
+            "cpu  1 2 3 4\ncpuX 1 2 3 4\n",
+        ] {
+            assert_eq!(MachineCpu::default().parse_into(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_live_file_is_read_twice() {
+        assert!(ticks_per_s() > 0);
+        let mut reader = Reader::open().unwrap();
+        let first = reader.sample().unwrap().clone();
+        assert_eq!(first.per_cpu.len(), first.cpu_ids.len());
+        assert!(reader.sample().unwrap().total.user >= first.total.user);
+    }
+}

@@ -1,0 +1,304 @@
+//! One process, or each of its threads: processor time, time spent waiting for a processor,
+//! resident memory, open descriptors.
+//!
+//! Not for the machine as a whole ([`crate::cpu`]), nor for finding processes
+//! ([`crate::sockets::listeners_of`]).
+//!
+//! Sources: `/proc/PID/stat` and `/proc/PID/task/TID/stat` (proc_pid_stat(5)), `…/schedstat`
+//! (`Documentation/scheduler/sched-stats.rst`), `/proc/PID/statm` (proc_pid_statm(5)),
+//! `/proc/PID/fd`.
+
+use crate::source::{NotObservable, Source, read_once};
+
+/// Processor time of a process: all its threads, those that ended included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessTimes {
+    /// Its number.
+    pub pid: i32,
+    /// Its name as the kernel keeps it: at most 15 bytes, anything may be in it.
+    pub name: String,
+    /// User space, in ticks of [`crate::cpu::ticks_per_s`].
+    pub user_ticks: u64,
+    /// Kernel, in ticks. Where the kernel accounts by timer tick this holds the software
+    /// interrupts that ran on top of the process, its peer's receive path among them on loopback.
+    pub system_ticks: u64,
+    /// Threads now.
+    pub threads: u64,
+    /// When it started, in ticks after boot; with the number it names a process for good.
+    pub start_ticks: u64,
+}
+
+/// Processor time of one thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// Its number.
+    pub tid: i32,
+    /// Its name: at most 15 bytes.
+    pub name: String,
+    /// User space, in ticks of [`crate::cpu::ticks_per_s`].
+    pub user_ticks: u64,
+    /// Kernel, in ticks.
+    pub system_ticks: u64,
+    /// Time on a processor, in nanoseconds; `None` where the kernel has no `schedstat`.
+    pub run_ns: Option<u64>,
+    /// Time ready to run but waiting for a processor, in nanoseconds.
+    pub wait_ns: Option<u64>,
+}
+
+/// What one `stat` line says, of a process or of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatLine<'a> {
+    /// Number of the process or thread.
+    pub id: i32,
+    /// Its name, between the first `(` and the last `)`.
+    pub name: &'a str,
+    /// Field 14, in ticks.
+    pub user_ticks: u64,
+    /// Field 15, in ticks.
+    pub system_ticks: u64,
+    /// Field 20.
+    pub threads: u64,
+    /// Field 22, in ticks after boot.
+    pub start_ticks: u64,
+}
+
+/// Parses one `stat` file. The name may hold spaces and parentheses.
+#[must_use]
+pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
+    let (id, rest) = text.split_once(" (")?;
+    let (name, figures) = rest.rsplit_once(") ")?;
+    // Field 3 (the state) comes first now; `nth` counts on from what was taken before.
+    let mut fields = figures.split_ascii_whitespace();
+    Some(StatLine {
+        id: id.parse().ok()?,
+        name,
+        user_ticks: fields.nth(11)?.parse().ok()?,
+        system_ticks: fields.next()?.parse().ok()?,
+        threads: fields.nth(4)?.parse().ok()?,
+        start_ticks: fields.nth(1)?.parse().ok()?,
+    })
+}
+
+/// Parses one `schedstat` file: (time on a processor, time waiting for one), in nanoseconds.
+#[must_use]
+pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
+    let mut fields = text.split_ascii_whitespace();
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// Parses one `statm` file: resident pages.
+#[must_use]
+pub fn parse_statm_resident_pages(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// `/proc/PID/stat`, kept open. Once the process has ended every sample fails, even if its number
+/// is given to another.
+#[derive(Debug)]
+pub struct ProcessReader {
+    stat: Source,
+    last: ProcessTimes,
+}
+
+impl ProcessReader {
+    /// Opens the files of process `pid`.
+    pub fn open(pid: i32) -> Result<Self, NotObservable> {
+        let stat = Source::open("processor time of a process", format!("/proc/{pid}/stat"))?;
+        Ok(Self {
+            stat,
+            last: ProcessTimes::default(),
+        })
+    }
+
+    /// Reads the process. The value lives until the next sample.
+    pub fn sample(&mut self) -> Result<&ProcessTimes, NotObservable> {
+        let text = self.stat.read()?;
+        let Some(line) = parse_stat(&text) else {
+            drop(text);
+            return Err(self.stat.bad_form());
+        };
+        set_name(&mut self.last.name, line.name);
+        self.last.pid = line.id;
+        self.last.user_ticks = line.user_ticks;
+        self.last.system_ticks = line.system_ticks;
+        self.last.threads = line.threads;
+        self.last.start_ticks = line.start_ticks;
+        Ok(&self.last)
+    }
+}
+
+/// `/proc/PID/task/TID/{stat,schedstat}`, kept open.
+#[derive(Debug)]
+pub struct ThreadReader {
+    stat: Source,
+    schedstat: Result<Source, NotObservable>,
+    last: ThreadTimes,
+}
+
+impl ThreadReader {
+    /// Opens the files of thread `tid` of process `pid`. A kernel without `schedstat` is no error.
+    pub fn open(pid: i32, tid: i32) -> Result<Self, NotObservable> {
+        let folder = format!("/proc/{pid}/task/{tid}");
+        Ok(Self {
+            stat: Source::open("processor time of a thread", format!("{folder}/stat"))?,
+            schedstat: Source::open("run-queue wait of a thread", format!("{folder}/schedstat")),
+            last: ThreadTimes::default(),
+        })
+    }
+
+    /// Reads the thread. The value lives until the next sample.
+    pub fn sample(&mut self) -> Result<&ThreadTimes, NotObservable> {
+        let text = self.stat.read()?;
+        let Some(line) = parse_stat(&text) else {
+            drop(text);
+            return Err(self.stat.bad_form());
+        };
+        set_name(&mut self.last.name, line.name);
+        self.last.tid = line.id;
+        self.last.user_ticks = line.user_ticks;
+        self.last.system_ticks = line.system_ticks;
+        let scheduled = match &mut self.schedstat {
+            Ok(source) => parse_schedstat(&source.read()?),
+            Err(_) => None,
+        };
+        self.last.run_ns = scheduled.map(|(run, _)| run);
+        self.last.wait_ns = scheduled.map(|(_, wait)| wait);
+        Ok(&self.last)
+    }
+
+    /// Why `run_ns` and `wait_ns` are missing, where they are.
+    #[must_use]
+    pub fn not_observable(&self) -> Option<&NotObservable> {
+        self.schedstat.as_ref().err()
+    }
+}
+
+/// The numbers of all threads of process `pid`, in the kernel's order.
+pub fn thread_ids(pid: i32) -> Result<Vec<i32>, NotObservable> {
+    let path = format!("/proc/{pid}/task");
+    let entries = std::fs::read_dir(&path)
+        .map_err(|error| NotObservable::io("threads of a process", &path, &error))?;
+    Ok(entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+/// Reads all threads of process `pid` once. A thread that ends meanwhile is left out.
+pub fn threads(pid: i32) -> Result<Vec<ThreadTimes>, NotObservable> {
+    let read = |tid| ThreadReader::open(pid, tid)?.sample().cloned();
+    Ok(thread_ids(pid)?
+        .into_iter()
+        .filter_map(|tid| read(tid).ok())
+        .collect())
+}
+
+/// Resident memory of process `pid`, in bytes. The kernel keeps it in parts for each processor: it
+/// is right to some hundred kilobytes.
+pub fn resident_bytes(pid: i32) -> Result<u64, NotObservable> {
+    const WHAT: &str = "resident memory of a process";
+    let path = format!("/proc/{pid}/statm");
+    let pages = parse_statm_resident_pages(&read_once(WHAT, &path)?)
+        .ok_or_else(|| NotObservable::form(WHAT, &path))?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+/// Descriptors that process `pid` has open. Since Linux 6.2 the size of the folder; before, its
+/// entries are counted.
+pub fn open_descriptors(pid: i32) -> Result<u64, NotObservable> {
+    let path = format!("/proc/{pid}/fd");
+    let failed = |error| NotObservable::io("open descriptors of a process", &path, &error);
+    let size = std::fs::metadata(&path).map_err(failed)?.len();
+    if size > 0 {
+        return Ok(size);
+    }
+    Ok(std::fs::read_dir(&path).map_err(failed)?.count() as u64)
+}
+
+fn set_name(kept: &mut String, name: &str) {
+    if kept != name {
+        kept.clear();
+        kept.push_str(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NGINX: &str = "6933 (nginx) S 6931 6931 6256 0 -1 4194304 99 0 0 0 412 1307 0 0 20 0 \
+        3 0 84782 3133440 348 18446744073709551615 94370543755264 94370543775145 140728779720752 \
+        0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 94370543791152 94370543792768 94370544431104 \
+        140728779729581 140728779729621 140728779729621 140728779730923 0\n";
+
+    #[test]
+    fn a_stat_line_is_read() {
+        let line = parse_stat(NGINX).unwrap();
+        let expected = StatLine {
+            id: 6933,
+            name: "nginx",
+            user_ticks: 412,
+            system_ticks: 1307,
+            threads: 3,
+            start_ticks: 84782,
+        };
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_name_may_hold_spaces_and_parentheses() {
+        for name in [
+            "a b",
+            "x) R 1 (y",
+            "(",
+            ")",
+            "((sd-pam))",
+            "tmux: server",
+            "",
+            "kworker/0:1-",
+        ] {
+            let text = NGINX.replacen("nginx", name, 1);
+            let line = parse_stat(&text).unwrap();
+            assert_eq!(
+                (line.name, line.user_ticks, line.start_ticks),
+                (name, 412, 84782)
+            );
+        }
+    }
+
+    #[test]
+    fn short_or_foreign_text_is_refused() {
+        assert_eq!(parse_stat(""), None);
+        assert_eq!(parse_stat("12 (a) S 1 2 3"), None);
+        assert_eq!(parse_stat(&NGINX.replace("412", "-4")), None);
+        assert_eq!(parse_schedstat("12"), None);
+    }
+
+    #[test]
+    fn schedstat_and_statm_are_read() {
+        assert_eq!(
+            parse_schedstat("1303351 20458 17\n"),
+            Some((1_303_351, 20_458))
+        );
+        assert_eq!(
+            parse_statm_resident_pages("765 407 379 5 0 123 0\n"),
+            Some(407)
+        );
+    }
+
+    #[test]
+    fn this_process_is_read_live() {
+        let pid = std::process::id() as i32;
+        assert_eq!(ProcessReader::open(pid).unwrap().sample().unwrap().pid, pid);
+        assert!(resident_bytes(pid).unwrap() > 0);
+        assert!(open_descriptors(pid).unwrap() > 0);
+        let all = threads(pid).unwrap();
+        assert!(all.iter().any(|thread| thread.tid == pid), "{all:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_not_observable() {
+        let error = ProcessReader::open(i32::MAX).unwrap_err();
+        assert!(error.why.contains("/proc/2147483647/stat"), "{error}");
+        assert!(threads(i32::MAX).is_err());
+    }
+}

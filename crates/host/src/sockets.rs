@@ -1,0 +1,276 @@
+//! Sockets of this network namespace: how many there are, how many go to one target, and which
+//! processes listen at an address.
+//!
+//! Not for what happens inside a connection, and not for every second: only
+//! [`SockStatReader`] is cheap enough for that. The tables are walked once, before a run.
+//!
+//! Sources: `/proc/net/sockstat`, `/proc/net/tcp` and `tcp6`
+//! (`Documentation/networking/proc_net_tcp.rst`), `/proc/net/unix` (proc_net(5)).
+
+mod listeners;
+
+use crate::source::{NotObservable, Source};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+pub use listeners::{listeners_of, listeners_of_unix};
+
+/// Counts of sockets, as `/proc/net/sockstat` gives them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SockStat {
+    /// Sockets of all kinds.
+    pub used: u64,
+    /// TCP sockets over IPv4 that are bound or connected.
+    pub tcp_inuse: u64,
+    /// TCP sockets that no process holds any more.
+    pub tcp_orphan: u64,
+    /// Connections in TIME_WAIT, IPv4 and IPv6.
+    pub tcp_time_wait: u64,
+    /// TCP sockets allocated on the whole machine.
+    pub tcp_alloc: u64,
+    /// Memory of TCP sockets on the whole machine, in pages.
+    pub tcp_mem_pages: u64,
+}
+
+/// Parses `/proc/net/sockstat`.
+#[must_use]
+pub fn parse_sockstat(text: &str) -> Option<SockStat> {
+    let line = |name| text.lines().find_map(|line| line.strip_prefix(name));
+    let tcp = line("TCP:")?;
+    Some(SockStat {
+        used: figure(line("sockets:")?, "used")?,
+        tcp_inuse: figure(tcp, "inuse")?,
+        tcp_orphan: figure(tcp, "orphan")?,
+        tcp_time_wait: figure(tcp, "tw")?,
+        tcp_alloc: figure(tcp, "alloc")?,
+        tcp_mem_pages: figure(tcp, "mem")?,
+    })
+}
+
+/// `/proc/net/sockstat`, kept open.
+#[derive(Debug)]
+pub struct SockStatReader {
+    source: Source,
+}
+
+impl SockStatReader {
+    /// Opens the file.
+    pub fn open() -> Result<Self, NotObservable> {
+        Ok(Self {
+            source: Source::open("counts of sockets", "/proc/net/sockstat")?,
+        })
+    }
+
+    /// Reads the counts.
+    pub fn sample(&mut self) -> Result<SockStat, NotObservable> {
+        let parsed = parse_sockstat(&self.source.read()?);
+        parsed.ok_or_else(|| self.source.bad_form())
+    }
+}
+
+/// Connections of this machine towards one target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Towards {
+    /// In TIME_WAIT: each holds a local port for a minute, or until it is reused.
+    pub time_wait: u64,
+    /// Established.
+    pub established: u64,
+    /// The table was longer than [`MAX_ROWS`]; there may be more.
+    pub truncated: bool,
+}
+
+/// Counts connections to `remote`. Walks the whole table, at about a microsecond a socket.
+pub fn towards(remote: SocketAddr) -> Result<Towards, NotObservable> {
+    let remote = canonical(remote);
+    let mut counts = Towards::default();
+    counts.truncated = scan_tcp(|row| {
+        if canonical(row.remote) == remote {
+            match row.state {
+                ESTABLISHED => counts.established += 1,
+                TIME_WAIT => counts.time_wait += 1,
+                _ => {}
+            }
+        }
+    })?;
+    Ok(counts)
+}
+
+/// Rows of one table that are looked at, at most.
+pub const MAX_ROWS: usize = 2_000_000;
+
+/// One row of `/proc/net/tcp` or `tcp6`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TcpRow {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) state: u8,
+    pub(crate) inode: u64,
+}
+
+/// States of `include/net/tcp_states.h`.
+pub(crate) const ESTABLISHED: u8 = 1;
+pub(crate) const TIME_WAIT: u8 = 6;
+pub(crate) const LISTEN: u8 = 10;
+
+/// Parses one row; `None` for the heading.
+pub(crate) fn parse_tcp_row(line: &str) -> Option<TcpRow> {
+    let mut fields = line.split_ascii_whitespace();
+    fields.next()?.strip_suffix(':')?;
+    Some(TcpRow {
+        local: parse_address(fields.next()?)?,
+        remote: parse_address(fields.next()?)?,
+        state: u8::from_str_radix(fields.next()?, 16).ok()?,
+        inode: fields.nth(5)?.parse().ok()?,
+    })
+}
+
+/// Calls `each` with the rows of both tables. True when a table was too long.
+pub(crate) fn scan_tcp(mut each: impl FnMut(TcpRow)) -> Result<bool, NotObservable> {
+    let what = "table of TCP sockets";
+    let mut row = |line: &str| {
+        if let Some(row) = parse_tcp_row(line) {
+            each(row);
+        }
+    };
+    let ipv4_truncated = scan_lines(what, "/proc/net/tcp", &mut row)?;
+    match scan_lines(what, "/proc/net/tcp6", &mut row) {
+        Ok(truncated) => Ok(truncated || ipv4_truncated),
+        // A kernel without IPv6 has no such file.
+        Err(_) if !std::path::Path::new("/proc/net/tcp6").exists() => Ok(ipv4_truncated),
+        Err(error) => Err(error),
+    }
+}
+
+/// Calls `each` with every line of a file, at most [`MAX_ROWS`], in one reused buffer. True when
+/// there were more.
+fn scan_lines(
+    what: &'static str,
+    path: &str,
+    mut each: impl FnMut(&str),
+) -> Result<bool, NotObservable> {
+    let failed = |error| NotObservable::io(what, path, &error);
+    let mut file = BufReader::with_capacity(64 * 1024, File::open(path).map_err(failed)?);
+    let mut line = Vec::with_capacity(256);
+    for _ in 0..MAX_ROWS {
+        line.clear();
+        match file.read_until(b'\n', &mut line) {
+            Ok(0) => return Ok(false),
+            Ok(_) => each(String::from_utf8_lossy(&line).trim_end_matches('\n')),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(true)
+}
+
+/// An IPv4 address in IPv6 clothes is that IPv4 address; flow and scope are dropped.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// "0100007F:1F90": words of four bytes in the machine's own order, then the port.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| {
+        let digits = ip.get(at * 8..at * 8 + 8)?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+    };
+    let ip = match ip.len() {
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let mut bytes = [0; 16];
+            for (at, four) in bytes.chunks_exact_mut(4).enumerate() {
+                four.copy_from_slice(&word(at)?);
+            }
+            IpAddr::V6(Ipv6Addr::from(bytes))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+/// The figure after `name` in "inuse 1 orphan 0 …".
+fn figure(line: &str, name: &str) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace();
+    fields.find(|field| *field == name)?;
+    fields.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockstat_is_read() {
+        let text = "sockets: used 11\nTCP: inuse 1 orphan 2 tw 3 alloc 4 mem 76\n\
+            UDP: inuse 0 mem 0\nFRAG: inuse 0 memory 0\n";
+        let expected = SockStat {
+            used: 11,
+            tcp_inuse: 1,
+            tcp_orphan: 2,
+            tcp_time_wait: 3,
+            tcp_alloc: 4,
+            tcp_mem_pages: 76,
+        };
+        assert_eq!(parse_sockstat(text), Some(expected));
+        assert_eq!(parse_sockstat("TCP6: inuse 0\n"), None);
+    }
+
+    // The addresses below were captured on a little-endian machine.
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn rows_of_both_tables_are_read() {
+        let heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
+        assert_eq!(parse_tcp_row(heading), None);
+        let listening = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1665 1 000000005aad9e04 100 0 0 10 0";
+        let expected = TcpRow {
+            local: "127.0.0.1:8080".parse().unwrap(),
+            remote: "0.0.0.0:0".parse().unwrap(),
+            state: LISTEN,
+            inode: 1665,
+        };
+        assert_eq!(parse_tcp_row(listening), Some(expected));
+        let waiting = "  12: 0100007F:8124 0A000002:0050 06 00000000:00000000 03:00001504 00000000     0        0 0 3 00000000f7a1a1f9";
+        let row = parse_tcp_row(waiting).unwrap();
+        assert_eq!((row.state, row.inode), (TIME_WAIT, 0));
+        assert_eq!(row.remote, "2.0.0.10:80".parse().unwrap());
+        let mapped = "   1: 0000000000000000FFFF00000100007F:0050 0000000000000000FFFF00000100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 2001 1 0000000000000000 20 4 30 10 -1";
+        let row = parse_tcp_row(mapped).unwrap();
+        assert_eq!(row.state, ESTABLISHED);
+        assert_eq!(canonical(row.local), "127.0.0.1:80".parse().unwrap());
+        let v6 = "   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 5 1 0";
+        assert_eq!(
+            parse_tcp_row(v6).unwrap().local,
+            "[::1]:8080".parse().unwrap()
+        );
+    }
+
+    #[test]
+    fn broken_rows_are_refused() {
+        for line in [
+            "",
+            "0:",
+            "0: 0100007F 0:0 0A",
+            "0: 0100007:1F90 00000000:0000 0A a b c d e 5",
+            "0: 0100007F:1F90 00000000:0000 0A a b c d e x",
+            "0: \u{e9}\u{e9}\u{e9}\u{e9}:1F90 00000000:0000 0A a b c d e 5",
+        ] {
+            assert_eq!(parse_tcp_row(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_live_tables_are_walked() {
+        assert!(SockStatReader::open().unwrap().sample().unwrap().used > 0);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let _clients = [(); 2].map(|()| std::net::TcpStream::connect(address).unwrap());
+        let counts = towards(address).unwrap();
+        assert_eq!(
+            (counts.established, counts.time_wait, counts.truncated),
+            (2, 0, false)
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! Which processes of this machine hold the listening socket of an address, so that a run against
+//! a server on the same machine can tell the server's processor time from everything else's.
+//!
+//! Not for remote servers (the answer is an empty list), nor for sockets of another network
+//! namespace, which no table here shows.
+
+use super::{LISTEN, MAX_ROWS, TcpRow, canonical, scan_lines, scan_tcp};
+use crate::source::NotObservable;
+use std::collections::HashSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+
+/// The processes that hold the socket listening at `address`, in ascending order: a server's parent
+/// and all the workers that inherited it. Empty when nothing on this machine listens there.
+///
+/// As in the kernel, a socket bound to the address itself comes before one bound to all addresses.
+/// An error when there is such a socket but the processes that hold it cannot be seen.
+pub fn listeners_of(address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
+    let address = canonical(address);
+    if !is_of_this_machine(address.ip()) {
+        return Ok(Vec::new());
+    }
+    let mut best = Matches::default();
+    scan_tcp(|row| best.offer(&row, address))?;
+    holders_of(&best.inodes, &address)
+}
+
+/// The processes that hold the unix socket listening at `path`. A path is compared as it was bound,
+/// as it was given and with its links resolved; `@name` is an abstract one.
+pub fn listeners_of_unix(path: &Path) -> Result<Vec<i32>, NotObservable> {
+    let given = path.to_string_lossy().into_owned();
+    let resolved = fs::canonicalize(path).map(|real| real.to_string_lossy().into_owned());
+    let mut inodes = HashSet::new();
+    scan_lines("table of unix sockets", "/proc/net/unix", |line| {
+        if let Some((inode, bound)) = parse_unix_listener(line)
+            && (bound == given || resolved.as_ref().is_ok_and(|real| bound == real))
+        {
+            inodes.insert(inode);
+        }
+    })?;
+    holders_of(&inodes, &path.display())
+}
+
+/// The sockets that match an address best so far.
+#[derive(Debug, Default)]
+struct Matches {
+    rank: u8,
+    inodes: HashSet<u64>,
+}
+
+impl Matches {
+    fn offer(&mut self, row: &TcpRow, wanted: SocketAddr) {
+        let rank = rank(row, wanted);
+        if rank > self.rank {
+            self.rank = rank;
+            self.inodes.clear();
+        }
+        if rank > 0 && rank == self.rank {
+            self.inodes.insert(row.inode);
+        }
+    }
+}
+
+/// How well a socket fits `wanted`: 3 the address itself, 2 all addresses of its family, 1 all IPv6
+/// addresses for an IPv4 one (a socket for IPv6 only cannot be told from it), 0 not at all.
+fn rank(row: &TcpRow, wanted: SocketAddr) -> u8 {
+    if row.state != LISTEN || row.local.port() != wanted.port() {
+        return 0;
+    }
+    // Who connects to "all addresses" gets to the loopback one.
+    let wanted = match wanted.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    match (row.local.ip().to_canonical(), wanted) {
+        (bound, wanted) if bound == wanted => 3,
+        (bound, wanted) if !bound.is_unspecified() || (bound.is_ipv4() && wanted.is_ipv6()) => 0,
+        (bound, wanted) if bound.is_ipv4() == wanted.is_ipv4() => 2,
+        _ => 1,
+    }
+}
+
+/// An address is of this machine when a socket can be bound to it. No packet is sent.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Inode and name of a listening socket in `/proc/net/unix`.
+fn parse_unix_listener(line: &str) -> Option<(u64, &str)> {
+    const ACCEPTS_CONNECTIONS: u32 = 0x1_0000;
+    let mut rest = line;
+    let mut fields = [""; 7];
+    for field in &mut fields {
+        (*field, rest) = rest.trim_start().split_once(' ')?;
+    }
+    let flags = u32::from_str_radix(fields[3], 16).ok()?;
+    if flags & ACCEPTS_CONNECTIONS == 0 {
+        return None;
+    }
+    Some((fields[6].parse().ok()?, rest))
+}
+
+/// The processes with one of `inodes` among their descriptors.
+fn holders_of(
+    inodes: &HashSet<u64>,
+    address: &dyn std::fmt::Display,
+) -> Result<Vec<i32>, NotObservable> {
+    const WHAT: &str = "processes that listen at the target";
+    if inodes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let processes =
+        fs::read_dir("/proc").map_err(|error| NotObservable::io(WHAT, "/proc", &error))?;
+    let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut pids = Vec::new();
+    let mut unreadable = 0;
+    let mut links_left = MAX_ROWS;
+    for pid in ids {
+        match holds_one_of(pid, inodes, &mut links_left) {
+            Some(true) => pids.push(pid),
+            Some(false) => {}
+            None => unreadable += 1,
+        }
+    }
+    if pids.is_empty() {
+        let why = format!(
+            "{address} has a listening socket, but no process was seen to hold it \
+             ({unreadable} processes did not let us read their descriptors)"
+        );
+        return Err(NotObservable::new(WHAT, why));
+    }
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Whether process `pid` has one of the sockets; `None` when its descriptors cannot be read.
+fn holds_one_of(pid: i32, inodes: &HashSet<u64>, links_left: &mut usize) -> Option<bool> {
+    for link in fs::read_dir(format!("/proc/{pid}/fd")).ok()? {
+        if *links_left == 0 {
+            return None;
+        }
+        *links_left -= 1;
+        let target = link.ok().and_then(|link| fs::read_link(link.path()).ok());
+        let inode = target
+            .as_deref()
+            .and_then(Path::to_str)
+            .and_then(parse_socket_link);
+        if inode.is_some_and(|inode| inodes.contains(&inode)) {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// "socket:[1665]".
+fn parse_socket_link(target: &str) -> Option<u64> {
+    target
+        .strip_prefix("socket:[")?
+        .strip_suffix(']')?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(local: &str, state: u8, inode: u64) -> TcpRow {
+        TcpRow {
+            local: local.parse().unwrap(),
+            remote: "0.0.0.0:0".parse().unwrap(),
+            state,
+            inode,
+        }
+    }
+
+    fn best(wanted: &str, rows: &[TcpRow]) -> Vec<u64> {
+        let mut best = Matches::default();
+        for row in rows {
+            best.offer(row, canonical(wanted.parse().unwrap()));
+        }
+        let mut inodes: Vec<u64> = best.inodes.into_iter().collect();
+        inodes.sort_unstable();
+        inodes
+    }
+
+    #[test]
+    fn the_closest_socket_wins_and_equals_share() {
+        let rows = [
+            row("[::]:80", LISTEN, 1),
+            row("0.0.0.0:80", LISTEN, 2),
+            row("127.0.0.1:80", LISTEN, 3),
+            row("127.0.0.1:80", LISTEN, 4),
+            row("127.0.0.1:80", 1, 5),
+            row("127.0.0.1:81", LISTEN, 6),
+            row("[::1]:81", LISTEN, 7),
+            row("[::]:82", LISTEN, 8),
+            row("0.0.0.0:83", LISTEN, 9),
+            row("[::ffff:127.0.0.1]:84", LISTEN, 10),
+        ];
+        let check = |wanted: &str, inodes: &[u64]| assert_eq!(best(wanted, &rows), inodes);
+        check("127.0.0.1:80", &[3, 4]);
+        check("[::ffff:127.0.0.1]:80", &[3, 4]);
+        check("0.0.0.0:80", &[3, 4]);
+        check("10.0.0.1:80", &[2]);
+        check("[::1]:80", &[1]);
+        check("10.0.0.1:82", &[8]);
+        check("[::1]:83", &[]);
+        check("127.0.0.1:84", &[10]);
+        check("[::]:81", &[7]);
+        check("127.0.0.1:85", &[]);
+    }
+
+    #[test]
+    fn only_listening_unix_sockets_count_and_a_path_may_hold_spaces() {
+        let check = |line: &str, expected| assert_eq!(parse_unix_listener(line), expected);
+        check(
+            "Num       RefCount Protocol Flags    Type St Inode Path",
+            None,
+        );
+        check(
+            "00000000c6b4b97b: 00000003 00000000 00000000 0001 03  1662",
+            None,
+        );
+        check(
+            "0000000012345678: 00000002 00000000 00010000 0001 01 20481 /run/a b.sock",
+            Some((20481, "/run/a b.sock")),
+        );
+        check(
+            "0000000012345678: 00000002 00000000 00010000 0001 01   481 @abstract",
+            Some((481, "@abstract")),
+        );
+        check(
+            "0000000012345678: 00000003 00000000 00000000 0001 03 20481 /run/a.sock",
+            None,
+        );
+    }
+
+    #[test]
+    fn a_descriptor_link_names_its_socket() {
+        assert_eq!(parse_socket_link("socket:[1665]"), Some(1665));
+        assert_eq!(parse_socket_link("pipe:[15485]"), None);
+        assert_eq!(parse_socket_link("/dev/null"), None);
+    }
+
+    #[test]
+    fn this_process_is_found_live() {
+        let own = std::process::id() as i32;
+        let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(
+            listeners_of(([127, 0, 0, 1], port).into())
+                .unwrap()
+                .contains(&own)
+        );
+        // An address of the documentation's block is nobody's.
+        assert_eq!(listeners_of(([192, 0, 2, 1], port).into()), Ok(vec![]));
+        drop(listener);
+        let path = std::env::temp_dir().join(format!("host listeners {own}.sock"));
+        let _unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(listeners_of_unix(&path).unwrap().contains(&own));
+        fs::remove_file(path).unwrap();
+    }
+}

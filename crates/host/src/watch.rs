@@ -1,0 +1,421 @@
+//! One run, watched: what our own threads, the program under test and everything else on the
+//! machine took of its processors between two moments.
+//!
+//! Not for judging it: whether a generator was the limit is decided by who reads a [`Window`]. Not
+//! a thread of its own either: the caller samples when it likes and says when that was.
+
+use crate::cpu::{self, MachineCpu, ticks_per_s};
+use crate::process::{ProcessReader, ProcessTimes, ThreadReader, ThreadTimes, thread_ids};
+use crate::source::NotObservable;
+
+/// Samples this process, its threads, the subjects and the machine.
+#[derive(Debug)]
+pub struct Sampler {
+    own_pid: i32,
+    thread_prefix: String,
+    machine: Result<cpu::Reader, NotObservable>,
+    own: Result<ProcessReader, NotObservable>,
+    threads: Vec<(i32, ThreadReader)>,
+    threads_known: u64,
+    subjects: Vec<(i32, Result<ProcessReader, NotObservable>)>,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When, in nanoseconds of the caller's clock.
+    pub at_ns: u64,
+    /// The machine; `None` where it cannot be read.
+    pub machine: Option<MachineCpu>,
+    /// This process, all its threads.
+    pub own: Option<ProcessTimes>,
+    /// The threads of this process whose name starts with the prefix.
+    pub threads: Vec<ThreadTimes>,
+    /// Each subject; `None` once it has ended.
+    pub subjects: Vec<Option<ProcessTimes>>,
+}
+
+/// What passed between two snapshots. `None` where one of the two could not be read. Figures made
+/// of ticks are good to about one tick (10 ms) a processor or process: take windows of a second or
+/// more.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Window {
+    /// Wall time, in seconds.
+    pub seconds: f64,
+    /// Our threads that were there at both ends.
+    pub own_threads: Vec<ThreadUse>,
+    /// User space time of this process, in seconds.
+    pub own_user_s: Option<f64>,
+    /// Kernel time of this process, in seconds.
+    pub own_system_s: Option<f64>,
+    /// User and kernel time of all subjects, in seconds; 0 when there are none, `None` when one of
+    /// them ended or cannot be read.
+    pub subject_cpu_s: Option<f64>,
+    /// Processors of the machine that were busy, on average: 1.5 of 2, say.
+    pub machine_busy_cpus: Option<f64>,
+    /// The part of them that ran interrupts, hard and soft: mostly the network's. The kernel may
+    /// charge it to whichever process it interrupted, so it is part of the others' times as well.
+    pub interrupt_cpus: Option<f64>,
+    /// Time the hypervisor kept for itself, of all processors' time, 0 to 1.
+    pub steal_share: Option<f64>,
+    /// Busy processors that are neither this process nor a subject, at least 0: other programs,
+    /// and the kernel's own threads. `None` when one of the three is.
+    pub foreign_cpus: Option<f64>,
+}
+
+/// What one of our threads did in a window.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ThreadUse {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub tid: i32,
+    /// Time on a processor over wall time, 0 to 1.
+    pub busy_share: f64,
+    /// Time ready to run but kept waiting for a processor, over wall time, 0 to 1; `None` where
+    /// the kernel does not say.
+    pub wait_share: Option<f64>,
+}
+
+impl Sampler {
+    /// A sampler of this process, of its threads named `thread_prefix…`, and of `subject_pids`
+    /// (the processes under test, none when they run elsewhere). This process is never a subject
+    /// of its own.
+    #[must_use]
+    pub fn new(thread_prefix: &str, subject_pids: Vec<i32>) -> Self {
+        let own_pid = std::process::id().cast_signed();
+        let mut pids = subject_pids;
+        pids.sort_unstable();
+        pids.dedup();
+        pids.retain(|pid| *pid != own_pid);
+        Self {
+            own_pid,
+            thread_prefix: thread_prefix.to_owned(),
+            machine: cpu::Reader::open(),
+            own: ProcessReader::open(own_pid),
+            threads: Vec::new(),
+            threads_known: 0,
+            subjects: pids
+                .into_iter()
+                .map(|pid| (pid, ProcessReader::open(pid)))
+                .collect(),
+        }
+    }
+
+    /// What this sampler cannot see, and why.
+    #[must_use]
+    pub fn not_observable(&self) -> Vec<NotObservable> {
+        let machine = self.machine.as_ref().err();
+        let own = self.own.as_ref().err();
+        let subjects = self
+            .subjects
+            .iter()
+            .filter_map(|(_, reader)| reader.as_ref().err());
+        let threads = self
+            .threads
+            .iter()
+            .filter_map(|(_, reader)| reader.not_observable());
+        let all = machine
+            .into_iter()
+            .chain(own)
+            .chain(subjects)
+            .chain(threads.take(1));
+        all.cloned().collect()
+    }
+
+    /// Reads everything now; `now_ns` is the caller's clock.
+    pub fn sample(&mut self, now_ns: u64) -> Snapshot {
+        let own = self
+            .own
+            .as_mut()
+            .ok()
+            .and_then(|reader| reader.sample().ok().cloned());
+        if own
+            .as_ref()
+            .is_none_or(|own| own.threads != self.threads_known)
+        {
+            self.find_threads();
+        }
+        let mut threads = Vec::new();
+        let mut one_ended = false;
+        for (_, reader) in &mut self.threads {
+            match reader.sample() {
+                Ok(times) if times.name.starts_with(&self.thread_prefix) => {
+                    threads.push(times.clone());
+                }
+                Ok(_) => {}
+                Err(_) => one_ended = true,
+            }
+        }
+        if one_ended {
+            self.threads_known = 0;
+        }
+        let subjects = self.subjects.iter_mut();
+        Snapshot {
+            at_ns: now_ns,
+            machine: self
+                .machine
+                .as_mut()
+                .ok()
+                .and_then(|reader| reader.sample().ok().cloned()),
+            own,
+            threads,
+            subjects: subjects
+                .map(|(_, reader)| reader.as_mut().ok()?.sample().ok().cloned())
+                .collect(),
+        }
+    }
+
+    /// Opens the files of threads that are new, and closes those of threads that ended. All are
+    /// kept, whatever their name: a thread may be seen before it has named itself.
+    fn find_threads(&mut self) {
+        let Ok(tids) = thread_ids(self.own_pid) else {
+            return;
+        };
+        self.threads_known = tids.len() as u64;
+        self.threads.retain(|(tid, _)| tids.contains(tid));
+        for tid in tids.into_iter().take(MAX_THREADS) {
+            if !self.threads.iter().any(|(known, _)| *known == tid)
+                && let Ok(reader) = ThreadReader::open(self.own_pid, tid)
+            {
+                self.threads.push((tid, reader));
+            }
+        }
+    }
+}
+
+/// Threads of this process that are watched, at most.
+const MAX_THREADS: usize = 1024;
+
+/// What passed between two snapshots of one sampler.
+#[must_use]
+pub fn window(earlier: &Snapshot, later: &Snapshot) -> Window {
+    window_at(earlier, later, ticks_per_s() as f64)
+}
+
+fn window_at(earlier: &Snapshot, later: &Snapshot, ticks_per_s: f64) -> Window {
+    let seconds = later.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
+    if seconds == 0.0 {
+        return Window::default();
+    }
+    let own = between(earlier.own.as_ref(), later.own.as_ref());
+    let subjects = earlier.subjects.iter().zip(&later.subjects);
+    let subject_ticks: Option<u64> = subjects
+        .map(|(earlier, later)| {
+            between(earlier.as_ref(), later.as_ref()).map(|(user, system)| user + system)
+        })
+        .sum();
+    let machine = earlier.machine.as_ref().zip(later.machine.as_ref());
+    let machine = machine.map(|(earlier, later)| later.total.delta(&earlier.total));
+    let in_seconds = |ticks: u64| ticks as f64 / ticks_per_s;
+    let cpus = |ticks: u64| in_seconds(ticks) / seconds;
+    let foreign = machine
+        .zip(own)
+        .zip(subject_ticks)
+        .map(|((machine, own), subjects)| {
+            cpus(machine.busy().saturating_sub(own.0 + own.1 + subjects))
+        });
+    Window {
+        seconds,
+        own_threads: thread_uses(earlier, later, seconds, ticks_per_s),
+        own_user_s: own.map(|(user, _)| in_seconds(user)),
+        own_system_s: own.map(|(_, system)| in_seconds(system)),
+        subject_cpu_s: subject_ticks.map(in_seconds),
+        machine_busy_cpus: machine.map(|machine| cpus(machine.busy())),
+        interrupt_cpus: machine.map(|machine| cpus(machine.irq + machine.softirq)),
+        steal_share: machine.map(|machine| machine.steal_share()),
+        foreign_cpus: foreign,
+    }
+}
+
+/// User and system ticks of one process between two moments, if it is the same process.
+fn between(earlier: Option<&ProcessTimes>, later: Option<&ProcessTimes>) -> Option<(u64, u64)> {
+    let (earlier, later) = earlier.zip(later)?;
+    (earlier.pid == later.pid && earlier.start_ticks == later.start_ticks).then(|| {
+        (
+            later.user_ticks.saturating_sub(earlier.user_ticks),
+            later.system_ticks.saturating_sub(earlier.system_ticks),
+        )
+    })
+}
+
+fn thread_uses(
+    earlier: &Snapshot,
+    later: &Snapshot,
+    seconds: f64,
+    ticks_per_s: f64,
+) -> Vec<ThreadUse> {
+    let of_wall = |ns: u64| (ns as f64 / 1e9 / seconds).clamp(0.0, 1.0);
+    let since =
+        |later: Option<u64>, earlier: Option<u64>| Some(of_wall(later?.saturating_sub(earlier?)));
+    let mut uses = Vec::new();
+    for now in &later.threads {
+        let Some(then) = earlier.threads.iter().find(|then| then.tid == now.tid) else {
+            continue;
+        };
+        let ticks =
+            (now.user_ticks + now.system_ticks).saturating_sub(then.user_ticks + then.system_ticks);
+        let by_ticks = (ticks as f64 / ticks_per_s / seconds).clamp(0.0, 1.0);
+        uses.push(ThreadUse {
+            name: now.name.clone(),
+            tid: now.tid,
+            busy_share: since(now.run_ns, then.run_ns).unwrap_or(by_ticks),
+            wait_share: since(now.wait_ns, then.wait_ns),
+        });
+    }
+    uses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuTimes;
+
+    fn process(pid: i32, user_ticks: u64, system_ticks: u64) -> ProcessTimes {
+        ProcessTimes {
+            pid,
+            user_ticks,
+            system_ticks,
+            ..ProcessTimes::default()
+        }
+    }
+
+    fn thread(tid: i32, user_ticks: u64, run_ms: Option<u64>, wait_ms: Option<u64>) -> ThreadTimes {
+        ThreadTimes {
+            tid,
+            name: format!("load-{tid}"),
+            user_ticks,
+            system_ticks: 0,
+            run_ns: run_ms.map(|ms| ms * 1_000_000),
+            wait_ns: wait_ms.map(|ms| ms * 1_000_000),
+        }
+    }
+
+    fn snapshot(at_s: u64, busy: u64, own: (u64, u64), subject: u64) -> Snapshot {
+        let total = CpuTimes {
+            system: busy,
+            softirq: busy / 10,
+            idle: at_s * 150,
+            steal: at_s * 4,
+            ..CpuTimes::default()
+        };
+        Snapshot {
+            at_ns: at_s * 1_000_000_000,
+            machine: Some(MachineCpu {
+                total,
+                ..MachineCpu::default()
+            }),
+            own: Some(process(1, own.0, own.1)),
+            threads: vec![],
+            subjects: vec![Some(process(2, subject, 0))],
+        }
+    }
+
+    #[test]
+    fn the_machine_is_shared_out() {
+        // Two seconds: 300 + 30 ticks busy, own 60 + 80, subject 100, so 90 of others.
+        let before = snapshot(1, 0, (100, 100), 50);
+        let after = snapshot(3, 300, (160, 180), 150);
+        let window = window_at(&before, &after, 100.0);
+        assert_eq!(window.seconds, 2.0);
+        assert_eq!(
+            (window.own_user_s, window.own_system_s),
+            (Some(0.6), Some(0.8))
+        );
+        assert_eq!(window.subject_cpu_s, Some(1.0));
+        assert_eq!(window.machine_busy_cpus, Some(1.65));
+        assert_eq!(window.interrupt_cpus, Some(0.15));
+        assert_eq!(window.foreign_cpus, Some(0.45));
+        let steal = window.steal_share.unwrap();
+        assert!(
+            (steal - 8.0 / (330.0 + 300.0 + 8.0)).abs() < 1e-12,
+            "{steal}"
+        );
+    }
+
+    #[test]
+    fn rounding_never_makes_less_than_nothing_of_the_others() {
+        let window = window_at(
+            &snapshot(1, 0, (0, 0), 0),
+            &snapshot(2, 100, (60, 60), 0),
+            100.0,
+        );
+        assert_eq!(window.foreign_cpus, Some(0.0));
+    }
+
+    #[test]
+    fn a_subject_that_ended_is_unknown_and_no_subject_is_zero() {
+        let before = snapshot(1, 0, (0, 0), 0);
+        let mut after = snapshot(2, 100, (10, 10), 0);
+        after.subjects = vec![None];
+        let ended = window_at(&before, &after, 100.0);
+        assert_eq!((ended.subject_cpu_s, ended.foreign_cpus), (None, None));
+        assert!(ended.machine_busy_cpus.is_some());
+
+        let mut reused = snapshot(2, 100, (10, 10), 0);
+        reused.subjects[0].as_mut().unwrap().start_ticks = 99;
+        assert_eq!(window_at(&before, &reused, 100.0).subject_cpu_s, None);
+
+        let without = |mut snapshot: Snapshot| {
+            snapshot.subjects.clear();
+            snapshot
+        };
+        let none = window_at(&without(before), &without(after), 100.0);
+        assert_eq!(none.subject_cpu_s, Some(0.0));
+    }
+
+    #[test]
+    fn threads_are_matched_by_number_and_fall_back_to_ticks() {
+        let mut before = snapshot(1, 0, (0, 0), 0);
+        let mut after = snapshot(3, 0, (0, 0), 0);
+        before.threads = vec![thread(7, 0, Some(0), Some(100)), thread(8, 10, None, None)];
+        after.threads = vec![
+            thread(7, 0, Some(1_900), Some(200)),
+            thread(8, 110, None, None),
+            thread(9, 500, Some(500), Some(0)),
+        ];
+        let uses = window_at(&before, &after, 100.0).own_threads;
+        assert_eq!(uses.len(), 2);
+        assert_eq!((uses[0].tid, uses[0].name.as_str()), (7, "load-7"));
+        assert!((uses[0].busy_share - 0.95).abs() < 1e-12);
+        assert_eq!(uses[0].wait_share, Some(0.05));
+        assert_eq!((uses[1].busy_share, uses[1].wait_share), (0.5, None));
+    }
+
+    #[test]
+    fn no_time_passed_is_an_empty_window() {
+        let moment = snapshot(1, 5, (1, 1), 0);
+        assert_eq!(window(&moment, &moment), Window::default());
+    }
+
+    #[test]
+    fn the_live_process_is_watched() {
+        let own = std::process::id() as i32;
+        let mut sampler = Sampler::new("watch-", vec![own, i32::MAX]);
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::Builder::new().name("watch-0".to_owned());
+        let worker = worker.spawn(move || stopped.recv().is_err()).unwrap();
+        // The thread names itself a moment after it was started.
+        let mut before = sampler.sample(0);
+        for _ in 0..1_000 {
+            if !before.threads.is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            before = sampler.sample(0);
+        }
+        let after = sampler.sample(1_000_000_000);
+        drop(stop);
+        assert!(worker.join().unwrap());
+        let window = window(&before, &after);
+        assert_eq!(window.own_threads[0].name, "watch-0");
+        assert!(window.own_user_s.is_some() && window.machine_busy_cpus.is_some());
+        // The process that is not there is said so, and this process is no subject of its own.
+        assert_eq!((before.subjects, window.foreign_cpus), (vec![None], None));
+        assert!(
+            sampler.not_observable()[0]
+                .why
+                .contains("/proc/2147483647/stat")
+        );
+    }
+}
