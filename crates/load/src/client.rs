@@ -1,0 +1,451 @@
+//! The one client loop: take a due request, have a connection, send, read, record; whatever the
+//! pace, the end and the protocol's details are.
+//!
+//! ```text
+//!          ┌──────────── next due ◄───────────────┐
+//!          ▼                                      │
+//!   connection? ──no──► connect ──failed──► back off
+//!          │ yes           │ stands              │
+//!          ▼               ▼                     │
+//!        write request ─► read response ──whole──┤ record
+//!                              └─────failed──────┘ count, close
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use record::units::{MILLISECOND_NS, SECOND_NS};
+use rt::clock::now_ns;
+use rt::deadlines::Deadline;
+use rt::dial;
+use rt::stream::Stream;
+
+use crate::core::Core;
+use crate::desk::Next;
+use crate::failure::{Failure, Kind, Phase};
+use crate::pace::{Pace, ramp_slot_ns};
+use crate::plan::Request;
+use crate::recorder::Sample;
+use crate::reply::{Reply, ReplyReader};
+
+/// A failed connect is tried again after this, doubling.
+const BACK_OFF_NS_MIN: u64 = 10 * MILLISECOND_NS;
+/// And never later than after this.
+const BACK_OFF_NS_MAX: u64 = SECOND_NS;
+
+/// A connection and how many requests it has carried.
+struct Connection {
+    stream: Stream,
+    carried: u64,
+}
+
+/// One client: at most one connection, at most one request at a time.
+struct Client {
+    core: Rc<Core>,
+    index: usize,
+    deadline: Deadline,
+    connection: Option<Connection>,
+    /// Whether it ever had one.
+    obtained: bool,
+    /// Requests so far, to take the URLs in turn.
+    turn: usize,
+    back_off_ns: u64,
+}
+
+/// Runs client `index` of a core to the end of the load.
+pub(crate) async fn client(core: Rc<Core>, index: usize) {
+    let presence = core.presence();
+    let deadline = poll_fn(|cx| {
+        core.desk.borrow_mut().register(index, cx.waker());
+        Poll::Ready(core.deadlines.register(cx.waker()))
+    })
+    .await;
+    let mut client = Client {
+        core: Rc::clone(&core),
+        index,
+        deadline,
+        connection: None,
+        obtained: false,
+        turn: index,
+        back_off_ns: BACK_OFF_NS_MIN,
+    };
+    if core.shared.plan.ramp_ns == 0 {
+        // Boxed, like every rare step here, to keep the future of a busy client small.
+        Box::pin(client.open_before_start()).await;
+    }
+    presence.opened();
+    let Some((start_ns, _)) = core.started().await else {
+        return;
+    };
+    core.timers.sleep_until(start_ns).await;
+    if core.shared.plan.ramp_ns > 0 {
+        let number = core.first_client + index as u64;
+        let slot_ns = ramp_slot_ns(
+            number,
+            core.shared.plan.connections,
+            core.shared.plan.ramp_ns,
+        );
+        core.timers
+            .sleep_until((start_ns + slot_ns).min(core.end_ns()))
+            .await;
+        Box::pin(client.open_before_start()).await;
+        client.run(start_ns + slot_ns).await;
+    } else {
+        client.run(start_ns).await;
+    }
+}
+
+impl Client {
+    async fn run(&mut self, start_ns: u64) {
+        let core = Rc::clone(&self.core);
+        let closed_loop = match core.shared.plan.pace {
+            Pace::Closed { think_ns } => Some(think_ns),
+            Pace::Open { .. } => None,
+        };
+        // In a closed loop the next request is due when the last one has ended.
+        let mut free_ns = start_ns;
+        loop {
+            let due_ns = match closed_loop {
+                Some(think_ns) => self.next_closed(free_ns, think_ns).await,
+                None => self.next_open().await,
+            };
+            let Some(due_ns) = due_ns else { return };
+            if self.connection.is_none()
+                && let Err(failure) = Box::pin(self.connect(due_ns)).await
+            {
+                free_ns = now_ns();
+                core.recorder
+                    .borrow_mut()
+                    .not_sent(due_ns, failure, free_ns);
+                self.back_off().await;
+                continue;
+            }
+            free_ns = self.exchange(due_ns).await;
+        }
+    }
+
+    /// The next due time of a closed loop.
+    async fn next_closed(&self, free_ns: u64, think_ns: u64) -> Option<u64> {
+        let due_ns = free_ns + think_ns;
+        let core = &self.core;
+        if think_ns > 0 {
+            core.timers.sleep_until(due_ns.min(core.end_ns())).await;
+        }
+        if due_ns >= core.end_ns() || core.giving_up.get() || !core.desk.borrow_mut().take_one() {
+            core.desk.borrow_mut().close();
+            return None;
+        }
+        Some(due_ns)
+    }
+
+    /// The next due time of an open loop; notices meanwhile when the server closes the connection.
+    async fn next_open(&mut self) -> Option<u64> {
+        let core = Rc::clone(&self.core);
+        let timeout_ns = core.shared.plan.timeout_ns;
+        poll_fn(|cx| {
+            loop {
+                let now_ns = now_ns();
+                let next = match core.giving_up.get() {
+                    true => Next::End,
+                    false => core.desk.borrow_mut().next(self.index, now_ns, timeout_ns),
+                };
+                match next {
+                    Next::Due { due_ns, waited } => {
+                        if !waited {
+                            core.recorder
+                                .borrow_mut()
+                                .lag(now_ns.saturating_sub(due_ns));
+                        }
+                        return Poll::Ready(Some(due_ns));
+                    }
+                    Next::Expired { due_ns } => {
+                        let failure = Failure {
+                            kind: Kind::Timeout,
+                            phase: Phase::Queue,
+                        };
+                        core.recorder.borrow_mut().not_sent(due_ns, failure, now_ns);
+                    }
+                    Next::End => return Poll::Ready(None),
+                    Next::Wait => {
+                        self.watch_idle(cx);
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await
+    }
+
+    /// Drops an idle connection that the server has closed.
+    fn watch_idle(&mut self, cx: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let mut unexpected = [0; 1];
+        if connection.stream.poll_read(cx, &mut unexpected).is_ready() {
+            self.close(|counters| counters.closed_idle += 1);
+        }
+    }
+
+    /// Opens the first connection, a few at a time; a failure is noted and tried again in the run.
+    async fn open_before_start(&mut self) {
+        let core = Rc::clone(&self.core);
+        let Ok(_permit) = core.opening.acquire().await else {
+            return;
+        };
+        // A failure here is of a connection and not of a request, so no request is counted.
+        let _ = self.connect(now_ns()).await;
+    }
+
+    async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
+        let core = Rc::clone(&self.core);
+        let shared = &core.shared;
+        let number = core.first_client as usize + self.index;
+        let target = &shared.addresses[number % shared.addresses.len()];
+        let sources = &shared.plan.sources;
+        let source = (!sources.is_empty()).then(|| sources[number % sources.len()]);
+        let begun_ns = now_ns();
+        self.deadline
+            .set(due_ns.saturating_add(shared.plan.timeout_ns));
+        let mut dialled = pin!(dial::connect(target, source));
+        let connected = poll_fn(|cx| match self.interruption() {
+            Some(kind) => Poll::Ready(Err((kind, kind.name().to_owned()))),
+            None => dialled
+                .as_mut()
+                .poll(cx)
+                .map_err(|error| (Kind::of(&error), error.to_string())),
+        })
+        .await;
+        self.deadline.clear();
+        let mut recorder = core.recorder.borrow_mut();
+        match connected {
+            Ok(stream) => {
+                let now_ns = now_ns();
+                core.roll(&mut recorder, now_ns);
+                recorder.connected(due_ns, begun_ns, now_ns);
+                recorder.counters.obtained += u64::from(!self.obtained);
+                self.obtained = true;
+                self.back_off_ns = BACK_OFF_NS_MIN;
+                self.connection = Some(Connection { stream, carried: 0 });
+                Ok(())
+            }
+            Err((kind, text)) => {
+                recorder.counters.connect_failed += 1;
+                *core.connect_failure.borrow_mut() = Some((kind, format!("{target}: {text}")));
+                Err(Failure {
+                    kind,
+                    phase: Phase::Connect,
+                })
+            }
+        }
+    }
+
+    /// Keeps a server that refuses from being asked in a tight loop.
+    async fn back_off(&mut self) {
+        let until_ns = now_ns() + self.back_off_ns;
+        self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
+        self.core
+            .timers
+            .sleep_until(until_ns.min(self.core.end_ns()))
+            .await;
+    }
+
+    /// Sends one request and reads its response; when the client is free again.
+    async fn exchange(&mut self, due_ns: u64) -> u64 {
+        let core = Rc::clone(&self.core);
+        let shared = &core.shared;
+        let group = &shared.groups[(core.first_client as usize + self.index) % shared.groups.len()];
+        let request = &shared.plan.requests[group[self.turn % group.len()]];
+        self.turn = self.turn.wrapping_add(1);
+        let Some(mut connection) = self.connection.take() else {
+            return now_ns();
+        };
+        let last = shared
+            .plan
+            .requests_per_connection
+            .is_some_and(|most| connection.carried + 1 >= most);
+        self.deadline
+            .set(due_ns.saturating_add(shared.plan.timeout_ns));
+        let sent_ns = now_ns();
+        core.recorder.borrow_mut().sent(sent_ns);
+        let mut transfer = Transfer::new(request, last);
+        let result = poll_fn(|cx| match self.interruption() {
+            Some(kind) => Poll::Ready(Err(kind)),
+            None => transfer.poll(cx, &mut connection.stream, &core),
+        })
+        .await;
+        self.deadline.clear();
+        connection.carried += 1;
+        match result {
+            Ok(reply) => {
+                let first_ns = transfer.first_ns;
+                let last_ns = transfer.last_ns;
+                let sample = Sample {
+                    due_ns,
+                    sent_ns,
+                    first_ns,
+                    last_ns,
+                };
+                let keep = reply.reusable && !last && transfer.is_written();
+                self.count_reply(reply, sample);
+                self.connection = Some(connection);
+                if !keep {
+                    self.close(|_| ());
+                }
+                last_ns
+            }
+            Err(kind) => {
+                let now_ns = now_ns();
+                let phase = if transfer.reader.in_body() {
+                    Phase::Body
+                } else {
+                    Phase::FirstByte
+                };
+                let mut recorder = core.recorder.borrow_mut();
+                core.roll(&mut recorder, now_ns);
+                recorder.counters.sent += u64::from(transfer.is_written());
+                recorder.lost(due_ns, Failure { kind, phase }, now_ns);
+                drop(recorder);
+                self.connection = Some(connection);
+                self.close(|counters| counters.lost += 1);
+                now_ns
+            }
+        }
+    }
+
+    fn count_reply(&self, reply: Reply, sample: Sample) {
+        let core = &self.core;
+        let mut recorder = core.recorder.borrow_mut();
+        core.roll(&mut recorder, sample.last_ns);
+        let counters = &mut recorder.counters;
+        counters.sent += 1;
+        counters.responses += 1;
+        counters.status[usize::from(reply.status) % 1000] += 1;
+        counters.excess_bytes += reply.excess_bytes as u64;
+        let expect = &core.shared.plan.expect;
+        let status_good = match &expect.status {
+            Some(set) => set.contains(reply.status),
+            None => {
+                counters.unwanted += u64::from(reply.status >= 400);
+                true
+            }
+        };
+        if status_good
+            && expect
+                .body_bytes
+                .is_none_or(|bytes| bytes == reply.body_bytes)
+        {
+            recorder.answered(sample);
+        } else {
+            // It is a response and counted as one; but not a good one, so its latency is not.
+            recorder.counters.responses -= 1;
+            let failure = Failure {
+                kind: Kind::Check,
+                phase: Phase::Body,
+            };
+            recorder.lost(sample.due_ns, failure, sample.last_ns);
+        }
+    }
+
+    fn close(&mut self, count: impl FnOnce(&mut crate::recorder::Counters)) {
+        if self.connection.take().is_some() {
+            let mut recorder = self.core.recorder.borrow_mut();
+            recorder.open -= 1;
+            count(&mut recorder.counters);
+        }
+    }
+
+    /// Why to stop waiting, if there is a reason.
+    #[inline]
+    fn interruption(&self) -> Option<Kind> {
+        if self.core.giving_up.get() {
+            Some(Kind::Unfinished)
+        } else if self.deadline.passed() {
+            Some(Kind::Timeout)
+        } else {
+            None
+        }
+    }
+}
+
+/// One request on its way out and its response on its way in.
+struct Transfer<'r> {
+    bytes: &'r [u8],
+    written: usize,
+    reader: ReplyReader,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl<'r> Transfer<'r> {
+    fn new(request: &'r Request, last: bool) -> Self {
+        Self {
+            bytes: if last {
+                &request.bytes_closing
+            } else {
+                &request.bytes
+            },
+            written: 0,
+            reader: ReplyReader::new(request.kind),
+            first_ns: 0,
+            last_ns: 0,
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        self.written == self.bytes.len()
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+        core: &Core,
+    ) -> Poll<Result<Reply, Kind>> {
+        while !self.is_written() {
+            match stream.poll_write(cx, &self.bytes[self.written..]) {
+                Poll::Ready(Ok(bytes)) => {
+                    self.written += bytes;
+                    core.recorder.borrow_mut().counters.bytes_out += bytes as u64;
+                }
+                // A server may answer and close before it has read everything; the answer, if
+                // there is one, is still to be read.
+                Poll::Ready(Err(error)) if self.written == 0 || !is_peer_gone(&error) => {
+                    return Poll::Ready(Err(Kind::of(&error)));
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+        let mut scratch = core.scratch.borrow_mut();
+        loop {
+            let bytes = match stream.poll_read(cx, &mut scratch) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Kind::of(&error))),
+                Poll::Ready(Ok(bytes)) => bytes,
+            };
+            self.last_ns = now_ns();
+            if bytes == 0 {
+                return Poll::Ready(self.reader.handle_end().ok_or(Kind::Closed));
+            }
+            if !self.reader.in_body() {
+                self.first_ns = self.last_ns;
+            }
+            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
+            match self.reader.handle_bytes(&scratch[..bytes], &core.limits) {
+                Ok(None) => {}
+                Ok(Some(reply)) => return Poll::Ready(Ok(reply)),
+                Err(_) => return Poll::Ready(Err(Kind::Parse)),
+            }
+        }
+    }
+}
+
+fn is_peer_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}

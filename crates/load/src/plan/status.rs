@@ -1,0 +1,71 @@
+//! Sets of statuses, as people write them: `200`, `2xx`, `200,204,3xx`.
+
+use serde::{Serialize, Serializer};
+
+/// Statuses that are expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusSet {
+    text: String,
+    ranges: Vec<(u16, u16)>,
+}
+
+impl StatusSet {
+    /// Reads a set.
+    ///
+    /// # Errors
+    /// Why the text is not one.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let ranges: Result<Vec<_>, String> =
+            text.split(',').map(|part| range(part.trim())).collect();
+        Ok(Self {
+            text: text.to_owned(),
+            ranges: ranges?,
+        })
+    }
+
+    /// Whether `status` is in the set.
+    #[must_use]
+    pub fn contains(&self, status: u16) -> bool {
+        self.ranges
+            .iter()
+            .any(|&(first, last)| (first..=last).contains(&status))
+    }
+}
+
+fn range(part: &str) -> Result<(u16, u16), String> {
+    let wrong = || format!("'{part}' is not a status (write 200, 2xx or 200,204)");
+    if let Some(class) = part.strip_suffix("xx") {
+        let class: u16 = class.parse().map_err(|_| wrong())?;
+        return if (1..=9).contains(&class) {
+            Ok((class * 100, class * 100 + 99))
+        } else {
+            Err(wrong())
+        };
+    }
+    let status: u16 = part.parse().map_err(|_| wrong())?;
+    if (100..=999).contains(&status) {
+        Ok((status, status))
+    } else {
+        Err(wrong())
+    }
+}
+
+impl Serialize for StatusSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets() {
+        let set = StatusSet::parse("200, 3xx").unwrap();
+        assert!(set.contains(200) && set.contains(304) && !set.contains(201));
+        for wrong in ["", "2x", "99", "1000", "axx", "200,"] {
+            assert!(StatusSet::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

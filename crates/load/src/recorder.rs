@@ -1,0 +1,521 @@
+//! What one core saw: every latency and every count, without a lock and without sampling.
+//!
+//! A request belongs to the second in which it was *due*, so that the last partial second can be
+//! left out of the percentiles without losing the slow requests of the seconds before. Each second
+//! the book is handed to the collector and a fresh one is opened; the core never adds histograms.
+
+use std::sync::mpsc;
+
+use record::histogram::Latencies;
+use record::run::Interval;
+use record::units::SECOND_NS;
+
+use crate::failure::{Failure, KINDS, Kind, PHASES};
+use crate::flight::FlightArea;
+
+/// A lag beyond this counts as late, in ns (reference: 1 ms is the bound of the verdict).
+pub const LATE_NS: u64 = 1_000_000;
+
+/// Service and response latency of one phase.
+#[derive(Clone, Debug, Default)]
+pub struct Both {
+    /// From the send.
+    pub service: Latencies,
+    /// From the due time.
+    pub response: Latencies,
+}
+
+/// All latencies of requests of one class.
+#[derive(Clone, Debug, Default)]
+pub struct Phases {
+    /// Until the connection stood.
+    pub connect: Both,
+    /// Until the first byte of the response.
+    pub first_byte: Both,
+    /// Until the last byte.
+    pub last_byte: Both,
+}
+
+impl Both {
+    fn add(&mut self, other: &Self) {
+        self.service.add(&other.service);
+        self.response.add(&other.response);
+    }
+
+    fn clear(&mut self) {
+        self.service.clear();
+        self.response.clear();
+    }
+}
+
+impl Phases {
+    /// Adds another's latencies, count by count.
+    pub fn add(&mut self, other: &Self) {
+        self.connect.add(&other.connect);
+        self.first_byte.add(&other.first_byte);
+        self.last_byte.add(&other.last_byte);
+    }
+
+    fn clear(&mut self) {
+        self.connect.clear();
+        self.first_byte.clear();
+        self.last_byte.clear();
+    }
+}
+
+/// The latencies of one second.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    /// Requests due in this second.
+    pub current: Phases,
+    /// Requests due in an earlier one, within the window.
+    pub late: Phases,
+    /// Response latency of requests due before the window; shown live, in no percentile.
+    pub outside: Latencies,
+    /// The generator's own lag.
+    pub lag: Latencies,
+}
+
+impl Book {
+    /// Forgets everything and keeps the memory.
+    pub fn clear(&mut self) {
+        self.current.clear();
+        self.late.clear();
+        self.outside.clear();
+        self.lag.clear();
+    }
+}
+
+/// Counts since the start of the run.
+#[derive(Clone, Debug)]
+#[allow(
+    missing_docs,
+    reason = "named and documented as in record::run::Totals"
+)]
+pub struct Counters {
+    pub requests: u64,
+    pub sent: u64,
+    pub responses: u64,
+    /// By status; responses below 100 or above 999 do not pass the parser.
+    pub status: Box<[u64]>,
+    pub errors: [u64; KINDS.len()],
+    pub timeouts: [u64; PHASES.len()],
+    pub timeout_age_ns: Option<(u64, u64)>,
+    pub dropped: u64,
+    pub unfinished_age_ns_max: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub obtained: u64,
+    pub opened: u64,
+    pub connect_failed: u64,
+    pub lost: u64,
+    pub closed_idle: u64,
+    pub excess_bytes: u64,
+    pub late_sends: u64,
+    pub excluded_ramp: u64,
+    /// Requests that became due, taken on or not.
+    pub due: u64,
+    /// Responses with a status of 400 or more that were not expected.
+    pub unwanted: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            requests: 0,
+            sent: 0,
+            responses: 0,
+            status: vec![0; 1000].into_boxed_slice(),
+            errors: [0; KINDS.len()],
+            timeouts: [0; PHASES.len()],
+            timeout_age_ns: None,
+            dropped: 0,
+            unfinished_age_ns_max: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            obtained: 0,
+            opened: 0,
+            connect_failed: 0,
+            lost: 0,
+            closed_idle: 0,
+            excess_bytes: 0,
+            late_sends: 0,
+            excluded_ramp: 0,
+            due: 0,
+            unwanted: 0,
+        }
+    }
+}
+
+impl Counters {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.requests += other.requests;
+        self.sent += other.sent;
+        self.responses += other.responses;
+        add_each(&mut self.status, &other.status);
+        add_each(&mut self.errors, &other.errors);
+        add_each(&mut self.timeouts, &other.timeouts);
+        self.timeout_age_ns = match (self.timeout_age_ns, other.timeout_age_ns) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+        self.dropped += other.dropped;
+        self.unfinished_age_ns_max = self.unfinished_age_ns_max.max(other.unfinished_age_ns_max);
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.obtained += other.obtained;
+        self.opened += other.opened;
+        self.connect_failed += other.connect_failed;
+        self.lost += other.lost;
+        self.closed_idle += other.closed_idle;
+        self.excess_bytes += other.excess_bytes;
+        self.late_sends += other.late_sends;
+        self.excluded_ramp += other.excluded_ramp;
+        self.due += other.due;
+        self.unwanted += other.unwanted;
+        self
+    }
+
+    /// What happened since `before`, as an interval without times and latencies.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Interval {
+        let kinds = KINDS.iter().zip(self.errors.iter().zip(&before.errors));
+        let errors = kinds
+            .filter(|(_, (now, before))| now > before)
+            .map(|((_, name, _), (now, before))| ((*name).to_owned(), now - before));
+        let class = |class: usize| {
+            let codes = class * 100..(class + 1) * 100;
+            let count = |counters: &Self| counters.status[codes.clone()].iter().sum::<u64>();
+            count(self) - count(before)
+        };
+        Interval {
+            connections_opened: self.opened - before.opened,
+            responses: self.responses - before.responses,
+            errors: errors.collect(),
+            status_classes: std::array::from_fn(|index| class(index + 1)),
+            bytes_in: self.bytes_in - before.bytes_in,
+            bytes_out: self.bytes_out - before.bytes_out,
+            dropped: self.dropped - before.dropped,
+            ..Interval::default()
+        }
+    }
+}
+
+fn add_each(sum: &mut [u64], other: &[u64]) {
+    for (sum, other) in sum.iter_mut().zip(other) {
+        *sum += other;
+    }
+}
+
+/// One core's second, on its way to the collector.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Which core.
+    pub core: usize,
+    /// Which second of the run, from 0.
+    pub second: u64,
+    /// Its latencies.
+    pub book: Box<Book>,
+    /// Counts since the start.
+    pub counters: Counters,
+    /// Connections open now.
+    pub open: u64,
+    /// Requests in flight now.
+    pub in_flight: u64,
+    /// Requests waiting for a connection now.
+    pub waiting: u64,
+    /// Requests in flight times ns, since the window began.
+    pub area_ns: u128,
+    /// When the last request ended, in ns after the start.
+    pub done_ns: u64,
+    /// When this core's load ended, in ns after the start; the last snapshot only.
+    pub ended_ns: Option<u64>,
+}
+
+/// The times of one request, all of one clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    pub(crate) due_ns: u64,
+    pub(crate) sent_ns: u64,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+}
+
+/// Records for one core.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    core: usize,
+    start_ns: u64,
+    window_from_ns: u64,
+    /// Start of the second that is open.
+    second_ns: u64,
+    /// When it is over; never, once the load has ended.
+    roll_at_ns: u64,
+    ended_ns: Option<u64>,
+    /// When the last request ended.
+    done_ns: u64,
+    book: Box<Book>,
+    spares: mpsc::Receiver<Box<Book>>,
+    pub(crate) counters: Counters,
+    pub(crate) flight: FlightArea,
+    pub(crate) open: u64,
+    pub(crate) waiting: u64,
+}
+
+impl Recorder {
+    pub(crate) fn new(core: usize, spares: mpsc::Receiver<Box<Book>>) -> Self {
+        Self {
+            core,
+            start_ns: 0,
+            window_from_ns: 0,
+            second_ns: 0,
+            roll_at_ns: u64::MAX,
+            ended_ns: None,
+            done_ns: 0,
+            book: Box::default(),
+            spares,
+            counters: Counters::default(),
+            flight: FlightArea::new(0, u64::MAX),
+            open: 0,
+            waiting: 0,
+        }
+    }
+
+    /// The run starts; the window begins `window_after_ns` later.
+    pub(crate) fn start(&mut self, start_ns: u64, window_after_ns: u64) {
+        self.start_ns = start_ns;
+        self.second_ns = start_ns;
+        self.roll_at_ns = start_ns + SECOND_NS;
+        self.window_from_ns = start_ns + window_after_ns;
+        self.flight = FlightArea::new(self.window_from_ns, u64::MAX);
+    }
+
+    /// The load has ended: no second rolls any more, what comes is the drain.
+    pub(crate) fn end(&mut self, now_ns: u64) {
+        if self.ended_ns.is_none() {
+            self.ended_ns = Some(now_ns);
+            self.roll_at_ns = u64::MAX;
+            self.flight.close(now_ns);
+        }
+    }
+
+    /// A connection stands, for a request due at `due_ns`.
+    pub(crate) fn connected(&mut self, due_ns: u64, begun_ns: u64, now_ns: u64) {
+        self.counters.opened += 1;
+        self.open += 1;
+        if let Some(phases) = self.phases(due_ns) {
+            phases
+                .connect
+                .service
+                .record(now_ns.saturating_sub(begun_ns));
+            phases
+                .connect
+                .response
+                .record(now_ns.saturating_sub(due_ns));
+        }
+    }
+
+    /// A request has been written.
+    #[inline]
+    pub(crate) fn sent(&mut self, sent_ns: u64) {
+        self.counters.requests += 1;
+        self.flight.begin(sent_ns);
+    }
+
+    /// A response is whole.
+    #[inline]
+    pub(crate) fn answered(&mut self, sample: Sample) {
+        self.flight.end(sample.last_ns);
+        self.done_ns = sample.last_ns;
+        let Sample {
+            due_ns,
+            sent_ns,
+            first_ns,
+            last_ns,
+        } = sample;
+        let response_ns = last_ns.saturating_sub(due_ns);
+        match self.phases(due_ns) {
+            Some(phases) => {
+                phases
+                    .first_byte
+                    .service
+                    .record(first_ns.saturating_sub(sent_ns));
+                phases
+                    .first_byte
+                    .response
+                    .record(first_ns.saturating_sub(due_ns));
+                phases
+                    .last_byte
+                    .service
+                    .record(last_ns.saturating_sub(sent_ns));
+                phases.last_byte.response.record(response_ns);
+            }
+            None => {
+                self.counters.excluded_ramp += 1;
+                self.book.outside.record(response_ns);
+            }
+        }
+    }
+
+    /// A request that had been written failed.
+    pub(crate) fn lost(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
+        self.flight.end(now_ns);
+        self.failed(due_ns, failure, now_ns);
+    }
+
+    /// A request failed before it was written.
+    pub(crate) fn not_sent(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
+        self.counters.requests += 1;
+        self.failed(due_ns, failure, now_ns);
+    }
+
+    fn failed(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
+        self.done_ns = now_ns;
+        self.counters.errors[failure.kind as usize] += 1;
+        let age_ns = now_ns.saturating_sub(due_ns);
+        match failure.kind {
+            Kind::Timeout => {
+                self.counters.timeouts[failure.phase as usize] += 1;
+                let (young, old) = self.counters.timeout_age_ns.unwrap_or((age_ns, age_ns));
+                self.counters.timeout_age_ns = Some((young.min(age_ns), old.max(age_ns)));
+            }
+            Kind::Unfinished => {
+                let oldest = &mut self.counters.unfinished_age_ns_max;
+                *oldest = (*oldest).max(age_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// The generator was this late itself.
+    #[inline]
+    pub(crate) fn lag(&mut self, lag_ns: u64) {
+        self.book.lag.record(lag_ns);
+        if lag_ns > LATE_NS {
+            self.counters.late_sends += 1;
+        }
+    }
+
+    #[inline]
+    fn phases(&mut self, due_ns: u64) -> Option<&mut Phases> {
+        if due_ns >= self.second_ns && due_ns >= self.window_from_ns {
+            Some(&mut self.book.current)
+        } else if due_ns >= self.window_from_ns {
+            Some(&mut self.book.late)
+        } else {
+            None
+        }
+    }
+
+    /// The snapshot of the second that is over at `now_ns`, if one is. To be called before
+    /// anything that happened at `now_ns` is recorded.
+    #[inline]
+    pub(crate) fn roll(&mut self, now_ns: u64) -> Option<Snapshot> {
+        if now_ns < self.roll_at_ns {
+            None
+        } else {
+            Some(self.roll_second(now_ns))
+        }
+    }
+
+    fn roll_second(&mut self, now_ns: u64) -> Snapshot {
+        let snapshot = self.snapshot();
+        // A core that was stopped for some seconds goes on with the second that it woke up in.
+        let seconds = (now_ns - self.second_ns) / SECOND_NS;
+        self.second_ns += seconds * SECOND_NS;
+        self.roll_at_ns = self.second_ns + SECOND_NS;
+        snapshot
+    }
+
+    /// The last snapshot, after the drain.
+    pub(crate) fn finish(mut self, now_ns: u64) -> Snapshot {
+        self.end(now_ns);
+        self.snapshot()
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let fresh = self.spares.try_recv().unwrap_or_default();
+        Snapshot {
+            core: self.core,
+            second: (self.second_ns - self.start_ns) / SECOND_NS,
+            book: std::mem::replace(&mut self.book, fresh),
+            counters: self.counters.clone(),
+            open: self.open,
+            in_flight: self.flight.in_flight(),
+            waiting: self.waiting,
+            area_ns: self.flight.area_ns(),
+            done_ns: self.done_ns.saturating_sub(self.start_ns),
+            ended_ns: self
+                .ended_ns
+                .map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Phase;
+
+    fn recorder() -> Recorder {
+        let mut recorder = Recorder::new(0, mpsc::channel().1);
+        recorder.start(1_000, SECOND_NS);
+        recorder
+    }
+
+    fn sample(due_ns: u64, last_ns: u64) -> Sample {
+        Sample {
+            due_ns,
+            sent_ns: due_ns + 10,
+            first_ns: last_ns,
+            last_ns,
+        }
+    }
+
+    #[test]
+    fn a_request_belongs_to_the_second_it_was_due_in() {
+        let mut recorder = recorder();
+        recorder.answered(sample(1_500, 2_000));
+        let first = recorder.roll(1_000 + SECOND_NS).unwrap();
+        assert_eq!((first.second, first.book.outside.count()), (0, 1));
+        recorder.answered(sample(SECOND_NS + 2_000, SECOND_NS + 3_000));
+        assert!(recorder.roll(2 * SECOND_NS).is_none());
+        let second = recorder.roll(1_000 + 2 * SECOND_NS).unwrap();
+        assert_eq!(second.book.current.last_byte.response.count(), 1);
+        recorder.answered(sample(2 * SECOND_NS, 3 * SECOND_NS));
+        recorder.answered(sample(2 * SECOND_NS + 1_000, 3 * SECOND_NS));
+        recorder.end(2 * SECOND_NS + 5_000);
+        assert!(
+            recorder.roll(9 * SECOND_NS).is_none(),
+            "the drain rolls no second"
+        );
+        let last = recorder.finish(9 * SECOND_NS);
+        assert_eq!(last.book.late.last_byte.response.count(), 1);
+        assert_eq!(last.book.current.last_byte.response.count(), 1);
+        assert_eq!(last.ended_ns, Some(2 * SECOND_NS + 4_000));
+    }
+
+    #[test]
+    fn time_outs_keep_their_phase_and_their_age() {
+        let mut recorder = recorder();
+        let failure = Failure {
+            kind: Kind::Timeout,
+            phase: Phase::Queue,
+        };
+        recorder.not_sent(2_000, failure, 7_000);
+        recorder.not_sent(2_000, failure, 9_000);
+        assert_eq!(recorder.counters.timeouts, [2, 0, 0, 0]);
+        assert_eq!(recorder.counters.timeout_age_ns, Some((5_000, 7_000)));
+        assert_eq!(recorder.counters.errors[Kind::Timeout as usize], 2);
+    }
+
+    #[test]
+    fn a_core_that_was_stopped_skips_the_seconds_it_missed() {
+        let mut recorder = recorder();
+        assert_eq!(recorder.roll(1_000 + 3 * SECOND_NS + 7).unwrap().second, 0);
+        assert!(recorder.roll(1_000 + 4 * SECOND_NS - 1).is_none());
+        assert_eq!(recorder.roll(1_000 + 4 * SECOND_NS).unwrap().second, 3);
+    }
+}

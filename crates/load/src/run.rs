@@ -1,0 +1,593 @@
+//! Runs a plan: starts the cores, collects what they saw each second, and ends in one value.
+//!
+//! The collector runs in the calling thread. Cores never wait for it; it adds their histograms
+//! while they go on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use record::histogram::Latencies;
+use record::run::Interval;
+use record::units::{MILLISECOND_NS, SECOND_NS};
+use rt::address::Address;
+use rt::clock::now_ns;
+use rt::cores::{CoreFailure, Cores, Running};
+use rt::drain::{DrainWatch, Stage};
+use rt::tokio::sync::watch;
+
+use crate::core::{self, Event, Shared, Start};
+use crate::desk::Quota;
+use crate::failure::{KINDS, Kind};
+use crate::plan::Plan;
+use crate::recorder::{Book, Counters, Phases, Snapshot};
+
+/// Name of the threads that drive load: `load-0`, `load-1`…
+pub const THREAD_NAME: &str = "load";
+
+/// What a run tells while it goes.
+pub trait Observer {
+    /// The cores are up and connected; the load starts at `start_ns` of the clock.
+    fn started(&mut self, start_ns: u64);
+    /// The measured window begins now.
+    fn window_begins(&mut self);
+    /// The load has ended now; what is in flight is drained.
+    fn load_ended(&mut self);
+    /// A second is over. The observer may fill in what the engine does not know.
+    fn second(&mut self, interval: &mut Interval, latencies: &SecondLatencies);
+}
+
+/// The latencies of what completed in one second.
+#[derive(Clone, Debug, Default)]
+pub struct SecondLatencies {
+    /// By phase; the ramp is not in it.
+    pub phases: Phases,
+    /// Response latency, last byte, of all requests.
+    pub response: Latencies,
+}
+
+/// What a run saw, over all cores.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The plan that was run.
+    pub plan: Plan,
+    /// Latencies of the requests that were due in the window.
+    pub latencies: Phases,
+    /// Mean service latency and count of the requests due after the window: the partial second.
+    pub tail_service: Latencies,
+    /// The generator's own lag.
+    pub lag: Latencies,
+    /// Counts over the whole run.
+    pub counters: Counters,
+    /// One entry a second; the last may be shorter or the drain.
+    pub intervals: Vec<Interval>,
+    /// The window, in s after the start.
+    pub window_s: (f64, f64),
+    /// Whether the window has at least one whole second.
+    pub whole_seconds: bool,
+    /// Complete responses in the window.
+    pub window_responses: u64,
+    /// Bytes received in the window.
+    pub window_bytes_in: u64,
+    /// Requests that became due in the window; open loop only.
+    pub window_due: u64,
+    /// Requests in flight, integrated from the start of the window to the end of the load.
+    pub area_ns: u128,
+    /// How long the load lasted, in s, without the drain.
+    pub load_s: f64,
+    /// Whether it was ended by hand.
+    pub partial: bool,
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub enum RunError {
+    /// A name could not be resolved.
+    Resolve(String),
+    /// Not a single connection could be opened.
+    NoConnection {
+        /// The last failure's kind.
+        kind: Kind,
+        /// The last failure in words.
+        text: String,
+    },
+    /// Threads or sockets could not be set up.
+    Io(io::Error),
+    /// A core failed.
+    Core(CoreFailure),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolve(why) => f.write_str(why),
+            Self::NoConnection { kind, text } => {
+                write!(f, "cannot connect at all ({}): {text}", kind.name())
+            }
+            Self::Io(error) => write!(f, "cannot start: {error}"),
+            Self::Core(failure) => write!(f, "{failure}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// Runs `plan` until its end, or until `stop` asks for it: the first stage ends the load and drains
+/// what is in flight, the second gives that up as well.
+///
+/// # Errors
+/// There is no result: nothing could be resolved, connected or started.
+pub fn run(
+    plan: &Plan,
+    stop: &DrainWatch,
+    observer: &mut dyn Observer,
+) -> Result<Measured, RunError> {
+    let (sender, start) = watch::channel(Start::NotYet);
+    let shared = Arc::new(shared(plan, start)?);
+    let (events, inbox) = mpsc::channel();
+    let (spares, receivers): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| mpsc::channel()).unzip();
+    let running = start_cores(plan, &shared, &events, receivers).map_err(RunError::Io)?;
+    drop(events);
+    let collector = Collector::new(plan.clone(), spares);
+    let control = Control {
+        shared,
+        sender,
+        stop,
+        partial: false,
+    };
+    control.collect(collector, &inbox, running, observer)
+}
+
+fn shared(plan: &Plan, start: watch::Receiver<Start>) -> Result<Shared, RunError> {
+    let authorities = plan.authorities();
+    let addresses = match &plan.unix {
+        Some(path) => vec![Address::Unix(path.clone()); authorities.len()],
+        None => {
+            let resolved: Result<_, String> = authorities
+                .iter()
+                .map(|authority| authority.resolve())
+                .collect();
+            resolved.map_err(RunError::Resolve)?
+        }
+    };
+    let of_group = |authority| {
+        let requests = plan.requests.iter().enumerate();
+        let own = requests.filter(move |(_, request)| &request.url.authority == authority);
+        own.map(|(index, _)| index).collect()
+    };
+    Ok(Shared {
+        groups: authorities
+            .iter()
+            .map(|authority| of_group(*authority))
+            .collect(),
+        addresses,
+        quota: plan
+            .end
+            .requests
+            .map(|requests| Arc::new(Quota::new(requests, plan.threads))),
+        start,
+        end_ns: AtomicU64::new(u64::MAX),
+        give_up_ns: AtomicU64::new(u64::MAX),
+        window_after_ns: window_after_ns(plan),
+        plan: plan.clone(),
+    })
+}
+
+/// The window begins with the first whole second after the ramp.
+fn window_after_ns(plan: &Plan) -> u64 {
+    plan.ramp_ns.div_ceil(SECOND_NS) * SECOND_NS
+}
+
+fn start_cores(
+    plan: &Plan,
+    shared: &Arc<Shared>,
+    events: &mpsc::Sender<Event>,
+    spares: Vec<mpsc::Receiver<Box<Book>>>,
+) -> io::Result<Running<Option<Snapshot>>> {
+    let cores = Cores {
+        count: plan.threads,
+        name: THREAD_NAME,
+        pin: plan.pin.clone(),
+    };
+    // Each core takes its own receiver out of the row; the row is only touched at the start.
+    #[allow(
+        clippy::disallowed_types,
+        reason = "taken once by each thread before it does any work"
+    )]
+    let row = Arc::new(std::sync::Mutex::new(
+        spares.into_iter().map(Some).collect::<Vec<_>>(),
+    ));
+    let (shared, events) = (Arc::clone(shared), events.clone());
+    rt::cores::start(&cores, move |seat| {
+        let taken = row.lock().ok().and_then(|mut row| row[seat.index].take());
+        let spares = taken.unwrap_or_else(|| mpsc::channel().1);
+        core::run(seat, Arc::clone(&shared), events.clone(), spares)
+    })
+}
+
+/// Starts and stops the cores.
+struct Control<'a> {
+    shared: Arc<Shared>,
+    sender: watch::Sender<Start>,
+    stop: &'a DrainWatch,
+    partial: bool,
+}
+
+/// How often the collector looks at the time.
+const LOOK: Duration = Duration::from_millis(20);
+/// From "all are connected" to the start, so that every core hears of it first.
+const LEAD_NS: u64 = 5 * MILLISECOND_NS;
+/// With a ramp, a run that has no connection at all is called off after this.
+const HOPELESS_NS: u64 = 3 * SECOND_NS;
+
+impl Control<'_> {
+    fn collect(
+        mut self,
+        mut collector: Collector,
+        inbox: &mpsc::Receiver<Event>,
+        running: Running<Option<Snapshot>>,
+        observer: &mut dyn Observer,
+    ) -> Result<Measured, RunError> {
+        let start_ns = match self.connect(inbox, &running) {
+            Ok(start_ns) => start_ns,
+            Err(error) => {
+                self.sender.send_replace(Start::Never);
+                let failure = running.join().into_iter().find_map(Result::err);
+                return Err(failure.map_or(error, RunError::Core));
+            }
+        };
+        observer.started(start_ns);
+        let window_ns = start_ns + self.shared.window_after_ns;
+        let (mut begun, mut ended) = (false, false);
+        while !running.is_finished() {
+            match inbox.recv_timeout(LOOK) {
+                Ok(Event::Second(snapshot)) => collector.take(snapshot, observer),
+                Ok(Event::Ready { .. }) | Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
+            }
+            let now_ns = now_ns();
+            self.follow_stop(now_ns);
+            self.call_off_the_hopeless(&collector, start_ns, now_ns);
+            if !begun && now_ns >= window_ns {
+                begun = true;
+                observer.window_begins();
+            }
+            if !ended && now_ns >= self.shared.end_ns.load(Ordering::Relaxed) {
+                ended = true;
+                observer.load_ended();
+            }
+        }
+        if !ended {
+            observer.load_ended();
+        }
+        for event in inbox.try_iter() {
+            if let Event::Second(snapshot) = event {
+                collector.take(snapshot, observer);
+            }
+        }
+        let mut last = Vec::new();
+        for result in running.join() {
+            last.extend(result.map_err(RunError::Core)?);
+        }
+        collector.finish(last, self.partial, observer)
+    }
+
+    /// Waits until all cores have opened their connections, then starts the run.
+    fn connect(
+        &mut self,
+        inbox: &mpsc::Receiver<Event>,
+        running: &Running<Option<Snapshot>>,
+    ) -> Result<u64, RunError> {
+        let plan = &self.shared.plan;
+        let (mut ready, mut obtained, mut last_failure) = (0, 0, None);
+        while ready < plan.threads {
+            match inbox.recv_timeout(LOOK) {
+                Ok(Event::Ready {
+                    obtained: of_core,
+                    failure,
+                }) => {
+                    ready += 1;
+                    obtained += of_core;
+                    last_failure = failure.or(last_failure);
+                }
+                _ if running.is_finished() || self.stop.stage() != Stage::Running => {
+                    let text = "stopped before the start".to_owned();
+                    return Err(RunError::NoConnection {
+                        kind: Kind::Unfinished,
+                        text,
+                    });
+                }
+                _ => {}
+            }
+        }
+        if obtained == 0
+            && let Some((kind, text)) = last_failure
+        {
+            return Err(RunError::NoConnection { kind, text });
+        }
+        let start_ns = now_ns() + LEAD_NS;
+        let end_ns = start_ns.saturating_add(plan.end.duration_ns);
+        self.shared.end_ns.store(end_ns, Ordering::Relaxed);
+        let give_up_ns = end_ns.saturating_add(plan.drain_ns);
+        self.shared.give_up_ns.store(give_up_ns, Ordering::Relaxed);
+        self.sender.send_replace(Start::At { start_ns, end_ns });
+        Ok(start_ns)
+    }
+
+    fn follow_stop(&mut self, now_ns: u64) {
+        let stage = self.stop.stage();
+        if stage >= Stage::Draining && !self.partial {
+            self.partial = true;
+            self.end_early(now_ns);
+        }
+        if stage == Stage::Now {
+            self.shared.give_up_ns.fetch_min(now_ns, Ordering::Relaxed);
+        }
+    }
+
+    fn end_early(&self, now_ns: u64) {
+        self.shared.end_ns.fetch_min(now_ns, Ordering::Relaxed);
+        let give_up_ns = now_ns.saturating_add(self.shared.plan.drain_ns);
+        self.shared
+            .give_up_ns
+            .fetch_min(give_up_ns, Ordering::Relaxed);
+    }
+
+    fn call_off_the_hopeless(&self, collector: &Collector, start_ns: u64, now_ns: u64) {
+        let counters = collector.counters();
+        if now_ns > start_ns + HOPELESS_NS && counters.obtained == 0 && counters.connect_failed > 0
+        {
+            self.end_early(now_ns);
+        }
+    }
+}
+
+/// Adds up what the cores bring.
+struct Collector {
+    plan: Plan,
+    spares: Vec<mpsc::Sender<Box<Book>>>,
+    /// The last counters of each core.
+    last: Vec<Counters>,
+    /// The second that each core has delivered last, plus one.
+    delivered: Vec<u64>,
+    /// Seconds that not all cores have delivered yet.
+    open: BTreeMap<u64, Vec<Snapshot>>,
+    /// Next second to be closed.
+    next: u64,
+    /// Sums of all cores when the last second was closed.
+    before: Counters,
+    total: Phases,
+    /// Requests due in the newest seconds, not yet known to be whole ones.
+    newest: BTreeMap<u64, Phases>,
+    lag: Latencies,
+    intervals: Vec<Interval>,
+    /// Requests due by the end of each interval.
+    due: Vec<u64>,
+}
+
+impl Collector {
+    fn new(plan: Plan, spares: Vec<mpsc::Sender<Box<Book>>>) -> Self {
+        let cores = plan.threads;
+        Self {
+            plan,
+            spares,
+            last: vec![Counters::default(); cores],
+            delivered: vec![0; cores],
+            open: BTreeMap::new(),
+            next: 0,
+            before: Counters::default(),
+            total: Phases::default(),
+            newest: BTreeMap::new(),
+            lag: Latencies::new(),
+            intervals: Vec::new(),
+            due: Vec::new(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.last
+            .iter()
+            .fold(Counters::default(), |sum, core| sum.plus(core))
+    }
+
+    fn take(&mut self, snapshot: Snapshot, observer: &mut dyn Observer) {
+        self.delivered[snapshot.core] = snapshot.second + 1;
+        self.last[snapshot.core] = snapshot.counters.clone();
+        self.open.entry(snapshot.second).or_default().push(snapshot);
+        let complete = self.delivered.iter().copied().min().unwrap_or(0);
+        while self.next < complete {
+            let snapshots = self.open.remove(&self.next).unwrap_or_default();
+            let end_s = (self.next + 1) as f64;
+            self.close(snapshots, end_s, 1.0, observer);
+            self.next += 1;
+        }
+    }
+
+    /// Closes an interval and shows it.
+    fn close(
+        &mut self,
+        snapshots: Vec<Snapshot>,
+        end_s: f64,
+        length_s: f64,
+        observer: &mut dyn Observer,
+    ) {
+        let mut latencies = SecondLatencies::default();
+        let mut lag = Latencies::new();
+        let sum = self.counters();
+        let mut interval = sum.since(&self.before);
+        for snapshot in snapshots {
+            interval.connections += snapshot.open;
+            interval.in_flight += snapshot.in_flight;
+            interval.waiting += snapshot.waiting;
+            let mut book = snapshot.book;
+            latencies.phases.add(&book.current);
+            latencies.phases.add(&book.late);
+            latencies.response.add(&book.outside);
+            lag.add(&book.lag);
+            self.total.add(&book.late);
+            self.newest
+                .entry(snapshot.second)
+                .or_default()
+                .add(&book.current);
+            book.clear();
+            // A core that has ended needs no book any more.
+            let _ = self.spares[snapshot.core].send(book);
+        }
+        latencies.response.add(&latencies.phases.last_byte.response);
+        self.lag.add(&lag);
+        interval.time_s = end_s;
+        interval.length_s = length_s;
+        interval.first_byte_mean_ns = latencies.phases.first_byte.service.mean_ns();
+        interval.last_byte_mean_ns = latencies.phases.last_byte.service.mean_ns();
+        interval.p50_ns = Some(latencies.response.at(0.5));
+        interval.p99_ns = Some(latencies.response.at(0.99));
+        interval.max_ns = latencies.response.max_ns();
+        interval.lag_p99_ns = Some(lag.at(0.99));
+        observer.second(&mut interval, &latencies);
+        self.due.push(sum.due);
+        self.before = sum;
+        self.intervals.push(interval);
+        // All but the last two seconds are known to be whole.
+        while self.newest.len() > 2 {
+            if let Some((_, phases)) = self.newest.pop_first() {
+                self.total.add(&phases);
+            }
+        }
+    }
+
+    fn finish(
+        mut self,
+        last: Vec<Snapshot>,
+        partial: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<Measured, RunError> {
+        let ended_ns = last
+            .iter()
+            .filter_map(|snapshot| snapshot.ended_ns)
+            .min()
+            .unwrap_or(0);
+        let done_ns = last
+            .iter()
+            .map(|snapshot| snapshot.done_ns)
+            .max()
+            .unwrap_or(0);
+        let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
+        // Seconds that some cores delivered and others skipped.
+        for second in std::mem::take(&mut self.open) {
+            let end_s = (second.0 + 1) as f64;
+            self.close(second.1, end_s, 1.0, observer);
+            self.next = second.0 + 1;
+        }
+        for snapshot in &last {
+            self.last[snapshot.core] = snapshot.counters.clone();
+        }
+        let counters = self.counters();
+        if counters.obtained == 0 {
+            return Err(no_connection(&counters));
+        }
+        let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next as f64).max(0.0);
+        self.close(last, self.next as f64 + rest_s, rest_s, observer);
+        let from = window_after_ns(&self.plan) / SECOND_NS;
+        let whole = ended_ns / SECOND_NS;
+        let whole_seconds = whole > from;
+        let mut tail_service = Latencies::new();
+        for (second, phases) in std::mem::take(&mut self.newest) {
+            if whole_seconds && second >= whole {
+                tail_service.add(&phases.last_byte.service);
+            } else {
+                self.total.add(&phases);
+            }
+        }
+        let to_s = if whole_seconds {
+            whole as f64
+        } else {
+            ended_ns.max(done_ns) as f64 / 1e9
+        };
+        let window_s = ((from as f64).min(to_s), to_s);
+        let mut measured = Measured {
+            latencies: self.total,
+            tail_service,
+            lag: self.lag,
+            counters,
+            intervals: self.intervals,
+            window_s,
+            whole_seconds,
+            window_responses: 0,
+            window_bytes_in: 0,
+            window_due: 0,
+            area_ns,
+            load_s: ended_ns as f64 / 1e9,
+            partial,
+            plan: self.plan,
+        };
+        measured.mark_window(&self.due);
+        Ok(measured)
+    }
+}
+
+fn no_connection(counters: &Counters) -> RunError {
+    let most = counters
+        .errors
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, count)| **count);
+    let kind = most.map_or(Kind::Other, |(index, _)| KINDS[index].0);
+    let text = format!("{} attempts failed", counters.connect_failed);
+    RunError::NoConnection { kind, text }
+}
+
+impl Measured {
+    /// Marks the intervals of the window and sums them up.
+    fn mark_window(&mut self, due: &[u64]) {
+        let (from_s, to_s) = self.window_s;
+        let mut due_before = 0;
+        for (interval, &due) in self.intervals.iter_mut().zip(due) {
+            let begin_s = interval.time_s - interval.length_s;
+            let within = begin_s >= from_s - 1e-6 && interval.time_s <= to_s + 1e-6;
+            interval.measured = within || !self.whole_seconds;
+            if interval.measured {
+                self.window_responses += interval.responses;
+                self.window_bytes_in += interval.bytes_in;
+                self.window_due += due - due_before;
+            }
+            due_before = due;
+        }
+    }
+
+    /// Length of the window, in s; never 0.
+    #[must_use]
+    pub fn window_length_s(&self) -> f64 {
+        (self.window_s.1 - self.window_s.0).max(1e-9)
+    }
+
+    /// Complete responses per second, in the window.
+    #[must_use]
+    pub fn responses_per_s(&self) -> f64 {
+        self.window_responses as f64 / self.window_length_s()
+    }
+
+    /// Share of requests that failed or were answered with an unwanted status.
+    #[must_use]
+    pub fn error_share(&self) -> f64 {
+        let bad = self.counters.errors.iter().sum::<u64>() + self.counters.unwanted;
+        if self.counters.requests == 0 {
+            0.0
+        } else {
+            bad as f64 / self.counters.requests as f64
+        }
+    }
+
+    /// Mean number of requests in flight as counted, and as Little's law makes it of rate and mean
+    /// service latency; both over the same time, from the start of the window to the end.
+    #[must_use]
+    pub fn in_flight(&self) -> (f64, f64) {
+        let length_ns = (self.load_s - self.window_s.0).max(1e-9) * 1e9;
+        let sum = |latencies: &Latencies| latencies.mean_ns() * latencies.count() as f64;
+        let sum_ns = sum(&self.latencies.last_byte.service) + sum(&self.tail_service);
+        (self.area_ns as f64 / length_ns, sum_ns / length_ns)
+    }
+}

@@ -1,0 +1,1 @@
+//! Every rule of the verdict, fired and not fired.
