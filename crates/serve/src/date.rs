@@ -1,0 +1,91 @@
+//! The date as heads and logs have it, rendered once a second for a whole core.
+
+use std::cell::Cell;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
+pub(crate) const HTTP_BYTES: usize = 29;
+/// Bytes of `06/Nov/1994:08:49:37 +0000`, as access logs have it.
+pub(crate) const LOG_BYTES: usize = 26;
+
+/// The date of one core.
+#[derive(Debug)]
+pub(crate) struct Dates {
+    second: Cell<u64>,
+    http: Cell<[u8; HTTP_BYTES]>,
+    log: Cell<[u8; LOG_BYTES]>,
+}
+
+impl Dates {
+    /// The date now.
+    pub(crate) fn new() -> Self {
+        let dates = Self {
+            second: Cell::new(u64::MAX),
+            http: Cell::new([b' '; HTTP_BYTES]),
+            log: Cell::new([b' '; LOG_BYTES]),
+        };
+        dates.refresh();
+        dates
+    }
+
+    /// Looks at the wall clock and renders anew when its second has changed.
+    pub(crate) fn refresh(&self) {
+        let now = SystemTime::now();
+        let second = now
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        if second == self.second.get() {
+            return;
+        }
+        self.second.set(second);
+        let text = httpdate::fmt_http_date(now);
+        if let Ok(http) = <[u8; HTTP_BYTES]>::try_from(text.as_bytes()) {
+            self.http.set(http);
+            self.log.set(log_form(&http));
+        }
+    }
+
+    /// The second that the date shows: changes when and only when the date does.
+    #[inline]
+    pub(crate) fn second(&self) -> u64 {
+        self.second.get()
+    }
+
+    #[inline]
+    pub(crate) fn http(&self) -> [u8; HTTP_BYTES] {
+        self.http.get()
+    }
+
+    pub(crate) fn log(&self) -> [u8; LOG_BYTES] {
+        self.log.get()
+    }
+}
+
+/// The same moment in the other order of the same parts.
+fn log_form(http: &[u8; HTTP_BYTES]) -> [u8; LOG_BYTES] {
+    let mut log = *b"06/Nov/1994:08:49:37 +0000";
+    log[..2].copy_from_slice(&http[5..7]);
+    log[3..6].copy_from_slice(&http[8..11]);
+    log[7..11].copy_from_slice(&http[12..16]);
+    log[12..20].copy_from_slice(&http[17..25]);
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_has_the_same_moment() {
+        let log = log_form(b"Tue, 15 Nov 2022 12:45:26 GMT");
+        assert_eq!(&log, b"15/Nov/2022:12:45:26 +0000");
+    }
+
+    #[test]
+    fn the_date_is_now() {
+        let http = Dates::new().http();
+        let text = std::str::from_utf8(&http).unwrap();
+        let age = httpdate::parse_http_date(text).unwrap().elapsed().unwrap();
+        assert!(age.as_secs() < 5, "{text}");
+    }
+}

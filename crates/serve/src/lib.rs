@@ -1,0 +1,32 @@
+//! The origin: planned answers at the least cost.
+//!
+//! Text → [`Plan`] → [`start`] → [`Stats`]. What a request gets is written in its target, in
+//! httpterm's language ([`language`], [`reference_markdown`]); nothing is looked up and nothing is
+//! stored. One thread a core, one task a connection, one read and one write a request.
+//!
+//! It serves no files and speaks no TLS, and it never judges a measurement: it counts.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod body;
+mod cache;
+mod conn;
+mod core;
+mod date;
+pub mod distribution;
+mod help;
+pub mod language;
+mod log;
+mod make;
+pub mod plan;
+mod run;
+mod slow;
+pub mod stats;
+mod work;
+
+pub use help::reference_markdown;
+pub use log::LogTarget;
+pub use plan::{Plan, PlanText};
+pub use run::{Running, start};
+pub use stats::Stats;

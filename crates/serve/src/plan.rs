@@ -1,0 +1,316 @@
+//! What an origin is to do: from the texts of its flags to a [`Plan`], with every problem at once.
+//! Nothing is opened and nothing is started here, except that names are resolved.
+
+use std::path::PathBuf;
+
+use record::problem::Problem;
+use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
+use rt::address::Address;
+
+use crate::log::LogTarget;
+
+/// Where it listens when nothing else is said.
+pub const LISTEN_DEFAULT: &str = "127.0.0.1:8000";
+/// How long a connection may wait for its next request: 60 s. `w=` in a target overrides it.
+pub const IDLE_TIMEOUT_NS: u64 = 60_000_000_000;
+/// How long a head may take from its first byte to its last: 10 s.
+pub const HEAD_TIMEOUT_NS: u64 = 10_000_000_000;
+/// How long a request's body may make no progress: 30 s.
+pub const BODY_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long a peer may take nothing of its answer: 30 s.
+pub const WRITE_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How long a drain may take: 30 s.
+pub const DRAIN_TIMEOUT_NS: u64 = 30_000_000_000;
+/// Bytes of a request's head: 16 KiB.
+pub const HEAD_BYTES_MAX: usize = 16_384;
+/// Descriptors that connections leave to the rest of the process, when their number is not given.
+pub const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// The bounds of what can be asked for as [`HEAD_BYTES_MAX`].
+const HEAD_BYTES_RANGE: std::ops::RangeInclusive<u64> = 256..=1 << 20;
+const THREADS_MAX: usize = 1024;
+
+/// An origin's flags as they were typed. An empty text is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanText {
+    /// Addresses to listen on; none: [`LISTEN_DEFAULT`].
+    pub listen: Vec<String>,
+    /// How many threads; default 1 for each processor that this process may use.
+    pub threads: String,
+    /// Processors to pin the threads to: `0,2-3`, or `all`; default: not pinned.
+    pub pin: String,
+    /// The access log's file, or `-`; default: none.
+    pub access_log: String,
+    /// See [`IDLE_TIMEOUT_NS`]; bare numbers are seconds.
+    pub idle_timeout: String,
+    /// See [`HEAD_TIMEOUT_NS`]; bare numbers are seconds.
+    pub head_timeout: String,
+    /// See [`BODY_TIMEOUT_NS`]; bare numbers are seconds.
+    pub body_timeout: String,
+    /// See [`WRITE_TIMEOUT_NS`]; bare numbers are seconds.
+    pub write_timeout: String,
+    /// See [`DRAIN_TIMEOUT_NS`]; bare numbers are seconds.
+    pub drain_timeout: String,
+    /// Connections that may be open; default: `RLIMIT_NOFILE` less [`DESCRIPTORS_RESERVED`].
+    pub connections_max: String,
+    /// See [`HEAD_BYTES_MAX`].
+    pub head_bytes_max: String,
+}
+
+/// What an origin is to do. Made by [`Plan::parse`]; does not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub(crate) listen: Vec<Address>,
+    pub(crate) threads: usize,
+    pub(crate) pin: Vec<usize>,
+    pub(crate) access_log: Option<LogTarget>,
+    pub(crate) idle_timeout_ns: u64,
+    pub(crate) head_timeout_ns: u64,
+    pub(crate) body_timeout_ns: u64,
+    pub(crate) write_timeout_ns: u64,
+    pub(crate) drain_timeout_ns: u64,
+    /// `None`: as many as descriptors allow, which is known at the start.
+    pub(crate) connections_max: Option<usize>,
+    pub(crate) head_bytes_max: usize,
+}
+
+impl Plan {
+    /// Understands the flags.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, in their order.
+    pub fn parse(text: &PlanText) -> Result<Self, Vec<Problem>> {
+        let mut problems = Problems(Vec::new());
+        let listen = problems.listen(&text.listen);
+        let threads = problems.threads(&text.threads);
+        let pin = problems.pin(&text.pin);
+        let plan = Self {
+            listen,
+            threads,
+            pin,
+            access_log: match text.access_log.as_str() {
+                "" => None,
+                "-" => Some(LogTarget::Stdout),
+                path => Some(LogTarget::File(PathBuf::from(path))),
+            },
+            idle_timeout_ns: problems.time("--idle-timeout", &text.idle_timeout, IDLE_TIMEOUT_NS),
+            head_timeout_ns: problems.time("--head-timeout", &text.head_timeout, HEAD_TIMEOUT_NS),
+            body_timeout_ns: problems.time("--body-timeout", &text.body_timeout, BODY_TIMEOUT_NS),
+            write_timeout_ns: problems.time(
+                "--write-timeout",
+                &text.write_timeout,
+                WRITE_TIMEOUT_NS,
+            ),
+            drain_timeout_ns: problems.time(
+                "--drain-timeout",
+                &text.drain_timeout,
+                DRAIN_TIMEOUT_NS,
+            ),
+            connections_max: problems.connections_max(&text.connections_max, threads),
+            head_bytes_max: problems.head_bytes_max(&text.head_bytes_max),
+        };
+        if problems.0.is_empty() {
+            Ok(plan)
+        } else {
+            Err(problems.0)
+        }
+    }
+
+    /// How many threads it runs.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+}
+
+/// What is wrong so far.
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, place: &str, text: impl Into<String>) {
+        self.0.push(Problem::new(place, text));
+    }
+
+    fn listen(&mut self, texts: &[String]) -> Vec<Address> {
+        let default = [LISTEN_DEFAULT.to_owned()];
+        let texts = if texts.is_empty() {
+            &default[..]
+        } else {
+            texts
+        };
+        let mut addresses = Vec::new();
+        for text in texts {
+            match text.parse::<Address>() {
+                Ok(address) if addresses.contains(&address) && !is_any_port(&address) => {
+                    self.add("--listen", format!("'{text}' is given twice"));
+                }
+                Ok(address) => addresses.push(address),
+                Err(error) => self.add("--listen", error.to_string()),
+            }
+        }
+        addresses
+    }
+
+    fn threads(&mut self, text: &str) -> usize {
+        let available = rt::cores::available().len();
+        if text.is_empty() {
+            return available;
+        }
+        match text.parse() {
+            Ok(threads @ 1..=THREADS_MAX) => threads,
+            _ => {
+                let text = format!("'{text}' is not a number of threads from 1 to {THREADS_MAX}");
+                self.add("--threads", text);
+                1
+            }
+        }
+    }
+
+    fn pin(&mut self, text: &str) -> Vec<usize> {
+        let available = rt::cores::available();
+        match text {
+            "" => return Vec::new(),
+            "all" => return available,
+            _ => {}
+        }
+        let mut pinned = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else {
+                self.add(
+                    "--pin",
+                    format!("'{part}' is not a processor (write 0,2-3 or all)"),
+                );
+                continue;
+            };
+            if first > last {
+                self.add("--pin", format!("'{part}' ends before it starts"));
+            }
+            for cpu in first..=last.min(first.saturating_add(THREADS_MAX)) {
+                if available.contains(&cpu) {
+                    pinned.push(cpu);
+                } else {
+                    self.add("--pin", format!("this process may not use processor {cpu}"));
+                    break;
+                }
+            }
+        }
+        pinned
+    }
+
+    fn time(&mut self, place: &str, text: &str, default_ns: u64) -> u64 {
+        if text.is_empty() {
+            return default_ns;
+        }
+        match parse_duration_ns(text, DurationUnit::Seconds) {
+            Ok(0) => self.add(place, "0 would end everything at once; give a time"),
+            Ok(ns) => return ns,
+            Err(error) => self.add(place, error),
+        }
+        default_ns
+    }
+
+    fn connections_max(&mut self, text: &str, threads: usize) -> Option<usize> {
+        if text.is_empty() {
+            return None;
+        }
+        match parse_count(text).map(usize::try_from) {
+            Ok(Ok(max)) if max >= threads => return Some(max),
+            Ok(_) => {
+                let text =
+                    format!("{text} connections do not give one to each of {threads} threads");
+                self.add("--connections-max", text);
+            }
+            Err(error) => self.add("--connections-max", error),
+        }
+        None
+    }
+
+    fn head_bytes_max(&mut self, text: &str) -> usize {
+        if text.is_empty() {
+            return HEAD_BYTES_MAX;
+        }
+        match parse_size(text) {
+            Ok(bytes) if HEAD_BYTES_RANGE.contains(&bytes) => return bytes as usize,
+            Ok(_) => self.add(
+                "--head-bytes-max",
+                format!("'{text}' is not from 256 to 1m"),
+            ),
+            Err(error) => self.add("--head-bytes-max", error),
+        }
+        HEAD_BYTES_MAX
+    }
+}
+
+/// Port 0 is a new port each time, so it may stand twice.
+fn is_any_port(address: &Address) -> bool {
+    matches!(address, Address::Tcp(address) if address.port() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_said_is_the_defaults() {
+        let plan = Plan::parse(&PlanText::default()).unwrap();
+        assert_eq!(plan.listen, [LISTEN_DEFAULT.parse().unwrap()]);
+        assert_eq!(plan.threads, rt::cores::available().len());
+        assert_eq!(plan.idle_timeout_ns, IDLE_TIMEOUT_NS);
+        assert_eq!((plan.connections_max, plan.access_log), (None, None));
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once() {
+        let text = PlanText {
+            listen: vec!["nowhere".into(), ":80".into(), ":80".into()],
+            threads: "0".into(),
+            pin: "x,3-2,100000".into(),
+            idle_timeout: "1d".into(),
+            head_timeout: "0".into(),
+            connections_max: "0".into(),
+            head_bytes_max: "1".into(),
+            ..PlanText::default()
+        };
+        let problems = Plan::parse(&text).unwrap_err();
+        let places: Vec<_> = problems
+            .iter()
+            .map(|problem| problem.place.as_str())
+            .collect();
+        let wanted = [
+            "--listen",
+            "--listen",
+            "--threads",
+            "--pin",
+            "--pin",
+            "--pin",
+            "--idle-timeout",
+            "--head-timeout",
+            "--connections-max",
+            "--head-bytes-max",
+        ];
+        assert_eq!(places, wanted, "{problems:?}");
+    }
+
+    #[test]
+    fn units_are_understood() {
+        let text = PlanText {
+            listen: vec!["127.0.0.1:0".into(), "127.0.0.1:0".into()],
+            threads: "1".into(),
+            pin: "0".into(),
+            access_log: "-".into(),
+            idle_timeout: "5".into(),
+            drain_timeout: "250ms".into(),
+            connections_max: "10k".into(),
+            ..PlanText::default()
+        };
+        let plan = Plan::parse(&text).unwrap();
+        assert_eq!((plan.listen.len(), plan.pin), (2, vec![0]));
+        assert_eq!(plan.access_log, Some(LogTarget::Stdout));
+        assert_eq!(
+            (plan.idle_timeout_ns, plan.drain_timeout_ns),
+            (5_000_000_000, 250_000_000)
+        );
+        assert_eq!(plan.connections_max, Some(10_000));
+    }
+}

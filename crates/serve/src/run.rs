@@ -1,0 +1,320 @@
+//! Starts the cores, accepts connections, drains, and sums up.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use rt::address::Address;
+use rt::board::{Board, Handover};
+use rt::clock::now_ns;
+use rt::cores::{CoreFailure, Cores, Seat};
+use rt::drain::{Drain, DrainWatch, Stage};
+use rt::limits::raise_descriptor_limit;
+use rt::listen::{AcceptMode, Accepted, Bound, Listener};
+use rt::stream::Stream;
+use rt::tokio::sync::{Mutex, mpsc, oneshot};
+use rt::tokio::task::{JoinHandle, spawn_local};
+
+use crate::conn;
+use crate::core::{Core, Parts, Query, TICK_NS};
+use crate::log::{self, CoreLog, Sender, Writer};
+use crate::plan::{DESCRIPTORS_RESERVED, Plan};
+use crate::stats::{Closed, CoreStats, Stats, add};
+
+/// An origin at work.
+#[derive(Debug)]
+pub struct Running {
+    cores: rt::cores::Running<CoreStats>,
+    bound: Vec<Bound>,
+    queries: Vec<mpsc::Sender<Query>>,
+    log: Option<Writer>,
+    started_ns: u64,
+}
+
+/// What one core takes with it to its thread.
+#[derive(Debug)]
+struct Luggage {
+    listeners: Vec<Listener>,
+    inbox: mpsc::Receiver<Handover>,
+    asked: mpsc::Receiver<Query>,
+    log: Option<Sender>,
+}
+
+/// How many cores may ask one core for its counters at a time.
+const QUERIES_MAX: usize = 64;
+
+/// Binds all addresses and starts the cores; `drain` stops them.
+///
+/// # Errors
+/// An address, the access log or a thread could not be had. Nothing is left behind then.
+pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
+    let started_ns = now_ns();
+    let descriptors = raise_descriptor_limit().now;
+    let cores = plan.threads;
+    let mut bound = plan
+        .listen
+        .iter()
+        .map(|address| Bound::new(address, cores))
+        .collect::<io::Result<Vec<_>>>()?;
+    let (sender, log) = match &plan.access_log {
+        Some(target) => log::start(target, cores).map(|(sender, log)| (Some(sender), Some(log)))?,
+        None => (None, None),
+    };
+    let (board, inboxes) = Board::new(cores);
+    let (queries, askeds): (Vec<_>, Vec<_>) =
+        (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
+    let mut luggage = Vec::with_capacity(cores);
+    for (core, (inbox, asked)) in inboxes.into_iter().zip(askeds).enumerate() {
+        let take = |(index, bound): (usize, &mut Bound)| bound.take(core, index);
+        let listeners = bound.iter_mut().enumerate().filter_map(take).collect();
+        luggage.push(Some(Luggage {
+            listeners,
+            inbox,
+            asked,
+            log: sender.clone(),
+        }));
+    }
+    drop(sender);
+    let by_descriptors = descriptors
+        .saturating_sub(DESCRIPTORS_RESERVED)
+        .max(cores as u64);
+    let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize);
+    let seats = Cores {
+        count: cores,
+        name: "serve",
+        pin: plan.pin.clone(),
+    };
+    let luggage = Arc::new(Mutex::new(luggage));
+    let senders = queries.clone();
+    let running = rt::cores::start(&seats, move |seat| {
+        let parts = Parts {
+            index: seat.index,
+            plan: plan.clone(),
+            board: board.clone(),
+            log: None,
+            connections_max: share(connections_max, seat),
+            queries: senders.clone(),
+            started_ns,
+        };
+        run_core(parts, Arc::clone(&luggage), drain.clone())
+    })?;
+    Ok(Running {
+        cores: running,
+        bound,
+        queries,
+        log,
+        started_ns,
+    })
+}
+
+/// One core's share of the connections, so that no core has to ask another whether it may accept.
+fn share(connections_max: usize, seat: Seat) -> usize {
+    connections_max / seat.count + usize::from(seat.index < connections_max % seat.count)
+}
+
+impl Running {
+    /// Where it listens, with the ports that the kernel chose, and how connections get to cores.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<(Address, AcceptMode)> {
+        self.bound
+            .iter()
+            .map(|bound| (bound.address().clone(), bound.mode()))
+            .collect()
+    }
+
+    /// The kernel's ids of the cores' threads.
+    #[must_use]
+    pub fn thread_ids(&self) -> &[i32] {
+        self.cores.thread_ids()
+    }
+
+    /// Whether all cores have ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.cores.is_finished()
+    }
+
+    /// The counters of all cores now. Waits for each core to answer, so it is not for a core's own
+    /// thread.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let ask = |query: &mpsc::Sender<Query>| {
+            let (reply, answer) = oneshot::channel();
+            query.blocking_send(reply).ok()?;
+            answer.blocking_recv().ok()
+        };
+        let cores = self.queries.iter().filter_map(ask).collect();
+        Stats::of(cores, now_ns() - self.started_ns, false)
+    }
+
+    /// Waits until the drain is over, and returns what was counted.
+    ///
+    /// # Errors
+    /// A core failed. The others have been stopped then.
+    pub fn join(self) -> Result<Stats, CoreFailure> {
+        let cores = self.cores.join().into_iter().collect::<Result<Vec<_>, _>>();
+        let uptime_ns = now_ns() - self.started_ns;
+        // Its senders went with the cores, so it writes the rest and ends.
+        if let Some(log) = self.log {
+            log.join();
+        }
+        Ok(Stats::of(cores?, uptime_ns, true))
+    }
+}
+
+async fn run_core(
+    mut parts: Parts,
+    luggage: Arc<Mutex<Vec<Option<Luggage>>>>,
+    drain: Drain,
+) -> io::Result<CoreStats> {
+    let taken = luggage.lock().await[parts.index].take();
+    let Some(Luggage {
+        listeners,
+        inbox,
+        asked,
+        log,
+    }) = taken
+    else {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    };
+    parts.log = log.map(CoreLog::new);
+    let core = Rc::new(Core::new(parts)?);
+    spawn_local(tick_always(Rc::clone(&core)));
+    spawn_local(answer_queries(Rc::clone(&core), asked));
+    let mut doors = vec![
+        spawn_local(receive_all(Rc::clone(&core), inbox)),
+        spawn_local(admit_parked(Rc::clone(&core))),
+    ];
+    for listener in listeners {
+        doors.push(spawn_local(accept_all(
+            Rc::clone(&core),
+            listener,
+            drain.clone(),
+        )));
+    }
+    let mut watch = drain.watch();
+    watch.reached(Stage::Draining).await;
+    finish(&core, doors, watch).await;
+    Ok(core.read_stats())
+}
+
+/// Ends idle connections, and waits for the others as long as they may take.
+async fn finish(core: &Rc<Core>, doors: Vec<JoinHandle<()>>, mut watch: DrainWatch) {
+    for door in &doors {
+        door.abort();
+    }
+    for door in doors {
+        // It was told to end, and has no result.
+        let _ = door.await;
+    }
+    for _ in 0..core.room.clear_parked() {
+        core.board.closed(core.index);
+        core.counters.closed(Closed::Drained);
+    }
+    core.start_draining();
+    let mut emptied = pin!(poll_fn(|cx| {
+        if core.room.served() == 0 {
+            return Poll::Ready(());
+        }
+        core.room.wait(cx.waker());
+        Poll::Pending
+    }));
+    let mut late = pin!(
+        core.timers
+            .sleep_until(now_ns() + core.plan.drain_timeout_ns)
+    );
+    rt::tokio::select! {
+        () = &mut emptied => {}
+        () = &mut late => {}
+        _ = watch.reached(Stage::Now) => {}
+    }
+    for _ in 0..core.room.served() {
+        core.counters.closed(Closed::Dropped);
+    }
+    if let Some(log) = &core.log {
+        log.hand_over();
+    }
+}
+
+async fn tick_always(core: Rc<Core>) {
+    loop {
+        core.timers.sleep_until(core.now_ns.get() + TICK_NS).await;
+        core.handle_tick(now_ns());
+    }
+}
+
+async fn answer_queries(core: Rc<Core>, mut asked: mpsc::Receiver<Query>) {
+    while let Some(reply) = asked.recv().await {
+        // Who asked may have left.
+        let _ = reply.send(core.read_stats());
+    }
+}
+
+/// Takes the connections that other cores accepted for this one.
+async fn receive_all(core: Rc<Core>, mut inbox: mpsc::Receiver<Handover>) {
+    while let Some(connection) = inbox.recv().await {
+        open(&core, connection);
+    }
+}
+
+/// Serves the connections that had to wait, as others end.
+async fn admit_parked(core: Rc<Core>) {
+    poll_fn(|cx| {
+        while let Some(connection) = core.room.admit() {
+            serve(&core, connection);
+        }
+        core.room.wait(cx.waker());
+        Poll::Pending
+    })
+    .await
+}
+
+/// Accepts, except while all connections that are allowed are open.
+async fn accept_all(core: Rc<Core>, listener: Listener, drain: Drain) {
+    let handle = |accepted| match accepted {
+        Accepted::Connection(connection) => open(&core, connection),
+        Accepted::Short(_) => add(&core.counters.accept_failed, 1),
+    };
+    let mut accepting = pin!(listener.accept(&core.board, core.index, handle));
+    let mut paused = false;
+    let failed = poll_fn(|cx| {
+        if !core.room.is_full() {
+            paused = false;
+            return accepting.as_mut().poll(cx);
+        }
+        if !paused {
+            paused = true;
+            add(&core.counters.accept_paused, 1);
+        }
+        core.room.wait(cx.waker());
+        Poll::Pending
+    })
+    .await;
+    if failed.is_err() {
+        // Without its listener a core is of no use, and half an origin is worse than none.
+        drain.advance(Stage::Draining);
+    }
+}
+
+fn open(core: &Rc<Core>, connection: Handover) {
+    if core.room.is_full() {
+        core.room.park(connection);
+    } else {
+        serve(core, connection);
+    }
+}
+
+fn serve(core: &Rc<Core>, connection: Handover) {
+    match Stream::from_fd(connection.fd, connection.family) {
+        Ok(stream) => {
+            spawn_local(conn::serve(Rc::clone(core), stream));
+        }
+        Err(_) => {
+            add(&core.counters.accept_failed, 1);
+            core.board.closed(core.index);
+        }
+    }
+}
