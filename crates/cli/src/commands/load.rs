@@ -1,0 +1,310 @@
+//! `weir load`.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use host::facts::HostFacts;
+use load::calibrate::{Calibration, Profile, nearest};
+use load::pace::Pace;
+use load::plan::{Plan, PlanText};
+use load::report::{Context, record};
+use load::run::{Measured, RunError};
+use load::validity::{Evidence, HostEvidence, judge, measurement_is_invalid};
+use record::facts::{HostFacts as RecordedHost, HostLimits};
+use record::interval_log::IntervalLog;
+use record::problem::Problem;
+use record::run::{Calibrated, Run, Weir};
+use record::units::SECOND_NS;
+use record::validity::Verdict;
+use rt::drain::{Drain, DrainWatch, follow_signals};
+
+use super::calibrate::{self, Trials};
+use crate::embedded::Origin;
+use crate::exit::{Exit, Failure};
+use crate::flags::{Typed, load_text};
+use crate::output::csv::csv;
+use crate::output::live::Live;
+use crate::output::summary::summary;
+use crate::output::{colour, print};
+use crate::watcher::{self, Watcher};
+use crate::{preflight, store};
+
+pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    let text = load_text(typed)?;
+    let drain = Drain::default();
+    let stop = drain.watch();
+    if text.urls.is_empty() && text.unix.is_none() {
+        return embedded(typed, text, arguments, drain, &stop);
+    }
+    let plan = Plan::parse(&text, rt::cores::available().len())?;
+    let ports_tight = preflight::check(&plan)?;
+    follow_signals(drain)?;
+    let subjects = subjects(&plan);
+    drive(
+        &Job {
+            typed,
+            arguments,
+            plan,
+            subjects,
+            ports_tight,
+        },
+        &stop,
+    )
+}
+
+/// Nothing to load was named: measures this machine with an origin of its own.
+fn embedded(
+    typed: Typed<'_>,
+    mut text: PlanText,
+    arguments: &[String],
+    drain: Drain,
+    stop: &DrainWatch,
+) -> Result<Exit, Failure> {
+    let cores = rt::cores::available().len();
+    // The flags are checked before anything is started; the real port comes with the origin.
+    text.urls = vec!["http://127.0.0.1:1/".to_owned()];
+    let plan = Plan::parse(&text, cores)?;
+    preflight::check(&plan)?;
+    follow_signals(drain)?;
+    let origin = Origin::start(cores.div_ceil(2))?;
+    text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
+    let mut plan = Plan::parse(&text, cores)?;
+    let to_stdout = typed.text("json").as_deref() != Some("-");
+    let say = |line: &str| {
+        if to_stdout {
+            print(line);
+        }
+    };
+    say(&format!(
+        "origin       {} (embedded; another weir, process {})\n",
+        text.urls[0],
+        origin.pid()
+    ));
+    let trials = Trials {
+        each: 3,
+        duration_ns: SECOND_NS,
+        subject: origin.pid(),
+    };
+    let calibration = calibrate::calibrate(&plan, &trials, &host::facts::read(), stop)?;
+    // Not being able to keep it costs only the comparison with later runs.
+    let _ = store::keep(&calibration);
+    say(&calibrate::words(&calibration));
+    if let Pace::Closed { think_ns: 0 } = plan.pace {
+        let rate_per_s = calibrate::reached_per_s(&calibration, plan.threads) * EMBEDDED_SHARE;
+        let rate_per_s = round_to_two_digits(rate_per_s);
+        say(&format!(
+            "driving it at half of that, {rate_per_s:.0}/s, in an open loop\n\n"
+        ));
+        let arrivals = load::plan::Arrivals::Constant;
+        plan.pace = Pace::Open {
+            rate_per_s,
+            arrivals,
+        };
+        plan.line_max =
+            load::plan::LINE_MAX.min((rate_per_s * plan.timeout_ns as f64 / 1e9) as u64);
+    }
+    let subjects = vec![origin.pid()];
+    drive(
+        &Job {
+            typed,
+            arguments,
+            plan,
+            subjects,
+            ports_tight: None,
+        },
+        stop,
+    )
+}
+
+/// Body of the embedded origin's answers.
+const EMBEDDED_BODY_BYTES: u64 = 100;
+/// Share of the calibrated rate that the embedded job drives.
+const EMBEDDED_SHARE: f64 = 0.5;
+
+fn round_to_two_digits(rate: f64) -> f64 {
+    let unit = 10f64.powf(rate.max(10.0).log10().floor() - 1.0);
+    (rate / unit).round() * unit
+}
+
+/// One load with everything around it.
+struct Job<'a> {
+    typed: Typed<'a>,
+    arguments: &'a [String],
+    plan: Plan,
+    subjects: Vec<i32>,
+    ports_tight: Option<String>,
+}
+
+fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
+    let typed = job.typed;
+    let json = typed.text("json");
+    let quiet = json.as_deref() == Some("-");
+    check_writable(typed)?;
+    let terminal = std::io::stdout().is_terminal();
+    let lines = !quiet && !typed.is_set("quiet") && (terminal || typed.is_set("live"));
+    let started_at = record::file::wall_clock();
+    let log = match typed.text("hdr") {
+        Some(path) => Some(
+            IntervalLog::create(Path::new(&path), &started_at)
+                .map_err(|error| Failure::cannot(&path, error))?,
+        ),
+        None => None,
+    };
+    let mut watcher = Watcher::new(job.subjects.clone(), lines.then(Live::default), log);
+    let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
+    let run = recorded(job, &measured, &watcher, started_at);
+    if !quiet {
+        print(&format!(
+            "{}{}",
+            if lines { "\n" } else { "" },
+            summary(&run, colour())
+        ));
+    }
+    write_json(&run, json.as_deref())?;
+    if let Some(path) = typed.text("csv") {
+        record::file::write_whole(Path::new(&path), csv(&run).as_bytes())?;
+    }
+    watcher
+        .finish_log()
+        .map_err(|error| Failure::cannot("--hdr", error))?;
+    Ok(exit_of(&run))
+}
+
+fn cannot_run(error: RunError) -> Failure {
+    Failure::CannotRun(error.to_string())
+}
+
+/// A result that could not be kept is found out before the run and not after it.
+fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    for flag in ["json", "csv", "hdr"] {
+        let Some(path) = typed.text(flag).filter(|path| path != "-") else {
+            continue;
+        };
+        let path = Path::new(&path);
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if path.is_dir() || !folder.is_dir() {
+            let text = format!("{} cannot be written: no such folder", path.display());
+            problems.push(Problem::new(format!("--{flag}"), text));
+        }
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.into())
+    }
+}
+
+/// The record of a run, with its verdict.
+fn recorded(job: &Job<'_>, measured: &Measured, watcher: &Watcher, started_at: String) -> Run {
+    let facts = host::facts::read();
+    let window = watcher.window();
+    let cpu = watcher::cpu(window.as_ref());
+    let run_queue_wait_share = watcher::run_queue_wait_share(window.as_ref());
+    let stored = store::load(&facts.fingerprint);
+    let calibrated = held_against(&stored, measured);
+    let host = HostEvidence {
+        busiest_thread_share: cpu.per_core.iter().copied().reduce(f64::max),
+        run_queue_wait_share,
+        cpus: facts.cpus_online,
+        foreign_cpus: cpu.foreign_cpus,
+        steal_share: cpu.steal_share,
+        ports_tight: job.ports_tight.clone(),
+        calibrated_share: calibrated.as_ref().map(|calibrated| calibrated.used_share),
+    };
+    let context = Context {
+        weir: Weir {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: env!("WEIR_COMMIT").to_owned(),
+        },
+        command: job.arguments.to_vec(),
+        started_at,
+        host: recorded_host(facts, watcher.not_observable()),
+        validity: judge(&Evidence { measured, host }),
+        cpu,
+        run_queue_wait_share,
+        calibrated,
+    };
+    record(measured, context)
+}
+
+fn held_against(stored: &[Calibration], measured: &Measured) -> Option<Calibrated> {
+    let response_bytes = measured.counters.bytes_in / measured.counters.responses.max(1);
+    let profile = Profile::of(&measured.plan, response_bytes);
+    let calibration = nearest(stored, &profile)?;
+    let responses_per_s = calibration.per_core_per_s * measured.plan.threads as f64;
+    Some(Calibrated {
+        responses_per_s,
+        used_share: measured.responses_per_s() / responses_per_s.max(1e-9),
+        profile: calibration.profile.to_string(),
+    })
+}
+
+fn recorded_host(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedHost {
+    not_observable.extend(facts.not_observable.iter().map(ToString::to_string));
+    RecordedHost {
+        kernel: facts.kernel,
+        os: facts.os,
+        name: Some(facts.hostname),
+        cpus: facts
+            .cpus_online
+            .unwrap_or_else(|| rt::cores::available().len() as u32),
+        cpu_model: facts.cpu_model,
+        memory_bytes: facts.memory_bytes.unwrap_or(0),
+        congestion_control: facts.congestion_control,
+        virtualised: facts.virtualised,
+        fingerprint: facts.fingerprint,
+        limits: HostLimits {
+            descriptors: facts.nofile_hard,
+            port_range: facts.port_range,
+            somaxconn: facts.somaxconn.map(u64::from),
+        },
+        not_observable,
+    }
+}
+
+/// The processes on this machine that listen where the load goes.
+fn subjects(plan: &Plan) -> Vec<i32> {
+    if let Some(path) = &plan.unix {
+        return host::sockets::listeners_of_unix(path).unwrap_or_default();
+    }
+    let mut pids = Vec::new();
+    for authority in plan.authorities() {
+        if let Ok(rt::address::Address::Tcp(address)) = authority.resolve() {
+            pids.extend(host::sockets::listeners_of(address).unwrap_or_default());
+        }
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+/// Writes the record where `--json` says.
+pub(super) fn write_json(run: &Run, json: Option<&str>) -> Result<(), Failure> {
+    match json {
+        None => Ok(()),
+        Some("-") => {
+            let text = serde_json::to_string_pretty(run)
+                .map_err(|error| Failure::cannot("--json", error))?;
+            print(&format!("{text}\n"));
+            Ok(())
+        }
+        Some(path) => Ok(record::file::write_json(Path::new(path), run)?),
+    }
+}
+
+/// A measurement that is wrong in itself comes first: nothing can be said of an objective then.
+fn exit_of(run: &Run) -> Exit {
+    if measurement_is_invalid(&run.validity) {
+        Exit::Invalid
+    } else if run.objectives.iter().any(|objective| !objective.met) {
+        Exit::ObjectiveMissed
+    } else if run.validity.verdict == Verdict::Invalid {
+        Exit::Invalid
+    } else {
+        Exit::Done
+    }
+}

@@ -1,0 +1,56 @@
+//! `weir serve`.
+
+use std::io::Read;
+
+use rt::drain::{Drain, Stage, follow_signals};
+use serve::plan::Plan;
+
+use crate::exit::{Exit, Failure};
+use crate::flags::{Typed, serve_text};
+use crate::output::print;
+
+pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
+    let plan = Plan::parse(&serve_text(typed))?;
+    rt::limits::raise_descriptor_limit();
+    let threads = plan.threads();
+    let drain = Drain::default();
+    follow_signals(drain.clone())?;
+    let running = serve::start(plan, drain.clone())?;
+    let mut lines = String::new();
+    for (address, mode) in running.addresses() {
+        let shown = match &address {
+            rt::address::Address::Tcp(address) => format!("http://{address}/"),
+            unix @ rt::address::Address::Unix(_) => unix.to_string(),
+        };
+        lines.push_str(&format!(
+            "listening on {shown} ({threads} thread{}; {})\n",
+            if threads == 1 { "" } else { "s" },
+            mode.describe()
+        ));
+    }
+    print(&lines);
+    if typed.is_set("until-stdin-closes") {
+        end_with_stdin(drain);
+    }
+    let stats = running
+        .join()
+        .map_err(|failure| Failure::cannot("serve", failure))?;
+    eprintln!(
+        "served {} requests on {} connections",
+        stats.sum.totals.requests, stats.sum.connections_accepted
+    );
+    Ok(Exit::Done)
+}
+
+/// Drains when stdin ends: whoever started us holds the other end, and it closes even when that
+/// process is killed.
+fn end_with_stdin(drain: Drain) {
+    std::thread::spawn(move || {
+        let mut ignored = [0; 256];
+        while std::io::stdin()
+            .read(&mut ignored)
+            .is_ok_and(|bytes| bytes > 0)
+        {}
+        drain.advance(Stage::Draining);
+    });
+}

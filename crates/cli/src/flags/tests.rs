@@ -1,0 +1,86 @@
+//! Every row of the flag tables: what it calls right is taken, what it calls wrong is refused with
+//! a problem that names the flag.
+
+use load::plan::Plan;
+
+use super::*;
+
+fn typed(command: &str, arguments: &[&str]) -> ArgMatches {
+    let line = ["weir", command]
+        .into_iter()
+        .chain(arguments.iter().copied());
+    let matches = program().try_get_matches_from(line).unwrap();
+    matches.subcommand().unwrap().1.clone()
+}
+
+/// The places of the problems that a command line has.
+fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
+    let matches = typed(command, arguments);
+    let typed = Typed(&matches);
+    let url = "http://127.0.0.1:1/".to_owned();
+    let result = match command {
+        "load" => load_text(typed).and_then(|mut text| {
+            text.urls = vec![url];
+            Plan::parse(&text, 4).map(|_| ())
+        }),
+        "calibrate" => crate::commands::check_calibrate(typed, url),
+        _ => ::serve::plan::Plan::parse(&serve_text(typed)).map(|_| ()),
+    };
+    result
+        .err()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|problem| problem.place)
+        .collect()
+}
+
+#[test]
+fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
+    for row in [&serve::SERVE, &load::LOAD, &calibrate::CALIBRATE] {
+        for flag in row.flags {
+            let long = format!("--{}", flag.long);
+            // A flag that only an open loop has is tried in one.
+            let rate: &[&str] = match flag.long {
+                "arrivals" | "line" => &["--rate", "10"],
+                _ => &[],
+            };
+            for value in flag.right {
+                let line = [&[long.as_str(), value], rate].concat();
+                assert_eq!(
+                    problems(row.name, &line),
+                    [""; 0],
+                    "{} {long} {value}",
+                    row.name
+                );
+            }
+            for value in flag.wrong {
+                let line = [&[long.as_str(), value], rate].concat();
+                let found = problems(row.name, &line);
+                assert!(
+                    found.contains(&long),
+                    "{} {long} '{value}': {found:?}",
+                    row.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    program().debug_assert();
+}
+
+#[test]
+fn every_flag_has_a_doc_and_every_command_an_example() {
+    for row in COMMANDS {
+        assert!(!row.examples.is_empty(), "{}", row.name);
+        for flag in row.flags {
+            assert!(
+                !flag.doc.is_empty() && !flag.doc.ends_with('.'),
+                "{}",
+                flag.long
+            );
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What people see: the line a second, the summary, the comparison; and the files.
+
+pub(crate) mod compare;
+pub(crate) mod csv;
+pub(crate) mod live;
+pub(crate) mod reference;
+pub(crate) mod summary;
+pub(crate) mod table;
+
+use std::io::{IsTerminal, Write};
+
+/// Prints to stdout; a reader that went away is no error of ours.
+pub(crate) fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes());
+    let _ = stdout.flush();
+}
+
+/// Whether stdout is a terminal that may be coloured (<https://no-color.org>).
+pub(crate) fn colour() -> bool {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    wanted && std::io::stdout().is_terminal()
+}

@@ -1,0 +1,154 @@
+//! Watches the host while a load runs, for its record and its verdict; and shows each second.
+
+use std::io;
+
+use host::watch::{Sampler, Snapshot, Window, window};
+use load::recorder::Phases;
+use load::run::{Observer, SecondLatencies, THREAD_NAME};
+use record::interval_log::IntervalLog;
+use record::run::{Cpu, Interval};
+use rt::clock::now_ns;
+
+use crate::output::live::Live;
+
+/// What stands beside a running load.
+pub(crate) struct Watcher {
+    sampler: Sampler,
+    begin: Option<Snapshot>,
+    end: Option<Snapshot>,
+    last: Option<Snapshot>,
+    live: Option<Live>,
+    log: Option<IntervalLog>,
+    log_failure: Option<io::Error>,
+}
+
+impl Watcher {
+    /// Watches this process and the subjects.
+    pub(crate) fn new(subjects: Vec<i32>, live: Option<Live>, log: Option<IntervalLog>) -> Self {
+        Self {
+            sampler: Sampler::new(THREAD_NAME, subjects),
+            begin: None,
+            end: None,
+            last: None,
+            live,
+            log,
+            log_failure: None,
+        }
+    }
+
+    fn sample(&mut self) -> Snapshot {
+        self.sampler.sample(now_ns())
+    }
+
+    /// What the host said of the measured window.
+    pub(crate) fn window(&self) -> Option<Window> {
+        Some(window(self.begin.as_ref()?, self.end.as_ref()?))
+    }
+
+    /// What this host does not tell.
+    pub(crate) fn not_observable(&self) -> Vec<String> {
+        self.sampler
+            .not_observable()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    /// Gives the interval log its name, if there is one and nothing went wrong.
+    pub(crate) fn finish_log(&mut self) -> io::Result<()> {
+        match (self.log_failure.take(), self.log.take()) {
+            (Some(error), _) => Err(error),
+            (None, Some(log)) => log.finish(),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn append_log(&mut self, start_s: f64, length_s: f64, phases: &Phases) {
+        let Some(log) = &mut self.log else { return };
+        let rows = [
+            ("connect.service", &phases.connect.service),
+            ("connect.response", &phases.connect.response),
+            ("first_byte.service", &phases.first_byte.service),
+            ("first_byte.response", &phases.first_byte.response),
+            ("last_byte.service", &phases.last_byte.service),
+            ("last_byte.response", &phases.last_byte.response),
+        ];
+        for (tag, latencies) in rows
+            .into_iter()
+            .filter(|(_, latencies)| !latencies.is_empty())
+        {
+            if let Err(error) = log.append(tag, start_s, length_s, latencies) {
+                // Said once, at the end: a full disk must not end the run.
+                self.log_failure = Some(error);
+                self.log = None;
+                return;
+            }
+        }
+    }
+}
+
+impl Observer for Watcher {
+    fn started(&mut self, _start_ns: u64) {
+        self.last = Some(self.sample());
+        if let Some(live) = &mut self.live {
+            live.header();
+        }
+    }
+
+    fn window_begins(&mut self) {
+        self.begin = Some(self.sample());
+    }
+
+    fn load_ended(&mut self) {
+        self.end = Some(self.sample());
+    }
+
+    fn second(&mut self, interval: &mut Interval, latencies: &SecondLatencies) {
+        let now = self.sample();
+        if let Some(last) = &self.last {
+            let window = window(last, &now);
+            let own_s = window
+                .own_user_s
+                .zip(window.own_system_s)
+                .map(|(user, system)| user + system);
+            interval.own_cpus = own_s
+                .filter(|_| window.seconds > 0.5)
+                .map(|seconds| seconds / window.seconds);
+        }
+        self.last = Some(now);
+        if let Some(live) = &mut self.live {
+            live.second(interval);
+        }
+        let start_s = interval.time_s - interval.length_s;
+        self.append_log(start_s, interval.length_s, &latencies.phases);
+    }
+}
+
+/// Processor time of a window, as records have it.
+pub(crate) fn cpu(window: Option<&Window>) -> Cpu {
+    let Some(window) = window else {
+        return Cpu::default();
+    };
+    Cpu {
+        user_s: window.own_user_s.unwrap_or(0.0),
+        system_s: window.own_system_s.unwrap_or(0.0),
+        per_core: window
+            .own_threads
+            .iter()
+            .map(|thread| thread.busy_share)
+            .collect(),
+        subject_cpus: window
+            .subject_cpu_s
+            .map(|seconds| seconds / window.seconds.max(1e-9)),
+        foreign_cpus: window.foreign_cpus,
+        steal_share: window.steal_share,
+    }
+}
+
+/// The longest wait for a processor among the generator's threads.
+pub(crate) fn run_queue_wait_share(window: Option<&Window>) -> Option<f64> {
+    let threads = window?.own_threads.iter();
+    threads
+        .filter_map(|thread| thread.wait_share)
+        .reduce(f64::max)
+}

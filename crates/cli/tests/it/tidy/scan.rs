@@ -1,0 +1,397 @@
+//! Just enough of Rust's grammar to measure it: where comments and literals are, which lines are
+//! tests, and where each function starts and ends. Not a parser: it relies on code that compiles.
+
+use std::ops::Range;
+
+/// The text with every comment and the inside of every literal blanked. Bytes stay where they were,
+/// line ends too, so that offsets and line numbers hold for both.
+pub(crate) fn mask(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut masked = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (kept, end) = token(bytes, at);
+        for byte in &mut masked[at + kept..end.saturating_sub(kept).max(at + kept)] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+        at = end;
+    }
+    String::from_utf8_lossy(&masked).into_owned()
+}
+
+/// The token at `at`: how many bytes of it to keep at both ends, and where it ends.
+fn token(bytes: &[u8], at: usize) -> (usize, usize) {
+    let rest = &bytes[at..];
+    let after_name = at > 0 && is_name(bytes[at - 1]);
+    match rest {
+        [b'/', b'/', ..] => (0, at + line_length(rest)),
+        [b'/', b'*', ..] => (0, at + block_comment_length(rest)),
+        [b'"', ..] => (1, at + string_length(rest)),
+        [b'r', b'"' | b'#', ..] if !after_name => match raw_string_length(rest) {
+            Some(length) => (1, at + length),
+            None => plain(at),
+        },
+        [b'b' | b'c', b'r', b'"' | b'#', ..] if !after_name => {
+            match raw_string_length(&rest[1..]) {
+                Some(length) => (1, at + 1 + length),
+                None => plain(at),
+            }
+        }
+        [b'\'', ..] => match char_length(rest) {
+            Some(length) => (1, at + length),
+            None => plain(at),
+        },
+        _ => plain(at),
+    }
+}
+
+/// One byte of code, kept as it is.
+fn plain(at: usize) -> (usize, usize) {
+    (1, at + 1)
+}
+
+fn line_length(rest: &[u8]) -> usize {
+    rest.iter()
+        .position(|byte| *byte == b'\n')
+        .unwrap_or(rest.len())
+}
+
+/// Block comments nest.
+fn block_comment_length(rest: &[u8]) -> usize {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < rest.len() {
+        match &rest[at..] {
+            [b'/', b'*', ..] => {
+                depth += 1;
+                at += 2;
+            }
+            [b'*', b'/', ..] => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+fn string_length(rest: &[u8]) -> usize {
+    let mut at = 1;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// Of `r"…"`, `r#"…"#` and so on; `None` for a raw name such as `r#type`.
+fn raw_string_length(rest: &[u8]) -> Option<usize> {
+    let hashes = rest[1..].iter().take_while(|byte| **byte == b'#').count();
+    if rest.get(1 + hashes) != Some(&b'"') {
+        return None;
+    }
+    let body = 2 + hashes;
+    let closes = |at: &usize| {
+        rest[*at] == b'"'
+            && rest[at + 1..]
+                .iter()
+                .take_while(|byte| **byte == b'#')
+                .count()
+                >= hashes
+    };
+    Some(
+        (body..rest.len())
+            .find(closes)
+            .map_or(rest.len(), |at| at + 1 + hashes),
+    )
+}
+
+/// Of `'x'`, `'\n'` and so on; `None` for a lifetime or a label.
+fn char_length(rest: &[u8]) -> Option<usize> {
+    if rest.get(1) == Some(&b'\\') {
+        // The character after the backslash may itself be a quote.
+        let close = rest.iter().skip(3).position(|byte| *byte == b'\'')?;
+        return Some(3 + close + 1);
+    }
+    let width = match rest.get(1)? {
+        b'\'' => return None,
+        0..=0x7f => 1,
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        _ => 4,
+    };
+    (rest.get(1 + width) == Some(&b'\'')).then_some(width + 2)
+}
+
+fn is_name(byte: u8) -> bool {
+    byte == b'_' || byte.is_ascii_alphanumeric() || byte >= 0x80
+}
+
+/// The number of the line that holds `offset`, counted from 0.
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes()[..offset]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
+}
+
+/// Where `word` stands in masked code, not as a part of a longer name.
+pub(crate) fn words<'a>(masked: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let bytes = masked.as_bytes();
+    masked
+        .match_indices(word)
+        .map(|(at, _)| at)
+        .filter(move |at| {
+            let before = at
+                .checked_sub(1)
+                .is_none_or(|before| !is_name(bytes[before]));
+            let after = bytes
+                .get(at + word.len())
+                .is_none_or(|after| !is_name(*after));
+            before && after
+        })
+}
+
+/// Where the item that starts at `from` ends: after its `;` or its closing brace.
+fn item_end(masked: &str, from: usize) -> usize {
+    match body_start(masked, from) {
+        Some(open) => brace_end(masked, open),
+        None => masked[from..]
+            .find(';')
+            .map_or(masked.len(), |at| from + at + 1),
+    }
+}
+
+/// The `{` that opens the body of the item at `from`; `None` when a `;` comes first. Braces within
+/// parentheses or brackets belong to the signature.
+fn body_start(masked: &str, from: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, byte) in masked.bytes().enumerate().skip(from) {
+        match byte {
+            b'(' | b'[' => depth += 1,
+            b')' | b']' => depth = depth.saturating_sub(1),
+            b'{' if depth == 0 => return Some(at),
+            b';' if depth == 0 => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// One past the brace that closes the one at `open`.
+fn brace_end(masked: &str, open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, byte) in masked.bytes().enumerate().skip(open) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => {
+                depth -= 1;
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    masked.len()
+}
+
+/// The byte ranges of items that exist only in tests: `#[cfg(test)]` and `#[test]`.
+pub(crate) fn test_ranges(masked: &str) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for (at, _) in masked.match_indices("#[") {
+        if ranges.last().is_some_and(|last| at < last.end) {
+            continue;
+        }
+        let end = attribute_end(masked, at);
+        let inside: String = masked[at + 2..end - 1].split_whitespace().collect();
+        if inside == "test" || inside == "cfg(test)" || inside.starts_with("cfg(all(test,") {
+            let mut item = end;
+            while masked[item..].trim_start().starts_with("#[") {
+                let next = item + masked[item..].find("#[").unwrap_or(0);
+                item = attribute_end(masked, next);
+            }
+            ranges.push(at..item_end(masked, item));
+        }
+    }
+    ranges
+}
+
+/// One past the bracket that closes the attribute at `at`.
+fn attribute_end(masked: &str, at: usize) -> usize {
+    let mut depth = 0_usize;
+    for (offset, byte) in masked.bytes().enumerate().skip(at) {
+        match byte {
+            b'[' => depth += 1,
+            b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return offset + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    masked.len()
+}
+
+/// The names of modules in files of their own that exist only in tests.
+pub(crate) fn test_modules(masked: &str) -> Vec<&str> {
+    let items = test_ranges(masked).into_iter().map(|range| &masked[range]);
+    items
+        .filter_map(|item| {
+            item.strip_suffix(';')?
+                .rsplit_once("mod ")
+                .map(|(_, name)| name.trim())
+        })
+        .collect()
+}
+
+/// Lines that are not in a test item.
+pub(crate) fn product_lines(masked: &str) -> usize {
+    let all = masked.lines().count();
+    let tests = test_ranges(masked).into_iter();
+    let in_tests: usize = tests
+        .map(|range| {
+            line_of(masked, range.end.saturating_sub(1)) - line_of(masked, range.start) + 1
+        })
+        .sum();
+    all.saturating_sub(in_tests)
+}
+
+/// One function with a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    /// The line of its `fn`, counted from 1.
+    pub(crate) line: usize,
+    /// From the line of its `fn` to the line of its closing brace.
+    pub(crate) lines: usize,
+}
+
+/// The functions outside test items. One inside another counts for both.
+pub(crate) fn functions(masked: &str) -> Vec<Function> {
+    let tests = test_ranges(masked);
+    let mut found = Vec::new();
+    for at in words(masked, "fn") {
+        if tests.iter().any(|range| range.contains(&at)) {
+            continue;
+        }
+        let rest = masked[at + 2..].trim_start();
+        let name: String = rest
+            .bytes()
+            .take_while(|byte| is_name(*byte))
+            .map(char::from)
+            .collect();
+        if name.is_empty() {
+            continue; // A pointer type or a macro's pattern.
+        }
+        let Some(open) = body_start(masked, at) else {
+            continue;
+        };
+        let first = line_of(masked, at);
+        let last = line_of(masked, brace_end(masked, open) - 1);
+        found.push(Function {
+            name,
+            line: first + 1,
+            lines: last - first + 1,
+        });
+    }
+    found
+}
+
+#[test]
+fn comments_and_literals_are_blanked_and_nothing_else() {
+    let check = |text: &str, expected: &str| assert_eq!(mask(text), expected);
+    check("a // b {\nc", "a       \nc");
+    check("a /* { /* } */ } */ b", "a                   b");
+    check(r#"f("{ \" }", x)"#, r#"f("      ", x)"#);
+    check(r##"f(r#"{ " }"#, x)"##, r##"f(r        #, x)"##);
+    check(r#"f(b"{", c"}")"#, r#"f(b" ", c" ")"#);
+    check(r#"f(br"\")"#, r#"f(b   ")"#);
+    check("r#type { r#fn }", "r#type { r#fn }");
+    check(
+        "'a: loop { x::<'b>('{', '\\'', '\\u{7b}', b'}') }",
+        "'a: loop { x::<'b>(' ', '  ', '      ', b' ') }",
+    );
+    check("&'static str, '\u{e9}'", "&'static str, '  '");
+    check("\"open", "\"   n");
+}
+
+#[test]
+fn words_are_whole() {
+    assert_eq!(words("fn fnord a_fn fn", "fn").collect::<Vec<_>>(), [0, 14]);
+}
+
+#[test]
+fn functions_are_measured_by_their_braces() {
+    let text = r##"
+//! fn not_this() {
+fn one() { '{'; }
+pub(crate) async fn two<'a>(x: [u8; { 3 }]) -> &'a str
+where
+    Self: Sized,
+{
+    let s = "}";  // }
+    let r = r#"}"#;
+    if x { '}' } else { b'{' };
+    fn inner() {
+    }
+}
+trait T { fn declared(&self) -> u8; fn given(&self) { } }
+type F = fn(u8) -> u8;
+#[cfg(test)]
+mod tests {
+    fn helper() {
+    }
+}
+"##;
+    let found = functions(&mask(text));
+    let got: Vec<_> = found
+        .iter()
+        .map(|f| (f.name.as_str(), f.line, f.lines))
+        .collect();
+    let expected = [
+        ("one", 3, 1),
+        ("two", 4, 10),
+        ("inner", 11, 2),
+        ("given", 14, 1),
+    ];
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn test_items_are_not_product() {
+    let text = "\
+fn a() {}
+#[cfg(test)]
+use x::{a, b};
+#[cfg(test)]
+#[allow(clippy::all, reason = \"]\")]
+mod tests {
+    #[test]
+    fn t() {}
+}
+#[cfg(test)]
+pub(crate) mod testing;
+fn b() {}
+#[cfg(not(test))]
+fn c() {}
+#[cfg(target_os = \"test\")]
+fn d() {}
+";
+    let masked = mask(text);
+    assert_eq!(product_lines(&masked), 6);
+    assert_eq!(test_modules(&masked), ["testing"]);
+    let names: Vec<_> = functions(&masked).into_iter().map(|f| f.name).collect();
+    assert_eq!(names, ["a", "b", "c", "d"]);
+}
