@@ -62,7 +62,7 @@ pub(crate) enum Event {
         failure: Option<(Kind, String)>,
     },
     /// A second is over.
-    Second(Snapshot),
+    Second(Box<Snapshot>),
 }
 
 /// One core.
@@ -188,7 +188,7 @@ impl Core {
     pub(crate) fn roll(&self, recorder: &mut Recorder, at_ns: u64) {
         if let Some(snapshot) = recorder.roll(at_ns) {
             // Without a collector the run is over, and nobody wants it.
-            let _ = self.events.send(Event::Second(snapshot));
+            let _ = self.events.send(Event::Second(Box::new(snapshot)));
         }
     }
 

@@ -245,7 +245,7 @@ impl Control<'_> {
         let (mut begun, mut ended) = (false, false);
         while !running.is_finished() {
             match inbox.recv_timeout(LOOK) {
-                Ok(Event::Second(snapshot)) => collector.take(snapshot, observer),
+                Ok(Event::Second(snapshot)) => collector.take(*snapshot, observer),
                 Ok(Event::Ready { .. }) | Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
             }
@@ -266,7 +266,7 @@ impl Control<'_> {
         }
         for event in inbox.try_iter() {
             if let Event::Second(snapshot) = event {
-                collector.take(snapshot, observer);
+                collector.take(*snapshot, observer);
             }
         }
         let mut last = Vec::new();

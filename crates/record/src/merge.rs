@@ -234,3 +234,6 @@ fn join_validity(runs: &[Run]) -> Validity {
     }
     Validity::from_reasons(reasons)
 }
+
+#[cfg(test)]
+mod tests;

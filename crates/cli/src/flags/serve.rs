@@ -22,7 +22,6 @@ pub(crate) const SERVE: CommandRow = CommandRow {
                   the kernel choose; may be given several times",
             right: &["127.0.0.1:0", "unix:/tmp/weir.sock", ":8001"],
             wrong: &["8000", "127.0.0.1:99999", "unix:"],
-            ..FLAG
         },
         Flag {
             long: "threads",

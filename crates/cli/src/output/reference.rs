@@ -43,7 +43,7 @@ fn command(row: &CommandRow) -> String {
         text.push_str(&format!("\n`{name}`: {doc}.\n"));
     }
     if !row.flags.is_empty() {
-        text.push_str("\n| Flag | Meaning | Default |\n| --- | --- | --- |\n");
+        text.push_str("\n| Flag | Meaning | Default | For instance |\n| --- | --- | --- | --- |\n");
         for flag in row.flags {
             let default = if flag.value.is_empty() {
                 "off"

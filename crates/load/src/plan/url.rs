@@ -73,7 +73,8 @@ impl Authority {
                     .ok_or("an IPv6 address stands in the brackets")?;
                 (
                     host,
-                    port.strip_prefix(':').or(port.is_empty().then_some("")),
+                    port.strip_prefix(':')
+                        .or_else(|| port.is_empty().then_some("")),
                 )
             }
             None => match text.split_once(':') {

@@ -1,1 +1,263 @@
-//! Every rule of the verdict, fired and not fired.
+//! Every rule of the verdict: a run that nothing speaks against, and each change that makes one
+//! rule speak.
+
+use super::*;
+use crate::plan::{Plan, PlanText};
+use crate::recorder::{Counters, Phases};
+use record::histogram::Latencies;
+use record::run::Interval;
+
+/// A closed loop of 10 s at 1,000 responses/s of 10 ms each, with 10 in flight.
+fn good() -> Measured {
+    let text = PlanText {
+        urls: vec!["http://127.0.0.1/".to_owned()],
+        connections: Some("10".to_owned()),
+        ..PlanText::default()
+    };
+    let mut latencies = Phases::default();
+    for _ in 0..10_000 {
+        latencies.last_byte.service.record(10_000_000);
+        latencies.last_byte.response.record(10_000_000);
+    }
+    let mut lag = Latencies::new();
+    lag.record(50_000);
+    let interval = |second: u64| Interval {
+        time_s: (second + 1) as f64,
+        length_s: 1.0,
+        responses: 1_000,
+        measured: true,
+        ..Interval::default()
+    };
+    Measured {
+        plan: Plan::parse(&text, 2).unwrap(),
+        latencies,
+        tail_service: Latencies::new(),
+        lag,
+        counters: Counters {
+            requests: 10_000,
+            sent: 10_000,
+            responses: 10_000,
+            obtained: 10,
+            opened: 10,
+            due: 10_000,
+            ..Counters::default()
+        },
+        intervals: (0..10).map(interval).collect(),
+        window_s: (0.0, 10.0),
+        whole_seconds: true,
+        window_responses: 10_000,
+        window_bytes_in: 1_000_000,
+        window_due: 10_000,
+        area_ns: 100_000_000_000,
+        load_s: 10.0,
+        partial: false,
+    }
+}
+
+fn host() -> HostEvidence {
+    HostEvidence {
+        busiest_thread_share: Some(0.4),
+        run_queue_wait_share: Some(0.01),
+        cpus: Some(4),
+        foreign_cpus: Some(0.05),
+        steal_share: Some(0.0),
+        ports_tight: None,
+        calibrated_share: Some(0.3),
+    }
+}
+
+fn open_loop(mut measured: Measured) -> Measured {
+    measured.plan.pace = crate::pace::Pace::Open {
+        rate_per_s: 1_000.0,
+        arrivals: crate::plan::Arrivals::Constant,
+    };
+    measured
+}
+
+/// The reasons that a changed run and a changed host get.
+fn reasons(
+    change: impl FnOnce(&mut Measured),
+    see: impl FnOnce(&mut HostEvidence),
+) -> Vec<(String, Verdict)> {
+    let (mut measured, mut host) = (good(), host());
+    change(&mut measured);
+    see(&mut host);
+    let validity = judge(&Evidence {
+        measured: &measured,
+        host,
+    });
+    validity
+        .reasons
+        .into_iter()
+        .map(|reason| (reason.code, reason.verdict))
+        .collect()
+}
+
+fn one(code: &str, verdict: Verdict) -> Vec<(String, Verdict)> {
+    vec![(code.to_owned(), verdict)]
+}
+
+#[test]
+fn nothing_speaks_against_a_good_run() {
+    assert_eq!(reasons(|_| (), |_| ()), []);
+    assert_eq!(reasons(|m| *m = open_loop(m.clone()), |_| ()), []);
+}
+
+#[test]
+fn what_a_host_does_not_tell_is_no_reason() {
+    assert_eq!(reasons(|_| (), |host| *host = HostEvidence::default()), []);
+}
+
+#[test]
+fn the_generator_was_the_limit() {
+    let busy = |share| reasons(|_| (), |host| host.busiest_thread_share = Some(share));
+    assert_eq!(busy(0.79), []);
+    assert_eq!(busy(0.85), one("client_bound", Verdict::Suspect));
+    assert_eq!(busy(0.95), one("client_bound", Verdict::Invalid));
+    let waited = |share| reasons(|_| (), |host| host.run_queue_wait_share = Some(share));
+    assert_eq!(waited(0.11), one("run_queue_wait", Verdict::Suspect));
+    assert_eq!(waited(0.31), one("run_queue_wait", Verdict::Invalid));
+    let lagged = |lag_ns: u64| {
+        reasons(
+            |m| {
+                m.lag = Latencies::new();
+                m.lag.record(lag_ns);
+            },
+            |_| (),
+        )
+    };
+    assert_eq!(lagged(900_000), []);
+    assert_eq!(lagged(2_000_000), one("send_lag", Verdict::Suspect));
+    assert_eq!(lagged(20_000_000), one("send_lag", Verdict::Invalid));
+    let calibrated = reasons(|_| (), |host| host.calibrated_share = Some(0.92));
+    assert_eq!(calibrated, one("near_calibrated_limit", Verdict::Suspect));
+}
+
+#[test]
+fn connections_and_ports() {
+    let missing = reasons(|m| m.counters.obtained = 9, |_| ());
+    assert_eq!(missing, one("connections_missing", Verdict::Invalid));
+    let tight = reasons(
+        |_| (),
+        |host| host.ports_tight = Some("few are left".to_owned()),
+    );
+    assert_eq!(tight, one("ports_tight", Verdict::Suspect));
+}
+
+#[test]
+fn littles_law_is_held_within_five_percent() {
+    let area = |area_ns| reasons(|m| m.area_ns = area_ns, |_| ());
+    assert_eq!(area(104_000_000_000), []);
+    assert_eq!(area(110_000_000_000), one("littles_law", Verdict::Invalid));
+    assert_eq!(area(90_000_000_000), one("littles_law", Verdict::Invalid));
+    // Too few latencies fit into the window to tell.
+    let long = |m: &mut Measured| {
+        m.area_ns = 200_000_000_000;
+        m.latencies = Phases::default();
+        for _ in 0..10_000 {
+            m.latencies.last_byte.service.record(1_000_000_000);
+            m.latencies.last_byte.response.record(1_000_000_000);
+        }
+    };
+    assert_eq!(reasons(long, |_| ()), []);
+}
+
+#[test]
+fn errors_and_silence() {
+    let failed = reasons(|m| m.counters.errors[0] = 11, |_| ());
+    assert_eq!(failed, one("errors", Verdict::Invalid));
+    let few = reasons(|m| m.counters.errors[0] = 9, |_| ());
+    assert_eq!(few, []);
+    let unwanted = reasons(|m| m.counters.unwanted = 5_000, |_| ());
+    assert_eq!(unwanted, one("errors", Verdict::Invalid));
+    let silent = reasons(
+        |m| {
+            m.counters.responses = 0;
+            m.latencies = Phases::default();
+            m.area_ns = 0;
+        },
+        |_| (),
+    );
+    assert_eq!(silent, one("no_response", Verdict::Invalid));
+}
+
+#[test]
+fn an_open_loop_that_was_not_kept() {
+    let dropped = |count| {
+        reasons(
+            |m| {
+                *m = open_loop(m.clone());
+                m.counters.dropped = count;
+            },
+            |_| (),
+        )
+    };
+    assert_eq!(dropped(1), one("dropped", Verdict::Suspect));
+    assert_eq!(dropped(100), one("dropped", Verdict::Invalid));
+    let behind = reasons(
+        |m| {
+            *m = open_loop(m.clone());
+            m.window_due = 11_000;
+        },
+        |_| (),
+    );
+    assert_eq!(behind, one("overloaded", Verdict::Suspect));
+}
+
+#[test]
+fn a_rate_that_drifts_or_stops() {
+    let drift = reasons(
+        |m| {
+            for (index, interval) in m.intervals.iter_mut().enumerate() {
+                interval.responses = 1_000 - 30 * index as u64;
+            }
+        },
+        |_| (),
+    );
+    assert_eq!(drift, one("not_steady", Verdict::Suspect));
+    let hole = reasons(|m| m.intervals[4].responses = 0, |_| ());
+    assert_eq!(hole, one("not_steady", Verdict::Suspect));
+    let slow = reasons(
+        |m| {
+            for (index, interval) in m.intervals.iter_mut().enumerate() {
+                interval.responses = 10 + index as u64 % 3;
+            }
+        },
+        |_| (),
+    );
+    assert_eq!(slow, [], "so few responses are never even");
+}
+
+#[test]
+fn others_on_the_machine() {
+    let foreign = reasons(|_| (), |host| host.foreign_cpus = Some(0.3));
+    assert_eq!(foreign, one("foreign_cpu", Verdict::Suspect));
+    let steal = |share| reasons(|_| (), |host| host.steal_share = Some(share));
+    assert_eq!(steal(0.03), one("cpu_steal", Verdict::Suspect));
+    assert_eq!(steal(0.2), one("cpu_steal", Verdict::Invalid));
+}
+
+#[test]
+fn short_cut_and_odd_runs() {
+    let short = reasons(|m| m.whole_seconds = false, |_| ());
+    assert_eq!(short, one("too_short", Verdict::Suspect));
+    assert_eq!(
+        reasons(|m| m.partial = true, |_| ()),
+        one("partial", Verdict::Suspect)
+    );
+    let excess = reasons(|m| m.counters.excess_bytes = 7, |_| ());
+    assert_eq!(excess, one("excess_bytes", Verdict::Suspect));
+}
+
+#[test]
+fn who_is_to_blame_decides_what_comes_first() {
+    let validity = |code: &str| {
+        Validity::from_reasons(vec![Reason {
+            code: code.to_owned(),
+            verdict: Verdict::Invalid,
+            text: String::new(),
+        }])
+    };
+    assert!(measurement_is_invalid(&validity("client_bound")));
+    assert!(!measurement_is_invalid(&validity("errors")));
+}
