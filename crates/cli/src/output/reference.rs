@@ -50,10 +50,14 @@ fn command(row: &CommandRow) -> String {
             } else {
                 flag.default
             };
+            let instance = flag.right.first();
             text.push_str(&format!(
-                "| `{}` | {} | {default} |\n",
+                "| `{}` | {} | {default} | {} |\n",
                 spelled(flag),
-                escape(flag.doc)
+                escape(flag.doc),
+                instance
+                    .map(|value| format!("`{}`", escape(value)))
+                    .unwrap_or_default()
             ));
         }
     }
