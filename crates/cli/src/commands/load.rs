@@ -103,7 +103,7 @@ fn embedded(
         plan.line_max =
             load::plan::LINE_MAX.min((rate_per_s * plan.timeout_ns as f64 / 1e9) as u64);
     }
-    let subjects = vec![origin.pid()];
+    let subjects = Ok(vec![origin.pid()]);
     drive(
         &Job {
             typed,
@@ -126,12 +126,16 @@ fn round_to_two_digits(rate: f64) -> f64 {
     (rate / unit).round() * unit
 }
 
+/// The processes under load on this machine, or why it cannot be told which they are: then the
+/// processor time of others cannot be told from theirs.
+type Subjects = Result<Vec<i32>, host::NotObservable>;
+
 /// One load with everything around it.
 struct Job<'a> {
     typed: Typed<'a>,
     arguments: &'a [String],
     plan: Plan,
-    subjects: Vec<i32>,
+    subjects: Subjects,
     ports_tight: Option<String>,
 }
 
@@ -150,7 +154,11 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
         ),
         None => None,
     };
-    let mut watcher = Watcher::new(job.subjects.clone(), lines.then(Live::default), log);
+    let mut watcher = Watcher::new(
+        job.subjects.clone().unwrap_or_default(),
+        lines.then(Live::default),
+        log,
+    );
     let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
     let run = recorded(job, &measured, &watcher, started_at);
     if !quiet {
@@ -202,7 +210,13 @@ fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
 fn recorded(job: &Job<'_>, measured: &Measured, watcher: &Watcher, started_at: String) -> Run {
     let facts = host::facts::read();
     let window = watcher.window();
-    let cpu = watcher::cpu(window.as_ref());
+    let mut cpu = watcher::cpu(window.as_ref());
+    let mut not_observable = watcher.not_observable();
+    if let Err(unknown) = &job.subjects {
+        not_observable.push(unknown.to_string());
+        cpu.subject_cpus = None;
+        cpu.foreign_cpus = None;
+    }
     let run_queue_wait_share = watcher::run_queue_wait_share(window.as_ref());
     let stored = store::load(&facts.fingerprint);
     let calibrated = held_against(&stored, measured);
@@ -222,7 +236,7 @@ fn recorded(job: &Job<'_>, measured: &Measured, watcher: &Watcher, started_at: S
         },
         command: job.arguments.to_vec(),
         started_at,
-        host: recorded_host(facts, watcher.not_observable()),
+        host: recorded_host(facts, not_observable),
         validity: judge(&Evidence { measured, host }),
         cpu,
         run_queue_wait_share,
@@ -266,20 +280,20 @@ fn recorded_host(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedH
     }
 }
 
-/// The processes on this machine that listen where the load goes.
-fn subjects(plan: &Plan) -> Vec<i32> {
+/// The processes on this machine that listen where the load goes; none when it goes elsewhere.
+fn subjects(plan: &Plan) -> Subjects {
     if let Some(path) = &plan.unix {
-        return host::sockets::listeners_of_unix(path).unwrap_or_default();
+        return host::sockets::listeners_of_unix(path);
     }
     let mut pids = Vec::new();
     for authority in plan.authorities() {
         if let Ok(rt::address::Address::Tcp(address)) = authority.resolve() {
-            pids.extend(host::sockets::listeners_of(address).unwrap_or_default());
+            pids.extend(host::sockets::listeners_of(address)?);
         }
     }
     pids.sort_unstable();
     pids.dedup();
-    pids
+    Ok(pids)
 }
 
 /// Writes the record where `--json` says.
