@@ -193,18 +193,8 @@ fn start_cores(
         name: THREAD_NAME,
         pin: plan.pin.clone(),
     };
-    // Each core takes its own receiver out of the row; the row is only touched at the start.
-    #[allow(
-        clippy::disallowed_types,
-        reason = "taken once by each thread before it does any work"
-    )]
-    let row = Arc::new(std::sync::Mutex::new(
-        spares.into_iter().map(Some).collect::<Vec<_>>(),
-    ));
     let (shared, events) = (Arc::clone(shared), events.clone());
-    rt::cores::start(&cores, move |seat| {
-        let taken = row.lock().ok().and_then(|mut row| row[seat.index].take());
-        let spares = taken.unwrap_or_else(|| mpsc::channel().1);
+    rt::cores::start_with(&cores, spares, move |seat, spares| {
         core::run(seat, Arc::clone(&shared), events.clone(), spares)
     })
 }

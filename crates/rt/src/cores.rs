@@ -61,41 +61,51 @@ impl std::error::Error for CoreFailure {}
 /// Starts `cores.count` threads; each runs the future that `body` makes for its seat.
 ///
 /// # Errors
-/// A thread could not be started, pinned, or given a runtime. None is left behind: the others end
-/// when their channels close.
+/// As [`start_with`].
 pub fn start<T, B, F>(cores: &Cores, body: B) -> io::Result<Running<T>>
 where
     T: Send + 'static,
     B: Fn(Seat) -> F + Clone + Send + 'static,
     F: Future<Output = io::Result<T>>,
 {
-    let mut handles = Vec::with_capacity(cores.count);
+    start_with(cores, vec![(); cores.count], move |seat, ()| body(seat))
+}
+
+/// Starts a thread for each of `luggage`, which it takes with it: what a core owns from the start,
+/// like its end of a channel.
+///
+/// # Errors
+/// A thread could not be started, pinned, or given a runtime. None is left behind: the others end
+/// when their channels close.
+pub fn start_with<L, T, B, F>(cores: &Cores, luggage: Vec<L>, body: B) -> io::Result<Running<T>>
+where
+    L: Send + 'static,
+    T: Send + 'static,
+    B: Fn(Seat, L) -> F + Clone + Send + 'static,
+    F: Future<Output = io::Result<T>>,
+{
+    let count = luggage.len();
+    let mut handles = Vec::with_capacity(count);
     let (announce, announced) = mpsc::channel();
-    for index in 0..cores.count {
-        let seat = Seat {
-            index,
-            count: cores.count,
-        };
+    for (index, luggage) in luggage.into_iter().enumerate() {
+        let seat = Seat { index, count };
         let body = body.clone();
         let announce = announce.clone();
         let cpu = (!cores.pin.is_empty()).then(|| cores.pin[index % cores.pin.len()]);
         let thread = std::thread::Builder::new().name(format!("{}-{index}", cores.name));
         handles.push(thread.spawn(move || {
             let ready = cpu.map_or(Ok(()), pin_to).and_then(|()| runtime());
-            let announcement = ready.as_ref().map(|_| gettid().as_raw_nonzero().get());
+            let id = ready.as_ref().map(|_| gettid().as_raw_nonzero().get());
+            let announcement = id.map(|id| (index, id)).map_err(io::Error::kind);
             // The receiver is gone only when another core failed first; nothing to tell then.
-            let _ = announce.send(
-                announcement
-                    .map_err(|error| error.kind())
-                    .map(|id| (index, id)),
-            );
+            let _ = announce.send(announcement);
             // The wait for all announcements ends when the last sender is gone.
             drop(announce);
-            ready?.block_on(body(seat))
+            ready?.block_on(body(seat, luggage))
         })?);
     }
     drop(announce);
-    let mut thread_ids = vec![0; cores.count];
+    let mut thread_ids = vec![0; count];
     for announcement in announced {
         let (index, id) = announcement.map_err(io::Error::from)?;
         thread_ids[index] = id;
