@@ -71,7 +71,7 @@ impl Cache {
         if self.entries.len() < ENTRIES_MAX {
             self.entries.push(Ready::default());
             self.last = self.entries.len() - 1;
-        } else if misses % ADMIT_ONE_IN == 0 {
+        } else if misses.is_multiple_of(ADMIT_ONE_IN) {
             self.last = (misses / ADMIT_ONE_IN) as usize % ENTRIES_MAX;
         } else {
             return None;

@@ -15,17 +15,17 @@
 //! A connection that waits is this struct and its socket: what it works with is the core's bench,
 //! and what is left over after a poll, mostly nothing, goes to a pooled buffer.
 
-use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use rt::deadlines::Deadline;
 use rt::stream::Stream;
 use wire::head_may_be_complete;
 
-use crate::body::{Fill, PIECES_MAX};
+use crate::body::Fill;
 use crate::core::{Bench, Core, TICK_NS};
 use crate::make::{Made, count_ready, find_ready, make};
+use crate::output::Outgoing;
 use crate::slow::{Job, Work};
 use crate::stats::{Closed, add};
 
@@ -73,9 +73,6 @@ pub(crate) enum Step {
 const FLUSH_BYTES: usize = 48 * 1024;
 /// How often one poll reads before others get their turn.
 const READS_MAX: u32 = 4;
-/// How many bytes one poll writes before others get their turn.
-const POLL_BYTES_MAX: u64 = 1 << 20;
-
 /// Serves one connection to its end.
 pub(crate) fn serve(core: Rc<Core>, stream: Stream) -> impl Future<Output = ()> {
     let mut conn = Conn::new(core, stream);
@@ -93,32 +90,6 @@ pub(crate) fn serve(core: Rc<Core>, stream: Stream) -> impl Future<Output = ()> 
             }
         };
         conn.note_end(closed);
-    }
-}
-
-/// What is to be sent, and how much of it is.
-#[derive(Debug)]
-pub(crate) struct Outgoing<'b> {
-    pub(crate) bytes: &'b [u8],
-    /// Of `bytes`.
-    pub(crate) sent: usize,
-    /// What follows them.
-    pub(crate) fill: Fill,
-    /// At most so many bytes a write.
-    pub(crate) piece: u64,
-    /// Whether they count as bytes sent.
-    pub(crate) counted: bool,
-}
-
-impl<'b> Outgoing<'b> {
-    pub(crate) fn new(bytes: &'b [u8], fill: Fill) -> Self {
-        Self {
-            bytes,
-            sent: 0,
-            fill,
-            piece: u64::MAX,
-            counted: true,
-        }
     }
 }
 
@@ -305,49 +276,6 @@ impl Conn {
             answers,
             work,
         }))
-    }
-
-    /// Writes as far as the socket takes it.
-    #[inline]
-    pub(crate) fn poll_out(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Core,
-        outgoing: &mut Outgoing<'_>,
-    ) -> Poll<io::Result<()>> {
-        let mut budget = POLL_BYTES_MAX;
-        loop {
-            let rest = &outgoing.bytes[outgoing.sent..];
-            if rest.is_empty() && outgoing.fill.left == 0 {
-                return Poll::Ready(Ok(()));
-            }
-            if budget == 0 {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let piece = outgoing.piece.min(POLL_BYTES_MAX) as usize;
-            let rest = &rest[..rest.len().min(piece)];
-            let written = if outgoing.fill.left == 0 {
-                ready!(self.stream.poll_write(cx, rest))?
-            } else {
-                let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-                pieces[0] = IoSlice::new(rest);
-                let room = (piece - rest.len()) as u64;
-                let count = outgoing.fill.pieces(&core.blocks, room, &mut pieces);
-                let from = usize::from(rest.is_empty());
-                ready!(self.stream.poll_write_vectored(cx, &pieces[from..count]))?
-            };
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            if outgoing.counted {
-                add(&core.counters.bytes_out, written as u64);
-            }
-            let of_bytes = written.min(rest.len());
-            outgoing.sent += of_bytes;
-            outgoing.fill.advance((written - of_bytes) as u64);
-            budget = budget.saturating_sub(written as u64);
-        }
     }
 
     /// Keeps what was not used for the next poll. `same` says that what was kept before is its

@@ -226,7 +226,10 @@ impl Room {
 
     /// Wakes `waker` at the next [`Room::leave`].
     pub(crate) fn wait(&self, waker: &Waker) {
-        self.waiting.borrow_mut().push(waker.clone());
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|other| other.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
     }
 
     pub(crate) fn park(&self, connection: Handover) {

@@ -2,7 +2,7 @@
 //!
 //! It is httpterm's, so that existing benches run unchanged, with its traps mended. One table says
 //! it all: the help page, the reference and the tests are made from it. Pure; what an option does
-//! to an answer is in [`crate::answer`].
+//! to an answer is in `answer.rs`.
 
 use crate::distribution::{Unit, Value, parse_value};
 
@@ -129,6 +129,7 @@ impl Options {
 
 /// What a target is for.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // It is looked at once and never kept; a box would cost more.
 pub enum Purpose {
     /// The help page.
     Help,

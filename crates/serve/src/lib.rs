@@ -19,6 +19,7 @@ mod help;
 pub mod language;
 mod log;
 mod make;
+mod output;
 pub mod plan;
 mod run;
 mod slow;
@@ -26,7 +27,6 @@ pub mod stats;
 mod work;
 
 pub use help::reference_markdown;
-pub use log::LogTarget;
 pub use plan::{Plan, PlanText};
 pub use run::{Running, start};
 pub use stats::Stats;

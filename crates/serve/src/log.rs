@@ -16,7 +16,7 @@ use wire::field_value;
 
 /// Where the log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
+pub(crate) enum LogTarget {
     /// `-`: standard output.
     Stdout,
     /// A file, which is appended to.

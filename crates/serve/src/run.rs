@@ -31,6 +31,7 @@ pub struct Running {
     bound: Vec<Bound>,
     queries: Vec<mpsc::Sender<Query>>,
     log: Option<Writer>,
+    drain: DrainWatch,
     started_ns: u64,
 }
 
@@ -49,7 +50,8 @@ const QUERIES_MAX: usize = 64;
 /// Binds all addresses and starts the cores; `drain` stops them.
 ///
 /// # Errors
-/// An address, the access log or a thread could not be had. Nothing is left behind then.
+/// An address, the access log or a thread could not be had. Nothing is left behind then, and when it
+/// was a thread, `drain` has been advanced to [`Stage::Now`].
 pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
     let started_ns = now_ns();
     let descriptors = raise_descriptor_limit().now;
@@ -66,17 +68,7 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
     let (board, inboxes) = Board::new(cores);
     let (queries, askeds): (Vec<_>, Vec<_>) =
         (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
-    let mut luggage = Vec::with_capacity(cores);
-    for (core, (inbox, asked)) in inboxes.into_iter().zip(askeds).enumerate() {
-        let take = |(index, bound): (usize, &mut Bound)| bound.take(core, index);
-        let listeners = bound.iter_mut().enumerate().filter_map(take).collect();
-        luggage.push(Some(Luggage {
-            listeners,
-            inbox,
-            asked,
-            log: sender.clone(),
-        }));
-    }
+    let luggage = pack(&mut bound, inboxes, askeds, sender.as_ref());
     drop(sender);
     let by_descriptors = descriptors
         .saturating_sub(DESCRIPTORS_RESERVED)
@@ -89,6 +81,8 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
     };
     let luggage = Arc::new(Mutex::new(luggage));
     let senders = queries.clone();
+    let watch = drain.watch();
+    let stop = drain.clone();
     let running = rt::cores::start(&seats, move |seat| {
         let parts = Parts {
             index: seat.index,
@@ -100,14 +94,42 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
             started_ns,
         };
         run_core(parts, Arc::clone(&luggage), drain.clone())
-    })?;
+    });
+    // When one core could not be had, those that could are not to stay.
+    let running = running.inspect_err(|_| stop.advance(Stage::Now))?;
     Ok(Running {
         cores: running,
         bound,
         queries,
         log,
+        drain: watch,
         started_ns,
     })
+}
+
+/// What each core takes with it.
+fn pack(
+    bound: &mut [Bound],
+    inboxes: Vec<mpsc::Receiver<Handover>>,
+    askeds: Vec<mpsc::Receiver<Query>>,
+    log: Option<&Sender>,
+) -> Vec<Option<Luggage>> {
+    let pack_one = |(core, (inbox, asked))| {
+        let take = |(index, bound): (usize, &mut Bound)| bound.take(core, index);
+        let listeners = bound.iter_mut().enumerate().filter_map(take).collect();
+        Some(Luggage {
+            listeners,
+            inbox,
+            asked,
+            log: log.cloned(),
+        })
+    };
+    inboxes
+        .into_iter()
+        .zip(askeds)
+        .enumerate()
+        .map(pack_one)
+        .collect()
 }
 
 /// One core's share of the connections, so that no core has to ask another whether it may accept.
@@ -147,7 +169,11 @@ impl Running {
             answer.blocking_recv().ok()
         };
         let cores = self.queries.iter().filter_map(ask).collect();
-        Stats::of(cores, now_ns() - self.started_ns, false)
+        Stats::of(
+            cores,
+            now_ns() - self.started_ns,
+            self.drain.stage() != Stage::Running,
+        )
     }
 
     /// Waits until the drain is over, and returns what was counted.
@@ -197,18 +223,25 @@ async fn run_core(
     }
     let mut watch = drain.watch();
     watch.reached(Stage::Draining).await;
-    finish(&core, doors, watch).await;
+    finish(&core, doors, watch).await?;
     Ok(core.read_stats())
 }
 
 /// Ends idle connections, and waits for the others as long as they may take.
-async fn finish(core: &Rc<Core>, doors: Vec<JoinHandle<()>>, mut watch: DrainWatch) {
+async fn finish(
+    core: &Rc<Core>,
+    doors: Vec<JoinHandle<io::Result<()>>>,
+    mut watch: DrainWatch,
+) -> io::Result<()> {
     for door in &doors {
         door.abort();
     }
+    let mut failure = Ok(());
     for door in doors {
-        // It was told to end, and has no result.
-        let _ = door.await;
+        // One that was told to end has no result.
+        if let Ok(Err(error)) = door.await {
+            failure = Err(error);
+        }
     }
     for _ in 0..core.room.clear_parked() {
         core.board.closed(core.index);
@@ -237,6 +270,7 @@ async fn finish(core: &Rc<Core>, doors: Vec<JoinHandle<()>>, mut watch: DrainWat
     if let Some(log) = &core.log {
         log.hand_over();
     }
+    failure
 }
 
 async fn tick_always(core: Rc<Core>) {
@@ -254,14 +288,15 @@ async fn answer_queries(core: Rc<Core>, mut asked: mpsc::Receiver<Query>) {
 }
 
 /// Takes the connections that other cores accepted for this one.
-async fn receive_all(core: Rc<Core>, mut inbox: mpsc::Receiver<Handover>) {
+async fn receive_all(core: Rc<Core>, mut inbox: mpsc::Receiver<Handover>) -> io::Result<()> {
     while let Some(connection) = inbox.recv().await {
         open(&core, connection);
     }
+    Ok(())
 }
 
 /// Serves the connections that had to wait, as others end.
-async fn admit_parked(core: Rc<Core>) {
+async fn admit_parked(core: Rc<Core>) -> io::Result<()> {
     poll_fn(|cx| {
         while let Some(connection) = core.room.admit() {
             serve(&core, connection);
@@ -273,14 +308,14 @@ async fn admit_parked(core: Rc<Core>) {
 }
 
 /// Accepts, except while all connections that are allowed are open.
-async fn accept_all(core: Rc<Core>, listener: Listener, drain: Drain) {
+async fn accept_all(core: Rc<Core>, listener: Listener, drain: Drain) -> io::Result<()> {
     let handle = |accepted| match accepted {
         Accepted::Connection(connection) => open(&core, connection),
         Accepted::Short(_) => add(&core.counters.accept_failed, 1),
     };
     let mut accepting = pin!(listener.accept(&core.board, core.index, handle));
     let mut paused = false;
-    let failed = poll_fn(|cx| {
+    let result = poll_fn(|cx| {
         if !core.room.is_full() {
             paused = false;
             return accepting.as_mut().poll(cx);
@@ -293,10 +328,11 @@ async fn accept_all(core: Rc<Core>, listener: Listener, drain: Drain) {
         Poll::Pending
     })
     .await;
-    if failed.is_err() {
+    if result.is_err() {
         // Without its listener a core is of no use, and half an origin is worse than none.
         drain.advance(Stage::Draining);
     }
+    result
 }
 
 fn open(core: &Rc<Core>, connection: Handover) {

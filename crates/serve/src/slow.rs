@@ -13,9 +13,10 @@ use wire::{BodyDecoder, Refusal, encode};
 
 use crate::answer::{Answer, Asked};
 use crate::body::{Chunks, Fill};
-use crate::conn::{Conn, Outgoing};
+use crate::conn::Conn;
 use crate::log::Asker;
 use crate::make::{Page, TEXT, refuse};
+use crate::output::Outgoing;
 use crate::stats::{Closed, add};
 use crate::work;
 
@@ -178,7 +179,11 @@ async fn answer(conn: &mut Conn, turn: &mut Turn, answered: &mut bool) -> Result
     }
     conn.disarm();
     if let Some(wait_ns) = asked.wait_ns {
-        poll_fn(|cx| Poll::Ready(conn.note_wait(cx, Some(wait_ns)))).await;
+        poll_fn(|cx| {
+            conn.note_wait(cx, Some(wait_ns));
+            Poll::Ready(())
+        })
+        .await;
     }
     Ok(())
 }

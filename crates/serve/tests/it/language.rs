@@ -125,7 +125,7 @@ fn timing_fields_are_sent_when_asked_for() {
     let origin = Origin::plain();
     let answer = origin.client().get("/?s=10&t=3&v=1");
     assert!(
-        answer.field("X-req").unwrap().starts_with("size=45, time="),
+        answer.field("X-req").unwrap().starts_with("size=43, time="),
         "{}",
         answer.head
     );

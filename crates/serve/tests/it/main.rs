@@ -1,5 +1,8 @@
 //! The origin as its clients see it: real sockets, ports from the kernel.
 
+// Helpers of tests are tests, which the lint cannot see.
+#![allow(clippy::unwrap_used)]
+
 mod client;
 mod hostile;
 mod language;
