@@ -33,6 +33,8 @@ pub(crate) enum Start {
     At { start_ns: u64, end_ns: u64 },
     /// It was called off.
     Never,
+    /// It has been watched to its end, and the threads may go.
+    Over,
 }
 
 /// What all cores see.
@@ -63,6 +65,18 @@ pub(crate) enum Event {
     },
     /// A second is over.
     Second(Box<Snapshot>),
+    /// A core has done all it had to do, or failed; its thread stays until the run is over.
+    Ended,
+}
+
+/// Tells the collector that a core has ended, however it did.
+struct Farewell(mpsc::Sender<Event>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        // Without a collector nobody waits for it.
+        let _ = self.0.send(Event::Ended);
+    }
 }
 
 /// One core.
@@ -103,6 +117,7 @@ pub(crate) async fn run(
     events: mpsc::Sender<Event>,
     spares: mpsc::Receiver<Box<Book>>,
 ) -> io::Result<Option<Snapshot>> {
+    let farewell = Farewell(events.clone());
     let (first_client, clients) = share(shared.plan.connections, seat);
     let desk = Desk::new(
         clients,
@@ -144,8 +159,11 @@ pub(crate) async fn run(
     core.wait_for(|core| core.clients_alive.get() == 0).await;
     core.abandon_line();
     let spent = Recorder::new(seat.index, mpsc::channel().1);
-    let recorder = core.recorder.replace(spent);
-    Ok(Some(recorder.finish(now_ns())))
+    let last = core.recorder.replace(spent).finish(now_ns());
+    drop(farewell);
+    // What the kernel tells of a thread goes with it, and the observer still wants to read it.
+    core.until_over().await;
+    Ok(Some(last))
 }
 
 /// This core's share of the connections: the index of the first, and how many.
@@ -175,6 +193,12 @@ impl Core {
             Ok(Start::At { start_ns, end_ns }) => Some((start_ns, end_ns)),
             _ => None,
         }
+    }
+
+    /// Waits until the run has been watched to its end, or nobody watches it any more.
+    async fn until_over(&self) {
+        let mut start = self.shared.start.clone();
+        let _ = start.wait_for(|start| *start == Start::Over).await;
     }
 
     /// When the load ends, as far as is known now.

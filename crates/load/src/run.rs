@@ -232,10 +232,11 @@ impl Control<'_> {
         };
         observer.started(start_ns);
         let window_ns = start_ns + self.shared.window_after_ns;
-        let (mut begun, mut ended) = (false, false);
+        let (mut begun, mut ended, mut cores_ended) = (false, false, 0);
         while !running.is_finished() {
             match inbox.recv_timeout(LOOK) {
                 Ok(Event::Second(snapshot)) => collector.take(*snapshot, observer),
+                Ok(Event::Ended) => cores_ended += 1,
                 Ok(Event::Ready { .. }) | Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
             }
@@ -246,9 +247,13 @@ impl Control<'_> {
                 begun = true;
                 observer.window_begins();
             }
-            if !ended && now_ns >= self.shared.end_ns.load(Ordering::Relaxed) {
+            let all_ended = cores_ended == self.shared.plan.threads;
+            if !ended && (all_ended || now_ns >= self.shared.end_ns.load(Ordering::Relaxed)) {
                 ended = true;
                 observer.load_ended();
+            }
+            if all_ended {
+                self.sender.send_replace(Start::Over);
             }
         }
         if !ended {

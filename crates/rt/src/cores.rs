@@ -150,6 +150,32 @@ pub fn available() -> Vec<usize> {
         .collect()
 }
 
+/// Reads a list of processors, `0,2-3` or `all`, of which this process may use each.
+///
+/// # Errors
+/// What is wrong with the first part that is.
+pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
+    let available = available();
+    if text == "all" {
+        return Ok(available);
+    }
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let wrong = |_| format!("'{part}' is not a processor (write 0,2-3 or all)");
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) =
+            (first.parse().map_err(wrong)?, last.parse().map_err(wrong)?);
+        if first > last {
+            return Err(format!("'{part}' ends before it starts"));
+        }
+        if let Some(cpu) = (first..=last).find(|cpu| !available.contains(cpu)) {
+            return Err(format!("this process may not use processor {cpu}"));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
 /// Runs one future on a core's runtime in the calling thread, for tests and small tools.
 ///
 /// # Panics
@@ -175,7 +201,6 @@ const TASKS_BETWEEN_POLLS: u32 = 256;
 fn runtime() -> io::Result<LocalRuntime> {
     Builder::new_current_thread()
         .enable_io()
-        .enable_time()
         .event_interval(TASKS_BETWEEN_POLLS)
         .build_local(LocalOptions::default())
 }
@@ -208,6 +233,21 @@ mod tests {
         let failing = |_| async { panic!("on purpose") };
         let running = start::<(), _, _>(&cores, failing).unwrap();
         assert!(matches!(running.join()[0], Err(CoreFailure::Panicked(0))));
+    }
+
+    #[test]
+    fn lists_of_processors() {
+        assert_eq!(parse_cpus("all"), Ok(available()));
+        assert_eq!(parse_cpus("0,0-0"), Ok(vec![0, 0]));
+        for (text, why) in [
+            ("x", "not a processor"),
+            ("", "not a processor"),
+            ("1-0", "ends before"),
+            ("0-9999", "may not use processor"),
+        ] {
+            let error = parse_cpus(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -10,7 +10,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::address::Address;
 use crate::board::{Board, Handover};
+use crate::clock::{MILLISECOND_NS, now_ns};
 use crate::stream::Family;
+use crate::timers::Timers;
 use crate::watched;
 
 /// How connections get from the kernel to the cores.
@@ -202,8 +204,8 @@ pub enum Accepted {
 
 /// How many connections one look at the socket takes, before others get their turn.
 const ACCEPT_BATCH: usize = 64;
-/// How long the loop waits when descriptors or memory ran out, in milliseconds.
-const SHORT_WAIT_MS: u64 = 20;
+/// How long the loop waits when descriptors or memory ran out.
+const SHORT_WAIT_NS: u64 = 20 * MILLISECOND_NS;
 
 impl Listener {
     /// Accepts for ever, placing connections by the board; `handle` gets those of this core.
@@ -214,6 +216,7 @@ impl Listener {
         self,
         board: &Board,
         core: usize,
+        timers: &Timers,
         mut handle: impl FnMut(Accepted),
     ) -> io::Result<()> {
         let socket = watched::readable(self.fd)?;
@@ -248,8 +251,7 @@ impl Listener {
                     ) => {}
                     Err(error) => {
                         handle(Accepted::Short(error.into()));
-                        let wait = std::time::Duration::from_millis(SHORT_WAIT_MS);
-                        tokio::time::sleep(wait).await;
+                        timers.sleep_until(now_ns() + SHORT_WAIT_NS).await;
                         break;
                     }
                 }

@@ -167,35 +167,13 @@ impl Problems {
     }
 
     fn pin(&mut self, text: &str) -> Vec<usize> {
-        let available = rt::cores::available();
-        match text {
-            "" => return Vec::new(),
-            "all" => return available,
-            _ => {}
+        if text.is_empty() {
+            return Vec::new();
         }
-        let mut pinned = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else {
-                self.add(
-                    "--pin",
-                    format!("'{part}' is not a processor (write 0,2-3 or all)"),
-                );
-                continue;
-            };
-            if first > last {
-                self.add("--pin", format!("'{part}' ends before it starts"));
-            }
-            for cpu in first..=last.min(first.saturating_add(THREADS_MAX)) {
-                if available.contains(&cpu) {
-                    pinned.push(cpu);
-                } else {
-                    self.add("--pin", format!("this process may not use processor {cpu}"));
-                    break;
-                }
-            }
-        }
-        pinned
+        rt::cores::parse_cpus(text).unwrap_or_else(|why| {
+            self.add("--pin", why);
+            Vec::new()
+        })
     }
 
     fn time(&mut self, place: &str, text: &str, default_ns: u64) -> u64 {

@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 
 use rt::address::Address;
@@ -15,7 +14,7 @@ use rt::drain::{Drain, DrainWatch, Stage};
 use rt::limits::raise_descriptor_limit;
 use rt::listen::{AcceptMode, Accepted, Bound, Listener};
 use rt::stream::Stream;
-use rt::tokio::sync::{Mutex, mpsc, oneshot};
+use rt::tokio::sync::{mpsc, oneshot};
 use rt::tokio::task::{JoinHandle, spawn_local};
 
 use crate::conn;
@@ -79,11 +78,10 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
         name: "serve",
         pin: plan.pin.clone(),
     };
-    let luggage = Arc::new(Mutex::new(luggage));
     let senders = queries.clone();
     let watch = drain.watch();
     let stop = drain.clone();
-    let running = rt::cores::start(&seats, move |seat| {
+    let running = rt::cores::start_with(&seats, luggage, move |seat, luggage| {
         let parts = Parts {
             index: seat.index,
             plan: plan.clone(),
@@ -93,7 +91,7 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
             queries: senders.clone(),
             started_ns,
         };
-        run_core(parts, Arc::clone(&luggage), drain.clone())
+        run_core(parts, luggage, drain.clone())
     });
     // When one core could not be had, those that could are not to stay.
     let running = running.inspect_err(|_| stop.advance(Stage::Now))?;
@@ -113,16 +111,16 @@ fn pack(
     inboxes: Vec<mpsc::Receiver<Handover>>,
     askeds: Vec<mpsc::Receiver<Query>>,
     log: Option<&Sender>,
-) -> Vec<Option<Luggage>> {
+) -> Vec<Luggage> {
     let pack_one = |(core, (inbox, asked))| {
         let take = |(index, bound): (usize, &mut Bound)| bound.take(core, index);
         let listeners = bound.iter_mut().enumerate().filter_map(take).collect();
-        Some(Luggage {
+        Luggage {
             listeners,
             inbox,
             asked,
             log: log.cloned(),
-        })
+        }
     };
     inboxes
         .into_iter()
@@ -191,21 +189,13 @@ impl Running {
     }
 }
 
-async fn run_core(
-    mut parts: Parts,
-    luggage: Arc<Mutex<Vec<Option<Luggage>>>>,
-    drain: Drain,
-) -> io::Result<CoreStats> {
-    let taken = luggage.lock().await[parts.index].take();
-    let Some(Luggage {
+async fn run_core(mut parts: Parts, luggage: Luggage, drain: Drain) -> io::Result<CoreStats> {
+    let Luggage {
         listeners,
         inbox,
         asked,
         log,
-    }) = taken
-    else {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    };
+    } = luggage;
     parts.log = log.map(CoreLog::new);
     let core = Rc::new(Core::new(parts)?);
     spawn_local(tick_always(Rc::clone(&core)));
@@ -313,7 +303,7 @@ async fn accept_all(core: Rc<Core>, listener: Listener, drain: Drain) -> io::Res
         Accepted::Connection(connection) => open(&core, connection),
         Accepted::Short(_) => add(&core.counters.accept_failed, 1),
     };
-    let mut accepting = pin!(listener.accept(&core.board, core.index, handle));
+    let mut accepting = pin!(listener.accept(&core.board, core.index, &core.timers, handle));
     let mut paused = false;
     let result = poll_fn(|cx| {
         if !core.room.is_full() {

@@ -121,7 +121,12 @@ impl Plan {
         let plan = Self {
             connections,
             threads: threads(text, &mut reader, &requests, connections, cores),
-            pin: reader.value("--pin", text.pin.as_ref(), Vec::new(), parse_cpus),
+            pin: reader.value(
+                "--pin",
+                text.pin.as_ref(),
+                Vec::new(),
+                rt::cores::parse_cpus,
+            ),
             ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, seconds),
             end: end(text, &mut reader),
             requests_per_connection: reader.value(
@@ -378,21 +383,6 @@ fn threads(
         );
     }
     threads
-}
-
-fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let wrong = |_| format!("'{part}' is not a processor (write 0,1 or 0-3)");
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) =
-            (first.parse().map_err(wrong)?, last.parse().map_err(wrong)?);
-        if first > last || last >= 4096 {
-            return Err(format!("'{part}' is not a range of processors"));
-        }
-        cpus.extend(first..=last);
-    }
-    Ok(cpus)
 }
 
 fn sources(text: &PlanText, reader: &mut Reader) -> Vec<IpAddr> {
