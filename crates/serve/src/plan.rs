@@ -260,8 +260,6 @@ mod tests {
             "--listen",
             "--threads",
             "--pin",
-            "--pin",
-            "--pin",
             "--idle-timeout",
             "--head-timeout",
             "--connections-max",
