@@ -12,10 +12,7 @@ use crate::exit::Failure;
 /// Raises the descriptor limit and holds the plan against what the machine has. Returns why source
 /// ports are tight, if they are.
 pub(crate) fn check(plan: &Plan) -> Result<Option<String>, Failure> {
-    let limit = rt::limits::raise_descriptor_limit();
-    FdBudget::client(plan.connections, limit.now)
-        .check()
-        .map_err(|shortage| Failure::CannotRun(format!("not started: {}", shortage.text)))?;
+    check_descriptors(plan.connections)?;
     if plan.unix.is_some() {
         return Ok(None);
     }
@@ -35,6 +32,14 @@ pub(crate) fn check(plan: &Plan) -> Result<Option<String>, Failure> {
         }
     }
     Ok(tight)
+}
+
+/// Raises the descriptor limit as far as the kernel allows, and holds the connections against it.
+pub(crate) fn check_descriptors(connections: u64) -> Result<(), Failure> {
+    let limit = rt::limits::raise_descriptor_limit();
+    FdBudget::client(connections, limit.now)
+        .check()
+        .map_err(|shortage| Failure::CannotRun(format!("not started: {}", shortage.text)))
 }
 
 /// The ports that the plan needs towards one target; `None` where the host does not tell its range.

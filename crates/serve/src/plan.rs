@@ -116,6 +116,12 @@ impl Plan {
         }
     }
 
+    /// How many connections it was asked to allow, if it was.
+    #[must_use]
+    pub fn connections_max(&self) -> Option<usize> {
+        self.connections_max
+    }
+
     /// How many threads it runs.
     #[must_use]
     pub fn threads(&self) -> usize {

@@ -24,6 +24,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{Typed, load_text};
 use crate::output::csv::csv;
 use crate::output::live::Live;
+use crate::output::percentiles::percentiles;
 use crate::output::summary::summary;
 use crate::output::{colour, print};
 use crate::watcher::{self, Watcher};
@@ -167,6 +168,9 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
             if lines { "\n" } else { "" },
             summary(&run, colour())
         ));
+        if typed.is_set("percentiles") {
+            print(&percentiles(&measured.latencies));
+        }
     }
     write_json(&run, json.as_deref())?;
     if let Some(path) = typed.text("csv") {

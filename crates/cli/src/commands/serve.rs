@@ -8,10 +8,11 @@ use serve::plan::Plan;
 use crate::exit::{Exit, Failure};
 use crate::flags::{Typed, serve_text};
 use crate::output::print;
+use crate::preflight;
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let plan = Plan::parse(&serve_text(typed))?;
-    rt::limits::raise_descriptor_limit();
+    preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
     let threads = plan.threads();
     let drain = Drain::default();
     follow_signals(drain.clone())?;

@@ -286,6 +286,12 @@ const LOAD_FLAGS: &[Flag] = &[
         ..FLAG
     },
     Flag {
+        long: "percentiles",
+        short: Some('P'),
+        doc: "Print the percentiles of first and last byte, service and response, up to 99.9999 %",
+        ..FLAG
+    },
+    Flag {
         long: "live",
         doc: "Print a line a second even when stdout is not a terminal",
         ..FLAG

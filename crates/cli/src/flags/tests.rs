@@ -19,7 +19,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
     let typed = Typed(&matches);
     let url = "http://127.0.0.1:1/".to_owned();
     let result = match command {
-        "load" => super::load_text(typed).and_then(|mut text| {
+        "load" => load_text(typed).and_then(|mut text| {
             text.urls = vec![url];
             Plan::parse(&text, 4).map(|_| ())
         }),

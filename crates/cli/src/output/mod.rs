@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod csv;
 pub(crate) mod live;
+pub(crate) mod percentiles;
 pub(crate) mod reference;
 pub(crate) mod summary;
 pub(crate) mod table;
