@@ -270,7 +270,7 @@ impl Client {
         self.deadline
             .set(due_ns.saturating_add(shared.plan.timeout_ns));
         let sent_ns = now_ns();
-        core.recorder.borrow_mut().sent(sent_ns);
+        core.recorder.borrow_mut().sent(due_ns, sent_ns);
         let mut transfer = Transfer::new(request, last);
         let result = poll_fn(|cx| match self.interruption() {
             Some(kind) => Poll::Ready(Err(kind)),
@@ -361,10 +361,11 @@ impl Client {
     /// Why to stop waiting, if there is a reason.
     #[inline]
     fn interruption(&self) -> Option<Kind> {
-        if self.core.giving_up.get() {
-            Some(Kind::Unfinished)
-        } else if self.deadline.passed() {
+        // A request that is too old timed out, whatever else ends at the same moment.
+        if self.deadline.passed() {
             Some(Kind::Timeout)
+        } else if self.core.giving_up.get() {
+            Some(Kind::Unfinished)
         } else {
             None
         }

@@ -233,8 +233,14 @@ impl Core {
     fn abandon_line(&self) {
         let (mut recorder, now_ns) = (self.recorder.borrow_mut(), now_ns());
         for due_ns in self.desk.borrow_mut().abandon() {
+            let too_old = now_ns.saturating_sub(due_ns) >= self.shared.plan.timeout_ns;
+            let kind = if too_old {
+                Kind::Timeout
+            } else {
+                Kind::Unfinished
+            };
             let failure = Failure {
-                kind: Kind::Unfinished,
+                kind,
                 phase: Phase::Queue,
             };
             recorder.not_sent(due_ns, failure, now_ns);

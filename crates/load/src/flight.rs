@@ -32,10 +32,6 @@ impl FlightArea {
         self.now = self.now.saturating_sub(1);
     }
 
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.now
-    }
-
     /// Ends the window here, when it has no fixed end or is cut short.
     pub(crate) fn close(&mut self, at_ns: u64) {
         self.settle(at_ns);
@@ -70,7 +66,6 @@ mod tests {
         area.end(180);
         area.end(300);
         assert_eq!(area.area_ns(), 100 + 30);
-        assert_eq!(area.in_flight(), 0);
     }
 
     #[test]

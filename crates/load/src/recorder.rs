@@ -259,7 +259,9 @@ pub(crate) struct Recorder {
     book: Box<Book>,
     spares: mpsc::Receiver<Box<Book>>,
     pub(crate) counters: Counters,
-    pub(crate) flight: FlightArea,
+    flight: FlightArea,
+    /// Requests that have been written and are not over.
+    in_flight: u64,
     pub(crate) open: u64,
     pub(crate) waiting: u64,
 }
@@ -278,6 +280,7 @@ impl Recorder {
             spares,
             counters: Counters::default(),
             flight: FlightArea::new(0, u64::MAX),
+            in_flight: 0,
             open: 0,
             waiting: 0,
         }
@@ -319,15 +322,29 @@ impl Recorder {
 
     /// A request has been written.
     #[inline]
-    pub(crate) fn sent(&mut self, sent_ns: u64) {
+    pub(crate) fn sent(&mut self, due_ns: u64, sent_ns: u64) {
         self.counters.requests += 1;
-        self.flight.begin(sent_ns);
+        self.in_flight += 1;
+        if due_ns >= self.window_from_ns {
+            self.flight.begin(sent_ns);
+        }
+    }
+
+    /// A request that had been written is over.
+    #[inline]
+    fn landed(&mut self, due_ns: u64, now_ns: u64) {
+        self.in_flight -= 1;
+        // Only the requests that percentiles are about: what was due in the ramp and is still in
+        // flight in the window has no latency to be held against.
+        if due_ns >= self.window_from_ns {
+            self.flight.end(now_ns);
+        }
     }
 
     /// A response is whole.
     #[inline]
     pub(crate) fn answered(&mut self, sample: Sample) {
-        self.flight.end(sample.last_ns);
+        self.landed(sample.due_ns, sample.last_ns);
         self.done_ns = sample.last_ns;
         let Sample {
             due_ns,
@@ -361,7 +378,7 @@ impl Recorder {
 
     /// A request that had been written failed.
     pub(crate) fn lost(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
-        self.flight.end(now_ns);
+        self.landed(due_ns, now_ns);
         self.failed(due_ns, failure, now_ns);
     }
 
@@ -443,7 +460,7 @@ impl Recorder {
             book: std::mem::replace(&mut self.book, fresh),
             counters: self.counters.clone(),
             open: self.open,
-            in_flight: self.flight.in_flight(),
+            in_flight: self.in_flight,
             waiting: self.waiting,
             area_ns: self.flight.area_ns(),
             done_ns: self.done_ns.saturating_sub(self.start_ns),
@@ -474,18 +491,23 @@ mod tests {
         }
     }
 
+    fn answer(recorder: &mut Recorder, sample: Sample) {
+        recorder.sent(sample.due_ns, sample.sent_ns);
+        recorder.answered(sample);
+    }
+
     #[test]
     fn a_request_belongs_to_the_second_it_was_due_in() {
         let mut recorder = recorder();
-        recorder.answered(sample(1_500, 2_000));
+        answer(&mut recorder, sample(1_500, 2_000));
         let first = recorder.roll(1_000 + SECOND_NS).unwrap();
         assert_eq!((first.second, first.book.outside.count()), (0, 1));
-        recorder.answered(sample(SECOND_NS + 2_000, SECOND_NS + 3_000));
+        answer(&mut recorder, sample(SECOND_NS + 2_000, SECOND_NS + 3_000));
         assert!(recorder.roll(2 * SECOND_NS).is_none());
         let second = recorder.roll(1_000 + 2 * SECOND_NS).unwrap();
         assert_eq!(second.book.current.last_byte.response.count(), 1);
-        recorder.answered(sample(2 * SECOND_NS, 3 * SECOND_NS));
-        recorder.answered(sample(2 * SECOND_NS + 1_000, 3 * SECOND_NS));
+        answer(&mut recorder, sample(2 * SECOND_NS, 3 * SECOND_NS));
+        answer(&mut recorder, sample(2 * SECOND_NS + 1_000, 3 * SECOND_NS));
         recorder.end(2 * SECOND_NS + 5_000);
         assert!(
             recorder.roll(9 * SECOND_NS).is_none(),
@@ -509,6 +531,20 @@ mod tests {
         assert_eq!(recorder.counters.timeouts, [2, 0, 0, 0]);
         assert_eq!(recorder.counters.timeout_age_ns, Some((5_000, 7_000)));
         assert_eq!(recorder.counters.errors[Kind::Timeout as usize], 2);
+    }
+
+    #[test]
+    fn only_requests_of_the_window_count_as_in_flight_for_littles_law() {
+        let mut recorder = recorder();
+        let window_ns = SECOND_NS + 1_000;
+        recorder.sent(2_000, 2_000);
+        recorder.sent(window_ns, window_ns);
+        recorder.answered(Sample {
+            first_ns: window_ns + 70,
+            ..sample(2_000, window_ns + 70)
+        });
+        recorder.answered(sample(window_ns, window_ns + 40));
+        assert_eq!(recorder.finish(2 * SECOND_NS).area_ns, 40);
     }
 
     #[test]

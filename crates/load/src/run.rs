@@ -289,6 +289,14 @@ impl Control<'_> {
                     obtained += of_core;
                     last_failure = failure.or(last_failure);
                 }
+                Ok(Event::Ended) => {
+                    // Its own failure is found when it is joined, and says more.
+                    let text = "a thread ended before the start".to_owned();
+                    return Err(RunError::NoConnection {
+                        kind: Kind::Other,
+                        text,
+                    });
+                }
                 _ if running.is_finished() || self.stop.stage() != Stage::Running => {
                     let text = "stopped before the start".to_owned();
                     return Err(RunError::NoConnection {

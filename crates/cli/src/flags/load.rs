@@ -1,7 +1,8 @@
 //! The flags of `weir load` and `weir load report`. The letters are h1load's where their meaning
 //! is the same.
 
-use load::plan::PlanText;
+use load::plan::{Plan, PlanText};
+use record::problem::Problem;
 
 use super::{CommandRow, FLAG, Flag, Typed};
 
@@ -335,17 +336,14 @@ pub(crate) const REPORT: CommandRow = CommandRow {
 };
 
 /// The texts of a load's flags; the body's file is read here, because parsing does no I/O.
-pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<record::problem::Problem>> {
-    let data_file = match typed.text("data-file") {
-        None => None,
-        Some(path) => Some(read_body(&path).map_err(|why| {
-            vec![record::problem::Problem::new(
-                "--data-file",
-                format!("{path}: {why}"),
-            )]
-        })?),
-    };
-    Ok(PlanText {
+pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let data_file = typed.text("data-file").and_then(|path| {
+        let read = read_body(&path);
+        read.map_err(|why| problems.push(Problem::new("--data-file", format!("{path}: {why}"))))
+            .ok()
+    });
+    let mut text = PlanText {
         urls: typed.values(),
         connections: typed.text("connections"),
         rate: typed.text("rate"),
@@ -371,7 +369,17 @@ pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<record::proble
         slo: typed.texts("slo"),
         error_share_max: typed.text("error-share-max"),
         seed: typed.text("seed"),
-    })
+    };
+    if problems.is_empty() {
+        return Ok(text);
+    }
+    // What else is wrong is told together with it; that there is no URL is not wrong.
+    if text.urls.is_empty() {
+        text.urls = vec!["http://127.0.0.1:1/".to_owned()];
+    }
+    let cores = rt::cores::available().len();
+    problems.extend(Plan::parse(&text, cores).err().unwrap_or_default());
+    Err(problems)
 }
 
 fn read_body(path: &str) -> Result<Vec<u8>, String> {
