@@ -19,13 +19,7 @@ impl Origin {
         let failed = |why: &dyn std::fmt::Display| Failure::cannot("the embedded origin", why);
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--threads",
-                &threads.to_string(),
-            ])
+            .args(["serve", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
             .args(["--until-stdin-closes"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -36,14 +30,11 @@ impl Origin {
             let read = BufReader::new(stdout).read_line(&mut line);
             read.map_err(|error| failed(&error))?;
         }
-        let authority = line
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix("http://"));
+        let authority = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
         match authority {
-            Some(authority) => Ok(Self {
-                authority: authority.trim_end_matches('/').to_owned(),
-                child,
-            }),
+            Some(authority) => {
+                Ok(Self { authority: authority.trim_end_matches('/').to_owned(), child })
+            }
             None => {
                 // It has said why on stderr already.
                 let _ = child.wait();

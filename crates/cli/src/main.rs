@@ -36,11 +36,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors; clap knows which stream each belongs to.
             let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                Exit::Done.into()
-            };
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
     match commands::run(&matches, &arguments) {
@@ -55,10 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn arguments() -> Result<Vec<String>, String> {
-    let texts = std::env::args_os().map(|argument| {
-        argument
-            .into_string()
-            .map_err(|raw| format!("{raw:?} is not UTF-8"))
-    });
+    let texts = std::env::args_os()
+        .map(|argument| argument.into_string().map_err(|raw| format!("{raw:?} is not UTF-8")));
     texts.collect()
 }

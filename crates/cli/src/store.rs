@@ -28,9 +28,7 @@ pub(crate) fn load(fingerprint: &str) -> Vec<Calibration> {
 
 fn read_all() -> Vec<Calibration> {
     let bytes = path().and_then(|path| fs::read(path).ok());
-    bytes
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .unwrap_or_default()
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// Keeps a calibration in place of an older one of the same profile; where it is kept.

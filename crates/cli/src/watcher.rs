@@ -47,11 +47,7 @@ impl Watcher {
 
     /// What this host does not tell.
     pub(crate) fn not_observable(&self) -> Vec<String> {
-        self.sampler
-            .not_observable()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        self.sampler.not_observable().iter().map(ToString::to_string).collect()
     }
 
     /// Gives the interval log its name, if there is one and nothing went wrong.
@@ -73,10 +69,7 @@ impl Watcher {
             ("last_byte.service", &phases.last_byte.service),
             ("last_byte.response", &phases.last_byte.response),
         ];
-        for (tag, latencies) in rows
-            .into_iter()
-            .filter(|(_, latencies)| !latencies.is_empty())
-        {
+        for (tag, latencies) in rows.into_iter().filter(|(_, latencies)| !latencies.is_empty()) {
             if let Err(error) = log.append(tag, start_s, length_s, latencies) {
                 // Said once, at the end: a full disk must not end the run.
                 self.log_failure = Some(error);
@@ -107,13 +100,10 @@ impl Observer for Watcher {
         let now = self.sample();
         if let Some(last) = &self.last {
             let window = window(last, &now);
-            let own_s = window
-                .own_user_s
-                .zip(window.own_system_s)
-                .map(|(user, system)| user + system);
-            interval.own_cpus = own_s
-                .filter(|_| window.seconds > 0.5)
-                .map(|seconds| seconds / window.seconds);
+            let own_s =
+                window.own_user_s.zip(window.own_system_s).map(|(user, system)| user + system);
+            interval.own_cpus =
+                own_s.filter(|_| window.seconds > 0.5).map(|seconds| seconds / window.seconds);
         }
         self.last = Some(now);
         if let Some(live) = &mut self.live {
@@ -132,14 +122,8 @@ pub(crate) fn cpu(window: Option<&Window>) -> Cpu {
     Cpu {
         user_s: window.own_user_s.unwrap_or(0.0),
         system_s: window.own_system_s.unwrap_or(0.0),
-        per_core: window
-            .own_threads
-            .iter()
-            .map(|thread| thread.busy_share)
-            .collect(),
-        subject_cpus: window
-            .subject_cpu_s
-            .map(|seconds| seconds / window.seconds.max(1e-9)),
+        per_core: window.own_threads.iter().map(|thread| thread.busy_share).collect(),
+        subject_cpus: window.subject_cpu_s.map(|seconds| seconds / window.seconds.max(1e-9)),
         foreign_cpus: window.foreign_cpus,
         steal_share: window.steal_share,
     }
@@ -148,7 +132,5 @@ pub(crate) fn cpu(window: Option<&Window>) -> Cpu {
 /// The longest wait for a processor among the generator's threads.
 pub(crate) fn run_queue_wait_share(window: Option<&Window>) -> Option<f64> {
     let threads = window?.own_threads.iter();
-    threads
-        .filter_map(|thread| thread.wait_share)
-        .reduce(f64::max)
+    threads.filter_map(|thread| thread.wait_share).reduce(f64::max)
 }

@@ -63,19 +63,12 @@ impl FdBudget {
         let connected = self.connections.saturating_mul(self.per_connection);
         let needed = connected.saturating_add(self.reserved);
         let bounds = [
-            (
-                Some(self.limit_hard),
-                "hard limit of open files (ulimit -Hn)",
-            ),
+            (Some(self.limit_hard), "hard limit of open files (ulimit -Hn)"),
             (self.nr_open, "fs.nr_open"),
             (self.machine_free, "fs.file-max less the files open now"),
         ];
-        let known = bounds
-            .iter()
-            .filter_map(|&(bound, name)| Some((bound?, name)));
-        let (available, name) = known
-            .min_by_key(|(bound, _)| *bound)
-            .unwrap_or((u64::MAX, ""));
+        let known = bounds.iter().filter_map(|&(bound, name)| Some((bound?, name)));
+        let (available, name) = known.min_by_key(|(bound, _)| *bound).unwrap_or((u64::MAX, ""));
         if needed <= available {
             return Ok(());
         }
@@ -86,12 +79,7 @@ impl FdBudget {
              ({name}): at most {connections_possible} connections",
             self.connections, self.per_connection, self.reserved,
         );
-        Err(FdShortage {
-            needed,
-            available,
-            connections_possible,
-            text,
-        })
+        Err(FdShortage { needed, available, connections_possible, text })
     }
 }
 
@@ -173,29 +161,13 @@ impl PortBudget {
         let ports = usable * u64::from(self.source_addresses.max(1));
         let allowed = self.tw_reuse == 1 || (self.tw_reuse == 2 && self.loopback);
         let reuse = allowed && self.timestamps;
-        let hold_s = if reuse {
-            f64::from(self.reuse_delay_ms) / 1000.0
-        } else {
-            TIME_WAIT_S
-        };
+        let hold_s = if reuse { f64::from(self.reuse_delay_ms) / 1000.0 } else { TIME_WAIT_S };
         let spare = ports.saturating_sub(self.connections) as f64;
-        let ceiling_new_per_s = if hold_s > 0.0 {
-            spare / hold_s
-        } else {
-            f64::INFINITY
-        };
-        let window_s = self
-            .duration_s
-            .map_or(hold_s, |duration| hold_s.min(duration.max(0.0)));
+        let ceiling_new_per_s = if hold_s > 0.0 { spare / hold_s } else { f64::INFINITY };
+        let window_s = self.duration_s.map_or(hold_s, |duration| hold_s.min(duration.max(0.0)));
         let closed = self.new_connections_per_s.unwrap_or(0.0).max(0.0) * window_s;
         let needed = self.connections as f64 + closed;
-        PortFigures {
-            ports,
-            hold_s,
-            reuse,
-            ceiling_new_per_s,
-            needed,
-        }
+        PortFigures { ports, hold_s, reuse, ceiling_new_per_s, needed }
     }
 
     /// Whether the run finds a port for every connection.
@@ -228,16 +200,9 @@ impl PortBudget {
         let (first, last) = self.port_range;
         let sources = self.source_addresses.max(1);
         let rate = self.new_connections_per_s.map_or_else(String::new, |rate| {
-            format!(
-                " and {rate:.0} new connections/s, each held {} s after",
-                figures.hold_s
-            )
+            format!(" and {rate:.0} new connections/s, each held {} s after", figures.hold_s)
         });
-        let how = if figures.reuse {
-            "with reuse"
-        } else {
-            "without reuse"
-        };
+        let how = if figures.reuse { "with reuse" } else { "without reuse" };
         format!(
             "{} connections{rate} need {:.0} local ports at once; there are {} ({first}-{last} less \
              {} reserved, × {sources} source addresses), {} of them taken now; {how} of ports in \
@@ -315,10 +280,7 @@ mod tests {
             ..FdBudget::client(500, u64::MAX)
         };
         let shortage = proxy.check().unwrap_err();
-        assert_eq!(
-            (shortage.needed, shortage.connections_possible),
-            (1_064, 468)
-        );
+        assert_eq!((shortage.needed, shortage.connections_possible), (1_064, 468));
         assert!(shortage.text.contains("fs.nr_open"), "{shortage}");
         assert!(FdBudget::client(u64::MAX, 20_000).check().is_err());
         assert!(FdBudget::client(1, 10).check().is_err());
@@ -327,38 +289,20 @@ mod tests {
     #[test]
     fn the_ceiling_is_range_over_time_wait() {
         // lab: 28,232 ports / 60 s = 470 new connections a second.
-        let idle = PortBudget {
-            connections: 0,
-            ..ports()
-        };
+        let idle = PortBudget { connections: 0, ..ports() };
         assert_eq!(idle.figures().ports, 28_232);
         assert!((idle.figures().ceiling_new_per_s - 470.53).abs() < 0.01);
-        let reused = PortBudget {
-            tw_reuse: 1,
-            ..idle.clone()
-        };
+        let reused = PortBudget { tw_reuse: 1, ..idle.clone() };
         assert!((reused.figures().ceiling_new_per_s - 28_232.0).abs() < 1e-9);
-        let two = PortBudget {
-            source_addresses: 2,
-            ..idle
-        };
+        let two = PortBudget { source_addresses: 2, ..idle };
         assert!((two.figures().ceiling_new_per_s - 941.07).abs() < 0.01);
     }
 
     #[test]
     fn reuse_needs_the_setting_the_place_and_timestamps() {
         let check = |tw_reuse, loopback, timestamps, reuse| {
-            let budget = PortBudget {
-                tw_reuse,
-                loopback,
-                timestamps,
-                ..ports()
-            };
-            assert_eq!(
-                budget.figures().reuse,
-                reuse,
-                "{tw_reuse} {loopback} {timestamps}"
-            );
+            let budget = PortBudget { tw_reuse, loopback, timestamps, ..ports() };
+            assert_eq!(budget.figures().reuse, reuse, "{tw_reuse} {loopback} {timestamps}");
         };
         check(0, true, true, false);
         check(1, false, true, true);
@@ -370,99 +314,30 @@ mod tests {
 
     #[test]
     fn open_connections_alone_can_be_too_many() {
-        assert_eq!(
-            kind(&PortBudget {
-                connections: 25_000,
-                ..ports()
-            }),
-            "fits"
-        );
-        assert_eq!(
-            kind(&PortBudget {
-                connections: 26_000,
-                ..ports()
-            }),
-            "tight"
-        );
-        assert_eq!(
-            kind(&PortBudget {
-                connections: 28_232,
-                ..ports()
-            }),
-            "tight"
-        );
-        assert_eq!(
-            kind(&PortBudget {
-                connections: 28_233,
-                ..ports()
-            }),
-            "impossible"
-        );
-        assert_eq!(
-            kind(&PortBudget {
-                reserved_ports: 28_200,
-                ..ports()
-            }),
-            "impossible"
-        );
+        assert_eq!(kind(&PortBudget { connections: 25_000, ..ports() }), "fits");
+        assert_eq!(kind(&PortBudget { connections: 26_000, ..ports() }), "tight");
+        assert_eq!(kind(&PortBudget { connections: 28_232, ..ports() }), "tight");
+        assert_eq!(kind(&PortBudget { connections: 28_233, ..ports() }), "impossible");
+        assert_eq!(kind(&PortBudget { reserved_ports: 28_200, ..ports() }), "impossible");
     }
 
     #[test]
     fn new_connections_fill_the_range_unless_the_run_is_short() {
-        let fast = PortBudget {
-            new_connections_per_s: Some(1_000.0),
-            ..ports()
-        };
+        let fast = PortBudget { new_connections_per_s: Some(1_000.0), ..ports() };
         assert_eq!(kind(&fast), "impossible");
-        assert_eq!(
-            kind(&PortBudget {
-                duration_s: Some(10.0),
-                ..fast.clone()
-            }),
-            "fits"
-        );
-        assert_eq!(
-            kind(&PortBudget {
-                tw_reuse: 1,
-                ..fast.clone()
-            }),
-            "fits"
-        );
-        assert_eq!(
-            kind(&PortBudget {
-                source_addresses: 3,
-                ..fast.clone()
-            }),
-            "fits"
-        );
-        let PortVerdict::Impossible { why } = fast.check() else {
-            unreachable!()
-        };
-        for part in [
-            "60100",
-            "28232",
-            "469 new connections/s",
-            "tcp_tw_reuse = 1",
-            "widen",
-        ] {
+        assert_eq!(kind(&PortBudget { duration_s: Some(10.0), ..fast.clone() }), "fits");
+        assert_eq!(kind(&PortBudget { tw_reuse: 1, ..fast.clone() }), "fits");
+        assert_eq!(kind(&PortBudget { source_addresses: 3, ..fast.clone() }), "fits");
+        let PortVerdict::Impossible { why } = fast.check() else { unreachable!() };
+        for part in ["60100", "28232", "469 new connections/s", "tcp_tw_reuse = 1", "widen"] {
             assert!(why.contains(part), "{part}: {why}");
         }
     }
 
     #[test]
     fn what_others_left_in_time_wait_counts_unless_reused() {
-        let busy = PortBudget {
-            taken_now: 28_200,
-            ..ports()
-        };
+        let busy = PortBudget { taken_now: 28_200, ..ports() };
         assert_eq!(kind(&busy), "impossible");
-        assert_eq!(
-            kind(&PortBudget {
-                tw_reuse: 2,
-                loopback: true,
-                ..busy
-            }),
-            "tight"
-        );
+        assert_eq!(kind(&PortBudget { tw_reuse: 2, loopback: true, ..busy }), "tight");
     }
 }

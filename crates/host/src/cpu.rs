@@ -98,10 +98,7 @@ impl MachineCpu {
     /// What passed since `earlier`. A processor that was not online then is left out.
     #[must_use]
     pub fn delta(&self, earlier: &Self) -> Self {
-        let mut between = Self {
-            total: self.total.delta(&earlier.total),
-            ..Self::default()
-        };
+        let mut between = Self { total: self.total.delta(&earlier.total), ..Self::default() };
         for (id, now) in self.cpu_ids.iter().zip(&self.per_cpu) {
             if let Some(at) = earlier.cpu_ids.iter().position(|other| other == id) {
                 between.cpu_ids.push(*id);
@@ -138,10 +135,7 @@ impl Reader {
     /// Opens `/proc/stat`.
     pub fn open() -> Result<Self, NotObservable> {
         let source = Source::open("processor time of the machine", "/proc/stat")?;
-        Ok(Self {
-            source,
-            last: MachineCpu::default(),
-        })
+        Ok(Self { source, last: MachineCpu::default() })
     }
 
     /// Reads all processors. The value lives until the next sample; clone it to keep it.
@@ -154,9 +148,7 @@ impl Reader {
 
 /// The figures of one line, without its name. Fields that an old kernel does not have are zero.
 fn times(figures: &str) -> Option<CpuTimes> {
-    let mut fields = figures
-        .split_ascii_whitespace()
-        .map_while(|field| field.parse().ok());
+    let mut fields = figures.split_ascii_whitespace().map_while(|field| field.parse().ok());
     Some(CpuTimes {
         user: fields.next()?,
         nice: fields.next()?,
@@ -170,11 +162,7 @@ fn times(figures: &str) -> Option<CpuTimes> {
 }
 
 fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 #[cfg(test)]
@@ -253,12 +241,7 @@ intr 257990
 
     #[test]
     fn text_of_another_form_is_refused() {
-        for text in [
-            "",
-            "intr 5\n",
-            "cpu  1 2 3\n",
-            "cpu  1 2 3 4\ncpuX 1 2 3 4\n",
-        ] {
+        for text in ["", "intr 5\n", "cpu  1 2 3\n", "cpu  1 2 3 4\ncpuX 1 2 3 4\n"] {
             assert_eq!(MachineCpu::default().parse_into(text), None, "{text:?}");
         }
     }

@@ -155,17 +155,12 @@ const VIRTUAL_VENDORS: [&str; 9] = [
 ];
 
 fn has_hypervisor_flag(cpuinfo: &str) -> bool {
-    value(cpuinfo, "flags").is_some_and(|flags| {
-        flags
-            .split_ascii_whitespace()
-            .any(|flag| flag == "hypervisor")
-    })
+    value(cpuinfo, "flags")
+        .is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 fn parse_pretty_name(text: &str) -> Option<String> {
-    let quoted = text
-        .lines()
-        .find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    let quoted = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
     let name = quoted.trim().trim_matches(['"', '\'']);
     (!name.is_empty()).then(|| name.to_owned())
 }
@@ -183,9 +178,7 @@ fn parse_cpu_model(text: &str) -> Option<String> {
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
-        (key.trim_end() == name)
-            .then(|| value.trim())
-            .filter(|value| !value.is_empty())
+        (key.trim_end() == name).then(|| value.trim()).filter(|value| !value.is_empty())
     })
 }
 
@@ -211,9 +204,7 @@ fn fingerprint(facts: &HostFacts) -> String {
     let key = format!(
         "{}|{}|{}|{}",
         facts.cpu_model.as_deref().unwrap_or("?"),
-        facts
-            .cpus_online
-            .map_or_else(|| "?".to_owned(), |count| count.to_string()),
+        facts.cpus_online.map_or_else(|| "?".to_owned(), |count| count.to_string()),
         kernel_series(&facts.kernel),
         memory_gib.map_or_else(|| "?".to_owned(), |gib| gib.to_string()),
     );
@@ -244,24 +235,15 @@ mod tests {
     #[test]
     fn the_processor_has_a_name_on_each_architecture() {
         assert_eq!(parse_cpu_model(X86).as_deref(), Some("AMD EPYC"));
-        assert_eq!(
-            parse_cpu_model(ARM).as_deref(),
-            Some("Arm implementer 0x41 part 0xd40")
-        );
+        assert_eq!(parse_cpu_model(ARM).as_deref(), Some("Arm implementer 0x41 part 0xd40"));
         assert_eq!(parse_cpu_model("processor : 0\n"), None);
     }
 
     #[test]
     fn small_files_are_parsed() {
         let os = "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
-        assert_eq!(
-            parse_pretty_name(os).as_deref(),
-            Some("Debian GNU/Linux 12 (bookworm)")
-        );
-        assert_eq!(
-            parse_pretty_name("PRETTY_NAME=Void\n").as_deref(),
-            Some("Void")
-        );
+        assert_eq!(parse_pretty_name(os).as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
+        assert_eq!(parse_pretty_name("PRETTY_NAME=Void\n").as_deref(), Some("Void"));
         assert_eq!(parse_cpu_list_count("0-1\n"), Some(2));
         assert_eq!(parse_cpu_list_count("0,2-5,9"), Some(6));
         assert_eq!(parse_cpu_list_count("5-2"), None);
@@ -280,10 +262,7 @@ mod tests {
         };
         check(Signs::default(), None);
         check(
-            Signs {
-                cpuinfo: X86.to_owned(),
-                ..Signs::default()
-            },
+            Signs { cpuinfo: X86.to_owned(), ..Signs::default() },
             Some("virtual machine (hypervisor flag of the processor)"),
         );
         check(
@@ -324,10 +303,7 @@ mod tests {
             ..facts.clone()
         };
         assert_eq!(fingerprint(&updated), fingerprint(&facts));
-        let larger = HostFacts {
-            cpus_online: Some(4),
-            ..facts.clone()
-        };
+        let larger = HostFacts { cpus_online: Some(4), ..facts.clone() };
         assert_ne!(fingerprint(&larger), fingerprint(&facts));
     }
 

@@ -45,10 +45,7 @@ impl Limits {
     /// list that cannot be read counts as empty.
     #[must_use]
     pub fn usable_ports(&self) -> Option<u32> {
-        Some(usable_ports(
-            self.port_range?,
-            self.reserved_ports.as_deref().unwrap_or(&[]),
-        ))
+        Some(usable_ports(self.port_range?, self.reserved_ports.as_deref().unwrap_or(&[])))
     }
 }
 
@@ -78,12 +75,7 @@ pub fn read() -> Limits {
         tcp_tw_reuse: tcp("net.ipv4.tcp_tw_reuse", "tcp_tw_reuse", &mut missing),
         tcp_tw_reuse_delay_ms: None,
         tcp_timestamps: tcp("net.ipv4.tcp_timestamps", "tcp_timestamps", &mut missing),
-        somaxconn: field(
-            "net.core.somaxconn",
-            "net/core/somaxconn",
-            parse_first,
-            &mut missing,
-        ),
+        somaxconn: field("net.core.somaxconn", "net/core/somaxconn", parse_first, &mut missing),
         congestion_control: field(
             "net.ipv4.tcp_congestion_control",
             "net/ipv4/tcp_congestion_control",
@@ -92,11 +84,8 @@ pub fn read() -> Limits {
         ),
         not_observable: Vec::new(),
     };
-    limits.tcp_tw_reuse_delay_ms = tcp(
-        "net.ipv4.tcp_tw_reuse_delay",
-        "tcp_tw_reuse_delay",
-        &mut missing,
-    );
+    limits.tcp_tw_reuse_delay_ms =
+        tcp("net.ipv4.tcp_tw_reuse_delay", "tcp_tw_reuse_delay", &mut missing);
     limits.not_observable = missing;
     limits
 }
@@ -178,20 +167,14 @@ mod tests {
     #[test]
     fn a_port_list_has_single_ports_and_ranges() {
         assert_eq!(parse_port_list("\n"), Some(vec![]));
-        assert_eq!(
-            parse_port_list("8080,9000-9002\n"),
-            Some(vec![(8080, 8080), (9000, 9002)])
-        );
+        assert_eq!(parse_port_list("8080,9000-9002\n"), Some(vec![(8080, 8080), (9000, 9002)]));
         assert_eq!(parse_port_list("8080,x"), None);
     }
 
     #[test]
     fn reserved_ports_are_not_usable() {
         assert_eq!(usable_ports((32768, 60999), &[]), 28232);
-        assert_eq!(
-            usable_ports((32768, 60999), &[(8080, 8080), (32000, 32769)]),
-            28230
-        );
+        assert_eq!(usable_ports((32768, 60999), &[(8080, 8080), (32000, 32769)]), 28230);
         assert_eq!(usable_ports((0, 65535), &[]), 65536);
         assert_eq!(usable_ports((10, 12), &[(1, 65535)]), 0);
     }

@@ -104,10 +104,7 @@ impl ProcessReader {
     /// Opens the files of process `pid`.
     pub fn open(pid: i32) -> Result<Self, NotObservable> {
         let stat = Source::open("processor time of a process", format!("/proc/{pid}/stat"))?;
-        Ok(Self {
-            stat,
-            last: ProcessTimes::default(),
-        })
+        Ok(Self { stat, last: ProcessTimes::default() })
     }
 
     /// Reads the process. The value lives until the next sample.
@@ -178,18 +175,13 @@ pub fn thread_ids(pid: i32) -> Result<Vec<i32>, NotObservable> {
     let path = format!("/proc/{pid}/task");
     let entries = std::fs::read_dir(&path)
         .map_err(|error| NotObservable::io("threads of a process", &path, &error))?;
-    Ok(entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect())
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Reads all threads of process `pid` once. A thread that ends meanwhile is left out.
 pub fn threads(pid: i32) -> Result<Vec<ThreadTimes>, NotObservable> {
     let read = |tid| ThreadReader::open(pid, tid)?.sample().cloned();
-    Ok(thread_ids(pid)?
-        .into_iter()
-        .filter_map(|tid| read(tid).ok())
-        .collect())
+    Ok(thread_ids(pid)?.into_iter().filter_map(|tid| read(tid).ok()).collect())
 }
 
 /// Resident memory of process `pid`, in bytes. The kernel keeps it in parts for each processor: it
@@ -246,22 +238,11 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_spaces_and_parentheses() {
-        for name in [
-            "a b",
-            "x) R 1 (y",
-            "(",
-            ")",
-            "((sd-pam))",
-            "tmux: server",
-            "",
-            "kworker/0:1-",
-        ] {
+        for name in ["a b", "x) R 1 (y", "(", ")", "((sd-pam))", "tmux: server", "", "kworker/0:1-"]
+        {
             let text = NGINX.replacen("nginx", name, 1);
             let line = parse_stat(&text).unwrap();
-            assert_eq!(
-                (line.name, line.user_ticks, line.start_ticks),
-                (name, 412, 84782)
-            );
+            assert_eq!((line.name, line.user_ticks, line.start_ticks), (name, 412, 84782));
         }
     }
 
@@ -275,14 +256,8 @@ mod tests {
 
     #[test]
     fn schedstat_and_statm_are_read() {
-        assert_eq!(
-            parse_schedstat("1303351 20458 17\n"),
-            Some((1_303_351, 20_458))
-        );
-        assert_eq!(
-            parse_statm_resident_pages("765 407 379 5 0 123 0\n"),
-            Some(407)
-        );
+        assert_eq!(parse_schedstat("1303351 20458 17\n"), Some((1_303_351, 20_458)));
+        assert_eq!(parse_statm_resident_pages("765 407 379 5 0 123 0\n"), Some(407));
     }
 
     #[test]

@@ -57,9 +57,7 @@ pub struct SockStatReader {
 impl SockStatReader {
     /// Opens the file.
     pub fn open() -> Result<Self, NotObservable> {
-        Ok(Self {
-            source: Source::open("counts of sockets", "/proc/net/sockstat")?,
-        })
+        Ok(Self { source: Source::open("counts of sockets", "/proc/net/sockstat")? })
     }
 
     /// Reads the counts.
@@ -241,10 +239,7 @@ mod tests {
         assert_eq!(row.state, ESTABLISHED);
         assert_eq!(canonical(row.local), "127.0.0.1:80".parse().unwrap());
         let v6 = "   0: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 5 1 0";
-        assert_eq!(
-            parse_tcp_row(v6).unwrap().local,
-            "[::1]:8080".parse().unwrap()
-        );
+        assert_eq!(parse_tcp_row(v6).unwrap().local, "[::1]:8080".parse().unwrap());
     }
 
     #[test]
@@ -268,9 +263,6 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let _clients = [(); 2].map(|()| std::net::TcpStream::connect(address).unwrap());
         let counts = towards(address).unwrap();
-        assert_eq!(
-            (counts.established, counts.time_wait, counts.truncated),
-            (2, 0, false)
-        );
+        assert_eq!((counts.established, counts.time_wait, counts.truncated), (2, 0, false));
     }
 }

@@ -21,10 +21,7 @@ pub struct NotObservable {
 
 impl NotObservable {
     pub(crate) fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            why: why.into(),
-        }
+        Self { what: what.into(), why: why.into() }
     }
 
     pub(crate) fn io(what: impl Into<String>, path: &str, error: &io::Error) -> Self {
@@ -32,10 +29,7 @@ impl NotObservable {
     }
 
     pub(crate) fn form(what: impl Into<String>, path: &str) -> Self {
-        Self::new(
-            what,
-            format!("{path}: the text is not in the form that this version knows"),
-        )
+        Self::new(what, format!("{path}: the text is not in the form that this version knows"))
     }
 }
 
@@ -61,12 +55,7 @@ impl Source {
     pub(crate) fn open(what: &'static str, path: impl Into<String>) -> Result<Self, NotObservable> {
         let path = path.into();
         let file = File::open(&path).map_err(|error| NotObservable::io(what, &path, &error))?;
-        Ok(Self {
-            file,
-            what,
-            path,
-            buffer: vec![0; FIRST_BUFFER_BYTES],
-        })
+        Ok(Self { file, what, path, buffer: vec![0; FIRST_BUFFER_BYTES] })
     }
 
     /// Reads the whole file from its start. Borrowed from the buffer unless the text is not UTF-8

@@ -95,10 +95,7 @@ impl Sampler {
             own: ProcessReader::open(own_pid),
             threads: Vec::new(),
             threads_known: 0,
-            subjects: pids
-                .into_iter()
-                .map(|pid| (pid, ProcessReader::open(pid)))
-                .collect(),
+            subjects: pids.into_iter().map(|pid| (pid, ProcessReader::open(pid))).collect(),
         }
     }
 
@@ -107,33 +104,16 @@ impl Sampler {
     pub fn not_observable(&self) -> Vec<NotObservable> {
         let machine = self.machine.as_ref().err();
         let own = self.own.as_ref().err();
-        let subjects = self
-            .subjects
-            .iter()
-            .filter_map(|(_, reader)| reader.as_ref().err());
-        let threads = self
-            .threads
-            .iter()
-            .filter_map(|(_, reader)| reader.not_observable());
-        let all = machine
-            .into_iter()
-            .chain(own)
-            .chain(subjects)
-            .chain(threads.take(1));
+        let subjects = self.subjects.iter().filter_map(|(_, reader)| reader.as_ref().err());
+        let threads = self.threads.iter().filter_map(|(_, reader)| reader.not_observable());
+        let all = machine.into_iter().chain(own).chain(subjects).chain(threads.take(1));
         all.cloned().collect()
     }
 
     /// Reads everything now; `now_ns` is the caller's clock.
     pub fn sample(&mut self, now_ns: u64) -> Snapshot {
-        let own = self
-            .own
-            .as_mut()
-            .ok()
-            .and_then(|reader| reader.sample().ok().cloned());
-        if own
-            .as_ref()
-            .is_none_or(|own| own.threads != self.threads_known)
-        {
+        let own = self.own.as_mut().ok().and_then(|reader| reader.sample().ok().cloned());
+        if own.as_ref().is_none_or(|own| own.threads != self.threads_known) {
             self.find_threads();
         }
         let mut threads = Vec::new();
@@ -153,11 +133,7 @@ impl Sampler {
         let subjects = self.subjects.iter_mut();
         Snapshot {
             at_ns: now_ns,
-            machine: self
-                .machine
-                .as_mut()
-                .ok()
-                .and_then(|reader| reader.sample().ok().cloned()),
+            machine: self.machine.as_mut().ok().and_then(|reader| reader.sample().ok().cloned()),
             own,
             threads,
             subjects: subjects
@@ -209,12 +185,9 @@ fn window_at(earlier: &Snapshot, later: &Snapshot, ticks_per_s: f64) -> Window {
     let machine = machine.map(|(earlier, later)| later.total.delta(&earlier.total));
     let in_seconds = |ticks: u64| ticks as f64 / ticks_per_s;
     let cpus = |ticks: u64| in_seconds(ticks) / seconds;
-    let foreign = machine
-        .zip(own)
-        .zip(subject_ticks)
-        .map(|((machine, own), subjects)| {
-            cpus(machine.busy().saturating_sub(own.0 + own.1 + subjects))
-        });
+    let foreign = machine.zip(own).zip(subject_ticks).map(|((machine, own), subjects)| {
+        cpus(machine.busy().saturating_sub(own.0 + own.1 + subjects))
+    });
     Window {
         seconds,
         own_threads: thread_uses(earlier, later, seconds, ticks_per_s),
@@ -272,12 +245,7 @@ mod tests {
     use crate::cpu::CpuTimes;
 
     fn process(pid: i32, user_ticks: u64, system_ticks: u64) -> ProcessTimes {
-        ProcessTimes {
-            pid,
-            user_ticks,
-            system_ticks,
-            ..ProcessTimes::default()
-        }
+        ProcessTimes { pid, user_ticks, system_ticks, ..ProcessTimes::default() }
     }
 
     fn thread(tid: i32, user_ticks: u64, run_ms: Option<u64>, wait_ms: Option<u64>) -> ThreadTimes {
@@ -301,10 +269,7 @@ mod tests {
         };
         Snapshot {
             at_ns: at_s * 1_000_000_000,
-            machine: Some(MachineCpu {
-                total,
-                ..MachineCpu::default()
-            }),
+            machine: Some(MachineCpu { total, ..MachineCpu::default() }),
             own: Some(process(1, own.0, own.1)),
             threads: vec![],
             subjects: vec![Some(process(2, subject, 0))],
@@ -318,28 +283,18 @@ mod tests {
         let after = snapshot(3, 300, (160, 180), 150);
         let window = window_at(&before, &after, 100.0);
         assert_eq!(window.seconds, 2.0);
-        assert_eq!(
-            (window.own_user_s, window.own_system_s),
-            (Some(0.6), Some(0.8))
-        );
+        assert_eq!((window.own_user_s, window.own_system_s), (Some(0.6), Some(0.8)));
         assert_eq!(window.subject_cpu_s, Some(1.0));
         assert_eq!(window.machine_busy_cpus, Some(1.65));
         assert_eq!(window.interrupt_cpus, Some(0.15));
         assert_eq!(window.foreign_cpus, Some(0.45));
         let steal = window.steal_share.unwrap();
-        assert!(
-            (steal - 8.0 / (330.0 + 300.0 + 8.0)).abs() < 1e-12,
-            "{steal}"
-        );
+        assert!((steal - 8.0 / (330.0 + 300.0 + 8.0)).abs() < 1e-12, "{steal}");
     }
 
     #[test]
     fn rounding_never_makes_less_than_nothing_of_the_others() {
-        let window = window_at(
-            &snapshot(1, 0, (0, 0), 0),
-            &snapshot(2, 100, (60, 60), 0),
-            100.0,
-        );
+        let window = window_at(&snapshot(1, 0, (0, 0), 0), &snapshot(2, 100, (60, 60), 0), 100.0);
         assert_eq!(window.foreign_cpus, Some(0.0));
     }
 
@@ -412,10 +367,6 @@ mod tests {
         assert!(window.own_user_s.is_some() && window.machine_busy_cpus.is_some());
         // The process that is not there is said so, and this process is no subject of its own.
         assert_eq!((before.subjects, window.foreign_cpus), (vec![None], None));
-        assert!(
-            sampler.not_observable()[0]
-                .why
-                .contains("/proc/2147483647/stat")
-        );
+        assert!(sampler.not_observable()[0].why.contains("/proc/2147483647/stat"));
     }
 }

@@ -35,11 +35,7 @@ impl Trial {
     /// Responses per second of processor time: what a core would do that did nothing else.
     #[must_use]
     pub fn per_core_per_s(&self) -> f64 {
-        if self.generator_cpus > 0.0 {
-            self.responses_per_s / self.generator_cpus
-        } else {
-            0.0
-        }
+        if self.generator_cpus > 0.0 { self.responses_per_s / self.generator_cpus } else { 0.0 }
     }
 }
 
@@ -84,11 +80,7 @@ impl Profile {
     /// The shape of `plan`, with the size of its responses as they were seen.
     #[must_use]
     pub fn of(plan: &Plan, response_bytes: u64) -> Self {
-        let bytes: u64 = plan
-            .requests
-            .iter()
-            .map(|request| request.bytes.len() as u64)
-            .sum();
+        let bytes: u64 = plan.requests.iter().map(|request| request.bytes.len() as u64).sum();
         Self {
             response_bytes,
             request_bytes: bytes / plan.requests.len().max(1) as u64,
@@ -117,11 +109,7 @@ impl Profile {
 
 impl std::fmt::Display for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} B answers, {} connections",
-            self.response_bytes, self.connections
-        )?;
+        write!(f, "{} B answers, {} connections", self.response_bytes, self.connections)?;
         match self.requests_per_connection {
             None => f.write_str(", kept open"),
             Some(count) => write!(f, ", {count} requests each"),
@@ -173,22 +161,15 @@ fn median_and_spread(mut values: Vec<f64>) -> (f64, f64) {
     } else {
         f64::midpoint(values[middle - 1], values[middle])
     };
-    let spread = if median > 0.0 {
-        (last - first) / median
-    } else {
-        0.0
-    };
+    let spread = if median > 0.0 { (last - first) / median } else { 0.0 };
     (median, spread)
 }
 
 /// The stored calibration that is nearest to `profile`, if one is near enough to compare with.
 #[must_use]
 pub fn nearest<'a>(stored: &'a [Calibration], profile: &Profile) -> Option<&'a Calibration> {
-    let near = stored
-        .iter()
-        .filter_map(|one| Some((one.profile.distance(profile)?, one)));
-    near.min_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, calibration)| calibration)
+    let near = stored.iter().filter_map(|one| Some((one.profile.distance(profile)?, one)));
+    near.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, calibration)| calibration)
 }
 
 /// How many clients like this one a target needs, each at half of what it can do.
@@ -216,12 +197,7 @@ mod tests {
     use super::*;
 
     fn profile(response_bytes: u64, connections: u64, per: Option<u64>) -> Profile {
-        Profile {
-            response_bytes,
-            request_bytes: 40,
-            connections,
-            requests_per_connection: per,
-        }
+        Profile { response_bytes, request_bytes: 40, connections, requests_per_connection: per }
     }
 
     fn calibration(profile: Profile) -> Calibration {

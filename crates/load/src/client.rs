@@ -83,14 +83,8 @@ pub(crate) async fn client(core: Rc<Core>, index: usize) {
     core.timers.sleep_until(start_ns).await;
     if core.shared.plan.ramp_ns > 0 {
         let number = core.first_client + index as u64;
-        let slot_ns = ramp_slot_ns(
-            number,
-            core.shared.plan.connections,
-            core.shared.plan.ramp_ns,
-        );
-        core.timers
-            .sleep_until((start_ns + slot_ns).min(core.end_ns()))
-            .await;
+        let slot_ns = ramp_slot_ns(number, core.shared.plan.connections, core.shared.plan.ramp_ns);
+        core.timers.sleep_until((start_ns + slot_ns).min(core.end_ns())).await;
         Box::pin(client.open_before_start()).await;
         client.run(start_ns + slot_ns).await;
     } else {
@@ -117,9 +111,7 @@ impl Client {
                 && let Err(failure) = Box::pin(self.connect(due_ns)).await
             {
                 free_ns = now_ns();
-                core.recorder
-                    .borrow_mut()
-                    .not_sent(due_ns, failure, free_ns);
+                core.recorder.borrow_mut().not_sent(due_ns, failure, free_ns);
                 self.back_off().await;
                 continue;
             }
@@ -155,17 +147,12 @@ impl Client {
                 match next {
                     Next::Due { due_ns, waited } => {
                         if !waited {
-                            core.recorder
-                                .borrow_mut()
-                                .lag(now_ns.saturating_sub(due_ns));
+                            core.recorder.borrow_mut().lag(now_ns.saturating_sub(due_ns));
                         }
                         return Poll::Ready(Some(due_ns));
                     }
                     Next::Expired { due_ns } => {
-                        let failure = Failure {
-                            kind: Kind::Timeout,
-                            phase: Phase::Queue,
-                        };
+                        let failure = Failure { kind: Kind::Timeout, phase: Phase::Queue };
                         core.recorder.borrow_mut().not_sent(due_ns, failure, now_ns);
                     }
                     Next::End => return Poll::Ready(None),
@@ -208,15 +195,13 @@ impl Client {
         let sources = &shared.plan.sources;
         let source = (!sources.is_empty()).then(|| sources[number % sources.len()]);
         let begun_ns = now_ns();
-        self.deadline
-            .set(due_ns.saturating_add(shared.plan.timeout_ns));
+        self.deadline.set(due_ns.saturating_add(shared.plan.timeout_ns));
         let mut dialled = pin!(dial::connect(target, source));
         let connected = poll_fn(|cx| match self.interruption() {
             Some(kind) => Poll::Ready(Err((kind, kind.name().to_owned()))),
-            None => dialled
-                .as_mut()
-                .poll(cx)
-                .map_err(|error| (Kind::of(&error), error.to_string())),
+            None => {
+                dialled.as_mut().poll(cx).map_err(|error| (Kind::of(&error), error.to_string()))
+            }
         })
         .await;
         self.deadline.clear();
@@ -235,10 +220,7 @@ impl Client {
             Err((kind, text)) => {
                 recorder.counters.connect_failed += 1;
                 *core.connect_failure.borrow_mut() = Some((kind, format!("{target}: {text}")));
-                Err(Failure {
-                    kind,
-                    phase: Phase::Connect,
-                })
+                Err(Failure { kind, phase: Phase::Connect })
             }
         }
     }
@@ -247,10 +229,7 @@ impl Client {
     async fn back_off(&mut self) {
         let until_ns = now_ns() + self.back_off_ns;
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
-        self.core
-            .timers
-            .sleep_until(until_ns.min(self.core.end_ns()))
-            .await;
+        self.core.timers.sleep_until(until_ns.min(self.core.end_ns())).await;
     }
 
     /// Sends one request and reads its response; when the client is free again.
@@ -263,12 +242,9 @@ impl Client {
         let Some(mut connection) = self.connection.take() else {
             return now_ns();
         };
-        let last = shared
-            .plan
-            .requests_per_connection
-            .is_some_and(|most| connection.carried + 1 >= most);
-        self.deadline
-            .set(due_ns.saturating_add(shared.plan.timeout_ns));
+        let last =
+            shared.plan.requests_per_connection.is_some_and(|most| connection.carried + 1 >= most);
+        self.deadline.set(due_ns.saturating_add(shared.plan.timeout_ns));
         let sent_ns = now_ns();
         core.recorder.borrow_mut().sent(due_ns, sent_ns);
         let mut transfer = Transfer::new(request, last);
@@ -283,12 +259,7 @@ impl Client {
             Ok(reply) => {
                 let first_ns = transfer.first_ns;
                 let last_ns = transfer.last_ns;
-                let sample = Sample {
-                    due_ns,
-                    sent_ns,
-                    first_ns,
-                    last_ns,
-                };
+                let sample = Sample { due_ns, sent_ns, first_ns, last_ns };
                 let keep = reply.reusable && !last && transfer.is_written();
                 self.count_reply(reply, sample);
                 self.connection = Some(connection);
@@ -299,11 +270,7 @@ impl Client {
             }
             Err(kind) => {
                 let now_ns = now_ns();
-                let phase = if transfer.reader.in_body() {
-                    Phase::Body
-                } else {
-                    Phase::FirstByte
-                };
+                let phase = if transfer.reader.in_body() { Phase::Body } else { Phase::FirstByte };
                 let mut recorder = core.recorder.borrow_mut();
                 core.roll(&mut recorder, now_ns);
                 recorder.counters.sent += u64::from(transfer.is_written());
@@ -333,19 +300,12 @@ impl Client {
                 true
             }
         };
-        if status_good
-            && expect
-                .body_bytes
-                .is_none_or(|bytes| bytes == reply.body_bytes)
-        {
+        if status_good && expect.body_bytes.is_none_or(|bytes| bytes == reply.body_bytes) {
             recorder.answered(sample);
         } else {
             // It is a response and counted as one; but not a good one, so its latency is not.
             recorder.counters.responses -= 1;
-            let failure = Failure {
-                kind: Kind::Check,
-                phase: Phase::Body,
-            };
+            let failure = Failure { kind: Kind::Check, phase: Phase::Body };
             recorder.lost(sample.due_ns, failure, sample.last_ns);
         }
     }
@@ -384,11 +344,7 @@ struct Transfer<'r> {
 impl<'r> Transfer<'r> {
     fn new(request: &'r Request, last: bool) -> Self {
         Self {
-            bytes: if last {
-                &request.bytes_closing
-            } else {
-                &request.bytes
-            },
+            bytes: if last { &request.bytes_closing } else { &request.bytes },
             written: 0,
             reader: ReplyReader::new(request.kind),
             first_ns: 0,
@@ -445,8 +401,5 @@ impl<'r> Transfer<'r> {
 }
 
 fn is_peer_gone(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-    )
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -59,10 +59,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Its connections have been opened, or not; and the last failure of those that have not.
-    Ready {
-        obtained: u64,
-        failure: Option<(Kind, String)>,
-    },
+    Ready { obtained: u64, failure: Option<(Kind, String)> },
     /// A second is over.
     Second(Box<Snapshot>),
     /// A core has done all it had to do, or failed; its thread stays until the run is over.
@@ -119,11 +116,7 @@ pub(crate) async fn run(
 ) -> io::Result<Option<Snapshot>> {
     let farewell = Farewell(events.clone());
     let (first_client, clients) = share(shared.plan.connections, seat);
-    let desk = Desk::new(
-        clients,
-        shared.plan.line_max / seat.count as u64,
-        shared.quota.clone(),
-    );
+    let desk = Desk::new(clients, shared.plan.line_max / seat.count as u64, shared.quota.clone());
     let core = Rc::new(Core {
         first_client,
         timers: Timers::start()?,
@@ -150,9 +143,7 @@ pub(crate) async fn run(
     let Some((start_ns, _)) = core.started().await else {
         return Ok(None);
     };
-    core.recorder
-        .borrow_mut()
-        .start(start_ns, core.shared.window_after_ns);
+    core.recorder.borrow_mut().start(start_ns, core.shared.window_after_ns);
     if let Pace::Open { .. } = core.shared.plan.pace {
         spawn_local(pace(Rc::clone(&core), seat, start_ns));
     }
@@ -170,19 +161,13 @@ pub(crate) async fn run(
 fn share(connections: u64, seat: Seat) -> (u64, usize) {
     let (cores, index) = (seat.count as u64, seat.index as u64);
     let (each, rest) = (connections / cores, connections % cores);
-    (
-        index * each + index.min(rest),
-        (each + u64::from(index < rest)) as usize,
-    )
+    (index * each + index.min(rest), (each + u64::from(index < rest)) as usize)
 }
 
 impl Core {
     /// A guard that counts a client as alive for as long as it exists.
     pub(crate) fn presence(self: &Rc<Self>) -> Presence {
-        Presence {
-            core: Rc::clone(self),
-            opening: Cell::new(true),
-        }
+        Presence { core: Rc::clone(self), opening: Cell::new(true) }
     }
 
     /// Waits for the start of the run; its start and planned end, or `None` when it was called off.
@@ -234,15 +219,8 @@ impl Core {
         let (mut recorder, now_ns) = (self.recorder.borrow_mut(), now_ns());
         for due_ns in self.desk.borrow_mut().abandon() {
             let too_old = now_ns.saturating_sub(due_ns) >= self.shared.plan.timeout_ns;
-            let kind = if too_old {
-                Kind::Timeout
-            } else {
-                Kind::Unfinished
-            };
-            let failure = Failure {
-                kind,
-                phase: Phase::Queue,
-            };
+            let kind = if too_old { Kind::Timeout } else { Kind::Unfinished };
+            let failure = Failure { kind, phase: Phase::Queue };
             recorder.not_sent(due_ns, failure, now_ns);
         }
     }
@@ -265,9 +243,7 @@ impl Presence {
     /// The client has opened its connection before the start, or given up doing so.
     pub(crate) fn opened(&self) {
         if self.opening.replace(false) {
-            self.core
-                .clients_opening
-                .set(self.core.clients_opening.get() - 1);
+            self.core.clients_opening.set(self.core.clients_opening.get() - 1);
             self.core.changed.notify_one();
         }
     }
@@ -276,9 +252,7 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         self.opened();
-        self.core
-            .clients_alive
-            .set(self.core.clients_alive.get() - 1);
+        self.core.clients_alive.set(self.core.clients_alive.get() - 1);
         self.core.changed.notify_one();
     }
 }
@@ -286,11 +260,7 @@ impl Drop for Presence {
 /// Brings the requests of an open loop to the desk as they become due.
 async fn pace(core: Rc<Core>, seat: Seat, start_ns: u64) {
     let plan = &core.shared.plan;
-    let Pace::Open {
-        rate_per_s,
-        arrivals,
-    } = plan.pace
-    else {
+    let Pace::Open { rate_per_s, arrivals } = plan.pace else {
         return;
     };
     let cores = (seat.index, seat.count);
@@ -351,9 +321,7 @@ mod tests {
 
     #[test]
     fn connections_are_shared_out_whole() {
-        let shares: Vec<_> = (0..3)
-            .map(|index| share(8, Seat { index, count: 3 }))
-            .collect();
+        let shares: Vec<_> = (0..3).map(|index| share(8, Seat { index, count: 3 })).collect();
         assert_eq!(shares, [(0, 3), (3, 3), (6, 2)]);
     }
 }

@@ -20,18 +20,13 @@ impl Quota {
     pub(crate) fn new(requests: u64, cores: usize) -> Self {
         // A lot is small against a core's share, and large against the cost of sharing.
         let lot = (requests / (cores as u64 * 100)).clamp(1, 64);
-        Self {
-            left: AtomicU64::new(requests),
-            lot,
-        }
+        Self { left: AtomicU64::new(requests), lot }
     }
 
     fn take_lot(&self) -> u64 {
-        let taken = self
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                (left > 0).then(|| left - left.min(self.lot))
-            });
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            (left > 0).then(|| left - left.min(self.lot))
+        });
         taken.map_or(0, |left| left.min(self.lot))
     }
 }
@@ -129,17 +124,11 @@ impl Desk {
     /// A client of an open loop asks for work; `timeout_ns` after its due time a request is dead.
     pub(crate) fn next(&mut self, client: usize, now_ns: u64, timeout_ns: u64) -> Next {
         if let Some(due_ns) = self.clients[client].assigned_ns.take() {
-            return Next::Due {
-                due_ns,
-                waited: false,
-            };
+            return Next::Due { due_ns, waited: false };
         }
         if let Some(due_ns) = self.line.pop_front() {
             return match now_ns.saturating_sub(due_ns) < timeout_ns {
-                true => Next::Due {
-                    due_ns,
-                    waited: true,
-                },
+                true => Next::Due { due_ns, waited: true },
                 false => Next::Expired { due_ns },
             };
         }
@@ -191,26 +180,10 @@ mod tests {
         let mut desk = Desk::new(3, 10, None);
         assert_eq!(desk.next(2, 0, 100), Next::Wait);
         assert_eq!(desk.next(0, 0, 100), Next::Wait);
-        assert_eq!(
-            desk.next(2, 0, 100),
-            Next::Wait,
-            "asking twice does not list it twice"
-        );
+        assert_eq!(desk.next(2, 0, 100), Next::Wait, "asking twice does not list it twice");
         assert!(desk.arrive(5) && desk.arrive(6));
-        assert_eq!(
-            desk.next(0, 7, 100),
-            Next::Due {
-                due_ns: 6,
-                waited: false
-            }
-        );
-        assert_eq!(
-            desk.next(2, 7, 100),
-            Next::Due {
-                due_ns: 5,
-                waited: false
-            }
-        );
+        assert_eq!(desk.next(0, 7, 100), Next::Due { due_ns: 6, waited: false });
+        assert_eq!(desk.next(2, 7, 100), Next::Due { due_ns: 5, waited: false });
     }
 
     #[test]
@@ -220,13 +193,7 @@ mod tests {
         assert!(!desk.arrive(60));
         assert_eq!(desk.waiting(), 2);
         assert_eq!(desk.next(0, 101, 100), Next::Expired { due_ns: 1 });
-        assert_eq!(
-            desk.next(0, 101, 100),
-            Next::Due {
-                due_ns: 50,
-                waited: true
-            }
-        );
+        assert_eq!(desk.next(0, 101, 100), Next::Due { due_ns: 50, waited: true });
         desk.close();
         assert_eq!(desk.next(0, 101, 100), Next::End);
     }
@@ -236,13 +203,7 @@ mod tests {
         let mut desk = Desk::new(1, 2, None);
         assert!(desk.arrive(1));
         desk.close();
-        assert_eq!(
-            desk.next(0, 2, 100),
-            Next::Due {
-                due_ns: 1,
-                waited: true
-            }
-        );
+        assert_eq!(desk.next(0, 2, 100), Next::Due { due_ns: 1, waited: true });
         assert_eq!(desk.next(0, 2, 100), Next::End);
     }
 
@@ -252,10 +213,7 @@ mod tests {
         let mut desks = [0, 1].map(|_| Desk::new(1, 0, Some(Arc::clone(&quota))));
         let mut taken = 0;
         while !desks.iter().all(Desk::is_closed) {
-            taken += desks
-                .iter_mut()
-                .map(|desk| u64::from(desk.take_one()))
-                .sum::<u64>();
+            taken += desks.iter_mut().map(|desk| u64::from(desk.take_one())).sum::<u64>();
         }
         assert_eq!(taken, 1001);
     }

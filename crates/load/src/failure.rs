@@ -34,30 +34,14 @@ pub const KINDS: [(Kind, &str, &str); 11] = [
     (Kind::Timeout, "timeout", "older than the time-out (-w)"),
     (Kind::Refused, "refused", "nothing listens at the target"),
     (Kind::Reset, "reset", "the connection was reset"),
-    (
-        Kind::Closed,
-        "closed",
-        "the connection ended before the response did",
-    ),
+    (Kind::Closed, "closed", "the connection ended before the response did"),
     (Kind::Unreachable, "unreachable", "no way to the target"),
     (Kind::NoPort, "no_port", "no local port left for the target"),
-    (
-        Kind::NoDescriptor,
-        "no_descriptor",
-        "no file descriptor left",
-    ),
+    (Kind::NoDescriptor, "no_descriptor", "no file descriptor left"),
     (Kind::Parse, "parse", "the response is not well-formed HTTP"),
     (Kind::Check, "check", "the response is not the expected one"),
-    (
-        Kind::Unfinished,
-        "unfinished",
-        "still in flight when the drain ended",
-    ),
-    (
-        Kind::Other,
-        "other",
-        "another error of the operating system",
-    ),
+    (Kind::Unfinished, "unfinished", "still in flight when the drain ended"),
+    (Kind::Other, "other", "another error of the operating system"),
 ];
 
 /// What a request was waiting for when it failed.
@@ -129,18 +113,8 @@ mod tests {
 
     #[test]
     fn the_tables_are_in_the_order_of_their_enums() {
-        assert!(
-            KINDS
-                .iter()
-                .enumerate()
-                .all(|(index, row)| row.0 as usize == index)
-        );
-        assert!(
-            PHASES
-                .iter()
-                .enumerate()
-                .all(|(index, row)| row.0 as usize == index)
-        );
+        assert!(KINDS.iter().enumerate().all(|(index, row)| row.0 as usize == index));
+        assert!(PHASES.iter().enumerate().all(|(index, row)| row.0 as usize == index));
     }
 
     #[test]
@@ -155,11 +129,7 @@ mod tests {
             (110, Kind::Timeout),
             (5, Kind::Other),
         ] {
-            assert_eq!(
-                Kind::of(&io::Error::from_raw_os_error(errno)),
-                kind,
-                "{errno}"
-            );
+            assert_eq!(Kind::of(&io::Error::from_raw_os_error(errno)), kind, "{errno}");
         }
     }
 }

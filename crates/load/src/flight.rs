@@ -12,12 +12,7 @@ pub(crate) struct FlightArea {
 
 impl FlightArea {
     pub(crate) fn new(from_ns: u64, to_ns: u64) -> Self {
-        Self {
-            to_ns,
-            now: 0,
-            since_ns: from_ns,
-            area_ns: 0,
-        }
+        Self { to_ns, now: 0, since_ns: from_ns, area_ns: 0 }
     }
 
     #[inline]

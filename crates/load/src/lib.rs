@@ -8,6 +8,7 @@
 
 pub mod calibrate;
 mod client;
+mod collector;
 mod core;
 mod desk;
 pub mod failure;

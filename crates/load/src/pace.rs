@@ -120,11 +120,7 @@ mod tests {
     fn constant_arrivals_are_even_over_all_cores() {
         let times = merged(Arrivals::Constant, 1000.0, 0, 3, 2);
         assert_eq!(times.len(), 2000);
-        assert!(
-            times
-                .windows(2)
-                .all(|pair| (999_999..=1_000_001).contains(&(pair[1] - pair[0])))
-        );
+        assert!(times.windows(2).all(|pair| (999_999..=1_000_001).contains(&(pair[1] - pair[0]))));
     }
 
     #[test]
@@ -147,10 +143,8 @@ mod tests {
     fn poisson_gaps_are_exponential_and_independent() {
         for cores in [1, 4] {
             let times = merged(Arrivals::Poisson, 5_000.0, 0, cores, 10);
-            let mut gaps: Vec<f64> = times
-                .windows(2)
-                .map(|pair| (pair[1] - pair[0]) as f64 / 1e9)
-                .collect();
+            let mut gaps: Vec<f64> =
+                times.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e9).collect();
             let n = gaps.len() as f64;
             assert!((n / 50_000.0 - 1.0).abs() < 0.02, "{n}");
             let mean = gaps.iter().sum::<f64>() / n;
@@ -160,9 +154,7 @@ mod tests {
             gaps.sort_by(f64::total_cmp);
             let distance = gaps.iter().enumerate().map(|(index, gap)| {
                 let expected = 1.0 - (-gap * 5_000.0).exp();
-                (expected - index as f64 / n)
-                    .abs()
-                    .max((expected - (index + 1) as f64 / n).abs())
+                (expected - index as f64 / n).abs().max((expected - (index + 1) as f64 / n).abs())
             });
             let distance = distance.fold(0.0, f64::max);
             assert!(distance < 1.95 / n.sqrt(), "{distance}");

@@ -88,10 +88,7 @@ impl Book {
 
 /// Counts since the start of the run.
 #[derive(Clone, Debug)]
-#[allow(
-    missing_docs,
-    reason = "named and documented as in record::run::Totals"
-)]
+#[allow(missing_docs, reason = "named and documented as in record::run::Totals")]
 pub struct Counters {
     pub requests: u64,
     pub sent: u64,
@@ -309,14 +306,8 @@ impl Recorder {
         self.counters.opened += 1;
         self.open += 1;
         if let Some(phases) = self.phases(due_ns) {
-            phases
-                .connect
-                .service
-                .record(now_ns.saturating_sub(begun_ns));
-            phases
-                .connect
-                .response
-                .record(now_ns.saturating_sub(due_ns));
+            phases.connect.service.record(now_ns.saturating_sub(begun_ns));
+            phases.connect.response.record(now_ns.saturating_sub(due_ns));
         }
     }
 
@@ -346,27 +337,13 @@ impl Recorder {
     pub(crate) fn answered(&mut self, sample: Sample) {
         self.landed(sample.due_ns, sample.last_ns);
         self.done_ns = sample.last_ns;
-        let Sample {
-            due_ns,
-            sent_ns,
-            first_ns,
-            last_ns,
-        } = sample;
+        let Sample { due_ns, sent_ns, first_ns, last_ns } = sample;
         let response_ns = last_ns.saturating_sub(due_ns);
         match self.phases(due_ns) {
             Some(phases) => {
-                phases
-                    .first_byte
-                    .service
-                    .record(first_ns.saturating_sub(sent_ns));
-                phases
-                    .first_byte
-                    .response
-                    .record(first_ns.saturating_sub(due_ns));
-                phases
-                    .last_byte
-                    .service
-                    .record(last_ns.saturating_sub(sent_ns));
+                phases.first_byte.service.record(first_ns.saturating_sub(sent_ns));
+                phases.first_byte.response.record(first_ns.saturating_sub(due_ns));
+                phases.last_byte.service.record(last_ns.saturating_sub(sent_ns));
                 phases.last_byte.response.record(response_ns);
             }
             None => {
@@ -430,11 +407,7 @@ impl Recorder {
     /// anything that happened at `now_ns` is recorded.
     #[inline]
     pub(crate) fn roll(&mut self, now_ns: u64) -> Option<Snapshot> {
-        if now_ns < self.roll_at_ns {
-            None
-        } else {
-            Some(self.roll_second(now_ns))
-        }
+        if now_ns < self.roll_at_ns { None } else { Some(self.roll_second(now_ns)) }
     }
 
     fn roll_second(&mut self, now_ns: u64) -> Snapshot {
@@ -464,9 +437,7 @@ impl Recorder {
             waiting: self.waiting,
             area_ns: self.flight.area_ns(),
             done_ns: self.done_ns.saturating_sub(self.start_ns),
-            ended_ns: self
-                .ended_ns
-                .map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
+            ended_ns: self.ended_ns.map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
         }
     }
 }
@@ -483,12 +454,7 @@ mod tests {
     }
 
     fn sample(due_ns: u64, last_ns: u64) -> Sample {
-        Sample {
-            due_ns,
-            sent_ns: due_ns + 10,
-            first_ns: last_ns,
-            last_ns,
-        }
+        Sample { due_ns, sent_ns: due_ns + 10, first_ns: last_ns, last_ns }
     }
 
     fn answer(recorder: &mut Recorder, sample: Sample) {
@@ -509,10 +475,7 @@ mod tests {
         answer(&mut recorder, sample(2 * SECOND_NS, 3 * SECOND_NS));
         answer(&mut recorder, sample(2 * SECOND_NS + 1_000, 3 * SECOND_NS));
         recorder.end(2 * SECOND_NS + 5_000);
-        assert!(
-            recorder.roll(9 * SECOND_NS).is_none(),
-            "the drain rolls no second"
-        );
+        assert!(recorder.roll(9 * SECOND_NS).is_none(), "the drain rolls no second");
         let last = recorder.finish(9 * SECOND_NS);
         assert_eq!(last.book.late.last_byte.response.count(), 1);
         assert_eq!(last.book.current.last_byte.response.count(), 1);
@@ -522,10 +485,7 @@ mod tests {
     #[test]
     fn time_outs_keep_their_phase_and_their_age() {
         let mut recorder = recorder();
-        let failure = Failure {
-            kind: Kind::Timeout,
-            phase: Phase::Queue,
-        };
+        let failure = Failure { kind: Kind::Timeout, phase: Phase::Queue };
         recorder.not_sent(2_000, failure, 7_000);
         recorder.not_sent(2_000, failure, 9_000);
         assert_eq!(recorder.counters.timeouts, [2, 0, 0, 0]);
@@ -539,10 +499,7 @@ mod tests {
         let window_ns = SECOND_NS + 1_000;
         recorder.sent(2_000, 2_000);
         recorder.sent(window_ns, window_ns);
-        recorder.answered(Sample {
-            first_ns: window_ns + 70,
-            ..sample(2_000, window_ns + 70)
-        });
+        recorder.answered(Sample { first_ns: window_ns + 70, ..sample(2_000, window_ns + 70) });
         recorder.answered(sample(window_ns, window_ns + 40));
         assert_eq!(recorder.finish(2 * SECOND_NS).area_ns, 40);
     }

@@ -88,9 +88,7 @@ impl ReplyReader {
             let (head, bytes) = match parse_response(rest, limits, self.kind, &mut slots)? {
                 Parsed::Complete { head, bytes } => (head, bytes),
                 Parsed::Incomplete => {
-                    self.state = State::Head {
-                        carry: rest.to_vec(),
-                    };
+                    self.state = State::Head { carry: rest.to_vec() };
                     return Ok(None);
                 }
             };
@@ -147,26 +145,16 @@ mod tests {
     /// Feeds `bytes` whole and split at every place; all must agree.
     fn read(kind: RequestKind, bytes: &[u8]) -> Result<Option<Reply>, ()> {
         let limits = Limits::default();
-        let whole = ReplyReader::new(kind)
-            .handle_bytes(bytes, &limits)
-            .map_err(|_| ());
+        let whole = ReplyReader::new(kind).handle_bytes(bytes, &limits).map_err(|_| ());
         for split in 1..bytes.len() {
             let mut reader = ReplyReader::new(kind);
-            let first = reader
-                .handle_bytes(&bytes[..split], &limits)
-                .map_err(|_| ());
+            let first = reader.handle_bytes(&bytes[..split], &limits).map_err(|_| ());
             let both = match first {
-                Ok(None) => reader
-                    .handle_bytes(&bytes[split..], &limits)
-                    .map_err(|_| ()),
+                Ok(None) => reader.handle_bytes(&bytes[split..], &limits).map_err(|_| ()),
                 Ok(Some(reply)) => {
                     let excess_bytes = reply.excess_bytes + bytes.len() - split;
                     let reusable = reply.reusable && excess_bytes == 0;
-                    Ok(Some(Reply {
-                        excess_bytes,
-                        reusable,
-                        ..reply
-                    }))
+                    Ok(Some(Reply { excess_bytes, reusable, ..reply }))
                 }
                 Err(()) => Err(()),
             };
@@ -176,25 +164,14 @@ mod tests {
     }
 
     fn reply(status: u16, body_bytes: u64, reusable: bool) -> Result<Option<Reply>, ()> {
-        Ok(Some(Reply {
-            status,
-            body_bytes,
-            reusable,
-            excess_bytes: 0,
-        }))
+        Ok(Some(Reply { status, body_bytes, reusable, excess_bytes: 0 }))
     }
 
     #[test]
     fn every_way_to_end_a_response() {
         let get = |text: &str| read(RequestKind::Other, text.as_bytes());
-        assert_eq!(
-            get("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-            reply(200, 5, true)
-        );
-        assert_eq!(
-            get("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-            reply(200, 0, true)
-        );
+        assert_eq!(get("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"), reply(200, 5, true));
+        assert_eq!(get("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), reply(200, 0, true));
         assert_eq!(get("HTTP/1.1 204 No Content\r\n\r\n"), reply(204, 0, true));
         assert_eq!(
             get("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"),
@@ -206,26 +183,18 @@ mod tests {
             ),
             reply(200, 5, true)
         );
-        assert_eq!(
-            get("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"),
-            reply(200, 1, false)
-        );
+        assert_eq!(get("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"), reply(200, 1, false));
         assert_eq!(
             get("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"),
             reply(200, 1, false)
         );
         assert_eq!(
-            read(
-                RequestKind::Head,
-                b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
-            ),
+            read(RequestKind::Head, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"),
             reply(200, 0, true)
         );
         let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
         assert_eq!(
-            get(&format!(
-                "{interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-            )),
+            get(&format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")),
             reply(200, 2, true)
         );
     }
@@ -234,12 +203,7 @@ mod tests {
     fn a_body_until_close_ends_with_the_stream_and_a_short_one_does_not() {
         let limits = Limits::default();
         let mut reader = ReplyReader::new(RequestKind::Other);
-        assert_eq!(
-            reader
-                .handle_bytes(b"HTTP/1.1 200 OK\r\n\r\nabc", &limits)
-                .unwrap(),
-            None
-        );
+        assert_eq!(reader.handle_bytes(b"HTTP/1.1 200 OK\r\n\r\nabc", &limits).unwrap(), None);
         assert_eq!(Ok(reader.handle_end()), reply(200, 3, false));
         let mut reader = ReplyReader::new(RequestKind::Other);
         let short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc";
@@ -250,18 +214,12 @@ mod tests {
     #[test]
     fn excess_garbage_and_endless_interim_responses_are_noticed() {
         let get = |text: &str| read(RequestKind::Other, text.as_bytes());
-        let excess = get("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxyz")
-            .unwrap()
-            .unwrap();
+        let excess = get("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxyz").unwrap().unwrap();
         assert_eq!((excess.excess_bytes, excess.reusable), (2, false));
         assert!(get("SSH-2.0-OpenSSH_9.2\r\n\r\n").is_err());
         assert!(get("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n").is_err());
         let endless = "HTTP/1.1 100 Continue\r\n\r\n".repeat(50);
         let mut reader = ReplyReader::new(RequestKind::Other);
-        assert!(
-            reader
-                .handle_bytes(endless.as_bytes(), &Limits::default())
-                .is_err()
-        );
+        assert!(reader.handle_bytes(endless.as_bytes(), &Limits::default()).is_err());
     }
 }

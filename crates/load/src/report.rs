@@ -74,33 +74,22 @@ pub fn objectives(measured: &Measured) -> Vec<Objective> {
         error_share: measured.error_share(),
         responses_per_s: measured.responses_per_s(),
     };
-    measured
-        .plan
-        .objectives
-        .iter()
-        .map(|objective| objective.evaluate(outcome))
-        .collect()
+    measured.plan.objectives.iter().map(|objective| objective.evaluate(outcome)).collect()
 }
 
 fn totals(counters: &Counters, wanted: u64) -> Totals {
     let kinds = KINDS.iter().zip(counters.errors);
     let phases = PHASES.iter().zip(counters.timeouts);
     let nonzero = |(name, count): (&str, u64)| (count > 0).then(|| (name.to_owned(), count));
-    let status: BTreeMap<u16, u64> = (0..)
-        .zip(counters.status.iter().copied())
-        .filter(|(_, count)| *count > 0)
-        .collect();
+    let status: BTreeMap<u16, u64> =
+        (0..).zip(counters.status.iter().copied()).filter(|(_, count)| *count > 0).collect();
     Totals {
         requests: counters.requests,
         sent: counters.sent,
         responses: counters.responses,
         status,
-        errors: kinds
-            .filter_map(|((_, name, _), count)| nonzero((name, count)))
-            .collect(),
-        timeouts_by_phase: phases
-            .filter_map(|((_, name), count)| nonzero((name, count)))
-            .collect(),
+        errors: kinds.filter_map(|((_, name, _), count)| nonzero((name, count))).collect(),
+        timeouts_by_phase: phases.filter_map(|((_, name), count)| nonzero((name, count))).collect(),
         timeout_age_ns: counters.timeout_age_ns,
         dropped: counters.dropped,
         unfinished: counters.errors[Kind::Unfinished as usize],
@@ -137,27 +126,17 @@ fn window(measured: &Measured) -> Window {
     } else {
         let mut parts = Vec::new();
         if from_s > 0.0 {
-            parts.push(format!(
-                "the ramp ({ramp} requests due before {from_s:.0} s)"
-            ));
+            parts.push(format!("the ramp ({ramp} requests due before {from_s:.0} s)"));
         }
         if tail > 0 {
-            parts.push(format!(
-                "the last partial second ({tail} requests due after {to_s:.0} s)"
-            ));
+            parts.push(format!("the last partial second ({tail} requests due after {to_s:.0} s)"));
         }
         match parts.is_empty() {
             true => "nothing is left out".to_owned(),
             false => format!("left out: {}", parts.join(" and ")),
         }
     };
-    Window {
-        from_s,
-        to_s,
-        excluded_ramp: ramp,
-        excluded_tail: tail,
-        text,
-    }
+    Window { from_s, to_s, excluded_ramp: ramp, excluded_tail: tail, text }
 }
 
 fn latency(phases: &Phases) -> Latency {
@@ -169,10 +148,7 @@ fn latency(phases: &Phases) -> Latency {
 }
 
 fn pair(both: &Both) -> Pair {
-    Pair {
-        service: both.service.summary(),
-        response: both.response.summary(),
-    }
+    Pair { service: both.service.summary(), response: both.response.summary() }
 }
 
 fn generator(measured: &Measured) -> Generator {
@@ -180,12 +156,7 @@ fn generator(measured: &Measured) -> Generator {
     let (in_flight_mean, in_flight_by_littles_law) = measured.in_flight();
     Generator {
         threads: measured.plan.threads as u32,
-        lag_of: if measured.plan.is_open_loop() {
-            "send"
-        } else {
-            "loop"
-        }
-        .to_owned(),
+        lag_of: if measured.plan.is_open_loop() { "send" } else { "loop" }.to_owned(),
         lag_p50_ns: lag.at(0.5),
         lag_p99_ns: lag.at(0.99),
         lag_max_ns: lag.max_ns(),

@@ -3,7 +3,6 @@
 //! The collector runs in the calling thread. Cores never wait for it; it adds their histograms
 //! while they go on.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -20,9 +19,10 @@ use rt::cores::{CoreFailure, Cores, Running};
 use rt::drain::{DrainWatch, Stage};
 use rt::tokio::sync::watch;
 
+use crate::collector::Collector;
 use crate::core::{self, Event, Shared, Start};
 use crate::desk::Quota;
-use crate::failure::{KINDS, Kind};
+use crate::failure::Kind;
 use crate::plan::Plan;
 use crate::recorder::{Book, Counters, Phases, Snapshot};
 
@@ -133,12 +133,7 @@ pub fn run(
     let running = start_cores(plan, &shared, &events, receivers).map_err(RunError::Io)?;
     drop(events);
     let collector = Collector::new(plan.clone(), spares);
-    let control = Control {
-        shared,
-        sender,
-        stop,
-        partial: false,
-    };
+    let control = Control { shared, sender, stop, partial: false };
     control.collect(collector, &inbox, running, observer)
 }
 
@@ -147,10 +142,8 @@ fn shared(plan: &Plan, start: watch::Receiver<Start>) -> Result<Shared, RunError
     let addresses = match &plan.unix {
         Some(path) => vec![Address::Unix(path.clone()); authorities.len()],
         None => {
-            let resolved: Result<_, String> = authorities
-                .iter()
-                .map(|authority| authority.resolve())
-                .collect();
+            let resolved: Result<_, String> =
+                authorities.iter().map(|authority| authority.resolve()).collect();
             resolved.map_err(RunError::Resolve)?
         }
     };
@@ -160,15 +153,9 @@ fn shared(plan: &Plan, start: watch::Receiver<Start>) -> Result<Shared, RunError
         own.map(|(index, _)| index).collect()
     };
     Ok(Shared {
-        groups: authorities
-            .iter()
-            .map(|authority| of_group(*authority))
-            .collect(),
+        groups: authorities.iter().map(|authority| of_group(*authority)).collect(),
         addresses,
-        quota: plan
-            .end
-            .requests
-            .map(|requests| Arc::new(Quota::new(requests, plan.threads))),
+        quota: plan.end.requests.map(|requests| Arc::new(Quota::new(requests, plan.threads))),
         start,
         end_ns: AtomicU64::new(u64::MAX),
         give_up_ns: AtomicU64::new(u64::MAX),
@@ -178,7 +165,7 @@ fn shared(plan: &Plan, start: watch::Receiver<Start>) -> Result<Shared, RunError
 }
 
 /// The window begins with the first whole second after the ramp.
-fn window_after_ns(plan: &Plan) -> u64 {
+pub(crate) fn window_after_ns(plan: &Plan) -> u64 {
     plan.ramp_ns.div_ceil(SECOND_NS) * SECOND_NS
 }
 
@@ -188,11 +175,7 @@ fn start_cores(
     events: &mpsc::Sender<Event>,
     spares: Vec<mpsc::Receiver<Box<Book>>>,
 ) -> io::Result<Running<Option<Snapshot>>> {
-    let cores = Cores {
-        count: plan.threads,
-        name: THREAD_NAME,
-        pin: plan.pin.clone(),
-    };
+    let cores = Cores { count: plan.threads, name: THREAD_NAME, pin: plan.pin.clone() };
     let (shared, events) = (Arc::clone(shared), events.clone());
     rt::cores::start_with(&cores, spares, move |seat, spares| {
         core::run(seat, Arc::clone(&shared), events.clone(), spares)
@@ -281,10 +264,7 @@ impl Control<'_> {
         let (mut ready, mut obtained, mut last_failure) = (0, 0, None);
         while ready < plan.threads {
             match inbox.recv_timeout(LOOK) {
-                Ok(Event::Ready {
-                    obtained: of_core,
-                    failure,
-                }) => {
+                Ok(Event::Ready { obtained: of_core, failure }) => {
                     ready += 1;
                     obtained += of_core;
                     last_failure = failure.or(last_failure);
@@ -292,17 +272,11 @@ impl Control<'_> {
                 Ok(Event::Ended) => {
                     // Its own failure is found when it is joined, and says more.
                     let text = "a thread ended before the start".to_owned();
-                    return Err(RunError::NoConnection {
-                        kind: Kind::Other,
-                        text,
-                    });
+                    return Err(RunError::NoConnection { kind: Kind::Other, text });
                 }
                 _ if running.is_finished() || self.stop.stage() != Stage::Running => {
                     let text = "stopped before the start".to_owned();
-                    return Err(RunError::NoConnection {
-                        kind: Kind::Unfinished,
-                        text,
-                    });
+                    return Err(RunError::NoConnection { kind: Kind::Unfinished, text });
                 }
                 _ => {}
             }
@@ -335,9 +309,7 @@ impl Control<'_> {
     fn end_early(&self, now_ns: u64) {
         self.shared.end_ns.fetch_min(now_ns, Ordering::Relaxed);
         let give_up_ns = now_ns.saturating_add(self.shared.plan.drain_ns);
-        self.shared
-            .give_up_ns
-            .fetch_min(give_up_ns, Ordering::Relaxed);
+        self.shared.give_up_ns.fetch_min(give_up_ns, Ordering::Relaxed);
     }
 
     fn call_off_the_hopeless(&self, collector: &Collector, start_ns: u64, now_ns: u64) {
@@ -349,203 +321,9 @@ impl Control<'_> {
     }
 }
 
-/// Adds up what the cores bring.
-struct Collector {
-    plan: Plan,
-    spares: Vec<mpsc::Sender<Box<Book>>>,
-    /// The last counters of each core.
-    last: Vec<Counters>,
-    /// The second that each core has delivered last, plus one.
-    delivered: Vec<u64>,
-    /// Seconds that not all cores have delivered yet.
-    open: BTreeMap<u64, Vec<Snapshot>>,
-    /// Next second to be closed.
-    next: u64,
-    /// Sums of all cores when the last second was closed.
-    before: Counters,
-    total: Phases,
-    /// Requests due in the newest seconds, not yet known to be whole ones.
-    newest: BTreeMap<u64, Phases>,
-    lag: Latencies,
-    intervals: Vec<Interval>,
-    /// Requests due by the end of each interval.
-    due: Vec<u64>,
-}
-
-impl Collector {
-    fn new(plan: Plan, spares: Vec<mpsc::Sender<Box<Book>>>) -> Self {
-        let cores = plan.threads;
-        Self {
-            plan,
-            spares,
-            last: vec![Counters::default(); cores],
-            delivered: vec![0; cores],
-            open: BTreeMap::new(),
-            next: 0,
-            before: Counters::default(),
-            total: Phases::default(),
-            newest: BTreeMap::new(),
-            lag: Latencies::new(),
-            intervals: Vec::new(),
-            due: Vec::new(),
-        }
-    }
-
-    fn counters(&self) -> Counters {
-        self.last
-            .iter()
-            .fold(Counters::default(), |sum, core| sum.plus(core))
-    }
-
-    fn take(&mut self, snapshot: Snapshot, observer: &mut dyn Observer) {
-        self.delivered[snapshot.core] = snapshot.second + 1;
-        self.last[snapshot.core] = snapshot.counters.clone();
-        self.open.entry(snapshot.second).or_default().push(snapshot);
-        let complete = self.delivered.iter().copied().min().unwrap_or(0);
-        while self.next < complete {
-            let snapshots = self.open.remove(&self.next).unwrap_or_default();
-            let end_s = (self.next + 1) as f64;
-            self.close(snapshots, end_s, 1.0, observer);
-            self.next += 1;
-        }
-    }
-
-    /// Closes an interval and shows it.
-    fn close(
-        &mut self,
-        snapshots: Vec<Snapshot>,
-        end_s: f64,
-        length_s: f64,
-        observer: &mut dyn Observer,
-    ) {
-        let mut latencies = SecondLatencies::default();
-        let mut lag = Latencies::new();
-        let sum = self.counters();
-        let mut interval = sum.since(&self.before);
-        for snapshot in snapshots {
-            interval.connections += snapshot.open;
-            interval.in_flight += snapshot.in_flight;
-            interval.waiting += snapshot.waiting;
-            let mut book = snapshot.book;
-            latencies.phases.add(&book.current);
-            latencies.phases.add(&book.late);
-            latencies.response.add(&book.outside);
-            lag.add(&book.lag);
-            self.total.add(&book.late);
-            self.newest
-                .entry(snapshot.second)
-                .or_default()
-                .add(&book.current);
-            book.clear();
-            // A core that has ended needs no book any more.
-            let _ = self.spares[snapshot.core].send(book);
-        }
-        latencies.response.add(&latencies.phases.last_byte.response);
-        self.lag.add(&lag);
-        interval.time_s = end_s;
-        interval.length_s = length_s;
-        interval.first_byte_mean_ns = latencies.phases.first_byte.service.mean_ns();
-        interval.last_byte_mean_ns = latencies.phases.last_byte.service.mean_ns();
-        interval.p50_ns = Some(latencies.response.at(0.5));
-        interval.p99_ns = Some(latencies.response.at(0.99));
-        interval.max_ns = latencies.response.max_ns();
-        interval.lag_p99_ns = Some(lag.at(0.99));
-        observer.second(&mut interval, &latencies);
-        self.due.push(sum.due);
-        self.before = sum;
-        self.intervals.push(interval);
-        // All but the last two seconds are known to be whole.
-        while self.newest.len() > 2 {
-            if let Some((_, phases)) = self.newest.pop_first() {
-                self.total.add(&phases);
-            }
-        }
-    }
-
-    fn finish(
-        mut self,
-        last: Vec<Snapshot>,
-        partial: bool,
-        observer: &mut dyn Observer,
-    ) -> Result<Measured, RunError> {
-        let ended_ns = last
-            .iter()
-            .filter_map(|snapshot| snapshot.ended_ns)
-            .min()
-            .unwrap_or(0);
-        let done_ns = last
-            .iter()
-            .map(|snapshot| snapshot.done_ns)
-            .max()
-            .unwrap_or(0);
-        let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
-        // Seconds that some cores delivered and others skipped.
-        for second in std::mem::take(&mut self.open) {
-            let end_s = (second.0 + 1) as f64;
-            self.close(second.1, end_s, 1.0, observer);
-            self.next = second.0 + 1;
-        }
-        for snapshot in &last {
-            self.last[snapshot.core] = snapshot.counters.clone();
-        }
-        let counters = self.counters();
-        if counters.obtained == 0 {
-            return Err(no_connection(&counters));
-        }
-        let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next as f64).max(0.0);
-        self.close(last, self.next as f64 + rest_s, rest_s, observer);
-        let from = window_after_ns(&self.plan) / SECOND_NS;
-        let whole = ended_ns / SECOND_NS;
-        let whole_seconds = whole > from;
-        let mut tail_service = Latencies::new();
-        for (second, phases) in std::mem::take(&mut self.newest) {
-            if whole_seconds && second >= whole {
-                tail_service.add(&phases.last_byte.service);
-            } else {
-                self.total.add(&phases);
-            }
-        }
-        let to_s = if whole_seconds {
-            whole as f64
-        } else {
-            ended_ns.max(done_ns) as f64 / 1e9
-        };
-        let window_s = ((from as f64).min(to_s), to_s);
-        let mut measured = Measured {
-            latencies: self.total,
-            tail_service,
-            lag: self.lag,
-            counters,
-            intervals: self.intervals,
-            window_s,
-            whole_seconds,
-            window_responses: 0,
-            window_bytes_in: 0,
-            window_due: 0,
-            area_ns,
-            load_s: ended_ns as f64 / 1e9,
-            partial,
-            plan: self.plan,
-        };
-        measured.mark_window(&self.due);
-        Ok(measured)
-    }
-}
-
-fn no_connection(counters: &Counters) -> RunError {
-    let most = counters
-        .errors
-        .iter()
-        .enumerate()
-        .max_by_key(|(_, count)| **count);
-    let kind = most.map_or(Kind::Other, |(index, _)| KINDS[index].0);
-    let text = format!("{} attempts failed", counters.connect_failed);
-    RunError::NoConnection { kind, text }
-}
-
 impl Measured {
     /// Marks the intervals of the window and sums them up.
-    fn mark_window(&mut self, due: &[u64]) {
+    pub(crate) fn mark_window(&mut self, due: &[u64]) {
         let (from_s, to_s) = self.window_s;
         let mut due_before = 0;
         for (interval, &due) in self.intervals.iter_mut().zip(due) {
@@ -577,11 +355,7 @@ impl Measured {
     #[must_use]
     pub fn error_share(&self) -> f64 {
         let bad = self.counters.errors.iter().sum::<u64>() + self.counters.unwanted;
-        if self.counters.requests == 0 {
-            0.0
-        } else {
-            bad as f64 / self.counters.requests as f64
-        }
+        if self.counters.requests == 0 { 0.0 } else { bad as f64 / self.counters.requests as f64 }
     }
 
     /// Mean number of requests in flight as counted, and as Little's law makes it of rate and mean

@@ -47,9 +47,7 @@ pub struct Rule {
 
 impl std::fmt::Debug for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rule")
-            .field("code", &self.code)
-            .finish_non_exhaustive()
+        f.debug_struct("Rule").field("code", &self.code).finish_non_exhaustive()
     }
 }
 
@@ -151,12 +149,7 @@ pub const RULES: &[Rule] = &[
         of_subject: false,
         check: too_short,
     },
-    Rule {
-        code: "partial",
-        doc: "The run was ended by hand.",
-        of_subject: false,
-        check: partial,
-    },
+    Rule { code: "partial", doc: "The run was ended by hand.", of_subject: false, check: partial },
     Rule {
         code: "excess_bytes",
         doc: "The server sent bytes behind responses that nobody had asked for.",
@@ -182,9 +175,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Validity {
 #[must_use]
 pub fn measurement_is_invalid(validity: &Validity) -> bool {
     validity.reasons.iter().any(|reason| {
-        let of_subject = RULES
-            .iter()
-            .any(|rule| rule.code == reason.code && rule.of_subject);
+        let of_subject = RULES.iter().any(|rule| rule.code == reason.code && rule.of_subject);
         reason.verdict == Verdict::Invalid && !of_subject
     })
 }
@@ -216,11 +207,7 @@ fn client_bound(evidence: &Evidence<'_>) -> Finding {
     let text = format!(
         "the generator was {} the limit: its busiest thread used {} of a core; use more threads \
          (-t), more machines, or a --rate below its capacity",
-        if verdict == Verdict::Invalid {
-            "itself"
-        } else {
-            "close to being"
-        },
+        if verdict == Verdict::Invalid { "itself" } else { "close to being" },
         percent(share)
     );
     Some((verdict, text))
@@ -241,11 +228,7 @@ fn send_lag(evidence: &Evidence<'_>) -> Finding {
     let measured = evidence.measured;
     let lag_ns = measured.lag.at(0.99);
     let median_ns = measured.latencies.last_byte.response.at(0.5);
-    let what = if measured.plan.is_open_loop() {
-        "sends"
-    } else {
-        "wake-ups"
-    };
+    let what = if measured.plan.is_open_loop() { "sends" } else { "wake-ups" };
     let verdict = if lag_ns > 10_000_000 && lag_ns > median_ns {
         Verdict::Invalid
     } else if lag_ns > 1_000_000 && lag_ns > median_ns / 10 {
@@ -262,10 +245,8 @@ fn send_lag(evidence: &Evidence<'_>) -> Finding {
 }
 
 fn connections_missing(evidence: &Evidence<'_>) -> Finding {
-    let (wanted, obtained) = (
-        evidence.measured.plan.connections,
-        evidence.measured.counters.obtained,
-    );
+    let (wanted, obtained) =
+        (evidence.measured.plan.connections, evidence.measured.counters.obtained);
     (obtained < wanted).then(|| {
         let text = format!("of {wanted} connections only {obtained} were obtained");
         (Verdict::Invalid, text)
@@ -273,11 +254,7 @@ fn connections_missing(evidence: &Evidence<'_>) -> Finding {
 }
 
 fn ports_tight(evidence: &Evidence<'_>) -> Finding {
-    evidence
-        .host
-        .ports_tight
-        .clone()
-        .map(|why| (Verdict::Suspect, why))
+    evidence.host.ports_tight.clone().map(|why| (Verdict::Suspect, why))
 }
 
 fn littles_law(evidence: &Evidence<'_>) -> Finding {
@@ -348,10 +325,7 @@ fn overloaded(evidence: &Evidence<'_>) -> Finding {
 
 fn not_steady(evidence: &Evidence<'_>) -> Finding {
     let intervals = evidence.measured.intervals.iter();
-    let rates: Vec<u64> = intervals
-        .filter(|i| i.measured)
-        .map(|i| i.responses)
-        .collect();
+    let rates: Vec<u64> = intervals.filter(|i| i.measured).map(|i| i.responses).collect();
     if rates.len() < 3 || evidence.measured.counters.responses == 0 {
         return None;
     }
@@ -364,10 +338,7 @@ fn not_steady(evidence: &Evidence<'_>) -> Finding {
     if third < 2 {
         return None;
     }
-    let (first, last) = (
-        median(&rates[..third]),
-        median(&rates[rates.len() - third..]),
-    );
+    let (first, last) = (median(&rates[..third]), median(&rates[rates.len() - third..]));
     let drift = (last - first) / first;
     // A rate that is too low to be even from second to second proves nothing.
     let noise = 3.0 / first.sqrt();
@@ -406,25 +377,13 @@ fn foreign_cpu(evidence: &Evidence<'_>) -> Finding {
 fn cpu_steal(evidence: &Evidence<'_>) -> Finding {
     let share = evidence.host.steal_share?;
     let verdict = graded(share, 0.02, 0.10)?;
-    Some((
-        verdict,
-        format!(
-            "the hypervisor gave {} of the time to others",
-            percent(share)
-        ),
-    ))
+    Some((verdict, format!("the hypervisor gave {} of the time to others", percent(share))))
 }
 
 fn near_calibrated_limit(evidence: &Evidence<'_>) -> Finding {
     let share = evidence.host.calibrated_share?;
     let verdict = graded(share, 0.80, f64::INFINITY)?;
-    Some((
-        verdict,
-        format!(
-            "this run used {} of what this client can do",
-            percent(share)
-        ),
-    ))
+    Some((verdict, format!("this run used {} of what this client can do", percent(share))))
 }
 
 fn too_short(evidence: &Evidence<'_>) -> Finding {

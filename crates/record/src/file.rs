@@ -47,10 +47,7 @@ pub enum ReadError {
 /// # Errors
 /// As of the file system, with the path in the message.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path
-        .file_name()
-        .ok_or(io::ErrorKind::InvalidInput)?
-        .to_string_lossy();
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let written = fs::File::create(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
@@ -79,10 +76,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 /// # Errors
 /// The file cannot be read, is not a record, or has another schema.
 pub fn read_run(path: &Path) -> Result<Run, ReadError> {
-    let io = |error| ReadError::Io {
-        path: path.to_owned(),
-        error,
-    };
+    let io = |error| ReadError::Io { path: path.to_owned(), error };
     let bytes = fs::read(path).map_err(io)?;
     let syntax = |error: serde_json::Error| ReadError::Syntax {
         path: path.to_owned(),
@@ -91,15 +85,9 @@ pub fn read_run(path: &Path) -> Result<Run, ReadError> {
         text: error.to_string(),
     };
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(syntax)?;
-    let found = value
-        .get("schema")
-        .and_then(serde_json::Value::as_str)
-        .unwrap_or("none");
+    let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if found != SCHEMA {
-        return Err(ReadError::Schema {
-            path: path.to_owned(),
-            found: found.to_owned(),
-        });
+        return Err(ReadError::Schema { path: path.to_owned(), found: found.to_owned() });
     }
     // Parsed again from the text, because only that knows lines and columns.
     serde_json::from_slice(&bytes).map_err(syntax)

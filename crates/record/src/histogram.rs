@@ -48,9 +48,7 @@ impl Latencies {
     pub fn new() -> Self {
         let inner = hdrhistogram::Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS);
         // Invariant: 1 < LATENCY_NS_MAX and the digits are within 0..=5.
-        Self {
-            inner: inner.expect("constant bounds"),
-        }
+        Self { inner: inner.expect("constant bounds") }
     }
 
     /// Counts one latency.
@@ -93,11 +91,7 @@ impl Latencies {
     /// The latency that a share of `quantile` (0 to 1) does not exceed, in ns; 0 when empty.
     #[must_use]
     pub fn at(&self, quantile: f64) -> u64 {
-        if self.is_empty() {
-            0
-        } else {
-            self.inner.value_at_quantile(quantile).min(self.max_ns())
-        }
+        if self.is_empty() { 0 } else { self.inner.value_at_quantile(quantile).min(self.max_ns()) }
     }
 
     /// The share (0 to 1) of latencies that do not exceed `latency_ns`.
@@ -144,9 +138,7 @@ impl Latencies {
         let mut latencies = Self::new();
         for entry in read.iter_recorded() {
             let value = entry.value_iterated_to().clamp(1, LATENCY_NS_MAX);
-            latencies
-                .inner
-                .saturating_record_n(value, entry.count_at_value());
+            latencies.inner.saturating_record_n(value, entry.count_at_value());
         }
         Ok(latencies)
     }

@@ -25,29 +25,19 @@ impl IntervalLog {
     /// # Errors
     /// As of the file system.
     pub fn create(path: &Path, started_at: &str) -> io::Result<Self> {
-        let name = path
-            .file_name()
-            .ok_or(io::ErrorKind::InvalidInput)?
-            .to_string_lossy();
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
         let mut file = BufWriter::new(File::create(&temporary)?);
         writeln!(file, "#[weir, latencies in ns, started {started_at}]")?;
         writeln!(file, "#[Histogram log format version 1.3]")?;
-        writeln!(
-            file,
-            "#[StartTime: 0.000 (seconds since the start of the run)]"
-        )?;
+        writeln!(file, "#[StartTime: 0.000 (seconds since the start of the run)]")?;
         writeln!(
             file,
             "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\
              \"Interval_Compressed_Histogram\""
         )?;
         let path = path.to_owned();
-        Ok(Self {
-            file,
-            path,
-            temporary,
-        })
+        Ok(Self { file, path, temporary })
     }
 
     /// Appends one interval of one tag; the maximum stands in milliseconds, as the format has it.
@@ -95,8 +85,7 @@ mod tests {
         let mut log = IntervalLog::create(&path, "2026-01-01T00:00:00Z").unwrap();
         let mut latencies = Latencies::new();
         latencies.record(5_000_000);
-        log.append("last_byte.response", 1.0, 1.0, &latencies)
-            .unwrap();
+        log.append("last_byte.response", 1.0, 1.0, &latencies).unwrap();
         assert!(!path.exists());
         log.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
@@ -110,9 +99,6 @@ mod tests {
         assert_eq!(intervals.len(), 1);
         assert_eq!(intervals[0].tag().unwrap().as_str(), "last_byte.response");
         assert!((intervals[0].max() - 5.0).abs() < 0.01);
-        assert_eq!(
-            Latencies::decode(intervals[0].encoded_histogram()).unwrap(),
-            latencies
-        );
+        assert_eq!(Latencies::decode(intervals[0].encoded_histogram()).unwrap(), latencies);
     }
 }

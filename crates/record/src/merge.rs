@@ -49,11 +49,8 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
         add_totals(&mut merged.totals, &run.totals);
         merged.rates.responses_per_s += run.rates.responses_per_s;
         merged.rates.bytes_in_per_s += run.rates.bytes_in_per_s;
-        merged.rates.offered_per_s = merged
-            .rates
-            .offered_per_s
-            .zip(run.rates.offered_per_s)
-            .map(|(a, b)| a + b);
+        merged.rates.offered_per_s =
+            merged.rates.offered_per_s.zip(run.rates.offered_per_s).map(|(a, b)| a + b);
         merged.duration_s = merged.duration_s.max(run.duration_s);
         merged.partial |= run.partial;
         merged.started_at = merged.started_at.min(run.started_at.clone());
@@ -81,9 +78,7 @@ fn first_difference(a: &serde_json::Value, b: &serde_json::Value) -> Option<Stri
         return (a != b).then(|| "all of it".to_owned());
     };
     let keys = a.keys().chain(b.keys());
-    keys.filter(|key| a.get(*key) != b.get(*key))
-        .map(ToOwned::to_owned)
-        .next()
+    keys.filter(|key| a.get(*key) != b.get(*key)).map(ToOwned::to_owned).next()
 }
 
 fn add_latency(a: &Latency, b: &Latency) -> Result<Latency, BadHistogram> {
@@ -183,11 +178,7 @@ fn add_interval(a: &Interval, b: &Interval) -> Interval {
     let mean = |x: f64, y: f64| {
         // A mean weighted by its counts is the mean of all; this is no mean of percentiles.
         let sum = x * a.responses as f64 + y * b.responses as f64;
-        if responses == 0 {
-            0.0
-        } else {
-            sum / responses as f64
-        }
+        if responses == 0 { 0.0 } else { sum / responses as f64 }
     };
     Interval {
         time_s: a.time_s.max(b.time_s),
@@ -225,11 +216,7 @@ fn join_validity(runs: &[Run]) -> Validity {
         }));
         if run.partial {
             let text = format!("record {index} was ended early by hand");
-            reasons.push(Reason {
-                code: "partial".to_owned(),
-                verdict: Verdict::Suspect,
-                text,
-            });
+            reasons.push(Reason { code: "partial".to_owned(), verdict: Verdict::Suspect, text });
         }
     }
     Validity::from_reasons(reasons)

@@ -15,10 +15,7 @@ pub struct Problem {
 impl Problem {
     /// A problem at `place`.
     pub fn new(place: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            place: place.into(),
-            text: text.into(),
-        }
+        Self { place: place.into(), text: text.into() }
     }
 }
 

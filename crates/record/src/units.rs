@@ -38,9 +38,7 @@ pub fn parse_duration_ns(text: &str, bare: DurationUnit) -> Result<u64, String> 
             DurationUnit::Seconds => SECOND_NS,
         },
         _ => {
-            return Err(format!(
-                "'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)"
-            ));
+            return Err(format!("'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)"));
         }
     };
     let value = decimal(number)
@@ -96,18 +94,14 @@ fn parse_scaled(text: &str, base: u64, what: &str) -> Result<u64, String> {
 }
 
 fn split_number(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text.split_at(end)
 }
 
 /// A plain decimal number; no sign, no exponent, no infinity.
 fn decimal(text: &str) -> Option<f64> {
     let plain = !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
         && text.bytes().any(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
@@ -173,18 +167,7 @@ mod tests {
         assert_eq!(parse("250ms"), Ok(250 * MILLISECOND_NS));
         assert_eq!(parse("1.5m"), Ok(90 * SECOND_NS));
         assert_eq!(parse("100us"), Ok(100_000));
-        for wrong in [
-            "",
-            "s",
-            "-1s",
-            "1e3s",
-            "1d",
-            "1.2.3s",
-            "inf",
-            "nan",
-            ".",
-            "99999999999h",
-        ] {
+        for wrong in ["", "s", "-1s", "1e3s", "1d", "1.2.3s", "inf", "nan", ".", "99999999999h"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -209,10 +192,7 @@ mod tests {
     fn three_digits_of_each() {
         let durations = [873, 41_250, 1_049_999, 2_000_000_000, 999_960].map(format_duration_ns);
         assert_eq!(durations, ["873ns", "41.2us", "1.05ms", "2.00s", "1000us"]);
-        assert_eq!(
-            [873.0, 41_234.0, 1.05e6].map(format_count),
-            ["873", "41.2k", "1.05M"]
-        );
+        assert_eq!([873.0, 41_234.0, 1.05e6].map(format_count), ["873", "41.2k", "1.05M"]);
         assert_eq!([873.0, 42_188.8].map(format_bytes), ["873 B", "41.2 KiB"]);
     }
 }

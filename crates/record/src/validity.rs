@@ -51,9 +51,7 @@ impl Validity {
     #[must_use]
     pub fn from_reasons(mut reasons: Vec<Reason>) -> Self {
         reasons.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| a.code.cmp(&b.code)));
-        let verdict = reasons
-            .first()
-            .map_or(Verdict::Valid, |reason| reason.verdict);
+        let verdict = reasons.first().map_or(Verdict::Valid, |reason| reason.verdict);
         Self { verdict, reasons }
     }
 

@@ -75,11 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// A non-blocking socket without delay; accepted ones inherit both that matter (tcp(7)).
 fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -88,12 +84,7 @@ fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
 
 impl Floor {
     fn run(mut self, listener: &OwnedFd) -> Result<(), Errno> {
-        epoll::add(
-            &self.epoll,
-            listener,
-            EventData::new_u64(LISTENING),
-            EventFlags::IN,
-        )?;
+        epoll::add(&self.epoll, listener, EventData::new_u64(LISTENING), EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
             events.clear();
@@ -138,10 +129,8 @@ impl Floor {
         let data = |side: usize| EventData::new_u64((2 * index + side) as u64);
         epoll::add(&self.epoll, &client, data(0), watched)?;
         epoll::add(&self.epoll, &server, data(1), watched)?;
-        self.pairs[index] = Some(Pair {
-            sockets: [client, server],
-            flows: [Flow::default(), Flow::default()],
-        });
+        self.pairs[index] =
+            Some(Pair { sockets: [client, server], flows: [Flow::default(), Flow::default()] });
         Ok(())
     }
 

@@ -36,11 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn listen(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let listener = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&listener, true)?;
@@ -62,12 +58,7 @@ fn response(body_bytes: usize) -> Vec<u8> {
 fn serve(listener: &OwnedFd, response: &[u8]) -> Result<(), Errno> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let listening = listener.as_raw_fd() as u64;
-    epoll::add(
-        &epoll,
-        listener,
-        EventData::new_u64(listening),
-        EventFlags::IN,
-    )?;
+    epoll::add(&epoll, listener, EventData::new_u64(listening), EventFlags::IN)?;
     let mut connections = Connections::new();
     let mut events = Vec::with_capacity(EVENTS_MAX);
     let mut buffer = vec![0; READ_BYTES];
@@ -103,12 +94,7 @@ fn accept_all(
         };
         let index = connection.as_raw_fd() as usize;
         let watched = EventFlags::IN | EventFlags::ET;
-        epoll::add(
-            epoll,
-            &connection,
-            EventData::new_u64(index as u64),
-            watched,
-        )?;
+        epoll::add(epoll, &connection, EventData::new_u64(index as u64), watched)?;
         if connections.len() <= index {
             connections.resize_with(index + 1, || None);
         }

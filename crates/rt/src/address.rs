@@ -39,10 +39,7 @@ impl FromStr for Address {
     type Err = BadAddress;
 
     fn from_str(text: &str) -> Result<Self, BadAddress> {
-        let bad = |why: &str| BadAddress {
-            text: text.to_owned(),
-            why: why.to_owned(),
-        };
+        let bad = |why: &str| BadAddress { text: text.to_owned(), why: why.to_owned() };
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
                 "" => Err(bad("the path is empty")),
@@ -57,14 +54,9 @@ impl FromStr for Address {
         let Some((host, port)) = text.rsplit_once(':') else {
             return Err(bad("the port is missing"));
         };
-        let port: u16 = port
-            .parse()
-            .map_err(|_| bad("the port is not a number up to 65535"))?;
+        let port: u16 = port.parse().map_err(|_| bad("the port is not a number up to 65535"))?;
         if host.is_empty() || host == "*" {
-            return Ok(Self::Tcp(SocketAddr::new(
-                IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                port,
-            )));
+            return Ok(Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)));
         }
         if host.contains(':') {
             return Err(bad("an IPv6 address stands in brackets"));

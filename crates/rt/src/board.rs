@@ -69,10 +69,7 @@ impl Board {
     pub fn place(&self, core: usize, connection: Handover) -> Option<Handover> {
         let own = &self.counts[core];
         own.accepted.fetch_add(1, Ordering::Relaxed);
-        let target = choose(
-            core,
-            self.counts.iter().map(|c| c.open.load(Ordering::Relaxed)),
-        );
+        let target = choose(core, self.counts.iter().map(|c| c.open.load(Ordering::Relaxed)));
         if target == core {
             own.open.fetch_add(1, Ordering::Relaxed);
             return Some(connection);
@@ -95,10 +92,7 @@ impl Board {
     /// Connections open on all cores.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.counts
-            .iter()
-            .map(|count| count.open.load(Ordering::Relaxed))
-            .sum()
+        self.counts.iter().map(|count| count.open.load(Ordering::Relaxed)).sum()
     }
 
     /// Each core's row.
@@ -125,11 +119,7 @@ fn choose(core: usize, open: impl Iterator<Item = usize>) -> usize {
             (least, least_open) = (index, open);
         }
     }
-    if own > least_open + least_open / 8 {
-        least
-    } else {
-        core
-    }
+    if own > least_open + least_open / 8 { least } else { core }
 }
 
 #[cfg(test)]
@@ -151,25 +141,14 @@ mod tests {
         let mut kept = 0;
         for _ in 0..8 {
             let fd = std::fs::File::open("/dev/null").unwrap().into();
-            let connection = Handover {
-                fd,
-                family: Family::Tcp,
-                listener: 0,
-            };
+            let connection = Handover { fd, family: Family::Tcp, listener: 0 };
             kept += usize::from(board.place(0, connection).is_some());
         }
         assert_eq!(kept, 2);
         let mut waiting: Vec<_> = inboxes.iter().map(mpsc::Receiver::len).collect();
         waiting.sort_unstable();
         assert_eq!(waiting, [0, 2, 2, 2]);
-        assert_eq!(
-            board.rows()[0],
-            Row {
-                open: 2,
-                accepted: 8,
-                handed_over: 6
-            }
-        );
+        assert_eq!(board.rows()[0], Row { open: 2, accepted: 8, handed_over: 6 });
         board.closed(0);
         assert_eq!(board.open(), 7);
     }

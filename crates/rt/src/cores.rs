@@ -110,10 +110,7 @@ where
         let (index, id) = announcement.map_err(io::Error::from)?;
         thread_ids[index] = id;
     }
-    Ok(Running {
-        handles,
-        thread_ids,
-    })
+    Ok(Running { handles, thread_ids })
 }
 
 impl<T> Running<T> {
@@ -145,9 +142,7 @@ pub fn available() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else {
         return vec![0];
     };
-    (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| set.is_set(cpu))
-        .collect()
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
 /// Reads a list of processors, `0,2-3` or `all`, of which this process may use each.
@@ -183,9 +178,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
 #[allow(clippy::expect_used)]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // Invariant: only a process without descriptors fails here; its callers have just started.
-    runtime()
-        .expect("a runtime needs one epoll descriptor")
-        .block_on(future)
+    runtime().expect("a runtime needs one epoll descriptor").block_on(future)
 }
 
 fn pin_to(cpu: usize) -> io::Result<()> {
@@ -212,11 +205,7 @@ mod tests {
     #[test]
     fn every_core_runs_in_its_seat_and_returns_its_value() {
         let pin = available();
-        let cores = Cores {
-            count: 3,
-            name: "test",
-            pin,
-        };
+        let cores = Cores { count: 3, name: "test", pin };
         let running = start(&cores, |seat| async move { Ok(seat.index * 10) }).unwrap();
         assert!(running.thread_ids().iter().all(|&id| id > 0));
         let values: Vec<_> = running.join().into_iter().map(Result::unwrap).collect();
@@ -225,11 +214,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_reported_and_not_passed_on() {
-        let cores = Cores {
-            count: 1,
-            name: "test",
-            pin: vec![],
-        };
+        let cores = Cores { count: 1, name: "test", pin: vec![] };
         let failing = |_| async { panic!("on purpose") };
         let running = start::<(), _, _>(&cores, failing).unwrap();
         assert!(matches!(running.join()[0], Err(CoreFailure::Panicked(0))));
@@ -252,11 +237,7 @@ mod tests {
 
     #[test]
     fn a_processor_that_does_not_exist_is_an_error() {
-        let cores = Cores {
-            count: 1,
-            name: "test",
-            pin: vec![1000],
-        };
+        let cores = Cores { count: 1, name: "test", pin: vec![1000] };
         assert!(start(&cores, |_| async { Ok(()) }).is_err());
     }
 }

@@ -22,9 +22,7 @@ struct Inner {
 
 impl Default for Inner {
     fn default() -> Self {
-        Self {
-            entries: Slots::new(),
-        }
+        Self { entries: Slots::new() }
     }
 }
 
@@ -47,16 +45,9 @@ impl Deadlines {
     /// Registers the task behind `waker`, with no deadline set.
     #[must_use]
     pub fn register(&self, waker: &Waker) -> Deadline {
-        let entry = Entry {
-            deadline_ns: u64::MAX,
-            passed: false,
-            waker: waker.clone(),
-        };
+        let entry = Entry { deadline_ns: u64::MAX, passed: false, waker: waker.clone() };
         let key = self.inner.borrow_mut().entries.insert(entry);
-        Deadline {
-            all: Rc::clone(&self.inner),
-            key,
-        }
+        Deadline { all: Rc::clone(&self.inner), key }
     }
 
     /// Marks what has passed at `now_ns` and wakes its task; returns how many.
@@ -106,11 +97,7 @@ impl Deadline {
     #[inline]
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.all
-            .borrow()
-            .entries
-            .get(self.key)
-            .is_some_and(|entry| entry.passed)
+        self.all.borrow().entries.get(self.key).is_some_and(|entry| entry.passed)
     }
 }
 

@@ -48,11 +48,7 @@ fn bind_address_no_port(socket: &TcpSocket) -> io::Result<()> {
             size_of_val(&on) as libc::socklen_t,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -31,9 +31,7 @@ pub struct DrainWatch {
 
 impl Default for Drain {
     fn default() -> Self {
-        Self {
-            sender: watch::Sender::new(Stage::Running),
-        }
+        Self { sender: watch::Sender::new(Stage::Running) }
     }
 }
 
@@ -41,9 +39,7 @@ impl Drain {
     /// A view for one core or task.
     #[must_use]
     pub fn watch(&self) -> DrainWatch {
-        DrainWatch {
-            receiver: self.sender.subscribe(),
-        }
+        DrainWatch { receiver: self.sender.subscribe() }
     }
 
     /// Goes forward to `stage`; never back.
@@ -82,34 +78,30 @@ impl DrainWatch {
 /// The thread or the signal handlers could not be set up.
 pub fn follow_signals(drain: Drain) -> io::Result<()> {
     let (ready, is_ready) = std::sync::mpsc::channel();
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            crate::cores::block_on(async move {
-                let handlers = signal(SignalKind::terminate())
-                    .and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-                let (mut term, mut interrupt) = match handlers {
-                    Ok(handlers) => {
-                        let _ = ready.send(Ok(()));
-                        handlers
-                    }
-                    Err(error) => {
-                        let _ = ready.send(Err(error));
-                        return;
-                    }
-                };
-                for stage in [Stage::Draining, Stage::Now] {
-                    tokio::select! {
-                        _ = term.recv() => {}
-                        _ = interrupt.recv() => {}
-                    }
-                    drain.advance(stage);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        crate::cores::block_on(async move {
+            let handlers = signal(SignalKind::terminate())
+                .and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+            let (mut term, mut interrupt) = match handlers {
+                Ok(handlers) => {
+                    let _ = ready.send(Ok(()));
+                    handlers
                 }
-            });
-        })?;
-    is_ready
-        .recv()
-        .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    return;
+                }
+            };
+            for stage in [Stage::Draining, Stage::Now] {
+                tokio::select! {
+                    _ = term.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                drain.advance(stage);
+            }
+        });
+    })?;
+    is_ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
 #[cfg(test)]

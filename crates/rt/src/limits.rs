@@ -17,10 +17,7 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
     let found = limit.current.unwrap_or(u64::MAX);
     let hard = limit.maximum.unwrap_or(u64::MAX);
     if found < hard {
-        let raised = Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        };
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         if setrlimit(Resource::Nofile, raised).is_ok() {
             return DescriptorLimit { found, now: hard };
         }

@@ -65,11 +65,7 @@ impl Bound {
     fn tcp(wanted: SockAddr, cores: usize) -> io::Result<Self> {
         // The first socket is bound alone once, so that another program's SO_REUSEPORT group on
         // the same port is an error and not a silent partner.
-        if cores == 1
-            || wanted
-                .as_socket()
-                .is_some_and(|address| address.port() != 0)
-        {
+        if cores == 1 || wanted.as_socket().is_some_and(|address| address.port() != 0) {
             drop(tcp_socket(&wanted, false)?);
         }
         let first = tcp_socket(&wanted, cores > 1)?;
@@ -89,17 +85,8 @@ impl Bound {
             }
         }
         sockets.resize_with(cores, || None);
-        let address = bound
-            .as_socket()
-            .map(Address::Tcp)
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self {
-            address,
-            mode,
-            sockets,
-            family: Family::Tcp,
-            unlink: None,
-        })
+        let address = bound.as_socket().map(Address::Tcp).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self { address, mode, sockets, family: Family::Tcp, unlink: None })
     }
 
     fn unix(path: &Path, cores: usize) -> io::Result<Self> {
@@ -109,9 +96,7 @@ impl Bound {
         if let Err(error) = socket.bind(&address) {
             // A socket file that nobody listens on is left over from a process that was killed.
             let left_over = error.kind() == io::ErrorKind::AddrInUse
-                && Socket::new(Domain::UNIX, Type::STREAM, None)?
-                    .connect(&address)
-                    .is_err();
+                && Socket::new(Domain::UNIX, Type::STREAM, None)?.connect(&address).is_err();
             if !left_over {
                 return Err(error);
             }
@@ -145,11 +130,7 @@ impl Bound {
     /// Takes the socket of core `core`, if it has one, to be known as listener `index`.
     pub fn take(&mut self, core: usize, index: usize) -> Option<Listener> {
         let fd = self.sockets.get_mut(core)?.take()?;
-        Some(Listener {
-            fd,
-            family: self.family,
-            index,
-        })
+        Some(Listener { fd, family: self.family, index })
     }
 }
 
@@ -230,11 +211,7 @@ impl Listener {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 match accept_with(socket.as_fd(), flags) {
                     Ok(fd) => {
-                        let accepted = Handover {
-                            fd,
-                            family: self.family,
-                            listener: self.index,
-                        };
+                        let accepted = Handover { fd, family: self.family, listener: self.index };
                         if let Some(own) = board.place(core, accepted) {
                             handle(Accepted::Connection(own));
                         }
@@ -277,12 +254,7 @@ mod tests {
     fn a_port_in_use_is_an_error_even_when_it_is_shared_by_reuseport() {
         let first = Bound::new(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
         let error = Bound::new(first.address(), 2).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("something listens there already"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("something listens there already"), "{error}");
     }
 
     #[test]

@@ -22,48 +22,28 @@ pub(crate) struct Slots<T> {
 
 impl<T> Slots<T> {
     pub(crate) fn new() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-        }
+        Self { slots: Vec::new(), free: Vec::new() }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.value = Some(value);
-            return Key {
-                index,
-                generation: slot.generation,
-            };
+            return Key { index, generation: slot.generation };
         }
         let index = self.slots.len() as u32;
-        self.slots.push(Slot {
-            generation: 0,
-            value: Some(value),
-        });
-        Key {
-            index,
-            generation: 0,
-        }
+        self.slots.push(Slot { generation: 0, value: Some(value) });
+        Key { index, generation: 0 }
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation == key.generation {
-            slot.value.as_mut()
-        } else {
-            None
-        }
+        if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
-        if slot.generation == key.generation {
-            slot.value.as_ref()
-        } else {
-            None
-        }
+        if slot.generation == key.generation { slot.value.as_ref() } else { None }
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {

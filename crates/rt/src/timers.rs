@@ -61,11 +61,7 @@ impl Timers {
     /// A future that ends at `deadline_ns` of [`now_ns`], or at once when that has passed.
     #[must_use]
     pub fn sleep_until(&self, deadline_ns: u64) -> Sleep {
-        Sleep {
-            timers: Rc::clone(&self.inner),
-            deadline_ns,
-            key: None,
-        }
+        Sleep { timers: Rc::clone(&self.inner), deadline_ns, key: None }
     }
 }
 
@@ -109,13 +105,7 @@ impl Inner {
             tv_sec: (deadline_ns / SECOND_NS) as i64,
             tv_nsec: (deadline_ns % SECOND_NS) as i64,
         };
-        let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: value,
-        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         let flags = TimerfdTimerFlags::ABSTIME;
         if timerfd_settime(self.timer.get_ref(), flags, &once).is_ok() {
             self.armed_ns = deadline_ns;
@@ -127,8 +117,7 @@ impl Inner {
     fn compact(&mut self) {
         if self.heap.len() > 64 && self.heap.len() > 2 * self.sleepers.len() {
             let sleepers = &self.sleepers;
-            self.heap
-                .retain(|Reverse((_, key))| sleepers.get(*key).is_some());
+            self.heap.retain(|Reverse((_, key))| sleepers.get(*key).is_some());
         }
     }
 }

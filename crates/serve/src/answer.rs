@@ -68,11 +68,7 @@ impl Answer {
             status @ 100..=999 => status as u16,
             _ => 200,
         };
-        let size = if has_body(status) {
-            at_least_0(draw(Name::Size))
-        } else {
-            0
-        };
+        let size = if has_body(status) { at_least_0(draw(Name::Size)) } else { 0 };
         let length = match draw(Name::Advertised) {
             ..0 => Length::True,
             0 => Length::Untold,
@@ -103,11 +99,7 @@ impl Answer {
     /// A body of this size and nothing else out of the ordinary.
     pub(crate) fn plain(status: u16, size: u64) -> Self {
         let none = Self::decide(&Options::default(), b"", &mut fastrand::Rng::with_seed(0));
-        Self {
-            status,
-            size,
-            ..none
-        }
+        Self { status, size, ..none }
     }
 
     /// Whether it needs nothing but its bytes: no time, no chance, no work.
@@ -217,37 +209,22 @@ mod tests {
     use super::*;
     use crate::language::{Purpose, parse_target};
 
-    const GET: Asked = Asked {
-        version: Version::Http11,
-        is_head: false,
-        keep_alive: true,
-    };
+    const GET: Asked = Asked { version: Version::Http11, is_head: false, keep_alive: true };
 
     fn head(target: &str, asked: Asked) -> String {
-        let Purpose::Answer(options) = parse_target(target.as_bytes()) else {
-            panic!("{target}")
-        };
+        let Purpose::Answer(options) = parse_target(target.as_bytes()) else { panic!("{target}") };
         let mut rng = fastrand::Rng::with_seed(1);
         let answer = Answer::decide(&options, target.as_bytes(), &mut rng);
         let mut out = Vec::new();
         let at = answer.write_head(&mut out, asked, answer.keeps(asked), b"DATE", b"");
         assert_eq!(&out[at..at + 4], b"DATE");
-        String::from_utf8(out)
-            .unwrap()
-            .replace("\r\n", "|")
-            .replace("Date: DATE|", "")
+        String::from_utf8(out).unwrap().replace("\r\n", "|").replace("Date: DATE|", "")
     }
 
     #[test]
     fn heads_say_what_was_asked_for() {
-        let head10 = Asked {
-            version: Version::Http10,
-            ..GET
-        };
-        let closing = Asked {
-            keep_alive: false,
-            ..GET
-        };
+        let head10 = Asked { version: Version::Http10, ..GET };
+        let closing = Asked { keep_alive: false, ..GET };
         for (target, asked, wanted) in [
             ("/?s=5", GET, "HTTP/1.1 200 OK|Content-Length: 5||"),
             ("/?r=404", GET, "HTTP/1.1 404 Not Found|Content-Length: 0||"),
@@ -256,43 +233,15 @@ mod tests {
             ("/?r=204&s=5", GET, "HTTP/1.1 204 No Content||"),
             ("/?r=304&s=5", GET, "HTTP/1.1 304 Not Modified||"),
             ("/?k=1", GET, "HTTP/1.1 200 OK|Transfer-Encoding: chunked||"),
-            (
-                "/?k=1&s=5",
-                head10,
-                "HTTP/1.1 200 OK|Content-Length: 5|Connection: keep-alive||",
-            ),
-            (
-                "/?b=100k&s=5",
-                GET,
-                "HTTP/1.1 200 OK|Content-Length: 102400|Connection: close||",
-            ),
+            ("/?k=1&s=5", head10, "HTTP/1.1 200 OK|Content-Length: 5|Connection: keep-alive||"),
+            ("/?b=100k&s=5", GET, "HTTP/1.1 200 OK|Content-Length: 102400|Connection: close||"),
             ("/?b=9&s=5&K=1", GET, "HTTP/1.1 200 OK|Content-Length: 9||"),
             ("/?b=0&s=5", GET, "HTTP/1.1 200 OK|Connection: close||"),
-            (
-                "/?C=1",
-                GET,
-                "HTTP/1.1 200 OK|Content-Length: 0|Connection: close||",
-            ),
-            (
-                "/?K=0",
-                GET,
-                "HTTP/1.1 200 OK|Content-Length: 0|Connection: close||",
-            ),
-            (
-                "/?K=1",
-                closing,
-                "HTTP/1.1 200 OK|Content-Length: 0|Connection: keep-alive||",
-            ),
-            (
-                "/?C=0",
-                closing,
-                "HTTP/1.1 200 OK|Content-Length: 0|Connection: keep-alive||",
-            ),
-            (
-                "/?c=0",
-                GET,
-                "HTTP/1.1 200 OK|Content-Length: 0|Cache-Control: no-cache||",
-            ),
+            ("/?C=1", GET, "HTTP/1.1 200 OK|Content-Length: 0|Connection: close||"),
+            ("/?K=0", GET, "HTTP/1.1 200 OK|Content-Length: 0|Connection: close||"),
+            ("/?K=1", closing, "HTTP/1.1 200 OK|Content-Length: 0|Connection: keep-alive||"),
+            ("/?C=0", closing, "HTTP/1.1 200 OK|Content-Length: 0|Connection: keep-alive||"),
+            ("/?c=0", GET, "HTTP/1.1 200 OK|Content-Length: 0|Cache-Control: no-cache||"),
         ] {
             assert_eq!(head(target, asked), wanted, "{target}");
         }
@@ -309,22 +258,12 @@ mod tests {
     #[test]
     fn what_needs_time_or_work_is_not_immediate() {
         let immediate = |target: &str| {
-            let Purpose::Answer(options) = parse_target(target.as_bytes()) else {
-                panic!()
-            };
+            let Purpose::Answer(options) = parse_target(target.as_bytes()) else { panic!() };
             Answer::decide(&options, b"", &mut fastrand::Rng::with_seed(1)).is_immediate()
         };
         assert!(immediate("/?s=1m&k=1&e=1&c=0&b=5&C=1&w=1"));
-        for target in [
-            "/?t=1",
-            "/?P=1",
-            "/?p=1",
-            "/?R=1",
-            "/?v=1",
-            "/?cpu=1",
-            "/?alloc=1",
-            "/?B=1",
-        ] {
+        for target in ["/?t=1", "/?P=1", "/?p=1", "/?R=1", "/?v=1", "/?cpu=1", "/?alloc=1", "/?B=1"]
+        {
             assert!(!immediate(target), "{target}");
         }
     }

@@ -23,19 +23,12 @@ impl Blocks {
     pub(crate) fn new(rng: &mut fastrand::Rng) -> Self {
         let mut random = vec![0; BLOCK_BYTES];
         rng.fill(&mut random);
-        Self {
-            pattern: LINE.repeat(BLOCK_BYTES / LINE.len()).into(),
-            random: random.into(),
-        }
+        Self { pattern: LINE.repeat(BLOCK_BYTES / LINE.len()).into(), random: random.into() }
     }
 
     #[inline]
     fn of(&self, fill: &Fill) -> &[u8] {
-        if fill.random {
-            &self.random
-        } else {
-            &self.pattern
-        }
+        if fill.random { &self.random } else { &self.pattern }
     }
 }
 
@@ -56,20 +49,12 @@ impl Fill {
     /// `left` bytes of the pattern, from the start of a line.
     #[inline]
     pub(crate) fn pattern(left: u64) -> Self {
-        Self {
-            left,
-            at: 0,
-            random: false,
-        }
+        Self { left, at: 0, random: false }
     }
 
     /// `left` bytes from the random block, from anywhere in it.
     pub(crate) fn random(left: u64, rng: &mut fastrand::Rng) -> Self {
-        Self {
-            left,
-            at: rng.u32(0..BLOCK_BYTES as u32),
-            random: true,
-        }
+        Self { left, at: rng.u32(0..BLOCK_BYTES as u32), random: true }
     }
 
     /// Fills `pieces` from the second on with what is next, at most `bytes_max` bytes; returns how
@@ -125,12 +110,7 @@ pub(crate) struct Chunks {
 
 impl Chunks {
     pub(crate) fn new(fill: Fill, chunk: u64) -> Self {
-        Self {
-            fill,
-            chunk,
-            open: 0,
-            ended: false,
-        }
+        Self { fill, chunk, open: 0, ended: false }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -191,10 +171,7 @@ mod tests {
         while fill.left > 0 {
             let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
             let count = fill.pieces(&blocks, u64::MAX, &mut pieces);
-            let all: Vec<u8> = pieces[1..count]
-                .iter()
-                .flat_map(|piece| piece.to_vec())
-                .collect();
+            let all: Vec<u8> = pieces[1..count].iter().flat_map(|piece| piece.to_vec()).collect();
             let taken = all.len().min(step);
             body.extend_from_slice(&all[..taken]);
             fill.advance(taken as u64);
@@ -205,14 +182,7 @@ mod tests {
 
     #[test]
     fn chunks_are_the_same_however_small_the_buffer() {
-        for (size, chunk) in [
-            (0, 1),
-            (1, 1),
-            (120, 1),
-            (1000, 64),
-            (100_000, 30_000),
-            (50, 9999),
-        ] {
+        for (size, chunk) in [(0, 1), (1, 1), (120, 1), (1000, 64), (100_000, 30_000), (50, 9999)] {
             let whole = |wanted: usize| {
                 let mut chunks = Chunks::new(Fill::pattern(size), chunk);
                 let (blocks, mut body) = (blocks(), Vec::new());

@@ -198,12 +198,7 @@ impl Conn {
         while *used < end {
             let made = make(core, bench, *used..end, self.peer.as_deref());
             let (fill, work) = match made {
-                Made::Answer {
-                    used: more,
-                    fill,
-                    keeps,
-                    wait_ns,
-                } => {
+                Made::Answer { used: more, fill, keeps, wait_ns } => {
                     *used += more;
                     answers += 1;
                     self.note_wait(cx, wait_ns);
@@ -270,12 +265,7 @@ impl Conn {
             unsent = buffer;
             unsent.extend_from_slice(bytes);
         }
-        Step::Slow(Box::new(Job {
-            unsent,
-            fill: rest.fill,
-            answers,
-            work,
-        }))
+        Step::Slow(Box::new(Job { unsent, fill: rest.fill, answers, work }))
     }
 
     /// Keeps what was not used for the next poll. `same` says that what was kept before is its
@@ -313,11 +303,7 @@ impl Conn {
     }
 
     fn ended(&self) -> Closed {
-        if self.held.is_empty() {
-            Closed::Peer
-        } else {
-            Closed::PeerMidRequest
-        }
+        if self.held.is_empty() { Closed::Peer } else { Closed::PeerMidRequest }
     }
 
     /// Nothing can be read: waits, unless it has waited too long or the origin drains.
@@ -399,16 +385,9 @@ impl Conn {
 
     fn arm(&mut self, cx: &Context<'_>, what: Armed, timeout_ns: u64) {
         // The core's time is up to a tick old, and a deadline is never to pass early.
-        let due_ns = self
-            .core
-            .now_ns
-            .get()
-            .saturating_add(timeout_ns)
-            .saturating_add(TICK_NS);
+        let due_ns = self.core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
         let deadlines = &self.core.deadlines;
-        self.deadline
-            .get_or_insert_with(|| deadlines.register(cx.waker()))
-            .set(due_ns);
+        self.deadline.get_or_insert_with(|| deadlines.register(cx.waker())).set(due_ns);
         self.armed = what;
     }
 
@@ -462,11 +441,7 @@ mod tests {
     #[test]
     fn a_waiting_connection_is_small() {
         let bytes = future_bytes(serve);
-        println!(
-            "task {bytes}, connection {}, stream {}",
-            size_of::<Conn>(),
-            size_of::<Stream>()
-        );
+        println!("task {bytes}, connection {}, stream {}", size_of::<Conn>(), size_of::<Stream>());
         assert!(bytes <= TASK_BYTES_MAX, "{bytes}");
     }
 }

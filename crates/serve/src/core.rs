@@ -89,10 +89,7 @@ impl Core {
         let head_bytes_max = parts.plan.head_bytes_max;
         Ok(Self {
             index: parts.index,
-            limits: wire::Limits {
-                head_bytes_max,
-                ..wire::Limits::default()
-            },
+            limits: wire::Limits { head_bytes_max, ..wire::Limits::default() },
             counters: Counters::default(),
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
@@ -157,11 +154,7 @@ impl Core {
             return;
         };
         let kept = log.line(peer, &self.dates.log(), rest);
-        let counter = if kept {
-            &self.counters.log_lines
-        } else {
-            &self.counters.log_dropped
-        };
+        let counter = if kept { &self.counters.log_lines } else { &self.counters.log_dropped };
         add(counter, 1);
     }
 
@@ -195,12 +188,7 @@ pub(crate) struct Room {
 
 impl Room {
     fn new(max: usize) -> Self {
-        Self {
-            max,
-            served: Cell::new(0),
-            parked: RefCell::default(),
-            waiting: RefCell::default(),
-        }
+        Self { max, served: Cell::new(0), parked: RefCell::default(), waiting: RefCell::default() }
     }
 
     pub(crate) fn served(&self) -> usize {
@@ -238,11 +226,7 @@ impl Room {
 
     /// The connection that has waited longest, if there is room for it.
     pub(crate) fn admit(&self) -> Option<Handover> {
-        if self.is_full() {
-            None
-        } else {
-            self.parked.borrow_mut().pop_front()
-        }
+        if self.is_full() { None } else { self.parked.borrow_mut().pop_front() }
     }
 
     /// Forgets those that wait, and says how many they were.

@@ -31,9 +31,7 @@ impl Dates {
     /// Looks at the wall clock and renders anew when its second has changed.
     pub(crate) fn refresh(&self) {
         let now = SystemTime::now();
-        let second = now
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_secs());
+        let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if second == self.second.get() {
             return;
         }

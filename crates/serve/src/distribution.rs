@@ -103,11 +103,7 @@ pub(crate) fn parse_value(text: &[u8], unit: Unit) -> (Value, usize) {
         return named;
     }
     let first = parse_number(text, unit);
-    let value = if first.random {
-        Value::Below(first.value)
-    } else {
-        Value::Fixed(first.value)
-    };
+    let value = if first.random { Value::Below(first.value) } else { Value::Fixed(first.value) };
     match text.get(first.used) {
         Some(b'~') if first.used > 0 => {
             parse_range(text, unit, first).unwrap_or((value, first.used))
@@ -138,34 +134,17 @@ fn parse_number(text: &[u8], unit: Unit) -> Number {
     used += prefix;
     let digits_at = used;
     let mut value: i64 = 0;
-    while let Some(digit) = text
-        .get(used)
-        .and_then(|&byte| char::from(byte).to_digit(radix))
-    {
-        value = value
-            .saturating_mul(i64::from(radix))
-            .saturating_add(i64::from(digit));
+    while let Some(digit) = text.get(used).and_then(|&byte| char::from(byte).to_digit(radix)) {
+        value = value.saturating_mul(i64::from(radix)).saturating_add(i64::from(digit));
         used += 1;
     }
     if used == digits_at {
-        return Number {
-            value: 0,
-            random: false,
-            used: 0,
-        };
+        return Number { value: 0, random: false, used: 0 };
     }
     if negative {
         value = -value;
     }
-    parse_suffixes(
-        text,
-        unit,
-        Number {
-            value,
-            random: false,
-            used,
-        },
-    )
+    parse_suffixes(text, unit, Number { value, random: false, used })
 }
 
 /// A unit of time, or any of `k`, `m`, `g` and `r` in any number, as httpterm chains them.
@@ -222,10 +201,7 @@ fn parse_list(text: &[u8], unit: Unit) -> Option<(Value, usize)> {
             break;
         };
         let before = choices.last().map_or(0.0, |choice| choice.up_to);
-        choices.push(Choice {
-            up_to: before + weight,
-            value: number.value,
-        });
+        choices.push(Choice { up_to: before + weight, value: number.value });
         used = weight_at + length;
         if text.get(used) != Some(&b',') || choices.len() == CHOICES_MAX {
             break;
@@ -273,10 +249,7 @@ fn parse_second(name: &[u8], text: &[u8], unit: Unit, first: Number) -> Option<(
 /// A plain decimal number: `5`, `0.25`.
 fn parse_decimal(text: &[u8]) -> Option<(f64, usize)> {
     let plain = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-    let used = text
-        .iter()
-        .position(|byte| !plain(byte))
-        .unwrap_or(text.len());
+    let used = text.iter().position(|byte| !plain(byte)).unwrap_or(text.len());
     let number = std::str::from_utf8(&text[..used]).ok()?.parse().ok()?;
     Some((number, used))
 }
@@ -306,11 +279,7 @@ mod tests {
             ("99999999999999999999", i64::MAX, ""),
             ("9g9", 9 << 30, "9"),
         ] {
-            assert_eq!(
-                parse(text, Unit::Plain),
-                (Value::Fixed(value), rest),
-                "{text}"
-            );
+            assert_eq!(parse(text, Unit::Plain), (Value::Fixed(value), rest), "{text}");
         }
     }
 
@@ -318,9 +287,7 @@ mod tests {
     fn the_random_suffix_is_drawn_after_the_multiplier() {
         assert_eq!(parse("5kr", Unit::Plain).0, Value::Below(5 << 10));
         let mut rng = Rng::with_seed(1);
-        let drawn: Vec<_> = (0..1000)
-            .map(|_| Value::Below(5120).draw(0, &mut rng))
-            .collect();
+        let drawn: Vec<_> = (0..1000).map(|_| Value::Below(5120).draw(0, &mut rng)).collect();
         assert!(drawn.iter().all(|value| (0..5120).contains(value)));
         assert!(drawn.iter().any(|value| value % 1024 != 0));
     }
@@ -334,11 +301,7 @@ mod tests {
             ("2s", 2_000_000_000),
             ("10k", 10_240_000_000),
         ] {
-            assert_eq!(
-                parse(text, Unit::Milliseconds),
-                (Value::Fixed(ns), ""),
-                "{text}"
-            );
+            assert_eq!(parse(text, Unit::Milliseconds), (Value::Fixed(ns), ""), "{text}");
         }
         assert_eq!(parse("7", Unit::Microseconds).0, Value::Fixed(7_000));
     }
@@ -347,9 +310,7 @@ mod tests {
     fn a_list_binds_while_weights_follow() {
         let (value, rest) = parse("200:95,503:5,s=100", Unit::Plain);
         assert_eq!(rest, ",s=100");
-        let Value::Weighted(choices) = &value else {
-            panic!("{value:?}")
-        };
+        let Value::Weighted(choices) = &value else { panic!("{value:?}") };
         assert_eq!(choices.len(), 2);
         let (_, rest) = parse("100:50,10k:50/t=1", Unit::Plain);
         assert_eq!(rest, "/t=1");
@@ -377,14 +338,9 @@ mod tests {
         let mut sample = |text: &str| {
             let (value, rest) = parse(text, Unit::Milliseconds);
             assert_eq!(rest, "", "{text}");
-            let mut drawn: Vec<_> = (0..20_000)
-                .map(|_| value.draw(0, &mut rng) as f64)
-                .collect();
+            let mut drawn: Vec<_> = (0..20_000).map(|_| value.draw(0, &mut rng) as f64).collect();
             drawn.sort_by(f64::total_cmp);
-            (
-                drawn.iter().sum::<f64>() / 20_000.0 / 1e6,
-                drawn[10_000] / 1e6,
-            )
+            (drawn.iter().sum::<f64>() / 20_000.0 / 1e6, drawn[10_000] / 1e6)
         };
         let near = |found: f64, wanted: f64| (found - wanted).abs() < wanted / 20.0;
         assert!(near(sample("exp(10)").0, 10.0));
@@ -395,13 +351,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_or_an_open_bracket_is_a_zero_of_no_bytes() {
-        for text in [
-            "gamma(1)",
-            "exp(10",
-            "exp()",
-            "uniform(5)",
-            "lognormal(5:x)",
-        ] {
+        for text in ["gamma(1)", "exp(10", "exp()", "uniform(5)", "lognormal(5:x)"] {
             assert_eq!(parse(text, Unit::Plain), (Value::Fixed(0), text));
         }
     }

@@ -33,11 +33,7 @@ pub(crate) fn help_page() -> &'static str {
         let mut page = format!("{INTRODUCTION}\nOptions:\n");
         for row in &OPTIONS {
             // Writing to a String cannot fail.
-            let _ = writeln!(
-                page,
-                "  {:<6} {:<10} {}",
-                row.letters, row.example, row.meaning
-            );
+            let _ = writeln!(page, "  {:<6} {:<10} {}", row.letters, row.example, row.meaning);
         }
         page + "\nValues:\n" + VALUES
     })
@@ -49,11 +45,7 @@ pub fn reference_markdown() -> String {
     let mut text = format!("# Targets\n\n```text\n{INTRODUCTION}```\n\n");
     text += "| Option | Example | Meaning |\n| --- | --- | --- |\n";
     for row in &OPTIONS {
-        let _ = writeln!(
-            text,
-            "| `{}` | `{}` | {} |",
-            row.letters, row.example, row.meaning
-        );
+        let _ = writeln!(text, "| `{}` | `{}` | {} |", row.letters, row.example, row.meaning);
     }
     let _ = write!(text, "\n# Values\n\n```text\n{VALUES}```\n\n# Counters\n\n");
     text += "`/stats` sends them as JSON, summed and for each core.\n\n";

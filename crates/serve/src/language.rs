@@ -103,10 +103,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            values: std::array::from_fn(|at| Value::Fixed(OPTIONS[at].default)),
-            unknown: false,
-        }
+        Self { values: std::array::from_fn(|at| Value::Fixed(OPTIONS[at].default)), unknown: false }
     }
 }
 
@@ -115,9 +112,7 @@ impl Options {
     #[inline]
     pub fn draw(&self, name: Name, rng: &mut fastrand::Rng) -> i64 {
         let row = &OPTIONS[name as usize];
-        self.values[name as usize]
-            .draw(row.default, rng)
-            .min(row.max)
+        self.values[name as usize].draw(row.default, rng).min(row.max)
     }
 
     /// Whether every request with this target asks for the same.
@@ -205,5 +200,4 @@ fn find_row(rest: &[u8]) -> Option<(Option<&'static Row>, usize)> {
 }
 
 #[cfg(test)]
-#[path = "language_tests.rs"]
 mod tests;

@@ -55,10 +55,7 @@ pub(crate) fn start(target: &LogTarget, cores: usize) -> io::Result<(Sender, Wri
         LogTarget::File(path) => {
             let file = OpenOptions::new().append(true).create(true).open(path);
             let named = |error: io::Error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("access log {}: {error}", path.display()),
-                )
+                io::Error::new(error.kind(), format!("access log {}: {error}", path.display()))
             };
             Box::new(file.map_err(named)?)
         }
@@ -69,10 +66,7 @@ pub(crate) fn start(target: &LogTarget, cores: usize) -> io::Result<(Sender, Wri
 fn start_writer(output: Box<dyn Write + Send>, cores: usize) -> io::Result<(Sender, Writer)> {
     let (batches, waiting) = mpsc::channel(BATCHES_MAX * cores);
     let failed = Arc::new(AtomicU64::new(0));
-    let sender = Sender {
-        batches,
-        failed: Arc::clone(&failed),
-    };
+    let sender = Sender { batches, failed: Arc::clone(&failed) };
     let thread = std::thread::Builder::new()
         .name("access-log".to_owned())
         .spawn(move || write_all(waiting, output, &failed))?;
@@ -110,11 +104,7 @@ pub(crate) struct CoreLog {
 
 impl CoreLog {
     pub(crate) fn new(sender: Sender) -> Self {
-        Self {
-            batch: RefCell::new(Vec::with_capacity(BATCH_BYTES)),
-            lines: Cell::new(0),
-            sender,
-        }
+        Self { batch: RefCell::new(Vec::with_capacity(BATCH_BYTES)), lines: Cell::new(0), sender }
     }
 
     /// Lines that could not be written, of all cores.
@@ -147,10 +137,7 @@ impl CoreLog {
             return false;
         };
         let bytes = self.batch.replace(Vec::with_capacity(BATCH_BYTES));
-        place.send(Batch {
-            bytes,
-            lines: self.lines.replace(0),
-        });
+        place.send(Batch { bytes, lines: self.lines.replace(0) });
         true
     }
 }
@@ -212,29 +199,19 @@ mod tests {
         let bytes = b"GET /?s=5 HTTP/1.1\r\nHost: h\r\nUser-Agent: a\"b\\c\r\n\r\n";
         let mut slots = wire::header_slots();
         let parsed = wire::parse_request(bytes, &wire::Limits::default(), &mut slots).unwrap();
-        let wire::Parsed::Complete { head, .. } = parsed else {
-            panic!()
-        };
+        let wire::Parsed::Complete { head, .. } = parsed else { panic!() };
         let mut line = Vec::new();
         Asker::of(&head).line_rest(200, 5, &mut line);
         let line = String::from_utf8(line).unwrap();
-        assert_eq!(
-            line,
-            "\"GET /?s=5 HTTP/1.1\" 200 5 \"-\" \"a\\x22b\\x5Cc\"\n"
-        );
+        assert_eq!(line, "\"GET /?s=5 HTTP/1.1\" 200 5 \"-\" \"a\\x22b\\x5Cc\"\n");
     }
 
     #[test]
     fn a_log_that_does_not_keep_up_drops_and_does_not_wait() {
         let (batches, _waiting) = mpsc::channel(2);
-        let log = CoreLog::new(Sender {
-            batches,
-            failed: Arc::default(),
-        });
+        let log = CoreLog::new(Sender { batches, failed: Arc::default() });
         let line = [b'x'; 1000];
-        let kept = (0..1000)
-            .filter(|_| log.line("::1", b"date", &line))
-            .count();
+        let kept = (0..1000).filter(|_| log.line("::1", b"date", &line)).count();
         // Two batches on their way and one that waits for its turn.
         assert_eq!(kept, 3 * (BATCH_BYTES / (1000 + 3 + 4 + 8)));
     }

@@ -77,15 +77,8 @@ pub(crate) fn make(
     let mut slots = header_slots();
     match parse_request(input, &core.limits, &mut slots) {
         Ok(Parsed::Complete { head, bytes }) => {
-            let request = Request {
-                head,
-                bytes,
-                after: &input[bytes..],
-                peer,
-            };
-            let Bench {
-                out, cache, rng, ..
-            } = bench;
+            let request = Request { head, bytes, after: &input[bytes..], peer };
+            let Bench { out, cache, rng, .. } = bench;
             request.answer(core, out, rng, |request, made| {
                 let ready = cache.admit(&input[..bytes])?;
                 made.fill_in(core, request, ready);
@@ -104,11 +97,7 @@ pub(crate) fn make(
 #[inline]
 pub(crate) fn find_ready<'c>(core: &Core, cache: &'c mut Cache, input: &[u8]) -> Option<&'c Ready> {
     // In a drain answers are the last ones, and say so.
-    if core.draining.get() {
-        None
-    } else {
-        cache.find(input, &core.dates)
-    }
+    if core.draining.get() { None } else { cache.find(input, &core.dates) }
 }
 
 /// Counts a request whose answer was ready, and the answer.
@@ -201,12 +190,7 @@ impl Request<'_> {
             Asker::of(&self.head).line_rest(decided.answer.status, content, &mut line);
             core.log_line(self.peer, &line);
         }
-        Made::Answer {
-            used,
-            fill,
-            keeps,
-            wait_ns: decided.answer.wait_ns,
-        }
+        Made::Answer { used, fill, keeps, wait_ns: decided.answer.wait_ns }
     }
 
     fn decide(&self, rng: &mut fastrand::Rng) -> Decided {
@@ -216,19 +200,11 @@ impl Request<'_> {
             is_head: head.method == "HEAD",
             keep_alive: head.keep_alive,
         };
-        let plain = |answer, page| Decided {
-            answer,
-            asked,
-            page,
-            unknown_option: false,
-            fixed: true,
-        };
+        let plain =
+            |answer, page| Decided { answer, asked, page, unknown_option: false, fixed: true };
         if head.method == "CONNECT" {
             // A 2xx would open a tunnel, and there is nothing at its other end.
-            let answer = Answer {
-                persist: Persist::Close,
-                ..Answer::plain(501, 0)
-            };
+            let answer = Answer { persist: Persist::Close, ..Answer::plain(501, 0) };
             return plain(answer, Page::Asked);
         }
         match parse_target(head.target.as_bytes()) {
@@ -248,9 +224,7 @@ impl Request<'_> {
         let counters = &core.counters;
         if decided.page == Page::Stats {
             add(&counters.stats_requests, 1);
-            counters
-                .bytes_in
-                .set(counters.bytes_in.get() - self.bytes as u64);
+            counters.bytes_in.set(counters.bytes_in.get() - self.bytes as u64);
             return;
         }
         add(&counters.requests, 1);
@@ -272,10 +246,7 @@ impl Request<'_> {
             head_bytes: self.bytes,
             asker: self.peer.map(|_| Asker::of(&self.head)),
         };
-        Made::Slow {
-            used,
-            turn: Box::new(turn),
-        }
+        Made::Slow { used, turn: Box::new(turn) }
     }
 }
 
@@ -348,11 +319,7 @@ pub(crate) fn refuse(core: &Core, refusal: Refusal, peer: Option<&str>, out: &mu
 
 /// Adds an empty answer after which the connection ends.
 pub(crate) fn refuse_with(core: &Core, status: u16, peer: Option<&str>, out: &mut Vec<u8>) {
-    let asked = Asked {
-        version: Version::Http11,
-        is_head: false,
-        keep_alive: false,
-    };
+    let asked = Asked { version: Version::Http11, is_head: false, keep_alive: false };
     Answer::plain(status, 0).write_head(out, asked, false, &core.dates.http(), b"");
     core.counters.answered(status);
     // There is no request to tell of.

@@ -27,13 +27,7 @@ pub(crate) struct Outgoing<'b> {
 
 impl<'b> Outgoing<'b> {
     pub(crate) fn new(bytes: &'b [u8], fill: Fill) -> Self {
-        Self {
-            bytes,
-            sent: 0,
-            fill,
-            piece: u64::MAX,
-            counted: true,
-        }
+        Self { bytes, sent: 0, fill, piece: u64::MAX, counted: true }
     }
 }
 

@@ -109,11 +109,7 @@ impl Plan {
             connections_max: problems.connections_max(&text.connections_max, threads),
             head_bytes_max: problems.head_bytes_max(&text.head_bytes_max),
         };
-        if problems.0.is_empty() {
-            Ok(plan)
-        } else {
-            Err(problems.0)
-        }
+        if problems.0.is_empty() { Ok(plan) } else { Err(problems.0) }
     }
 
     /// How many connections it was asked to allow, if it was.
@@ -139,11 +135,7 @@ impl Problems {
 
     fn listen(&mut self, texts: &[String]) -> Vec<Address> {
         let default = [LISTEN_DEFAULT.to_owned()];
-        let texts = if texts.is_empty() {
-            &default[..]
-        } else {
-            texts
-        };
+        let texts = if texts.is_empty() { &default[..] } else { texts };
         let mut addresses = Vec::new();
         for text in texts {
             match text.parse::<Address>() {
@@ -216,10 +208,7 @@ impl Problems {
         }
         match parse_size(text) {
             Ok(bytes) if HEAD_BYTES_RANGE.contains(&bytes) => return bytes as usize,
-            Ok(_) => self.add(
-                "--head-bytes-max",
-                format!("'{text}' is not from 256 to 1m"),
-            ),
+            Ok(_) => self.add("--head-bytes-max", format!("'{text}' is not from 256 to 1m")),
             Err(error) => self.add("--head-bytes-max", error),
         }
         HEAD_BYTES_MAX
@@ -257,10 +246,7 @@ mod tests {
             ..PlanText::default()
         };
         let problems = Plan::parse(&text).unwrap_err();
-        let places: Vec<_> = problems
-            .iter()
-            .map(|problem| problem.place.as_str())
-            .collect();
+        let places: Vec<_> = problems.iter().map(|problem| problem.place.as_str()).collect();
         let wanted = [
             "--listen",
             "--listen",
@@ -289,10 +275,7 @@ mod tests {
         let plan = Plan::parse(&text).unwrap();
         assert_eq!((plan.listen.len(), plan.pin), (2, vec![0]));
         assert_eq!(plan.access_log, Some(LogTarget::Stdout));
-        assert_eq!(
-            (plan.idle_timeout_ns, plan.drain_timeout_ns),
-            (5_000_000_000, 250_000_000)
-        );
+        assert_eq!((plan.idle_timeout_ns, plan.drain_timeout_ns), (5_000_000_000, 250_000_000));
         assert_eq!(plan.connections_max, Some(10_000));
     }
 }

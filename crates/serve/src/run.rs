@@ -69,15 +69,9 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
         (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
     let luggage = pack(&mut bound, inboxes, askeds, sender.as_ref());
     drop(sender);
-    let by_descriptors = descriptors
-        .saturating_sub(DESCRIPTORS_RESERVED)
-        .max(cores as u64);
+    let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(cores as u64);
     let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize);
-    let seats = Cores {
-        count: cores,
-        name: "serve",
-        pin: plan.pin.clone(),
-    };
+    let seats = Cores { count: cores, name: "serve", pin: plan.pin.clone() };
     let senders = queries.clone();
     let watch = drain.watch();
     let stop = drain.clone();
@@ -95,14 +89,7 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
     });
     // When one core could not be had, those that could are not to stay.
     let running = running.inspect_err(|_| stop.advance(Stage::Now))?;
-    Ok(Running {
-        cores: running,
-        bound,
-        queries,
-        log,
-        drain: watch,
-        started_ns,
-    })
+    Ok(Running { cores: running, bound, queries, log, drain: watch, started_ns })
 }
 
 /// What each core takes with it.
@@ -115,19 +102,9 @@ fn pack(
     let pack_one = |(core, (inbox, asked))| {
         let take = |(index, bound): (usize, &mut Bound)| bound.take(core, index);
         let listeners = bound.iter_mut().enumerate().filter_map(take).collect();
-        Luggage {
-            listeners,
-            inbox,
-            asked,
-            log: log.cloned(),
-        }
+        Luggage { listeners, inbox, asked, log: log.cloned() }
     };
-    inboxes
-        .into_iter()
-        .zip(askeds)
-        .enumerate()
-        .map(pack_one)
-        .collect()
+    inboxes.into_iter().zip(askeds).enumerate().map(pack_one).collect()
 }
 
 /// One core's share of the connections, so that no core has to ask another whether it may accept.
@@ -139,10 +116,7 @@ impl Running {
     /// Where it listens, with the ports that the kernel chose, and how connections get to cores.
     #[must_use]
     pub fn addresses(&self) -> Vec<(Address, AcceptMode)> {
-        self.bound
-            .iter()
-            .map(|bound| (bound.address().clone(), bound.mode()))
-            .collect()
+        self.bound.iter().map(|bound| (bound.address().clone(), bound.mode())).collect()
     }
 
     /// The kernel's ids of the cores' threads.
@@ -167,11 +141,7 @@ impl Running {
             answer.blocking_recv().ok()
         };
         let cores = self.queries.iter().filter_map(ask).collect();
-        Stats::of(
-            cores,
-            now_ns() - self.started_ns,
-            self.drain.stage() != Stage::Running,
-        )
+        Stats::of(cores, now_ns() - self.started_ns, self.drain.stage() != Stage::Running)
     }
 
     /// Waits until the drain is over, and returns what was counted.
@@ -190,12 +160,7 @@ impl Running {
 }
 
 async fn run_core(mut parts: Parts, luggage: Luggage, drain: Drain) -> io::Result<CoreStats> {
-    let Luggage {
-        listeners,
-        inbox,
-        asked,
-        log,
-    } = luggage;
+    let Luggage { listeners, inbox, asked, log } = luggage;
     parts.log = log.map(CoreLog::new);
     let core = Rc::new(Core::new(parts)?);
     spawn_local(tick_always(Rc::clone(&core)));
@@ -205,11 +170,7 @@ async fn run_core(mut parts: Parts, luggage: Luggage, drain: Drain) -> io::Resul
         spawn_local(admit_parked(Rc::clone(&core))),
     ];
     for listener in listeners {
-        doors.push(spawn_local(accept_all(
-            Rc::clone(&core),
-            listener,
-            drain.clone(),
-        )));
+        doors.push(spawn_local(accept_all(Rc::clone(&core), listener, drain.clone())));
     }
     let mut watch = drain.watch();
     watch.reached(Stage::Draining).await;
@@ -245,10 +206,7 @@ async fn finish(
         core.room.wait(cx.waker());
         Poll::Pending
     }));
-    let mut late = pin!(
-        core.timers
-            .sleep_until(now_ns() + core.plan.drain_timeout_ns)
-    );
+    let mut late = pin!(core.timers.sleep_until(now_ns() + core.plan.drain_timeout_ns));
     rt::tokio::select! {
         () = &mut emptied => {}
         () = &mut late => {}

@@ -78,12 +78,7 @@ const CHUNKED_BYTES: usize = 16 * 1024;
 
 /// Does a job; afterwards the connection goes on, unless the error says why it ends.
 pub(crate) async fn run(conn: &mut Conn, job: Box<Job>) -> Result<(), Closed> {
-    let Job {
-        unsent,
-        fill,
-        answers,
-        work,
-    } = *job;
+    let Job { unsent, fill, answers, work } = *job;
     conn.disarm();
     let sent = send(conn, Outgoing::new(&unsent, fill)).await;
     if unsent.capacity() > 0 {
@@ -229,24 +224,13 @@ fn log(conn: &Conn, turn: &Turn, status: u16, content_bytes: u64) {
 /// Sends `out`, which has the head, and the content behind it.
 async fn send_content(conn: &mut Conn, turn: &Turn, out: &mut Vec<u8>) -> Result<(), Closed> {
     let (answer, asked) = (&turn.answer, turn.asked);
-    let piece = if answer.piece == 0 {
-        u64::MAX
-    } else {
-        answer.piece
-    };
+    let piece = if answer.piece == 0 { u64::MAX } else { answer.piece };
     let content = answer.content_bytes(asked);
     if turn.page == Page::Help {
         if content > 0 {
             out.extend_from_slice(crate::help::help_page().as_bytes());
         }
-        return send(
-            conn,
-            Outgoing {
-                piece,
-                ..Outgoing::new(out, Fill::default())
-            },
-        )
-        .await;
+        return send(conn, Outgoing { piece, ..Outgoing::new(out, Fill::default()) }).await;
     }
     let fill = if answer.random {
         Fill::random(content, &mut conn.core.bench.borrow_mut().rng)
@@ -254,26 +238,12 @@ async fn send_content(conn: &mut Conn, turn: &Turn, out: &mut Vec<u8>) -> Result
         Fill::pattern(content)
     };
     if asked.is_head || !answer.is_chunked(asked) {
-        return send(
-            conn,
-            Outgoing {
-                piece,
-                ..Outgoing::new(out, fill)
-            },
-        )
-        .await;
+        return send(conn, Outgoing { piece, ..Outgoing::new(out, fill) }).await;
     }
     let mut chunks = Chunks::new(fill, answer.chunk);
     while !chunks.is_done() {
         chunks.write(&conn.core.blocks, CHUNKED_BYTES, out);
-        send(
-            conn,
-            Outgoing {
-                piece,
-                ..Outgoing::new(out, Fill::default())
-            },
-        )
-        .await?;
+        send(conn, Outgoing { piece, ..Outgoing::new(out, Fill::default()) }).await?;
         out.clear();
     }
     Ok(())
@@ -311,10 +281,7 @@ async fn respond_with_stats(conn: &mut Conn, turn: &Turn, continues: bool) -> Re
         out.extend_from_slice(text.as_bytes());
     }
     log(conn, turn, 200, answer.content_bytes(turn.asked));
-    let uncounted = Outgoing {
-        counted: false,
-        ..Outgoing::new(&out, Fill::default())
-    };
+    let uncounted = Outgoing { counted: false, ..Outgoing::new(&out, Fill::default()) };
     send(conn, uncounted).await.map(|()| keeps)
 }
 

@@ -179,15 +179,12 @@ impl CoreStats {
             |(index, cell): (usize, &Cell<u64>)| (cell.get() > 0).then(|| (index, cell.get()));
         let statuses = kinds.status.iter().enumerate().filter_map(met);
         let refusals = kinds.refused.iter().enumerate().filter_map(met);
-        let closed = CLOSED
-            .iter()
-            .map(|(reason, name)| (*name, kinds.closed[*reason as usize].get()));
+        let closed =
+            CLOSED.iter().map(|(reason, name)| (*name, kinds.closed[*reason as usize].get()));
         Self {
             totals: counters.totals(),
             responses_by_status: statuses.map(|(status, n)| (status as u16, n)).collect(),
-            refused_by_kind: refusals
-                .map(|(kind, n)| (RefusalKind::ALL[kind].code(), n))
-                .collect(),
+            refused_by_kind: refusals.map(|(kind, n)| (RefusalKind::ALL[kind].code(), n)).collect(),
             closed_by_reason: closed.collect(),
             connections_open: row.open as u64,
             connections_accepted: row.accepted,
@@ -242,13 +239,7 @@ impl Stats {
         for core in &cores {
             sum.add(core);
         }
-        Self {
-            schema: SCHEMA,
-            uptime_s: uptime_ns as f64 / 1e9,
-            draining,
-            sum,
-            cores,
-        }
+        Self { schema: SCHEMA, uptime_s: uptime_ns as f64 / 1e9, draining, sum, cores }
     }
 
     /// As `/stats` sends it.
@@ -279,26 +270,11 @@ mod tests {
             counters.answered(200);
             counters.refused(RefusalKind::HeadTooLarge);
             counters.closed(Closed::Peer);
-            CoreStats::read(
-                &counters,
-                Row {
-                    open: 2,
-                    accepted: 4,
-                    handed_over: 1,
-                },
-                5,
-                0,
-            )
+            CoreStats::read(&counters, Row { open: 2, accepted: 4, handed_over: 1 }, 5, 0)
         };
         let stats = Stats::of(vec![core(200), core(404)], 1_500_000_000, false);
-        assert_eq!(
-            (stats.sum.totals.requests, stats.sum.totals.responses),
-            (6, 4)
-        );
-        assert_eq!(
-            stats.sum.responses_by_status,
-            BTreeMap::from([(200, 3), (404, 1)])
-        );
+        assert_eq!((stats.sum.totals.requests, stats.sum.totals.responses), (6, 4));
+        assert_eq!(stats.sum.responses_by_status, BTreeMap::from([(200, 3), (404, 1)]));
         let json: serde_json::Value = serde_json::from_str(&stats.to_json()).unwrap();
         assert_eq!(json["schema"], SCHEMA);
         assert_eq!(json["requests"], 6);

@@ -26,9 +26,8 @@ pub(crate) fn allocate(count: u64) {
     let mut left = count;
     while left > 0 {
         let batch = left.min(BATCH);
-        let pieces: Vec<Vec<u8>> = (0..batch)
-            .map(|index| black_box(Vec::with_capacity(piece_bytes(index))))
-            .collect();
+        let pieces: Vec<Vec<u8>> =
+            (0..batch).map(|index| black_box(Vec::with_capacity(piece_bytes(index)))).collect();
         drop(black_box(pieces));
         left -= batch;
     }
@@ -53,10 +52,7 @@ mod tests {
     #[test]
     fn pieces_have_the_sizes_that_are_told() {
         let sizes: Vec<_> = (0..BATCH).map(piece_bytes).collect();
-        assert_eq!(
-            (sizes.iter().min(), sizes.iter().max()),
-            (Some(&64), Some(&1024))
-        );
+        assert_eq!((sizes.iter().min(), sizes.iter().max()), (Some(&64), Some(&1024)));
         allocate(1000);
     }
 }

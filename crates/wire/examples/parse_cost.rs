@@ -17,10 +17,7 @@ const CHUNKS: &[u8] = b"40\r\n0123456789abcdef0123456789abcdef0123456789abcdef01
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let iterations = arguments
-        .next()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1_000_000);
+    let iterations = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let only = arguments.next().unwrap_or_default();
     for &(name, work) in WORK {
         if name.contains(&only) {
@@ -50,12 +47,7 @@ fn request() -> u64 {
 
 fn response() -> u64 {
     let mut slots = header_slots();
-    match parse_response(
-        black_box(RESPONSE),
-        &Limits::default(),
-        RequestKind::Other,
-        &mut slots,
-    ) {
+    match parse_response(black_box(RESPONSE), &Limits::default(), RequestKind::Other, &mut slots) {
         Ok(Parsed::Complete { head, .. }) => u64::from(head.status),
         other => panic!("{other:?}"),
     }
@@ -88,10 +80,7 @@ fn report(what: &str, iterations: u32, work: Work) {
         }
     });
     let each_ns = elapsed.as_nanos() as f64 / f64::from(iterations);
-    println!(
-        "{what:24} {each_ns:8.1} ns  ({} each)",
-        black_box(sum) / u64::from(iterations)
-    );
+    println!("{what:24} {each_ns:8.1} ns  ({} each)", black_box(sum) / u64::from(iterations));
 }
 
 // There is no virtual time here: the wall clock is what is asked for.

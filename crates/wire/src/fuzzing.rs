@@ -29,9 +29,7 @@ pub fn request_head(bytes: &[u8]) {
         else {
             continue;
         };
-        let lines = bytes[..used]
-            .strip_prefix(b"\r\n")
-            .unwrap_or(&bytes[..used]);
+        let lines = bytes[..used].strip_prefix(b"\r\n").unwrap_or(&bytes[..used]);
         assert_eq!(explain_request(lines, HEADERS_CAP), None);
         check_request(&head);
     }
@@ -78,10 +76,7 @@ pub fn chunked_body(bytes: &[u8]) {
         assert_eq!(whole, some, "in small parts");
         check_skip(bytes, &limits, &whole, usize::from(seed));
     }
-    let loose = Limits {
-        chunk_line_bytes_max: 1 << 20,
-        ..Limits::default()
-    };
+    let loose = Limits { chunk_line_bytes_max: 1 << 20, ..Limits::default() };
     let whole = decode_in_parts(bytes, &loose, |_| usize::MAX);
     match (whole.refusal, by_lines(bytes)) {
         // Only one of the two has limits, and only one tells kinds apart.
@@ -91,10 +86,7 @@ pub fn chunked_body(bytes: &[u8]) {
         (Some(_), Lines::Incomplete) => {}
         (None, Lines::Incomplete) => assert!(!whole.end),
         (None, Lines::Whole { content, used }) => {
-            assert_eq!(
-                (whole.content, whole.consumed, whole.end),
-                (content, used, true)
-            );
+            assert_eq!((whole.content, whole.consumed, whole.end), (content, used, true));
         }
         (found, lines) => panic!("{found:?} but by lines {lines:?}"),
     }
@@ -195,10 +187,7 @@ fn check_request(head: &RequestHead<'_, '_>) {
     check_fields(head.headers);
 
     let mut again = Vec::new();
-    let fields = head
-        .headers
-        .iter()
-        .map(|header| (header.name, header.value));
+    let fields = head.headers.iter().map(|header| (header.name, header.value));
     encode::request_head(&mut again, head.method, head.target, fields);
     let mut slots = header_slots();
     match parse_request(&again, &LOOSE, &mut slots) {
@@ -235,13 +224,7 @@ fn check_response(head: &ResponseHead<'_, '_>, kind: RequestKind) {
     match parse_response(&again, &LOOSE, kind, &mut slots) {
         Ok(Parsed::Complete { head: copy, bytes }) => {
             assert_eq!(bytes, again.len());
-            assert_eq!(
-                ResponseHead {
-                    reason: head.reason,
-                    ..copy
-                },
-                *head
-            );
+            assert_eq!(ResponseHead { reason: head.reason, ..copy }, *head);
         }
         other => panic!("written again: {other:?}"),
     }
@@ -329,11 +312,7 @@ fn check_skip(bytes: &[u8], limits: &Limits, whole: &Body, seed: usize) {
     let (first, second) = bytes.split_at(seed.min(bytes.len()));
     let skipped = decoder.skip(first).and_then(|one| {
         let two = decoder.skip(second)?;
-        Ok((
-            one.consumed + two.consumed,
-            one.data_bytes + two.data_bytes,
-            two.end,
-        ))
+        Ok((one.consumed + two.consumed, one.data_bytes + two.data_bytes, two.end))
     });
     match skipped {
         Ok(counts) => {
@@ -366,10 +345,7 @@ fn by_lines(bytes: &[u8]) -> Lines {
         if size == 0 {
             break;
         }
-        let Some(end) = usize::try_from(size)
-            .ok()
-            .and_then(|size| at.checked_add(size))
-        else {
+        let Some(end) = usize::try_from(size).ok().and_then(|size| at.checked_add(size)) else {
             return Lines::Incomplete;
         };
         let Some(data) = bytes.get(at..end) else {
@@ -406,24 +382,15 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
     let (size, extension) = match line.iter().position(|&byte| byte == b';') {
         Some(at) => {
             let blank = |byte: &u8| b" \t".contains(byte);
-            let end = line[..at]
-                .iter()
-                .rposition(|byte| !blank(byte))
-                .map_or(0, |last| last + 1);
+            let end = line[..at].iter().rposition(|byte| !blank(byte)).map_or(0, |last| last + 1);
             (&line[..end], &line[at..])
         }
         None => (line, &b""[..]),
     };
     let plain = size.iter().all(u8::is_ascii_hexdigit);
-    let clean = extension
-        .iter()
-        .all(|&byte| byte == b'\t' || !byte.is_ascii_control());
+    let clean = extension.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control());
     let size = std::str::from_utf8(size).ok()?;
-    if plain && clean {
-        u64::from_str_radix(size, 16).ok()
-    } else {
-        None
-    }
+    if plain && clean { u64::from_str_radix(size, 16).ok() } else { None }
 }
 
 fn is_trailer(line: &[u8]) -> bool {
@@ -434,8 +401,5 @@ fn is_trailer(line: &[u8]) -> bool {
         return false;
     };
     let forbidden = ["content-length", "transfer-encoding", "host"];
-    line.ends_with(b"\r\n")
-        && !forbidden
-            .iter()
-            .any(|name| field.name.eq_ignore_ascii_case(name))
+    line.ends_with(b"\r\n") && !forbidden.iter().any(|name| field.name.eq_ignore_ascii_case(name))
 }

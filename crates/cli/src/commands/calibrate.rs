@@ -47,11 +47,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     follow_signals(drain)?;
     let origin = Origin::start(cores)?;
     let plan = Plan::parse(&calibrate_text(typed, origin.url(asked.size)), cores)?;
-    let trials = Trials {
-        each: asked.each,
-        duration_ns: asked.duration_ns,
-        subject: origin.pid(),
-    };
+    let trials = Trials { each: asked.each, duration_ns: asked.duration_ns, subject: origin.pid() };
     let calibration = calibrate(&plan, &trials, &host::facts::read(), &stop)?;
     let json = typed.text("json");
     if json.as_deref() != Some("-") {
@@ -98,20 +94,12 @@ fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
     let size = read("size", 100, &parse_size);
     let each = read("trials", 5, &|text| {
         let within = parse_count(text)?;
-        if (1..=100).contains(&within) {
-            Ok(within)
-        } else {
-            Err("1 to 100 trials".to_owned())
-        }
+        if (1..=100).contains(&within) { Ok(within) } else { Err("1 to 100 trials".to_owned()) }
     });
     let duration_ns = read("trial-time", 2 * SECOND_NS, &|text| {
         let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
         let within = (SECOND_NS..=60 * SECOND_NS).contains(&ns);
-        if within {
-            Ok(ns)
-        } else {
-            Err("a trial takes 1s to 60s".to_owned())
-        }
+        if within { Ok(ns) } else { Err("a trial takes 1s to 60s".to_owned()) }
     });
     let target = read("target", 0, &|text| match parse_count(text)? {
         0 => Err("a target of 0 needs no machine".to_owned()),
@@ -121,12 +109,7 @@ fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
         return Err(problems);
     }
     let target_per_s = (target > 0).then_some(target as f64);
-    Ok(Asked {
-        size,
-        each: each as usize,
-        duration_ns,
-        target_per_s,
-    })
+    Ok(Asked { size, each: each as usize, duration_ns, target_per_s })
 }
 
 /// Runs trials with one thread and with as many as the plan's machine has, in turn.
@@ -136,10 +119,7 @@ pub(super) fn calibrate(
     facts: &HostFacts,
     stop: &DrainWatch,
 ) -> Result<Calibration, Failure> {
-    let cpus = rt::cores::available()
-        .len()
-        .min(plan.connections as usize)
-        .max(1);
+    let cpus = rt::cores::available().len().min(plan.connections as usize).max(1);
     let kinds: &[usize] = if cpus == 1 { &[1] } else { &[1, cpus] };
     let (mut done, mut response_bytes) = (Vec::new(), 0);
     for _ in 0..trials.each {
@@ -149,9 +129,7 @@ pub(super) fn calibrate(
             let measured = load::run::run(&trial, stop, &mut watcher)
                 .map_err(|error| Failure::cannot("calibration", error))?;
             if stop.stage() != Stage::Running {
-                return Err(Failure::CannotRun(
-                    "the calibration was ended by hand".to_owned(),
-                ));
+                return Err(Failure::CannotRun("the calibration was ended by hand".to_owned()));
             }
             let bad: u64 = measured.counters.errors.iter().sum();
             if bad > 0 || measured.counters.responses == 0 {
@@ -173,20 +151,12 @@ pub(super) fn calibrate(
         facts.fingerprint.clone(),
         env!("CARGO_PKG_VERSION").to_owned(),
     );
-    Ok(summarise(
-        done,
-        cpus as u32,
-        Profile::of(plan, response_bytes),
-        made,
-    ))
+    Ok(summarise(done, cpus as u32, Profile::of(plan, response_bytes), made))
 }
 
 /// The rate that trials with `threads` threads reached, with the origin beside them.
 pub(super) fn reached_per_s(calibration: &Calibration, threads: usize) -> f64 {
-    let of = calibration
-        .trials
-        .iter()
-        .filter(|trial| trial.threads as usize == threads);
+    let of = calibration.trials.iter().filter(|trial| trial.threads as usize == threads);
     let reached = of.map(|trial| trial.responses_per_s).reduce(f64::min);
     reached.unwrap_or(calibration.all_with_origin_per_s)
 }
@@ -199,11 +169,7 @@ pub(super) fn words(calibration: &Calibration) -> String {
          per core     {}/s ({})\n\
          in all       {}/s on {} processors, if the server is elsewhere; {}/s with it beside ({})\n",
         calibration.profile,
-        calibration
-            .trials
-            .iter()
-            .filter(|trial| trial.threads == 1)
-            .count(),
+        calibration.trials.iter().filter(|trial| trial.threads == 1).count(),
         format_count(calibration.per_core_per_s),
         spread(calibration.per_core_spread),
         format_count(calibration.all_per_s),
@@ -239,9 +205,6 @@ fn write(calibration: &Calibration, json: Option<&str>) -> Result<(), Failure> {
             print(&format!("{text}\n"));
             Ok(())
         }
-        Some(path) => Ok(record::file::write_json(
-            std::path::Path::new(path),
-            calibration,
-        )?),
+        Some(path) => Ok(record::file::write_json(std::path::Path::new(path), calibration)?),
     }
 }

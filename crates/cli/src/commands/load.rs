@@ -41,16 +41,7 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     let ports_tight = preflight::check(&plan)?;
     follow_signals(drain)?;
     let subjects = subjects(&plan);
-    drive(
-        &Job {
-            typed,
-            arguments,
-            plan,
-            subjects,
-            ports_tight,
-        },
-        &stop,
-    )
+    drive(&Job { typed, arguments, plan, subjects, ports_tight }, &stop)
 }
 
 /// Nothing to load was named: measures this machine with an origin of its own.
@@ -81,11 +72,7 @@ fn embedded(
         text.urls[0],
         origin.pid()
     ));
-    let trials = Trials {
-        each: 3,
-        duration_ns: SECOND_NS,
-        subject: origin.pid(),
-    };
+    let trials = Trials { each: 3, duration_ns: SECOND_NS, subject: origin.pid() };
     let calibration = calibrate::calibrate(&plan, &trials, &host::facts::read(), stop)?;
     // Not being able to keep it costs only the comparison with later runs.
     let _ = store::keep(&calibration);
@@ -93,28 +80,14 @@ fn embedded(
     if let Pace::Closed { think_ns: 0 } = plan.pace {
         let rate_per_s = calibrate::reached_per_s(&calibration, plan.threads) * EMBEDDED_SHARE;
         let rate_per_s = round_to_two_digits(rate_per_s);
-        say(&format!(
-            "driving it at half of that, {rate_per_s:.0}/s, in an open loop\n\n"
-        ));
+        say(&format!("driving it at half of that, {rate_per_s:.0}/s, in an open loop\n\n"));
         let arrivals = load::plan::Arrivals::Constant;
-        plan.pace = Pace::Open {
-            rate_per_s,
-            arrivals,
-        };
+        plan.pace = Pace::Open { rate_per_s, arrivals };
         plan.line_max =
             load::plan::LINE_MAX.min((rate_per_s * plan.timeout_ns as f64 / 1e9) as u64);
     }
     let subjects = Ok(vec![origin.pid()]);
-    drive(
-        &Job {
-            typed,
-            arguments,
-            plan,
-            subjects,
-            ports_tight: None,
-        },
-        stop,
-    )
+    drive(&Job { typed, arguments, plan, subjects, ports_tight: None }, stop)
 }
 
 /// Body of the embedded origin's answers.
@@ -155,19 +128,12 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
         ),
         None => None,
     };
-    let mut watcher = Watcher::new(
-        job.subjects.clone().unwrap_or_default(),
-        lines.then(Live::default),
-        log,
-    );
+    let mut watcher =
+        Watcher::new(job.subjects.clone().unwrap_or_default(), lines.then(Live::default), log);
     let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
     let run = recorded(job, &measured, &watcher, started_at);
     if !quiet {
-        print(&format!(
-            "{}{}",
-            if lines { "\n" } else { "" },
-            summary(&run, colour())
-        ));
+        print(&format!("{}{}", if lines { "\n" } else { "" }, summary(&run, colour())));
         if typed.is_set("percentiles") {
             print(&percentiles(&measured.latencies));
         }
@@ -176,9 +142,7 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     if let Some(path) = typed.text("csv") {
         record::file::write_whole(Path::new(&path), csv(&run).as_bytes())?;
     }
-    watcher
-        .finish_log()
-        .map_err(|error| Failure::cannot("--hdr", error))?;
+    watcher.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
     Ok(exit_of(&run))
 }
 
@@ -203,11 +167,7 @@ fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
             problems.push(Problem::new(format!("--{flag}"), text));
         }
     }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(problems.into())
-    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 
 /// The record of a run, with its verdict.
@@ -267,9 +227,7 @@ fn recorded_host(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedH
         kernel: facts.kernel,
         os: facts.os,
         name: Some(facts.hostname),
-        cpus: facts
-            .cpus_online
-            .unwrap_or_else(|| rt::cores::available().len() as u32),
+        cpus: facts.cpus_online.unwrap_or_else(|| rt::cores::available().len() as u32),
         cpu_model: facts.cpu_model,
         memory_bytes: facts.memory_bytes.unwrap_or(0),
         congestion_control: facts.congestion_control,

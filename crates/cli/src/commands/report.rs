@@ -24,17 +24,11 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         }
     }
     if files.is_empty() {
-        problems.push(Problem::new(
-            "FILE",
-            "there is none; name records of weir load --json",
-        ));
+        problems.push(Problem::new("FILE", "there is none; name records of weir load --json"));
     }
     let json = typed.text("json");
     if json.is_some() && !typed.is_set("merge") {
-        problems.push(Problem::new(
-            "--json",
-            "only a merged record is written; add --merge",
-        ));
+        problems.push(Problem::new("--json", "only a merged record is written; add --merge"));
     }
     if !problems.is_empty() {
         return Err(problems.into());
@@ -59,9 +53,5 @@ fn show(run: &Run, json: Option<&str>) -> Result<Exit, Failure> {
         print(&summary(run, colour()));
     }
     super::load::write_json(run, json)?;
-    Ok(if run.validity.verdict == Verdict::Invalid {
-        Exit::Invalid
-    } else {
-        Exit::Done
-    })
+    Ok(if run.validity.verdict == Verdict::Invalid { Exit::Invalid } else { Exit::Done })
 }

@@ -33,9 +33,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     if typed.is_set("until-stdin-closes") {
         end_with_stdin(drain);
     }
-    let stats = running
-        .join()
-        .map_err(|failure| Failure::cannot("serve", failure))?;
+    let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
     eprintln!(
         "served {} requests on {} connections",
         stats.sum.totals.requests, stats.sum.connections_accepted
@@ -48,10 +46,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
 fn end_with_stdin(drain: Drain) {
     std::thread::spawn(move || {
         let mut ignored = [0; 256];
-        while std::io::stdin()
-            .read(&mut ignored)
-            .is_ok_and(|bytes| bytes > 0)
-        {}
+        while std::io::stdin().read(&mut ignored).is_ok_and(|bytes| bytes > 0) {}
         drain.advance(Stage::Draining);
     });
 }

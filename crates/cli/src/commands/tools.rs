@@ -26,10 +26,7 @@ pub(super) fn completions(typed: Typed<'_>) -> Result<Exit, Failure> {
 
 pub(super) fn man(typed: Typed<'_>) -> Result<Exit, Failure> {
     let [folder] = typed.values().try_into().map_err(|_| {
-        vec![Problem::new(
-            "FOLDER",
-            "one folder is needed, to write the pages into",
-        )]
+        vec![Problem::new("FOLDER", "one folder is needed, to write the pages into")]
     })?;
     let folder = PathBuf::from(folder);
     std::fs::create_dir_all(&folder).map_err(|error| Failure::cannot(folder.display(), error))?;

@@ -15,10 +15,7 @@ pub(crate) const LOAD: CommandRow = CommandRow {
           did) and from the due time (response: what a user saw). Every result carries a verdict: \
           valid, suspect or invalid, with the reasons.\n\nWithout a URL it starts an origin of its \
           own, calibrates the generator, and drives the origin at half of that rate.",
-    values: Some((
-        "URL",
-        "What to ask for: http://host[:port][/path]; several are taken in turn",
-    )),
+    values: Some(("URL", "What to ask for: http://host[:port][/path]; several are taken in turn")),
     flags: LOAD_FLAGS,
     examples: &[
         ("weir load", "measure this machine with the embedded origin"),
@@ -77,13 +74,8 @@ pub(super) const HEADER: Flag = Flag {
     wrong: &["no colon", "A b: c", "Content-Length: 3"],
     ..FLAG
 };
-pub(super) const DATA: Flag = Flag {
-    long: "data",
-    value: "TEXT",
-    doc: "Request body",
-    right: &["hello"],
-    ..FLAG
-};
+pub(super) const DATA: Flag =
+    Flag { long: "data", value: "TEXT", doc: "Request body", right: &["hello"], ..FLAG };
 pub(super) const TIMEOUT: Flag = Flag {
     long: "timeout",
     short: Some('w'),
@@ -274,12 +266,7 @@ const LOAD_FLAGS: &[Flag] = &[
         ..FLAG
     },
     JSON,
-    Flag {
-        long: "csv",
-        value: "FILE",
-        doc: "Write a line a second as CSV",
-        ..FLAG
-    },
+    Flag { long: "csv", value: "FILE", doc: "Write a line a second as CSV", ..FLAG },
     Flag {
         long: "hdr",
         value: "FILE",
@@ -292,17 +279,8 @@ const LOAD_FLAGS: &[Flag] = &[
         doc: "Print the percentiles of first and last byte, service and response, up to 99.9999 %",
         ..FLAG
     },
-    Flag {
-        long: "live",
-        doc: "Print a line a second even when stdout is not a terminal",
-        ..FLAG
-    },
-    Flag {
-        long: "quiet",
-        short: Some('q'),
-        doc: "Print no line a second",
-        ..FLAG
-    },
+    Flag { long: "live", doc: "Print a line a second even when stdout is not a terminal", ..FLAG },
+    Flag { long: "quiet", short: Some('q'), doc: "Print no line a second", ..FLAG },
 ];
 
 pub(crate) const REPORT: CommandRow = CommandRow {
@@ -328,10 +306,7 @@ pub(crate) const REPORT: CommandRow = CommandRow {
     examples: &[
         ("weir load report run.json", "show a record"),
         ("weir load report run.json run.json", "compare two records"),
-        (
-            "weir load report --merge --json both.json run.json run.json",
-            "add two records up",
-        ),
+        ("weir load report --merge --json both.json run.json run.json", "add two records up"),
     ],
 };
 
@@ -383,9 +358,7 @@ pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<Problem>> {
 }
 
 fn read_body(path: &str) -> Result<Vec<u8>, String> {
-    let length = std::fs::metadata(path)
-        .map_err(|error| error.to_string())?
-        .len();
+    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if length > load::plan::BODY_BYTES_MAX {
         return Err(format!(
             "{length} bytes are more than the {} allowed",

@@ -97,20 +97,14 @@ fn command(row: &'static CommandRow) -> Command {
     if let Some((name, doc)) = row.values {
         command = command.arg(Arg::new(VALUES).value_name(name).help(doc).num_args(0..));
     }
-    for below in COMMANDS
-        .iter()
-        .filter(|below| is_below(below.name, row.name))
-    {
-        command = command
-            .subcommand(self::command(below))
-            .args_conflicts_with_subcommands(true);
+    for below in COMMANDS.iter().filter(|below| is_below(below.name, row.name)) {
+        command = command.subcommand(self::command(below)).args_conflicts_with_subcommands(true);
     }
     command
 }
 
 fn is_below(name: &str, parent: &str) -> bool {
-    name.strip_prefix(parent)
-        .is_some_and(|rest| rest.starts_with(' '))
+    name.strip_prefix(parent).is_some_and(|rest| rest.starts_with(' '))
 }
 
 fn argument(flag: &'static Flag) -> Arg {
@@ -126,18 +120,14 @@ fn argument(flag: &'static Flag) -> Arg {
     match (flag.value, flag.many) {
         ("", _) => argument.action(ArgAction::SetTrue),
         (value, true) => argument.value_name(value).action(ArgAction::Append),
-        (value, false) => argument
-            .value_name(value)
-            .action(ArgAction::Set)
-            .allow_hyphen_values(true),
+        (value, false) => {
+            argument.value_name(value).action(ArgAction::Set).allow_hyphen_values(true)
+        }
     }
 }
 
 fn examples(row: &CommandRow) -> String {
-    let lines = row
-        .examples
-        .iter()
-        .map(|(line, what)| format!("  # {what}\n  {line}"));
+    let lines = row.examples.iter().map(|(line, what)| format!("  # {what}\n  {line}"));
     match row.examples.is_empty() {
         true => String::new(),
         false => format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n")),
@@ -164,19 +154,12 @@ impl Typed<'_> {
     /// All values of a flag that may be given several times.
     pub(crate) fn texts(self, long: &str) -> Vec<String> {
         let values = self.0.try_get_many::<String>(long).ok().flatten();
-        values
-            .map(|values| values.cloned().collect())
-            .unwrap_or_default()
+        values.map(|values| values.cloned().collect()).unwrap_or_default()
     }
 
     /// Whether a flag without a value was given.
     pub(crate) fn is_set(self, long: &str) -> bool {
-        self.0
-            .try_get_one::<bool>(long)
-            .ok()
-            .flatten()
-            .copied()
-            .unwrap_or(false)
+        self.0.try_get_one::<bool>(long).ok().flatten().copied().unwrap_or(false)
     }
 
     /// The positional values.

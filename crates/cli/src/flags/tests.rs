@@ -6,9 +6,7 @@ use ::load::plan::Plan;
 use super::*;
 
 fn typed(command: &str, arguments: &[&str]) -> ArgMatches {
-    let line = ["weir", command]
-        .into_iter()
-        .chain(arguments.iter().copied());
+    let line = ["weir", command].into_iter().chain(arguments.iter().copied());
     let matches = program().try_get_matches_from(line).unwrap();
     matches.subcommand().unwrap().1.clone()
 }
@@ -26,12 +24,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
         "calibrate" => crate::commands::check_calibrate(typed, url),
         _ => ::serve::plan::Plan::parse(&serve_text(typed)).map(|_| ()),
     };
-    result
-        .err()
-        .unwrap_or_default()
-        .into_iter()
-        .map(|problem| problem.place)
-        .collect()
+    result.err().unwrap_or_default().into_iter().map(|problem| problem.place).collect()
 }
 
 #[test]
@@ -46,21 +39,12 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
             };
             for value in flag.right {
                 let line = [&[long.as_str(), value], rate].concat();
-                assert_eq!(
-                    problems(row.name, &line),
-                    [""; 0],
-                    "{} {long} {value}",
-                    row.name
-                );
+                assert_eq!(problems(row.name, &line), [""; 0], "{} {long} {value}", row.name);
             }
             for value in flag.wrong {
                 let line = [&[long.as_str(), value], rate].concat();
                 let found = problems(row.name, &line);
-                assert!(
-                    found.contains(&long),
-                    "{} {long} '{value}': {found:?}",
-                    row.name
-                );
+                assert!(found.contains(&long), "{} {long} '{value}': {found:?}", row.name);
             }
         }
     }
@@ -76,11 +60,7 @@ fn every_flag_has_a_doc_and_every_command_an_example() {
     for row in COMMANDS {
         assert!(!row.examples.is_empty(), "{}", row.name);
         for flag in row.flags {
-            assert!(
-                !flag.doc.is_empty() && !flag.doc.ends_with('.'),
-                "{}",
-                flag.long
-            );
+            assert!(!flag.doc.is_empty() && !flag.doc.ends_with('.'), "{}", flag.long);
         }
     }
 }

@@ -17,10 +17,7 @@ pub(crate) const MAN: CommandRow = CommandRow {
     doc: "One page a command, as man(1) reads them.",
     values: Some(("FOLDER", "Where to; it is made if need be")),
     flags: &[],
-    examples: &[(
-        "weir man man1",
-        "write weir.1, weir-load.1 and so on into man1/",
-    )],
+    examples: &[("weir man man1", "write weir.1, weir-load.1 and so on into man1/")],
 };
 
 pub(crate) const REFERENCE: CommandRow = CommandRow {

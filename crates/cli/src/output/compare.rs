@@ -21,51 +21,15 @@ fn share(share: f64) -> String {
 const ROWS: &[Row] = &[
     ("responses/s", |run| run.rates.responses_per_s, format_count),
     ("errors", error_share, share),
-    (
-        "response p50",
-        |run| run.latency.last_byte.response.p50_ns as f64,
-        time,
-    ),
-    (
-        "response p90",
-        |run| run.latency.last_byte.response.p90_ns as f64,
-        time,
-    ),
-    (
-        "response p99",
-        |run| run.latency.last_byte.response.p99_ns as f64,
-        time,
-    ),
-    (
-        "response p99.9",
-        |run| run.latency.last_byte.response.p999_ns as f64,
-        time,
-    ),
-    (
-        "response max",
-        |run| run.latency.last_byte.response.max_ns as f64,
-        time,
-    ),
-    (
-        "service p50",
-        |run| run.latency.last_byte.service.p50_ns as f64,
-        time,
-    ),
-    (
-        "service p99",
-        |run| run.latency.last_byte.service.p99_ns as f64,
-        time,
-    ),
-    (
-        "first byte p50",
-        |run| run.latency.first_byte.service.p50_ns as f64,
-        time,
-    ),
-    (
-        "connect p50",
-        |run| run.latency.connect.service.p50_ns as f64,
-        time,
-    ),
+    ("response p50", |run| run.latency.last_byte.response.p50_ns as f64, time),
+    ("response p90", |run| run.latency.last_byte.response.p90_ns as f64, time),
+    ("response p99", |run| run.latency.last_byte.response.p99_ns as f64, time),
+    ("response p99.9", |run| run.latency.last_byte.response.p999_ns as f64, time),
+    ("response max", |run| run.latency.last_byte.response.max_ns as f64, time),
+    ("service p50", |run| run.latency.last_byte.service.p50_ns as f64, time),
+    ("service p99", |run| run.latency.last_byte.service.p99_ns as f64, time),
+    ("first byte p50", |run| run.latency.first_byte.service.p50_ns as f64, time),
+    ("connect p50", |run| run.latency.connect.service.p50_ns as f64, time),
 ];
 
 fn error_share(run: &Run) -> f64 {
@@ -119,17 +83,12 @@ fn differences(a: &Run, b: &Run) -> String {
     let (Some(first), Some(second)) = (a.plan.as_object(), b.plan.as_object()) else {
         return String::new();
     };
-    let differing = first
-        .keys()
-        .filter(|key| first.get(*key) != second.get(*key));
+    let differing = first.keys().filter(|key| first.get(*key) != second.get(*key));
     let keys: Vec<_> = differing.map(String::as_str).collect();
     let warning = match keys.len() {
         0 => return String::new(),
         1 => "",
         _ => "; more than one thing was changed, so no difference can be put down to one of them",
     };
-    format!(
-        "  the plan differs from A's in: {}{warning}\n",
-        keys.join(", ")
-    )
+    format!("  the plan differs from A's in: {}{warning}\n", keys.join(", "))
 }

@@ -17,10 +17,7 @@ pub(crate) fn csv(run: &Run) -> String {
     text.push('\n');
     for interval in &run.intervals {
         let option = |value: Option<u64>| value.map(|v| v.to_string()).unwrap_or_default();
-        let classes = interval
-            .status_classes
-            .map(|count| count.to_string())
-            .join(",");
+        let classes = interval.status_classes.map(|count| count.to_string()).join(",");
         text.push_str(&format!(
             "{:.3},{:.3},{},{},{},{},{classes},{},{},{},{},{},{:.0},{:.0},{},{},{},{},{}",
             interval.time_s,
@@ -40,10 +37,7 @@ pub(crate) fn csv(run: &Run) -> String {
             option(interval.p99_ns),
             interval.max_ns,
             option(interval.lag_p99_ns),
-            interval
-                .own_cpus
-                .map(|cpus| format!("{cpus:.3}"))
-                .unwrap_or_default(),
+            interval.own_cpus.map(|cpus| format!("{cpus:.3}")).unwrap_or_default(),
         ));
         for (_, name, _) in KINDS {
             text.push_str(&format!(",{}", interval.errors.get(name).unwrap_or(&0)));

@@ -68,15 +68,10 @@ impl Live {
             time(Some(interval.max_ns)),
             interval.in_flight.to_string(),
             interval.waiting.to_string(),
-            interval
-                .own_cpus
-                .map_or_else(|| "-".to_owned(), |cpus| format!("{cpus:.2}")),
+            interval.own_cpus.map_or_else(|| "-".to_owned(), |cpus| format!("{cpus:.2}")),
             time(interval.lag_p99_ns),
         ];
-        let cells = cells
-            .iter()
-            .zip(COLUMNS)
-            .map(|(cell, (_, width))| format!("{cell:>width$}"));
+        let cells = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
         let mut line = cells.collect::<Vec<_>>().join(" ");
         for (kind, count) in &interval.errors {
             line.push_str(&format!(" {kind}={count}"));

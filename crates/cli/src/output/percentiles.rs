@@ -29,19 +29,11 @@ pub(crate) fn percentiles(phases: &Phases) -> String {
     for &percentile in PERCENTILES.iter().filter(told) {
         let tail = 100.0 - percentile;
         let mut row = vec![trim(percentile), trim(tail), format!("{:.0}", 100.0 / tail)];
-        row.extend(
-            columns
-                .iter()
-                .map(|(_, of)| format_duration_ns(of.at(percentile / 100.0))),
-        );
+        row.extend(columns.iter().map(|(_, of)| format_duration_ns(of.at(percentile / 100.0))));
         rows.push(row);
     }
     let mut last = vec!["max".to_owned(), "0".to_owned(), "-".to_owned()];
-    last.extend(
-        columns
-            .iter()
-            .map(|(_, of)| format_duration_ns(of.max_ns())),
-    );
+    last.extend(columns.iter().map(|(_, of)| format_duration_ns(of.max_ns())));
     rows.push(last);
     format!("\n{}", table(&rows))
 }
@@ -60,15 +52,10 @@ mod tests {
         let mut phases = Phases::default();
         (1..=1000).for_each(|ns| phases.last_byte.response.record(ns * 1000));
         let text = percentiles(&phases);
-        let firsts: Vec<_> = text
-            .lines()
-            .filter_map(|line| line.split_whitespace().next())
-            .collect();
+        let firsts: Vec<_> =
+            text.lines().filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(firsts.last(), Some(&"max"));
-        assert!(
-            firsts.contains(&"99.9") && !firsts.contains(&"99.95"),
-            "{text}"
-        );
+        assert!(firsts.contains(&"99.9") && !firsts.contains(&"99.95"), "{text}");
         assert!(text.contains("1.00ms"), "{text}");
     }
 }

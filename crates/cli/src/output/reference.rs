@@ -45,19 +45,13 @@ fn command(row: &CommandRow) -> String {
     if !row.flags.is_empty() {
         text.push_str("\n| Flag | Meaning | Default | For instance |\n| --- | --- | --- | --- |\n");
         for flag in row.flags {
-            let default = if flag.value.is_empty() {
-                "off"
-            } else {
-                flag.default
-            };
+            let default = if flag.value.is_empty() { "off" } else { flag.default };
             let instance = flag.right.first();
             text.push_str(&format!(
                 "| `{}` | {} | {default} | {} |\n",
                 spelled(flag),
                 escape(flag.doc),
-                instance
-                    .map(|value| format!("`{}`", escape(value)))
-                    .unwrap_or_default()
+                instance.map(|value| format!("`{}`", escape(value))).unwrap_or_default()
             ));
         }
     }
@@ -102,10 +96,7 @@ fn add_pages(
     let mut page = Vec::new();
     clap_mangen::Man::new(command.clone().name(name.to_owned())).render(&mut page)?;
     pages.push((format!("{name}.1"), page));
-    for below in command
-        .get_subcommands()
-        .filter(|below| below.get_name() != "help")
-    {
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
         add_pages(below, &format!("{name}-{}", below.get_name()), pages)?;
     }
     Ok(())

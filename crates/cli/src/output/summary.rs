@@ -56,22 +56,10 @@ fn outcome(run: &Run) -> String {
     let (totals, rates) = (&run.totals, &run.rates);
     let counts = |map: Vec<(String, u64)>| match map.is_empty() {
         true => "none".to_owned(),
-        false => map
-            .iter()
-            .map(|(key, n)| format!("{key} {n}"))
-            .collect::<Vec<_>>()
-            .join(", "),
+        false => map.iter().map(|(key, n)| format!("{key} {n}")).collect::<Vec<_>>().join(", "),
     };
-    let status = totals
-        .status
-        .iter()
-        .map(|(status, n)| (format!("{status}:"), *n))
-        .collect();
-    let errors = totals
-        .errors
-        .iter()
-        .map(|(kind, n)| (kind.clone(), *n))
-        .collect();
+    let status = totals.status.iter().map(|(status, n)| (format!("{status}:"), *n)).collect();
+    let errors = totals.errors.iter().map(|(kind, n)| (kind.clone(), *n)).collect();
     let mut lines = vec![
         format!(
             "responses    {}  {}/s, {}/s in",
@@ -88,27 +76,15 @@ fn outcome(run: &Run) -> String {
     if let Some((young, old)) = totals.timeout_age_ns {
         let phases = totals.timeouts_by_phase.iter();
         let phases = counts(phases.map(|(phase, n)| (phase.clone(), *n)).collect());
-        let ages = format!(
-            "{} to {} old",
-            format_duration_ns(young),
-            format_duration_ns(old)
-        );
-        lines.push(format!(
-            "             timed out waiting for: {phases}; {ages}"
-        ));
+        let ages = format!("{} to {} old", format_duration_ns(young), format_duration_ns(old));
+        lines.push(format!("             timed out waiting for: {phases}; {ages}"));
     }
     if totals.unfinished > 0 {
         let age = format_duration_ns(totals.unfinished_age_ns_max);
-        lines.push(format!(
-            "             {} unfinished, up to {age} old",
-            totals.unfinished
-        ));
+        lines.push(format!("             {} unfinished, up to {age} old", totals.unfinished));
     }
     if totals.dropped > 0 {
-        lines.push(format!(
-            "dropped      {} were due and never sent",
-            totals.dropped
-        ));
+        lines.push(format!("dropped      {} were due and never sent", totals.dropped));
     }
     let connections = &totals.connections;
     lines.push(format!(
@@ -124,9 +100,7 @@ fn outcome(run: &Run) -> String {
 }
 
 fn latencies(run: &Run) -> String {
-    let names = [
-        "latency", "", "p50", "p90", "p99", "p99.9", "max", "mean", "count",
-    ];
+    let names = ["latency", "", "p50", "p90", "p99", "p99.9", "max", "mean", "count"];
     let mut rows = vec![names.map(ToOwned::to_owned).to_vec()];
     let mut add = |name: &str, pair: &Pair| {
         for (kind, summary) in [("service", &pair.service), ("response", &pair.response)] {
@@ -166,10 +140,7 @@ fn latency_row(name: &str, kind: &str, summary: &LatencySummary) -> Vec<String> 
 fn generator(run: &Run) -> String {
     let generator = &run.generator;
     let share = |share: Option<f64>| {
-        share.map_or_else(
-            || "not observable".to_owned(),
-            |share| format!("{:.0} %", share * 100.0),
-        )
+        share.map_or_else(|| "not observable".to_owned(), |share| format!("{:.0} %", share * 100.0))
     };
     let mut text = format!(
         "generator    busiest thread {} of a core, run-queue wait {}; {} lag p50 {}, p99 {}, max {}\n\
@@ -192,10 +163,7 @@ fn generator(run: &Run) -> String {
         ));
     }
     let cpus = |cpus: Option<f64>| {
-        cpus.map_or_else(
-            || "not observable here".to_owned(),
-            |cpus| format!("{cpus:.2}"),
-        )
+        cpus.map_or_else(|| "not observable here".to_owned(), |cpus| format!("{cpus:.2}"))
     };
     text.push_str(&format!(
         "processors   subject {}, others {}, of {}\n",
@@ -215,16 +183,8 @@ fn objectives(run: &Run, colour: bool) -> String {
         } else {
             format_duration_ns(objective.value as u64)
         };
-        let (word, code) = if objective.met {
-            ("met", "32")
-        } else {
-            ("MISSED", "31")
-        };
-        format!(
-            "objective    {}: {} ({value})\n",
-            objective.text,
-            paint(word, code, colour)
-        )
+        let (word, code) = if objective.met { ("met", "32") } else { ("MISSED", "31") };
+        format!("objective    {}: {} ({value})\n", objective.text, paint(word, code, colour))
     });
     lines.collect()
 }
@@ -253,9 +213,5 @@ pub(crate) fn verdict(run: &Run, colour: bool) -> String {
 }
 
 fn paint(word: &str, code: &str, colour: bool) -> String {
-    if colour {
-        format!("\x1b[1;{code}m{word}\x1b[0m")
-    } else {
-        word.to_owned()
-    }
+    if colour { format!("\x1b[1;{code}m{word}\x1b[0m") } else { word.to_owned() }
 }

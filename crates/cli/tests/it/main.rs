@@ -1,7 +1,10 @@
 //! The tests of the whole: one binary, one module a theme.
 
+#![allow(clippy::unwrap_used, reason = "a test gives up where it cannot go on")]
+
 mod cli;
 mod cli_run;
+mod examples;
 mod foreign;
 mod robust;
 mod support;

@@ -13,12 +13,7 @@ use std::path::{Path, PathBuf};
 /// Every crate, and the crates of this workspace that it may depend on. Data flows one way: what
 /// is lower in the list never uses what is above it, and siblings never use each other.
 const CRATES: &[(&str, &[&str])] = &[
-    (
-        "cli",
-        &[
-            "record", "rt", "host", "serve", "load", "proxy", "lab", "fleet",
-        ],
-    ),
+    ("cli", &["record", "rt", "host", "serve", "load", "proxy", "lab", "fleet"]),
     ("fleet", &["load", "record"]),
     ("lab", &["host", "record"]),
     ("load", &["wire", "rt", "record"]),
@@ -54,15 +49,9 @@ const ONLY_IN: &[(&str, &str)] = &[
 const MAY_BE_UNSAFE: &[&str] = &["rt", "host"];
 
 /// Product lines of a file, without an exception and with one.
-const FILE_LINES: Bounds = Bounds {
-    habit: 500,
-    cap: 1000,
-};
+const FILE_LINES: Bounds = Bounds { habit: 500, cap: 1000 };
 /// Lines of a function, without an exception and with one.
-const FUNCTION_LINES: Bounds = Bounds {
-    habit: 60,
-    cap: 100,
-};
+const FUNCTION_LINES: Bounds = Bounds { habit: 60, cap: 100 };
 
 struct Bounds {
     habit: usize,
@@ -98,9 +87,7 @@ fn a_foreign_crate_has_one_home() {
     let mut problems = Vec::new();
     for name in crate_names() {
         for dependency in dependencies(&read(&format!("crates/{name}/Cargo.toml"))) {
-            let home = ONLY_IN
-                .iter()
-                .find(|(pattern, _)| fits(&dependency, pattern));
+            let home = ONLY_IN.iter().find(|(pattern, _)| fits(&dependency, pattern));
             if let Some((_, home)) = home
                 && *home != name
             {
@@ -121,9 +108,7 @@ fn every_crate_takes_the_common_lints() {
         let manifest = read(&format!("crates/{name}/Cargo.toml"));
         let squeezed: String = manifest.split_whitespace().collect();
         if !squeezed.contains("[lints]workspace=true") {
-            problems.push(format!(
-                "crates/{name}/Cargo.toml: add [lints] workspace = true"
-            ));
+            problems.push(format!("crates/{name}/Cargo.toml: add [lints] workspace = true"));
         }
     }
     report("lints", &problems);
@@ -134,11 +119,7 @@ fn files_and_functions_stay_short() {
     let mut measured = Measured::default();
     for file in product_files() {
         let masked = scan::mask(&read(&file));
-        measured.add(
-            format!("{file} file"),
-            scan::product_lines(&masked),
-            &FILE_LINES,
-        );
+        measured.add(format!("{file} file"), scan::product_lines(&masked), &FILE_LINES);
         for function in scan::functions(&masked) {
             let key = format!("{file}::{} function", function.name);
             measured.add(key, function.lines, &FUNCTION_LINES);
@@ -193,8 +174,7 @@ fn the_documents_name_what_there_is() {
     let mut problems = Vec::new();
     let mut document = |path: &str| {
         let text = fs::read_to_string(repository().join(path));
-        text.inspect_err(|error| problems.push(format!("{path}: {error}")))
-            .unwrap_or_default()
+        text.inspect_err(|error| problems.push(format!("{path}: {error}"))).unwrap_or_default()
     };
     let changelog = document("CHANGELOG.md");
     let readme = document("README.md");
@@ -203,19 +183,16 @@ fn the_documents_name_what_there_is() {
         problems.push("CHANGELOG.md: add a heading \"## Unreleased\" or \"## 1.2.3\"".to_owned());
     }
     let commands = fenced_lines(&readme);
-    if !commands.iter().any(|line| line.starts_with("cargo build")) {
-        problems.push("README.md: give the build command (cargo build …) in a fenced block".into());
-    }
-    if !commands.contains(&"cargo test --workspace") {
-        problems.push("README.md: give `cargo test --workspace` in a fenced block".to_owned());
+    for command in ["cargo run --release -- load", "cargo test --workspace"] {
+        if !commands.iter().any(|line| line.starts_with(command)) {
+            problems.push(format!("README.md: give `{command}` in a fenced block"));
+        }
     }
     for name in crate_names() {
         if !architecture.contains(&format!("`{name}`"))
             && !architecture.contains(&format!("crates/{name}"))
         {
-            problems.push(format!(
-                "ARCHITECTURE.md: name the crate `{name}` and its job"
-            ));
+            problems.push(format!("ARCHITECTURE.md: name the crate `{name}` and its job"));
         }
     }
     report("documents", &problems);
@@ -227,11 +204,7 @@ fn report(what: &str, problems: &[String]) {
     for problem in problems {
         let _ = write!(text, "\n  {problem}");
     }
-    assert!(
-        problems.is_empty(),
-        "{what}: {} to put right:{text}",
-        problems.len()
-    );
+    assert!(problems.is_empty(), "{what}: {} to put right:{text}", problems.len());
 }
 
 fn repository() -> PathBuf {
@@ -270,11 +243,7 @@ fn collect(folder: &str, files: &mut Vec<String>) {
     let entries = entries.unwrap_or_else(|error| panic!("{folder}: {error}"));
     let mut names: Vec<String> = entries
         .map(|entry| {
-            entry
-                .expect("an entry of a folder")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
+            entry.expect("an entry of a folder").file_name().to_string_lossy().into_owned()
         })
         .collect();
     names.sort_unstable();
@@ -300,9 +269,8 @@ fn product_files() -> Vec<String> {
         }
     }
     let is_product = |file: &String| {
-        let by_name = ["/tests.rs", "/tests/", "/fuzzing.rs"]
-            .iter()
-            .any(|name| file.contains(name));
+        let by_name =
+            ["/tests.rs", "/tests/", "/fuzzing.rs"].iter().any(|name| file.contains(name));
         let stem = file.trim_end_matches(".rs");
         let declared = test_only.iter().any(|module| {
             stem.strip_prefix(module.as_str())
@@ -328,14 +296,8 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut in_table = false;
     let mut single: Option<String> = None;
-    for line in manifest
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or("").trim())
-    {
-        if let Some(table) = line
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-        {
+    for line in manifest.lines().map(|line| line.split('#').next().unwrap_or("").trim()) {
+        if let Some(table) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             let (kind, name) = dependency_table(table);
             in_table = kind && name.is_none();
             single = name.filter(|_| kind).map(str::to_owned);
@@ -346,12 +308,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
                 found.insert(package);
             }
         } else if in_table && let Some((key, value)) = line.split_once('=') {
-            let name = key
-                .split('.')
-                .next()
-                .unwrap_or(key)
-                .trim()
-                .trim_matches('"');
+            let name = key.split('.').next().unwrap_or(key).trim().trim_matches('"');
             found.insert(renamed(value).unwrap_or_else(|| name.to_owned()));
         }
     }
@@ -364,27 +321,19 @@ fn dependency_table(table: &str) -> (bool, Option<&str>) {
         Some(rest) => rest.rsplit_once("'.").map_or(rest, |(_, table)| table),
         None => table,
     };
-    let (kind, name) = table
-        .split_once('.')
-        .map_or((table, None), |(kind, name)| (kind, Some(name)));
+    let (kind, name) =
+        table.split_once('.').map_or((table, None), |(kind, name)| (kind, Some(name)));
     (matches!(kind, "dependencies" | "build-dependencies"), name)
 }
 
 /// The value of `package = "…"`.
 fn renamed(text: &str) -> Option<String> {
-    let value = text
-        .split_once("package")?
-        .1
-        .trim_start()
-        .strip_prefix('=')?
-        .trim_start();
+    let value = text.split_once("package")?.1.trim_start().strip_prefix('=')?.trim_start();
     Some(value.strip_prefix('"')?.split_once('"')?.0.to_owned())
 }
 
 fn fits(name: &str, pattern: &str) -> bool {
-    pattern
-        .strip_suffix('*')
-        .map_or(name == pattern, |start| name.starts_with(start))
+    pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
 }
 
 /// Sizes by "path kind", the largest where a name comes twice, with the bounds of the kind.
@@ -406,10 +355,7 @@ impl<'a> Measured<'a> {
                 continue;
             }
             let parsed = line.rsplit_once(' ').and_then(|(key, size)| {
-                Some((
-                    key.split_whitespace().collect::<Vec<_>>().join(" "),
-                    size.parse().ok()?,
-                ))
+                Some((key.split_whitespace().collect::<Vec<_>>().join(" "), size.parse().ok()?))
             });
             match parsed {
                 Some((key, size)) if excepted.insert(key.clone(), size).is_none() => {
@@ -421,9 +367,7 @@ impl<'a> Measured<'a> {
         }
         for (key, (size, bounds)) in &self.0 {
             let Some(bounds) = bounds else { continue };
-            let allowed = excepted
-                .get(key)
-                .map_or(bounds.habit, |size| (*size).min(bounds.cap));
+            let allowed = excepted.get(key).map_or(bounds.habit, |size| (*size).min(bounds.cap));
             if *size > allowed {
                 problems.push(format!(
                     "{key}: {size} lines, {allowed} are allowed: split it by what it does. (An \
@@ -438,9 +382,7 @@ impl<'a> Measured<'a> {
     /// What is wrong with an exception that is not exceeded.
     fn stale(&self, key: &str, excepted: usize) -> Option<String> {
         let Some((size, Some(bounds))) = self.0.get(key) else {
-            return Some(format!(
-                "exception \"{key}\": there is no such thing; remove the line"
-            ));
+            return Some(format!("exception \"{key}\": there is no such thing; remove the line"));
         };
         if *size <= bounds.habit {
             return Some(format!(
@@ -464,10 +406,7 @@ fn surrenders(text: &str) -> Vec<(usize, &'static str)> {
         }
     };
     for (at, _) in masked.match_indices(".unwrap()") {
-        note(
-            at,
-            ".unwrap(): return an error, or use expect with its invariant in a comment",
-        );
+        note(at, ".unwrap(): return an error, or use expect with its invariant in a comment");
     }
     for word in ["panic", "todo", "unimplemented"] {
         for at in scan::words(&masked, word) {
@@ -479,9 +418,8 @@ fn surrenders(text: &str) -> Vec<(usize, &'static str)> {
     for (at, call) in masked.match_indices(".expect(") {
         // Parsers have a method of that name; theirs takes a byte or a token.
         let argument = masked[at + call.len()..].trim_start();
-        let is_message = ["\"", "r\"", "r#", "r ", "&format!"]
-            .iter()
-            .any(|s| argument.starts_with(s));
+        let is_message =
+            ["\"", "r\"", "r#", "r ", "&format!"].iter().any(|s| argument.starts_with(s));
         let line = scan::line_of(&masked, at);
         let near = lines[line.saturating_sub(3)..=line].iter();
         let explained = near
@@ -545,12 +483,7 @@ tempfile = "3"
 proxy = []
 "#;
     let got: Vec<String> = dependencies(manifest).into_iter().collect();
-    assert_eq!(
-        got,
-        [
-            "cc", "httparse", "record", "runtime", "serde", "socket2", "wire"
-        ]
-    );
+    assert_eq!(got, ["cc", "httparse", "record", "runtime", "serde", "socket2", "wire"]);
 }
 
 #[test]
@@ -558,10 +491,7 @@ fn the_allowed_edges_have_no_circle() {
     for (at, (name, below)) in CRATES.iter().enumerate() {
         for other in *below {
             let position = CRATES.iter().position(|(candidate, _)| candidate == other);
-            assert!(
-                position.is_some_and(|position| position > at),
-                "{name} -> {other}"
-            );
+            assert!(position.is_some_and(|position| position > at), "{name} -> {other}");
         }
     }
 }
@@ -582,35 +512,16 @@ fn an_exception_is_a_ratchet() {
         }
     };
     let huge = "a.rs::huge function: 101 lines, ";
-    check(
-        "",
-        &[
-            "a.rs file: 700 lines, 500",
-            "a.rs::f function: 80 lines, 60",
-            huge,
-        ],
-    );
+    check("", &["a.rs file: 700 lines, 500", "a.rs::f function: 80 lines, 60", huge]);
     check(
         "# why\na.rs  file 700\na.rs::f function 88\na.rs::huge function 200",
         &["lower 200", huge],
     );
-    check(
-        "a.rs file 699\na.rs::f function 80",
-        &["a.rs file: 700 lines, 699", huge],
-    );
-    check(
-        "a.rs file 778\na.rs::f function 80",
-        &["lower 778 to 700", huge],
-    );
+    check("a.rs file 699\na.rs::f function 80", &["a.rs file: 700 lines, 699", huge]);
+    check("a.rs file 778\na.rs::f function 80", &["lower 778 to 700", huge]);
     check(
         "a.rs file 700\na.rs::f function 80\na.rs::small function 60\nb.rs file 600\nx\na.rs file 700",
-        &[
-            "no longer needed",
-            "no such thing",
-            "path kind size",
-            "listed twice",
-            huge,
-        ],
+        &["no longer needed", "no such thing", "path kind size", "listed twice", huge],
     );
 }
 
@@ -643,12 +554,7 @@ mod tests {
 
 #[test]
 fn headings_and_fences_are_read() {
-    for line in [
-        "## Unreleased",
-        "## [Unreleased]",
-        "## 0.1.0 (2026-01-01)",
-        "## v1.0.0",
-    ] {
+    for line in ["## Unreleased", "## [Unreleased]", "## 0.1.0 (2026-01-01)", "## v1.0.0"] {
         assert!(is_release_heading(line), "{line}");
     }
     assert!(!is_release_heading("# Changelog") && !is_release_heading("## Notes"));

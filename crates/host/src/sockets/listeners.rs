@@ -143,10 +143,7 @@ fn holds_one_of(pid: i32, inodes: &HashSet<u64>, links_left: &mut usize) -> Opti
         }
         *links_left -= 1;
         let target = link.ok().and_then(|link| fs::read_link(link.path()).ok());
-        let inode = target
-            .as_deref()
-            .and_then(Path::to_str)
-            .and_then(parse_socket_link);
+        let inode = target.as_deref().and_then(Path::to_str).and_then(parse_socket_link);
         if inode.is_some_and(|inode| inodes.contains(&inode)) {
             return Some(true);
         }
@@ -156,11 +153,7 @@ fn holds_one_of(pid: i32, inodes: &HashSet<u64>, links_left: &mut usize) -> Opti
 
 /// "socket:[1665]".
 fn parse_socket_link(target: &str) -> Option<u64> {
-    target
-        .strip_prefix("socket:[")?
-        .strip_suffix(']')?
-        .parse()
-        .ok()
+    target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 #[cfg(test)]
@@ -168,12 +161,7 @@ mod tests {
     use super::*;
 
     fn row(local: &str, state: u8, inode: u64) -> TcpRow {
-        TcpRow {
-            local: local.parse().unwrap(),
-            remote: "0.0.0.0:0".parse().unwrap(),
-            state,
-            inode,
-        }
+        TcpRow { local: local.parse().unwrap(), remote: "0.0.0.0:0".parse().unwrap(), state, inode }
     }
 
     fn best(wanted: &str, rows: &[TcpRow]) -> Vec<u64> {
@@ -216,14 +204,8 @@ mod tests {
     #[test]
     fn only_listening_unix_sockets_count_and_a_path_may_hold_spaces() {
         let check = |line: &str, expected| assert_eq!(parse_unix_listener(line), expected);
-        check(
-            "Num       RefCount Protocol Flags    Type St Inode Path",
-            None,
-        );
-        check(
-            "00000000c6b4b97b: 00000003 00000000 00000000 0001 03  1662",
-            None,
-        );
+        check("Num       RefCount Protocol Flags    Type St Inode Path", None);
+        check("00000000c6b4b97b: 00000003 00000000 00000000 0001 03  1662", None);
         check(
             "0000000012345678: 00000002 00000000 00010000 0001 01 20481 /run/a b.sock",
             Some((20481, "/run/a b.sock")),
@@ -232,10 +214,7 @@ mod tests {
             "0000000012345678: 00000002 00000000 00010000 0001 01   481 @abstract",
             Some((481, "@abstract")),
         );
-        check(
-            "0000000012345678: 00000003 00000000 00000000 0001 03 20481 /run/a.sock",
-            None,
-        );
+        check("0000000012345678: 00000003 00000000 00000000 0001 03 20481 /run/a.sock", None);
     }
 
     #[test]
@@ -250,11 +229,7 @@ mod tests {
         let own = std::process::id() as i32;
         let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(
-            listeners_of(([127, 0, 0, 1], port).into())
-                .unwrap()
-                .contains(&own)
-        );
+        assert!(listeners_of(([127, 0, 0, 1], port).into()).unwrap().contains(&own));
         // An address of the documentation's block is nobody's.
         assert_eq!(listeners_of(([192, 0, 2, 1], port).into()), Ok(vec![]));
         drop(listener);

@@ -57,19 +57,16 @@ impl Objective {
     #[must_use]
     pub fn parse_list(text: &str) -> (Vec<Self>, Vec<String>) {
         let mut problems = Vec::new();
-        let parsed = text.split(',').map(str::trim).filter_map(|part| {
-            Self::parse(part)
-                .map_err(|problem| problems.push(problem))
-                .ok()
-        });
+        let parsed = text
+            .split(',')
+            .map(str::trim)
+            .filter_map(|part| Self::parse(part).map_err(|problem| problems.push(problem)).ok());
         (parsed.collect(), problems)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
         let form = "write p99<5ms, max<1s, errors<0.1% or rate>=10k";
-        let at = text
-            .find(['<', '>'])
-            .ok_or_else(|| format!("'{text}': {form}"))?;
+        let at = text.find(['<', '>']).ok_or_else(|| format!("'{text}': {form}"))?;
         let (name, rest) = text.split_at(at);
         let (bound, value) = match rest.as_bytes() {
             [b'<', b'=', ..] => (Bound::AtMost, &rest[2..]),
@@ -93,12 +90,7 @@ impl Objective {
             _ => parse_duration_ns(value, DurationUnit::Milliseconds).map(|ns| ns as f64),
         };
         let limit = limit.map_err(|why| format!("'{text}': {why}"))?;
-        Ok(Self {
-            text: text.to_owned(),
-            subject,
-            bound,
-            limit,
-        })
+        Ok(Self { text: text.to_owned(), subject, bound, limit })
     }
 
     /// The measured value, and whether it is on the good side. Without any response no latency
@@ -121,11 +113,7 @@ impl Objective {
             Bound::AtLeast => value >= self.limit,
         };
         let met = good && !(of_latency && latencies.is_empty());
-        record::run::Objective {
-            text: self.text.clone(),
-            met,
-            value,
-        }
+        record::run::Objective { text: self.text.clone(), met, value }
     }
 }
 
@@ -137,9 +125,7 @@ fn percentile(name: &str) -> Option<Subject> {
     if percent > 100.0 && !digits.contains('.') && digits.starts_with("99") {
         percent /= 10f64.powi(digits.len() as i32 - 2);
     }
-    (0.0..=100.0)
-        .contains(&percent)
-        .then_some(Subject::Percentile(percent))
+    (0.0..=100.0).contains(&percent).then_some(Subject::Percentile(percent))
 }
 
 impl Serialize for Objective {
@@ -155,38 +141,22 @@ mod tests {
     fn evaluate(text: &str, latency_ns: &[u64], error_share: f64, rate: f64) -> Vec<bool> {
         let mut latencies = Latencies::new();
         latency_ns.iter().for_each(|&ns| latencies.record(ns));
-        let outcome = Outcome {
-            latencies: &latencies,
-            error_share,
-            responses_per_s: rate,
-        };
+        let outcome = Outcome { latencies: &latencies, error_share, responses_per_s: rate };
         let (objectives, problems) = Objective::parse_list(text);
         assert!(problems.is_empty(), "{problems:?}");
-        objectives
-            .iter()
-            .map(|objective| objective.evaluate(outcome).met)
-            .collect()
+        objectives.iter().map(|objective| objective.evaluate(outcome).met).collect()
     }
 
     #[test]
     fn met_and_missed() {
         let text = "p99<5ms, max<=4.1ms,mean<1us,errors<0.1%,rate>=10k";
-        assert_eq!(
-            evaluate(text, &[4_000_000], 0.01, 10_000.0),
-            [true, true, false, false, true]
-        );
-        assert_eq!(
-            evaluate("p50<5,p99.9<5,p999<5ms", &[4_000_000], 0.0, 1.0),
-            [true; 3]
-        );
+        assert_eq!(evaluate(text, &[4_000_000], 0.01, 10_000.0), [true, true, false, false, true]);
+        assert_eq!(evaluate("p50<5,p99.9<5,p999<5ms", &[4_000_000], 0.0, 1.0), [true; 3]);
     }
 
     #[test]
     fn without_a_response_no_latency_is_good() {
-        assert_eq!(
-            evaluate("p99<5ms,max<1s,errors<1%", &[], 1.0, 0.0),
-            [false, false, false]
-        );
+        assert_eq!(evaluate("p99<5ms,max<1s,errors<1%", &[], 1.0, 0.0), [false, false, false]);
     }
 
     #[test]

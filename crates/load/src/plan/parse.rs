@@ -18,10 +18,7 @@ use crate::pace::Pace;
 
 /// The flags of a load, as they were typed; `None` and empty mean not given.
 #[derive(Clone, Debug, Default)]
-#[allow(
-    missing_docs,
-    reason = "each field is the flag of the same name, documented there"
-)]
+#[allow(missing_docs, reason = "each field is the flag of the same name, documented there")]
 pub struct PlanText {
     pub urls: Vec<String>,
     pub connections: Option<String>,
@@ -87,9 +84,7 @@ impl Reader {
         default_ns: u64,
         bare: DurationUnit,
     ) -> u64 {
-        self.value(place, text, default_ns, |text| {
-            parse_duration_ns(text, bare)
-        })
+        self.value(place, text, default_ns, |text| parse_duration_ns(text, bare))
     }
 }
 
@@ -101,32 +96,17 @@ impl Plan {
     pub fn parse(text: &PlanText, cores: usize) -> Result<Self, Vec<Problem>> {
         let mut reader = Reader::default();
         let requests = requests(text, &mut reader);
-        let connections = reader.value(
-            "--connections",
-            text.connections.as_ref(),
-            CONNECTIONS_DEFAULT,
-            |text| count_within(text, 1, CONNECTIONS_MAX),
-        );
-        let timeout_ns = reader.duration_ns(
-            "--timeout",
-            text.timeout.as_ref(),
-            TIMEOUT_S_DEFAULT * SECOND_NS,
-            DurationUnit::Milliseconds,
-        );
-        if timeout_ns == 0 {
-            reader.problem("--timeout", "a time-out of 0 would fail every request");
-        }
+        let connections =
+            reader.value("--connections", text.connections.as_ref(), CONNECTIONS_DEFAULT, |text| {
+                count_within(text, 1, CONNECTIONS_MAX)
+            });
+        let timeout_ns = timeout_ns(text, &mut reader);
         let seconds = DurationUnit::Seconds;
         let pace = pace(text, &mut reader);
         let plan = Self {
             connections,
             threads: threads(text, &mut reader, &requests, connections, cores),
-            pin: reader.value(
-                "--pin",
-                text.pin.as_ref(),
-                Vec::new(),
-                rt::cores::parse_cpus,
-            ),
+            pin: reader.value("--pin", text.pin.as_ref(), Vec::new(), rt::cores::parse_cpus),
             ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, seconds),
             end: end(text, &mut reader),
             requests_per_connection: reader.value(
@@ -153,30 +133,36 @@ impl Plan {
                 parse_share,
             ),
             seed: reader.value("--seed", text.seed.as_ref(), 1, |text| {
-                text.parse()
-                    .map_err(|_| format!("'{text}' is not a whole number"))
+                text.parse().map_err(|_| format!("'{text}' is not a whole number"))
             }),
             unix: text.unix.as_ref().map(Into::into),
             pace,
             requests,
         };
-        if plan.ramp_ns >= plan.end.duration_ns {
-            reader.problem(
-                "--ramp",
-                "the ramp is as long as the run; nothing would be measured",
-            );
+        plan.check_parts_against_each_other(&mut reader);
+        if reader.problems.is_empty() { Ok(plan) } else { Err(reader.problems) }
+    }
+}
+
+impl Plan {
+    fn check_parts_against_each_other(&self, reader: &mut Reader) {
+        if self.ramp_ns >= self.end.duration_ns {
+            reader.problem("--ramp", "the ramp is as long as the run; nothing would be measured");
         }
-        if let Some(path) = &plan.unix
-            && path.as_os_str().len() > 107
-        {
+        if self.unix.as_ref().is_some_and(|path| path.as_os_str().len() > 107) {
             reader.problem("--unix", "a unix socket's path has at most 107 bytes");
         }
-        if reader.problems.is_empty() {
-            Ok(plan)
-        } else {
-            Err(reader.problems)
-        }
     }
+}
+
+fn timeout_ns(text: &PlanText, reader: &mut Reader) -> u64 {
+    let default_ns = TIMEOUT_S_DEFAULT * SECOND_NS;
+    let bare = DurationUnit::Milliseconds;
+    let timeout_ns = reader.duration_ns("--timeout", text.timeout.as_ref(), default_ns, bare);
+    if timeout_ns == 0 {
+        reader.problem("--timeout", "a time-out of 0 would fail every request");
+    }
+    timeout_ns
 }
 
 fn count_within(text: &str, least: u64, most: u64) -> Result<u64, String> {
@@ -197,10 +183,7 @@ fn requests(text: &PlanText, reader: &mut Reader) -> Vec<Request> {
         reader.problem("--method", error.to_string());
     }
     if method == "CONNECT" {
-        reader.problem(
-            "--method",
-            "CONNECT opens a tunnel, which is no request to measure",
-        );
+        reader.problem("--method", "CONNECT opens a tunnel, which is no request to measure");
     }
     if text.urls.is_empty() {
         reader.problem("URL", "there is none; write http://host:port/path");
@@ -219,10 +202,7 @@ fn fields(text: &PlanText, reader: &mut Reader) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     for header in &text.headers {
         let Some((name, value)) = header.split_once(':') else {
-            reader.problem(
-                "--header",
-                format!("'{header}' has no colon (write 'Name: value')"),
-            );
+            reader.problem("--header", format!("'{header}' has no colon (write 'Name: value')"));
             continue;
         };
         let (name, value) = (name.trim(), value.trim());
@@ -245,10 +225,7 @@ fn fields(text: &PlanText, reader: &mut Reader) -> Vec<(String, String)> {
 fn body(text: &PlanText, reader: &mut Reader) -> Vec<u8> {
     let body = match (&text.data, &text.data_file) {
         (Some(_), Some(_)) => {
-            reader.problem(
-                "--data",
-                "--data and --data-file are both given; there is one body",
-            );
+            reader.problem("--data", "--data and --data-file are both given; there is one body");
             Vec::new()
         }
         (Some(data), None) => data.as_bytes().to_vec(),
@@ -256,37 +233,23 @@ fn body(text: &PlanText, reader: &mut Reader) -> Vec<u8> {
         (None, None) => Vec::new(),
     };
     if body.len() as u64 > BODY_BYTES_MAX {
-        reader.problem(
-            "--data",
-            format!("the body is longer than {BODY_BYTES_MAX} bytes"),
-        );
+        reader.problem("--data", format!("the body is longer than {BODY_BYTES_MAX} bytes"));
     }
     body
 }
 
 fn pace(text: &PlanText, reader: &mut Reader) -> Pace {
-    let arrivals = reader.value(
-        "--arrivals",
-        text.arrivals.as_ref(),
-        Arrivals::Constant,
-        |text| match text {
+    let arrivals =
+        reader.value("--arrivals", text.arrivals.as_ref(), Arrivals::Constant, |text| match text {
             "constant" => Ok(Arrivals::Constant),
             "poisson" => Ok(Arrivals::Poisson),
             _ => Err(format!("'{text}' is neither constant nor poisson")),
-        },
-    );
-    let think_ns = reader.duration_ns(
-        "--think",
-        text.think.as_ref(),
-        0,
-        DurationUnit::Milliseconds,
-    );
+        });
+    let think_ns =
+        reader.duration_ns("--think", text.think.as_ref(), 0, DurationUnit::Milliseconds);
     let Some(rate) = &text.rate else {
         if text.arrivals.is_some() {
-            reader.problem(
-                "--arrivals",
-                "only an open loop has arrivals; give a --rate",
-            );
+            reader.problem("--arrivals", "only an open loop has arrivals; give a --rate");
         }
         if text.line.is_some() {
             reader.problem("--line", "only an open loop has a line; give a --rate");
@@ -300,10 +263,7 @@ fn pace(text: &PlanText, reader: &mut Reader) -> Pace {
         );
     }
     let rate_per_s = reader.value("--rate", Some(rate), 1.0, parse_rate);
-    Pace::Open {
-        rate_per_s,
-        arrivals,
-    }
+    Pace::Open { rate_per_s, arrivals }
 }
 
 /// A rate per second; unlike a count it may be below one.
@@ -335,11 +295,7 @@ fn end(text: &PlanText, reader: &mut Reader) -> End {
     let requests = reader.value("--requests", text.requests.as_ref(), None, |text| {
         count_within(text, 1, u64::MAX).map(Some)
     });
-    let default_s = if requests.is_some() {
-        DURATION_S_MAX
-    } else {
-        DURATION_S_DEFAULT
-    };
+    let default_s = if requests.is_some() { DURATION_S_MAX } else { DURATION_S_DEFAULT };
     let duration_ns = reader.duration_ns(
         "--duration",
         text.duration.as_ref(),
@@ -349,10 +305,7 @@ fn end(text: &PlanText, reader: &mut Reader) -> End {
     if duration_ns == 0 {
         reader.problem("--duration", "a run of no time measures nothing");
     }
-    End {
-        duration_ns,
-        requests,
-    }
+    End { duration_ns, requests }
 }
 
 fn threads(
@@ -365,9 +318,7 @@ fn threads(
     // A subject on this machine needs processors too.
     let is_local = |request: &Request| {
         let host = request.url.authority.host.as_str();
-        let loopback = host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback());
+        let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         loopback || host == "localhost"
     };
     let local = text.unix.is_some() || requests.iter().all(is_local);
@@ -412,11 +363,7 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let (first, last) = if let Some((first, last)) = text.split_once('-') {
         (v4(first)?, v4(last)?)
     } else if let Some((network, bits)) = text.split_once('/') {
-        let bits: u32 = bits
-            .parse()
-            .ok()
-            .filter(|bits| *bits <= 32)
-            .ok_or_else(wrong)?;
+        let bits: u32 = bits.parse().ok().filter(|bits| *bits <= 32).ok_or_else(wrong)?;
         let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
         let network = v4(network)? & mask;
         (network, network | !mask)
@@ -424,23 +371,16 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         return Err(wrong());
     };
     if first > last || last - first >= 65_536 {
-        return Err(format!(
-            "'{text}' is not a range of at most 65536 addresses"
-        ));
+        return Err(format!("'{text}' is not a range of at most 65536 addresses"));
     }
-    Ok((first..=last)
-        .map(|address| IpAddr::V4(Ipv4Addr::from(address)))
-        .collect())
+    Ok((first..=last).map(|address| IpAddr::V4(Ipv4Addr::from(address))).collect())
 }
 
 fn expect(text: &PlanText, reader: &mut Reader) -> Expect {
     Expect {
-        status: reader.value(
-            "--expect-status",
-            text.expect_status.as_ref(),
-            None,
-            |text| StatusSet::parse(text).map(Some),
-        ),
+        status: reader.value("--expect-status", text.expect_status.as_ref(), None, |text| {
+            StatusSet::parse(text).map(Some)
+        }),
         body_bytes: reader.value("--expect-bytes", text.expect_bytes.as_ref(), None, |text| {
             parse_size(text).map(Some)
         }),
@@ -452,9 +392,7 @@ fn objectives(text: &PlanText, reader: &mut Reader) -> Vec<Objective> {
     for list in &text.slo {
         let (objectives, problems) = Objective::parse_list(list);
         all.extend(objectives);
-        problems
-            .into_iter()
-            .for_each(|problem| reader.problem("--slo", problem));
+        problems.into_iter().for_each(|problem| reader.problem("--slo", problem));
     }
     all
 }

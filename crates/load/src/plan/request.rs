@@ -51,11 +51,7 @@ fn render(
     closing: bool,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(256 + body.len());
-    let has = |name: &str| {
-        fields
-            .iter()
-            .any(|(given, _)| given.eq_ignore_ascii_case(name))
-    };
+    let has = |name: &str| fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
     encode::request_line(&mut out, method, &url.target);
     if !has("host") {
         encode::field(&mut out, "Host", url.authority.to_string().as_bytes());
@@ -85,17 +81,11 @@ mod tests {
         let url = Url::parse("http://a:81/x?y").unwrap();
         let fields = [("X-A".to_owned(), "1".to_owned())];
         let request = Request::new(url.clone(), "GET", &fields, b"");
-        assert_eq!(
-            request.bytes,
-            b"GET /x?y HTTP/1.1\r\nHost: a:81\r\nX-A: 1\r\n\r\n"
-        );
+        assert_eq!(request.bytes, b"GET /x?y HTTP/1.1\r\nHost: a:81\r\nX-A: 1\r\n\r\n");
         let closing = String::from_utf8(request.bytes_closing).unwrap();
         assert!(closing.contains("\r\nConnection: close\r\n\r\n"));
         let post = Request::new(url, "POST", &[("host".into(), "b".into())], b"hi");
         let text = String::from_utf8(post.bytes).unwrap();
-        assert_eq!(
-            text,
-            "POST /x?y HTTP/1.1\r\nhost: b\r\nContent-Length: 2\r\n\r\nhi"
-        );
+        assert_eq!(text, "POST /x?y HTTP/1.1\r\nhost: b\r\nContent-Length: 2\r\n\r\nhi");
     }
 }

@@ -17,18 +17,13 @@ impl StatusSet {
     pub fn parse(text: &str) -> Result<Self, String> {
         let ranges: Result<Vec<_>, String> =
             text.split(',').map(|part| range(part.trim())).collect();
-        Ok(Self {
-            text: text.to_owned(),
-            ranges: ranges?,
-        })
+        Ok(Self { text: text.to_owned(), ranges: ranges? })
     }
 
     /// Whether `status` is in the set.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
-        self.ranges
-            .iter()
-            .any(|&(first, last)| (first..=last).contains(&status))
+        self.ranges.iter().any(|&(first, last)| (first..=last).contains(&status))
     }
 }
 
@@ -43,11 +38,7 @@ fn range(part: &str) -> Result<(u16, u16), String> {
         };
     }
     let status: u16 = part.parse().map_err(|_| wrong())?;
-    if (100..=999).contains(&status) {
-        Ok((status, status))
-    } else {
-        Err(wrong())
-    }
+    if (100..=999).contains(&status) { Ok((status, status)) } else { Err(wrong()) }
 }
 
 impl Serialize for StatusSet {

@@ -40,9 +40,7 @@ impl Url {
                 return Err(format!("'{text}': the scheme '{scheme}' is not http"));
             }
             None => {
-                return Err(format!(
-                    "'{text}' is not a URL (write http://host:port/path)"
-                ));
+                return Err(format!("'{text}' is not a URL (write http://host:port/path)"));
             }
         };
         let (authority, target) = match rest.find(['/', '?']) {
@@ -68,14 +66,8 @@ impl Authority {
             Some(rest) => {
                 let (host, port) = rest.split_once(']').ok_or("the bracket is not closed")?;
                 let is_address = host.parse::<std::net::Ipv6Addr>().is_ok();
-                is_address
-                    .then_some(())
-                    .ok_or("an IPv6 address stands in the brackets")?;
-                (
-                    host,
-                    port.strip_prefix(':')
-                        .or_else(|| port.is_empty().then_some("")),
-                )
+                is_address.then_some(()).ok_or("an IPv6 address stands in the brackets")?;
+                (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("")))
             }
             None => match text.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
@@ -95,10 +87,7 @@ impl Authority {
                 .filter(|port| *port != 0)
                 .ok_or_else(|| format!("'{digits}' is not a port"))?,
         };
-        Ok(Self {
-            host: host.to_owned(),
-            port,
-        })
+        Ok(Self { host: host.to_owned(), port })
     }
 
     /// Where it is, by the system's resolver.
@@ -147,10 +136,7 @@ mod tests {
             ("http://127.0.0.1:1?s=1", "http://127.0.0.1:1/?s=1"),
             ("http://[::1]:8000/%7e;a//b", "http://[::1]:8000/%7e;a//b"),
         ] {
-            assert_eq!(
-                Url::parse(text).map(|url| url.to_string()),
-                Ok(shown.to_owned())
-            );
+            assert_eq!(Url::parse(text).map(|url| url.to_string()), Ok(shown.to_owned()));
         }
     }
 

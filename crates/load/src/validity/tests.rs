@@ -67,10 +67,8 @@ fn host() -> HostEvidence {
 }
 
 fn open_loop(mut measured: Measured) -> Measured {
-    measured.plan.pace = crate::pace::Pace::Open {
-        rate_per_s: 1_000.0,
-        arrivals: crate::plan::Arrivals::Constant,
-    };
+    measured.plan.pace =
+        crate::pace::Pace::Open { rate_per_s: 1_000.0, arrivals: crate::plan::Arrivals::Constant };
     measured
 }
 
@@ -82,15 +80,8 @@ fn reasons(
     let (mut measured, mut host) = (good(), host());
     change(&mut measured);
     see(&mut host);
-    let validity = judge(&Evidence {
-        measured: &measured,
-        host,
-    });
-    validity
-        .reasons
-        .into_iter()
-        .map(|reason| (reason.code, reason.verdict))
-        .collect()
+    let validity = judge(&Evidence { measured: &measured, host });
+    validity.reasons.into_iter().map(|reason| (reason.code, reason.verdict)).collect()
 }
 
 fn one(code: &str, verdict: Verdict) -> Vec<(String, Verdict)> {
@@ -137,10 +128,7 @@ fn the_generator_was_the_limit() {
 fn connections_and_ports() {
     let missing = reasons(|m| m.counters.obtained = 9, |_| ());
     assert_eq!(missing, one("connections_missing", Verdict::Invalid));
-    let tight = reasons(
-        |_| (),
-        |host| host.ports_tight = Some("few are left".to_owned()),
-    );
+    let tight = reasons(|_| (), |host| host.ports_tight = Some("few are left".to_owned()));
     assert_eq!(tight, one("ports_tight", Verdict::Suspect));
 }
 
@@ -241,10 +229,7 @@ fn others_on_the_machine() {
 fn short_cut_and_odd_runs() {
     let short = reasons(|m| m.whole_seconds = false, |_| ());
     assert_eq!(short, one("too_short", Verdict::Suspect));
-    assert_eq!(
-        reasons(|m| m.partial = true, |_| ()),
-        one("partial", Verdict::Suspect)
-    );
+    assert_eq!(reasons(|m| m.partial = true, |_| ()), one("partial", Verdict::Suspect));
     let excess = reasons(|m| m.counters.excess_bytes = 7, |_| ());
     assert_eq!(excess, one("excess_bytes", Verdict::Suspect));
 }

@@ -7,20 +7,14 @@ use crate::run::{Connections, Cpu, Interval, Objective, Rates, SCHEMA, Weir};
 fn pair(values: &[u64]) -> Pair {
     let mut latencies = Latencies::new();
     values.iter().for_each(|&value| latencies.record(value));
-    Pair {
-        service: latencies.summary(),
-        response: latencies.summary(),
-    }
+    Pair { service: latencies.summary(), response: latencies.summary() }
 }
 
 fn run(started_at: &str, values: &[u64]) -> Run {
     let count = values.len() as u64;
     Run {
         schema: SCHEMA.to_owned(),
-        weir: Weir {
-            version: "0".to_owned(),
-            commit: "unknown".to_owned(),
-        },
+        weir: Weir { version: "0".to_owned(), commit: "unknown".to_owned() },
         command: vec!["weir".to_owned()],
         started_at: started_at.to_owned(),
         duration_s: 1.0,
@@ -28,46 +22,21 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         host: HostFacts::default(),
         plan: serde_json::json!({"connections": 10, "threads": 1}),
         validity: Validity::from_reasons(vec![]),
-        objectives: vec![Objective {
-            text: "p99<1s".to_owned(),
-            met: true,
-            value: 1.0,
-        }],
+        objectives: vec![Objective { text: "p99<1s".to_owned(), met: true, value: 1.0 }],
         totals: Totals {
             requests: count,
             responses: count,
             status: BTreeMap::from([(200, count)]),
             errors: BTreeMap::from([("timeout".to_owned(), 1)]),
             timeout_age_ns: Some((count, count * 10)),
-            connections: Connections {
-                wanted: 10,
-                obtained: 10,
-                ..Connections::default()
-            },
+            connections: Connections { wanted: 10, obtained: 10, ..Connections::default() },
             ..Totals::default()
         },
-        rates: Rates {
-            responses_per_s: count as f64,
-            ..Rates::default()
-        },
-        window: Window {
-            from_s: 0.0,
-            to_s: 1.0,
-            ..Window::default()
-        },
-        latency: Latency {
-            connect: pair(&[]),
-            first_byte: pair(values),
-            last_byte: pair(values),
-        },
-        generator: Generator {
-            threads: 1,
-            ..Generator::default()
-        },
-        cpu: Cpu {
-            per_core: vec![0.5],
-            ..Cpu::default()
-        },
+        rates: Rates { responses_per_s: count as f64, ..Rates::default() },
+        window: Window { from_s: 0.0, to_s: 1.0, ..Window::default() },
+        latency: Latency { connect: pair(&[]), first_byte: pair(values), last_byte: pair(values) },
+        generator: Generator { threads: 1, ..Generator::default() },
+        cpu: Cpu { per_core: vec![0.5], ..Cpu::default() },
         intervals: vec![Interval {
             time_s: 1.0,
             length_s: 1.0,
@@ -86,10 +55,7 @@ fn percentiles_are_read_off_the_sum() {
     let merged = merge(&[run("b", &fast), run("a", &[1_000_000])]).unwrap();
     let latency = &merged.latency.last_byte.response;
     assert_eq!(latency.count, 100);
-    assert!(
-        latency.p99_ns < 1_100 && latency.max_ns >= 1_000_000,
-        "no mean of 1 us and 1 ms"
-    );
+    assert!(latency.p99_ns < 1_100 && latency.max_ns >= 1_000_000, "no mean of 1 us and 1 ms");
     assert_eq!(merged.totals.responses, 100);
     assert_eq!(merged.totals.errors["timeout"], 2);
     assert_eq!(merged.totals.timeout_age_ns, Some((1, 990)));
@@ -97,19 +63,12 @@ fn percentiles_are_read_off_the_sum() {
     assert_eq!(merged.started_at, "a");
     assert_eq!(merged.intervals[0].p99_ns, None);
     assert!((merged.intervals[0].last_byte_mean_ns - 98.02).abs() < 0.001);
-    assert!(
-        merged.objectives.is_empty(),
-        "they are about a whole that is not this one"
-    );
+    assert!(merged.objectives.is_empty(), "they are about a whole that is not this one");
 }
 
 #[test]
 fn merging_is_associative() {
-    let runs = [
-        run("c", &[1_000, 2_000]),
-        run("a", &[3_000_000]),
-        run("b", &[70_000, 5]),
-    ];
+    let runs = [run("c", &[1_000, 2_000]), run("a", &[3_000_000]), run("b", &[70_000, 5])];
     let all = merge(&runs).unwrap();
     let left = merge(&[merge(&runs[..2]).unwrap(), runs[2].clone()]).unwrap();
     let right = merge(&[runs[0].clone(), merge(&runs[1..]).unwrap()]).unwrap();

@@ -24,10 +24,7 @@ impl Origin {
         adjust(&mut text);
         let drain = Drain::default();
         let running = start(Plan::parse(&text).unwrap(), drain.clone()).unwrap();
-        Self {
-            running: Some(running),
-            drain,
-        }
+        Self { running: Some(running), drain }
     }
 
     pub(crate) fn plain() -> Self {
@@ -47,14 +44,9 @@ impl Origin {
 
     pub(crate) fn client(&self) -> Client<TcpStream> {
         let stream = TcpStream::connect(self.address()).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.set_nodelay(true).unwrap();
-        Client {
-            stream,
-            received: Vec::new(),
-        }
+        Client { stream, received: Vec::new() }
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -106,9 +98,7 @@ impl Answer {
 
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let prefix = format!("{name}: ");
-        self.head
-            .lines()
-            .find_map(|line| line.strip_prefix(&prefix))
+        self.head.lines().find_map(|line| line.strip_prefix(&prefix))
     }
 }
 
@@ -131,10 +121,7 @@ impl<S: Read + Write> Client<S> {
     pub(crate) fn answer_to(&mut self, is_head: bool) -> Answer {
         let end = self.fill_until(|bytes| find(bytes, b"\r\n\r\n")) + 4;
         let head: Vec<u8> = self.received.drain(..end).collect();
-        let mut answer = Answer {
-            head: String::from_utf8(head).unwrap(),
-            body: Vec::new(),
-        };
+        let mut answer = Answer { head: String::from_utf8(head).unwrap(), body: Vec::new() };
         if is_head || matches!(answer.status(), 100..200 | 204 | 304) {
             return answer;
         }
@@ -187,11 +174,7 @@ impl<S: Read + Write> Client<S> {
                 return at;
             }
             let read = self.stream.read(&mut buffer).unwrap();
-            assert!(
-                read > 0,
-                "ended after {:?}",
-                String::from_utf8_lossy(&self.received)
-            );
+            assert!(read > 0, "ended after {:?}", String::from_utf8_lossy(&self.received));
             self.received.extend_from_slice(&buffer[..read]);
         }
     }
@@ -207,7 +190,5 @@ pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes
-        .windows(wanted.len())
-        .position(|window| window == wanted)
+    bytes.windows(wanted.len()).position(|window| window == wanted)
 }

@@ -14,19 +14,7 @@ fn bodies_of_every_size_are_the_pattern() {
     let origin = Origin::plain();
     let mut client = origin.client();
     // Twice each, because the second answer may be one that was kept.
-    for size in [
-        0,
-        1,
-        100,
-        4096,
-        4097,
-        16_384,
-        16_385,
-        65_000,
-        65_001,
-        1 << 20,
-        5_000_000,
-    ] {
+    for size in [0, 1, 100, 4096, 4097, 16_384, 16_385, 65_000, 65_001, 1 << 20, 5_000_000] {
         for _ in 0..2 {
             let answer = client.get(&format!("/?s={size}"));
             assert_eq!((answer.status(), answer.body.len()), (200, size));
@@ -65,10 +53,7 @@ fn chunks_have_the_size_that_was_asked_for() {
         assert!(head_end.starts_with(b"Date: "));
         assert_eq!(client.take(30), b"Transfer-Encoding: chunked\r\n\r\n");
         let chunks = client.chunks();
-        assert!(
-            chunks.iter().rev().skip(1).all(|data| data.len() == chunk),
-            "{size} {chunk}"
-        );
+        assert!(chunks.iter().rev().skip(1).all(|data| data.len() == chunk), "{size} {chunk}");
         assert!(chunks.concat() == pattern(size), "{size} {chunk}");
     }
 }
@@ -83,10 +68,7 @@ fn a_length_that_lies_is_said_and_the_connection_ends() {
     let mut client = origin.client();
     client.send(get("/?s=5&b=0"));
     let answer = client.answer();
-    assert_eq!(
-        (answer.field("Content-Length"), &answer.body),
-        (None, &b".1234".to_vec())
-    );
+    assert_eq!((answer.field("Content-Length"), &answer.body), (None, &b".1234".to_vec()));
 }
 
 #[test]
@@ -98,10 +80,7 @@ fn pieces_pauses_and_random_bodies_arrive_whole() {
     client.get("/?P=30");
     client.get("/?s=0");
     assert!(started.elapsed() >= Duration::from_millis(30));
-    let bodies = [
-        client.get("/?s=1000&R=1").body,
-        client.get("/?s=1000&R=1").body,
-    ];
+    let bodies = [client.get("/?s=1000&R=1").body, client.get("/?s=1000&R=1").body];
     assert!(bodies.iter().all(|body| body.len() == 1000) && bodies[0] != bodies[1]);
     assert_eq!(client.get("/?s=3&cpu=100&alloc=10").body, b".12");
 }
@@ -124,19 +103,8 @@ fn statuses_follow_their_weights() {
 fn timing_fields_are_sent_when_asked_for() {
     let origin = Origin::plain();
     let answer = origin.client().get("/?s=10&t=3&v=1");
-    assert!(
-        answer.field("X-req").unwrap().starts_with("size=43, time="),
-        "{}",
-        answer.head
-    );
-    assert!(
-        answer
-            .field("X-rsp")
-            .unwrap()
-            .contains("size=10, time=3 ms ("),
-        "{}",
-        answer.head
-    );
+    assert!(answer.field("X-req").unwrap().starts_with("size=43, time="), "{}", answer.head);
+    assert!(answer.field("X-rsp").unwrap().contains("size=10, time=3 ms ("), "{}", answer.head);
 }
 
 #[test]
@@ -145,10 +113,7 @@ fn the_root_explains_and_other_paths_are_empty() {
     let mut client = origin.client();
     for _ in 0..2 {
         let page = client.get("/");
-        assert_eq!(
-            page.field("Content-Type"),
-            Some("text/plain; charset=utf-8")
-        );
+        assert_eq!(page.field("Content-Type"), Some("text/plain; charset=utf-8"));
         assert!(String::from_utf8(page.body).unwrap().contains("s=10k"));
     }
     let empty = client.get("/index.html");

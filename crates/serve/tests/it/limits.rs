@@ -37,10 +37,7 @@ fn a_head_has_to_be_whole_in_time_however_it_drips() {
     let origin = Origin::start(|text| text.head_timeout = "400ms".to_owned());
     let mut client = origin.client();
     client.send("GET / HTTP/1.1\r\nHost: h\r\n");
-    client
-        .stream
-        .set_read_timeout(Some(Duration::from_millis(50)))
-        .unwrap();
+    client.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let mut answer = Vec::new();
     for _ in 0..100 {
         // It may be closed already, which is what this waits for.
@@ -51,11 +48,7 @@ fn a_head_has_to_be_whole_in_time_however_it_drips() {
             break;
         }
     }
-    assert!(
-        answer.starts_with(b"HTTP/1.1 408 "),
-        "{:?}",
-        String::from_utf8_lossy(&answer)
-    );
+    assert!(answer.starts_with(b"HTTP/1.1 408 "), "{:?}", String::from_utf8_lossy(&answer));
     assert_eq!(closed(&origin, "head_timeout"), 1);
     assert_eq!(origin.stats().sum.buffers_lent, 0);
 }
@@ -120,23 +113,14 @@ fn beyond_the_allowed_connections_others_wait() {
     let mut waiting: Vec<_> = (0..5).map(|_| origin.client()).collect();
     for client in &mut waiting {
         client.send(get("/?s=1"));
-        client
-            .stream
-            .set_read_timeout(Some(Duration::from_millis(100)))
-            .unwrap();
+        client.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert!(client.stream.read(&mut [0]).is_err());
     }
     let stats = origin.stats();
-    assert_eq!(
-        (stats.sum.totals.requests, stats.sum.totals.accept_paused),
-        (3, 1)
-    );
+    assert_eq!((stats.sum.totals.requests, stats.sum.totals.accept_paused), (3, 1));
     for mut client in waiting {
         drop(served.remove(0));
-        client
-            .stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(client.answer().status(), 200);
         served.push(client);
     }
@@ -151,15 +135,8 @@ fn a_thousand_idle_connections_hold_no_buffer() {
     }
     let stats = origin.stats();
     assert_eq!(stats.sum.connections_open, 1000);
-    assert_eq!(
-        (stats.sum.buffers_lent, stats.sum.totals.requests),
-        (0, 1000)
-    );
-    assert!(
-        stats.cores.iter().all(|core| core.connections_open > 350),
-        "{}",
-        stats.to_json()
-    );
+    assert_eq!((stats.sum.buffers_lent, stats.sum.totals.requests), (0, 1000));
+    assert!(stats.cores.iter().all(|core| core.connections_open > 350), "{}", stats.to_json());
     for client in &mut clients {
         client.get("/?s=10");
     }

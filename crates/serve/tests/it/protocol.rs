@@ -11,14 +11,7 @@ use crate::client::{Client, Origin, get, pattern};
 fn pipelined_requests_are_answered_in_their_order() {
     let origin = Origin::plain();
     let mut client = origin.client();
-    let targets = [
-        "/?s=1",
-        "/?s=2&t=2",
-        "/?s=20k",
-        "/?s=3&k=1",
-        "/?s=100k",
-        "/?s=4",
-    ];
+    let targets = ["/?s=1", "/?s=2&t=2", "/?s=20k", "/?s=3&k=1", "/?s=100k", "/?s=4"];
     client.send(targets.map(get).concat());
     for size in [1, 2, 20_480, 3, 102_400, 4] {
         assert!(client.answer().body == pattern(size), "{size}");
@@ -47,16 +40,10 @@ fn a_head_request_has_the_head_of_a_get_and_no_body() {
         let length = client.get(target).body.len();
         client.send(format!("HEAD {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
         let head = client.answer_to(true);
-        assert_eq!(
-            head.field("Content-Length"),
-            Some(length.to_string().as_str())
-        );
+        assert_eq!(head.field("Content-Length"), Some(length.to_string().as_str()));
     }
     client.send("HEAD /?s=5&k=1 HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(
-        client.answer_to(true).field("Transfer-Encoding"),
-        Some("chunked")
-    );
+    assert_eq!(client.answer_to(true).field("Transfer-Encoding"), Some("chunked"));
     assert_eq!(client.get("/?s=1").body, b".");
 }
 
@@ -66,22 +53,13 @@ fn bodies_of_requests_are_read_and_passed_over() {
     let mut client = origin.client();
     let post = |rest: &str| format!("POST /?s=3 HTTP/1.1\r\nHost: h\r\n{rest}");
     client.send(post("Content-Length: 5\r\n\r\nhello") + &get("/?s=1"));
-    assert_eq!(
-        (client.answer().body.len(), client.answer().body.len()),
-        (3, 1)
-    );
+    assert_eq!((client.answer().body.len(), client.answer().body.len()), (3, 1));
     client.send(post("Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n") + &get("/?s=2"));
-    assert_eq!(
-        (client.answer().body.len(), client.answer().body.len()),
-        (3, 2)
-    );
+    assert_eq!((client.answer().body.len(), client.answer().body.len()), (3, 2));
     client.send(post("Content-Length: 3000000\r\n\r\n"));
     client.send(vec![b'x'; 3_000_000]);
     client.send(get("/?s=4"));
-    assert_eq!(
-        (client.answer().body.len(), client.answer().body.len()),
-        (3, 4)
-    );
+    assert_eq!((client.answer().body.len(), client.answer().body.len()), (3, 4));
     client.send(post("Transfer-Encoding: chunked\r\n\r\n"));
     for part in ["5\r\nhel", "lo\r\n", "0\r\n", "\r\n"] {
         sleep(Duration::from_millis(5));
@@ -102,10 +80,7 @@ fn a_client_that_asks_first_is_told_to_continue() {
     // B=0 answers without the body, so it does not ask for it, and cannot go on.
     client.send(format!("POST /?s=3&B=0 HTTP/1.1\r\n{head}"));
     let answer = client.answer();
-    assert_eq!(
-        (answer.status(), answer.field("Connection")),
-        (200, Some("close"))
-    );
+    assert_eq!((answer.status(), answer.field("Connection")), (200, Some("close")));
     assert!(client.rest().is_empty());
 }
 
@@ -127,10 +102,7 @@ fn connections_stay_and_end_as_client_and_target_want() {
         let mut client = origin.client();
         client.send(request);
         let connection = client.answer().field("Connection").map(str::to_owned);
-        client
-            .stream
-            .set_read_timeout(Some(Duration::from_millis(100)))
-            .unwrap();
+        client.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let mut byte = [0];
         let ended = std::io::Read::read(&mut client.stream, &mut byte).is_ok();
         (ended, connection.unwrap_or_default())
@@ -139,24 +111,12 @@ fn connections_stay_and_end_as_client_and_target_want() {
     for (request, wanted, said) in [
         (get("/?s=5"), false, ""),
         (format!("GET /?s=5 HTTP/1.1\r\n{close}"), true, "close"),
-        (
-            format!("GET /?s=5&K=1 HTTP/1.1\r\n{close}"),
-            false,
-            "keep-alive",
-        ),
+        (format!("GET /?s=5&K=1 HTTP/1.1\r\n{close}"), false, "keep-alive"),
         (get("/?s=5&C=1"), true, "close"),
         (get("/?s=5&C=1&t=1"), true, "close"),
         ("GET /?s=5 HTTP/1.0\r\n\r\n".to_owned(), true, "close"),
-        (
-            "GET /?s=5 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned(),
-            false,
-            "keep-alive",
-        ),
-        (
-            "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n".to_owned(),
-            true,
-            "close",
-        ),
+        ("GET /?s=5 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned(), false, "keep-alive"),
+        ("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n".to_owned(), true, "close"),
     ] {
         assert_eq!(ends(&request), (wanted, said.to_owned()), "{request}");
     }
@@ -178,21 +138,10 @@ fn what_is_refused_is_told_counted_and_ends_the_connection() {
     let origin = Origin::plain();
     for (request, status, kind) in [
         ("GET /x HTTP/1.1\r\n\r\n".to_owned(), 400, "host_missing"),
+        ("GET /x HTTP/2.0\r\nHost: h\r\n\r\n".to_owned(), 505, "unsupported_version"),
+        (get(&format!("/{}", "x".repeat(9000))), 414, "target_too_long"),
         (
-            "GET /x HTTP/2.0\r\nHost: h\r\n\r\n".to_owned(),
-            505,
-            "unsupported_version",
-        ),
-        (
-            get(&format!("/{}", "x".repeat(9000))),
-            414,
-            "target_too_long",
-        ),
-        (
-            format!(
-                "GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
-                "x".repeat(200_000)
-            ),
+            format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(200_000)),
             431,
             "head_too_large",
         ),
@@ -212,27 +161,14 @@ fn what_is_refused_is_told_counted_and_ends_the_connection() {
             "chunk_size_invalid",
         ),
     ] {
-        let before = origin
-            .stats()
-            .sum
-            .refused_by_kind
-            .get(kind)
-            .copied()
-            .unwrap_or(0);
+        let before = origin.stats().sum.refused_by_kind.get(kind).copied().unwrap_or(0);
         let mut client = origin.client();
         // The origin may stop reading before the end.
         let _ = client.stream.write_all(request.as_bytes());
         let answer = client.answer();
-        assert_eq!(
-            (answer.status(), answer.field("Connection")),
-            (status, Some("close"))
-        );
+        assert_eq!((answer.status(), answer.field("Connection")), (status, Some("close")));
         assert!(client.rest().is_empty());
-        assert_eq!(
-            origin.stats().sum.refused_by_kind.get(kind),
-            Some(&(before + 1)),
-            "{kind}"
-        );
+        assert_eq!(origin.stats().sum.refused_by_kind.get(kind), Some(&(before + 1)), "{kind}");
     }
 }
 
@@ -241,10 +177,7 @@ fn good_requests_before_a_bad_one_are_answered() {
     let origin = Origin::plain();
     let mut client = origin.client();
     client.send(get("/?s=1") + &get("/?s=2") + "BAD\r\n\r\n");
-    assert_eq!(
-        (client.answer().body.len(), client.answer().body.len()),
-        (1, 2)
-    );
+    assert_eq!((client.answer().body.len(), client.answer().body.len()), (1, 2));
     assert_eq!(client.answer().status(), 400);
 }
 
@@ -257,10 +190,7 @@ fn unix_sockets_serve_too() {
         text.threads = "2".to_owned();
     });
     let stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
-    let mut client = Client {
-        stream,
-        received: Vec::new(),
-    };
+    let mut client = Client { stream, received: Vec::new() };
     assert_eq!(client.get("/?s=300k").body, pattern(307_200));
     drop(origin);
     assert!(!path.exists());

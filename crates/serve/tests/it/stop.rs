@@ -27,16 +27,10 @@ fn a_drain_ends_idle_connections_and_finishes_the_others() {
     assert!(TcpStream::connect(address).is_err());
     for client in &mut busy {
         let answer = client.answer();
-        assert_eq!(
-            (answer.body.len(), answer.field("Connection")),
-            (10, Some("close"))
-        );
+        assert_eq!((answer.body.len(), answer.field("Connection")), (10, Some("close")));
     }
     let stats = origin.join();
-    assert_eq!(
-        (stats.sum.totals.requests, stats.sum.totals.responses),
-        (20, 20)
-    );
+    assert_eq!((stats.sum.totals.requests, stats.sum.totals.responses), (20, 20));
     assert_eq!(stats.sum.closed_by_reason["drained"], 10);
     assert_eq!(stats.sum.closed_by_reason["dropped"], 0);
 }
@@ -49,13 +43,7 @@ fn a_drain_waits_no_longer_than_it_may() {
     origin.stats_when(|stats| stats.sum.totals.in_flight == 1);
     origin.drain.advance(Stage::Draining);
     let stats = origin.join();
-    assert_eq!(
-        (
-            stats.sum.closed_by_reason["dropped"],
-            stats.sum.totals.in_flight
-        ),
-        (1, 1)
-    );
+    assert_eq!((stats.sum.closed_by_reason["dropped"], stats.sum.totals.in_flight), (1, 1));
     assert!(client.rest().is_empty());
 }
 
@@ -80,8 +68,6 @@ fn an_address_in_use_is_an_error_that_names_it() {
         ..serve::PlanText::default()
     };
     let plan = serve::Plan::parse(&text).unwrap();
-    let error = serve::start(plan, rt::drain::Drain::default())
-        .unwrap_err()
-        .to_string();
+    let error = serve::start(plan, rt::drain::Drain::default()).unwrap_err().to_string();
     assert!(error.contains(&origin.address().to_string()), "{error}");
 }

@@ -27,40 +27,20 @@ fn counts_are_exact_over_two_cores() {
             })
         })
         .collect();
-    let done: Vec<_> = threads
-        .into_iter()
-        .map(|thread| thread.join().unwrap())
-        .collect();
+    let done: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let page = origin.client().get("/stats");
     assert_eq!(page.field("Content-Type"), Some("application/json"));
     let stats: serde_json::Value = serde_json::from_slice(&page.body).unwrap();
     let sum = |pick: fn(&(u64, u64)) -> u64| done.iter().map(|(bytes, _)| pick(bytes)).sum::<u64>();
     assert_eq!(stats["schema"], "weir.stats/1");
-    assert_eq!(
-        (&stats["requests"], &stats["responses"]),
-        (&4000.into(), &4000.into())
-    );
-    assert_eq!(
-        stats["responses_by_status"],
-        serde_json::json!({"200": 3000, "404": 1000})
-    );
+    assert_eq!((&stats["requests"], &stats["responses"]), (&4000.into(), &4000.into()));
+    assert_eq!(stats["responses_by_status"], serde_json::json!({"200": 3000, "404": 1000}));
     assert_eq!(stats["bytes_in"], sum(|bytes| bytes.0));
     assert_eq!(stats["bytes_out"], sum(|bytes| bytes.1));
-    assert_eq!(
-        (&stats["unknown_option"], &stats["in_flight"]),
-        (&1000.into(), &0.into())
-    );
-    assert_eq!(
-        (&stats["stats_requests"], &stats["connections_open"]),
-        (&1.into(), &9.into())
-    );
+    assert_eq!((&stats["unknown_option"], &stats["in_flight"]), (&1000.into(), &0.into()));
+    assert_eq!((&stats["stats_requests"], &stats["connections_open"]), (&1.into(), &9.into()));
     let cores = stats["cores"].as_array().unwrap();
-    assert!(
-        cores
-            .iter()
-            .all(|core| core["requests"].as_u64().unwrap() >= 1000),
-        "{stats}"
-    );
+    assert!(cores.iter().all(|core| core["requests"].as_u64().unwrap() >= 1000), "{stats}");
 }
 
 #[test]
@@ -80,10 +60,7 @@ fn the_access_log_has_a_line_for_each_answer() {
     drop(client);
     origin.drain.advance(rt::drain::Stage::Draining);
     let stats = origin.join();
-    assert_eq!(
-        (stats.sum.totals.log_lines, stats.sum.totals.log_dropped),
-        (6, 0)
-    );
+    assert_eq!((stats.sum.totals.log_lines, stats.sum.totals.log_dropped), (6, 0));
     let log = std::fs::read_to_string(path).unwrap();
     let mut lines = BTreeMap::new();
     for line in log.lines() {

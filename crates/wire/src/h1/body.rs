@@ -131,22 +131,12 @@ impl BodyDecoder {
                     0 => State::Done,
                     left => State::Length(left),
                 };
-                Ok(Decoded {
-                    consumed: taken,
-                    data: 0..taken,
-                    end: self.is_done(),
-                })
+                Ok(Decoded { consumed: taken, data: 0..taken, end: self.is_done() })
             }
-            State::UntilClose => Ok(Decoded {
-                consumed: input.len(),
-                data: 0..input.len(),
-                end: false,
-            }),
-            State::Done => Ok(Decoded {
-                consumed: 0,
-                data: 0..0,
-                end: true,
-            }),
+            State::UntilClose => {
+                Ok(Decoded { consumed: input.len(), data: 0..input.len(), end: false })
+            }
+            State::Done => Ok(Decoded { consumed: 0, data: 0..0, end: true }),
             _ => self.decode_chunked(input),
         }
     }
@@ -158,11 +148,7 @@ impl BodyDecoder {
     /// As [`BodyDecoder::decode`].
     #[inline]
     pub fn skip(&mut self, input: &[u8]) -> Result<Skipped, Refusal> {
-        let mut skipped = Skipped {
-            consumed: 0,
-            data_bytes: 0,
-            end: false,
-        };
+        let mut skipped = Skipped { consumed: 0, data_bytes: 0, end: false };
         loop {
             let step = self.decode(&input[skipped.consumed..])?;
             skipped.consumed += step.consumed;
@@ -238,14 +224,10 @@ impl BodyDecoder {
                     at += 2;
                 }
                 State::TrailerLine => {
-                    at += self
-                        .handle_trailer(&input[at..])
-                        .map_err(|kind| self.fail(kind))?;
+                    at += self.handle_trailer(&input[at..]).map_err(|kind| self.fail(kind))?;
                 }
                 state => {
-                    self.state = self
-                        .next(state, input[at])
-                        .map_err(|kind| self.fail(kind))?;
+                    self.state = self.next(state, input[at]).map_err(|kind| self.fail(kind))?;
                     // The first byte of a trailer line belongs to the line: it is looked at again
                     // there.
                     at += usize::from(self.state != State::TrailerLine);
@@ -255,11 +237,7 @@ impl BodyDecoder {
         if let State::Failed(kind) = self.state {
             return Err(Refusal::of_client(kind));
         }
-        Ok(Decoded {
-            consumed: at,
-            data,
-            end: self.is_done(),
-        })
+        Ok(Decoded { consumed: at, data, end: self.is_done() })
     }
 
     /// A whole size line without extensions and of at most eight digits; any other goes byte by
@@ -315,17 +293,13 @@ impl BodyDecoder {
             (State::Extension(size), _) => self.next_in_extension(size, byte),
             (State::SizeLf(size), _) => expect(byte, b'\n', after_size(size), RefusalKind::BareCr),
             // The first byte of the line.
-            _ => hex(byte)
-                .map(State::Size)
-                .ok_or(RefusalKind::ChunkSizeInvalid),
+            _ => hex(byte).map(State::Size).ok_or(RefusalKind::ChunkSizeInvalid),
         }
     }
 
     fn next_in_extension(&mut self, size: u64, byte: u8) -> Result<State, RefusalKind> {
-        self.extension_bytes_left = self
-            .extension_bytes_left
-            .checked_sub(1)
-            .ok_or(RefusalKind::ChunkExtensionsTooLarge)?;
+        self.extension_bytes_left =
+            self.extension_bytes_left.checked_sub(1).ok_or(RefusalKind::ChunkExtensionsTooLarge)?;
         match byte {
             b'\r' => Ok(State::SizeLf(size)),
             b'\n' => Err(RefusalKind::BareLf),
@@ -354,15 +328,10 @@ impl BodyDecoder {
         self.trailers.extend_from_slice(&input[..taken]);
         if found.is_some() {
             let whole = &self.trailers[..self.trailers.len() - 1];
-            let start = whole
-                .iter()
-                .rposition(|&byte| byte == b'\n')
-                .map_or(0, |at| at + 1);
+            let start = whole.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
             check_trailer(&self.trailers[start..])?;
-            self.trailer_lines_left = self
-                .trailer_lines_left
-                .checked_sub(1)
-                .ok_or(RefusalKind::TrailersTooLarge)?;
+            self.trailer_lines_left =
+                self.trailer_lines_left.checked_sub(1).ok_or(RefusalKind::TrailersTooLarge)?;
             self.state = State::TrailerStart;
         }
         Ok(taken)
@@ -385,10 +354,7 @@ fn check_trailer(line: &[u8]) -> Result<(), RefusalKind> {
     }
     let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
     let forbidden: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
-    if forbidden
-        .iter()
-        .any(|other| name.eq_ignore_ascii_case(other))
-    {
+    if forbidden.iter().any(|other| name.eq_ignore_ascii_case(other)) {
         return Err(RefusalKind::TrailerForbidden);
     }
     Ok(())
@@ -411,11 +377,7 @@ fn after_digit(size: u64, byte: u8) -> Result<State, RefusalKind> {
 /// Where a size line leads: size 0 ends the chunks.
 #[inline]
 fn after_size(size: u64) -> State {
-    if size == 0 {
-        State::TrailerStart
-    } else {
-        State::Data(size)
-    }
+    if size == 0 { State::TrailerStart } else { State::Data(size) }
 }
 
 #[inline]
@@ -430,11 +392,7 @@ fn hex(byte: u8) -> Option<u64> {
 
 #[inline]
 fn expect(byte: u8, wanted: u8, next: State, otherwise: RefusalKind) -> Result<State, RefusalKind> {
-    if byte == wanted {
-        Ok(next)
-    } else {
-        Err(otherwise)
-    }
+    if byte == wanted { Ok(next) } else { Err(otherwise) }
 }
 
 /// The smaller of a length on the wire and one in memory, which fits the latter.

@@ -179,9 +179,7 @@ pub fn check_method(method: &str) -> Result<(), Unwritable> {
 /// # Errors
 /// What is wrong with it, and where.
 pub fn check_target(target: &str) -> Result<(), Unwritable> {
-    check(Part::Target, target.as_bytes(), |byte| {
-        byte.is_ascii_graphic() && byte != b'#'
-    })
+    check(Part::Target, target.as_bytes(), |byte| byte.is_ascii_graphic() && byte != b'#')
 }
 
 /// Whether a field name can be written: a token (RFC 9110 §5.1).
@@ -210,11 +208,7 @@ fn check(part: Part, text: &[u8], fine: impl Fn(u8) -> bool) -> Result<(), Unwri
     }
     match text.iter().position(|&byte| !fine(byte)) {
         None => Ok(()),
-        Some(at) => Err(Unwritable::Byte {
-            part,
-            at,
-            byte: text[at],
-        }),
+        Some(at) => Err(Unwritable::Byte { part, at, byte: text[at] }),
     }
 }
 

@@ -11,21 +11,13 @@ use super::refusal::RefusalKind;
 /// Why the lines of a request head are wrong; `None` when they are right as far as they go.
 pub(crate) fn explain_request(window: &[u8], headers_max: usize) -> Option<RefusalKind> {
     let mut cursor = Cursor { rest: window };
-    first_offence(
-        cursor
-            .request_line()
-            .and_then(|()| cursor.field_lines(headers_max)),
-    )
+    first_offence(cursor.request_line().and_then(|()| cursor.field_lines(headers_max)))
 }
 
 /// Why the lines of a response head are wrong; `None` when they are right as far as they go.
 pub(crate) fn explain_response(window: &[u8], headers_max: usize) -> Option<RefusalKind> {
     let mut cursor = Cursor { rest: window };
-    first_offence(
-        cursor
-            .status_line()
-            .and_then(|()| cursor.field_lines(headers_max)),
-    )
+    first_offence(cursor.status_line().and_then(|()| cursor.field_lines(headers_max)))
 }
 
 /// Why one whole line of a trailer section, with its line end, is not a field line.
@@ -43,10 +35,7 @@ pub(super) fn overlong_target(window: &[u8], target_bytes_max: usize) -> bool {
     let Some((b' ', target)) = window[method..].split_first() else {
         return false;
     };
-    let visible = target
-        .iter()
-        .take_while(|byte| byte.is_ascii_graphic())
-        .count();
+    let visible = target.iter().take_while(|byte| byte.is_ascii_graphic()).count();
     // Without a method it is wrong from its first byte, and refused for that alone.
     method > 0 && visible > target_bytes_max
 }
@@ -90,11 +79,7 @@ impl Cursor<'_> {
 
     fn expect(&mut self, wanted: impl Fn(u8) -> bool, otherwise: RefusalKind) -> Step<u8> {
         let byte = self.next()?;
-        if wanted(byte) {
-            Ok(byte)
-        } else {
-            Err(Stop::Offence(otherwise))
-        }
+        if wanted(byte) { Ok(byte) } else { Err(Stop::Offence(otherwise)) }
     }
 
     /// Bytes of one kind, at least one, and the byte after them.
@@ -200,9 +185,7 @@ impl Cursor<'_> {
     /// The end of a line, of which `byte` was read already.
     fn line_end(&mut self, byte: u8, otherwise: RefusalKind) -> Step<()> {
         match byte {
-            b'\r' => self
-                .expect(|byte| byte == b'\n', RefusalKind::BareCr)
-                .map(|_| ()),
+            b'\r' => self.expect(|byte| byte == b'\n', RefusalKind::BareCr).map(|_| ()),
             b'\n' => Err(Stop::Offence(RefusalKind::BareLf)),
             _ => Err(Stop::Offence(otherwise)),
         }
@@ -210,9 +193,5 @@ impl Cursor<'_> {
 }
 
 fn not_ours(another: bool) -> RefusalKind {
-    if another {
-        RefusalKind::UnsupportedVersion
-    } else {
-        RefusalKind::InvalidVersion
-    }
+    if another { RefusalKind::UnsupportedVersion } else { RefusalKind::InvalidVersion }
 }

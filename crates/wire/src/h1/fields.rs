@@ -76,8 +76,7 @@ impl<'b> Fields<'b> {
         if !self.upgrade_option || version == Version::Http10 {
             return None;
         }
-        self.upgrade
-            .and_then(|value| std::str::from_utf8(value).ok())
+        self.upgrade.and_then(|value| std::str::from_utf8(value).ok())
     }
 
     #[inline]
@@ -162,9 +161,7 @@ fn is<const N: usize>(name: &str, lower: &[u8; N]) -> bool {
     };
     name.iter()
         .zip(lower)
-        .fold(0, |differences, (&byte, &wanted)| {
-            differences | ((byte | 0x20) ^ wanted)
-        })
+        .fold(0, |differences, (&byte, &wanted)| differences | ((byte | 0x20) ^ wanted))
         == 0
 }
 
@@ -193,10 +190,7 @@ fn content_length(value: &[u8]) -> Result<u64, RefusalKind> {
 #[cold]
 fn list_or_invalid(value: &[u8]) -> RefusalKind {
     let numbers = |member: &[u8]| !member.is_empty() && member.iter().all(u8::is_ascii_digit);
-    if value
-        .split(|&byte| byte == b',')
-        .all(|member| numbers(member.trim_ascii()))
-    {
+    if value.split(|&byte| byte == b',').all(|member| numbers(member.trim_ascii())) {
         RefusalKind::ContentLengthRepeated
     } else {
         RefusalKind::ContentLengthInvalid

@@ -38,11 +38,7 @@ impl Version {
     /// The version of a start line that httparse accepted: it knows 0 and 1.
     #[inline]
     pub(super) fn of_minor(minor: u8) -> Self {
-        if minor == 1 {
-            Self::Http11
-        } else {
-            Self::Http10
-        }
+        if minor == 1 { Self::Http11 } else { Self::Http10 }
     }
 }
 
@@ -176,10 +172,6 @@ impl RequestKind {
 #[inline]
 #[must_use]
 pub fn head_may_be_complete(new_bytes: &[u8]) -> bool {
-    memchr_iter(b'\n', new_bytes).any(|at| {
-        matches!(
-            &new_bytes[..at],
-            [] | [b'\r'] | [.., b'\n'] | [.., b'\n', b'\r']
-        )
-    })
+    memchr_iter(b'\n', new_bytes)
+        .any(|at| matches!(&new_bytes[..at], [] | [b'\r'] | [.., b'\n'] | [.., b'\n', b'\r']))
 }

@@ -17,18 +17,12 @@ pub struct Refusal {
 impl Refusal {
     /// A client sent it: the status is that of the table.
     pub(crate) fn of_client(kind: RefusalKind) -> Self {
-        Self {
-            kind,
-            from_server: false,
-        }
+        Self { kind, from_server: false }
     }
 
     /// A server sent it: whoever waits for the answer is told 502.
     pub(crate) fn of_server(kind: RefusalKind) -> Self {
-        Self {
-            kind,
-            from_server: true,
-        }
+        Self { kind, from_server: true }
     }
 
     /// The reason.
@@ -45,11 +39,7 @@ impl Refusal {
     /// client would be told.
     #[must_use]
     pub fn status(&self) -> u16 {
-        if self.from_server {
-            502
-        } else {
-            self.kind.status()
-        }
+        if self.from_server { 502 } else { self.kind.status() }
     }
 }
 

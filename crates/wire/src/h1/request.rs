@@ -74,10 +74,7 @@ pub fn parse_request<'h, 'b>(
         expect_continue: fields.expect_continue && has_body && version == Version::Http11,
         upgrade: fields.upgrade_to(version),
     };
-    Ok(Parsed::Complete {
-        head,
-        bytes: skipped + used,
-    })
+    Ok(Parsed::Complete { head, bytes: skipped + used })
 }
 
 /// Whether each line of a head that httparse accepted ends in CR LF: httparse takes a bare LF as

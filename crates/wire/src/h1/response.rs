@@ -83,11 +83,7 @@ fn framing(status: u16, kind: RequestKind, fields: &Fields<'_>) -> Framing {
         RequestKind::Connect => matches!(status, 100..=299 | 304),
         RequestKind::Other => matches!(status, 100..=199 | 204 | 304),
     };
-    if bodiless {
-        Framing::None
-    } else {
-        fields.framing(Framing::UntilClose)
-    }
+    if bodiless { Framing::None } else { fields.framing(Framing::UntilClose) }
 }
 
 #[cold]

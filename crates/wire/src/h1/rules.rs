@@ -8,10 +8,7 @@ use super::head::Header;
 /// The value of the first field with this name, compared without case.
 #[must_use]
 pub fn field_value<'b>(headers: &[Header<'b>], name: &str) -> Option<&'b [u8]> {
-    headers
-        .iter()
-        .find(|header| header.name.eq_ignore_ascii_case(name))
-        .map(|header| header.value)
+    headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
 /// Every option of every `Connection` field: `close`, `keep-alive`, `upgrade`, or the name of a
@@ -53,8 +50,5 @@ pub fn is_hop_by_hop(name: &str) -> bool {
 
 /// The members of a comma-separated list, trimmed, without the empty ones (RFC 9110 §5.6.1).
 pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|member| !member.is_empty())
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }

@@ -39,10 +39,7 @@ pub(super) fn authority<'b>(
 /// refused controls and spaces, which leaves `#` and non-ASCII.
 #[inline]
 fn target_bytes_are_fine(target: &[u8]) -> bool {
-    target
-        .iter()
-        .fold(0, |bad, &byte| bad | (byte & 0x80) | u8::from(byte == b'#'))
-        == 0
+    target.iter().fold(0, |bad, &byte| bad | (byte & 0x80) | u8::from(byte == b'#')) == 0
 }
 
 /// A `Host` value as text: empty, or a host with an optional port.
@@ -63,11 +60,7 @@ fn other_forms<'b>(
     host: Option<&'b str>,
 ) -> Result<Option<&'b str>, RefusalKind> {
     if target == "*" {
-        return if method == "OPTIONS" {
-            Ok(host)
-        } else {
-            Err(RefusalKind::TargetForm)
-        };
+        return if method == "OPTIONS" { Ok(host) } else { Err(RefusalKind::TargetForm) };
     }
     if method == "CONNECT" {
         return connect_form(target, host);
@@ -132,10 +125,7 @@ fn split(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
     let end = if authority.first() == Some(&b'[') {
         ip_literal_end(authority)?
     } else {
-        authority
-            .iter()
-            .position(|&byte| !NAME_BYTE[usize::from(byte)])
-            .unwrap_or(authority.len())
+        authority.iter().position(|&byte| !NAME_BYTE[usize::from(byte)]).unwrap_or(authority.len())
     };
     match (&authority[..end], &authority[end..]) {
         ([], _) => None,
@@ -151,9 +141,7 @@ fn ip_literal_end(authority: &[u8]) -> Option<usize> {
     let close = authority.iter().position(|&byte| byte == b']')?;
     let inside = &authority[1..close];
     let fine = inside.contains(&b':')
-        && inside
-            .iter()
-            .all(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte));
+        && inside.iter().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte));
     fine.then_some(close + 1)
 }
 

@@ -32,11 +32,7 @@ fn check_in_parts(limits: &Limits, framing: Framing, bytes: &[u8], expect: &Outc
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     assert_eq!(&decode(limits, framing, &[bytes]), expect, "{shown:?}");
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
-    assert_eq!(
-        &decode(limits, framing, &single),
-        expect,
-        "{shown:?} byte by byte"
-    );
+    assert_eq!(&decode(limits, framing, &single), expect, "{shown:?} byte by byte");
     if bytes.len() > 128 {
         return;
     }
@@ -56,22 +52,12 @@ fn check_in_parts(limits: &Limits, framing: Framing, bytes: &[u8], expect: &Outc
 #[track_caller]
 fn check(bytes: &str, content: &str, left: &str, trailers: &str) {
     let expect = Ok((content.into(), left.into(), trailers.into()));
-    check_in_parts(
-        &Limits::default(),
-        Framing::Chunked,
-        bytes.as_bytes(),
-        &expect,
-    );
+    check_in_parts(&Limits::default(), Framing::Chunked, bytes.as_bytes(), &expect);
 }
 
 #[track_caller]
 fn refuse(bytes: &str, kind: RefusalKind) {
-    check_in_parts(
-        &Limits::default(),
-        Framing::Chunked,
-        bytes.as_bytes(),
-        &Err(kind),
-    );
+    check_in_parts(&Limits::default(), Framing::Chunked, bytes.as_bytes(), &Err(kind));
 }
 
 #[test]
@@ -80,12 +66,7 @@ fn chunks() {
     check("000\r\n\r\nGET", "", "GET", "");
     check("5\r\nhello\r\n0\r\n\r\n", "hello", "", "");
     check("1\r\na\r\n2\r\nbc\r\n0\r\n\r\nrest", "abc", "rest", "");
-    check(
-        "A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n",
-        "01234567890123456789",
-        "",
-        "",
-    );
+    check("A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789", "", "");
     check("0000000000000000000001\r\na\r\n0\r\n\r\n", "a", "", "");
     check("2\r\n\r\n\r\n0\r\n\r\n", "\r\n", "", "");
 }
@@ -101,14 +82,8 @@ fn extensions() {
     refuse("1;a\rb\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
     refuse("1;\"a\r\r\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
     refuse("1;\"\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
-    refuse(
-        "1;a\0\r\na\r\n0\r\n\r\n",
-        RefusalKind::ChunkExtensionInvalid,
-    );
-    refuse(
-        "1;a\u{7f}\r\na\r\n0\r\n\r\n",
-        RefusalKind::ChunkExtensionInvalid,
-    );
+    refuse("1;a\0\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
+    refuse("1;a\u{7f}\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
 }
 
 #[test]
@@ -155,38 +130,20 @@ fn malformed_chunks() {
 #[test]
 fn trailers() {
     check("0\r\nX: y\r\n\r\nrest", "", "rest", "X: y\r\n");
-    check(
-        "1\r\na\r\n0\r\nX: y\r\nZ:\r\n\r\n",
-        "a",
-        "",
-        "X: y\r\nZ:\r\n",
-    );
-    for bytes in [
-        "0\r\nX : y\r\n\r\n",
-        "0\r\n X: y\r\n\r\n",
-        "0\r\nX\r\n\r\n",
-        "0\r\n: y\r\n\r\n",
-    ] {
+    check("1\r\na\r\n0\r\nX: y\r\nZ:\r\n\r\n", "a", "", "X: y\r\nZ:\r\n");
+    for bytes in ["0\r\nX : y\r\n\r\n", "0\r\n X: y\r\n\r\n", "0\r\nX\r\n\r\n", "0\r\n: y\r\n\r\n"]
+    {
         refuse(bytes, RefusalKind::TrailerInvalid);
     }
     refuse("0\r\nX: \0\r\n\r\n", RefusalKind::TrailerInvalid);
     refuse("0\r\nX: y\r\n z\r\n\r\n", RefusalKind::TrailerInvalid);
     refuse("0\r\nX: y\n\r\n", RefusalKind::BareLf);
     refuse("0\r\nX: y\rz\r\n\r\n", RefusalKind::BareCr);
-    refuse(
-        "0\r\nContent-Length: 5\r\n\r\n",
-        RefusalKind::TrailerForbidden,
-    );
-    refuse(
-        "0\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n",
-        RefusalKind::TrailerForbidden,
-    );
+    refuse("0\r\nContent-Length: 5\r\n\r\n", RefusalKind::TrailerForbidden);
+    refuse("0\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n", RefusalKind::TrailerForbidden);
     refuse("0\r\nHOST: b\r\n\r\n", RefusalKind::TrailerForbidden);
     // The classic: a second request where the reader stops at the first empty line.
-    refuse(
-        "0\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        RefusalKind::TrailerInvalid,
-    );
+    refuse("0\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", RefusalKind::TrailerInvalid);
 }
 
 #[test]
@@ -201,40 +158,22 @@ fn limits() {
     let ok = |content: &str, trailers: &str| Ok((content.into(), Vec::new(), trailers.into()));
     for (bytes, expect) in [
         ("00000001\r\na\r\n0\r\n\r\n", ok("a", "")),
-        (
-            "000000001\r\na\r\n0\r\n\r\n",
-            Err(RefusalKind::ChunkLineTooLong),
-        ),
+        ("000000001\r\na\r\n0\r\n\r\n", Err(RefusalKind::ChunkLineTooLong)),
         ("1;345678\r\na\r\n0\r\n\r\n", ok("a", "")),
-        (
-            "1;3456789\r\na\r\n0\r\n\r\n",
-            Err(RefusalKind::ChunkLineTooLong),
-        ),
+        ("1;3456789\r\na\r\n0\r\n\r\n", Err(RefusalKind::ChunkLineTooLong)),
         ("1;aaaaaa", Err(RefusalKind::Truncated)),
         ("1;aaaaa\r\na\r\n1;bbbbb\r\na\r\n0\r\n\r\n", ok("aa", "")),
-        (
-            "1;aaaaa\r\na\r\n1;bbbbbb\r\na\r\n0\r\n\r\n",
-            Err(RefusalKind::ChunkExtensionsTooLarge),
-        ),
+        ("1;aaaaa\r\na\r\n1;bbbbbb\r\na\r\n0\r\n\r\n", Err(RefusalKind::ChunkExtensionsTooLarge)),
         ("0\r\nX: 345678\r\n\r\n", ok("", "X: 345678\r\n")),
-        (
-            "0\r\nX: 3456789a\r\n\r\n",
-            Err(RefusalKind::TrailersTooLarge),
-        ),
+        ("0\r\nX: 3456789a\r\n\r\n", Err(RefusalKind::TrailersTooLarge)),
         ("0\r\nX: y\r\nX: y\r\n\r\n", ok("", "X: y\r\nX: y\r\n")),
-        (
-            "0\r\nX:\r\nX:\r\nX:\r\n\r\n",
-            Err(RefusalKind::TrailersTooLarge),
-        ),
+        ("0\r\nX:\r\nX:\r\nX:\r\n\r\n", Err(RefusalKind::TrailersTooLarge)),
         ("0\r\nX: y\r\nX: y\r\nZ", Err(RefusalKind::TrailersTooLarge)),
     ] {
         check_in_parts(&limits, Framing::Chunked, bytes.as_bytes(), &expect);
     }
     // A line that is whole at once is held to the limit as well.
-    let short = Limits {
-        chunk_line_bytes_max: 5,
-        ..limits
-    };
+    let short = Limits { chunk_line_bytes_max: 5, ..limits };
     let expect = ok("a", "");
     check_in_parts(&short, Framing::Chunked, b"001\r\na\r\n0\r\n\r\n", &expect);
     let expect = Err(RefusalKind::ChunkLineTooLong);
@@ -253,11 +192,7 @@ fn bodies_without_chunks() {
         (Framing::Length(5), "hello", ok("hello", "")),
         (Framing::Length(5), "hellorest", ok("hello", "rest")),
         (Framing::Length(5), "hell", Err(RefusalKind::Truncated)),
-        (
-            Framing::Length(u64::MAX),
-            "hell",
-            Err(RefusalKind::Truncated),
-        ),
+        (Framing::Length(u64::MAX), "hell", Err(RefusalKind::Truncated)),
         (Framing::UntilClose, "", ok("", "")),
         (Framing::UntilClose, "hello\r\n", ok("hello\r\n", "")),
     ] {
@@ -278,13 +213,7 @@ fn done_at_once() {
 fn skipping_counts() {
     let limits = Limits::default();
     let mut body = BodyDecoder::new(Framing::Length(10), &limits);
-    let expect = |consumed, data_bytes, end| {
-        Ok(Skipped {
-            consumed,
-            data_bytes,
-            end,
-        })
-    };
+    let expect = |consumed, data_bytes, end| Ok(Skipped { consumed, data_bytes, end });
     assert_eq!(body.skip(b"0123"), expect(4, 4, false));
     assert_eq!(body.skip(b"456789rest"), expect(6, 6, true));
     assert_eq!(body.skip(b"rest"), expect(0, 0, true));
@@ -292,10 +221,7 @@ fn skipping_counts() {
     let mut body = BodyDecoder::new(Framing::Chunked, &limits);
     assert_eq!(body.skip(b""), expect(0, 0, false));
     assert_eq!(body.skip(b"3\r\nabc\r\n4\r\nab"), expect(13, 5, false));
-    assert_eq!(
-        body.skip(b"cd\r\n0\r\nX: y\r\n\r\nrest"),
-        expect(15, 2, true)
-    );
+    assert_eq!(body.skip(b"cd\r\n0\r\nX: y\r\n\r\nrest"), expect(15, 2, true));
     assert_eq!(body.trailers(), b"X: y\r\n");
 
     let mut body = BodyDecoder::new(Framing::UntilClose, &limits);
@@ -309,9 +235,7 @@ fn skipping_counts() {
 fn random_bodies() {
     for seed in 0..256u64 {
         let mut random = Lcg(seed);
-        let content: Vec<u8> = (0..random.below(400))
-            .map(|_| random.below(256) as u8)
-            .collect();
+        let content: Vec<u8> = (0..random.below(400)).map(|_| random.below(256) as u8).collect();
         let mut bytes = Vec::new();
         let mut rest = &content[..];
         while !rest.is_empty() {
@@ -340,10 +264,8 @@ struct Lcg(u64);
 impl Lcg {
     /// A number below `bound`, which is not 0; 0 when it is.
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound.max(1)
     }
 }

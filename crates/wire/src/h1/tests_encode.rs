@@ -11,58 +11,26 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
 
 #[test]
 fn pieces() {
-    assert_eq!(
-        written(|out| status_line(out, Version::Http11, 200)),
-        "HTTP/1.1 200 OK\r\n"
-    );
-    assert_eq!(
-        written(|out| status_line(out, Version::Http10, 200)),
-        "HTTP/1.0 200 OK\r\n"
-    );
-    assert_eq!(
-        written(|out| status_line(out, Version::Http11, 404)),
-        "HTTP/1.1 404 Not Found\r\n"
-    );
-    assert_eq!(
-        written(|out| status_line(out, Version::Http11, 299)),
-        "HTTP/1.1 299 \r\n"
-    );
-    assert_eq!(
-        written(|out| interim(out, 100)),
-        "HTTP/1.1 100 Continue\r\n\r\n"
-    );
+    assert_eq!(written(|out| status_line(out, Version::Http11, 200)), "HTTP/1.1 200 OK\r\n");
+    assert_eq!(written(|out| status_line(out, Version::Http10, 200)), "HTTP/1.0 200 OK\r\n");
+    assert_eq!(written(|out| status_line(out, Version::Http11, 404)), "HTTP/1.1 404 Not Found\r\n");
+    assert_eq!(written(|out| status_line(out, Version::Http11, 299)), "HTTP/1.1 299 \r\n");
+    assert_eq!(written(|out| interim(out, 100)), "HTTP/1.1 100 Continue\r\n\r\n");
     assert_eq!(written(|out| field(out, "A", b"b c")), "A: b c\r\n");
-    assert_eq!(
-        written(|out| field_u64(out, "A", u64::MAX)),
-        "A: 18446744073709551615\r\n"
-    );
+    assert_eq!(written(|out| field_u64(out, "A", u64::MAX)), "A: 18446744073709551615\r\n");
     assert_eq!(written(last_chunk), "0\r\n\r\n");
     let lines = "GET /a HTTP/1.1\r\nHost: b\r\nX: y\r\n\r\n";
     let headers = [("Host", "b"), ("X", "y")];
-    assert_eq!(
-        written(|out| request_head(out, "GET", "/a", headers)),
-        lines
-    );
+    assert_eq!(written(|out| request_head(out, "GET", "/a", headers)), lines);
 }
 
 #[test]
 fn chunk_sizes() {
-    for (len, expect) in [
-        (1, "1"),
-        (9, "9"),
-        (10, "a"),
-        (15, "f"),
-        (16, "10"),
-        (4_096, "1000"),
-    ] {
+    for (len, expect) in [(1, "1"), (9, "9"), (10, "a"), (15, "f"), (16, "10"), (4_096, "1000")] {
         assert_eq!(written(|out| chunk_head(out, len)), format!("{expect}\r\n"));
     }
     for shift in 0..64 {
-        for len in [
-            1u64 << shift,
-            (1u64 << shift).wrapping_sub(1).max(1),
-            u64::MAX >> shift,
-        ] {
+        for len in [1u64 << shift, (1u64 << shift).wrapping_sub(1).max(1), u64::MAX >> shift] {
             assert_eq!(written(|out| chunk_head(out, len)), format!("{len:x}\r\n"));
         }
     }
@@ -79,32 +47,21 @@ fn statuses_round_trip() {
                 end_of_head(out);
             });
             let mut slots = header_slots();
-            let parsed = parse_response(
-                text.as_bytes(),
-                &Limits::default(),
-                RequestKind::Other,
-                &mut slots,
-            );
+            let parsed =
+                parse_response(text.as_bytes(), &Limits::default(), RequestKind::Other, &mut slots);
             let Ok(Parsed::Complete { head, bytes }) = parsed else {
                 panic!("{text:?}: {parsed:?}");
             };
             assert_eq!(bytes, text.len());
-            assert_eq!(
-                (head.version, head.status, head.reason),
-                (version, status, reason(status))
-            );
+            assert_eq!((head.version, head.status, head.reason), (version, status, reason(status)));
         }
     }
 }
 
 #[test]
 fn requests_round_trip() {
-    let headers = [
-        ("Host", &b"a:81"[..]),
-        ("Content-Length", b"42"),
-        ("X", b"\xff \t!"),
-        ("Y", b""),
-    ];
+    let headers =
+        [("Host", &b"a:81"[..]), ("Content-Length", b"42"), ("X", b"\xff \t!"), ("Y", b"")];
     let mut out = Vec::new();
     request_head(&mut out, "PUT", "/%41?b", headers);
     let mut slots = header_slots();
@@ -112,16 +69,9 @@ fn requests_round_trip() {
     else {
         panic!("{out:?}");
     };
-    assert_eq!(
-        (head.method, head.target, head.host),
-        ("PUT", "/%41?b", Some("a:81"))
-    );
+    assert_eq!((head.method, head.target, head.host), ("PUT", "/%41?b", Some("a:81")));
     assert_eq!((head.framing, bytes), (Framing::Length(42), out.len()));
-    let read: Vec<_> = head
-        .headers
-        .iter()
-        .map(|header| (header.name, header.value))
-        .collect();
+    let read: Vec<_> = head.headers.iter().map(|header| (header.name, header.value)).collect();
     assert_eq!(read, headers);
 }
 
@@ -129,39 +79,22 @@ fn requests_round_trip() {
 fn what_cannot_be_written() {
     let byte = |part, at, byte| Err(Unwritable::Byte { part, at, byte });
     assert_eq!(check_method("M-SEARCH"), Ok(()));
-    assert_eq!(
-        check_method(""),
-        Err(Unwritable::Empty { part: Part::Method })
-    );
+    assert_eq!(check_method(""), Err(Unwritable::Empty { part: Part::Method }));
     assert_eq!(check_method("GET "), byte(Part::Method, 3, b' '));
     assert_eq!(check_target("/a?b=c"), Ok(()));
-    assert_eq!(
-        check_target(""),
-        Err(Unwritable::Empty { part: Part::Target })
-    );
+    assert_eq!(check_target(""), Err(Unwritable::Empty { part: Part::Target }));
     assert_eq!(check_target("/a b"), byte(Part::Target, 2, b' '));
     assert_eq!(check_target("/a#b"), byte(Part::Target, 2, b'#'));
     assert_eq!(check_target("/\r\n"), byte(Part::Target, 1, b'\r'));
     assert_eq!(check_target("/\u{e9}"), byte(Part::Target, 1, 0xc3));
     assert_eq!(check_field_name("X-Y"), Ok(()));
-    assert_eq!(
-        check_field_name(""),
-        Err(Unwritable::Empty {
-            part: Part::FieldName
-        })
-    );
+    assert_eq!(check_field_name(""), Err(Unwritable::Empty { part: Part::FieldName }));
     assert_eq!(check_field_name("X:"), byte(Part::FieldName, 1, b':'));
     assert_eq!(check_field_value(b""), Ok(()));
     assert_eq!(check_field_value(b"a\tb \xff"), Ok(()));
-    assert_eq!(
-        check_field_value(b"a\r\nX: y"),
-        byte(Part::FieldValue, 1, b'\r')
-    );
+    assert_eq!(check_field_value(b"a\r\nX: y"), byte(Part::FieldValue, 1, b'\r'));
     assert_eq!(check_field_value(b"\n"), byte(Part::FieldValue, 0, b'\n'));
     assert_eq!(check_field_value(b"a\0"), byte(Part::FieldValue, 1, 0));
     let error = check_field_name("X Y").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the field name has ' ' at byte 1, which may not stand there"
-    );
+    assert_eq!(error.to_string(), "the field name has ' ' at byte 1, which may not stand there");
 }

@@ -7,10 +7,7 @@ fn content_lengths() {
     check(with("Content-Length: 0\r\n"), "POST / 1.1 a 0 keep");
     check(with("content-length:\t007 \r\n"), "POST / 1.1 a 7 keep");
     let most = "18446744073709551615";
-    check(
-        with(&format!("Content-Length: {most}\r\n")),
-        &format!("POST / 1.1 a {most} keep"),
-    );
+    check(with(&format!("Content-Length: {most}\r\n")), &format!("POST / 1.1 a {most} keep"));
     for value in [
         "",
         "+5",
@@ -26,10 +23,7 @@ fn content_lengths() {
         "1e3",
         "\u{b2}",
     ] {
-        check(
-            with(&format!("Content-Length: {value}\r\n")),
-            "400 content_length_invalid",
-        );
+        check(with(&format!("Content-Length: {value}\r\n")), "400 content_length_invalid");
     }
     for lines in [
         "Content-Length: 5\r\nContent-Length: 5\r\n",
@@ -43,14 +37,8 @@ fn content_lengths() {
 
 #[test]
 fn transfer_encodings() {
-    check(
-        with("Transfer-Encoding: chunked\r\n"),
-        "POST / 1.1 a chunked keep",
-    );
-    check(
-        with("transfer-encoding:\tCHUNKED\t\r\n"),
-        "POST / 1.1 a chunked keep",
-    );
+    check(with("Transfer-Encoding: chunked\r\n"), "POST / 1.1 a chunked keep");
+    check(with("transfer-encoding:\tCHUNKED\t\r\n"), "POST / 1.1 a chunked keep");
     for value in [
         "",
         "identity",
@@ -67,17 +55,9 @@ fn transfer_encodings() {
         "gzip, chunked, chunked",
         "chunked\u{b5}",
     ] {
-        check(
-            with(&format!("Transfer-Encoding: {value}\r\n")),
-            "400 transfer_encoding_invalid",
-        );
+        check(with(&format!("Transfer-Encoding: {value}\r\n")), "400 transfer_encoding_invalid");
     }
-    for value in [
-        "gzip, chunked",
-        "gzip,,chunked",
-        "identity, chunked",
-        "x,y , Chunked",
-    ] {
+    for value in ["gzip, chunked", "gzip,,chunked", "identity, chunked", "x,y , Chunked"] {
         check(
             with(&format!("Transfer-Encoding: {value}\r\n")),
             "501 transfer_encoding_unsupported",
@@ -102,14 +82,8 @@ fn transfer_encodings() {
 fn connect_has_no_content() {
     let connect = |lines: &str| format!("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n{lines}\r\n");
     check(connect("Content-Length: 5\r\n"), "400 body_on_connect");
-    check(
-        connect("Transfer-Encoding: chunked\r\n"),
-        "400 body_on_connect",
-    );
-    check(
-        connect("Content-Length: 0\r\n"),
-        "CONNECT a:1 1.1 a:1 0 keep",
-    );
+    check(connect("Transfer-Encoding: chunked\r\n"), "400 body_on_connect");
+    check(connect("Content-Length: 0\r\n"), "CONNECT a:1 1.1 a:1 0 keep");
 }
 
 #[test]
@@ -118,18 +92,9 @@ fn connections() {
         ("", "POST / 1.1 a none keep"),
         ("Connection: close\r\n", "POST / 1.1 a none close"),
         ("Connection: CLOSE\r\n", "POST / 1.1 a none close"),
-        (
-            "Connection: close, keep-alive\r\n",
-            "POST / 1.1 a none close",
-        ),
-        (
-            "Connection: keep-alive,\tClose \r\n",
-            "POST / 1.1 a none close",
-        ),
-        (
-            "Connection: keep-alive\r\nConnection: close\r\n",
-            "POST / 1.1 a none close",
-        ),
+        ("Connection: close, keep-alive\r\n", "POST / 1.1 a none close"),
+        ("Connection: keep-alive,\tClose \r\n", "POST / 1.1 a none close"),
+        ("Connection: keep-alive\r\nConnection: close\r\n", "POST / 1.1 a none close"),
         ("Connection: closed\r\n", "POST / 1.1 a none keep"),
         ("Connection: x-close, clos e\r\n", "POST / 1.1 a none keep"),
         ("Connection: ,,\r\n", "POST / 1.1 a none keep"),
@@ -148,14 +113,8 @@ fn connections() {
     }
     for (lines, expect) in [
         ("Connection: keep-alive\r\n", "GET / 1.0 - none keep"),
-        (
-            "Connection: Keep-Alive, close\r\n",
-            "GET / 1.0 - none close",
-        ),
-        (
-            "Connection: upgrade\r\nUpgrade: websocket\r\n",
-            "GET / 1.0 - none close",
-        ),
+        ("Connection: Keep-Alive, close\r\n", "GET / 1.0 - none close"),
+        ("Connection: upgrade\r\nUpgrade: websocket\r\n", "GET / 1.0 - none close"),
         ("Content-Length: 4\r\n", "GET / 1.0 - 4 close"),
     ] {
         check(format!("GET / HTTP/1.0\r\n{lines}\r\n"), expect);
@@ -165,29 +124,14 @@ fn connections() {
 #[test]
 fn expectations() {
     let body = |lines: &str| with(&format!("Content-Length: 4\r\n{lines}"));
-    check(
-        body("Expect: 100-continue\r\n"),
-        "POST / 1.1 a 4 keep expect",
-    );
-    check(
-        body("Expect: 100-Continue\r\n"),
-        "POST / 1.1 a 4 keep expect",
-    );
-    check(
-        body("Expect: 100-continue\r\nExpect: 100-continue\r\n"),
-        "POST / 1.1 a 4 keep expect",
-    );
+    check(body("Expect: 100-continue\r\n"), "POST / 1.1 a 4 keep expect");
+    check(body("Expect: 100-Continue\r\n"), "POST / 1.1 a 4 keep expect");
+    check(body("Expect: 100-continue\r\nExpect: 100-continue\r\n"), "POST / 1.1 a 4 keep expect");
     check(with("Expect: 100-continue\r\n"), "POST / 1.1 a none keep");
-    check(
-        with("Content-Length: 0\r\nExpect: 100-continue\r\n"),
-        "POST / 1.1 a 0 keep",
-    );
+    check(with("Content-Length: 0\r\nExpect: 100-continue\r\n"), "POST / 1.1 a 0 keep");
     check(body("Expect: 101-continue\r\n"), "417 expectation_failed");
     check(body("Expect:\r\n"), "417 expectation_failed");
-    check(
-        body("Expect: 100-continue, x\r\n"),
-        "417 expectation_failed",
-    );
+    check(body("Expect: 100-continue, x\r\n"), "417 expectation_failed");
     check(
         "POST / HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
         "POST / 1.0 - 4 close",

@@ -35,23 +35,11 @@ fn head_bytes() {
         format!("{start}{}\r\n\r\n", "x".repeat(len - start.len() - 4)).into_bytes()
     };
     assert_eq!(dripped(&SMALL, &padded(128)), (128, Ok(true)));
-    assert_eq!(
-        dripped(&SMALL, &padded(129)),
-        (128, Err(RefusalKind::HeadTooLarge))
-    );
-    assert_eq!(
-        request(&SMALL, &padded(129)),
-        Err(RefusalKind::HeadTooLarge)
-    );
-    assert_eq!(
-        request(&SMALL, &padded(9_000)),
-        Err(RefusalKind::HeadTooLarge)
-    );
+    assert_eq!(dripped(&SMALL, &padded(129)), (128, Err(RefusalKind::HeadTooLarge)));
+    assert_eq!(request(&SMALL, &padded(129)), Err(RefusalKind::HeadTooLarge));
+    assert_eq!(request(&SMALL, &padded(9_000)), Err(RefusalKind::HeadTooLarge));
     assert_eq!(request(&Limits::default(), &padded(16_384)), Ok(true));
-    assert_eq!(
-        request(&Limits::default(), &padded(16_385)),
-        Err(RefusalKind::HeadTooLarge)
-    );
+    assert_eq!(request(&Limits::default(), &padded(16_385)), Err(RefusalKind::HeadTooLarge));
     // The empty line that is skipped counts.
     let led = [b"\r\n", &padded(126)[..]].concat();
     assert_eq!(dripped(&SMALL, &led), (128, Ok(true)));
@@ -71,34 +59,19 @@ fn target_bytes() {
         format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(len - 1)).into_bytes()
     };
     assert_eq!(request(&SMALL, &target(20)), Ok(true));
-    assert_eq!(
-        request(&SMALL, &target(21)),
-        Err(RefusalKind::TargetTooLong)
-    );
+    assert_eq!(request(&SMALL, &target(21)), Err(RefusalKind::TargetTooLong));
     // As soon as it is too long, and not once the head is full.
-    assert_eq!(
-        dripped(&SMALL, &target(30)),
-        (25, Err(RefusalKind::TargetTooLong))
-    );
-    assert_eq!(
-        request(&SMALL, &target(500)),
-        Err(RefusalKind::TargetTooLong)
-    );
+    assert_eq!(dripped(&SMALL, &target(30)), (25, Err(RefusalKind::TargetTooLong)));
+    assert_eq!(request(&SMALL, &target(500)), Err(RefusalKind::TargetTooLong));
     assert_eq!(request(&Limits::default(), &target(8_192)), Ok(true));
-    assert_eq!(
-        request(&Limits::default(), &target(60_000)),
-        Err(RefusalKind::TargetTooLong)
-    );
+    assert_eq!(request(&Limits::default(), &target(60_000)), Err(RefusalKind::TargetTooLong));
     // A target that is too long hides what is wrong behind it.
     let mut bad = target(30);
     bad.truncate(bad.len() - 2);
     bad.extend_from_slice(b"X : y\r\n\r\n");
     assert_eq!(request(&SMALL, &bad), Err(RefusalKind::TargetTooLong));
     // A long method is not a long target.
-    assert_eq!(
-        dripped(&SMALL, &[b'M'; 200]),
-        (128, Err(RefusalKind::HeadTooLarge))
-    );
+    assert_eq!(dripped(&SMALL, &[b'M'; 200]), (128, Err(RefusalKind::HeadTooLarge)));
 }
 
 #[test]
@@ -110,29 +83,17 @@ fn field_counts() {
     assert_eq!(request(&SMALL, &fields(3)), Ok(true));
     assert_eq!(request(&SMALL, &fields(4)), Err(RefusalKind::TooManyFields));
     assert_eq!(request(&Limits::default(), &fields(100)), Ok(true));
-    assert_eq!(
-        request(&Limits::default(), &fields(101)),
-        Err(RefusalKind::TooManyFields)
-    );
-    let endless = Limits {
-        headers_max: usize::MAX,
-        ..Limits::default()
-    };
+    assert_eq!(request(&Limits::default(), &fields(101)), Err(RefusalKind::TooManyFields));
+    let endless = Limits { headers_max: usize::MAX, ..Limits::default() };
     assert_eq!(request(&endless, &fields(HEADERS_CAP)), Ok(true));
-    assert_eq!(
-        request(&endless, &fields(HEADERS_CAP + 1)),
-        Err(RefusalKind::TooManyFields)
-    );
+    assert_eq!(request(&endless, &fields(HEADERS_CAP + 1)), Err(RefusalKind::TooManyFields));
 }
 
 #[test]
 fn interim_responses() {
     assert_eq!(SMALL.check_interim(2), Ok(()));
     let refusal = SMALL.check_interim(3).unwrap_err();
-    assert_eq!(
-        (refusal.kind(), refusal.status()),
-        (RefusalKind::TooManyInterim, 502)
-    );
+    assert_eq!((refusal.kind(), refusal.status()), (RefusalKind::TooManyInterim, 502));
 }
 
 #[test]
@@ -163,14 +124,10 @@ fn the_table_of_refusals() {
         let code = kind.code();
         assert!(codes.insert(code), "{code} twice");
         assert!(
-            code.bytes()
-                .all(|byte| byte.is_ascii_lowercase() || b"_01".contains(&byte)),
+            code.bytes().all(|byte| byte.is_ascii_lowercase() || b"_01".contains(&byte)),
             "{code}"
         );
-        assert!(
-            matches!(kind.status(), 400 | 414 | 417 | 431 | 501 | 502 | 505),
-            "{code}"
-        );
+        assert!(matches!(kind.status(), 400 | 414 | 417 | 431 | 501 | 502 | 505), "{code}");
         assert_ne!(encode::reason(kind.status()), "", "{code}");
         assert!(kind.section().starts_with("RFC "), "{code}");
         assert!(!kind.doc().ends_with('.'), "{code}");
@@ -178,9 +135,6 @@ fn the_table_of_refusals() {
         assert_eq!(name, code.replace('_', ""), "{code}");
     }
     let refusal = Refusal::of_client(RefusalKind::BareLf);
-    assert_eq!(
-        refusal.to_string(),
-        "a line ends with LF without CR (RFC 9112 §2.2)"
-    );
+    assert_eq!(refusal.to_string(), "a line ends with LF without CR (RFC 9112 §2.2)");
     assert_eq!(Refusal::of_server(RefusalKind::BareLf).status(), 502);
 }

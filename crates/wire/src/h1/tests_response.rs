@@ -11,10 +11,7 @@ fn check(kind: RequestKind, bytes: impl AsRef<[u8]>, expect: &str) {
     assert_eq!(line(kind, bytes), expect, "{shown:?}");
     for at in 0..bytes.len() {
         let part = line(kind, &bytes[..at]);
-        assert!(
-            part == "incomplete" || part == expect,
-            "{shown:?} at {at}: {part}"
-        );
+        assert!(part == "incomplete" || part == expect, "{shown:?} at {at}: {part}");
     }
     if expect != "incomplete" {
         let longer = [bytes, b"\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"].concat();
@@ -36,11 +33,7 @@ fn line(kind: RequestKind, bytes: &[u8]) -> String {
 }
 
 fn render(head: &ResponseHead<'_, '_>) -> String {
-    let version = if head.version == Version::Http11 {
-        "1.1"
-    } else {
-        "1.0"
-    };
+    let version = if head.version == Version::Http11 { "1.1" } else { "1.0" };
     let framing = match head.framing {
         Framing::None => "none".to_owned(),
         Framing::Length(length) => length.to_string(),
@@ -58,34 +51,13 @@ fn render(head: &ResponseHead<'_, '_>) -> String {
 #[test]
 fn status_lines() {
     for (bytes, expect) in [
-        (
-            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-            "1.1 200 0 keep",
-        ),
-        (
-            "HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n",
-            "1.1 200 0 keep",
-        ),
-        (
-            "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n",
-            "1.1 200 0 keep",
-        ),
-        (
-            "HTTP/1.1 200 a\tb  \u{e9}!\r\nContent-Length: 0\r\n\r\n",
-            "1.1 200 0 keep",
-        ),
-        (
-            "HTTP/1.1 999 x\r\nContent-Length: 0\r\n\r\n",
-            "1.1 999 0 keep",
-        ),
-        (
-            "HTTP/1.1 099 x\r\nContent-Length: 0\r\n\r\n",
-            "invalid_status_line",
-        ),
-        (
-            "HTTP/1.1 000 x\r\nContent-Length: 0\r\n\r\n",
-            "invalid_status_line",
-        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "1.1 200 0 keep"),
+        ("HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n", "1.1 200 0 keep"),
+        ("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "1.1 200 0 keep"),
+        ("HTTP/1.1 200 a\tb  \u{e9}!\r\nContent-Length: 0\r\n\r\n", "1.1 200 0 keep"),
+        ("HTTP/1.1 999 x\r\nContent-Length: 0\r\n\r\n", "1.1 999 0 keep"),
+        ("HTTP/1.1 099 x\r\nContent-Length: 0\r\n\r\n", "invalid_status_line"),
+        ("HTTP/1.1 000 x\r\nContent-Length: 0\r\n\r\n", "invalid_status_line"),
         ("HTTP/1.1 20 OK\r\n\r\n", "invalid_status_line"),
         ("HTTP/1.1 2000 OK\r\n\r\n", "invalid_status_line"),
         ("HTTP/1.1 2x0 OK\r\n\r\n", "invalid_status_line"),
@@ -127,63 +99,28 @@ fn framings() {
         ("Connection: keep-alive\r\n", "1.1 200 until_close close"),
         ("Content-Length: 12\r\n", "1.1 200 12 keep"),
         ("Transfer-Encoding: chunked\r\n", "1.1 200 chunked keep"),
-        (
-            "Transfer-Encoding: chunked\r\nConnection: close\r\n",
-            "1.1 200 chunked close",
-        ),
-        (
-            "Content-Length: 1\r\nConnection: keep-alive, close\r\n",
-            "1.1 200 1 close",
-        ),
+        ("Transfer-Encoding: chunked\r\nConnection: close\r\n", "1.1 200 chunked close"),
+        ("Content-Length: 1\r\nConnection: keep-alive, close\r\n", "1.1 200 1 close"),
         // Neither matters in a response.
-        (
-            "Content-Length: 1\r\nHost: a\r\nHost: b/\r\nExpect: x\r\n",
-            "1.1 200 1 keep",
-        ),
-        (
-            "Content-Length: 1\r\nContent-Length: 1\r\n",
-            "content_length_repeated",
-        ),
+        ("Content-Length: 1\r\nHost: a\r\nHost: b/\r\nExpect: x\r\n", "1.1 200 1 keep"),
+        ("Content-Length: 1\r\nContent-Length: 1\r\n", "content_length_repeated"),
         ("Content-Length: 1, 1\r\n", "content_length_repeated"),
         ("Content-Length: -1\r\n", "content_length_invalid"),
-        (
-            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
-            "framing_conflict",
-        ),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", "framing_conflict"),
         ("Transfer-Encoding: gzip\r\n", "transfer_encoding_invalid"),
-        (
-            "Transfer-Encoding: gzip, chunked\r\n",
-            "transfer_encoding_unsupported",
-        ),
-        (
-            "Transfer-Encoding: chunked, chunked\r\n",
-            "transfer_encoding_invalid",
-        ),
+        ("Transfer-Encoding: gzip, chunked\r\n", "transfer_encoding_unsupported"),
+        ("Transfer-Encoding: chunked, chunked\r\n", "transfer_encoding_invalid"),
     ] {
-        check(
-            RequestKind::Other,
-            format!("HTTP/1.1 200 OK\r\n{lines}\r\n"),
-            expect,
-        );
+        check(RequestKind::Other, format!("HTTP/1.1 200 OK\r\n{lines}\r\n"), expect);
     }
     for (lines, expect) in [
         ("", "1.0 200 until_close close"),
         ("Content-Length: 12\r\n", "1.0 200 12 close"),
-        (
-            "Content-Length: 12\r\nConnection: Keep-Alive\r\n",
-            "1.0 200 12 keep",
-        ),
+        ("Content-Length: 12\r\nConnection: Keep-Alive\r\n", "1.0 200 12 keep"),
         ("Connection: Keep-Alive\r\n", "1.0 200 until_close close"),
-        (
-            "Transfer-Encoding: chunked\r\n",
-            "transfer_encoding_on_http10",
-        ),
+        ("Transfer-Encoding: chunked\r\n", "transfer_encoding_on_http10"),
     ] {
-        check(
-            RequestKind::Other,
-            format!("HTTP/1.0 200 OK\r\n{lines}\r\n"),
-            expect,
-        );
+        check(RequestKind::Other, format!("HTTP/1.0 200 OK\r\n{lines}\r\n"), expect);
     }
 }
 
@@ -192,63 +129,19 @@ fn responses_without_a_body() {
     use RequestKind::{Connect, Head, Other};
     for (kind, start, expect) in [
         (Head, "HTTP/1.1 200 OK\r\n", "1.1 200 none keep"),
-        (
-            Head,
-            "HTTP/1.1 404 No\r\nContent-Length: 9\r\n",
-            "1.1 404 none keep",
-        ),
-        (
-            Head,
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
-            "1.1 200 none keep",
-        ),
-        (
-            Head,
-            "HTTP/1.0 200 OK\r\nContent-Length: 9\r\n",
-            "1.0 200 none close",
-        ),
+        (Head, "HTTP/1.1 404 No\r\nContent-Length: 9\r\n", "1.1 404 none keep"),
+        (Head, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", "1.1 200 none keep"),
+        (Head, "HTTP/1.0 200 OK\r\nContent-Length: 9\r\n", "1.0 200 none close"),
         (Other, "HTTP/1.1 100 Continue\r\n", "1.1 100 none keep"),
-        (
-            Other,
-            "HTTP/1.0 100 Continue\r\nConnection: close\r\n",
-            "1.0 100 none keep",
-        ),
-        (
-            Other,
-            "HTTP/1.1 103 Early Hints\r\nContent-Length: 9\r\n",
-            "1.1 103 none keep",
-        ),
-        (
-            Other,
-            "HTTP/1.1 204 No\r\nContent-Length: 9\r\n",
-            "1.1 204 none keep",
-        ),
-        (
-            Other,
-            "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n",
-            "1.1 204 none keep",
-        ),
-        (
-            Other,
-            "HTTP/1.1 304 No\r\nContent-Length: 9\r\n",
-            "1.1 304 none keep",
-        ),
-        (
-            Other,
-            "HTTP/1.1 205 Reset\r\nContent-Length: 9\r\n",
-            "1.1 205 9 keep",
-        ),
-        (
-            Connect,
-            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n",
-            "1.1 200 none keep",
-        ),
+        (Other, "HTTP/1.0 100 Continue\r\nConnection: close\r\n", "1.0 100 none keep"),
+        (Other, "HTTP/1.1 103 Early Hints\r\nContent-Length: 9\r\n", "1.1 103 none keep"),
+        (Other, "HTTP/1.1 204 No\r\nContent-Length: 9\r\n", "1.1 204 none keep"),
+        (Other, "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n", "1.1 204 none keep"),
+        (Other, "HTTP/1.1 304 No\r\nContent-Length: 9\r\n", "1.1 304 none keep"),
+        (Other, "HTTP/1.1 205 Reset\r\nContent-Length: 9\r\n", "1.1 205 9 keep"),
+        (Connect, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", "1.1 200 none keep"),
         (Connect, "HTTP/1.1 204 OK\r\n", "1.1 204 none keep"),
-        (
-            Connect,
-            "HTTP/1.1 407 No\r\nContent-Length: 9\r\n",
-            "1.1 407 9 keep",
-        ),
+        (Connect, "HTTP/1.1 407 No\r\nContent-Length: 9\r\n", "1.1 407 9 keep"),
         (Connect, "HTTP/1.1 502 No\r\n", "1.1 502 until_close close"),
         (Connect, "HTTP/1.1 304 No\r\n", "1.1 304 none keep"),
         (

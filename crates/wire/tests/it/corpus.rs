@@ -29,9 +29,7 @@ fn differential() -> io::Result<()> {
 
 /// Gives each file of a corpus to a property; the last name in the output of a failure is its file.
 fn replay(target: &str, property: impl Fn(&[u8])) -> io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         files.push(entry?.path());

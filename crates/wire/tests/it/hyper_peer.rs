@@ -33,23 +33,11 @@ pub(crate) fn check(bytes: &[u8]) {
         let Some(other) = theirs.get(at) else {
             panic!("request {at} is refused by hyper: {request:?}");
         };
-        assert_eq!(
-            (&request.method, &uri),
-            (&other.method, &other.uri),
-            "request {at}"
-        );
+        assert_eq!((&request.method, &uri), (&other.method, &other.uri), "request {at}");
         let old = request.version == wire::Version::Http10;
-        assert_eq!(
-            old,
-            other.version == hyper::Version::HTTP_10,
-            "request {at}"
-        );
+        assert_eq!(old, other.version == hyper::Version::HTTP_10, "request {at}");
         if request.whole {
-            assert_eq!(
-                Some(&request.content),
-                other.content.as_ref(),
-                "request {at}"
-            );
+            assert_eq!(Some(&request.content), other.content.as_ref(), "request {at}");
         }
     }
 }
@@ -79,24 +67,14 @@ fn serve(bytes: &[u8]) -> Vec<Served> {
                 version: head.version,
                 content: None,
             });
-            let content = body
-                .collect()
-                .await
-                .ok()
-                .map(|body| body.to_bytes().to_vec());
+            let content = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
             seen.borrow_mut()[at].content = content;
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .half_close(true)
-        .serve_connection(
-            Script {
-                rest: bytes.to_vec(),
-                at: 0,
-            },
-            service,
-        );
+        .serve_connection(Script { rest: bytes.to_vec(), at: 0 }, service);
     run(connection);
     served.take()
 }
@@ -161,14 +139,8 @@ fn serves_what_is_pipelined() {
         .iter()
         .map(|one| (one.method.as_str(), one.uri.path(), one.content.as_deref()))
         .collect();
-    assert_eq!(
-        seen,
-        [("POST", "/1", Some(&b"abc"[..])), ("GET", "/2", Some(b""))]
-    );
+    assert_eq!(seen, [("POST", "/1", Some(&b"abc"[..])), ("GET", "/2", Some(b""))]);
     let ours = wire::fuzzing::requests(bytes);
     assert_eq!(ours.len(), 2);
-    assert_eq!(
-        (ours[0].content.as_slice(), ours[0].whole),
-        (&b"abc"[..], true)
-    );
+    assert_eq!((ours[0].content.as_slice(), ours[0].whole), (&b"abc"[..], true));
 }

@@ -53,9 +53,7 @@ fn plain(at: usize) -> (usize, usize) {
 }
 
 fn line_length(rest: &[u8]) -> usize {
-    rest.iter()
-        .position(|byte| *byte == b'\n')
-        .unwrap_or(rest.len())
+    rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len())
 }
 
 /// Block comments nest.
@@ -102,17 +100,9 @@ fn raw_string_length(rest: &[u8]) -> Option<usize> {
     let body = 2 + hashes;
     let closes = |at: &usize| {
         rest[*at] == b'"'
-            && rest[at + 1..]
-                .iter()
-                .take_while(|byte| **byte == b'#')
-                .count()
-                >= hashes
+            && rest[at + 1..].iter().take_while(|byte| **byte == b'#').count() >= hashes
     };
-    Some(
-        (body..rest.len())
-            .find(closes)
-            .map_or(rest.len(), |at| at + 1 + hashes),
-    )
+    Some((body..rest.len()).find(closes).map_or(rest.len(), |at| at + 1 + hashes))
 }
 
 /// Of `'x'`, `'\n'` and so on; `None` for a lifetime or a label.
@@ -138,36 +128,24 @@ fn is_name(byte: u8) -> bool {
 
 /// The number of the line that holds `offset`, counted from 0.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
-    text.as_bytes()[..offset]
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
+    text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// Where `word` stands in masked code, not as a part of a longer name.
 pub(crate) fn words<'a>(masked: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = masked.as_bytes();
-    masked
-        .match_indices(word)
-        .map(|(at, _)| at)
-        .filter(move |at| {
-            let before = at
-                .checked_sub(1)
-                .is_none_or(|before| !is_name(bytes[before]));
-            let after = bytes
-                .get(at + word.len())
-                .is_none_or(|after| !is_name(*after));
-            before && after
-        })
+    masked.match_indices(word).map(|(at, _)| at).filter(move |at| {
+        let before = at.checked_sub(1).is_none_or(|before| !is_name(bytes[before]));
+        let after = bytes.get(at + word.len()).is_none_or(|after| !is_name(*after));
+        before && after
+    })
 }
 
 /// Where the item that starts at `from` ends: after its `;` or its closing brace.
 fn item_end(masked: &str, from: usize) -> usize {
     match body_start(masked, from) {
         Some(open) => brace_end(masked, open),
-        None => masked[from..]
-            .find(';')
-            .map_or(masked.len(), |at| from + at + 1),
+        None => masked[from..].find(';').map_or(masked.len(), |at| from + at + 1),
     }
 }
 
@@ -248,11 +226,7 @@ fn attribute_end(masked: &str, at: usize) -> usize {
 pub(crate) fn test_modules(masked: &str) -> Vec<&str> {
     let items = test_ranges(masked).into_iter().map(|range| &masked[range]);
     items
-        .filter_map(|item| {
-            item.strip_suffix(';')?
-                .rsplit_once("mod ")
-                .map(|(_, name)| name.trim())
-        })
+        .filter_map(|item| item.strip_suffix(';')?.rsplit_once("mod ").map(|(_, name)| name.trim()))
         .collect()
 }
 
@@ -287,11 +261,7 @@ pub(crate) fn functions(masked: &str) -> Vec<Function> {
             continue;
         }
         let rest = masked[at + 2..].trim_start();
-        let name: String = rest
-            .bytes()
-            .take_while(|byte| is_name(*byte))
-            .map(char::from)
-            .collect();
+        let name: String = rest.bytes().take_while(|byte| is_name(*byte)).map(char::from).collect();
         if name.is_empty() {
             continue; // A pointer type or a macro's pattern.
         }
@@ -300,11 +270,7 @@ pub(crate) fn functions(masked: &str) -> Vec<Function> {
         };
         let first = line_of(masked, at);
         let last = line_of(masked, brace_end(masked, open) - 1);
-        found.push(Function {
-            name,
-            line: first + 1,
-            lines: last - first + 1,
-        });
+        found.push(Function { name, line: first + 1, lines: last - first + 1 });
     }
     found
 }
@@ -356,16 +322,8 @@ mod tests {
 }
 "##;
     let found = functions(&mask(text));
-    let got: Vec<_> = found
-        .iter()
-        .map(|f| (f.name.as_str(), f.line, f.lines))
-        .collect();
-    let expected = [
-        ("one", 3, 1),
-        ("two", 4, 10),
-        ("inner", 11, 2),
-        ("given", 14, 1),
-    ];
+    let got: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
+    let expected = [("one", 3, 1), ("two", 4, 10), ("inner", 11, 2), ("given", 14, 1)];
     assert_eq!(got, expected);
 }
 

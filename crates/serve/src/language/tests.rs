@@ -42,10 +42,7 @@ fn every_option_has_its_bound() {
 
 #[test]
 fn suffixes_apply_to_every_size() {
-    for row in OPTIONS
-        .iter()
-        .filter(|row| row.unit == Unit::Plain && row.max >= 100 << 10)
-    {
+    for row in OPTIONS.iter().filter(|row| row.unit == Unit::Plain && row.max >= 100 << 10) {
         let value = drawn(&format!("/?{}=100k", row.letters), row.name);
         assert_eq!(value, 100 << 10, "{}", row.letters);
     }

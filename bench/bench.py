@@ -1,0 +1,97 @@
+"""Entry point: options, the parts in turn, and what was missed. Started by bench/run."""
+
+import argparse
+import os
+import random
+import signal
+import sys
+
+sys.dont_write_bytecode = True
+
+import harness
+import part_connections
+import part_load
+import part_memory
+import part_serve
+import peers
+
+PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
+         "memory": part_memory}
+
+
+def options():
+    parser = argparse.ArgumentParser(
+        prog="bench/run", description="Measures weir against its peers, side by side.",
+        epilog="Exit code: 0 all budgets met, 3 one was missed, 1 could not measure.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; none: all")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s, other parts once")
+    parser.add_argument("--rounds", type=int, help="rounds of load and serve [9]")
+    parser.add_argument("--seconds", type=int, help="length of a run in them [3]")
+    parser.add_argument("--times", type=int, help="how often connections and memory are done [3]")
+    parser.add_argument("--seed", type=int, help="of the order of runs [random, printed]")
+    parser.add_argument("--wait", type=float, default=120,
+                        help="seconds to wait in all for a quiet machine [120]")
+    parser.add_argument("--foreign-max", type=float, default=0.25, metavar="CPUS",
+                        help="processors that others may use in a quiet round [0.25]")
+    parser.add_argument("--connections", type=_numbers, default=[10, 100, 1000],
+                        help="load: connections [10,100,1000]")
+    parser.add_argument("--servers", type=_names("nginx", "weir", "responder"),
+                        default=["nginx", "weir"],
+                        help="load: what is driven: nginx, weir, responder [nginx,weir]")
+    parser.add_argument("--tools", type=_names(*peers.LOADS), default=list(peers.LOADS),
+                        help="load: the generators [weir,wrk,ab,h2load]")
+    parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
+    chosen = parser.parse_args()
+    unknown = [part for part in chosen.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"no part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    chosen.rounds = chosen.rounds or (3 if chosen.quick else 9)
+    chosen.seconds = chosen.seconds or (1 if chosen.quick else 3)
+    chosen.times = chosen.times or (1 if chosen.quick else 3)
+    if chosen.seed is None:
+        chosen.seed = random.SystemRandom().randrange(1_000_000)
+    return chosen
+
+
+def _numbers(text):
+    return [int(number) for number in text.split(",")]
+
+
+def _names(*known):
+    def names(text):
+        unknown = [name for name in text.split(",") if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}; there are {', '.join(known)}")
+        return text.split(",")
+
+    return names
+
+
+def main():
+    chosen = options()
+    # So that a termination runs the clean-ups like Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    bench = harness.Bench(chosen)
+    bench.descriptors = harness.raise_limits()
+    print(f"seed {chosen.seed}, {chosen.rounds} rounds of {chosen.seconds} s, "
+          f"{os.cpu_count()} processors: subject on {harness.SUBJECT_CPU}, "
+          f"other side on {harness.OTHER_CPU}")
+    try:
+        for name in chosen.parts or PARTS:
+            PARTS[name].measure(bench)
+    except harness.Failed as failure:
+        print(f"bench: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        bench.close()
+    if bench.repeated:
+        print(f"\n{len(bench.repeated)} blocks were repeated, because a program failed in them")
+    print("\n" + ("\n".join(["missed:"] + [f"  {text}" for text in bench.missed])
+                  if bench.missed else "all budgets met"))
+    return 3 if bench.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

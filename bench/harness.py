@@ -1,0 +1,266 @@
+"""What every part needs: processes that never outlive the bench, their processor time, and statistics."""
+
+import ctypes
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TICKS = os.sysconf("SC_CLK_TCK")
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "out")
+# Where the program under test runs, and where its other side does.
+SUBJECT_CPU = 0
+OTHER_CPU = 1 if (os.cpu_count() or 1) > 1 else 0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+class Failed(Exception):
+    """A program did not do what the measurement needs; the figure would mean nothing."""
+
+
+def raise_limits():
+    """Descriptors as many as the hard limit allows, for this process and all that it starts."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def _prepare(cpu):
+    def prepare():
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        os.sched_setaffinity(0, {cpu})
+
+    return prepare
+
+
+def spawn(argv, cpu, **keywords):
+    """Starts a program pinned to one processor; it ends with the bench at the latest."""
+    return subprocess.Popen(argv, preexec_fn=_prepare(cpu), stdin=subprocess.DEVNULL, **keywords)
+
+
+def stop(process):
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class Finished:
+    """A program that has ended: what it printed, and its processor time and how often it slept."""
+
+    def __init__(self, output, status, usage, wall_s):
+        self.output, self.status, self.wall_s = output, status, wall_s
+        self.user_s, self.system_s = usage.ru_utime, usage.ru_stime
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+        self.sleeps = usage.ru_nvcsw
+
+
+def run(argv, cpu, limit_s):
+    """Runs a program to its end; both outputs go to one text."""
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        process = spawn(argv, cpu, stdout=output, stderr=subprocess.STDOUT)
+        # wait4 instead of Popen.wait: only it tells this child's own processor time.
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - begun > limit_s:
+                os.kill(process.pid, signal.SIGKILL)
+                os.wait4(process.pid, 0)
+                process.returncode = -signal.SIGKILL
+                raise Failed(f"took longer than {limit_s} s: {' '.join(argv)}")
+            time.sleep(0.01)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    return Finished(text, process.returncode, usage, time.monotonic() - begun)
+
+
+def cpu_of(pid):
+    """User and system seconds of a living process, all its threads together."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return int(fields[11]) / TICKS, int(fields[12]) / TICKS
+
+
+def memory_of(pid):
+    """Resident bytes of a living process: all, and those of no file."""
+    found = {}
+    with open(f"/proc/{pid}/status") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name in ("VmRSS", "RssAnon"):
+                found[name] = int(value.split()[0]) * 1024
+    return found["VmRSS"], found["RssAnon"]
+
+
+def machine_busy_s():
+    """Processor seconds that this machine has spent on anything since it started."""
+    with open("/proc/stat") as file:
+        fields = [int(field) for field in file.readline().split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) / TICKS
+
+
+class Foreign:
+    """How many processors other programs keep busy: the noise of a measurement."""
+
+    def __init__(self):
+        self.begun, self.busy = time.monotonic(), machine_busy_s()
+
+    def cpus(self, own_s):
+        wall = time.monotonic() - self.begun
+        return max(0.0, (machine_busy_s() - self.busy - own_s) / wall)
+
+
+class Patience:
+    """Waits for a quiet machine, but for no longer than a budget in all."""
+
+    def __init__(self, budget_s, cpus_max):
+        self.left_s, self.cpus_max = budget_s, cpus_max
+
+    def wait(self):
+        while self.left_s > 0:
+            foreign = Foreign()
+            time.sleep(0.4)
+            if foreign.cpus(0) <= self.cpus_max:
+                return
+            self.left_s -= 0.4
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for_port(port, process, limit_s=10):
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise Failed(f"ended with {process.returncode} instead of listening: {process.args}")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise Failed(f"does not listen on {port}: {process.args}")
+
+
+class Bench:
+    """One invocation: its options, its seed, and the folder that its servers may use."""
+
+    def __init__(self, options):
+        self.options = options
+        self.random = random.Random(options.seed)
+        self.folder = tempfile.mkdtemp(prefix="weir-bench-")
+        self.patience = Patience(options.wait, options.foreign_max)
+        self.results = {}
+        self.missed = []
+        self.repeated = []
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def blocks(self, keys):
+        """Every round's blocks in random order; each as (round, key)."""
+        for number in range(self.options.rounds):
+            shuffled = list(keys)
+            self.random.shuffle(shuffled)
+            for key in shuffled:
+                self.patience.wait()
+                yield number, key
+            progress(f"round {number + 1} of {self.options.rounds}")
+        progress("")
+
+    def attempt(self, block, *arguments):
+        """One block; done again, at most twice, when a program failed in it. That is counted and
+        said, since a failure may be the very thing that a slow program does."""
+        for attempts_left in (2, 1, 0):
+            try:
+                return block(self, *arguments)
+            except Failed as failure:
+                if attempts_left == 0:
+                    raise
+                self.repeated.append(str(failure))
+                print(f"bench: block repeated: {failure}", file=sys.stderr)
+
+    def shuffled(self, items):
+        items = list(items)
+        self.random.shuffle(items)
+        return items
+
+    def keep(self, part, value):
+        """Stores a part's figures in bench/out/PART.json."""
+        os.makedirs(OUT, exist_ok=True)
+        self.results[part] = value
+        record = {"part": part, "seed": self.options.seed, "rounds": self.options.rounds,
+                  "seconds": self.options.seconds, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                  "kernel": os.uname().release, "processors": os.cpu_count(), "repeated": self.repeated, "result": value}
+        with open(os.path.join(OUT, f"{part}.json"), "w") as file:
+            json.dump(record, file, indent=1)
+
+    def judge(self, text, met):
+        if not met:
+            self.missed.append(text)
+        return "met" if met else "MISSED"
+
+
+def progress(text):
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+class Runs:
+    """The runs of one block (same server, same load) in every round, by arm."""
+
+    def __init__(self):
+        self.rounds = []
+
+    def add(self, by_arm, foreign_cpus):
+        self.rounds.append((foreign_cpus, by_arm))
+
+    def used(self, foreign_max):
+        """The quiet rounds when they are enough to judge by, else all. What is left out is
+        chosen by what other programs did, and never by its figures."""
+        quiet = [by_arm for foreign, by_arm in self.rounds if foreign <= foreign_max]
+        every = [by_arm for _, by_arm in self.rounds]
+        return quiet if len(quiet) >= max(3, len(every) // 2) else every
+
+    def foreign(self):
+        return statistics.median(foreign for foreign, _ in self.rounds)
+
+
+def median_of(rounds, arm, field):
+    return statistics.median(by_arm[arm][field] for by_arm in rounds)
+
+
+def ratio(rounds, arm, base, field="cpu_us"):
+    """(median, least, most) of the rounds' own ratios."""
+    each = [by_arm[arm][field] / by_arm[base][field] for by_arm in rounds]
+    return statistics.median(each), min(each), max(each)
+
+
+def table(title, head, rows):
+    """Prints rows of text under a head; the first column to the left, the others to the right."""
+    widths = [max(len(str(row[i])) for row in [head] + rows) for i in range(len(head))]
+    print(f"\n{title}\n")
+    for row in [head] + rows:
+        cells = [str(cell).ljust(width) if i == 0 else str(cell).rjust(width)
+                 for i, (cell, width) in enumerate(zip(row, widths))]
+        print("  " + "  ".join(cells).rstrip())
+    sys.stdout.flush()

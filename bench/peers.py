@@ -1,0 +1,165 @@
+"""The programs that are measured or measure with: how each is started and how its count is read."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import harness
+from harness import Failed
+
+TARGET = os.environ.get("BENCH_TARGET", "target/release")
+WEIR = os.path.join(TARGET, "weir")
+RESPONDER = os.path.join(TARGET, "examples", "responder")
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+
+BODY_SMALL, BODY_LARGE = 100, 10_000
+
+
+class Server:
+    """A server at work. `pid` is the process that does the work."""
+
+    def __init__(self, name, process, pid, port):
+        self.name, self.process, self.pid, self.port = name, process, pid, port
+
+    def url(self, path="/"):
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def stop(self):
+        harness.stop(self.process)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def weir_serve(cpu, name="weir"):
+    port = harness.free_port()
+    argv = [WEIR, "serve", "-t", "1", "--listen", f"127.0.0.1:{port}"]
+    process = harness.spawn(argv, cpu, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    harness.wait_for_port(port, process)
+    return Server(name, process, process.pid, port)
+
+
+def responder(cpu, body_bytes):
+    port = harness.free_port()
+    argv = [RESPONDER, f"127.0.0.1:{port}", str(body_bytes)]
+    process = harness.spawn(argv, cpu, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    harness.wait_for_port(port, process)
+    return Server("responder", process, process.pid, port)
+
+
+NGINX_CONF = """
+{user}
+worker_processes 1;
+worker_rlimit_nofile {descriptors};
+error_log stderr crit;
+pid {folder}/nginx.pid;
+events {{ worker_connections {connections}; }}
+http {{
+    access_log off;
+    default_type text/plain;
+    sendfile on;
+    keepalive_requests 1000000000;
+    keepalive_timeout 300s;
+    open_file_cache max=100 inactive=600s;
+    open_file_cache_valid 600s;
+    open_file_cache_min_uses 1;
+    client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
+    uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        location = /return {{ return 200 "{small}"; }}
+        location / {{ root {folder}/www; }}
+    }}
+}}
+"""
+
+
+def nginx(bench, cpu, connections=19_000):
+    """nginx as it is tuned for such work: one worker, no log, open files kept."""
+    port = harness.free_port()
+    folder = os.path.join(bench.folder, f"nginx-{port}")
+    os.makedirs(os.path.join(folder, "www"))
+    for name, size in (("small", BODY_SMALL), ("large", BODY_LARGE)):
+        with open(os.path.join(folder, "www", name), "w") as file:
+            file.write("x" * size)
+    conf = os.path.join(folder, "nginx.conf")
+    with open(conf, "w") as file:
+        file.write(NGINX_CONF.format(
+            user="user root;" if os.geteuid() == 0 else "", folder=folder, port=port,
+            descriptors=bench.descriptors, connections=connections, small="x" * BODY_SMALL))
+    os.chmod(bench.folder, 0o755)
+    argv = [NGINX, "-p", folder, "-c", conf, "-e", "stderr", "-g", "daemon off;"]
+    process = harness.spawn(argv, cpu, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    harness.wait_for_port(port, process)
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+        workers = file.read().split()
+    if len(workers) != 1:
+        raise Failed(f"nginx has {len(workers)} workers instead of one")
+    return Server("nginx", process, int(workers[0]), port)
+
+
+class Load:
+    """One run of a load generator: requests answered, and its own processor time."""
+
+    def __init__(self, finished, responses):
+        if responses <= 0:
+            raise Failed(f"no request was answered:\n{finished.output}")
+        self.finished, self.responses = finished, responses
+
+    def figures(self):
+        per = 1e6 / self.responses
+        return {"cpu_us": self.finished.cpu_s * per, "user_us": self.finished.user_s * per,
+                "system_us": self.finished.system_s * per, "responses": self.responses,
+                "busy": self.finished.cpu_s / self.finished.wall_s,
+                "sleeps": self.finished.sleeps / self.responses}
+
+
+def _number(pattern, finished):
+    found = re.search(pattern, finished.output)
+    if not found or finished.status not in (0, 4):
+        raise Failed(f"status {finished.status}, unexpected output:\n{finished.output}")
+    return int(found.group(1))
+
+
+def load_weir(bench, url, connections, seconds, cpu):
+    record = os.path.join(bench.folder, "run.json")
+    argv = [WEIR, "load", "-t", "1", "--quiet", "-c", str(connections), "-d", f"{seconds}s",
+            "--json", record, url]
+    finished = harness.run(argv, cpu, seconds + 30)
+    # 4: not valid; on two processors the generator is often the limit, which is the point here.
+    if finished.status not in (0, 4):
+        raise Failed(f"weir load ended with {finished.status}:\n{finished.output}")
+    with open(record) as file:
+        totals = json.load(file)["totals"]
+    if totals["errors"]:
+        raise Failed(f"weir load had errors: {totals['errors']}")
+    return Load(finished, totals["responses"])
+
+
+def load_wrk(bench, url, connections, seconds, cpu):
+    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", url]
+    finished = harness.run(argv, cpu, seconds + 30)
+    if "Socket errors" in finished.output or "Non-2xx" in finished.output:
+        raise Failed(f"wrk had errors:\n{finished.output}")
+    return Load(finished, _number(r"(\d+) requests in", finished))
+
+
+def load_ab(bench, url, connections, seconds, cpu):
+    # -t alone would stop at 50,000 requests; ab takes memory for as many as -n says.
+    argv = ["ab", "-q", "-k", "-c", str(connections), "-t", str(seconds), "-n", "3000000", url]
+    finished = harness.run(argv, cpu, seconds + 30)
+    return Load(finished, _number(r"Complete requests:\s+(\d+)", finished))
+
+
+def load_h2load(bench, url, connections, seconds, cpu):
+    argv = ["h2load", "--h1", "-t1", f"-c{connections}", f"-D{seconds}", url]
+    finished = harness.run(argv, cpu, seconds + 30)
+    return Load(finished, _number(r"(\d+) succeeded", finished))
+
+
+LOADS = {"weir": load_weir, "wrk": load_wrk, "ab": load_ab, "h2load": load_h2load}

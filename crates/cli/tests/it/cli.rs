@@ -1,0 +1,293 @@
+//! The command line as scripts and people use it: wrong flags, what goes to which stream, files,
+//! reports, completions. Not for the life of a process (`cli_run`) nor for the examples of the
+//! reference (`examples`).
+
+use std::fs;
+use std::path::Path;
+
+use record::histogram::Latencies;
+use serde_json::Value;
+
+use crate::support::peers::Scripted;
+use crate::support::{Origin, Output, WEIR, beside_others, folder, load, start, weir};
+
+#[test]
+fn every_wrong_flag_is_told_at_once() {
+    let _shared = beside_others();
+    let cases: &[(&[&str], &[&str])] = &[
+        (
+            &[
+                "load",
+                "-c",
+                "0",
+                "-d",
+                "soon",
+                "-R",
+                "fast",
+                "-w",
+                "0",
+                "--slo",
+                "p99",
+                "-t",
+                "x",
+                "http://127.0.0.1:1/",
+                "ftp://x/",
+            ],
+            &["--connections", "--duration", "--rate", "--timeout", "--slo", "--threads", "URL 2"],
+        ),
+        (
+            &["load", "--data-file", "/no/such/file", "-c", "0", "http://127.0.0.1:1/"],
+            &["--data-file", "--connections"],
+        ),
+        (&["load", "-c", "0", "-d", "soon"], &["--connections", "--duration"]),
+        (
+            &["serve", "--listen", "8000", "-t", "0", "--idle-timeout", "x"],
+            &["--listen", "--threads", "--idle-timeout"],
+        ),
+        (
+            &["calibrate", "--size", "x", "--trials", "0", "-c", "0"],
+            &["--size", "--trials", "--connections"],
+        ),
+        (
+            &["load", "report", "--json", "x", "/no/such/file", "/nor/this"],
+            &["--json", "/no/such/file", "/nor/this"],
+        ),
+        (&["load", "report"], &["FILE"]),
+        (&["completions", "csh"], &["SHELL"]),
+        (&["man"], &["FOLDER"]),
+        (&["load", "--no-such-flag"], &["--no-such-flag"]),
+        (&["nonsense"], &["nonsense"]),
+        (&[], &["Usage"]),
+    ];
+    for (arguments, places) in cases {
+        let output = weir(arguments);
+        assert_eq!(output.code, 2, "{arguments:?}: {output:?}");
+        assert_eq!(output.stdout, "", "{arguments:?}");
+        for place in *places {
+            assert!(output.stderr.contains(place), "{arguments:?}: {}", output.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_found_before_the_run() {
+    let _shared = beside_others();
+    let server = Scripted::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let url = server.url();
+    let files = ["--json", "/no/such/a", "--csv", "/no/such/b", "--hdr", "/no/such/c"];
+    let output = weir(&[&["load", "-d", "1s"], &files[..], &[&url]].concat());
+    assert_eq!(output.code, 2, "{output:?}");
+    for flag in ["--json", "--csv", "--hdr"] {
+        assert!(output.stderr.contains(flag), "{}", output.stderr);
+    }
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let _shared = beside_others();
+    for arguments in [&["--help"][..], &["load", "--help"], &["--version"], &["serve", "-h"]] {
+        let output = weir(arguments);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{arguments:?}");
+        assert!(output.stdout.contains("weir"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn json_to_stdout_is_alone_there() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/");
+    let output = weir(&["load", "-c", "2", "-d", "1s", "--live", "--json", "-", &url]);
+    assert_eq!(output.stderr, "");
+    let record: Value = serde_json::from_str(&output.stdout).expect("only JSON");
+    assert_eq!(record["schema"], "weir.run/1");
+    assert_eq!(record["command"][0], WEIR);
+    assert_eq!(record["plan"]["connections"], 2);
+    // The same, in a file, with words beside it.
+    let output = load(&["-c", "2", "-d", "1s", &url]);
+    assert_eq!(output.record["schema"], "weir.run/1");
+    assert!(output.stdout.contains("verdict"), "{}", output.stdout);
+    assert!(!output.stdout.contains('\x1b'), "colour in a file");
+}
+
+#[test]
+fn a_record_has_everything_that_scripts_rely_on() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let output = load(&["-c", "2", "-n", "300", "--slo", "p99<10s", &origin.url("/")]);
+    let names = [
+        "weir.version",
+        "weir.commit",
+        "started_at",
+        "duration_s",
+        "partial",
+        "host.kernel",
+        "host.cpus",
+        "host.memory_bytes",
+        "plan.pace",
+        "validity.verdict",
+        "validity.reasons",
+        "objectives.0.text",
+        "objectives.0.met",
+        "objectives.0.value",
+        "totals.requests",
+        "totals.sent",
+        "totals.responses",
+        "totals.status.200",
+        "totals.errors",
+        "totals.bytes_in",
+        "totals.bytes_out",
+        "totals.dropped",
+        "totals.connections.wanted",
+        "totals.connections.obtained",
+        "totals.connections.opened",
+        "totals.connections.failed",
+        "rates.responses_per_s",
+        "rates.bytes_in_per_s",
+        "generator.threads",
+        "cpu.user_s",
+        "generator.busiest_thread_share",
+        "generator.run_queue_wait_share",
+        "cpu.system_s",
+        "cpu.per_core.0",
+        "intervals.0.responses",
+    ];
+    for name in names {
+        let pointer = format!("/{}", name.replace('.', "/"));
+        assert!(output.record.pointer(&pointer).is_some(), "{name}: {:#}", output.record);
+    }
+    for phase in ["connect", "first_byte", "last_byte"] {
+        for kind in ["service", "response"] {
+            for figure in ["mean_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns", "count"] {
+                output.number(&format!("latency.{phase}.{kind}.{figure}"));
+            }
+            assert!(output.record["latency"][phase][kind]["hdr"].is_string());
+        }
+    }
+}
+
+#[test]
+fn csv_has_a_row_for_each_interval() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let folder = folder();
+    let path = folder.path().join("run.csv");
+    let flags = ["-c", "2", "-R", "100", "-d", "2500ms", "--csv", path.to_str().unwrap()];
+    let output = load(&[&flags[..], &[&origin.url("/")]].concat());
+    let text = fs::read_to_string(&path).unwrap();
+    let mut rows = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = rows.next().unwrap();
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(rows.len(), output.record["intervals"].as_array().unwrap().len());
+    assert!(rows.len() >= 3, "{text}");
+    assert!(rows.iter().all(|row| row.len() == header.len()), "{text}");
+    let column = header.iter().position(|name| *name == "responses").unwrap();
+    let responses: u64 = rows.iter().map(|row| row[column].parse::<u64>().unwrap()).sum();
+    assert_eq!(responses, output.total("responses"));
+}
+
+#[test]
+fn an_interval_log_is_read_line_by_line() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let folder = folder();
+    let path = folder.path().join("run.hlog");
+    let flags = ["-c", "2", "-R", "100", "-d", "2s", "--hdr", path.to_str().unwrap()];
+    let output = load(&[&flags[..], &[&origin.url("/")]].concat());
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("#[Histogram log format version 1.3]"), "{text}");
+    let mut counted = 0;
+    let mut tags = Vec::new();
+    let is_line = |line: &&str| !line.starts_with('#') && !line.starts_with('"');
+    for line in text.lines().filter(is_line) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [tag, start_s, length_s, max_ms, histogram] = fields[..] else { panic!("{line}") };
+        for number in [start_s, length_s, max_ms] {
+            assert!(number.parse::<f64>().unwrap() >= 0.0, "{line}");
+        }
+        let tag = tag.strip_prefix("Tag=").unwrap();
+        let latencies = Latencies::decode(histogram).unwrap();
+        if tag == "last_byte.response" {
+            counted += latencies.count();
+        }
+        tags.push(tag);
+    }
+    assert_eq!(counted, output.total("responses"), "{text}");
+    for tag in ["connect.service", "first_byte.service", "last_byte.service"] {
+        assert!(tags.contains(&tag), "{tags:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a part was left");
+}
+
+/// A record in a file, of 300 requests.
+fn record_at(path: &Path, origin: &Origin) -> Output {
+    let flags = ["load", "-c", "2", "-n", "300", "--json", path.to_str().unwrap()];
+    weir(&[&flags[..], &[&origin.url("/?s=10")]].concat())
+}
+
+#[test]
+fn records_are_shown_compared_and_merged() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let folder = folder();
+    let paths = ["a.json", "b.json"].map(|name| folder.path().join(name));
+    let [a, b] = [0, 1].map(|which| paths[which].to_str().unwrap());
+    let run = record_at(&paths[0], &origin);
+    record_at(&paths[1], &origin);
+    let shown = weir(&["load", "report", a]);
+    assert_eq!((&shown.stdout, shown.code), (&run.stdout, run.code), "as at the end of its run");
+    let compared = weir(&["load", "report", a, b]);
+    assert_eq!(compared.code, 0, "{compared:?}");
+    assert!(compared.stdout.contains("a.json") && compared.stdout.contains("b.json"));
+    let merged = start(WEIR, &["load", "report", "--merge", "--json", "RECORD", a, b]).finish();
+    merged.assert_sums();
+    assert_eq!(merged.total("requests"), 600);
+    assert_eq!(merged.total("status.200"), 600);
+    assert_eq!(merged.total("connections.wanted"), 4);
+    let read = |path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();
+    let [one, other] = [&paths[0], &paths[1]].map(read);
+    let at = "/latency/last_byte/response/hdr";
+    let decode = |run: &Value| Latencies::decode(run.pointer(at).unwrap().as_str().unwrap());
+    let mut sum = decode(&one).unwrap();
+    sum.add(&decode(&other).unwrap());
+    for (name, share) in [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
+        let path = format!("latency.last_byte.response.{name}");
+        assert_eq!(merged.count(&path), sum.at(share), "{name}");
+    }
+    let invalid = |run: &Value| run["validity"]["verdict"] == "invalid";
+    let wanted = if invalid(&one) || invalid(&other) { 4 } else { 0 };
+    assert_eq!(merged.code, wanted, "{merged:?}");
+}
+
+#[test]
+fn a_broken_record_is_named_with_the_place_of_the_fault() {
+    let _shared = beside_others();
+    let folder = folder();
+    let broken = folder.path().join("broken.json");
+    fs::write(&broken, "{\"schema\": \"weir.run/1\",\n  oops}").unwrap();
+    let other = folder.path().join("other.json");
+    fs::write(&other, "{\"schema\": \"else/1\"}").unwrap();
+    let paths = [broken.to_str().unwrap(), other.to_str().unwrap()];
+    let output = weir(&["load", "report", paths[0], paths[1]]);
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(output.stderr.contains("broken.json:2:3"), "{}", output.stderr);
+    assert!(output.stderr.contains("'else/1'"), "{}", output.stderr);
+}
+
+#[test]
+fn completions_and_manual_pages_are_written() {
+    let _shared = beside_others();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = weir(&["completions", shell]);
+        assert_eq!(output.code, 0, "{shell}");
+        assert!(output.stdout.contains("error-share-max"), "{shell}");
+    }
+    let folder = folder();
+    let pages = folder.path().join("man/man1");
+    assert_eq!(weir(&["man", pages.to_str().unwrap()]).code, 0);
+    for page in ["weir.1", "weir-load.1", "weir-load-report.1", "weir-serve.1"] {
+        let text = fs::read_to_string(pages.join(page)).unwrap();
+        assert!(text.contains(".TH") && text.contains("weir"), "{page}");
+    }
+}

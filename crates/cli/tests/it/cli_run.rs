@@ -1,0 +1,234 @@
+//! The life of a process: signals, unix sockets, source addresses, ramps, second starts.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::client::Client;
+use crate::support::peers::Scripted;
+use crate::support::{
+    Origin, Running, beside_others, folder, load, pause_ms, start_load, weir, within,
+};
+
+/// Waits until an origin has answered something.
+fn until_loaded(origin: &Origin) {
+    let loaded =
+        within(Duration::from_secs(10), || origin.stats()["requests"].as_u64().unwrap() > 10);
+    assert!(loaded, "the load did not begin");
+}
+
+#[test]
+fn an_interrupted_load_writes_what_it_had_measured() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    for (pace, target) in [(&["-c", "4"][..], "/?t=1"), (&["-c", "4", "-R", "200"], "/")] {
+        for signal in [Signal::INT, Signal::TERM] {
+            let run = start_load(&[&["-d", "40s"], pace, &[&origin.url(target)]].concat());
+            until_loaded(&origin);
+            pause_ms(1200);
+            run.process.signal(signal);
+            let output = run.finish();
+            output.assert_sums();
+            assert!([0, 4].contains(&output.code), "{output:?}");
+            assert_eq!(output.record["partial"], true);
+            assert!(output.reasons().contains(&"partial"));
+            assert!(output.total("responses") > 10, "{output:?}");
+            assert_eq!(output.errors(), 0, "what was in flight is drained: {output:?}");
+            assert!(output.number("duration_s") < 30.0);
+            assert!(output.stdout.contains("verdict"));
+        }
+    }
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_what_is_in_flight() {
+    let _shared = beside_others();
+    let (sender, asked) = mpsc::channel();
+    let server = Scripted::start(move |peer| {
+        while peer.request()?.is_some() {
+            let _ = sender.send(());
+        }
+        Ok(())
+    });
+    let mut run: Running = start_load(&["-c", "2", "-d", "50s", "-w", "50s", &server.url()]);
+    for _ in 0..2 {
+        asked.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+    run.process.signal(Signal::INT);
+    pause_ms(300);
+    run.process.signal(Signal::INT);
+    assert_eq!(run.process.wait(Duration::from_secs(10)), 4);
+    let output = run.finish();
+    output.assert_sums();
+    assert_eq!(output.total("errors.unfinished"), 2, "{output:?}");
+    assert!(output.count("totals.unfinished_age_ns_max") > 200_000_000);
+}
+
+#[test]
+fn an_origin_finishes_what_is_in_flight_before_it_ends() {
+    let _shared = beside_others();
+    let mut origin = Origin::start(&["-t", "2"]);
+    let mut idle = Client::connect(&origin.authority);
+    assert_eq!(idle.ask("/").status, 200);
+    let mut busy = Client::connect(&origin.authority);
+    busy.send(b"GET /?t=500&s=10 HTTP/1.1\r\nHost: test\r\n\r\n");
+    let in_flight =
+        within(Duration::from_secs(5), || origin.stats()["in_flight"].as_u64() == Some(1));
+    assert!(in_flight);
+    origin.process.signal(Signal::TERM);
+    let answer = busy.answer().expect("an answer to what was in flight");
+    assert_eq!((answer.status, answer.body.len()), (200, 10));
+    assert!(busy.rest().is_empty() && idle.rest().is_empty());
+    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    assert!(origin.stderr().contains("served 2 requests"), "{}", origin.stderr());
+}
+
+#[test]
+fn a_drain_has_its_limit_and_a_second_signal_ends_it() {
+    let _shared = beside_others();
+    for (flags, signals) in [(&["--drain-timeout", "500ms"][..], 1), (&[], 2)] {
+        let mut origin = Origin::start(flags);
+        let mut busy = Client::connect(&origin.authority);
+        busy.send(b"GET /?t=60s HTTP/1.1\r\nHost: test\r\n\r\n");
+        pause_ms(100);
+        for _ in 0..signals {
+            origin.process.signal(Signal::TERM);
+            pause_ms(100);
+        }
+        assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    }
+}
+
+#[test]
+fn an_origin_ends_with_its_stdin() {
+    let _shared = beside_others();
+    let mut origin = Origin::start(&[]);
+    origin.process.close_stdin();
+    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+}
+
+#[test]
+fn a_port_that_is_taken_is_said() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    for address in [&origin.authority, &taken] {
+        let output = weir(&["serve", "--listen", address]);
+        assert_eq!(output.code, 1, "{output:?}");
+        assert!(output.stderr.contains(address.as_str()), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_unix_socket_from_end_to_end() {
+    let _shared = beside_others();
+    let folder = folder();
+    let path = folder.path().join("weir.sock");
+    let path = path.to_str().unwrap();
+    let listen = format!("unix:{path}");
+    let mut origin = Origin::start_at(&["--listen", &listen, "-t", "2"]);
+    assert_eq!(origin.authority, listen);
+    let flags = ["-c", "4", "-n", "500", "-r", "50", "--unix", path];
+    let output = load(&[&flags[..], &["http://localhost/?s=10"]].concat());
+    assert_eq!((output.total("responses"), output.errors()), (500, 0));
+    assert_eq!(output.total("status.200"), 500);
+    let open = load(&["-c", "2", "-R", "100", "-d", "1s", "--unix", path, "http://localhost/"]);
+    assert_eq!(open.errors(), 0);
+    origin.process.signal(Signal::TERM);
+    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    let none = load(&["-c", "2", "-n", "5", "--unix", path, "http://localhost/"]);
+    assert_eq!(none.code, 1, "{none:?}");
+}
+
+#[test]
+fn source_addresses_are_taken_in_turn() {
+    let _shared = beside_others();
+    let (sender, peers) = mpsc::channel();
+    let server = Scripted::start(move |peer| {
+        let _ = sender.send(peer.address().ip());
+        while peer.request()?.is_some() {
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+        }
+        Ok(())
+    });
+    let flags = ["-c", "8", "-n", "200", "-t", "2", "--source", "127.0.0.2-127.0.0.5"];
+    let output = load(&[&flags[..], &[&server.url()]].concat());
+    assert_eq!(output.errors(), 0, "{output:?}");
+    let mut by_source: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for peer in peers.try_iter() {
+        *by_source.entry(peer).or_default() += 1;
+    }
+    let wanted = (2..=5).map(|last| (IpAddr::from([127, 0, 0, last]), 2));
+    assert_eq!(by_source, wanted.collect());
+}
+
+#[test]
+fn a_thousand_connections_come_up_in_a_ramp() {
+    let _shared = beside_others();
+    let origin = Origin::start(&[]);
+    for pace in [&["-T", "200ms"][..], &["-R", "1k"]] {
+        let flags = ["-c", "1000", "-s", "1s", "-d", "3s"];
+        let output = load(&[&flags[..], pace, &[&origin.url("/")]].concat());
+        assert_eq!(output.errors(), 0, "{:#}", output.record["totals"]);
+        let connections = &output.record["totals"]["connections"];
+        for name in ["wanted", "obtained", "opened"] {
+            assert_eq!(connections[name], 1000, "{connections:#}");
+        }
+        assert_eq!(connections["failed"], 0);
+        assert!(!output.reasons().contains(&"connections_missing"));
+        assert!((output.number("window.from_s") - 1.0).abs() < 1e-9);
+        assert_eq!(output.record["intervals"][0]["measured"], false);
+        let first = output.count("intervals.0.connections");
+        assert!(first > 100, "{first} connections after the ramp");
+    }
+}
+
+#[test]
+fn urls_are_taken_in_turn_and_hosts_share_the_connections() {
+    let _shared = beside_others();
+    let [one, other] = [0, 1].map(|_| Origin::start(&["-t", "1"]));
+    let urls = [one.url("/?r=200"), one.url("/?r=201"), other.url("/?r=202")];
+    let flags = ["-c", "4", "-n", "400", "-t", "1"];
+    let output = load(&[&flags[..], &[&urls[0], &urls[1], &urls[2]]].concat());
+    let [first, second, third] =
+        ["200", "201", "202"].map(|s| output.total(&format!("status.{s}")));
+    assert_eq!(first + second + third, 400);
+    assert!(first.abs_diff(second) <= 2, "{first} and {second}");
+    assert!(third > 50, "{third}");
+    assert_eq!(one.stats()["requests"], first + second);
+    assert_eq!(other.stats()["requests"], third);
+    assert_eq!(other.stats()["connections_accepted"], 4, "two, and two asked for counts");
+}
+
+#[test]
+fn a_full_line_drops_and_says_so() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let flags = ["-c", "1", "-R", "200", "-d", "1s", "--line", "5", "-t", "1"];
+    let output = load(&[&flags[..], &[&origin.url("/?t=50")]].concat());
+    let (requests, dropped) = (output.total("requests"), output.total("dropped"));
+    assert!(dropped > 100, "{:#}", output.record["totals"]);
+    assert_eq!(output.errors(), 0);
+    // Each request that became due was taken on or dropped.
+    assert!((199..=201).contains(&(requests + dropped)), "{requests} + {dropped}");
+    assert!(output.reasons().contains(&"dropped"));
+    assert!(output.stdout.contains("never sent"), "{}", output.stdout);
+    assert_eq!(output.code, 4);
+}
+
+#[test]
+fn a_timeout_counts_from_the_due_time() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    // One connection, 100 ms an answer, 50 requests a second: soon all wait for too long.
+    let flags = ["-c", "1", "-R", "50", "-d", "2s", "-w", "300ms", "-t", "1"];
+    let output = load(&[&flags[..], &[&origin.url("/?t=100")]].concat());
+    assert_eq!(output.total("requests"), 100);
+    assert!(output.total("errors.timeout") > 50, "{:#}", output.record["totals"]);
+    let longest_ns = output.count("latency.last_byte.response.max_ns");
+    assert!(longest_ns < 330_000_000, "{longest_ns} ns is past the time-out");
+}

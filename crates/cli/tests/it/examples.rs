@@ -1,0 +1,92 @@
+//! The examples that the reference shows, run as they stand there; and the reference itself.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{
+    Origin, Process, WEIR, beside_others, command, folder, pause_ms, weir, within,
+};
+
+#[test]
+fn the_reference_in_the_repository_is_current() {
+    let _shared = beside_others();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference.md");
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == weir(&["reference"]).stdout,
+        "docs/reference.md is not what the tables say; run: \
+         cargo run -q -- reference > docs/reference.md"
+    );
+}
+
+/// The command lines of the reference.
+fn examples() -> Vec<String> {
+    let reference = weir(&["reference"]).stdout;
+    let mut lines = Vec::new();
+    let mut inside = false;
+    for line in reference.lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside && !line.starts_with('#') => lines.push(line.to_owned()),
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// Runs a command line in a folder as a shell does; its exit code and its stdout.
+fn run_line(line: &str, place: &Path) -> (i32, String) {
+    let out = place.join(".stdout");
+    let mut shell = command("sh", place);
+    shell.args(["-c", &format!("exec {line}")]).current_dir(place);
+    let path = format!("{}:{}", place.join(".bin").display(), env!("PATH"));
+    shell.env("PATH", path).stdout(fs::File::create(&out).unwrap());
+    if !line.starts_with("weir serve") {
+        let code = Process::spawn(&mut shell).wait(Duration::from_secs(90));
+        return (code, fs::read_to_string(&out).unwrap());
+    }
+    let mut process = Process::spawn(shell.stderr(Stdio::null()));
+    let listens = || fs::read_to_string(&out).unwrap().contains("listening on ");
+    assert!(within(Duration::from_secs(10), listens), "{line}");
+    pause_ms(50);
+    process.signal(Signal::TERM);
+    (process.wait(Duration::from_secs(10)), fs::read_to_string(&out).unwrap())
+}
+
+#[test]
+fn every_example_of_the_reference_works() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let folder = folder();
+    fs::create_dir(folder.path().join(".bin")).unwrap();
+    std::os::unix::fs::symlink(WEIR, folder.path().join(".bin/weir")).unwrap();
+    let lines = examples();
+    assert!(lines.len() >= 12, "{lines:?}");
+    for line in lines {
+        let line = line.replace("127.0.0.1:8000", &origin.authority);
+        let line = match line.as_str() {
+            // The port that it would listen on may be taken here.
+            "weir serve" => "weir serve --listen 127.0.0.1:0".to_owned(),
+            "weir load" => "weir load --json embedded.json".to_owned(),
+            _ => line,
+        };
+        let (code, stdout) = run_line(&line, folder.path());
+        let may_be_invalid = line.starts_with("weir load");
+        assert!(code == 0 || (code == 4 && may_be_invalid), "{line}: {code} {stdout}");
+    }
+    let read = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    let embedded: Value = serde_json::from_slice(&read("embedded.json")).unwrap();
+    assert!(embedded["validity"]["verdict"].is_string());
+    assert!(embedded["generator"]["calibrated"]["responses_per_s"].as_f64() > Some(0.0));
+    assert!(embedded["totals"]["responses"].as_u64() > Some(0));
+    assert_eq!(embedded["plan"]["pace"]["loop"], "open");
+    let both: Value = serde_json::from_slice(&read("both.json")).unwrap();
+    assert_eq!(both["totals"]["responses"], 2000);
+    assert!(!read("man1/weir.1").is_empty());
+}

@@ -1,0 +1,367 @@
+//! Whether a load tells the truth: against origins that stop, that never answer, that answer late,
+//! and that count for themselves. Not for servers that are strange on the wire (`wire_truth`).
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use record::histogram::Latencies;
+use rt::clock::now_ns;
+use rustix::process::Signal;
+
+use crate::support::client::Client;
+use crate::support::peers::Scripted;
+use crate::support::{
+    Origin, Output, Process, WEIR, alone, beside_others, load, pause_ms, send_signal, start,
+    start_load, within,
+};
+
+/// Stops processes for two seconds in the middle of six seconds of open-loop load; the result.
+pub(crate) fn load_with_a_stop(url: &str, processes: &[i32]) -> Output {
+    let run = start_load(&["-c", "6", "-R", "300", "-d", "6s", "--live", url]);
+    pause_ms(1800);
+    for id in processes {
+        send_signal(*id, Signal::STOP);
+    }
+    pause_ms(2100);
+    for id in processes {
+        send_signal(*id, Signal::CONT);
+    }
+    run.finish()
+}
+
+/// What must be seen of such a stop.
+pub(crate) fn assert_stop_is_seen(output: &Output) {
+    output.assert_sums();
+    assert_eq!((output.errors(), output.total("dropped")), (0, 0));
+    let p99_ms = |kind: &str| output.number(&format!("latency.last_byte.{kind}.p99_ns")) / 1e6;
+    // Users waited up to two seconds; who looks from the send on sees a handful of slow answers.
+    assert!(p99_ms("response") >= 1000.0, "{}", p99_ms("response"));
+    assert!(p99_ms("service") < 100.0, "{}", p99_ms("service"));
+    let seconds = output.record["intervals"].as_array().unwrap();
+    let silent =
+        seconds.iter().filter(|second| second["length_s"] == 1.0 && second["responses"] == 0);
+    assert!(silent.count() >= 1, "no second is without a response");
+    assert!(output.reasons().contains(&"not_steady"), "{output:?}");
+    // A header, a line a second, a summary.
+    let live = output.stdout.lines().take(7).count();
+    assert_eq!(live, 7, "{}", output.stdout);
+}
+
+#[test]
+fn a_stopped_origin_shows_in_the_response_latency_and_hardly_in_the_service_latency() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let output = load_with_a_stop(&origin.url("/?s=10"), &[origin.process.id()]);
+    assert_stop_is_seen(&output);
+}
+
+#[test]
+fn a_server_that_never_answers_is_all_time_outs() {
+    let _shared = beside_others();
+    let server = Scripted::start(|peer| {
+        while peer.request()?.is_some() {}
+        Ok(())
+    });
+    let output = load(&["-c", "4", "-d", "1s", "-w", "300ms", &server.url()]);
+    assert_eq!(output.code, 4, "{output:?}");
+    assert_eq!(output.total("responses"), 0);
+    let timeouts = output.total("errors.timeout");
+    assert!(timeouts >= 4 && timeouts == output.errors(), "{output:?}");
+    assert_eq!(output.total("timeouts_by_phase.first_byte"), timeouts);
+    assert!(output.count("totals.timeout_age_ns.0") >= 300_000_000);
+    assert!(output.count("totals.timeout_age_ns.1") < 20_000_000_000);
+    assert_eq!(output.total("sent"), output.total("requests"));
+    assert!(output.stdout.contains("first_byte"), "{}", output.stdout);
+    assert!(output.reasons().contains(&"no_response"), "{output:?}");
+}
+
+#[test]
+fn a_server_that_never_answers_an_open_loop_has_time_outs_in_the_queue_too() {
+    let _shared = beside_others();
+    let server = Scripted::start(|peer| {
+        while peer.request()?.is_some() {}
+        Ok(())
+    });
+    let url = server.url();
+    let flags = ["-c", "2", "-R", "1k", "-d", "1s", "-w", "200ms"];
+    let output = load(&[&flags[..], &[&url]].concat());
+    assert_eq!(output.code, 4, "{output:?}");
+    let requests = output.total("requests");
+    assert!((990..=1000).contains(&requests), "{output:?}");
+    assert_eq!(output.total("errors.timeout"), requests);
+    assert!(output.total("timeouts_by_phase.queue") > 0, "{output:?}");
+    assert!(output.count("totals.timeout_age_ns.0") >= 200_000_000);
+}
+
+#[test]
+fn a_refused_port_is_said_at_once() {
+    let _shared = beside_others();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let authority = listener.local_addr().unwrap();
+    drop(listener);
+    let url = format!("http://{authority}/");
+    for flags in [&["-c", "4"][..], &["-c", "4", "-s", "1s", "-d", "2s"]] {
+        let output = load(&[flags, &[&url]].concat());
+        assert_eq!(output.code, 1, "{output:?}");
+        assert!(output.stderr.contains("refused"), "{}", output.stderr);
+        assert!(output.record.is_null() && output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn answers_that_are_all_500_make_the_result_invalid_or_miss_the_objective() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?r=500");
+    let output = load(&["-c", "2", "-n", "500", &url]);
+    assert_eq!(output.code, 4, "{output:?}");
+    assert_eq!(output.total("status.500"), 500);
+    assert_eq!(output.errors(), 0);
+    assert!(output.stdout.contains("500: 500"), "{}", output.stdout);
+    assert!(output.reasons().contains(&"errors"));
+    // What is wrong is the subject and not the measurement, so the objective decides.
+    let output = load(&["-c", "2", "-R", "100", "-d", "2s", "--slo", "errors<1%", &url]);
+    assert!(output.code == 3 || output.is_disturbed(), "{output:?}");
+    assert_eq!(output.record["objectives"][0]["met"], false);
+    let expected = load(&["-c", "2", "-n", "500", "--expect-status", "500", &url]);
+    assert!(!expected.reasons().contains(&"errors"), "{expected:?}");
+    let unexpected = load(&["-c", "2", "-n", "500", "--expect-status", "2xx", &url]);
+    assert_eq!(unexpected.total("errors.check"), 500);
+    assert_eq!(unexpected.code, 4);
+}
+
+#[test]
+fn too_few_descriptors_are_found_before_the_start() {
+    let _shared = beside_others();
+    let server = Scripted::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let script = "ulimit -n 50; exec \"$0\" load -c 100 -d 1s \"$1\"";
+    let output = start("sh", &["-c", script, WEIR, &server.url()]).finish();
+    assert_eq!(output.code, 1, "{output:?}");
+    // 100 connections and what a process of ours needs besides, against the limit.
+    for figure in ["164", "50", "ulimit"] {
+        assert!(output.stderr.contains(figure), "{}", output.stderr);
+    }
+    assert_eq!(server.connections(), 0);
+}
+
+/// Runs a load against a fresh origin and holds both sides' counts against each other.
+fn assert_both_count_the_same(flags: &[&str]) {
+    let origin = Origin::start(&["-t", "2"]);
+    let url = origin.url("/?s=100r&r=200:90,404:5,503:5");
+    let output = load(&[&["-c", "8"], flags, &[&url]].concat());
+    let stats = origin.stats();
+    let count = |name: &str| stats[name].as_u64().unwrap();
+    let about = format!("{flags:?}: {stats:#} {:#}", output.record["totals"]);
+    assert_eq!(output.errors(), 0, "{about}");
+    assert_eq!(count("requests"), output.total("sent"), "{about}");
+    assert_eq!(count("responses"), output.total("responses"), "{about}");
+    assert_eq!(output.total("sent"), output.total("responses"), "{about}");
+    assert_eq!(stats["responses_by_status"], output.record["totals"]["status"], "{about}");
+    assert_eq!(count("bytes_in"), output.total("bytes_out"), "{about}");
+    assert_eq!(count("bytes_out"), output.total("bytes_in"), "{about}");
+    // The connection that asks for the counts is one more.
+    let opened = output.total("connections.opened");
+    assert_eq!(count("connections_accepted"), opened + 1, "{about}");
+    assert_eq!(count("responses_lost"), 0, "{about}");
+}
+
+#[test]
+fn an_origin_counts_what_a_number_of_requests_counted() {
+    let _shared = beside_others();
+    for threads in ["1", "2"] {
+        for each in [&[][..], &["-r", "1"], &["-r", "7"]] {
+            let flags = [&["-n", "3001", "-t", threads], each].concat();
+            assert_both_count_the_same(&flags);
+        }
+    }
+}
+
+#[test]
+fn an_origin_counts_what_a_time_of_load_counted() {
+    let _shared = beside_others();
+    for threads in ["1", "2"] {
+        for each in [&[][..], &["-r", "1"], &["-r", "7"]] {
+            let flags = [&["-d", "400ms", "-t", threads], each].concat();
+            assert_both_count_the_same(&flags);
+        }
+    }
+    assert_both_count_the_same(&["-d", "1s", "-R", "2k", "-t", "2", "-r", "3"]);
+}
+
+#[test]
+fn a_number_of_requests_is_that_number() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    for flags in [
+        &["-n", "1", "-c", "1"][..],
+        &["-n", "1", "-c", "7"],
+        &["-n", "999", "-c", "10", "-t", "2"],
+        &["-n", "100", "-c", "3", "-R", "1k", "-t", "2"],
+    ] {
+        let output = load(&[flags, &[&origin.url("/")]].concat());
+        let wanted: u64 = flags[1].parse().unwrap();
+        assert_eq!(output.total("requests"), wanted, "{flags:?}");
+        assert_eq!(output.total("responses"), wanted, "{flags:?}");
+    }
+}
+
+/// What a client without any machinery sees, in the middle: the least that this machine adds to a
+/// delay just now.
+fn median_seen_by_a_plain_client(origin: &Origin, target: &str, times: usize) -> u64 {
+    let mut client = Client::connect(&origin.authority);
+    let mut seen: Vec<u64> = (0..times)
+        .map(|_| {
+            let sent_ns = now_ns();
+            client.ask(target);
+            now_ns() - sent_ns
+        })
+        .collect();
+    seen.sort_unstable();
+    seen[times / 2]
+}
+
+#[test]
+fn an_injected_delay_comes_back_within_five_percent() {
+    let _alone = alone();
+    let origin = Origin::start(&["-t", "1"]);
+    for delay_ms in [1_u64, 5, 20] {
+        let target = format!("/?t={delay_ms}");
+        let url = origin.url(&target);
+        let mut tries = Vec::new();
+        for _ in 0..3 {
+            let plain_ns = median_seen_by_a_plain_client(&origin, &target, 25);
+            let output = load(&["-c", "2", "-t", "1", "-d", "1s", &url]);
+            let p50_ns = output.count("latency.last_byte.service.p50_ns");
+            // The histogram keeps three digits; but nothing may come before its time.
+            let least_ns = delay_ms * 999_000;
+            assert!(p50_ns >= least_ns && plain_ns >= least_ns, "{p50_ns} for {delay_ms} ms");
+            // The answer's way over the loopback and two wake-ups come on top of the delay, also
+            // for the plain client.
+            let most_ns = plain_ns.max(delay_ms * 1_000_000) as f64 * 1.05;
+            tries.push((p50_ns, plain_ns, output.is_disturbed()));
+            if p50_ns as f64 <= most_ns {
+                break;
+            }
+        }
+        let (p50_ns, plain_ns, _) = tries[tries.len() - 1];
+        let exact = p50_ns as f64 <= plain_ns.max(delay_ms * 1_000_000) as f64 * 1.05;
+        // A result that is off has to say itself that something else was at work.
+        let excused = tries.iter().all(|(_, _, disturbed)| *disturbed);
+        assert!(exact || excused, "{delay_ms} ms: (p50, plain client's, disturbed) {tries:?}");
+        // From 5 ms on what comes on top is small against the delay itself.
+        let strict = p50_ns as f64 <= delay_ms as f64 * 1.05e6;
+        assert!(strict || delay_ms == 1 || excused, "{delay_ms} ms: {tries:?}");
+    }
+}
+
+#[test]
+fn an_open_loop_holds_half_of_what_a_closed_loop_reached() {
+    let _alone = alone();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?s=100");
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let closed = load(&["-c", "16", "-t", "1", "-d", "1s", &url]);
+        let asked = (closed.number("rates.responses_per_s") / 2.0).round();
+        let flags = ["-c", "64", "-t", "1", "-d", "3s", "-R", &asked.to_string()];
+        let open = load(&[&flags[..], &[&url]].concat());
+        let share = |name: &str| open.number(&format!("rates.{name}")) / asked;
+        let (offered, answered) = (share("offered_per_s"), share("responses_per_s"));
+        assert!((0.99..1.01).contains(&offered), "offered {offered} of {asked}");
+        seen.push((asked, answered, open.is_disturbed()));
+        if (0.99..1.01).contains(&answered) {
+            return;
+        }
+    }
+    assert!(seen.iter().all(|(_, _, disturbed)| *disturbed), "{seen:?}");
+}
+
+/// Coefficient of variation of the times between arrivals, as a server sees them; and
+/// whether the run was disturbed.
+fn variation_of_arrivals(arrivals: &str) -> (f64, bool) {
+    let (sender, times) = mpsc::channel();
+    let server = Scripted::start(move |peer| {
+        while peer.request()?.is_some() {
+            let _ = sender.send(now_ns());
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+        }
+        Ok(())
+    });
+    let url = server.url();
+    let flags = ["-R", "500", "-c", "64", "-t", "1", "-d", "4s", "--arrivals"];
+    let output = load(&[&flags[..], &[arrivals, &url]].concat());
+    let mut times: Vec<u64> = times.try_iter().collect();
+    assert_eq!(times.len() as u64, output.total("requests"));
+    times.sort_unstable();
+    let gaps: Vec<f64> = times.windows(2).map(|two| (two[1] - two[0]) as f64).collect();
+    let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+    let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+    (variance.sqrt() / mean, output.is_disturbed())
+}
+
+#[test]
+fn arrivals_at_the_socket_are_spread_as_asked_for() {
+    let _alone = alone();
+    for (arrivals, bounds) in [("poisson", 0.85..1.15), ("constant", 0.0..0.5)] {
+        let mut tries = Vec::new();
+        for _ in 0..3 {
+            let (variation, disturbed) = variation_of_arrivals(arrivals);
+            tries.push((variation, disturbed));
+            if bounds.contains(&variation) {
+                break;
+            }
+        }
+        let exact = tries.iter().any(|(variation, _)| bounds.contains(variation));
+        // With others at work the server's own threads are late to look.
+        let excused = tries.iter().all(|(_, disturbed)| *disturbed);
+        assert!(exact || excused, "{arrivals}: (variation, disturbed) {tries:?}");
+    }
+}
+
+#[test]
+fn the_histogram_of_a_record_is_what_its_percentiles_say() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let output = load(&["-c", "4", "-n", "1000", &origin.url("/?t=1~5")]);
+    let summary = &output.record["latency"]["last_byte"]["service"];
+    let latencies = Latencies::decode(summary["hdr"].as_str().unwrap()).unwrap();
+    assert_eq!(summary["count"], latencies.count());
+    assert_eq!(summary["p50_ns"], latencies.at(0.5));
+    assert_eq!(summary["p99_ns"], latencies.at(0.99));
+    assert_eq!(summary["max_ns"], latencies.max_ns());
+    assert!(latencies.at(0.5) > 2_000_000, "a delay of 1 to 5 ms");
+}
+
+#[test]
+fn a_processor_that_others_use_is_seen() {
+    let _alone = alone();
+    let origin = Origin::start(&["-t", "1"]);
+    let busy = || {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -t 20; while :; do :; done"]);
+        Process::spawn(&mut command)
+    };
+    let hogs: Vec<Process> = rt::cores::available().iter().map(|_| busy()).collect();
+    let output = load(&["-c", "2", "-t", "1", "-R", "200", "-d", "2s", &origin.url("/")]);
+    drop(hogs);
+    assert!(output.reasons().contains(&"foreign_cpu"), "{output:?}");
+    assert!(output.number("cpu.foreign_cpus") > 0.3, "{output:?}");
+}
+
+#[test]
+fn an_origin_that_goes_away_in_the_middle_is_counted() {
+    let _shared = beside_others();
+    let mut origin = Origin::start(&["-t", "1", "--drain-timeout", "1s"]);
+    let url = origin.url("/?t=5");
+    let run = start_load(&["-c", "4", "-R", "200", "-d", "3s", "-w", "1s", &url]);
+    let served =
+        within(Duration::from_secs(10), || origin.stats()["requests"].as_u64().unwrap() > 50);
+    assert!(served);
+    origin.process.signal(Signal::TERM);
+    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    let output = run.finish();
+    output.assert_sums();
+    assert_eq!(output.code, 4, "{output:?}");
+    assert!(output.total("responses") > 50, "{output:?}");
+    assert!(output.errors() > 0 && output.total("connections.failed") > 0);
+}
