@@ -1,3 +1,5 @@
+//! The language as a table of targets and what is asked for by each. Not the answers themselves.
+
 use super::*;
 
 fn options(target: &str) -> Options {
