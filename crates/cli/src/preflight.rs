@@ -45,7 +45,6 @@ pub(crate) fn check_descriptors(connections: u64) -> Result<(), Failure> {
 /// The ports that the plan needs towards one target; `None` where the host does not tell its range.
 fn port_budget(plan: &Plan, target: SocketAddr, targets: usize) -> Option<PortBudget> {
     let limits = host::limits::read();
-    let towards = host::sockets::towards(target).ok();
     let port_range = limits.port_range?;
     let usable = limits.usable_ports()?;
     let new_connections_per_s = match (plan.pace, plan.requests_per_connection) {
@@ -54,7 +53,7 @@ fn port_budget(plan: &Plan, target: SocketAddr, targets: usize) -> Option<PortBu
         }
         _ => None,
     };
-    Some(PortBudget {
+    let mut budget = PortBudget {
         connections: plan.connections.div_ceil(targets as u64),
         new_connections_per_s,
         duration_s: Some(plan.end.duration_ns as f64 / 1e9),
@@ -62,10 +61,22 @@ fn port_budget(plan: &Plan, target: SocketAddr, targets: usize) -> Option<PortBu
         reserved_ports: (u32::from(port_range.1) + 1 - u32::from(port_range.0))
             .saturating_sub(usable),
         port_range,
-        taken_now: towards.map_or(0, |towards| towards.time_wait + towards.established),
+        taken_now: all_sockets().unwrap_or(u64::from(u32::MAX)),
         tw_reuse: limits.tcp_tw_reuse.unwrap_or(0),
         reuse_delay_ms: limits.tcp_tw_reuse_delay_ms.unwrap_or(1000),
         timestamps: limits.tcp_timestamps.is_none_or(|setting| setting != 0),
         loopback: target.ip().is_loopback(),
-    })
+    };
+    // A walk through the table of sockets costs a microsecond each, so it is made when it matters.
+    if !matches!(budget.check(), PortVerdict::Fits) {
+        let towards = host::sockets::towards(target).ok();
+        budget.taken_now = towards.map_or(0, |towards| towards.time_wait + towards.established);
+    }
+    Some(budget)
+}
+
+/// TCP sockets of this network namespace, towards anybody: never fewer than towards one target.
+fn all_sockets() -> Option<u64> {
+    let counts = host::sockets::SockStatReader::open().ok()?.sample().ok()?;
+    Some(counts.tcp_time_wait + counts.tcp_alloc)
 }

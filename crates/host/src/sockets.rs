@@ -90,6 +90,7 @@ pub fn towards(remote: SocketAddr) -> Result<Towards, NotObservable> {
                 _ => {}
             }
         }
+        true
     })?;
     Ok(counts)
 }
@@ -123,14 +124,12 @@ pub(crate) fn parse_tcp_row(line: &str) -> Option<TcpRow> {
     })
 }
 
-/// Calls `each` with the rows of both tables. True when a table was too long.
-pub(crate) fn scan_tcp(mut each: impl FnMut(TcpRow)) -> Result<bool, NotObservable> {
+/// Calls `each` with the rows of both tables; a table is left when it returns `false`. True when a
+/// table was too long.
+pub(crate) fn scan_tcp(mut each: impl FnMut(TcpRow) -> bool) -> Result<bool, NotObservable> {
     let what = "table of TCP sockets";
-    let mut row = |line: &str| {
-        if let Some(row) = parse_tcp_row(line) {
-            each(row);
-        }
-    };
+    // A line that is no row, like the heading, is passed over.
+    let mut row = |line: &str| parse_tcp_row(line).is_none_or(&mut each);
     let ipv4_truncated = scan_lines(what, "/proc/net/tcp", &mut row)?;
     match scan_lines(what, "/proc/net/tcp6", &mut row) {
         Ok(truncated) => Ok(truncated || ipv4_truncated),
@@ -140,12 +139,12 @@ pub(crate) fn scan_tcp(mut each: impl FnMut(TcpRow)) -> Result<bool, NotObservab
     }
 }
 
-/// Calls `each` with every line of a file, at most [`MAX_ROWS`], in one reused buffer. True when
-/// there were more.
+/// Calls `each` with the lines of a file until it returns `false`, at most [`MAX_ROWS`], in one
+/// reused buffer. True when there were more than that.
 fn scan_lines(
     what: &'static str,
     path: &str,
-    mut each: impl FnMut(&str),
+    mut each: impl FnMut(&str) -> bool,
 ) -> Result<bool, NotObservable> {
     let failed = |error| NotObservable::io(what, path, &error);
     let mut file = BufReader::with_capacity(64 * 1024, File::open(path).map_err(failed)?);
@@ -154,7 +153,8 @@ fn scan_lines(
         line.clear();
         match file.read_until(b'\n', &mut line) {
             Ok(0) => return Ok(false),
-            Ok(_) => each(String::from_utf8_lossy(&line).trim_end_matches('\n')),
+            Ok(_) if each(String::from_utf8_lossy(&line).trim_end_matches('\n')) => {}
+            Ok(_) => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(failed(error)),
         }

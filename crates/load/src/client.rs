@@ -120,11 +120,17 @@ impl Client {
     }
 
     /// The next due time of a closed loop.
-    async fn next_closed(&self, free_ns: u64, think_ns: u64) -> Option<u64> {
+    async fn next_closed(&mut self, free_ns: u64, think_ns: u64) -> Option<u64> {
         let due_ns = free_ns + think_ns;
-        let core = &self.core;
+        let core = Rc::clone(&self.core);
         if think_ns > 0 {
-            core.timers.sleep_until(due_ns.min(core.end_ns())).await;
+            // As in an open loop, a server that closes meanwhile costs no request.
+            let mut thought = pin!(core.timers.sleep_until(due_ns.min(core.end_ns())));
+            poll_fn(|cx| {
+                self.watch_idle(cx);
+                thought.as_mut().poll(cx)
+            })
+            .await;
         }
         if due_ns >= core.end_ns() || core.giving_up.get() || !core.desk.borrow_mut().take_one() {
             core.desk.borrow_mut().close();
@@ -166,15 +172,22 @@ impl Client {
         .await
     }
 
-    /// Drops an idle connection that the server has closed.
+    /// Drops an idle connection that the server has closed, or on which it talks unasked.
     fn watch_idle(&mut self, cx: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else {
             return;
         };
-        let mut unexpected = [0; 1];
-        if connection.stream.poll_read(cx, &mut unexpected).is_ready() {
-            self.close(|counters| counters.closed_idle += 1);
-        }
+        let mut scratch = self.core.scratch.borrow_mut();
+        let Poll::Ready(read) = connection.stream.poll_read(cx, &mut scratch) else {
+            return;
+        };
+        drop(scratch);
+        let unasked = read.unwrap_or(0) as u64;
+        self.close(|counters| {
+            counters.bytes_in += unasked;
+            counters.excess_bytes += unasked;
+            counters.closed_idle += u64::from(unasked == 0);
+        });
     }
 
     /// Opens the first connection, a few at a time; a failure is noted and tried again in the run.
@@ -274,7 +287,7 @@ impl Client {
                 let mut recorder = core.recorder.borrow_mut();
                 core.roll(&mut recorder, now_ns);
                 recorder.counters.sent += u64::from(transfer.is_written());
-                recorder.lost(due_ns, Failure { kind, phase }, now_ns);
+                recorder.lost(due_ns, sent_ns, Failure { kind, phase }, now_ns);
                 drop(recorder);
                 self.connection = Some(connection);
                 self.close(|counters| counters.lost += 1);
@@ -306,7 +319,7 @@ impl Client {
             // It is a response and counted as one; but not a good one, so its latency is not.
             recorder.counters.responses -= 1;
             let failure = Failure { kind: Kind::Check, phase: Phase::Body };
-            recorder.lost(sample.due_ns, failure, sample.last_ns);
+            recorder.lost(sample.due_ns, sample.sent_ns, failure, sample.last_ns);
         }
     }
 

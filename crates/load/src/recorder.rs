@@ -225,6 +225,8 @@ pub struct Snapshot {
     pub waiting: u64,
     /// Requests in flight times ns, since the window began.
     pub area_ns: u128,
+    /// Time that requests of the window spent in flight before they failed, in ns.
+    pub lost_ns: u128,
     /// When the last request ended, in ns after the start.
     pub done_ns: u64,
     /// When this core's load ended, in ns after the start; the last snapshot only.
@@ -257,6 +259,8 @@ pub(crate) struct Recorder {
     spares: mpsc::Receiver<Box<Book>>,
     pub(crate) counters: Counters,
     flight: FlightArea,
+    /// Time that requests of the window spent in flight before they failed.
+    lost_ns: u128,
     /// Requests that have been written and are not over.
     in_flight: u64,
     pub(crate) open: u64,
@@ -277,6 +281,7 @@ impl Recorder {
             spares,
             counters: Counters::default(),
             flight: FlightArea::new(0, u64::MAX),
+            lost_ns: 0,
             in_flight: 0,
             open: 0,
             waiting: 0,
@@ -353,9 +358,12 @@ impl Recorder {
         }
     }
 
-    /// A request that had been written failed.
-    pub(crate) fn lost(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
+    /// A request that had been written at `sent_ns` failed.
+    pub(crate) fn lost(&mut self, due_ns: u64, sent_ns: u64, failure: Failure, now_ns: u64) {
         self.landed(due_ns, now_ns);
+        if due_ns >= self.window_from_ns {
+            self.lost_ns += u128::from(now_ns.saturating_sub(sent_ns));
+        }
         self.failed(due_ns, failure, now_ns);
     }
 
@@ -436,6 +444,7 @@ impl Recorder {
             in_flight: self.in_flight,
             waiting: self.waiting,
             area_ns: self.flight.area_ns(),
+            lost_ns: self.lost_ns,
             done_ns: self.done_ns.saturating_sub(self.start_ns),
             ended_ns: self.ended_ns.map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
         }

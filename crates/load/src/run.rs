@@ -77,6 +77,8 @@ pub struct Measured {
     pub window_due: u64,
     /// Requests in flight, integrated from the start of the window to the end of the load.
     pub area_ns: u128,
+    /// The part of that which requests took that failed, so that no latency tells of it.
+    pub lost_ns: u128,
     /// How long the load lasted, in s, without the drain.
     pub load_s: f64,
     /// Whether it was ended by hand.
@@ -359,12 +361,13 @@ impl Measured {
     }
 
     /// Mean number of requests in flight as counted, and as Little's law makes it of rate and mean
-    /// service latency; both over the same time, from the start of the window to the end.
+    /// service latency (failed requests with the time until they failed); both over the same time, from the start of the window to the end.
     #[must_use]
     pub fn in_flight(&self) -> (f64, f64) {
         let length_ns = (self.load_s - self.window_s.0).max(1e-9) * 1e9;
         let sum = |latencies: &Latencies| latencies.mean_ns() * latencies.count() as f64;
-        let sum_ns = sum(&self.latencies.last_byte.service) + sum(&self.tail_service);
+        let answered_ns = sum(&self.latencies.last_byte.service) + sum(&self.tail_service);
+        let sum_ns = answered_ns + self.lost_ns as f64;
         (self.area_ns as f64 / length_ns, sum_ns / length_ns)
     }
 }

@@ -269,7 +269,7 @@ fn littles_law(evidence: &Evidence<'_>) -> Finding {
     differs.then(|| {
         let text = format!(
             "{counted:.2} requests were in flight, but rate times mean latency is {by_law:.2}: \
-             time was spent on requests that no latency tells of"
+             latencies are missing or wrong"
         );
         (Verdict::Invalid, text)
     })

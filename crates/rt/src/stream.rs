@@ -4,10 +4,10 @@
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connected stream, registered with the core's runtime.
@@ -50,20 +50,25 @@ impl Stream {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let mut read = ReadBuf::new(buffer);
-        let poll = match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut read),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut read),
-        };
-        poll.map_ok(|()| read.filled().len())
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            let whole = buffer.len();
+            let outcome = self.attempt(Interest::READABLE, whole, |fd| recv(fd, &mut *buffer));
+            if let Some(outcome) = outcome {
+                return Poll::Ready(outcome);
+            }
+        }
     }
 
     /// Writes `bytes` as far as the socket takes them.
     #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
+            if let Some(outcome) = self.attempt(Interest::WRITABLE, bytes.len(), send) {
+                return Poll::Ready(outcome);
+            }
         }
     }
 
@@ -74,9 +79,52 @@ impl Stream {
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let whole = pieces.iter().map(|piece| piece.len()).sum();
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            let write = |fd: BorrowedFd<'_>| rustix::io::writev(fd, pieces);
+            if let Some(outcome) = self.attempt(Interest::WRITABLE, whole, write) {
+                return Poll::Ready(outcome);
+            }
+        }
+    }
+
+    /// One system call on a socket that is thought to be ready; `None` when it was not. A call that
+    /// moved less than the `whole` found the socket's end for now, which the runtime is told, so
+    /// that the next poll waits instead of asking the kernel. The call is made directly: the C
+    /// library's wrappers are points where a thread can be cancelled, and pay for it.
+    #[inline]
+    fn attempt(
+        &self,
+        interest: Interest,
+        whole: usize,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
+        let mut part = None;
+        let fd = self.as_fd();
+        let mut once = || match call(fd)? {
+            moved if moved == 0 || moved >= whole => Ok(moved),
+            moved => {
+                part = Some(moved);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        };
+        let outcome = match self {
+            Self::Tcp(stream) => stream.try_io(interest, &mut once),
+            Self::Unix(stream) => stream.try_io(interest, &mut once),
+        };
+        match (part, outcome) {
+            (Some(moved), _) => Some(Ok(moved)),
+            (None, Err(error)) if is_again(&error) => None,
+            (None, outcome) => Some(outcome),
+        }
+    }
+
+    #[inline]
+    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, pieces),
+            Self::Tcp(stream) => stream.poll_write_ready(cx),
+            Self::Unix(stream) => stream.poll_write_ready(cx),
         }
     }
 
@@ -115,6 +163,14 @@ impl Stream {
     pub fn reset_on_close(&self) -> io::Result<()> {
         socket2::SockRef::from(&self.as_fd()).set_linger(Some(std::time::Duration::ZERO))
     }
+}
+
+fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    rustix::net::recv(fd, buffer, RecvFlags::empty()).map(|(bytes, _)| bytes)
+}
+
+fn is_again(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 impl AsFd for Stream {

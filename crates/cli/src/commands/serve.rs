@@ -30,14 +30,17 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         ));
     }
     print(&lines);
-    if typed.is_set("until-stdin-closes") {
+    let is_child = typed.is_set("until-stdin-closes");
+    if is_child {
         end_with_stdin(drain);
     }
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
-    eprintln!(
-        "served {} requests on {} connections",
-        stats.sum.totals.requests, stats.sum.connections_accepted
-    );
+    if !is_child {
+        eprintln!(
+            "served {} requests on {} connections",
+            stats.sum.totals.requests, stats.sum.connections_accepted
+        );
+    }
     Ok(Exit::Done)
 }
 

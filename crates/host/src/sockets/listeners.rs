@@ -22,7 +22,11 @@ pub fn listeners_of(address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
         return Ok(Vec::new());
     }
     let mut best = Matches::default();
-    scan_tcp(|row| best.offer(&row, address))?;
+    // Each table lists its listening sockets first, and the many others are of no interest.
+    scan_tcp(|row| {
+        best.offer(&row, address);
+        row.state == LISTEN
+    })?;
     holders_of(&best.inodes, &address)
 }
 
@@ -38,6 +42,7 @@ pub fn listeners_of_unix(path: &Path) -> Result<Vec<i32>, NotObservable> {
         {
             inodes.insert(inode);
         }
+        true
     })?;
     holders_of(&inodes, &path.display())
 }

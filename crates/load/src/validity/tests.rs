@@ -49,6 +49,7 @@ fn good() -> Measured {
         window_bytes_in: 1_000_000,
         window_due: 10_000,
         area_ns: 100_000_000_000,
+        lost_ns: 0,
         load_s: 10.0,
         partial: false,
     }
@@ -138,6 +139,12 @@ fn littles_law_is_held_within_five_percent() {
     assert_eq!(area(104_000_000_000), []);
     assert_eq!(area(110_000_000_000), one("littles_law", Verdict::Invalid));
     assert_eq!(area(90_000_000_000), one("littles_law", Verdict::Invalid));
+    // Requests that failed have spent their time in flight, too.
+    let lost = |m: &mut Measured| {
+        m.area_ns = 150_000_000_000;
+        m.lost_ns = 50_000_000_000;
+    };
+    assert_eq!(reasons(lost, |_| ()), []);
     // Too few latencies fit into the window to tell.
     let long = |m: &mut Measured| {
         m.area_ns = 200_000_000_000;
