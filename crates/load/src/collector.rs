@@ -109,10 +109,14 @@ impl Collector {
         interval.p99_ns = Some(latencies.response.at(0.99));
         interval.max_ns = latencies.response.max_ns();
         interval.lag_p99_ns = Some(lag.at(0.99));
-        observer.second(&mut interval, &latencies);
-        self.due.push(sum.due);
+        // A run that ends with a second has nothing to show behind it.
+        let empty = length_s < 1e-6 && interval.responses == 0 && interval.errors.is_empty();
+        if !empty {
+            observer.second(&mut interval, &latencies);
+            self.due.push(sum.due);
+            self.intervals.push(interval);
+        }
         self.before = sum;
-        self.intervals.push(interval);
         // All but the last two seconds are known to be whole.
         while self.newest.len() > 2 {
             if let Some((_, phases)) = self.newest.pop_first() {

@@ -330,7 +330,8 @@ impl Measured {
         let mut due_before = 0;
         for (interval, &due) in self.intervals.iter_mut().zip(due) {
             let begin_s = interval.time_s - interval.length_s;
-            let within = begin_s >= from_s - 1e-6 && interval.time_s <= to_s + 1e-6;
+            let whole = interval.length_s > 1.0 - 1e-6;
+            let within = whole && begin_s >= from_s - 1e-6 && interval.time_s <= to_s + 1e-6;
             interval.measured = within || !self.whole_seconds;
             if interval.measured {
                 self.window_responses += interval.responses;

@@ -62,7 +62,7 @@ impl Live {
             per_s(interval.connections_opened),
             per_s(interval.responses),
             compact_bytes(interval.bytes_in as f64 / interval.length_s),
-            time(Some(interval.first_byte_mean_ns as u64)),
+            time(Some(interval.first_byte_mean_ns as u64).filter(|ns| *ns > 0)),
             time(interval.p50_ns),
             time(interval.p99_ns),
             time(Some(interval.max_ns)),
