@@ -14,7 +14,7 @@ pub(crate) const LOAD: CommandRow = CommandRow {
           the server does). Latencies are measured twice: from the send (service: what the server \
           did) and from the due time (response: what a user saw). Every result carries a verdict: \
           valid, suspect or invalid, with the reasons.\n\nWithout a URL it starts an origin of its \
-          own, calibrates the generator, and drives the origin at half of that rate.",
+          own, calibrates the generator, and drives the origin at a quarter of that rate.",
     values: Some(("URL", "What to ask for: http://host[:port][/path]; several are taken in turn")),
     flags: LOAD_FLAGS,
     examples: &[
