@@ -61,7 +61,8 @@ fn port_budget(plan: &Plan, target: SocketAddr, targets: usize) -> Option<PortBu
         reserved_ports: (u32::from(port_range.1) + 1 - u32::from(port_range.0))
             .saturating_sub(usable),
         port_range,
-        taken_now: all_sockets().unwrap_or(u32::MAX.into()),
+        // Unknown is as good as too many: then the table itself is asked.
+        taken_now: all_sockets().unwrap_or_else(|| u32::MAX.into()),
         tw_reuse: limits.tcp_tw_reuse.unwrap_or(0),
         reuse_delay_ms: limits.tcp_tw_reuse_delay_ms.unwrap_or(1000),
         timestamps: limits.tcp_timestamps.is_none_or(|setting| setting != 0),
