@@ -1,7 +1,7 @@
 //! The embedded origin: another weir, so that its processor time is its own and it can be told
 //! from the generator's. It ends with us, whatever happens to us.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use crate::exit::Failure;
@@ -23,6 +23,8 @@ impl Origin {
             .args(["--until-stdin-closes"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // What it says at its end is of no interest; why it could not start is.
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&error))?;
         let mut line = String::new();
@@ -36,9 +38,13 @@ impl Origin {
                 Ok(Self { authority: authority.trim_end_matches('/').to_owned(), child })
             }
             None => {
-                // It has said why on stderr already.
+                let mut why = String::new();
+                if let Some(mut stderr) = child.stderr.take() {
+                    // Without its words, that it did not start is all there is to say.
+                    let _ = stderr.read_to_string(&mut why);
+                }
                 let _ = child.wait();
-                Err(failed(&"it did not start"))
+                Err(failed(&format!("it did not start: {}", why.trim())))
             }
         }
     }

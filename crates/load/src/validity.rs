@@ -88,7 +88,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         code: "littles_law",
         doc: "Requests in flight as counted, and rate times mean latency, differ by over 5 %: then \
-              latencies are missing or wrong. Not judged where fewer than 40 mean latencies fit \
+              latencies are missing or wrong. Not judged where fewer than 40 mean times in flight fit \
               into the window, because the requests cut at its edges weigh too much.",
         of_subject: false,
         check: littles_law,
@@ -226,6 +226,9 @@ fn run_queue_wait(evidence: &Evidence<'_>) -> Finding {
 
 fn send_lag(evidence: &Evidence<'_>) -> Finding {
     let measured = evidence.measured;
+    if measured.counters.responses == 0 {
+        return None;
+    }
     let lag_ns = measured.lag.at(0.99);
     let median_ns = measured.latencies.last_byte.response.at(0.5);
     let what = if measured.plan.is_open_loop() { "sends" } else { "wake-ups" };
@@ -259,11 +262,12 @@ fn ports_tight(evidence: &Evidence<'_>) -> Finding {
 
 fn littles_law(evidence: &Evidence<'_>) -> Finding {
     let measured = evidence.measured;
-    let mean_s = measured.latencies.last_byte.service.mean_ns() / 1e9;
-    if mean_s * 40.0 > measured.load_s - measured.window_s.0 {
+    let (counted, by_law) = measured.in_flight();
+    let length_s = measured.load_s - measured.window_s.0;
+    let mean_s = by_law * length_s / measured.counters.sent.max(1) as f64;
+    if mean_s * 40.0 > length_s {
         return None;
     }
-    let (counted, by_law) = measured.in_flight();
     // Below a hundredth of a request in flight the stamps' own cost shows.
     let differs = (counted - by_law).abs() > 0.05 * counted.max(by_law) + 0.01;
     differs.then(|| {

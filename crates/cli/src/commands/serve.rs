@@ -30,17 +30,14 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         ));
     }
     print(&lines);
-    let is_child = typed.is_set("until-stdin-closes");
-    if is_child {
+    if typed.is_set("until-stdin-closes") {
         end_with_stdin(drain);
     }
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
-    if !is_child {
-        eprintln!(
-            "served {} requests on {} connections",
-            stats.sum.totals.requests, stats.sum.connections_accepted
-        );
-    }
+    eprintln!(
+        "served {} requests on {} connections",
+        stats.sum.totals.requests, stats.sum.connections_accepted
+    );
     Ok(Exit::Done)
 }
 
