@@ -177,7 +177,8 @@ fn start_cores(
     events: &mpsc::Sender<Event>,
     spares: Vec<mpsc::Receiver<Box<Book>>>,
 ) -> io::Result<Running<Option<Snapshot>>> {
-    let cores = Cores { count: plan.threads, name: THREAD_NAME, pin: plan.pin.clone() };
+    let cores =
+        Cores { count: plan.threads, name: THREAD_NAME, pin: plan.pin.clone(), spin: plan.spin };
     let (shared, events) = (Arc::clone(shared), events.clone());
     rt::cores::start_with(&cores, spares, move |seat, spares| {
         core::run(seat, Arc::clone(&shared), events.clone(), spares)

@@ -20,6 +20,9 @@ pub struct Cores {
     pub name: &'static str,
     /// The processors to pin to, thread *i* to entry *i* modulo their number; empty: not pinned.
     pub pin: Vec<usize>,
+    /// Whether a core that has nothing to do looks again at once instead of sleeping: no wake-up
+    /// costs anything then, and the core is always fully used.
+    pub spin: bool,
 }
 
 /// One core's own place.
@@ -85,6 +88,7 @@ where
     F: Future<Output = io::Result<T>>,
 {
     let count = luggage.len();
+    let spin = cores.spin;
     let mut handles = Vec::with_capacity(count);
     let (announce, announced) = mpsc::channel();
     for (index, luggage) in luggage.into_iter().enumerate() {
@@ -101,7 +105,12 @@ where
             let _ = announce.send(announcement);
             // The wait for all announcements ends when the last sender is gone.
             drop(announce);
-            ready?.block_on(body(seat, luggage))
+            ready?.block_on(async move {
+                if spin {
+                    tokio::task::spawn_local(spin_for_ever());
+                }
+                body(seat, luggage).await
+            })
         })?);
     }
     drop(announce);
@@ -181,6 +190,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     runtime().expect("a runtime needs one epoll descriptor").block_on(future)
 }
 
+/// Keeps the runtime from sleeping: after each yield it looks at its sockets without waiting.
+async fn spin_for_ever() {
+    loop {
+        tokio::task::yield_now().await;
+    }
+}
+
 fn pin_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -205,7 +221,7 @@ mod tests {
     #[test]
     fn every_core_runs_in_its_seat_and_returns_its_value() {
         let pin = available();
-        let cores = Cores { count: 3, name: "test", pin };
+        let cores = Cores { count: 3, name: "test", pin, spin: false };
         let running = start(&cores, |seat| async move { Ok(seat.index * 10) }).unwrap();
         assert!(running.thread_ids().iter().all(|&id| id > 0));
         let values: Vec<_> = running.join().into_iter().map(Result::unwrap).collect();
@@ -214,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_reported_and_not_passed_on() {
-        let cores = Cores { count: 1, name: "test", pin: vec![] };
+        let cores = Cores { count: 1, name: "test", pin: vec![], spin: false };
         let failing = |_| async { panic!("on purpose") };
         let running = start::<(), _, _>(&cores, failing).unwrap();
         assert!(matches!(running.join()[0], Err(CoreFailure::Panicked(0))));
@@ -237,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_processor_that_does_not_exist_is_an_error() {
-        let cores = Cores { count: 1, name: "test", pin: vec![1000] };
+        let cores = Cores { count: 1, name: "test", pin: vec![1000], spin: false };
         assert!(start(&cores, |_| async { Ok(()) }).is_err());
     }
 }

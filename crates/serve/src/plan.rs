@@ -39,6 +39,8 @@ pub struct PlanText {
     pub threads: String,
     /// Processors to pin the threads to: `0,2-3`, or `all`; default: not pinned.
     pub pin: String,
+    /// Whether idle threads spin instead of sleeping.
+    pub spin: bool,
     /// The access log's file, or `-`; default: none.
     pub access_log: String,
     /// See [`IDLE_TIMEOUT_NS`]; bare numbers are seconds.
@@ -63,6 +65,7 @@ pub struct Plan {
     pub(crate) listen: Vec<Address>,
     pub(crate) threads: usize,
     pub(crate) pin: Vec<usize>,
+    pub(crate) spin: bool,
     pub(crate) access_log: Option<LogTarget>,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) head_timeout_ns: u64,
@@ -88,6 +91,7 @@ impl Plan {
             listen,
             threads,
             pin,
+            spin: text.spin,
             access_log: match text.access_log.as_str() {
                 "" => None,
                 "-" => Some(LogTarget::Stdout),

@@ -71,7 +71,7 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
     drop(sender);
     let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(cores as u64);
     let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize);
-    let seats = Cores { count: cores, name: "serve", pin: plan.pin.clone() };
+    let seats = Cores { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin };
     let senders = queries.clone();
     let watch = drain.watch();
     let stop = drain.clone();

@@ -185,8 +185,10 @@ fn recorded(job: &Job<'_>, measured: &Measured, watcher: &Watcher, started_at: S
     let run_queue_wait_share = watcher::run_queue_wait_share(window.as_ref());
     let stored = store::load(&facts.fingerprint);
     let calibrated = held_against(&stored, measured);
+    let busiest = cpu.per_core.iter().copied().reduce(f64::max);
     let host = HostEvidence {
-        busiest_thread_share: cpu.per_core.iter().copied().reduce(f64::max),
+        // A thread that spins is always busy; that says nothing of what it could still do.
+        busiest_thread_share: busiest.filter(|_| !measured.plan.spin),
         run_queue_wait_share,
         cpus: facts.cpus_online,
         foreign_cpus: cpu.foreign_cpus,

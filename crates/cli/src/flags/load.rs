@@ -203,6 +203,12 @@ const LOAD_FLAGS: &[Flag] = &[
     },
     PIN,
     Flag {
+        long: "spin",
+        doc: "Never sleep: threads look for work without a pause, so that no latency contains the \
+              time that a sleeping processor takes to wake up; each uses a whole core",
+        ..FLAG
+    },
+    Flag {
         long: "line",
         value: "N",
         default: "rate x time-out",
@@ -339,6 +345,7 @@ pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<Problem>> {
         unix: typed.text("unix"),
         sources: typed.texts("source"),
         pin: typed.text("pin"),
+        spin: typed.is_set("spin"),
         expect_status: typed.text("expect-status"),
         expect_bytes: typed.text("expect-bytes"),
         slo: typed.texts("slo"),

@@ -43,6 +43,13 @@ pub(crate) const SERVE: CommandRow = CommandRow {
             ..FLAG
         },
         Flag {
+            long: "spin",
+            doc: "Never sleep: threads look for work without a pause, so that a delay (t=) is not \
+                  lengthened by the time that a sleeping processor takes to wake up; each uses a \
+                  whole core",
+            ..FLAG
+        },
+        Flag {
             long: "connections-max",
             value: "N",
             default: "the descriptor limit less 64",
@@ -136,6 +143,7 @@ pub(crate) fn serve_text(typed: Typed<'_>) -> PlanText {
         listen: typed.texts("listen"),
         threads: text("threads"),
         pin: text("pin"),
+        spin: typed.is_set("spin"),
         access_log: text("access-log"),
         idle_timeout: text("idle-timeout"),
         head_timeout: text("head-timeout"),

@@ -61,6 +61,8 @@ pub struct Plan {
     pub threads: usize,
     /// Processors to pin the threads to; empty: not pinned.
     pub pin: Vec<usize>,
+    /// Whether idle threads spin instead of sleeping.
+    pub spin: bool,
     /// Open or closed loop.
     pub pace: Pace,
     /// Time over which connections and rate come up from nothing.

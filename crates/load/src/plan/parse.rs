@@ -41,6 +41,7 @@ pub struct PlanText {
     pub unix: Option<String>,
     pub sources: Vec<String>,
     pub pin: Option<String>,
+    pub spin: bool,
     pub expect_status: Option<String>,
     pub expect_bytes: Option<String>,
     pub slo: Vec<String>,
@@ -107,6 +108,7 @@ impl Plan {
             connections,
             threads: threads(text, &mut reader, &requests, connections, cores),
             pin: reader.value("--pin", text.pin.as_ref(), Vec::new(), rt::cores::parse_cpus),
+            spin: text.spin,
             ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, seconds),
             end: end(text, &mut reader),
             requests_per_connection: reader.value(
