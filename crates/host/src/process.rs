@@ -6,7 +6,7 @@
 //!
 //! Sources: `/proc/PID/stat` and `/proc/PID/task/TID/stat` (proc_pid_stat(5)), `…/schedstat`
 //! (`Documentation/scheduler/sched-stats.rst`), `/proc/PID/statm` (proc_pid_statm(5)),
-//! `/proc/PID/fd`.
+//! `/proc/PID/task/TID/fd`, kcmp(2).
 
 use crate::source::{NotObservable, Source, read_once};
 
@@ -194,10 +194,40 @@ pub fn resident_bytes(pid: i32) -> Result<u64, NotObservable> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// Descriptors that process `pid` has open. Since Linux 6.2 the size of the folder; before, its
-/// entries are counted.
+/// Descriptors that process `pid` has open, in all tables of its threads: nearly always that is one.
 pub fn open_descriptors(pid: i32) -> Result<u64, NotObservable> {
-    let path = format!("/proc/{pid}/fd");
+    let counts = tables(pid).into_iter().map(|tid| descriptors_of(pid, tid));
+    counts.sum()
+}
+
+/// A thread for each table of descriptors that a process has. Threads may have tables of their own
+/// (unshare(2) with `CLONE_FILES`), as weir's proxy does; `/proc/PID/fd` is the first one's only.
+fn tables(pid: i32) -> Vec<i32> {
+    let mut tables = vec![pid];
+    // What cannot be read has no threads that could be told apart.
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let tids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for tid in tids.collect::<Vec<i32>>() {
+        if tables.iter().all(|&known| has_other_table(known, tid)) {
+            tables.push(tid);
+        }
+    }
+    tables
+}
+
+/// Whether two threads are known to have different tables (kcmp(2)); a kernel that does not tell
+/// is taken to say no.
+#[allow(unsafe_code)]
+fn has_other_table(one: i32, other: i32) -> bool {
+    const KCMP_FILES: libc::c_int = 2;
+    // SAFETY: the call compares two numbers of threads in the kernel and touches no memory of ours.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0, 0) };
+    order > 0
+}
+
+/// Since Linux 6.2 the size of the folder; before, its entries are counted.
+fn descriptors_of(pid: i32, tid: i32) -> Result<u64, NotObservable> {
+    let path = format!("/proc/{pid}/task/{tid}/fd");
     let failed = |error| NotObservable::io("open descriptors of a process", &path, &error);
     let size = std::fs::metadata(&path).map_err(failed)?.len();
     if size > 0 {

@@ -15,7 +15,7 @@ use record::run::Interval;
 use record::units::{MILLISECOND_NS, SECOND_NS};
 use rt::address::Address;
 use rt::clock::now_ns;
-use rt::cores::{CoreFailure, Cores, Running};
+use rt::cores::{CoreFailure, Cores, Running, Table};
 use rt::drain::{DrainWatch, Stage};
 use rt::tokio::sync::watch;
 
@@ -177,8 +177,13 @@ fn start_cores(
     events: &mpsc::Sender<Event>,
     spares: Vec<mpsc::Receiver<Box<Book>>>,
 ) -> io::Result<Running<Option<Snapshot>>> {
-    let cores =
-        Cores { count: plan.threads, name: THREAD_NAME, pin: plan.pin.clone(), spin: plan.spin };
+    let cores = Cores {
+        count: plan.threads,
+        name: THREAD_NAME,
+        pin: plan.pin.clone(),
+        spin: plan.spin,
+        table: Table::Shared,
+    };
     let (shared, events) = (Arc::clone(shared), events.clone());
     rt::cores::start_with(&cores, spares, move |seat, spares| {
         core::run(seat, Arc::clone(&shared), events.clone(), spares)

@@ -5,12 +5,14 @@
 //! the core with the fewest when it has clearly more itself. The counts are the only memory that
 //! cores share, and are touched once at the start and once at the end of a connection.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
-
+use crate::listen::Listener;
+use crate::mail::{self, LETTER_BYTES, Mailbox, OpenMailbox, Post};
 use crate::stream::Family;
 
 /// A connection on its way from the core that accepted it to the core that serves it.
@@ -22,6 +24,8 @@ pub struct Handover {
     pub family: Family,
     /// Which of the engine's listeners took it.
     pub listener: usize,
+    /// Who connected; `None` on a unix socket.
+    pub peer: Option<SocketAddr>,
 }
 
 /// A cache line each, so that cores do not slow each other down.
@@ -37,7 +41,28 @@ struct Count {
 #[derive(Clone, Debug)]
 pub struct Board {
     counts: Arc<[Count]>,
-    inboxes: Vec<mpsc::Sender<Handover>>,
+    posts: Arc<[Post]>,
+}
+
+/// Where a core gets what others have for it.
+#[derive(Debug)]
+pub struct Inbox {
+    mailbox: Mailbox,
+}
+
+/// The same, in its core.
+#[derive(Debug)]
+pub struct OpenInbox {
+    mailbox: OpenMailbox,
+}
+
+/// What comes to a core.
+#[derive(Debug)]
+pub enum Parcel {
+    /// A connection that another core accepted.
+    Connection(Handover),
+    /// A listening socket of its own.
+    Listener(Listener),
 }
 
 /// What one core's row of the board says.
@@ -51,16 +76,40 @@ pub struct Row {
     pub handed_over: u64,
 }
 
-/// How many handed-over connections may wait for a core; beyond, the acceptor keeps them itself.
-const INBOX_MAX: usize = 1024;
-
 impl Board {
     /// A board for `cores` cores, and the inbox of each.
-    #[must_use]
-    pub fn new(cores: usize) -> (Self, Vec<mpsc::Receiver<Handover>>) {
-        let (inboxes, receivers) = (0..cores).map(|_| mpsc::channel(INBOX_MAX)).unzip();
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn new(cores: usize) -> io::Result<(Self, Vec<Inbox>)> {
+        let (mut posts, mut inboxes) = (Vec::new(), Vec::new());
+        for _ in 0..cores {
+            let (post, mailbox) = mail::pair()?;
+            posts.push(post);
+            inboxes.push(Inbox { mailbox });
+        }
         let counts = (0..cores).map(|_| Count::default()).collect();
-        (Self { counts, inboxes }, receivers)
+        Ok((Self { counts, posts: posts.into() }, inboxes))
+    }
+
+    /// The numbers of its descriptors, to be kept by cores with a table of their own.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<RawFd> {
+        self.posts.iter().map(Post::number).collect()
+    }
+
+    /// Sends a copy of a listening socket to its core.
+    ///
+    /// # Errors
+    /// As [`Post::send`].
+    pub fn send_listener(&self, core: usize, listener: &Listener) -> io::Result<()> {
+        let letter = Letter {
+            kind: Kind::Listener,
+            family: listener.family(),
+            index: listener.index(),
+            peer: None,
+        };
+        self.posts[core].send(listener.as_fd(), &letter.encode())
     }
 
     /// Places a connection that `core` accepted: gives it back to be served there, or hands it to
@@ -75,13 +124,20 @@ impl Board {
             return Some(connection);
         }
         self.counts[target].open.fetch_add(1, Ordering::Relaxed);
-        let Err(refused) = self.inboxes[target].try_send(connection) else {
+        let letter = Letter {
+            kind: Kind::Connection,
+            family: connection.family,
+            index: connection.listener,
+            peer: connection.peer,
+        };
+        // When its inbox is full, it is no worse off here.
+        if self.posts[target].send(connection.fd.as_fd(), &letter.encode()).is_ok() {
             own.handed_over.fetch_add(1, Ordering::Relaxed);
             return None;
-        };
+        }
         self.counts[target].open.fetch_sub(1, Ordering::Relaxed);
         own.open.fetch_add(1, Ordering::Relaxed);
-        Some(refused.into_inner())
+        Some(connection)
     }
 
     /// Notes that a connection that `core` served has ended.
@@ -104,6 +160,95 @@ impl Board {
             handed_over: count.handed_over.load(Ordering::Relaxed),
         };
         self.counts.iter().map(row).collect()
+    }
+}
+
+impl Inbox {
+    /// The number of its descriptor, to be kept by its core if that has a table of its own.
+    #[must_use]
+    pub fn number(&self) -> RawFd {
+        self.mailbox.number()
+    }
+
+    /// Makes it ready to receive. Must be called inside the core's runtime.
+    ///
+    /// # Errors
+    /// epoll refused it.
+    pub fn open(self) -> io::Result<OpenInbox> {
+        Ok(OpenInbox { mailbox: self.mailbox.open()? })
+    }
+}
+
+impl OpenInbox {
+    /// What comes next; `None` when nothing can come any more.
+    ///
+    /// # Errors
+    /// Something could not be received, for want of a descriptor. What comes next may be all right.
+    pub async fn receive(&mut self) -> io::Result<Option<Parcel>> {
+        let Some((fd, letter)) = self.mailbox.receive().await? else {
+            return Ok(None);
+        };
+        let Letter { kind, family, index, peer } = Letter::decode(&letter);
+        Ok(Some(match kind {
+            Kind::Connection => Parcel::Connection(Handover { fd, family, listener: index, peer }),
+            Kind::Listener => Parcel::Listener(Listener::new(fd, family, index)),
+        }))
+    }
+}
+
+/// What a descriptor that changes cores is.
+struct Letter {
+    kind: Kind,
+    family: Family,
+    index: usize,
+    peer: Option<SocketAddr>,
+}
+
+enum Kind {
+    Connection,
+    Listener,
+}
+
+impl Letter {
+    /// Kind, family, which kind of peer, port, index, address. Read by the same process only.
+    fn encode(&self) -> [u8; LETTER_BYTES] {
+        let mut bytes = [0; LETTER_BYTES];
+        bytes[0] = matches!(self.kind, Kind::Listener).into();
+        bytes[1] = matches!(self.family, Family::Unix).into();
+        bytes[4..8].copy_from_slice(&(self.index as u32).to_ne_bytes());
+        if let Some(peer) = self.peer {
+            bytes[8..10].copy_from_slice(&peer.port().to_ne_bytes());
+            match peer.ip() {
+                IpAddr::V4(address) => {
+                    bytes[2] = 4;
+                    bytes[16..20].copy_from_slice(&address.octets());
+                }
+                IpAddr::V6(address) => {
+                    bytes[2] = 6;
+                    bytes[16..32].copy_from_slice(&address.octets());
+                }
+            }
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; LETTER_BYTES]) -> Self {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&bytes[16..]);
+        let [a, b, c, d, ..] = octets;
+        let address = match bytes[2] {
+            4 => Some(IpAddr::V4(Ipv4Addr::new(a, b, c, d))),
+            6 => Some(IpAddr::V6(Ipv6Addr::from(octets))),
+            _ => None,
+        };
+        let port = u16::from_ne_bytes([bytes[8], bytes[9]]);
+        let index = u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        Self {
+            kind: if bytes[0] == 1 { Kind::Listener } else { Kind::Connection },
+            family: if bytes[1] == 1 { Family::Unix } else { Family::Tcp },
+            index: index as usize,
+            peer: address.map(|address| SocketAddr::new(address, port)),
+        }
     }
 }
 
@@ -137,19 +282,31 @@ mod tests {
 
     #[test]
     fn all_connections_on_one_listener_end_up_even() {
-        let (board, inboxes) = Board::new(4);
+        let (board, inboxes) = Board::new(4).unwrap();
+        let peer = Some("[2001:db8::1]:5000".parse().unwrap());
         let mut kept = 0;
         for _ in 0..8 {
             let fd = std::fs::File::open("/dev/null").unwrap().into();
-            let connection = Handover { fd, family: Family::Tcp, listener: 0 };
+            let connection = Handover { fd, family: Family::Tcp, listener: 7, peer };
             kept += usize::from(board.place(0, connection).is_some());
         }
         assert_eq!(kept, 2);
-        let mut waiting: Vec<_> = inboxes.iter().map(mpsc::Receiver::len).collect();
-        waiting.sort_unstable();
-        assert_eq!(waiting, [0, 2, 2, 2]);
         assert_eq!(board.rows()[0], Row { open: 2, accepted: 8, handed_over: 6 });
         board.closed(0);
         assert_eq!(board.open(), 7);
+        drop(board);
+        for (core, inbox) in inboxes.into_iter().enumerate() {
+            let came = crate::cores::block_on(async {
+                let mut inbox = inbox.open().unwrap();
+                let mut came = 0;
+                while let Some(parcel) = inbox.receive().await.unwrap() {
+                    let Parcel::Connection(connection) = parcel else { panic!("{parcel:?}") };
+                    assert_eq!((connection.listener, connection.peer), (7, peer));
+                    came += 1;
+                }
+                came
+            });
+            assert_eq!(came, if core == 0 { 0 } else { 2 });
+        }
     }
 }

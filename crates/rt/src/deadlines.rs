@@ -26,6 +26,16 @@ impl Default for Inner {
     }
 }
 
+impl Inner {
+    #[inline]
+    fn set(&mut self, key: Key, deadline_ns: u64) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.deadline_ns = deadline_ns;
+            entry.passed = false;
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     /// `u64::MAX`: none is set.
@@ -33,6 +43,11 @@ struct Entry {
     passed: bool,
     waker: Waker,
 }
+
+/// One task's place among the deadlines, without the way there: 8 bytes, also when optional. For
+/// tasks that are many and small; others have a [`Deadline`].
+#[derive(Debug)]
+pub struct Place(Key);
 
 /// One task's deadline; forgotten when dropped.
 #[derive(Debug)]
@@ -45,9 +60,34 @@ impl Deadlines {
     /// Registers the task behind `waker`, with no deadline set.
     #[must_use]
     pub fn register(&self, waker: &Waker) -> Deadline {
-        let entry = Entry { deadline_ns: u64::MAX, passed: false, waker: waker.clone() };
-        let key = self.inner.borrow_mut().entries.insert(entry);
+        let Place(key) = self.take_place(waker);
         Deadline { all: Rc::clone(&self.inner), key }
+    }
+
+    /// As [`Deadlines::register`], for who keeps only the place; it is to be given back with
+    /// [`Deadlines::leave`].
+    #[must_use]
+    pub fn take_place(&self, waker: &Waker) -> Place {
+        let entry = Entry { deadline_ns: u64::MAX, passed: false, waker: waker.clone() };
+        Place(self.inner.borrow_mut().entries.insert(entry))
+    }
+
+    /// As [`Deadline::set`].
+    #[inline]
+    pub fn set(&self, place: &Place, deadline_ns: u64) {
+        self.inner.borrow_mut().set(place.0, deadline_ns);
+    }
+
+    /// As [`Deadline::passed`].
+    #[inline]
+    #[must_use]
+    pub fn passed(&self, place: &Place) -> bool {
+        self.inner.borrow().entries.get(place.0).is_some_and(|entry| entry.passed)
+    }
+
+    /// Forgets a deadline.
+    pub fn leave(&self, place: Place) {
+        self.inner.borrow_mut().entries.remove(place.0);
     }
 
     /// Marks what has passed at `now_ns` and wakes its task; returns how many.
@@ -81,10 +121,7 @@ impl Deadline {
     /// Sets when the task is to be woken, and forgets that an earlier deadline passed.
     #[inline]
     pub fn set(&self, deadline_ns: u64) {
-        if let Some(entry) = self.all.borrow_mut().entries.get_mut(self.key) {
-            entry.deadline_ns = deadline_ns;
-            entry.passed = false;
-        }
+        self.all.borrow_mut().set(self.key, deadline_ns);
     }
 
     /// Unsets it.

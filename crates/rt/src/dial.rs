@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use tokio::net::{TcpSocket, UnixStream};
 
 use crate::address::Address;
+use crate::namespace::Namespace;
 use crate::stream::Stream;
 
 /// Connects to `target`, from `source` when one is given.
@@ -16,12 +17,29 @@ use crate::stream::Stream;
 /// # Errors
 /// As connect(2) and bind(2): refused, unreachable, no port left, no descriptor left.
 pub async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Stream> {
+    connect_in(target, source, None).await
+}
+
+/// As [`connect`], with a socket of `namespace`; `None`: of our own. A unix socket is a file and
+/// is the same in all of them.
+///
+/// # Errors
+/// As [`connect`] and [`Namespace::run`].
+pub async fn connect_in(
+    target: &Address,
+    source: Option<IpAddr>,
+    namespace: Option<&Namespace>,
+) -> io::Result<Stream> {
     match target {
         Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
         Address::Tcp(address) => {
-            let socket = match address {
-                SocketAddr::V4(_) => TcpSocket::new_v4()?,
-                SocketAddr::V6(_) => TcpSocket::new_v6()?,
+            let new = || match address {
+                SocketAddr::V4(_) => TcpSocket::new_v4(),
+                SocketAddr::V6(_) => TcpSocket::new_v6(),
+            };
+            let socket = match namespace {
+                Some(namespace) => namespace.run(new)??,
+                None => new()?,
             };
             socket.set_nodelay(true)?;
             if let Some(source) = source {
@@ -31,6 +49,15 @@ pub async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Str
             socket.connect(*address).await.map(Stream::Tcp)
         }
     }
+}
+
+/// Whether an error of [`connect`] is about this process or host (no descriptor, port or memory
+/// left) and not about the target.
+#[must_use]
+pub fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let ours = [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| ours.iter().any(|ours| ours.raw_os_error() == code))
 }
 
 #[allow(unsafe_code)]

@@ -2,15 +2,16 @@
 //! (`SO_REUSEPORT`, socket(7)), else one shared by hand-over; and the loop that accepts.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::address::Address;
 use crate::board::{Board, Handover};
 use crate::clock::{MILLISECOND_NS, now_ns};
+use crate::namespace::Namespace;
 use crate::stream::Family;
 use crate::timers::Timers;
 use crate::watched;
@@ -45,8 +46,22 @@ pub struct Bound {
     unlink: Option<PathBuf>,
 }
 
-/// The kernel caps it at `net.core.somaxconn` (listen(2)).
-const BACKLOG: i32 = 4096;
+/// How an address is bound, where that is not always the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// The network namespace of the sockets; `None`: our own. A unix socket is a file and is the
+    /// same in all of them.
+    pub namespace: Option<&'a Namespace>,
+    /// How many connections the kernel keeps that nobody has accepted: 4,096. It caps this at
+    /// `net.core.somaxconn` (listen(2)).
+    pub backlog: u32,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self { namespace: None, backlog: 4096 }
+    }
+}
 
 impl Bound {
     /// Binds `address` for `cores` cores and listens.
@@ -54,15 +69,41 @@ impl Bound {
     /// # Errors
     /// As bind(2) and listen(2), with the address in the message.
     pub fn new(address: &Address, cores: usize) -> io::Result<Self> {
+        Self::with(address, cores, Options::default())
+    }
+
+    /// As [`Bound::new`], with its sockets in `namespace`.
+    ///
+    /// # Errors
+    /// As [`Bound::new`] and [`Namespace::run`].
+    pub fn new_in(
+        address: &Address,
+        cores: usize,
+        namespace: Option<&Namespace>,
+    ) -> io::Result<Self> {
+        Self::with(address, cores, Options { namespace, ..Options::default() })
+    }
+
+    /// As [`Bound::new`], in the way that `options` say.
+    ///
+    /// # Errors
+    /// As [`Bound::new`] and [`Namespace::run`].
+    pub fn with(address: &Address, cores: usize, options: Options<'_>) -> io::Result<Self> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{address}: {}", why(&error)));
-        match address {
-            Address::Tcp(wanted) => Self::tcp((*wanted).into(), cores).map_err(named),
-            Address::Unix(path) => Self::unix(path, cores).map_err(named),
+        let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
+        match (address, options.namespace) {
+            (Address::Tcp(wanted), Some(namespace)) => namespace
+                .run(|| Self::tcp((*wanted).into(), cores, backlog))
+                .and_then(|bound| bound.map_err(named)),
+            (Address::Tcp(wanted), None) => {
+                Self::tcp((*wanted).into(), cores, backlog).map_err(named)
+            }
+            (Address::Unix(path), _) => Self::unix(path, cores, backlog).map_err(named),
         }
     }
 
-    fn tcp(wanted: SockAddr, cores: usize) -> io::Result<Self> {
+    fn tcp(wanted: SockAddr, cores: usize, backlog: i32) -> io::Result<Self> {
         // The first socket is bound alone once, so that another program's SO_REUSEPORT group on
         // the same port is an error and not a silent partner.
         if cores == 1 || wanted.as_socket().is_some_and(|address| address.port() != 0) {
@@ -70,12 +111,12 @@ impl Bound {
         }
         let first = tcp_socket(&wanted, cores > 1)?;
         let bound = first.local_addr()?;
-        first.listen(BACKLOG)?;
+        first.listen(backlog)?;
         let mut sockets = vec![Some(OwnedFd::from(first))];
         let mut mode = AcceptMode::ReusePort;
         for _ in 1..cores {
             match tcp_socket(&bound, true)
-                .and_then(|socket| socket.listen(BACKLOG).map(|()| socket))
+                .and_then(|socket| socket.listen(backlog).map(|()| socket))
             {
                 Ok(socket) if mode == AcceptMode::ReusePort => sockets.push(Some(socket.into())),
                 _ => {
@@ -89,7 +130,7 @@ impl Bound {
         Ok(Self { address, mode, sockets, family: Family::Tcp, unlink: None })
     }
 
-    fn unix(path: &Path, cores: usize) -> io::Result<Self> {
+    fn unix(path: &Path, cores: usize, backlog: i32) -> io::Result<Self> {
         let address = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
@@ -103,7 +144,7 @@ impl Bound {
             std::fs::remove_file(path)?;
             socket.bind(&address)?;
         }
-        socket.listen(BACKLOG)?;
+        socket.listen(backlog)?;
         let mut sockets = vec![Some(socket.into())];
         sockets.resize_with(cores, || None);
         Ok(Self {
@@ -173,6 +214,12 @@ pub struct Listener {
     index: usize,
 }
 
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// What the accept loop tells its engine.
 #[derive(Debug)]
 pub enum Accepted {
@@ -189,6 +236,21 @@ const ACCEPT_BATCH: usize = 64;
 const SHORT_WAIT_NS: u64 = 20 * MILLISECOND_NS;
 
 impl Listener {
+    /// A listening socket that came from elsewhere.
+    pub(crate) fn new(fd: OwnedFd, family: Family, index: usize) -> Self {
+        Self { fd, family, index }
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Which of the engine's listeners it is.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     /// Accepts for ever, placing connections by the board; `handle` gets those of this core.
     ///
     /// # Errors
@@ -209,9 +271,14 @@ impl Listener {
                     break;
                 }
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                match accept_with(socket.as_fd(), flags) {
-                    Ok(fd) => {
-                        let accepted = Handover { fd, family: self.family, listener: self.index };
+                match acceptfrom_with(socket.as_fd(), flags) {
+                    Ok((fd, peer)) => {
+                        let accepted = Handover {
+                            fd,
+                            family: self.family,
+                            listener: self.index,
+                            peer: peer.and_then(|peer| peer.try_into().ok()),
+                        };
                         if let Some(own) = board.place(core, accepted) {
                             handle(Accepted::Connection(own));
                         }
@@ -255,6 +322,70 @@ mod tests {
         let first = Bound::new(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
         let error = Bound::new(first.address(), 2).unwrap_err();
         assert!(error.to_string().contains("something listens there already"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_made_in_a_namespace_is_reached_from_there_only() {
+        let Some((_made, namespace)) = crate::namespace::testing::make() else { return };
+        let mut bound =
+            Bound::new_in(&"127.0.0.1:0".parse().unwrap(), 2, Some(&namespace)).unwrap();
+        let target = bound.address().clone();
+        let listener = bound.take(0, 7).unwrap();
+        drop(bound.take(1, 7));
+        crate::cores::block_on(async {
+            let outside = crate::dial::connect(&target, None).await.unwrap_err();
+            assert_eq!(outside.kind(), io::ErrorKind::ConnectionRefused);
+            let stream = crate::dial::connect_in(&target, None, Some(&namespace)).await.unwrap();
+            let accepted = accept_one(listener).await;
+            let local = match &stream {
+                crate::stream::Stream::Tcp(tcp) => tcp.local_addr().unwrap(),
+                crate::stream::Stream::Unix(_) => unreachable!("it was TCP"),
+            };
+            assert_eq!((accepted.peer, accepted.listener), (Some(local), 7));
+        });
+    }
+
+    #[test]
+    fn the_peer_is_known_without_asking_and_a_unix_peer_has_no_address() {
+        crate::cores::block_on(async {
+            let mut bound = Bound::new(&"[::1]:0".parse().unwrap(), 1).unwrap();
+            let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
+            let client = std::net::TcpStream::connect(target).unwrap();
+            let accepted = accept_one(bound.take(0, 0).unwrap()).await;
+            assert_eq!(accepted.peer, Some(client.local_addr().unwrap()));
+            let path = std::env::temp_dir().join(format!("weir-peer-{}.sock", std::process::id()));
+            let mut bound = Bound::new(&Address::Unix(path.clone()), 1).unwrap();
+            let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            assert_eq!(accept_one(bound.take(0, 0).unwrap()).await.peer, None);
+        });
+    }
+
+    #[test]
+    fn the_backlog_is_what_was_asked_for() {
+        let options = Options { backlog: 1, ..Options::default() };
+        let bound = Bound::with(&"127.0.0.1:0".parse().unwrap(), 1, options).unwrap();
+        let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
+        // The kernel takes one more than it was told; the next connection's SYN goes unanswered.
+        let wait = std::time::Duration::from_millis(100);
+        let connect = |_| std::net::TcpStream::connect_timeout(&target, wait);
+        let connected: Vec<_> = (0..4).map(connect).collect();
+        assert_eq!(connected.iter().filter(|stream| stream.is_ok()).count(), 2);
+    }
+
+    async fn accept_one(listener: Listener) -> Handover {
+        let (board, _inboxes) = Board::new(1).unwrap();
+        let timers = Timers::start().unwrap();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        let accepting = listener.accept(&board, 0, &timers, |accepted| {
+            let _ = sender.send(accepted);
+        });
+        tokio::select! {
+            _ = accepting => unreachable!("it accepts for ever"),
+            accepted = receiver.recv() => match accepted {
+                Some(Accepted::Connection(handover)) => handover,
+                other => panic!("{other:?}"),
+            },
+        }
     }
 
     #[test]

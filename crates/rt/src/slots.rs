@@ -1,16 +1,19 @@
 //! A vector with stable indices and reuse of freed places. Keys carry a generation, so a key kept
 //! for too long finds nothing instead of somebody else's value.
 
+use std::num::NonZeroU32;
+
 /// Names one value of a [`Slots`]; never names another one after that value was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     index: u32,
-    generation: u32,
+    /// Never 0, so that an optional key is no larger than a key.
+    generation: NonZeroU32,
 }
 
 #[derive(Debug)]
 struct Slot<T> {
-    generation: u32,
+    generation: NonZeroU32,
     value: Option<T>,
 }
 
@@ -32,8 +35,8 @@ impl<T> Slots<T> {
             return Key { index, generation: slot.generation };
         }
         let index = self.slots.len() as u32;
-        self.slots.push(Slot { generation: 0, value: Some(value) });
-        Key { index, generation: 0 }
+        self.slots.push(Slot { generation: NonZeroU32::MIN, value: Some(value) });
+        Key { index, generation: NonZeroU32::MIN }
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
@@ -52,7 +55,7 @@ impl<T> Slots<T> {
             return None;
         }
         let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = slot.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
         self.free.push(key.index);
         Some(value)
     }

@@ -60,6 +60,33 @@ impl Stream {
         }
     }
 
+    /// Looks whether anything can be read, and leaves it there: 0 bytes are the end of the stream, 1
+    /// stands for any number.
+    ///
+    /// # Errors
+    /// The connection was reset, or is gone.
+    pub fn poll_peek(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            let mut byte = [0];
+            let peek = |fd: BorrowedFd<'_>| {
+                rustix::net::recv(fd, &mut byte, RecvFlags::PEEK).map(|(bytes, _)| bytes)
+            };
+            if let Some(outcome) = self.attempt(Interest::READABLE, 1, peek) {
+                return Poll::Ready(outcome);
+            }
+        }
+    }
+
+    /// The address that the peer connected to, or that we connect from; `None` on a unix socket.
+    #[must_use]
+    pub fn local_address(&self) -> Option<std::net::SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Writes `bytes` as far as the socket takes them.
     #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -84,6 +111,27 @@ impl Stream {
             ready!(self.poll_write_ready(cx))?;
             let write = |fd: BorrowedFd<'_>| rustix::io::writev(fd, pieces);
             if let Some(outcome) = self.attempt(Interest::WRITABLE, whole, write) {
+                return Poll::Ready(outcome);
+            }
+        }
+    }
+
+    /// Moves bytes from or to a socket by a `call` that may stop before the socket's end, so that
+    /// only `EAGAIN` proves anything.
+    #[inline]
+    pub(crate) fn poll_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        interest: Interest,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if interest.is_readable() {
+                ready!(self.poll_read_ready(cx))?;
+            } else {
+                ready!(self.poll_write_ready(cx))?;
+            }
+            if let Some(outcome) = self.attempt(interest, 0, &mut call) {
                 return Poll::Ready(outcome);
             }
         }

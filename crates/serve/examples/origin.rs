@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::Write;
 
-use rt::drain::{Drain, follow_signals};
+use rt::drain::{Drain, Held, hold_signals};
 use serve::{Plan, PlanText, start};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let plan = Plan::parse(&text).map_err(|problems| format!("{problems:?}"))?;
     let drain = Drain::default();
-    follow_signals(drain.clone())?;
+    hold_signals(Held::Stop)?.follow(drain.clone(), None)?;
     let running = start(plan, drain)?;
     for (address, mode) in running.addresses() {
         println!("listening on {address} ({})", mode.describe());

@@ -3,13 +3,12 @@
 //! Nothing here leaves its thread, so there is no lock; and nothing here is held across an await.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::task::Waker;
 
-use rt::board::{Board, Handover};
+use rt::board::Board;
 use rt::buffers::Buffers;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::deadlines::Deadlines;
+use rt::room::Room;
 use rt::timers::Timers;
 use rt::tokio::sync::{mpsc, oneshot};
 
@@ -173,64 +172,5 @@ impl Core {
             cores.extend(reply.await);
         }
         Stats::of(cores, now_ns() - self.started_ns, self.draining.get())
-    }
-}
-
-/// How many connections a core may serve, and those that wait for one of them to end.
-#[derive(Debug)]
-pub(crate) struct Room {
-    max: usize,
-    served: Cell<usize>,
-    /// Accepted by the kernel before accepting could be paused; nobody reads from them yet.
-    parked: RefCell<VecDeque<Handover>>,
-    waiting: RefCell<Vec<Waker>>,
-}
-
-impl Room {
-    fn new(max: usize) -> Self {
-        Self { max, served: Cell::new(0), parked: RefCell::default(), waiting: RefCell::default() }
-    }
-
-    pub(crate) fn served(&self) -> usize {
-        self.served.get()
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.served.get() >= self.max
-    }
-
-    /// Takes the place of one connection.
-    pub(crate) fn enter(&self) {
-        self.served.set(self.served.get() + 1);
-    }
-
-    /// Gives it back, and tells those who wait for one.
-    pub(crate) fn leave(&self) {
-        self.served.set(self.served.get() - 1);
-        for waker in self.waiting.borrow_mut().drain(..) {
-            waker.wake();
-        }
-    }
-
-    /// Wakes `waker` at the next [`Room::leave`].
-    pub(crate) fn wait(&self, waker: &Waker) {
-        let mut waiting = self.waiting.borrow_mut();
-        if !waiting.iter().any(|other| other.will_wake(waker)) {
-            waiting.push(waker.clone());
-        }
-    }
-
-    pub(crate) fn park(&self, connection: Handover) {
-        self.parked.borrow_mut().push_back(connection);
-    }
-
-    /// The connection that has waited longest, if there is room for it.
-    pub(crate) fn admit(&self) -> Option<Handover> {
-        if self.is_full() { None } else { self.parked.borrow_mut().pop_front() }
-    }
-
-    /// Forgets those that wait, and says how many they were.
-    pub(crate) fn clear_parked(&self) -> usize {
-        std::mem::take(&mut *self.parked.borrow_mut()).len()
     }
 }

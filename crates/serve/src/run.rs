@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use rt::address::Address;
-use rt::board::{Board, Handover};
+use rt::board::{Board, Handover, Inbox, Parcel};
 use rt::clock::now_ns;
-use rt::cores::{CoreFailure, Cores, Seat};
+use rt::cores::{CoreFailure, Cores, Seat, Table};
 use rt::drain::{Drain, DrainWatch, Stage};
 use rt::limits::raise_descriptor_limit;
 use rt::listen::{AcceptMode, Accepted, Bound, Listener};
@@ -38,7 +38,7 @@ pub struct Running {
 #[derive(Debug)]
 struct Luggage {
     listeners: Vec<Listener>,
-    inbox: mpsc::Receiver<Handover>,
+    inbox: Inbox,
     asked: mpsc::Receiver<Query>,
     log: Option<Sender>,
 }
@@ -64,14 +64,20 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
         Some(target) => log::start(target, cores).map(|(sender, log)| (Some(sender), Some(log)))?,
         None => (None, None),
     };
-    let (board, inboxes) = Board::new(cores);
+    let (board, inboxes) = Board::new(cores)?;
     let (queries, askeds): (Vec<_>, Vec<_>) =
         (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
     let luggage = pack(&mut bound, inboxes, askeds, sender.as_ref());
     drop(sender);
     let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(cores as u64);
     let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize);
-    let seats = Cores { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin };
+    let seats = Cores {
+        count: cores,
+        name: "serve",
+        pin: plan.pin.clone(),
+        spin: plan.spin,
+        table: Table::Shared,
+    };
     let senders = queries.clone();
     let watch = drain.watch();
     let stop = drain.clone();
@@ -95,7 +101,7 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
 /// What each core takes with it.
 fn pack(
     bound: &mut [Bound],
-    inboxes: Vec<mpsc::Receiver<Handover>>,
+    inboxes: Vec<Inbox>,
     askeds: Vec<mpsc::Receiver<Query>>,
     log: Option<&Sender>,
 ) -> Vec<Luggage> {
@@ -236,11 +242,21 @@ async fn answer_queries(core: Rc<Core>, mut asked: mpsc::Receiver<Query>) {
 }
 
 /// Takes the connections that other cores accepted for this one.
-async fn receive_all(core: Rc<Core>, mut inbox: mpsc::Receiver<Handover>) -> io::Result<()> {
-    while let Some(connection) = inbox.recv().await {
-        open(&core, connection);
+async fn receive_all(core: Rc<Core>, inbox: Inbox) -> io::Result<()> {
+    let mut inbox = inbox.open()?;
+    loop {
+        match inbox.receive().await {
+            Ok(Some(Parcel::Connection(connection))) => open(&core, connection),
+            // Cores take their listeners with them.
+            Ok(Some(Parcel::Listener(_))) => {}
+            Ok(None) => return Ok(()),
+            // There was no descriptor for it: it is gone, and counted where it was sent from.
+            Err(_) => {
+                core.board.closed(core.index);
+                add(&core.counters.accept_failed, 1);
+            }
+        }
     }
-    Ok(())
 }
 
 /// Serves the connections that had to wait, as others end.

@@ -160,6 +160,31 @@ impl BodyDecoder {
         }
     }
 
+    /// How many bytes of a body of known length are still to come; `None` when no length is known,
+    /// or the body is over.
+    #[inline]
+    #[must_use]
+    pub fn length_left(&self) -> Option<u64> {
+        match self.state {
+            State::Length(left) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Notes that `bytes` of a body of known length went another way than through
+    /// [`BodyDecoder::decode`]; whether the body is over with them. More than
+    /// [`BodyDecoder::length_left`], or of another body, is a bug of the caller, and panics in debug
+    /// builds.
+    #[inline]
+    pub fn pass(&mut self, bytes: u64) -> bool {
+        debug_assert!(self.length_left().is_some_and(|left| bytes <= left), "{bytes}");
+        if let State::Length(left) = self.state {
+            let left = left.saturating_sub(bytes);
+            self.state = if left == 0 { State::Done } else { State::Length(left) };
+        }
+        self.is_done()
+    }
+
     /// Whether the body is over.
     #[inline]
     #[must_use]

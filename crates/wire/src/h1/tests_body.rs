@@ -269,3 +269,18 @@ impl Lcg {
         (self.0 >> 33) as usize % bound.max(1)
     }
 }
+
+#[test]
+fn what_goes_another_way_counts() {
+    let limits = Limits::default();
+    let mut body = BodyDecoder::new(Framing::Length(10), &limits);
+    assert_eq!(body.decode(b"abc").unwrap().consumed, 3);
+    assert_eq!(body.length_left(), Some(7));
+    assert!(!body.pass(5));
+    assert_eq!(body.length_left(), Some(2));
+    assert!(body.pass(2) && body.is_done());
+    assert_eq!(body.length_left(), None);
+    for framing in [Framing::None, Framing::Chunked, Framing::UntilClose] {
+        assert_eq!(BodyDecoder::new(framing, &limits).length_left(), None);
+    }
+}
