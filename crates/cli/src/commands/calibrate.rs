@@ -10,7 +10,7 @@ use record::problem::Problem;
 use record::units::{
     DurationUnit, SECOND_NS, format_count, parse_count, parse_duration_ns, parse_size,
 };
-use rt::drain::{Drain, DrainWatch, Stage, follow_signals};
+use rt::drain::{Drain, DrainWatch, Held, Stage, hold_signals};
 
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
@@ -44,7 +44,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     preflight::check(&plan)?;
     let drain = Drain::default();
     let stop = drain.watch();
-    follow_signals(drain)?;
+    hold_signals(Held::Stop)?.follow(drain, None)?;
     let origin = Origin::start(cores)?;
     let plan = Plan::parse(&calibrate_text(typed, origin.url(asked.size)), cores)?;
     let trials = Trials { each: asked.each, duration_ns: asked.duration_ns, subject: origin.pid() };

@@ -16,7 +16,7 @@ use record::problem::Problem;
 use record::run::{Calibrated, Run, Weir};
 use record::units::SECOND_NS;
 use record::validity::Verdict;
-use rt::drain::{Drain, DrainWatch, follow_signals};
+use rt::drain::{Drain, DrainWatch, Held, hold_signals};
 
 use super::calibrate::{self, Trials};
 use crate::embedded::Origin;
@@ -39,7 +39,7 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     }
     let plan = Plan::parse(&text, rt::cores::available().len())?;
     let ports_tight = preflight::check(&plan)?;
-    follow_signals(drain)?;
+    hold_signals(Held::Stop)?.follow(drain, None)?;
     let subjects = subjects(&plan);
     drive(&Job { typed, arguments, plan, subjects, ports_tight }, &stop)
 }
@@ -57,7 +57,7 @@ fn embedded(
     text.urls = vec!["http://127.0.0.1:1/".to_owned()];
     let plan = Plan::parse(&text, cores)?;
     preflight::check(&plan)?;
-    follow_signals(drain)?;
+    hold_signals(Held::Stop)?.follow(drain, None)?;
     let origin = Origin::start(cores.div_ceil(2))?;
     text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
     let mut plan = Plan::parse(&text, cores)?;

@@ -2,11 +2,15 @@
 
 mod calibrate;
 mod load;
+mod proxy;
 mod report;
 mod serve;
 mod tools;
 
+use std::io::Read;
+
 use clap::ArgMatches;
+use rt::drain::{Drain, Stage};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
@@ -18,15 +22,26 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
     };
     match (name, typed.subcommand()) {
         ("serve", _) => serve::run(Typed(typed)),
+        ("proxy", _) => proxy::run(Typed(typed)),
         ("load", Some(("report", typed))) => report::run(Typed(typed)),
         ("load", _) => load::run(Typed(typed), arguments),
         ("calibrate", _) => calibrate::run(Typed(typed)),
         ("completions", _) => tools::completions(Typed(typed)),
         ("man", _) => tools::man(Typed(typed)),
-        ("reference", _) => tools::reference(),
+        ("reference", _) => tools::reference(Typed(typed)),
         // clap knows no other names.
         _ => Ok(Exit::Usage),
     }
+}
+
+/// Drains when stdin ends: whoever started us holds the other end, and it closes even when that
+/// process is killed.
+fn end_with_stdin(drain: Drain) {
+    std::thread::spawn(move || {
+        let mut ignored = [0; 256];
+        while std::io::stdin().read(&mut ignored).is_ok_and(|bytes| bytes > 0) {}
+        drain.advance(Stage::Draining);
+    });
 }
 
 /// Everything that is wrong with the flags of `weir calibrate`, for the test of the flag tables.

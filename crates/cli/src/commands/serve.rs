@@ -1,8 +1,6 @@
 //! `weir serve`.
 
-use std::io::Read;
-
-use rt::drain::{Drain, Stage, follow_signals};
+use rt::drain::{Drain, Held, hold_signals};
 use serve::plan::Plan;
 
 use crate::exit::{Exit, Failure};
@@ -10,12 +8,15 @@ use crate::flags::{Typed, serve_text};
 use crate::output::print;
 use crate::preflight;
 
+use super::end_with_stdin;
+
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let plan = Plan::parse(&serve_text(typed))?;
     preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
     let threads = plan.threads();
     let drain = Drain::default();
-    follow_signals(drain.clone())?;
+    let signals = hold_signals(Held::Stop)?;
+    signals.follow(drain.clone(), None)?;
     let running = serve::start(plan, drain.clone())?;
     let mut lines = String::new();
     for (address, mode) in running.addresses() {
@@ -39,14 +40,4 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         stats.sum.totals.requests, stats.sum.connections_accepted
     );
     Ok(Exit::Done)
-}
-
-/// Drains when stdin ends: whoever started us holds the other end, and it closes even when that
-/// process is killed.
-fn end_with_stdin(drain: Drain) {
-    std::thread::spawn(move || {
-        let mut ignored = [0; 256];
-        while std::io::stdin().read(&mut ignored).is_ok_and(|bytes| bytes > 0) {}
-        drain.advance(Stage::Draining);
-    });
 }

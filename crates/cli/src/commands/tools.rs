@@ -36,7 +36,15 @@ pub(super) fn man(typed: Typed<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-pub(super) fn reference() -> Result<Exit, Failure> {
-    print(&reference::markdown());
+pub(super) fn reference(typed: Typed<'_>) -> Result<Exit, Failure> {
+    let pages = typed.values();
+    match pages.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => print(&reference::markdown()),
+        ["config"] => print(&proxy::reference()),
+        _ => {
+            let text = "there is one page beside the reference itself: config";
+            return Err(vec![Problem::new("PAGE", text)].into());
+        }
+    }
     Ok(Exit::Done)
 }

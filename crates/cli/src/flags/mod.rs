@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod load;
+mod proxy;
 mod serve;
 mod tools;
 
@@ -62,6 +63,7 @@ pub(crate) struct CommandRow {
 /// All commands, in the order of the help.
 pub(crate) const COMMANDS: &[&CommandRow] = &[
     &serve::SERVE,
+    &proxy::PROXY,
     &load::LOAD,
     &load::REPORT,
     &calibrate::CALIBRATE,
@@ -162,6 +164,11 @@ impl Typed<'_> {
         self.0.try_get_one::<bool>(long).ok().flatten().copied().unwrap_or(false)
     }
 
+    /// Whether a flag was given, with a value or without.
+    pub(crate) fn is_given(self, long: &str) -> bool {
+        self.0.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
+    }
+
     /// The positional values.
     pub(crate) fn values(self) -> Vec<String> {
         self.texts(VALUES)
@@ -170,6 +177,7 @@ impl Typed<'_> {
 
 pub(crate) use calibrate::calibrate_text;
 pub(crate) use load::load_text;
+pub(crate) use proxy::proxy_text;
 pub(crate) use serve::serve_text;
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
             text.urls = vec![url];
             Plan::parse(&text, 4).map(|_| ())
         }),
+        "proxy" => ::proxy::config::from_flags(&proxy_text(typed)).map(|_| ()),
         "calibrate" => crate::commands::check_calibrate(typed, url),
         _ => ::serve::plan::Plan::parse(&serve_text(typed)).map(|_| ()),
     };
@@ -29,12 +30,16 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
 
 #[test]
 fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
-    for row in [&serve::SERVE, &load::LOAD, &calibrate::CALIBRATE] {
+    for row in [&serve::SERVE, &proxy::PROXY, &load::LOAD, &calibrate::CALIBRATE] {
         for flag in row.flags {
             let long = format!("--{}", flag.long);
             // A flag that only an open loop has is tried in one.
-            let rate: &[&str] = match flag.long {
-                "arrivals" | "line" => &["--rate", "10"],
+            let rate: &[&str] = match (row.name, flag.long) {
+                (_, "arrivals" | "line") => &["--rate", "10"],
+                // A proxy has somewhere to carry requests to.
+                ("proxy", "to") => &[],
+                ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],
+                ("proxy", _) => &["--to", "127.0.0.1:1"],
                 _ => &[],
             };
             for value in flag.right {

@@ -23,8 +23,11 @@ pub(crate) const MAN: CommandRow = CommandRow {
 pub(crate) const REFERENCE: CommandRow = CommandRow {
     name: "reference",
     about: "Print the reference of all commands, flags, verdicts and errors as Markdown",
-    doc: "docs/reference.md is this text.",
-    values: None,
+    doc: "docs/reference.md is this text, and docs/config.md the one of the page `config`.",
+    values: Some(("PAGE", "`config`: the keys of a proxy's config, its metrics and log fields")),
     flags: &[],
-    examples: &[("weir reference", "the reference")],
+    examples: &[
+        ("weir reference", "the reference"),
+        ("weir reference config", "the reference of weir proxy's config, metrics and logs"),
+    ],
 };

@@ -2,7 +2,14 @@
 //! process killed and every wait bounded. Peers that are not weir are in [`peers`].
 
 pub(crate) mod client;
+pub(crate) mod door;
+pub(crate) mod faulty;
+pub(crate) mod hlog;
+pub(crate) mod metrics;
 pub(crate) mod peers;
+pub(crate) mod proxies;
+pub(crate) mod rude;
+pub(crate) mod strict;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

@@ -35,14 +35,17 @@ const ONLY_IN: &[(&str, &str)] = &[
     ("hdrhistogram", "record"),
     ("httparse", "wire"),
     ("indicatif", "cli"),
+    ("landlock", "rt"),
     ("netlink-*", "host"),
     ("perf-event-open-sys*", "host"),
     ("ratatui", "cli"),
     ("rcgen", "rt"),
+    ("regex", "proxy"),
     ("rustls", "rt"),
     ("socket2", "rt"),
     ("statrs", "lab"),
     ("tokio-rustls", "rt"),
+    ("toml", "proxy"),
 ];
 
 /// Crates that may hold unsafe code.

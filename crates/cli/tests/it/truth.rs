@@ -221,7 +221,7 @@ fn median_seen_by_a_plain_client(origin: &Origin, target: &str, times: usize) ->
 }
 
 #[test]
-fn an_injected_delay_comes_back_within_five_percent() {
+fn an_injected_delay_comes_back_within_five_percent_of_a_plain_clients() {
     let _alone = alone();
     let origin = Origin::start(&["-t", "1"]);
     for delay_ms in [1_u64, 5, 20] {
@@ -248,9 +248,35 @@ fn an_injected_delay_comes_back_within_five_percent() {
         // A result that is off has to say itself that something else was at work.
         let excused = tries.iter().all(|(_, _, disturbed)| *disturbed);
         assert!(exact || excused, "{delay_ms} ms: (p50, plain client's, disturbed) {tries:?}");
-        // From 5 ms on what comes on top is small against the delay itself.
-        let strict = p50_ns as f64 <= delay_ms as f64 * 1.05e6;
-        assert!(strict || delay_ms == 1 || excused, "{delay_ms} ms: {tries:?}");
+    }
+}
+
+#[test]
+fn a_delay_comes_back_within_five_percent_when_neither_side_sleeps() {
+    let _alone = alone();
+    // Two sides that spin need a processor each.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if processors < 2 {
+        println!("not observable on this host: two sides that spin, on {processors} processor");
+        return;
+    }
+    let origin = Origin::start(&["-t", "1", "--spin"]);
+    for delay_ms in [1_u64, 5, 20] {
+        let url = origin.url(&format!("/?t={delay_ms}"));
+        let asked_ns = delay_ms as f64 * 1e6;
+        let mut seen_ns = Vec::new();
+        // Others on the machine only ever add: the least of the tries is what is ours.
+        for _ in 0..8 {
+            let output = load(&["-c", "1", "-t", "1", "-d", "700ms", "--spin", &url]);
+            let p50_ns = output.number("latency.last_byte.service.p50_ns");
+            assert!(p50_ns >= asked_ns * 0.999, "{p50_ns} for {delay_ms} ms");
+            seen_ns.push(p50_ns);
+            if p50_ns <= asked_ns * 1.05 {
+                break;
+            }
+        }
+        let least_ns = seen_ns.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(least_ns <= asked_ns * 1.05, "{delay_ms} ms: {seen_ns:?}");
     }
 }
 

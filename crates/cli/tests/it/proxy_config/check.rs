@@ -1,0 +1,265 @@
+//! `--check`, `--explain` and `--schema`: what is said about a config without running it.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{Output, beside_others, folder, start, weir};
+
+/// Runs `weir proxy` on a file with this text.
+fn run(config: &str, flags: &[&str]) -> Output {
+    let folder = folder();
+    let path = folder.path().join("weir.toml");
+    fs::write(&path, config).unwrap();
+    let mut all = vec!["proxy", "--config", path.to_str().unwrap()];
+    all.extend(flags);
+    start(crate::support::WEIR, &all).finish()
+}
+
+const GOOD: &str = r#"
+threads = 2
+connections-max = "20k"
+drain-timeout = "30s"
+admin = "127.0.0.1:0"
+
+[privileges]
+user = "nobody"
+
+[[log]]
+to = "stdout"
+format = "combined"
+sample = 0.5
+
+[listener.web]
+bind = ["127.0.0.1:0", "[::1]:0"]
+trusted = ["10.0.0.0/8", "127.0.0.1"]
+limits = { head = "16k", headers = 100, target = "8k" }
+forwarding = { x-forwarded = true, forwarded = false, via = false, request-id = "x-id" }
+timeouts = { head = "10s", body-idle = "30s", body-progress = "30s", body-progress-bytes = "4k" }
+
+[listener.raw]
+bind = "127.0.0.1:0"
+mode = "tcp"
+pool = "app"
+
+[[route]]
+name = "api"
+listener = "web"
+host = ["example.org", "*.example.org"]
+path-prefix = "/api"
+method = ["GET", "HEAD"]
+header = { x-a = "value", x-b = true, x-c = false, x-d = { regex = "^v" } }
+query = { debug = "1" }
+source = ["10.0.0.0/8"]
+rewrite-prefix = "/v1"
+set-request-header = { x-env = "prod" }
+rate-limit = { rate = 100, burst = 20, key = "source" }
+pool = "app"
+
+[[route]]
+path-regex = "^/v[0-9]+/"
+redirect = { status = 308, location = "https://{host}{path}{query}" }
+
+[[route]]
+deny = true
+
+[pool.app]
+servers = ["127.0.0.1:9001", { address = "127.0.0.1:9002", name = "b", weight = 2, maxconn = 10 }]
+balance = "round-robin"
+queue = { limit = 10, timeout = "100ms" }
+"#;
+
+#[test]
+fn a_good_config_is_found_good_and_nothing_listens() {
+    let _shared = beside_others();
+    let output = run(GOOD, &["--check"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(!output.stdout.contains("listening on"), "{}", output.stdout);
+}
+
+/// A line with a mistake in it, and a part of what has to be said about it.
+const MISTAKES: &[(&str, &str)] = &[
+    ("threads = 0", "threads"),
+    ("drain-timeout = \"30 parsecs\"", "parsecs"),
+    ("colour = \"red\"", "colour"),
+    ("[[log]]\nformat = \"xml\"", "xml"),
+    ("[[log]]\nto = \"file:/tmp/x\"\nsample = 7.0", "sample"),
+    ("[listener.web]\nbind = \"127.0.0.1:99999\"", "99999"),
+    (
+        "[listener.two]\nbind = \"127.0.0.1:0\"\ntimeouts = { head = \"10\" , foot = \"1s\" }",
+        "foot",
+    ),
+    ("[listener.raw]\nbind = \"127.0.0.1:0\"\nmode = \"tcp\"", "pool"),
+    ("[[route]]\nlistener = \"nowhere\"\ndeny = true", "nowhere"),
+    ("[[route]]\npool = \"nothing\"", "nothing"),
+    ("[[route]]\npool = \"app\"\ndeny = true", "action"),
+    ("[[route]]\npath-prefix = \"/x\"", "does nothing"),
+    ("[[route]]\npath-regex = \"(\"\ndeny = true", "("),
+    ("[[route]]\nrewrite-prefix = \"/x\"\npool = \"app\"", "path-prefix"),
+    ("[[route]]\nsource = [\"10.0.0.0/99\"]\ndeny = true", "10.0.0.0/99"),
+    ("[[route]]\nredirect = { status = 200, location = \"/\" }", "301 to 308"),
+    ("[[route]]\nset-request-header = { \"a b\" = \"x\" }\ndeny = true", "a b"),
+    ("[[route]]\nset-response-header = { a = \"x\\r\\ny: z\" }\ndeny = true", "\"a\""),
+    ("[pool.empty]\nservers = []", "server"),
+    ("[pool.odd]\nservers = [\"127.0.0.1:1\"]\nbalance = \"luck\"", "luck"),
+    ("[pool.odder]\nservers = [\"127.0.0.1:1\"]\nsend-proxy-protocol = \"v3\"", "v3"),
+];
+
+/// `LINE:COLUMN: text` after the file's name, and both as numbers.
+fn place(line: &str) -> Option<(usize, usize)> {
+    let mut parts = line.split_once("weir.toml:")?.1.splitn(3, ':');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[test]
+fn each_mistake_is_told_with_its_place() {
+    let _shared = beside_others();
+    for (mistake, part) in MISTAKES {
+        let base = "[pool.app]\nservers = [\"127.0.0.1:1\"]\n";
+        // What belongs to the top comes before any table.
+        let config = if mistake.starts_with('[') {
+            format!("{base}{mistake}\n")
+        } else {
+            format!("{mistake}\n{base}")
+        };
+        let output = run(&config, &["--check"]);
+        assert_eq!(output.code, 2, "{mistake}: {output:?}");
+        let lines = config.lines().count();
+        let told = output.stderr.lines().filter_map(|line| Some((place(line)?, line)));
+        let told: Vec<_> = told.collect();
+        let right = told.iter().any(|((line, column), text)| {
+            (1..=lines).contains(line)
+                && *column >= 1
+                && (text.contains(part) || text.contains(part.trim_matches('"')))
+        });
+        assert!(right, "{mistake}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once() {
+    let _shared = beside_others();
+    let config =
+        "threads = 0\nfoo = 1\n\n[listener.web]\nbind = \"x\"\n\n[[route]]\npool = \"y\"\n";
+    for flags in [&["--check"][..], &[]] {
+        let output = run(config, flags);
+        assert_eq!(output.code, 2, "{output:?}");
+        let mut lines: Vec<usize> =
+            output.stderr.lines().filter_map(place).map(|(line, _)| line).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines, [1, 2, 5, 8], "{}", output.stderr);
+    }
+}
+
+#[test]
+fn what_is_no_toml_and_what_is_no_file_is_told() {
+    let _shared = beside_others();
+    let output = run("[listener.web\nbind = 1\n", &["--check"]);
+    assert_eq!(output.code, 2);
+    assert!(output.stderr.contains("weir.toml:1:"), "{}", output.stderr);
+    let output = weir(&["proxy", "--config", "/nowhere/weir.toml", "--check"]);
+    assert_eq!(output.code, 2);
+    assert!(output.stderr.contains("/nowhere/weir.toml"), "{}", output.stderr);
+}
+
+const EXPLAINED: &str = r#"
+[listener.web]
+bind = "127.0.0.1:0"
+
+[[route]]
+name = "admin"
+path-prefix = "/admin"
+source = ["10.0.0.0/8"]
+pool = "app"
+
+[[route]]
+name = "api"
+path-prefix = "/api"
+method = ["POST"]
+header = { x-key = true }
+rewrite-prefix = "/v1"
+set-request-header = { x-env = "prod" }
+pool = "app"
+
+[[route]]
+name = "rest"
+deny = true
+
+[pool.app]
+servers = ["127.0.0.1:9001", { address = "127.0.0.1:9002", name = "second" }]
+"#;
+
+#[test]
+fn a_request_is_explained_route_by_route() {
+    let _shared = beside_others();
+    let explain = |flags: &[&str]| {
+        let output = run(EXPLAINED, &[&["--explain"], flags].concat());
+        assert_eq!(output.code, 0, "{flags:?}: {output:?}");
+        output.stdout
+    };
+    let said = explain(&["POST http://example.org/api/users", "--header", "x-key: 1"]);
+    for part in ["web", "admin", "api", "/v1/users", "x-env", "prod", "app", "9001", "second"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("rest"), "routes after the one that is taken are not tried: {said}");
+    let said = explain(&["http://example.org/api/users"]);
+    for part in ["admin", "api", "method", "rest", "403"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // The source decides, and the path is what it means, not what it looks like.
+    let url = "http://example.org/x/../%61dmin";
+    let said = explain(&[url, "--source", "10.1.2.3"]);
+    assert!(said.contains("9001") && !said.contains("rest"), "{said}");
+    let said = explain(&[url, "--source", "192.0.2.1"]);
+    assert!(said.contains("source") && said.contains("rest"), "{said}");
+}
+
+/// Every name of a property that a schema has, at any depth.
+fn properties(schema: &Value, found: &mut Vec<String>) {
+    match schema {
+        Value::Object(members) => {
+            for (key, value) in members {
+                if let ("properties", Value::Object(own)) = (key.as_str(), value) {
+                    found.extend(own.keys().cloned());
+                }
+                properties(value, found);
+            }
+        }
+        Value::Array(members) => members.iter().for_each(|one| properties(one, found)),
+        _ => {}
+    }
+}
+
+#[rustfmt::skip]
+const KEYS: &[&str] = &[
+    "threads", "pin", "connections-max", "drain-timeout", "admin",
+    "privileges", "user", "group", "no-new-privileges", "landlock",
+    "log", "to", "format", "sample", "only-errors",
+    "listener", "bind", "mode", "pool", "namespace", "proxy-protocol", "trusted", "requests-max",
+    "body-max", "connect", "half-close", "limits", "head", "headers", "target", "forwarding",
+    "x-forwarded", "forwarded", "via", "request-id", "timeouts", "body-idle", "body-progress",
+    "body-progress-bytes", "write", "keep-alive",
+    "route", "name", "host", "path", "path-prefix", "path-regex", "method", "header", "query",
+    "source", "rewrite-prefix", "rewrite-path", "set-request-header", "add-request-header",
+    "remove-request-header", "set-response-header", "add-response-header",
+    "remove-response-header", "rate-limit", "rate", "burst", "key", "status", "keys-max",
+    "redirect", "location", "answer", "content-type", "body", "deny", "tarpit", "delay",
+    "servers", "address", "weight", "maxconn", "balance", "reuse", "idle-max", "idle-timeout",
+    "queue", "limit", "timeout", "connect", "first-byte", "idle", "tunnel", "retries",
+    "send-proxy-protocol",
+];
+
+#[test]
+fn the_schema_is_json_and_names_every_key() {
+    let _shared = beside_others();
+    let output = weir(&["proxy", "--schema"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let schema: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert!(schema["$schema"].as_str().is_some_and(|url| url.contains("json-schema.org")));
+    let mut found = Vec::new();
+    properties(&schema, &mut found);
+    let missing: Vec<&&str> =
+        KEYS.iter().filter(|key| !found.iter().any(|name| name == **key)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

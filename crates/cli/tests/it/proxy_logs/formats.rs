@@ -1,0 +1,267 @@
+//! The three formats, each read by a parser that is not ours: Python's `json` and `re`, HAProxy's
+//! `halog`; and what nobody may get into a line.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Scene;
+use crate::support::beside_others;
+use crate::support::door::Door;
+use crate::support::faulty::{answering_each, ok};
+use crate::support::hlog::HaproxyLine;
+
+const JSON: &str = "to = \"file:HOME/json\"\nformat = \"json\"";
+const COMBINED: &str = "to = \"file:HOME/combined\"\nformat = \"combined\"";
+const HAPROXY: &str = "to = \"file:HOME/haproxy\"\nformat = \"haproxy\"";
+
+/// Names of a JSON line that scripts rely on.
+const FIELDS: &[&str] = &[
+    "time",
+    "client",
+    "client_port",
+    "listener",
+    "route",
+    "pool",
+    "server",
+    "method",
+    "target",
+    "version",
+    "host",
+    "status",
+    "end",
+    "termination",
+    "refusal",
+    "bytes_in",
+    "bytes_out",
+    "content_bytes",
+    "tq_us",
+    "tw_us",
+    "tc_us",
+    "tr_us",
+    "td_us",
+    "total_us",
+    "retries",
+    "reused",
+    "wasted",
+    "request_id",
+    "user_agent",
+    "referer",
+];
+
+#[test]
+fn a_json_line_is_an_object_that_says_everything() {
+    let _shared = beside_others();
+    let scene = Scene::start(&[JSON]);
+    let mut client = scene.door.client();
+    let port = client.stream.local_addr().unwrap().port();
+    let answer = client.ask("/big");
+    let lines = scene.door.wait_for_lines_with("json", "\"/big\"", 1);
+    let line: Value = serde_json::from_str(&lines[0]).unwrap();
+    let missing: Vec<&&str> = FIELDS.iter().filter(|name| line.get(**name).is_none()).collect();
+    assert!(missing.is_empty(), "{missing:?} of {line:#}");
+    for (name, wanted) in [
+        ("client", Value::from("127.0.0.1")),
+        ("client_port", port.into()),
+        ("listener", "web".into()),
+        ("route", "main".into()),
+        ("pool", "app".into()),
+        ("server", "one".into()),
+        ("method", "GET".into()),
+        ("status", 200.into()),
+        ("end", "done".into()),
+        ("retries", 0.into()),
+        ("bytes_out", ((answer.head.len() + answer.body.len()) as u64).into()),
+    ] {
+        assert_eq!(line[name], wanted, "{name} of {line:#}");
+    }
+    assert!(line["total_us"].as_u64() > Some(0), "{line:#}");
+}
+
+/// Python says how many lines of a file it could read, and stops at the first that it could not.
+fn read_with_python(script: &str, path: &Path) -> usize {
+    let output = Command::new("python3").args(["-c", script]).arg(path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said.trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+const JSON_READER: &str = "
+import json, sys
+print(sum(1 for line in open(sys.argv[1]) if isinstance(json.loads(line), dict)))";
+
+const COMBINED_READER: &str = r#"
+import re, sys
+form = re.compile(r'(\S+) (\S+) (\S+) \[(\d{2}/[A-Z][a-z]{2}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4})\] '
+                  r'"((?:[^"\\]|\\.)*)" (\d{3}|-) (\d+|-) "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)"$')
+count = 0
+for line in open(sys.argv[1]):
+    if not form.match(line.rstrip("\n")):
+        sys.exit("not a combined line: " + line)
+    count += 1
+print(count)"#;
+
+#[test]
+fn python_reads_json_and_combined_lines() {
+    let _shared = beside_others();
+    let scene = Scene::start(&[JSON, COMBINED]);
+    let count = scene.ask_for_everything();
+    for (name, script) in [("json", JSON_READER), ("combined", COMBINED_READER)] {
+        assert_eq!(scene.door.wait_for_lines(name, count).len(), count);
+        assert_eq!(read_with_python(script, &scene.door.file(name)), count, "{name}");
+    }
+    // The size in a combined line is that of the content.
+    let big = scene.door.wait_for_lines_with("combined", "GET /big", 5);
+    assert!(big[0].contains(" 200 100000 "), "{}", big[0]);
+}
+
+/// What `halog` says about a file of lines without a prefix: its own fields, the parts of each row.
+fn halog(flag: &str, path: &Path) -> Vec<Vec<String>> {
+    // It expects what a syslog daemon puts before a line: four fields that are not there.
+    let output = Command::new("halog")
+        .args(["-q", "-s", "-4", flag])
+        .stdin(File::open(path).unwrap())
+        .output()
+        .unwrap_or_else(|error| panic!("halog: {error}; it comes with haproxy: install that"));
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+/// What halog counts has to be what was asked: by status, by code, by server.
+fn assert_halog_agrees(door: &Door, lines: &[String], count: usize) {
+    let bare = lines.iter().map(|line| {
+        let start = line[..line.find(" [").unwrap()].rfind(' ').map_or(0, |at| at + 1);
+        format!("{}\n", &line[start..])
+    });
+    let path = door.file("bare");
+    std::fs::write(&path, bare.collect::<String>()).unwrap();
+    let totals = |flag: &str| {
+        let rows = halog(flag, &path).into_iter();
+        rows.map(|row| (row[0].clone(), row[1].parse::<usize>().unwrap())).collect::<Vec<_>>()
+    };
+    let mut statuses = totals("-st");
+    statuses.sort_unstable();
+    let wanted = [("200", 25), ("403", 3), ("500", 7)].map(|(name, n)| (name.to_owned(), n));
+    assert_eq!(statuses, wanted);
+    assert_eq!(totals("-tc").iter().map(|(_, n)| n).sum::<usize>(), count);
+    // By server: status classes 1xx to 5xx, others, and the total of requests.
+    let servers = halog("-srv", &path);
+    let one = servers.iter().find(|row| row[0].ends_with("/one")).expect("the server");
+    let total = one.iter().skip(1).filter_map(|text| text.parse::<usize>().ok());
+    assert!(total.clone().any(|n| n == 32), "25 + 7 requests of {servers:?}");
+    assert!(total.clone().any(|n| n == 7), "7 of them 5xx: {servers:?}");
+}
+
+fn assert_lines(lines: &[String]) {
+    for text in lines {
+        let line = HaproxyLine::http(text);
+        let [request, wait, connect, response, total] = line.timers[..] else { panic!("{text}") };
+        let parts: i64 = [request, wait, connect, response].iter().filter(|part| **part > 0).sum();
+        assert!(total >= 0 && parts <= total + 4, "the parts are longer than the whole: {text}");
+        if line.server == "one" {
+            assert!([request, wait, connect, response].iter().all(|part| *part >= 0), "{text}");
+            assert_eq!((line.code.as_str(), line.backend.as_str()), ("--", "app"), "{text}");
+        } else {
+            assert_eq!((line.code.as_str(), line.server.as_str()), ("PR", "<NOSRV>"), "{text}");
+            assert!(connect == -1 && response == -1, "{text}");
+        }
+        assert!(line.client.starts_with("127.0.0.1:"));
+        assert_eq!(line.frontend, "web");
+        assert!(line.request.starts_with("GET /") && line.request.ends_with(" HTTP/1.1"));
+    }
+}
+
+#[test]
+fn halog_reads_haproxy_lines_and_counts_what_was_asked() {
+    let _shared = beside_others();
+    let scene = Scene::start(&[HAPROXY]);
+    let count = scene.ask_for_everything();
+    let lines = scene.door.wait_for_lines("haproxy", count);
+    assert_eq!(lines.len(), count);
+    assert_lines(&lines);
+    let big = lines.iter().map(|line| HaproxyLine::http(line));
+    assert!(
+        big.clone().filter(|line| line.request.contains("/big")).all(|line| line.bytes > 100_000)
+    );
+    assert_halog_agrees(&scene.door, &lines, count);
+}
+
+#[test]
+fn the_readers_of_these_tests_read_the_lines_of_haproxy_itself() {
+    let _shared = beside_others();
+    let origin = answering_each(|request, _| {
+        Some(match request.target() {
+            "/fail" => b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\noh".to_vec(),
+            "/big" => ok(&[b'x'; 100_000]),
+            _ => ok(b"here"),
+        })
+    });
+    let door = Door::haproxy(&format!(
+        "global\n  log stdout format raw local0\ndefaults\n  mode http\n  log global\n  \
+         option httplog\n  timeout connect 5s\n  timeout client 20s\n  timeout server 20s\n\
+         frontend web\n  bind 127.0.0.1:PORT\n  http-request deny if {{ path /deny }}\n  \
+         default_backend app\nbackend app\n  server one {}\n",
+        origin.authority
+    ));
+    let scene = Scene { door, _origin: origin };
+    let count = scene.ask_for_everything();
+    let lines = scene.door.wait_for_lines("stdout", count);
+    assert_eq!(lines.len(), count);
+    assert_lines(&lines);
+    assert_halog_agrees(&scene.door, &lines, count);
+}
+
+#[test]
+fn nobody_can_forge_a_line() {
+    let _shared = beside_others();
+    let scene = Scene::start(&[JSON, COMBINED, HAPROXY]);
+    let fields =
+        "Referer: a\" 200 \"b\\\r\nUser-Agent: \u{1b}[31mred\u{7f}\u{85}\r\nHost: h\"\\\r\n";
+    let mut asked = 0;
+    for target in ["/a\"b", "/a\\\"b", "/%0d%0aforged", "/\u{2028}x", "/a\tb", "/\u{1b}[2J"] {
+        let mut client = scene.door.client();
+        client
+            .send(format!("GET {target} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n").as_bytes());
+        let _ = client.answer();
+        asked += 1;
+    }
+    // A line break within a field or a target is one of the head, never one of the log.
+    let mut client = scene.door.client();
+    client.send(b"GET /x\rforged HTTP/1.1\r\nHost: t\r\n\r\n");
+    let _ = client.answer();
+    asked += 1;
+    for name in ["json", "combined", "haproxy"] {
+        let lines = scene.door.wait_for_lines(name, asked);
+        assert_eq!(lines.len(), asked, "{name}: {lines:#?}");
+        let clean = |line: &String| !line.chars().any(|one| one.is_control() || one == '\u{2028}');
+        assert!(lines.iter().all(clean), "{name}: {lines:#?}");
+    }
+    assert_eq!(read_with_python(JSON_READER, &scene.door.file("json")), asked);
+    assert_eq!(read_with_python(COMBINED_READER, &scene.door.file("combined")), asked);
+    for line in scene.door.lines("haproxy") {
+        HaproxyLine::http(&line);
+    }
+}
+
+#[test]
+fn secrets_of_a_query_are_in_no_log() {
+    let _shared = beside_others();
+    let scene = Scene::start(&[JSON, COMBINED, HAPROXY]);
+    let mut client = scene.door.client();
+    let names = ["token", "access_token", "password", "secret", "api_key", "signature", "code"];
+    for name in names {
+        client.ask(&format!("/x?a=1&{name}=hunter2&b=2"));
+    }
+    for file in ["json", "combined", "haproxy"] {
+        for line in scene.door.wait_for_lines(file, names.len()) {
+            assert!(line.contains("/x") && !line.contains("hunter2"), "{file}: {line}");
+        }
+    }
+    let metrics = scene.door.metrics();
+    assert!(
+        !metrics.samples.iter().any(|one| one.labels.values().any(|text| text.contains("hunter2")))
+    );
+}

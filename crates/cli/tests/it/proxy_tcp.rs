@@ -1,0 +1,392 @@
+//! `weir proxy` in TCP mode: the bytes of both directions, whole and in order, whatever their number
+//! and whoever ends first. The same moves are made through HAProxy, to know that they are right.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::door::Door;
+use crate::support::faulty::{Refusing, close_is_a_reset, hang};
+use crate::support::hlog::HaproxyLine;
+use crate::support::metrics::CONNECTIONS_OPEN;
+use crate::support::peers::{Nginx, Peer, PythonServer, Scripted};
+use crate::support::rude::connect;
+use crate::support::{beside_others, pause_ms, within};
+
+/// A proxy in TCP mode before this server; `more` goes into the pool.
+fn weir(server: &str, more: &str) -> Door {
+    Door::weir(&format!(
+        "threads = 1\nadmin = \"127.0.0.1:0\"\n\
+         [[log]]\nto = \"file:HOME/access.haproxy\"\nformat = \"haproxy\"\n\
+         [listener.web]\nbind = \"127.0.0.1:0\"\nmode = \"tcp\"\npool = \"app\"\n\
+         timeouts = {{ write = \"1s\" }}\n\
+         [pool.app]\nservers = [\"{server}\"]\n{more}\n"
+    ))
+}
+
+/// HAProxy instead.
+fn haproxy(server: &str) -> Door {
+    Door::haproxy(&format!(
+        "global\n  log stdout format raw local0\ndefaults\n  mode tcp\n  log global\n  \
+         option tcplog\n  timeout connect 5s\n  timeout client 20s\n  timeout server 20s\n\
+         listen web\n  bind 127.0.0.1:PORT\n  server one {server}\n"
+    ))
+}
+
+/// Bytes that are at no two places of a stream the same, and no two streams'.
+fn byte_at(seed: u64, at: u64) -> u8 {
+    let mixed = (at ^ (seed << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
+
+/// Sends so many bytes and ends its sending.
+fn send_stream(stream: &mut (impl Write + ?Sized), seed: u64, length: u64) -> io::Result<()> {
+    let mut part = Vec::with_capacity(1 << 16);
+    let mut at = 0;
+    while at < length {
+        let more = (length - at).min(1 << 16);
+        part.clear();
+        part.extend((at..at + more).map(|at| byte_at(seed, at)));
+        stream.write_all(&part)?;
+        at += more;
+    }
+    Ok(())
+}
+
+/// Reads until the end, and says how many bytes there were; fails at the first wrong one.
+fn check_stream(stream: &mut (impl Read + ?Sized), seed: u64) -> u64 {
+    let mut part = vec![0; 1 << 16];
+    let mut at = 0;
+    loop {
+        let length = stream.read(&mut part).expect("a stream that ends well");
+        if length == 0 {
+            return at;
+        }
+        let wrong = part[..length].iter().zip(at..).find(|(byte, at)| **byte != byte_at(seed, *at));
+        assert!(wrong.is_none(), "the byte at {wrong:?} is wrong");
+        at += length as u64;
+    }
+}
+
+/// A server that sends a stream of so many bytes and checks the one that it gets, at once; then says
+/// how long that one was.
+fn both_ways(length: u64) -> (Scripted, std::sync::mpsc::Receiver<u64>) {
+    let (sender, received) = std::sync::mpsc::channel();
+    let server = Scripted::start(move |peer: &mut Peer| {
+        let mut writer = peer.stream.try_clone()?;
+        let sending = std::thread::spawn(move || {
+            send_stream(&mut writer, 1, length)?;
+            writer.shutdown(Shutdown::Write)
+        });
+        let _ = sender.send(check_stream(&mut peer.stream, 2));
+        sending.join().unwrap()
+    });
+    (server, received)
+}
+
+fn assert_both_ways(door: &Door, length: u64, received: &std::sync::mpsc::Receiver<u64>) {
+    let mut client = connect(door.authority());
+    let mut writer = client.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        send_stream(&mut writer, 2, length).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    assert_eq!(check_stream(&mut client, 1), length);
+    sending.join().unwrap();
+    assert_eq!(received.recv_timeout(Duration::from_secs(10)), Ok(length));
+}
+
+const LENGTHS: [u64; 4] = [0, 1, 64 << 10, 50 << 20];
+
+#[test]
+fn every_byte_arrives_in_both_directions_at_once() {
+    let _shared = beside_others();
+    for length in LENGTHS {
+        let (server, received) = both_ways(length);
+        let door = weir(&server.authority, "");
+        assert_both_ways(&door, length, &received);
+        let line = HaproxyLine::tcp(&door.wait_for_lines("access.haproxy", 1)[0]);
+        assert_eq!((line.code.as_str(), line.bytes), ("--", length));
+        door.metrics_until("the connection is over", |metrics| {
+            metrics.known(CONNECTIONS_OPEN, &[("listener", "web")]) == 0.0
+        });
+    }
+}
+
+#[test]
+fn every_byte_arrives_through_haproxy_as_well() {
+    let _shared = beside_others();
+    // A connection on which neither side says anything ends with a reset there.
+    for length in &LENGTHS[1..] {
+        let length = *length;
+        let (server, received) = both_ways(length);
+        let door = haproxy(&server.authority);
+        assert_both_ways(&door, length, &received);
+        let part = format!(" {length} -- ");
+        HaproxyLine::tcp(&door.wait_for_lines_with("stdout", &part, 1)[0]);
+    }
+}
+
+/// The client ends first, and gets what the server sends only then; and the other way round.
+fn assert_half_closes(door: impl Fn(&str) -> Door) {
+    let server = Scripted::start(|peer| {
+        let count = check_stream(&mut peer.stream, 3);
+        pause_ms(50);
+        peer.send(count.to_string().as_bytes())
+    });
+    let proxy = door(&server.authority);
+    let mut client = connect(proxy.authority());
+    send_stream(&mut client, 3, 100_000).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "100000");
+
+    let (sender, received) = std::sync::mpsc::channel();
+    let server = Scripted::start(move |peer| {
+        peer.send(b"first")?;
+        peer.stream.shutdown(Shutdown::Write)?;
+        let _ = sender.send(check_stream(&mut peer.stream, 4));
+        Ok(())
+    });
+    let proxy = door(&server.authority);
+    let mut client = connect(proxy.authority());
+    let mut first = String::new();
+    client.read_to_string(&mut first).unwrap();
+    assert_eq!(first, "first");
+    send_stream(&mut client, 4, 100_000).unwrap();
+    drop(client);
+    assert_eq!(received.recv_timeout(Duration::from_secs(10)), Ok(100_000));
+}
+
+#[test]
+fn either_side_may_end_its_sending_first() {
+    let _shared = beside_others();
+    assert_half_closes(|server| weir(server, ""));
+}
+
+#[test]
+fn either_side_may_end_its_sending_first_through_haproxy() {
+    let _shared = beside_others();
+    assert_half_closes(haproxy);
+}
+
+#[test]
+fn a_tunnel_in_which_nothing_moves_is_closed() {
+    let _shared = beside_others();
+    let server = Scripted::start(|peer| {
+        hang(peer);
+        Ok(())
+    });
+    let door = weir(&server.authority, "timeouts = { tunnel = \"300ms\" }");
+    let mut client = connect(door.authority());
+    client.write_all(b"hello").unwrap();
+    let start_ns = rt::clock::now_ns();
+    // Each byte starts the time anew.
+    for _ in 0..5 {
+        pause_ms(100);
+        client.write_all(b"again").unwrap();
+    }
+    assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
+    let took_ms = (rt::clock::now_ns() - start_ns) / 1_000_000;
+    assert!((700..4000).contains(&took_ms), "{took_ms} ms");
+    let line = HaproxyLine::tcp(&door.wait_for_lines("access.haproxy", 1)[0]);
+    assert!(["sD", "cD"].contains(&line.code.as_str()), "{line:?}");
+}
+
+#[test]
+fn a_server_that_refuses_is_a_close_and_sc_in_the_log() {
+    let _shared = beside_others();
+    let server = Refusing::new();
+    let door = weir(&server.authority, "timeouts = { connect = \"300ms\" }");
+    let mut client = connect(door.authority());
+    let mut rest = Vec::new();
+    let _ = client.read_to_end(&mut rest);
+    assert!(rest.is_empty());
+    let line = HaproxyLine::tcp(&door.wait_for_lines("access.haproxy", 1)[0]);
+    assert_eq!((line.code.as_str(), line.bytes), ("SC", 0));
+}
+
+#[test]
+fn a_reset_in_the_middle_is_seen_by_the_other_side_and_logged() {
+    let _shared = beside_others();
+    let server = Scripted::start(|peer| {
+        peer.send(&[b'x'; 1000])?;
+        peer.stream.read_exact(&mut [0; 2])?;
+        close_is_a_reset(&peer.stream);
+        Ok(())
+    });
+    let door = weir(&server.authority, "");
+    let mut client = connect(door.authority());
+    client.read_exact(&mut [0; 1000]).unwrap();
+    client.write_all(b"go").unwrap();
+    assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
+    assert_eq!(HaproxyLine::tcp(&door.wait_for_lines("access.haproxy", 1)[0]).code, "SD");
+
+    let (sender, ended) = std::sync::mpsc::channel();
+    let server = Scripted::start(move |peer| {
+        peer.send(b"ready")?;
+        let _ = sender.send(matches!(peer.stream.read(&mut [0]), Ok(0) | Err(_)));
+        Ok(())
+    });
+    let door = weir(&server.authority, "");
+    let mut client = connect(door.authority());
+    client.read_exact(&mut [0; 5]).unwrap();
+    close_is_a_reset(&client);
+    drop(client);
+    assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(true));
+    assert_eq!(HaproxyLine::tcp(&door.wait_for_lines("access.haproxy", 1)[0]).code, "CD");
+}
+
+#[test]
+fn slow_readers_cost_little_memory() {
+    let _shared = beside_others();
+    let server = Scripted::start(|peer| {
+        let part = vec![b'x'; 1 << 20];
+        (0..200).try_for_each(|_| peer.send(&part))
+    });
+    let door = weir(&server.authority, "");
+    let mut first = connect(door.authority());
+    first.read_exact(&mut vec![0; 10 << 20]).unwrap();
+    drop(first);
+    let before = door.resident_bytes();
+    let mut readers: Vec<TcpStream> = (0..50).map(|_| connect(door.authority())).collect();
+    for reader in &mut readers {
+        reader.read_exact(&mut [0; 1]).unwrap();
+    }
+    let mut most = before;
+    // The window in which memory would grow: as long as the time-out of writing, almost.
+    let _ = within(Duration::from_millis(800), || {
+        most = most.max(door.resident_bytes());
+        false
+    });
+    assert!(most - before < 8 << 20, "50 readers that take nothing cost {} bytes", most - before);
+    // And then they are given up, as on a listener for HTTP.
+    drop(readers);
+    door.metrics_until("all are over", |metrics| {
+        metrics.known(CONNECTIONS_OPEN, &[("listener", "web")]) == 0.0
+    });
+}
+
+#[test]
+fn a_thousand_connections_at_once_each_get_their_own_bytes() {
+    let _shared = beside_others();
+    rt::limits::raise_descriptor_limit();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // One thread for all: what it accepts it keeps, and echoes when it is told to.
+    let accepting = std::thread::spawn(move || -> Vec<TcpStream> {
+        listener.incoming().take(1000).map(|stream| stream.unwrap()).collect()
+    });
+    let door = weir(&address, "");
+    let mut clients: Vec<TcpStream> = (0..1000).map(|_| connect(door.authority())).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.write_all(&(number as u32).to_be_bytes()).unwrap();
+    }
+    let mut servers = accepting.join().unwrap();
+    for server in &mut servers {
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut own = [0; 4];
+        server.read_exact(&mut own).unwrap();
+        server.write_all(&own).unwrap();
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let mut own = [0; 4];
+        client.read_exact(&mut own).unwrap();
+        assert_eq!(u32::from_be_bytes(own) as usize, number);
+    }
+    drop((clients, servers));
+    assert_eq!(door.wait_for_lines("access.haproxy", 1000).len(), 1000);
+}
+
+#[test]
+fn unix_sockets_on_both_sides() {
+    let _shared = beside_others();
+    let folder = crate::support::folder();
+    let path = |name: &str| folder.path().join(name);
+    let listener = UnixListener::bind(path("server")).unwrap();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let count = check_stream(&mut stream, 5);
+        stream.write_all(count.to_string().as_bytes()).unwrap();
+    });
+    let (front, back) = (path("front"), path("server"));
+    let door = Door::weir(&format!(
+        "[listener.web]\nbind = \"unix:{}\"\nmode = \"tcp\"\npool = \"app\"\n\
+         [pool.app]\nservers = [\"unix:{}\"]\n",
+        front.display(),
+        back.display()
+    ));
+    let mut client = UnixStream::connect(&front).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    send_stream(&mut client, 5, 300_000).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "300000");
+    serving.join().unwrap();
+    drop(door);
+}
+
+/// The header is there, right, and before what the client says.
+fn assert_proxy_header(version: &str, door: impl Fn(&str) -> Door) {
+    let (sender, received) = std::sync::mpsc::channel();
+    let server = Scripted::start(move |peer| {
+        let mut bytes = Vec::new();
+        peer.stream.read_to_end(&mut bytes)?;
+        let _ = sender.send(bytes);
+        Ok(())
+    });
+    let door = door(&server.authority);
+    let mut client = connect(door.authority());
+    let port = client.local_addr().unwrap().port();
+    client.write_all(b"after it").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let bytes = received.recv_timeout(Duration::from_secs(10)).unwrap();
+    let wanted = crate::proxy_config::proxy_header(version, port, door.port());
+    assert_eq!(bytes, [&wanted[..], b"after it"].concat(), "{version}");
+}
+
+#[test]
+fn a_proxy_header_comes_before_the_first_byte() {
+    let _shared = beside_others();
+    for version in ["v1", "v2"] {
+        let more = format!("send-proxy-protocol = \"{version}\"");
+        assert_proxy_header(version, |server| weir(server, &more));
+    }
+}
+
+#[test]
+fn a_proxy_header_of_haproxy_is_the_same() {
+    let _shared = beside_others();
+    for (version, option) in [("v1", "send-proxy"), ("v2", "send-proxy-v2")] {
+        assert_proxy_header(version, |server| haproxy(&format!("{server} {option}")));
+    }
+}
+
+#[test]
+fn real_clients_speak_to_real_servers_through_it() {
+    let _shared = beside_others();
+    let nginx = Nginx::start();
+    let door = weir(&nginx.authority, "");
+    let url = format!("http://{}/file", door.authority());
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "10", &url, &url])
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout.len(), 20_000);
+    assert_eq!(nginx.logged(2), 2);
+
+    let python = PythonServer::start();
+    let door = weir(&python.authority, "");
+    assert_eq!(door.get("/").body, b"hello");
+    let script = "import sys, urllib.request\n\
+                  print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())";
+    let url = format!("http://{}/", door.authority());
+    let output = Command::new("python3").args(["-c", script, &url]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "hello", "{output:?}");
+}

@@ -1,0 +1,399 @@
+//! The admin listener: metrics and health over HTTP, on the control thread's runtime. Few
+//! connections, one request each, everything bounded: who reaches it may see all, but must not be
+//! able to hold anything up. It only reads; it is not a way to change what the proxy does.
+
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::rc::Rc;
+use std::task::Poll;
+
+use rt::board::{Board, Handover};
+use rt::clock::{SECOND_NS, now_ns};
+use rt::listen::{Accepted, Bound};
+use rt::stream::Stream;
+use rt::timers::Timers;
+use rt::tokio;
+use wire::{Limits, Parsed, RequestHead, Version, encode};
+
+use crate::metrics::{Snapshot, prometheus};
+
+/// What the admin pages show.
+pub(crate) trait Source {
+    /// What all cores have counted, those of plans that are over included.
+    fn snapshot(&self) -> impl Future<Output = Snapshot>;
+
+    /// Whether the proxy finishes what it has and takes on no more.
+    fn is_draining(&self) -> bool;
+}
+
+/// Connections that are served at a time; more are closed at once.
+const CONNECTIONS_MAX: usize = 64;
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 8_192;
+/// How long a client may take for its head.
+const HEAD_NS: u64 = 5 * SECOND_NS;
+/// How long the cores may take for their part of an answer.
+const SOURCE_NS: u64 = 5 * SECOND_NS;
+/// How long a client may take for the whole answer.
+const ANSWER_NS: u64 = 30 * SECOND_NS;
+/// After the answer, what a client still sends is read for so long and so far: a close before would
+/// reset the connection, and the client could lose the answer (RFC 9112 §9.6).
+const LINGER_NS: u64 = SECOND_NS;
+/// See [`LINGER_NS`].
+const LINGER_BYTES_MAX: usize = 256 * 1024;
+
+/// Every page: its path, what makes it, and what it is.
+const PAGES: &[(&str, Page, &str)] = &[
+    ("/", Page::Index, "this page"),
+    ("/metrics", Page::Metrics, "metrics in Prometheus's text format"),
+    ("/health", Page::Health, "200 while at work, 503 while being stopped"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Index,
+    Metrics,
+    Health,
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// An answer that is to be sent.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    content_type: &'static str,
+    content: String,
+    /// Whether the content is left out: the answer to HEAD.
+    is_head: bool,
+}
+
+impl Answer {
+    fn text(status: u16, content: impl Into<String>) -> Self {
+        Self { status, content_type: TEXT, content: content.into(), is_head: false }
+    }
+}
+
+/// Serves the admin pages on `bound` until the future is dropped. To be called inside a core's
+/// runtime.
+///
+/// # Errors
+/// The listening socket failed, or there was no descriptor for a timer.
+pub(crate) async fn serve<S: Source + 'static>(mut bound: Bound, source: Rc<S>) -> io::Result<()> {
+    let timers = Timers::start()?;
+    let (board, _inboxes) = Board::new(1)?;
+    let Some(listener) = bound.take(0, 0) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket was taken already"));
+    };
+    let handle = |accepted| {
+        // Out of descriptors: the accept loop waits and tries again.
+        let Accepted::Connection(connection) = accepted else { return };
+        if board.open() > CONNECTIONS_MAX {
+            board.closed(0);
+            return;
+        }
+        let (timers, board, source) = (timers.clone(), board.clone(), Rc::clone(&source));
+        tokio::task::spawn_local(async move {
+            // A client that left gets no answer, and nobody has to know.
+            let _ = converse(connection, &timers, &*source).await;
+            board.closed(0);
+        });
+    };
+    listener.accept(&board, 0, &timers, handle).await
+}
+
+async fn converse(connection: Handover, timers: &Timers, source: &impl Source) -> io::Result<()> {
+    let mut stream = Stream::from_fd(connection.fd, connection.family)?;
+    let answer = match within(timers, HEAD_NS, ask(&mut stream, timers, source)).await {
+        Some(answer) => answer?,
+        None => Some(Answer::text(408, "the request's head did not come in time\n")),
+    };
+    let Some(answer) = answer else { return Ok(()) };
+    let bytes = encode_answer(&answer);
+    if within(timers, ANSWER_NS, send(&mut stream, &bytes)).await.transpose()?.is_none() {
+        return stream.reset_on_close();
+    }
+    stream.shutdown(Shutdown::Write)?;
+    within(timers, LINGER_NS, drain(&mut stream)).await;
+    Ok(())
+}
+
+/// `None` when it took longer.
+async fn within<T>(timers: &Timers, time_ns: u64, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = timers.sleep_until(now_ns() + time_ns) => None,
+    }
+}
+
+/// Reads a request and makes the answer; `None` when the client left.
+async fn ask(
+    stream: &mut Stream,
+    timers: &Timers,
+    source: &impl Source,
+) -> io::Result<Option<Answer>> {
+    let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, ..Limits::default() };
+    let mut buffer = vec![0; HEAD_BYTES_MAX];
+    let mut filled = 0;
+    loop {
+        let read = read(stream, &mut buffer[filled..]).await?;
+        if read == 0 {
+            return Ok(None);
+        }
+        filled += read;
+        let mut slots = wire::header_slots();
+        match wire::parse_request(&buffer[..filled], &limits, &mut slots) {
+            Ok(Parsed::Complete { head, .. }) => {
+                return Ok(Some(answer(&head, timers, source).await));
+            }
+            Ok(Parsed::Incomplete) if filled < buffer.len() => {}
+            Ok(_) => return Ok(Some(Answer::text(431, "the request's head is too long\n"))),
+            Err(refusal) => {
+                return Ok(Some(Answer::text(refusal.status(), format!("{refusal}\n"))));
+            }
+        }
+    }
+}
+
+async fn answer(head: &RequestHead<'_, '_>, timers: &Timers, source: &impl Source) -> Answer {
+    let path = head.target.split('?').next().unwrap_or_default();
+    let Some((_, page, _)) = PAGES.iter().find(|(known, ..)| *known == path) else {
+        return Answer::text(404, "there is no such page; / lists them\n");
+    };
+    if !matches!(head.method, "GET" | "HEAD") {
+        return Answer::text(405, "only GET and HEAD are allowed\n");
+    }
+    let mut answer = match page {
+        Page::Index => Answer::text(200, index()),
+        Page::Health if source.is_draining() => Answer::text(503, "draining\n"),
+        Page::Health => Answer::text(200, "ok\n"),
+        Page::Metrics => match within(timers, SOURCE_NS, source.snapshot()).await {
+            Some(all) => Answer { content_type: METRICS, ..Answer::text(200, prometheus(&all)) },
+            None => Answer::text(503, "the cores did not answer in time\n"),
+        },
+    };
+    answer.is_head = head.method == "HEAD";
+    answer
+}
+
+fn index() -> String {
+    let lines = PAGES.iter().map(|(path, _, doc)| format!("{path:<10} {doc}\n"));
+    format!("weir {}\n\n{}", env!("CARGO_PKG_VERSION"), lines.collect::<String>())
+}
+
+fn encode_answer(answer: &Answer) -> Vec<u8> {
+    let mut out = Vec::with_capacity(answer.content.len() + 256);
+    encode::status_line(&mut out, Version::Http11, answer.status);
+    encode::field(&mut out, "Content-Type", answer.content_type.as_bytes());
+    encode::field_u64(&mut out, "Content-Length", answer.content.len() as u64);
+    encode::field(&mut out, "Cache-Control", b"no-store");
+    encode::field(&mut out, "X-Content-Type-Options", b"nosniff");
+    if answer.status == 405 {
+        encode::field(&mut out, "Allow", b"GET, HEAD");
+    }
+    encode::field(&mut out, "Connection", b"close");
+    encode::end_of_head(&mut out);
+    if !answer.is_head {
+        out.extend_from_slice(answer.content.as_bytes());
+    }
+    out
+}
+
+async fn read(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<usize> {
+    std::future::poll_fn(|cx| stream.poll_read(cx, buffer)).await
+}
+
+async fn send(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
+    std::future::poll_fn(|cx| {
+        while !bytes.is_empty() {
+            match stream.poll_write(cx, bytes) {
+                Poll::Ready(Ok(sent)) => bytes = &bytes[sent..],
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await
+}
+
+/// Reads what the client still sends, to its end.
+async fn drain(stream: &mut Stream) {
+    let mut buffer = [0; 4_096];
+    let mut total = 0;
+    while total < LINGER_BYTES_MAX {
+        match read(stream, &mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(bytes) => total += bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::time::Duration;
+
+    #[derive(Default)]
+    struct Fixed {
+        draining: Cell<bool>,
+    }
+
+    impl Source for Fixed {
+        async fn snapshot(&self) -> Snapshot {
+            Snapshot::default()
+        }
+
+        fn is_draining(&self) -> bool {
+            self.draining.get()
+        }
+    }
+
+    /// Serves while `client` runs in a thread of its own, and returns what it brought.
+    fn with_admin<T: Send + 'static>(
+        draining: bool,
+        client: impl FnOnce(SocketAddr) -> T + Send + 'static,
+    ) -> T {
+        rt::cores::block_on(async move {
+            let bound = Bound::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
+            let rt::address::Address::Tcp(address) = *bound.address() else { panic!() };
+            let source = Rc::new(Fixed { draining: Cell::new(draining) });
+            let (done, is_done) = tokio::sync::oneshot::channel();
+            let thread = std::thread::spawn(move || drop(done.send(client(address))));
+            let result = tokio::select! {
+                result = is_done => result.unwrap(),
+                ended = serve(bound, source) => panic!("{ended:?}"),
+            };
+            thread.join().unwrap();
+            result
+        })
+    }
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// The whole answer to `request`.
+    fn exchange(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = connect(address);
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn status(answer: &str) -> &str {
+        answer.get(9..12).unwrap_or(answer)
+    }
+
+    #[test]
+    fn the_pages_are_there_and_nothing_else() {
+        with_admin(false, |address| {
+            let get = |request: &str| {
+                exchange(address, format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())
+            };
+            let health = get("GET /health");
+            assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("\r\n\r\nok\n"));
+            let metrics = get("GET /metrics?x=1");
+            assert_eq!(status(&metrics), "200");
+            assert!(metrics.contains("Content-Type: text/plain; version=0.0.4"), "{metrics}");
+            assert!(metrics.contains("\nweir_idle_connection_bytes 0\n"), "{metrics}");
+            let index = get("GET /");
+            assert!(index.contains("/metrics") && index.contains("/health"), "{index}");
+            let head = get("HEAD /health");
+            assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+            assert_eq!(status(&get("GET /x")), "404");
+            let post = get("POST /metrics");
+            assert!(status(&post) == "405" && post.contains("\r\nAllow: GET, HEAD\r\n"), "{post}");
+        });
+    }
+
+    #[test]
+    fn health_is_503_while_draining() {
+        let answer = with_admin(true, |address| {
+            exchange(address, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        });
+        assert!(status(&answer) == "503" && answer.ends_with("draining\n"), "{answer}");
+    }
+
+    #[test]
+    fn hostile_requests_get_an_answer_and_an_end() {
+        with_admin(false, |address| {
+            let long =
+                format!("GET /metrics HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(9_000));
+            let body = b"GET /health HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
+            for (request, expected) in [
+                (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"[..], "400"),
+                (b"GET / HTTP/1.1\r\n\r\n", "400"),
+                (b"GET / HTTP/3.0\r\nHost: a\r\n\r\n", "505"),
+                (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
+                (long.as_bytes(), "431"),
+                (&[&body[..], &[b'x'; 100_000]].concat(), "200"),
+            ] {
+                assert_eq!(status(&exchange(address, request)), expected);
+            }
+            let mut gone = connect(address);
+            gone.write_all(b"GET / HT").unwrap();
+            drop(gone);
+            let health = exchange(address, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(status(&health), "200");
+        });
+    }
+
+    #[test]
+    fn a_head_that_comes_too_slowly_is_408() {
+        let (answer, took_ns) = with_admin(false, |address| {
+            let start_ns = now_ns();
+            let mut stream = connect(address);
+            let mut slow = stream.try_clone().unwrap();
+            let dripping = std::thread::spawn(move || {
+                for byte in b"GET /health HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                {
+                    if slow.write_all(&[*byte]).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            });
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            drop(stream);
+            dripping.join().unwrap();
+            (answer, now_ns() - start_ns)
+        });
+        assert_eq!(status(&answer), "408");
+        assert!(took_ns >= HEAD_NS, "{took_ns}");
+    }
+
+    #[test]
+    fn connections_are_bounded_and_places_come_back() {
+        with_admin(false, |address| {
+            let idle: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect(address)).collect();
+            let mut one_more = connect(address);
+            let mut nothing = Vec::new();
+            // Closed without a byte, or reset when the request came first.
+            let _ = one_more.read_to_end(&mut nothing);
+            assert!(nothing.is_empty());
+            drop(idle);
+            let deadline_ns = now_ns() + 10 * SECOND_NS;
+            loop {
+                let mut stream = connect(address);
+                let mut answer = String::new();
+                let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+                let _ = stream.read_to_string(&mut answer);
+                if status(&answer) == "200" {
+                    return;
+                }
+                assert!(now_ns() < deadline_ns, "no place came back");
+            }
+        });
+    }
+}

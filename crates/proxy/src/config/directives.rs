@@ -1,0 +1,246 @@
+//! Every key that a config may have, one row each: its table, its kind, its default, an example that
+//! is right and one that is wrong, and what it does. Reader, schema and reference are made from this.
+//!
+//! A table's path has `*` for a name and `[]` for an entry of a list. Examples and defaults are TOML.
+
+use Fallback::{Is, Needed, Not};
+use Kind::{
+    Bool, Choice, Count, Entries, Fields, Named, Share, Size, Status, StatusOrTrue, Table, Text,
+    TextOrFalse, Texts, TextsOrNone, Time, Wanted, Whole,
+};
+
+/// What a value may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// `true` or `false`.
+    Bool,
+    /// A number without unit, from and to.
+    Whole(u64, u64),
+    /// A number, or a text with a decimal multiplier, from and to.
+    Count(u64, u64),
+    /// A number of bytes, or a text with a binary multiplier, from and to.
+    Size(u64, u64),
+    /// A text with a unit of time, more than 0 and at most [`super::value::TIME_MAX_NS`].
+    Time,
+    /// From 0 to 1, or a text with `%`.
+    Share,
+    /// A rate a second: a number, or a text with a decimal multiplier; more than 0.
+    Rate,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// A status, from and to.
+    Status(u64, u64),
+    /// `true`, or a status from 400.
+    StatusOrTrue,
+    /// What its name says.
+    Text(&'static str),
+    /// What its name says, or `false`.
+    TextOrFalse(&'static str),
+    /// One text, or a list with at least one.
+    Texts(&'static str),
+    /// One text, or a list that may be empty.
+    TextsOrNone(&'static str),
+    /// A table of this path.
+    Table(&'static str),
+    /// A list of tables of this path; the key that a text alone stands for, if it may.
+    Entries(&'static str, Option<&'static str>),
+    /// Named tables of this path.
+    Named(&'static str),
+    /// Names with texts.
+    Fields,
+    /// Names with what is wanted of them: a text, `true`, `false`, `{ regex = "…" }`.
+    Wanted,
+}
+
+/// What holds when a key is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fallback {
+    /// It has to be there.
+    Needed,
+    /// This value.
+    Is(&'static str),
+    /// Nothing, which means this.
+    Not(&'static str),
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Directive {
+    pub(super) table: &'static str,
+    pub(super) key: &'static str,
+    pub(super) kind: Kind,
+    pub(super) fallback: Fallback,
+    pub(super) right: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the test of the row reads it"))]
+    pub(super) wrong: &'static str,
+    pub(super) doc: &'static str,
+}
+
+/// The row of a key.
+pub(super) fn directive(table: &str, key: &str) -> Option<&'static Directive> {
+    of_table(table).find(|row| row.key == key)
+}
+
+/// The rows of a table.
+pub(super) fn of_table(table: &str) -> impl Iterator<Item = &'static Directive> {
+    DIRECTIVES.iter().filter(move |row| row.table == table)
+}
+
+macro_rules! directives {
+    ($($table:literal { $($key:literal, $kind:expr, $fallback:expr, $right:literal, $wrong:literal, $doc:literal;)* })*) => {
+        /// Every key.
+        pub(super) const DIRECTIVES: &[Directive] = &[$($(Directive {
+            table: $table,
+            key: $key,
+            kind: $kind,
+            fallback: $fallback,
+            right: $right,
+            wrong: $wrong,
+            doc: $doc,
+        },)*)*];
+    };
+}
+
+const MANY: u64 = 100_000_000;
+const ANY_SIZE: u64 = 1 << 50;
+
+directives! {
+    "" {
+        "threads", Whole(1, 1024), Not("one for each processor"), "2", "0", "Threads, a core each.";
+        "pin", Text("a list of processors"), Not("not pinned"), "'0'", "'3-1'", "Processors to pin the threads to: `0,2-3`, or `all`.";
+        "connections-max", Count(1, MANY), Not("what descriptors allow"), "'20k'", "'many'", "Connections of clients that may be open at a time, on all listeners.";
+        "drain-timeout", Time, Is("'30s'"), "'5s'", "5", "How long requests in flight may go on after SIGTERM.";
+        "admin", Text("an address"), Not("none"), "'127.0.0.1:8404'", "'8404'", "Where `/metrics` and `/health` are served.";
+        "privileges", Table("privileges"), Not("the defaults below"), "{ landlock = false }", "true", "Who the process becomes once its sockets are bound.";
+        "log", Entries("log[]", None), Not("no log"), "[{ to = 'stdout' }]", "'stdout'", "Where requests are logged; any number, written `[[log]]`.";
+        "listener", Named("listener.*"), Needed, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Where clients connect, written `[listener.NAME]`; at least one.";
+        "route", Entries("route[]", None), Not("only the listeners' own pools"), "[{ deny = true }]", "{ pool = 'app' }", "Which request goes where, written `[[route]]`. They are tried in order; the first that matches decides.";
+        "pool", Named("pool.*"), Not("no pool"), "{ app = { servers = ['127.0.0.1:9001'] } }", "'app'", "Where requests go, written `[pool.NAME]`.";
+    }
+    "privileges" {
+        "user", Text("a user"), Not("not changed"), "'root'", "'no such user'", "The user to change to, by name or id.";
+        "group", Text("a group"), Not("the user's own"), "'root'", "'no such group'", "The group to change to, by name or id.";
+        "no-new-privileges", Bool, Is("true"), "false", "'yes'", "Whether the process gives up gaining privileges (prctl(2), `PR_SET_NO_NEW_PRIVS`).";
+        "landlock", Bool, Is("true"), "false", "1", "Whether file access is confined with Landlock where the kernel has it.";
+    }
+    "log[]" {
+        "to", Text("a place for log lines"), Needed, "'file:/tmp/weir.log'", "'/tmp/weir.log'", "`stdout`, `file:/path`, `syslog:127.0.0.1:514` (UDP) or `syslog:/dev/log`.";
+        "format", Choice(&["json", "combined", "haproxy"]), Is("'json'"), "'combined'", "'xml'", "What a line looks like.";
+        "sample", Share, Is("1.0"), "'10%'", "1.5", "The share of requests that is logged, by chance. Errors always are.";
+        "only-errors", Bool, Is("false"), "true", "'no'", "Whether only requests that failed are logged.";
+    }
+    "listener.*" {
+        "bind", Texts("an address"), Needed, "['127.0.0.1:0', 'unix:/tmp/weir.sock']", "'127.0.0.1:99999'", "Where it listens: `127.0.0.1:80`, `[::1]:80`, `:80` or `unix:/path`.";
+        "mode", Choice(&["http", "tcp"]), Is("'http'"), "'tcp'", "'https'", "`http` is routed by request; `tcp` passes bytes on to its pool.";
+        "pool", Text("a pool's name"), Not("with `http`, 404 when no route matches"), "'app'", "'ap'", "Where everything goes (`tcp`, needed), or what no route matched (`http`).";
+        "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to listen in: a name of `ip netns`, or a path.";
+        "proxy-protocol", Bool, Is("false"), "false", "'v2'", "Whether each connection starts with a PROXY protocol header; peers that are not trusted are refused.";
+        "trusted", TextsOrNone("a network"), Not("nobody"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are believed.";
+        "connections-max", Count(1, MANY), Not("only the process's bound"), "10000", "0", "Connections that may be open at a time; each thread may have one at least.";
+        "requests-max", Count(1, MANY), Not("any number"), "1000", "-1", "Requests on one connection; the last answer closes it.";
+        "body-max", Size(0, ANY_SIZE), Not("any length"), "'10m'", "'10x'", "Bytes of a request's body; more is 413.";
+        "connect", Bool, Is("false"), "true", "'on'", "Whether CONNECT is passed on; else it is 405.";
+        "half-close", Bool, Is("false"), "true", "0", "Whether a client that ended its sending side keeps its place in a queue.";
+        "limits", Table("listener.*.limits"), Not("the defaults below"), "{ head = '16k' }", "'16k'", "Bounds of a request's head.";
+        "forwarding", Table("listener.*.forwarding"), Not("the defaults below"), "{ forwarded = true }", "false", "What servers are told about where a request came from.";
+        "timeouts", Table("listener.*.timeouts"), Not("the defaults below"), "{ head = '5s' }", "'5s'", "How long clients may take.";
+    }
+    "listener.*.limits" {
+        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'65k'", "Bytes of a head; more is 431.";
+        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "1000", "Field lines of a head; more is 431.";
+        "target", Size(16, 1 << 20), Is("'8k'"), "4096", "1", "Bytes of a request target; more is 414.";
+    }
+    "listener.*.forwarding" {
+        "x-forwarded", Bool, Is("true"), "false", "'for'", "Whether `X-Forwarded-For`, `-Proto` and `-Host` are sent.";
+        "forwarded", Bool, Is("false"), "true", "'for'", "Whether `Forwarded` (RFC 7239) is sent.";
+        "via", TextOrFalse("a pseudonym"), Is("'weir'"), "false", "'two words'", "The pseudonym in `Via`; `false`: no `Via` is added.";
+        "request-id", TextOrFalse("a field name"), Is("'x-request-id'"), "'x-id'", "'x id'", "The field with the request id; `false`: none.";
+    }
+    "listener.*.timeouts" {
+        "head", Time, Is("'10s'"), "'5s'", "'5 s'", "From a head's first byte to its last; then 408.";
+        "body-idle", Time, Is("'30s'"), "'1m'", "'0s'", "Without a byte of an expected body; then 408.";
+        "body-progress", Time, Is("'30s'"), "'1m'", "true", "In each such time a body has to bring `body-progress-bytes`, or end.";
+        "body-progress-bytes", Size(0, ANY_SIZE), Is("'4k'"), "0", "'4s'", "See `body-progress`.";
+        "write", Time, Is("'30s'"), "'1m'", "'1y'", "Without the client's taking any byte of its answer.";
+        "keep-alive", Time, Is("'60s'"), "'500ms'", "'-1s'", "Between two requests, and before the first.";
+    }
+    "route[]" {
+        "name", Text("a name"), Not("`route-N`, by its place"), "'api'", "'a b'", "Its name in logs and metrics.";
+        "listener", Texts("a listener's name"), Not("all that speak HTTP"), "'web'", "'wb'", "The listeners that it is for.";
+        "host", Texts("a host"), Not("any"), "['example.org', '*.example.org']", "'exa*mple.org'", "Hosts, any of them; `*.example.org` is any name below.";
+        "path", Texts("a path"), Not("any"), "'/exact'", "'exact'", "Paths; with `path-prefix` and `path-regex`, any of them. Compared once normalised.";
+        "path-prefix", Texts("a path"), Not("any"), "'/api'", "'/a/../b'", "This path, or anything below it.";
+        "path-regex", Texts("a regular expression"), Not("any"), "'^/v[0-9]+/'", "'('", "A regular expression that fits somewhere in the path, compiled to at most 256 KiB.";
+        "method", Texts("a method"), Not("any"), "['GET', 'HEAD']", "'G T'", "Methods, any of them.";
+        "header", Wanted, Not("any"), "{ x-a = 'v', x-b = true, x-c = { regex = '^v' } }", "{ x-a = 1 }", "Fields, all of them: a text, `true` (present), `false` (absent) or `{ regex = \"…\" }`.";
+        "query", Wanted, Not("any"), "{ debug = '1' }", "{ debug = { regx = '1' } }", "Parameters of the query, all of them, as with `header`.";
+        "source", Texts("a network"), Not("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Networks of the client, any of them.";
+        "rewrite-prefix", Text("a path"), Not("not changed"), "'/v1'", "'v1'", "What `path-prefix` matched becomes this; needs exactly one `path-prefix`.";
+        "rewrite-path", Text("a path"), Not("not changed"), "'/x'", "'/x?y'", "The whole path becomes this; the query stays.";
+        "remove-request-header", TextsOrNone("a field name"), Not("none"), "['cookie']", "'host'", "Fields of the request that are removed, before any is set or added.";
+        "set-request-header", Fields, Not("none"), "{ x-env = 'prod' }", "{ 'x env' = 'prod' }", "Fields of the request that are set.";
+        "add-request-header", Fields, Not("none"), "{ x-tag = '1' }", "{ x-tag = 1 }", "Fields of the request that are added.";
+        "remove-response-header", TextsOrNone("a field name"), Not("none"), "['server']", "'content-length'", "As for requests.";
+        "set-response-header", Fields, Not("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "As for requests.";
+        "add-response-header", Fields, Not("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "As for requests.";
+        "rate-limit", Table("route[].rate-limit"), Not("none"), "{ rate = 100 }", "100", "How many requests it takes; beyond, it answers itself.";
+        "pool", Text("a pool's name"), Not("another action"), "'app'", "'ap'", "Action: to a server of this pool. A route has exactly one action.";
+        "redirect", Table("route[].redirect"), Not("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: a redirect.";
+        "answer", Table("route[].answer"), Not("another action"), "{ status = 200, body = 'hello' }", "200", "Action: a fixed answer.";
+        "deny", StatusOrTrue, Not("another action"), "404", "false", "Action: refused with this status; `true`: 403.";
+        "tarpit", Table("route[].tarpit"), Not("another action"), "{ delay = '5s' }", "'5s'", "Action: kept waiting, and then refused.";
+    }
+    "route[].rate-limit" {
+        "rate", Kind::Rate, Needed, "'10k/s'", "0", "Requests a second.";
+        "burst", Count(1, MANY), Not("the requests of a second, at least 1"), "20", "0", "How many may come at once.";
+        "key", Text("`route`, `source` or `header:NAME`"), Is("'source'"), "'header:x-key'", "'client'", "What has a bucket of its own: the route, a client's address (IPv6: /64) or a field's value.";
+        "status", Status(400, 599), Is("429"), "503", "200", "What is answered beyond, with `Retry-After`.";
+        "keys-max", Count(1, 10_000_000), Is("10000"), "'100k'", "0", "How many keys are remembered; the one that was full for longest is forgotten first.";
+    }
+    "route[].redirect" {
+        "status", Status(301, 308), Is("302"), "301", "304", "301, 302, 303, 307 or 308.";
+        "location", Text("a location"), Needed, "'{path}'", "'{url}'", "Where to. `{host}` is the request's host without port, `{path}` its path, `{query}` its query with the `?`, or nothing.";
+    }
+    "route[].answer" {
+        "status", Status(200, 599), Is("200"), "204", "100", "Its status.";
+        "content-type", Text("a field value"), Is("'text/plain; charset=utf-8'"), "'text/html'", "\"a\\u0000b\"", "Its `Content-Type`.";
+        "body", Text("a text up to 64 KiB"), Is("''"), "'hello'", "5", "Its content.";
+    }
+    "route[].tarpit" {
+        "delay", Time, Is("'10s'"), "'5s'", "5", "For how long.";
+        "status", Status(400, 599), Is("403"), "404", "200", "With what it is refused then.";
+    }
+    "pool.*" {
+        "servers", Entries("pool.*.servers[]", Some("address")), Needed, "['127.0.0.1:9001', { address = '127.0.0.1:9002', weight = 2 }]", "[]", "Its servers: addresses, or tables; at least one.";
+        "balance", Choice(&["random-of-two", "round-robin"]), Is("'random-of-two'"), "'round-robin'", "'leastconn'", "How a server is chosen: the one of two random ones with fewer requests in flight, or in turn.";
+        "reuse", Choice(&["never", "safe", "always"]), Is("'safe'"), "'always'", "true", "Which connections to servers a request may be sent on, as HAProxy's `http-reuse` has it.";
+        "idle-max", Count(0, 1_000_000), Is("1024"), "'2k'", "-1", "Idle connections kept to each server.";
+        "idle-timeout", Time, Is("'30s'"), "'1m'", "60", "How long an idle connection is kept.";
+        "queue", Table("pool.*.queue"), Not("the defaults below"), "{ limit = 10 }", "10", "The line that requests wait in when all servers are at their `maxconn`.";
+        "timeouts", Table("pool.*.timeouts"), Not("the defaults below"), "{ connect = '1s' }", "'1s'", "How long servers may take.";
+        "limits", Table("pool.*.limits"), Not("the defaults below"), "{ head = '32k' }", "[]", "Bounds of a response's head.";
+        "retries", Whole(0, 10), Is("1"), "0", "11", "How often a request may be sent again; only when nothing of it can have had an effect.";
+        "send-proxy-protocol", Choice(&["v1", "v2"]), Not("none"), "'v2'", "true", "A PROXY protocol header at the start of each connection to a server.";
+        "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to connect in: a name of `ip netns`, or a path.";
+    }
+    "pool.*.servers[]" {
+        "address", Text("an address"), Needed, "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Where it listens.";
+        "name", Text("a name"), Not("its address"), "'a'", "'a b'", "Its name in logs and metrics.";
+        "weight", Whole(0, 256), Is("1"), "2", "257", "Its share against the others'; 0: none.";
+        "maxconn", Count(1, 1_000_000), Not("any number"), "10", "0", "Requests that it may have at a time, on all cores.";
+    }
+    "pool.*.queue" {
+        "limit", Count(0, 1_000_000), Is("1024"), "0", "'1x'", "How many requests may wait; more are 503.";
+        "timeout", Time, Is("'100ms'"), "'1s'", "'1t'", "How long one may wait; then 503.";
+    }
+    "pool.*.timeouts" {
+        "connect", Time, Is("'5s'"), "'1s'", "'1'", "Until a connection stands; then 503.";
+        "first-byte", Time, Is("'60s'"), "'2m'", "2", "From the request's last byte to the response's head; then 504.";
+        "idle", Time, Is("'30s'"), "'1m'", "'9999h'", "Without a byte of a response, or a server's taking a byte of a request.";
+        "tunnel", Time, Is("'1h'"), "'1m'", "''", "Without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP).";
+    }
+    "pool.*.limits" {
+        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'16'", "Bytes of a response's head.";
+        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "'64'", "Field lines of a response's head.";
+    }
+}

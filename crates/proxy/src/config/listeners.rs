@@ -1,0 +1,135 @@
+//! `[listener.NAME]`: what was read of it to a [`ListenerPlan`].
+
+use rt::address::Address;
+
+use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode};
+
+use super::forms;
+use super::source::{At, Problems, suggestion};
+use super::value::Section;
+
+/// Keys that mean nothing where bytes are passed on as they are.
+const HTTP_ONLY: [&str; 6] =
+    ["requests-max", "body-max", "connect", "half-close", "limits", "forwarding"];
+
+/// A listener; what is wrong with it has its default.
+pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problems) -> ListenerPlan {
+    let trusted: Vec<_> = section
+        .texts("trusted")
+        .into_iter()
+        .filter_map(|text| problems.take(text.at, forms::network(&text.value)))
+        .collect();
+    let proxy_protocol = section.flag("proxy-protocol");
+    if proxy_protocol && section.place("trusted").is_none() {
+        let text = "nobody is trusted, so every connection is refused: name the peers in `trusted`";
+        problems.warn(section.value_place("proxy-protocol"), text);
+    }
+    ListenerPlan {
+        name: section.name.clone(),
+        bind: section
+            .texts("bind")
+            .into_iter()
+            .filter_map(|text| problems.take(text.at, forms::bind_address(&text.value)))
+            .collect::<Vec<Address>>(),
+        namespace: section
+            .text("namespace")
+            .and_then(|text| problems.take(text.at, forms::namespace(&text.value))),
+        mode: mode(section, pools, problems),
+        proxy_protocol,
+        trusted,
+        connections_max: section.bound("connections-max"),
+        requests_max: section.whole("requests-max").and_then(|max| u32::try_from(max).ok()),
+        limits: limits(&section.table("limits"), problems),
+        body_bytes_max: section.whole("body-max"),
+        timeouts: timeouts(&section.table("timeouts")),
+        forwarding: forwarding(&section.table("forwarding"), problems),
+        connect: section.flag("connect"),
+        half_close: section.flag("half-close"),
+    }
+}
+
+/// The pool that a listener names, if there is such a pool.
+pub(super) fn own_pool(section: &Section, pools: &[&str]) -> Option<usize> {
+    let name = section.text("pool")?.value;
+    pools.iter().position(|pool| *pool == &*name)
+}
+
+/// The pool of that name.
+pub(super) fn find_pool(
+    name: &At<Box<str>>,
+    pools: &[&str],
+    problems: &mut Problems,
+) -> Option<usize> {
+    let found = pools.iter().position(|pool| *pool == &*name.value);
+    if found.is_none() {
+        let near = suggestion(&name.value, pools.iter().copied());
+        let text = format!("there is no pool '{}'{near}: add [pool.{0}]", name.value);
+        problems.add(name.at, text);
+    }
+    found
+}
+
+fn mode(section: &Section, pools: &[&str], problems: &mut Problems) -> Mode {
+    let pool = section.text("pool").map(|name| find_pool(&name, pools, problems));
+    let mode = section.text("mode");
+    if mode.as_ref().is_none_or(|mode| &*mode.value != "tcp") {
+        return Mode::Http;
+    }
+    if section.place("pool").is_none() {
+        let text = "mode tcp needs a pool: add pool = \"NAME\"";
+        problems.add(section.value_place("mode"), text);
+    }
+    for key in HTTP_ONLY {
+        if let Some(at) = section.place(key) {
+            problems.warn(at, format!("'{key}' does nothing in mode tcp: leave it out"));
+        }
+    }
+    Mode::Tcp(pool.flatten().unwrap_or_default())
+}
+
+fn limits(section: &Section, problems: &mut Problems) -> wire::Limits {
+    let limits = wire::Limits {
+        head_bytes_max: section.size("head"),
+        headers_max: section.size("headers"),
+        target_bytes_max: section.size("target"),
+        ..wire::Limits::default()
+    };
+    if limits.target_bytes_max < limits.head_bytes_max {
+        return limits;
+    }
+    if let Some(at) = section.place("target") {
+        let text = "a target of that length has no room in a head: raise `head` or lower this";
+        problems.add(at, text);
+    }
+    // Only `head` was lowered: what is a target's default then is what has room.
+    wire::Limits { target_bytes_max: limits.head_bytes_max / 2, ..limits }
+}
+
+fn timeouts(section: &Section) -> ClientTimeouts {
+    ClientTimeouts {
+        head_ns: section.number("head"),
+        body_idle_ns: section.number("body-idle"),
+        body_progress_ns: section.number("body-progress"),
+        body_progress_bytes: section.number("body-progress-bytes"),
+        write_ns: section.number("write"),
+        keep_alive_ns: section.number("keep-alive"),
+    }
+}
+
+fn forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
+    let mut name = |key: &str| {
+        let text = section.text(key)?;
+        let check = match key {
+            "request-id" => forms::changed_field(&text.value, true),
+            _ => forms::field_name(&text.value),
+        };
+        problems.take(text.at, check.map(|()| text.value))
+    };
+    let (via, request_id) = (name("via"), name("request-id"));
+    Forwarding {
+        x_forwarded: section.flag("x-forwarded"),
+        forwarded: section.flag("forwarded"),
+        via,
+        request_id,
+    }
+}

@@ -1,0 +1,340 @@
+//! Configs as people write them: right ones, and wrong ones with every problem where it stands.
+
+use std::path::PathBuf;
+
+use super::parse;
+use crate::plan::{
+    Action, Change, LogFormat, LogTarget, Mode, PathCondition, Plan, ProxyVersion, RateKey,
+    ValueCondition,
+};
+
+fn plan(text: &str) -> Plan {
+    parse("t", text).unwrap_or_else(|why| panic!("{why:#?}")).plan
+}
+
+/// Lines and columns with texts, as `LINE:COLUMN: text`.
+fn problems(text: &str) -> Vec<String> {
+    let problems = parse("t", text).unwrap_err();
+    problems.iter().map(|problem| problem.to_string().split_off(2)).collect()
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let parsed = parse("t", text).unwrap_or_else(|why| panic!("{why:#?}"));
+    parsed.warnings.iter().map(|warning| warning.to_string().split_off(2)).collect()
+}
+
+/// Each of `wanted` is the start of one of the problems, in that order, and there are no others.
+fn assert_problems(text: &str, wanted: &[&str]) {
+    let got = problems(text);
+    let all = got.len() == wanted.len()
+        && got.iter().zip(wanted).all(|(got, wanted)| got.starts_with(wanted));
+    assert!(all, "{got:#?}\nare not\n{wanted:#?}");
+}
+
+const SMALL: &str =
+    "[listener.web]\nbind = '127.0.0.1:8080'\n[pool.app]\nservers = ['127.0.0.1:9001']\n";
+
+const WHOLE: &str = r#"
+threads = 2
+connections-max = "20k"
+drain-timeout = "1m"
+admin = "127.0.0.1:8404"
+[privileges]
+user = "root"
+landlock = false
+[[log]]
+to = "stdout"
+sample = "10%"
+[[log]]
+to = "syslog:127.0.0.1:514"
+format = "haproxy"
+only-errors = true
+[listener.web]
+bind = ["127.0.0.1:8080", "unix:/tmp/weir.sock"]
+pool = "app"
+trusted = ["10.0.0.0/8", "127.0.0.1"]
+body-max = "10m"
+limits = { head = "32k", headers = 64 }
+forwarding = { forwarded = true, via = false, request-id = "x-id" }
+timeouts = { head = "5s" }
+[listener.db]
+bind = "127.0.0.1:5432"
+mode = "tcp"
+pool = "app"
+[[route]]
+name = "api"
+listener = "web"
+host = ["Example.org", "*.example.org"]
+path = "/exact"
+path-prefix = "/api"
+path-regex = "^/v[0-9]+/"
+method = ["GET", "HEAD"]
+header = { x-b = true, x-a = "value", x-c = false, x-d = { regex = "^v" } }
+query = { debug = "1" }
+source = "10.0.0.0/8"
+rewrite-prefix = "/v1"
+add-request-header = { x-tag = "1" }
+set-request-header = { x-env = "prod" }
+remove-request-header = ["cookie"]
+set-response-header = { }
+rate-limit = { rate = 1.5, key = "header:x-key" }
+pool = "app"
+[[route]]
+path = "/old"
+redirect = { status = 301, location = "https://{host}{path}{query}" }
+[[route]]
+path = "/hello"
+answer = { content-type = "text/html", body = "hello" }
+[[route]]
+path = "/private"
+deny = true
+[[route]]
+path = "/slow"
+tarpit = { delay = "1s", status = 404 }
+[pool.app]
+servers = ["127.0.0.1:9001", { address = "127.0.0.1:9002", name = "b", weight = 2, maxconn = 10 }]
+queue = { limit = 5, timeout = "50ms" }
+send-proxy-protocol = "v2"
+"#;
+
+#[test]
+fn a_whole_config_is_understood() {
+    let plan = plan(WHOLE);
+    assert_eq!((plan.threads, plan.connections_max), (2, Some(20_000)));
+    assert_eq!(plan.drain_timeout_ns, 60_000_000_000);
+    assert_eq!((plan.privileges.user, plan.privileges.group), (Some(0), Some(0)));
+    assert!(plan.privileges.no_new_privileges && !plan.privileges.landlock);
+    assert_eq!((&plan.logs[0].target, plan.logs[0].sample), (&LogTarget::Stdout, 0.1));
+    assert_eq!(plan.logs[1].target, LogTarget::SyslogUdp("127.0.0.1:514".parse().unwrap()));
+    assert_eq!((plan.logs[1].format, plan.logs[1].only_errors), (LogFormat::Haproxy, true));
+    // In the file's order, not by name.
+    let [web, db] = &plan.listeners[..] else { panic!("{:?}", plan.listeners) };
+    assert_eq!((&*web.name, web.mode, &*db.name, db.mode), ("web", Mode::Http, "db", Mode::Tcp(0)));
+    assert_eq!((web.bind.len(), web.trusted.len(), web.body_bytes_max), (2, 2, Some(10 << 20)));
+    assert_eq!((web.limits.head_bytes_max, web.limits.headers_max), (32_768, 64));
+    assert_eq!((web.timeouts.head_ns, web.timeouts.write_ns), (5_000_000_000, 30_000_000_000));
+    assert_eq!(web.forwarding.request_id.as_deref(), Some("x-id"));
+    assert!(web.forwarding.x_forwarded && web.forwarding.forwarded && web.forwarding.via.is_none());
+    let pool = &plan.pools[0];
+    assert_eq!((pool.queue.limit, pool.queue.timeout_ns), (5, 50_000_000));
+    assert_eq!((pool.send_proxy_protocol, pool.retries_max), (Some(ProxyVersion::V2), 1));
+    assert_eq!((&*pool.servers[0].name, pool.servers[0].weight), ("127.0.0.1:9001", 1));
+    assert_eq!((&*pool.servers[1].name, pool.servers[1].weight), ("b", 2));
+    assert_eq!(pool.servers[1].maxconn, Some(10));
+}
+
+#[test]
+fn its_routes_are_understood() {
+    let plan = plan(WHOLE);
+    let api = &plan.routes[0];
+    assert_eq!(&*api.name, "api");
+    let conditions = &api.conditions;
+    assert_eq!(conditions.listeners, [0]);
+    assert_eq!(conditions.hosts, ["example.org".into(), "*.example.org".into()]);
+    assert!(matches!(&conditions.paths[0], PathCondition::Exact(path) if **path == *"/exact"));
+    assert!(matches!(&conditions.paths[1], PathCondition::Prefix(path) if **path == *"/api"));
+    assert!(matches!(&conditions.paths[2], PathCondition::Regex(_)));
+    let names: Vec<&str> = conditions.headers.iter().map(|header| &*header.name).collect();
+    assert_eq!(names, ["x-b", "x-a", "x-c", "x-d"]);
+    assert!(matches!(conditions.headers[0].value, ValueCondition::Present));
+    assert!(matches!(conditions.headers[2].value, ValueCondition::Absent));
+    assert!(matches!(conditions.headers[3].value, ValueCondition::Matches(_)));
+    assert_eq!((conditions.query.len(), conditions.sources.len()), (1, 1));
+    let changes = [
+        Change::ReplacePrefix { prefix: "/api".into(), with: "/v1".into() },
+        Change::RemoveRequestHeader("cookie".into()),
+        Change::SetRequestHeader("x-env".into(), "prod".into()),
+        Change::AddRequestHeader("x-tag".into(), "1".into()),
+    ];
+    assert_eq!(api.changes, changes);
+    let limit = api.rate_limit.as_ref().unwrap();
+    assert_eq!((limit.rate_per_s, limit.burst, limit.status), (1.5, 2, 429));
+    assert_eq!((&limit.key, limit.keys_max), (&RateKey::Header("x-key".into()), 10_000));
+    assert!(matches!(plan.routes[1].action, Action::Redirect { status: 301, .. }));
+    assert!(matches!(plan.routes[2].action, Action::Answer { status: 200, .. }));
+    assert_eq!(plan.routes[3].action, Action::Deny(403));
+    let tarpit = Action::Tarpit { delay_ns: 1_000_000_000, status: 404 };
+    assert_eq!(plan.routes[4].action, tarpit);
+    let names: Vec<&str> = plan.routes[1..].iter().map(|route| &*route.name).collect();
+    assert_eq!(names, ["route-2", "route-3", "route-4", "route-5", "listener-web"]);
+    assert_eq!(plan.routes[5].conditions.listeners, [0]);
+}
+
+#[test]
+fn every_problem_is_told_at_once_in_the_files_order() {
+    let text = "\
+thread = 2
+drain-timeout = 5
+[listener.web]
+bind = ['127.0.0.1:8080', 'nowhere']
+pool = 'ap'
+limits = { heads = '16k', headers = 1000 }
+timeouts.head = '5 seconds'
+[listener.'a b']
+bind = 7
+[[route]]
+pool = 'app'
+deny = 302
+path = 'x'
+set-request-header = { x-a = \"a\\nb\", connection = 'close' }
+listener = 'wbe'
+[[route]]
+name = 'x'
+redirect = { status = 300 }
+header = { 'x y' = 'v', x-b = { regex = '(' } }
+[[route]]
+name = 'x'
+rewrite-prefix = '/v1'
+maxconn = 7
+pool = 'app'
+[pool.app]
+servers = ['127.0.0.1:9001', '127.0.0.1:9001', { adress = '127.0.0.1:1' }]
+balance = 'round'
+";
+    assert_problems(
+        text,
+        &[
+            "1:1: there is no key 'thread' at the top (did you mean 'threads'?)",
+            "2:17: 5 has no unit: write \"5s\" or \"5ms\"",
+            "4:27: 'nowhere' is not an address: the port is missing",
+            "5:8: there is no pool 'ap' (did you mean 'app'?): add [pool.ap]",
+            "6:12: there is no key 'heads' in [listener.NAME.limits] (did you mean 'head'?)",
+            "6:37: 'headers' is not from 1 to 128",
+            "7:17: '5 seconds' has an unknown unit",
+            "8:11: 'a b' is not a name",
+            "9:8: 'bind' is the number 7: write an address in quotes",
+            "12:1: a route has one action: leave deny or pool out",
+            "12:8: 'deny' is not from 400 to 599",
+            "13:8: 'x' is not a path: it starts with '/'",
+            "14:30: \"a\\nb\": the field value has '\\n' at byte 1",
+            "14:38: 'connection' belongs to the connection",
+            "15:12: there is no listener 'wbe' (did you mean 'web'?)",
+            "18:12: 'location' is missing: write location = ",
+            "18:23: 'status' is not from 301 to 308",
+            "19:12: 'x y': the field name has ' ' at byte 1",
+            "19:41: '(' is not a regular expression: unclosed group",
+            "20:1: route 3 is named 'x' too, as route 2",
+            "22:18: this needs exactly one path-prefix, and there are 0",
+            "23:1: there is no key 'maxconn' in [[route]]: it belongs in [[pool.NAME.servers]]",
+            "26:30: there are two servers '127.0.0.1:9001'",
+            "26:48: 'address' is missing",
+            "26:50: there is no key 'adress' in [[pool.NAME.servers]]",
+            "27:11: 'round' is not one of random-of-two, round-robin",
+        ],
+    );
+}
+
+#[test]
+fn what_only_shows_in_the_whole_is_told() {
+    assert_problems("", &["1:1: there is no listener: add [listener.NAME] with bind"]);
+    let twice = format!("{SMALL}[listener.b]\nbind = ['127.0.0.1:1', '127.0.0.1:8080']\n");
+    assert_problems(&twice, &["6:24: 127.0.0.1:8080 is taken by listener web"]);
+    let admin = format!("admin = '127.0.0.1:8080'\n{SMALL}");
+    assert_problems(&admin, &["1:9: 127.0.0.1:8080 is taken by listener web"]);
+    let tcp = "[listener.db]\nbind = '127.0.0.1:1'\nmode = 'tcp'\n[[route]]\nlistener = 'db'\ndeny = true\n";
+    assert_problems(tcp, &["3:8: mode tcp needs a pool", "5:12: listener 'db' is in mode tcp"]);
+    let nothing = format!("{SMALL}[[route]]\npath = '/'\n");
+    assert_problems(&nothing, &["5:1: this route does nothing: give it one of pool, redirect"]);
+    let weights = SMALL.replace("'127.0.0.1:9001'", "{ address = '127.0.0.1:9001', weight = 0 }");
+    assert_problems(&weights, &["4:11: every server has weight 0"]);
+    let logs = format!("[[log]]\nto = 'file:/x'\n[[log]]\nto = 'file:/x'\n{SMALL}");
+    assert_problems(&logs, &["4:6: 'file:/x' is logged to twice"]);
+    let few = format!("threads = 4\nconnections-max = 3\n{SMALL}");
+    assert_problems(&few, &["2:19: 3 connections do not give one to each of 4 threads"]);
+    let user = format!("[privileges]\nuser = '4242'\n{SMALL}");
+    assert_problems(&user, &["2:8: user 4242 is not in /etc/passwd, so its group is not known"]);
+}
+
+#[test]
+fn what_is_not_toml_is_told_with_the_rest() {
+    let text = "threads = 0\nadmin = \n[listener.web]\nbind = 'x\n[listener.web]\nbnd = ''\n";
+    let got = problems(text);
+    assert!(got[0].starts_with("1:11: 'threads' is not from 1 to 1024"), "{got:#?}");
+    assert!(got.iter().any(|problem| problem.starts_with("2:")), "{got:#?}");
+    assert!(got.iter().any(|problem| problem.starts_with("4:")), "{got:#?}");
+    assert!(!got.iter().any(|problem| problem.contains("missing: write")), "{got:#?}");
+    let twice = format!("{SMALL}[pool.app]\nservers = ['127.0.0.1:2']\n");
+    let got = problems(&twice);
+    assert!(got[0].starts_with("5:7: duplicate key: it stands there twice"), "{got:#?}");
+    let header = problems("threads = 0\n[listener.web\nbnd = 1\n");
+    assert!(header[0].starts_with("1:11: 'threads'") && header[1].starts_with("2:"), "{header:#?}");
+    assert_eq!(header.len(), 2);
+    // A key that stands twice hides nothing of the rest.
+    let got = problems(&format!("{SMALL}reuse = 'safe'\nreuse = 'safe'\n[[route]]\n"));
+    assert!(got[0].starts_with("6:1: duplicate key"), "{got:#?}");
+    assert!(got[1].starts_with("7:1: this route does nothing"), "{got:#?}");
+}
+
+#[test]
+fn what_works_and_hardly_as_meant_is_a_warning() {
+    let routes = "[[route]]\npath = '/a'\npool = 'app'\n[[route]]\nname = 'all'\npool = 'app'\n\
+                  [[route]]\npath = '/b'\npool = 'app'\n";
+    let got = warnings(&format!("{SMALL}{routes}"));
+    assert_eq!(got, ["11:1: route 'route-3' never matches: 'all' before it takes all"]);
+    let own = SMALL.replace("[pool", "pool = 'app'\n[pool");
+    let got = warnings(&format!("{own}[[route]]\npath-prefix = '/'\ndeny = true\n"));
+    assert_eq!(got.len(), 1);
+    assert!(got[0].starts_with("3:8: route 'listener-web' never matches: 'route-1'"), "{got:?}");
+    let unused = warnings(SMALL);
+    let wanted = [
+        "1:11: listener 'web' answers 404 to everything: no route is for it",
+        "3:7: nothing uses pool 'app': name it in a route or a listener",
+    ];
+    assert_eq!(unused, wanted);
+    let tcp = own.replace("pool = 'app'", "pool = 'app'\nmode = 'tcp'\nconnect = true");
+    assert_eq!(warnings(&tcp), ["5:1: 'connect' does nothing in mode tcp: leave it out"]);
+    let odd = "[[route]]\nmethod = 'get'\nrewrite-path = '/x'\ndeny = true\n";
+    let got = warnings(&format!("{own}{odd}"));
+    assert!(got[0].starts_with("7:10: methods have a case: did you mean 'GET'?"), "{got:?}");
+    assert!(got[1].starts_with("8:1: 'rewrite-path' does nothing here: deny"), "{got:?}");
+    let proxy = own.replace("pool = 'app'", "pool = 'app'\nproxy-protocol = true");
+    assert!(warnings(&proxy)[0].starts_with("4:18: nobody is trusted"));
+}
+
+#[test]
+fn a_route_behind_others_on_each_of_its_listeners_never_matches() {
+    let text = "[listener.a]\nbind = '127.0.0.1:1'\n[listener.b]\nbind = '127.0.0.1:2'\n\
+                [[route]]\nlistener = 'a'\ndeny = true\n[[route]]\npath = '/x'\ndeny = true\n\
+                [[route]]\nlistener = 'b'\ndeny = true\n[[route]]\npath = '/y'\ndeny = true\n";
+    let wanted = ["14:1: route 'route-4' never matches: 'route-3' before it takes all"];
+    assert_eq!(warnings(text), wanted);
+}
+
+#[test]
+fn a_namespace_has_to_be_there() {
+    let text = SMALL.replace("[pool", "namespace = 'none-such'\n[pool");
+    let text = text + "namespace = '/proc/self/ns/net'\n";
+    let got = problems(&text);
+    assert!(got[0].starts_with("3:13: no network namespace /var/run/netns/none-such"), "{got:?}");
+    assert_eq!(got.len(), 1);
+    let plan = plan(&text.replace("none-such", "/proc/self/ns/net"));
+    assert_eq!(plan.listeners[0].namespace, Some(PathBuf::from("/proc/self/ns/net")));
+}
+
+#[test]
+fn a_pool_in_a_namespace_needs_the_root_that_privileges_give_up() {
+    let text = format!("{SMALL}namespace = '/proc/self/ns/net'\n[privileges]\nuser = ");
+    let got = problems(&format!("{text}'65534'\ngroup = '65534'\n"));
+    assert!(got[0].starts_with("5:13: pool 'app' connects in another namespace"), "{got:?}");
+    assert_eq!(got.len(), 1);
+    plan(&format!("{text}'root'\n"));
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let pieces: Vec<&str> = WHOLE.split_inclusive([' ', '\n', '"', '=', '.', ',']).collect();
+    for _ in 0..300 {
+        let count = random.usize(0..pieces.len());
+        let from = random.usize(0..pieces.len());
+        let mut text: Vec<&str> = pieces.iter().cycle().skip(from).take(count).copied().collect();
+        if !text.is_empty() {
+            let (at, piece) = (random.usize(0..text.len()), random.usize(0..pieces.len()));
+            text[at] = pieces[piece];
+        }
+        // Either is fine; each problem has a place.
+        if let Err(problems) = parse("t", &text.concat()) {
+            assert!(problems.iter().all(|problem| problem.place.starts_with("t:")));
+        }
+    }
+}

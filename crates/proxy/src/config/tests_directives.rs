@@ -1,0 +1,200 @@
+//! Each row of the table tried: its default is a value of its kind, its right example is taken, its
+//! wrong one is refused where it stands; schema and reference name it.
+
+use serde_json::Value as Json;
+
+use super::directives::{DIRECTIVES, Directive, Fallback, directive};
+use super::schema::table_json;
+use super::value::Section;
+use super::{parse, reference, schema};
+
+const LISTENER: &str = "[listener.web]\nbind = '127.0.0.1:0'\n";
+const POOL: &str = "[pool.app]\nservers = ['127.0.0.1:9001']\n";
+
+/// A config with `line` in the table of `row`, and all that it needs to be right otherwise.
+fn config(row: &Directive, line: &str) -> String {
+    let listener =
+        |inside: &str| format!("[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n{inside}");
+    let route =
+        |inside: &str| format!("{LISTENER}[[route]]\npath-prefix = '/api'\npool = 'app'\n{inside}");
+    let pool = |inside: &str| format!("[pool.app]\nservers = ['127.0.0.1:9001']\n{inside}");
+    let whole = match row.table {
+        "" => match row.key {
+            "listener" => POOL.to_owned(),
+            "pool" => LISTENER.to_owned(),
+            _ => format!("{LISTENER}{POOL}"),
+        },
+        "privileges" => format!("[privileges]\n@\n{LISTENER}{POOL}"),
+        "log[]" => format!("[[log]]\nto = 'stdout'\n@\n{LISTENER}{POOL}"),
+        "listener.*" => format!("{}{POOL}", listener("@\n")),
+        "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
+        "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
+        "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
+        "route[]" => format!("{}{POOL}", route("@\n")),
+        "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),
+        "route[].redirect" => {
+            format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")
+        }
+        "route[].answer" => format!("{LISTENER}[[route]]\n[route.answer]\n@\n{POOL}"),
+        "route[].tarpit" => format!("{LISTENER}[[route]]\n[route.tarpit]\n@\n{POOL}"),
+        "pool.*" => format!("{LISTENER}{}", pool("@\n")),
+        "pool.*.servers[]" => {
+            format!("{LISTENER}[[pool.app.servers]]\naddress = '127.0.0.1:9001'\n@\n")
+        }
+        "pool.*.queue" => format!("{LISTENER}{}", pool("[pool.app.queue]\n@\n")),
+        "pool.*.timeouts" => format!("{LISTENER}{}", pool("[pool.app.timeouts]\n@\n")),
+        "pool.*.limits" => format!("{LISTENER}{}", pool("[pool.app.limits]\n@\n")),
+        other => panic!("no config to try a row of {other} in"),
+    };
+    let whole = if row.table.is_empty() { format!("@\n{whole}") } else { whole };
+    // What is tried takes the place of what stands in its table.
+    let (before, after) = whole.split_once('@').unwrap();
+    let table = before.rfind("\n[").map_or(0, |at| at + 1);
+    let is_action = ["redirect", "answer", "deny", "tarpit"].contains(&row.key);
+    let mut text = before[..table].to_owned();
+    for other in before[table..].lines() {
+        let key = other.split(' ').next().unwrap_or_default();
+        if key != row.key && !(is_action && row.table == "route[]" && key == "pool") {
+            text += other;
+            text.push('\n');
+        }
+    }
+    text + line + after
+}
+
+#[test]
+fn every_default_is_of_its_kind() {
+    for row in DIRECTIVES {
+        if let Fallback::Is(text) = row.fallback {
+            let section = Section::empty(row.table);
+            let is_there = section.whole(row.key).is_some()
+                || section.fraction(row.key).is_some()
+                || section.text(row.key).is_some()
+                || text == "true" && section.flag(row.key)
+                || text == "false" && !section.flag(row.key);
+            assert!(is_there, "{} {}: {text}", row.table, row.key);
+        }
+    }
+}
+
+#[test]
+fn every_right_example_is_taken() {
+    for row in DIRECTIVES {
+        let text = config(row, &format!("{} = {}", row.key, row.right));
+        if let Err(problems) = parse("t", &text) {
+            panic!("{} {}: {problems:?}\n{text}", row.table, row.key);
+        }
+    }
+}
+
+#[test]
+fn every_wrong_example_is_refused_where_it_stands() {
+    for row in DIRECTIVES {
+        let text = config(row, &format!("{} = {}", row.key, row.wrong));
+        let Err(problems) = parse("t", &text) else {
+            panic!("{} {} = {}: taken", row.table, row.key, row.wrong);
+        };
+        let line = text.lines().position(|line| line.starts_with(&format!("{} = ", row.key)));
+        let place = format!("t:{}:", line.unwrap() + 1);
+        let here = problems.iter().filter(|problem| problem.place.starts_with(&place)).count();
+        assert!(here > 0, "{} {}: {problems:?}\n{text}", row.table, row.key);
+    }
+}
+
+#[test]
+fn no_key_stands_twice_and_all_are_explained() {
+    let reference = reference();
+    for (at, row) in DIRECTIVES.iter().enumerate() {
+        let twice =
+            DIRECTIVES[..at].iter().any(|other| (other.table, other.key) == (row.table, row.key));
+        assert!(!twice, "{} {}", row.table, row.key);
+        assert!(row.doc.ends_with('.') && !row.doc.contains('|'), "{} {}", row.table, row.key);
+        assert!(reference.contains(&format!("| `{}` |", row.key)) && reference.contains(row.doc));
+    }
+    assert!(reference.contains("## `[route.rate-limit]`"), "{reference}");
+    assert!(reference.contains("## `[listener.NAME.timeouts]`"), "{reference}");
+}
+
+/// As much of JSON Schema as ours uses.
+fn fits(root: &Json, schema: &Json, value: &Json) -> bool {
+    let Json::Object(rules) = schema else {
+        return schema == &Json::Bool(true);
+    };
+    rules.iter().all(|(rule, wanted)| match rule.as_str() {
+        "$ref" => {
+            let name = wanted.as_str().unwrap().strip_prefix("#/$defs/").unwrap();
+            fits(root, &root["$defs"][name], value)
+        }
+        "type" => match wanted.as_str().unwrap() {
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "integer" => value.is_i64(),
+            "number" => value.is_number(),
+            other => panic!("{other}"),
+        },
+        "anyOf" => wanted.as_array().unwrap().iter().any(|option| fits(root, option, value)),
+        "allOf" => wanted.as_array().unwrap().iter().all(|option| fits(root, option, value)),
+        "enum" => wanted.as_array().unwrap().contains(value),
+        "const" => wanted == value,
+        "minimum" => value.as_f64().is_none_or(|value| value >= wanted.as_f64().unwrap()),
+        "maximum" => value.as_f64().is_none_or(|value| value <= wanted.as_f64().unwrap()),
+        "exclusiveMinimum" => value.as_f64().is_none_or(|value| value > wanted.as_f64().unwrap()),
+        "minItems" => {
+            value.as_array().is_none_or(|list| list.len() as u64 >= wanted.as_u64().unwrap())
+        }
+        "pattern" => value
+            .as_str()
+            .is_none_or(|text| regex::Regex::new(wanted.as_str().unwrap()).unwrap().is_match(text)),
+        "items" => {
+            value.as_array().is_none_or(|list| list.iter().all(|entry| fits(root, wanted, entry)))
+        }
+        "required" => value.as_object().is_none_or(|table| {
+            wanted.as_array().unwrap().iter().all(|key| table.contains_key(key.as_str().unwrap()))
+        }),
+        "properties" => value.as_object().is_none_or(|table| {
+            table
+                .iter()
+                .all(|(key, inner)| wanted.get(key).is_none_or(|schema| fits(root, schema, inner)))
+        }),
+        "additionalProperties" => value.as_object().is_none_or(|table| {
+            table.iter().all(|(key, inner)| {
+                let known = rules.get("properties").and_then(|known| known.get(key)).is_some();
+                known || fits(root, wanted, inner)
+            })
+        }),
+        "$schema" | "$defs" | "title" | "description" | "default" | "examples" => true,
+        other => panic!("the schema has a rule that this test does not know: {other}"),
+    })
+}
+
+fn conforms(value: &Json) -> bool {
+    let schema = schema();
+    fits(&schema, &schema, value)
+}
+
+fn json(text: &str) -> Json {
+    let value = toml::de::DeTable::parse(text).unwrap();
+    table_json(value.get_ref())
+}
+
+#[test]
+fn the_schema_takes_every_right_example_and_no_unknown_key() {
+    for row in DIRECTIVES {
+        let text = config(row, &format!("{} = {}", row.key, row.right));
+        assert!(conforms(&json(&text)), "{} {}\n{text}", row.table, row.key);
+        if !row.table.contains("servers") {
+            let text = config(row, &format!("{}x = {}", row.key, row.right));
+            assert!(!conforms(&json(&text)), "{} {}x\n{text}", row.table, row.key);
+        }
+    }
+}
+
+#[test]
+fn every_default_is_told_to_the_schema() {
+    let schema = schema();
+    assert_eq!(schema["$defs"]["listener-timeouts"]["properties"]["head"]["default"], "10s");
+    assert_eq!(schema["$defs"]["pool"]["required"], serde_json::json!(["servers"]));
+    assert!(directive("pool.*", "retries").is_some());
+}

@@ -1,0 +1,458 @@
+//! One client's connection: heads, one after the other, each of which becomes an exchange; and what
+//! is before, between and after them.
+//!
+//! ```text
+//! accepted -> greeting (PROXY header) -> idle -> exchange --> idle …
+//!                                         |         |  '----> tunnel -> closed
+//!                                         v         '-------> lingering -> closed
+//!                                       closed
+//! ```
+//! What waits is this struct and its socket: an idle connection holds no buffer and no exchange.
+
+mod greeting;
+mod link;
+
+use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use rt::clock::now_ns;
+use rt::stream::Stream;
+use wire::{Parsed, head_may_be_complete};
+
+pub(crate) use link::{Armed, Link, Settings, Watch};
+
+use crate::core::{Bench, Core};
+use crate::exchange::{After, Begun, Exchange, Tunnelled};
+use crate::outcome::End;
+use crate::plan::Mode;
+use crate::pool::ServerConn;
+use crate::tunnel::{How, Side, Tools, Tunnel};
+
+/// A client's connection.
+#[derive(Debug)]
+struct Conn {
+    link: Link,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting,
+    Idle,
+    Exchange(Box<Exchange>),
+    Tunnel(Box<Tunnelling>),
+    Lingering(u32),
+    Closed,
+}
+
+#[derive(Debug)]
+struct Tunnelling {
+    tunnel: Tunnel,
+    server: ServerConn,
+    exchange: Box<Exchange>,
+    tunnel_ns: u64,
+}
+
+/// How often one poll reads before others get their turn.
+const READS_MAX: u32 = 4;
+/// How long a client may take to see an answer after which its connection is closed.
+const LINGER_NS: u64 = 2_000_000_000;
+/// Bytes that are thrown away meanwhile; more, and it is closed anyway.
+const LINGER_READS_MAX: u32 = 64;
+
+/// Memory of an idle connection in user space: its task with this state, its place among the
+/// runtime's sockets and among the deadlines. Measured, see the bench.
+pub(crate) const IDLE_BYTES: usize = 600;
+
+/// Serves one connection to its end.
+pub(crate) fn serve(
+    stream: Stream,
+    settings: Rc<Settings>,
+    peer: Option<SocketAddr>,
+) -> impl Future<Output = ()> {
+    let mut conn = Conn::new(stream, settings, peer);
+    std::future::poll_fn(move |cx| conn.poll(cx))
+}
+
+impl Conn {
+    fn new(stream: Stream, settings: Rc<Settings>, peer: Option<SocketAddr>) -> Self {
+        let core = &settings.core;
+        core.room.enter();
+        settings.open.set(settings.open.get() + 1);
+        settings.index.get().inspect(|&index| core.live().metrics.accepted(index));
+        let peer = settings.peer(peer);
+        let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
+            (true, _) => State::Greeting,
+            (false, Mode::Http) => State::Idle,
+            (false, Mode::Tcp(_)) => State::Greeting,
+        };
+        Self { link: Link::new(stream, settings, peer), state }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let core = Rc::clone(&self.link.settings.core);
+        let bench = &mut *core.bench.borrow_mut();
+        loop {
+            let next = match &mut self.state {
+                State::Idle => self.poll_idle(cx, &core, bench),
+                State::Exchange(exchange) => {
+                    match exchange.poll(cx, &core, &mut self.link, bench) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(after) => Poll::Ready(self.follow(&core, after)),
+                    }
+                }
+                State::Tunnel(_) => self.poll_tunnel(cx, &core, bench),
+                State::Greeting => self.poll_greeting(cx, &core, bench),
+                State::Lingering(_) => self.poll_lingering(cx, &core, bench),
+                State::Closed => return Poll::Ready(()),
+            };
+            match next {
+                Poll::Ready(state) => self.state = state,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// What comes after an exchange.
+    fn follow(&mut self, core: &Rc<Core>, after: After) -> State {
+        let State::Exchange(exchange) = std::mem::replace(&mut self.state, State::Closed) else {
+            return State::Closed;
+        };
+        match after {
+            After::Tunnel(tunnelled) => return self.begin_tunnel(core, exchange, *tunnelled),
+            After::Next => {
+                core.give_exchange(exchange);
+                self.link.end_request();
+                return State::Idle;
+            }
+            After::Reset => {
+                // Refused when it is gone already, which is as well.
+                let _ = self.link.stream.reset_on_close();
+            }
+            After::Linger => {
+                core.give_exchange(exchange);
+                let _ = self.link.stream.shutdown(Shutdown::Write);
+                self.link.release(core);
+                self.link.armed = Armed::Nothing;
+                return State::Lingering(0);
+            }
+            After::Close => {}
+        }
+        core.give_exchange(exchange);
+        State::Closed
+    }
+
+    /// Waits for a head, and begins with it.
+    fn poll_idle(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        bench: &mut Bench,
+    ) -> Poll<State> {
+        let mut reads = 0;
+        loop {
+            let held = self.link.held.len();
+            let (fresh_at, end) = if self.link.look_again {
+                self.link.look_again = false;
+                (0, held)
+            } else {
+                if reads == READS_MAX {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                match self.link.stream.poll_read(cx, &mut bench.input[held..]) {
+                    Poll::Pending => return self.poll_waiting(cx, core, bench, reads > 0),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(self.left(cx, core, bench)),
+                    Poll::Ready(Ok(read)) => {
+                        reads += 1;
+                        (held, held + read)
+                    }
+                }
+            };
+            if held > 0 {
+                bench.input[..held].copy_from_slice(&self.link.held);
+            }
+            let limits = &self.link.settings.plan.limits;
+            let worth_it = fresh_at == 0
+                || end >= limits.head_bytes_max
+                || head_may_be_complete(&bench.input[fresh_at..end]);
+            if worth_it && let Some(next) = self.begin(cx, core, bench, end) {
+                return Poll::Ready(next);
+            }
+            self.link.begin_head(now_ns());
+            if !self.link.hold(core, &bench.input[..end], true) {
+                return Poll::Ready(self.refuse(cx, core, bench, Err(End::NoBuffer), end));
+            }
+        }
+    }
+
+    /// Begins an exchange with the head in the first `end` bytes of the input, if it is whole.
+    fn begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        bench: &mut Bench,
+        end: usize,
+    ) -> Option<State> {
+        let Bench { input, target, scratch, rng, .. } = bench;
+        let mut slots = wire::header_slots();
+        let limits = &self.link.settings.plan.limits;
+        let (head, used) = match wire::parse_request(&input[..end], limits, &mut slots) {
+            Ok(Parsed::Complete { head, bytes }) => (head, bytes),
+            Ok(Parsed::Incomplete) => return None,
+            Err(refusal) => return Some(self.refuse(cx, core, bench, Ok(refusal), end)),
+        };
+        let live = core.live();
+        let now_ns = now_ns();
+        let start_ns = self.link.head_began_ns(now_ns);
+        if !self.link.hold(core, &input[used..end], false) {
+            return Some(self.refuse(cx, core, bench, Err(End::NoBuffer), end));
+        }
+        self.link.begin_request();
+        let Some(listener) = self.link.settings.index.get() else {
+            // Its listener went with a reload; an idle connection is closed, and this one was not
+            // quite idle.
+            return Some(State::Closed);
+        };
+        let mut exchange = core.take_exchange();
+        let begun = Begun {
+            live,
+            listener,
+            head_bytes: used,
+            start_ns,
+            now_ns,
+            waker: cx.waker(),
+            target,
+            scratch,
+            rng,
+        };
+        exchange.begin(core, &mut self.link, &head, begun);
+        Some(State::Exchange(exchange))
+    }
+
+    /// Answers to what is no request, or to one that cannot be received.
+    fn refuse(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        bench: &mut Bench,
+        why: Result<wire::Refusal, End>,
+        bytes: usize,
+    ) -> State {
+        self.link.begin_request();
+        let Some(listener) = self.link.settings.index.get() else {
+            return State::Closed;
+        };
+        let mut exchange = core.take_exchange();
+        let now_ns = now_ns();
+        let start_ns = self.link.head_began_ns(now_ns);
+        let Bench { target, scratch, rng, .. } = bench;
+        let begun = Begun {
+            live: core.live(),
+            listener,
+            head_bytes: bytes,
+            start_ns,
+            now_ns,
+            waker: cx.waker(),
+            target,
+            scratch,
+            rng,
+        };
+        exchange.begin_refused(core, &mut self.link, why, begun);
+        State::Exchange(exchange)
+    }
+
+    /// The client ended its connection between two requests, or within a head.
+    fn left(&mut self, cx: &mut Context<'_>, core: &Rc<Core>, bench: &mut Bench) -> State {
+        match self.link.held.len() {
+            0 => State::Closed,
+            bytes => self.refuse(cx, core, bench, Err(End::ClientGone), bytes),
+        }
+    }
+
+    /// Nothing can be read: waits, unless it has waited too long or the proxy drains.
+    fn poll_waiting(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        bench: &mut Bench,
+        worked: bool,
+    ) -> Poll<State> {
+        let link = &mut self.link;
+        if link.armed == Armed::KeepAlive
+            && link.tick == core.tick.get() as u16
+            && link.held.is_empty()
+        {
+            return Poll::Pending;
+        }
+        if !link.held.is_empty() {
+            let head_ns = link.settings.plan.timeouts.head_ns;
+            if link.is_late(cx, core, Armed::Head, head_ns) {
+                let bytes = link.held.len();
+                return Poll::Ready(self.refuse(cx, core, bench, Err(End::HeadTimeout), bytes));
+            }
+            return Poll::Pending;
+        }
+        if core.draining.get() || link.settings.index.get().is_none() {
+            return Poll::Ready(State::Closed);
+        }
+        if worked {
+            link.armed = Armed::Nothing;
+        }
+        let keep_alive_ns = link.settings.plan.timeouts.keep_alive_ns;
+        if link.is_late(cx, core, Armed::KeepAlive, keep_alive_ns) {
+            return Poll::Ready(State::Closed);
+        }
+        link.tick = core.tick.get() as u16;
+        Poll::Pending
+    }
+
+    /// Begins to carry bytes to a pool.
+    fn begin_tcp(&mut self, cx: &mut Context<'_>, core: &Rc<Core>, bench: &mut Bench) -> State {
+        let live = core.live();
+        let listener = self.link.settings.index.get();
+        let found = listener.map(|index| (index, live.plan.listeners[index].mode));
+        let Some((listener, Mode::Tcp(pool))) = found else {
+            return State::Closed;
+        };
+        self.link.begin_request();
+        let mut exchange = core.take_exchange();
+        let now_ns = now_ns();
+        let Bench { target, scratch, rng, .. } = bench;
+        let begun = Begun {
+            live,
+            listener,
+            head_bytes: 0,
+            start_ns: now_ns,
+            now_ns,
+            waker: cx.waker(),
+            target,
+            scratch,
+            rng,
+        };
+        exchange.begin_tcp(core, &mut self.link, pool, begun);
+        State::Exchange(exchange)
+    }
+
+    fn begin_tunnel(
+        &mut self,
+        core: &Rc<Core>,
+        exchange: Box<Exchange>,
+        tunnelled: Tunnelled,
+    ) -> State {
+        let Tunnelled { server, to_server, to_client, tunnel_ns } = tunnelled;
+        let mut from_client = std::mem::take(&mut self.link.held);
+        if !to_server.is_empty() {
+            from_client = core.pooled(&[&to_server, &from_client]);
+        }
+        let from_server =
+            if to_client.is_empty() { Vec::new() } else { core.pooled(&[&to_client]) };
+        let tunnel = Tunnel::new(from_client, from_server);
+        self.link.armed = Armed::Nothing;
+        State::Tunnel(Box::new(Tunnelling { tunnel, server, exchange, tunnel_ns }))
+    }
+
+    fn poll_tunnel(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        bench: &mut Bench,
+    ) -> Poll<State> {
+        let State::Tunnel(tunnelling) = &mut self.state else {
+            return Poll::Ready(State::Closed);
+        };
+        let Tunnelling { tunnel, server, exchange, tunnel_ns } = &mut **tunnelling;
+        let mut tools =
+            Tools { bench: &mut bench.input, pipes: &core.pipes, buffers: &core.buffers };
+        let link = &mut self.link;
+        let end = match tunnel.poll(cx, &mut link.stream, &mut server.stream, &mut tools) {
+            Poll::Ready(end) => match (end.how, end.first) {
+                (How::Finished, _) => End::Done,
+                (How::Failed(Side::Client, _), _) => End::ClientGone,
+                (How::Failed(Side::Server, _), _) => End::ServerClosed,
+                (How::NoBuffer, _) => End::NoBuffer,
+            },
+            Poll::Pending => {
+                if tunnel.take_progress() {
+                    link.armed = Armed::Nothing;
+                }
+                let drained = core.draining.get() && core.tunnels_end.get();
+                if !drained && !link.is_late(cx, core, Armed::Tunnel, *tunnel_ns) {
+                    return Poll::Pending;
+                }
+                tunnel.release(&core.buffers);
+                if drained { End::Drained } else { End::TunnelIdle }
+            }
+        };
+        exchange.note_tunnel(tunnel.up().received, tunnel.down().sent);
+        exchange.end_tunnel(core, link, &mut bench.rng, end);
+        core.in_flight.set(core.in_flight.get() - 1);
+        if end != End::Done {
+            // Both sides are to see that it did not end well.
+            let _ = link.stream.reset_on_close();
+            let _ = server.stream.reset_on_close();
+        }
+        Poll::Ready(State::Closed)
+    }
+
+    /// Reads and throws away, so that the client sees its answer before the end.
+    fn poll_lingering(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        bench: &mut Bench,
+    ) -> Poll<State> {
+        let State::Lingering(reads) = &mut self.state else {
+            return Poll::Ready(State::Closed);
+        };
+        while *reads < LINGER_READS_MAX {
+            *reads += 1;
+            match self.link.stream.poll_read(cx, &mut bench.input) {
+                Poll::Ready(Ok(read)) if read > 0 => {}
+                Poll::Ready(_) => return Poll::Ready(State::Closed),
+                Poll::Pending if self.link.is_late(cx, core, Armed::Linger, LINGER_NS) => {
+                    return Poll::Ready(State::Closed);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(State::Closed)
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        let core = &Rc::clone(&self.link.settings.core);
+        self.link.leave();
+        let settings = &self.link.settings;
+        settings.open.set(settings.open.get() - 1);
+        settings.index.get().inspect(|&index| core.live().metrics.closed(index));
+        match &mut self.state {
+            State::Exchange(exchange) => exchange.abandon(core, &self.link),
+            State::Tunnel(tunnelling) => tunnelling.exchange.abandon(core, &self.link),
+            _ => {}
+        }
+        core.board.closed(core.index);
+        core.room.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the header of its task, which is about a hundred bytes, it is to fit 256.
+    const TASK_BYTES_MAX: usize = 144;
+
+    fn future_bytes<F: Future>(_: fn(Stream, Rc<Settings>, Option<SocketAddr>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        let bytes = future_bytes(serve);
+        println!("task {bytes}, link {}, stream {}", size_of::<Link>(), size_of::<Stream>());
+        assert!(bytes <= TASK_BYTES_MAX, "{bytes}");
+    }
+}

@@ -1,0 +1,315 @@
+//! A client's connection as far as an exchange has to do with it: its stream, what was received and
+//! not used, its deadline, and who it is. What it is in at the moment is the business of
+//! [`super`].
+
+use std::cell::Cell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use rt::deadlines::Place;
+use rt::stream::Stream;
+
+use crate::core::{Core, TICK_NS};
+use crate::plan::{ClientTimeouts, ListenerPlan, ProxyVersion};
+use crate::pool::{Pool, ServerConn};
+use crate::proxy_protocol;
+
+/// What a listener was like when a connection came in; it stays so for that connection.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Here and not in each connection, because connections are many.
+    pub(crate) core: Rc<Core>,
+    pub(crate) plan: ListenerPlan,
+    /// Its place in the plan in force; `None`: it is not there any more.
+    pub(crate) index: Cell<Option<usize>>,
+    /// Connections of this core.
+    pub(crate) open: Rc<Cell<usize>>,
+}
+
+/// Who a client is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// `None`: a unix socket.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) port: u16,
+    /// Whether what it says about others is believed.
+    pub(crate) trusted: bool,
+}
+
+/// A client's connection, as far as an exchange has to do with it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) stream: Stream,
+    pub(super) settings: Rc<Settings>,
+    pub(crate) peer: Peer,
+    /// Received, and not used yet; a pooled buffer unless it is empty.
+    pub(crate) held: Vec<u8>,
+    /// Registered at the first wait.
+    deadline: Option<Place>,
+    /// Requests that it has begun.
+    pub(crate) requests: u32,
+    /// When the first byte of the head was there that is being received, in microseconds that start
+    /// again every 71 minutes; 0: nothing is.
+    head_us: u32,
+    /// The tick in which the keep-alive deadline was set last.
+    pub(super) tick: u16,
+    /// Whether `held` may have a whole head, so that it is looked at before more is read.
+    pub(super) look_again: bool,
+    pub(super) armed: Armed,
+    /// What watching found, since the request began.
+    watched: Watched,
+    /// A connection to a server that is only this client's.
+    own: Option<Box<Own>>,
+}
+
+#[derive(Debug)]
+struct Own {
+    pool: Box<str>,
+    server: usize,
+    conn: ServerConn,
+}
+
+/// What a deadline is set for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Armed {
+    Nothing,
+    Greeting,
+    KeepAlive,
+    Head,
+    RequestBody,
+    ServerWrite,
+    Connect,
+    FirstByte,
+    ResponseBody,
+    ClientWrite,
+    Tarpit,
+    Tunnel,
+    Linger,
+}
+
+/// What is known of a client that nothing is read from just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// It waits, or has sent more than was asked for.
+    Quiet,
+    /// It ended its sending side, or is gone: that looks the same.
+    Ended,
+    /// It is gone.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watched {
+    Nothing,
+    Bytes,
+    End,
+}
+
+impl Settings {
+    pub(super) fn peer(&self, peer: Option<SocketAddr>) -> Peer {
+        let address = peer.map(|peer| peer.ip().to_canonical());
+        let trusted = match address {
+            Some(address) => self.plan.trusted.iter().any(|network| network.contains(address)),
+            // Whoever may open the socket's file is as near as can be.
+            None => true,
+        };
+        Peer { address, port: peer.map_or(0, |peer| peer.port()), trusted }
+    }
+}
+
+impl Link {
+    pub(super) fn new(stream: Stream, settings: Rc<Settings>, peer: Peer) -> Self {
+        Self {
+            stream,
+            settings,
+            peer,
+            held: Vec::new(),
+            deadline: None,
+            requests: 0,
+            head_us: 0,
+            tick: 0,
+            look_again: false,
+            armed: Armed::Nothing,
+            watched: Watched::Nothing,
+            own: None,
+        }
+    }
+
+    /// The first byte of a head is there.
+    pub(super) fn begin_head(&mut self, now_ns: u64) {
+        if self.head_us == 0 {
+            self.head_us = ((now_ns / 1_000) as u32).max(1);
+        }
+    }
+
+    /// When that was: `now_ns` itself, when the whole head came at once.
+    pub(super) fn head_began_ns(&self, now_ns: u64) -> u64 {
+        match self.head_us {
+            0 => now_ns,
+            // A head never takes as long as it takes the microseconds to start again.
+            head_us => now_ns - 1_000 * u64::from(((now_ns / 1_000) as u32).wrapping_sub(head_us)),
+        }
+    }
+
+    /// Between two requests.
+    pub(super) fn end_request(&mut self) {
+        self.look_again = !self.held.is_empty();
+        self.head_us = 0;
+    }
+
+    /// Its connection is over.
+    pub(super) fn leave(&mut self) {
+        let core = Rc::clone(&self.settings.core);
+        self.release(&core);
+        if let Some(place) = self.deadline.take() {
+            core.deadlines.leave(place);
+        }
+    }
+
+    pub(crate) fn timeouts(&self) -> &ClientTimeouts {
+        &self.settings.plan.timeouts
+    }
+
+    pub(crate) fn half_close(&self) -> bool {
+        self.settings.plan.half_close
+    }
+
+    pub(crate) fn body_bytes_max(&self) -> Option<u64> {
+        self.settings.plan.body_bytes_max
+    }
+
+    /// Whether another request may follow on this connection.
+    pub(crate) fn may_go_on(&self, core: &Core) -> bool {
+        !core.draining.get()
+            && self.watched != Watched::End
+            && self.settings.plan.requests_max.is_none_or(|max| self.requests < max)
+    }
+
+    pub(super) fn begin_request(&mut self) {
+        self.requests = self.requests.saturating_add(1);
+        self.watched = Watched::Nothing;
+        self.armed = Armed::Nothing;
+    }
+
+    /// Looks at a client that nothing is read from: whether it is still there.
+    pub(crate) fn watch_client(&mut self, cx: &mut Context<'_>) -> Watch {
+        match self.watched {
+            // What it has sent beyond its request hides what comes after.
+            Watched::Bytes => return Watch::Quiet,
+            Watched::End => return Watch::Ended,
+            Watched::Nothing => {}
+        }
+        match self.stream.poll_peek(cx) {
+            Poll::Pending => Watch::Quiet,
+            Poll::Ready(Ok(0)) => {
+                self.watched = Watched::End;
+                Watch::Ended
+            }
+            Poll::Ready(Ok(_)) => {
+                self.watched = Watched::Bytes;
+                Watch::Quiet
+            }
+            Poll::Ready(Err(_)) => Watch::Gone,
+        }
+    }
+
+    /// Moves what is held to the front of `input`; how many bytes that were.
+    pub(crate) fn take_held(&mut self, core: &Core, input: &mut [u8]) -> usize {
+        let bytes = self.held.len();
+        input[..bytes].copy_from_slice(&self.held);
+        self.release(core);
+        bytes
+    }
+
+    /// Keeps what was not used. `same` says that what was kept before is its start. `false`: there
+    /// was no buffer.
+    #[inline]
+    pub(crate) fn hold(&mut self, core: &Core, rest: &[u8], same: bool) -> bool {
+        if rest.is_empty() && self.held.capacity() == 0 {
+            return true;
+        }
+        self.hold_or_release(core, rest, same)
+    }
+
+    fn hold_or_release(&mut self, core: &Core, rest: &[u8], same: bool) -> bool {
+        if rest.is_empty() {
+            self.release(core);
+            return true;
+        }
+        if self.held.capacity() == 0 {
+            let Some(buffer) = core.buffers.take() else {
+                return false;
+            };
+            self.held = buffer;
+        }
+        let kept = if same { self.held.len() } else { 0 };
+        self.held.truncate(kept);
+        self.held.extend_from_slice(&rest[kept..]);
+        true
+    }
+
+    /// Gives the buffer of `held` back.
+    pub(super) fn release(&mut self, core: &Core) {
+        if self.held.capacity() > 0 {
+            core.buffers.give(std::mem::take(&mut self.held));
+        }
+    }
+
+    /// Something moved: what is waited for begins anew.
+    pub(crate) fn note_progress(&mut self) {
+        self.armed = Armed::Nothing;
+    }
+
+    /// Whether it has been waited for `armed` for longer than `timeout_ns`; begins to wait if it
+    /// has not yet.
+    #[inline]
+    pub(crate) fn is_late(
+        &mut self,
+        cx: &Context<'_>,
+        core: &Core,
+        armed: Armed,
+        timeout_ns: u64,
+    ) -> bool {
+        if self.armed == armed {
+            return self.passed();
+        }
+        self.arm(core, cx.waker(), armed, timeout_ns);
+        false
+    }
+
+    pub(crate) fn arm(&mut self, core: &Core, waker: &Waker, armed: Armed, timeout_ns: u64) {
+        // The core's time is up to a tick old, and a deadline is never to pass early.
+        let due_ns = core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
+        let place = self.deadline.get_or_insert_with(|| core.deadlines.take_place(waker));
+        core.deadlines.set(place, due_ns);
+        self.armed = armed;
+    }
+
+    pub(crate) fn passed(&self) -> bool {
+        let deadlines = &self.settings.core.deadlines;
+        self.deadline.as_ref().is_some_and(|place| deadlines.passed(place))
+    }
+
+    /// No deadline holds.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = Armed::Nothing;
+    }
+
+    /// The connection to this server that only this client uses.
+    pub(crate) fn take_own(&mut self, pool: &Pool, server: usize) -> Option<ServerConn> {
+        let own = *self.own.take()?;
+        let fits = *own.pool == *pool.plan().name && own.server == server;
+        (fits && own.conn.is_alive()).then_some(own.conn)
+    }
+
+    pub(crate) fn keep_own(&mut self, pool: &Pool, server: usize, conn: ServerConn) {
+        self.own = Some(Box::new(Own { pool: pool.plan().name.clone(), server, conn }));
+    }
+
+    /// Writes who the client is, for the start of a connection to a server.
+    pub(crate) fn write_proxy_header(&self, version: ProxyVersion, out: &mut Vec<u8>) {
+        let source = self.peer.address.map(|address| SocketAddr::new(address, self.peer.port));
+        proxy_protocol::write(version, source, self.stream.local_address(), out);
+    }
+}

@@ -1,0 +1,393 @@
+//! From a request's head to an exchange that has somewhere to go: the route, its limits and its
+//! action, room at a server, a connection.
+
+use std::rc::Rc;
+use std::task::Waker;
+
+use rt::address::Address;
+use rt::clock::now_ns;
+use wire::{Framing, RequestHead, RequestKind};
+
+use super::{Exchange, Moved, Place, Stage};
+use crate::conn::{Armed, Link};
+use crate::core::{Core, Live, QUEUE_TICK_NS};
+use crate::forward::{ClientFraming, Origin, RequestParts, origin_form, write_request};
+use crate::outcome::{End, Phase};
+use crate::plan::{Action, ListenerPlan, Reuse};
+use crate::pool::{Pool, ServerConn};
+use crate::route::{Asked, Key, RetryAfterNs, Scratch, location, rewrite_target, rewrites};
+
+/// What an exchange begins with, besides its head.
+pub(crate) struct Begun<'a> {
+    pub(crate) live: Rc<Live>,
+    /// Index of the listener in the live plan.
+    pub(crate) listener: usize,
+    /// Bytes of the head.
+    pub(crate) head_bytes: usize,
+    /// When its first byte was there, and when all of it was.
+    pub(crate) start_ns: u64,
+    pub(crate) now_ns: u64,
+    pub(crate) waker: &'a Waker,
+    pub(crate) target: &'a mut Vec<u8>,
+    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) rng: &'a mut fastrand::Rng,
+}
+
+impl Exchange {
+    /// Begins with a head that was read.
+    pub(crate) fn begin(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        head: &RequestHead<'_, '_>,
+        begun: Begun<'_>,
+    ) {
+        let live = Rc::clone(&begun.live);
+        self.live = Some(begun.live);
+        self.listener = begun.listener;
+        self.kind = RequestKind::of(head.method);
+        self.version = head.version;
+        self.keeps = head.keep_alive;
+        self.idempotent =
+            matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
+        self.progress = (0, 0);
+        self.facts.begin(begun.start_ns, begun.now_ns, begun.head_bytes);
+        self.facts.note_asked(head, core.wants_fields());
+        let listener = &live.plan.listeners[begun.listener];
+        self.up.begin(head.framing, request_framing(head.framing), &listener.limits);
+        let rng = begun.rng;
+        if let Some(end) = forbidden(listener, self.kind, head.framing) {
+            self.refuse(core, link, rng, end);
+            return;
+        }
+        let asked = Asked {
+            listener: begun.listener,
+            method: head.method,
+            target: head.target,
+            host: head.host,
+            headers: head.headers,
+            source: link.peer.address,
+        };
+        let Some(route) = live.router.pick(&asked, begun.scratch) else {
+            self.refuse(core, link, rng, End::NoRoute);
+            return;
+        };
+        self.facts.route = Some(route);
+        if let Err(RetryAfterNs(wait_ns)) = admit(&live, route, &asked, begun.now_ns) {
+            self.facts.retry_after_s = wait_ns.div_ceil(1_000_000_000);
+            let limit = live.plan.routes[route].rate_limit.as_ref();
+            self.facts.refusal_status = limit.map_or(0, |limit| limit.status);
+            self.refuse(core, link, rng, End::RateLimited);
+            return;
+        }
+        let pool = match &live.plan.routes[route].action {
+            Action::Forward(pool) => *pool,
+            other => {
+                self.act(core, link, (rng, begun.waker), head, other);
+                return;
+            }
+        };
+        self.write_upstream_head(link, &live, (route, pool), head, begun.target, rng);
+        self.enter_pool(core, link, Rc::clone(&live.pools[pool]), rng, begun.waker);
+    }
+
+    /// Begins, and ends, with bytes that are no request.
+    pub(crate) fn begin_refused(
+        &mut self,
+        core: &Core,
+        link: &mut Link,
+        refusal: Result<wire::Refusal, End>,
+        begun: Begun<'_>,
+    ) {
+        self.live = Some(begun.live);
+        self.listener = begun.listener;
+        self.kind = RequestKind::Other;
+        self.version = wire::Version::Http11;
+        self.keeps = false;
+        self.facts.begin(begun.start_ns, begun.now_ns, begun.head_bytes);
+        // What comes behind it is not to be read.
+        self.up_broken = true;
+        let end = match refusal {
+            Ok(refusal) => {
+                self.facts.refusal = Some(refusal.kind());
+                self.facts.refusal_status = refusal.status();
+                End::BadRequest
+            }
+            Err(end) => end,
+        };
+        self.refuse(core, link, begun.rng, end);
+    }
+
+    /// Begins to carry bytes to a pool, without a head.
+    pub(crate) fn begin_tcp(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        pool: usize,
+        begun: Begun<'_>,
+    ) {
+        let live = Rc::clone(&begun.live);
+        self.live = Some(begun.live);
+        self.listener = begun.listener;
+        self.tcp = true;
+        self.keeps = false;
+        self.facts.begin(begun.start_ns, begun.now_ns, 0);
+        self.enter_pool(core, link, Rc::clone(&live.pools[pool]), begun.rng, begun.waker);
+    }
+
+    /// Answers that it will not be done; the connection stays if it can.
+    fn refuse(&mut self, core: &Core, link: &mut Link, rng: &mut fastrand::Rng, end: End) {
+        // What comes of it is done by the poll that follows.
+        let _ = self.fail(core, link, rng, end, Phase::Request);
+    }
+
+    /// The actions that need no server.
+    fn act(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        (rng, waker): (&mut fastrand::Rng, &Waker),
+        head: &RequestHead<'_, '_>,
+        action: &Action,
+    ) {
+        match action {
+            Action::Forward(_) => {}
+            Action::Redirect { status, location: template } => {
+                let to = location(template, head.host, head.target);
+                self.answer(core, link, *status, "text/plain", b"", &[("Location", &to)]);
+            }
+            Action::Answer { status, content_type, body } => {
+                self.answer(core, link, *status, content_type, body, &[]);
+            }
+            Action::Deny(status) => {
+                self.facts.refusal_status = *status;
+                self.refuse(core, link, rng, End::Denied);
+            }
+            Action::Tarpit { delay_ns, status } => {
+                self.facts.refusal_status = *status;
+                self.stage = Stage::Tarpit;
+                link.arm(core, waker, Armed::Tarpit, *delay_ns);
+            }
+        }
+    }
+
+    fn write_upstream_head(
+        &mut self,
+        link: &Link,
+        live: &Live,
+        (route, pool): (usize, usize),
+        head: &RequestHead<'_, '_>,
+        target: &mut Vec<u8>,
+        rng: &mut fastrand::Rng,
+    ) {
+        let listener = &live.plan.listeners[self.listener];
+        let changes = &live.plan.routes[route].changes;
+        let form = origin_form(head.method, head.target);
+        let rewritten = if rewrites(changes) {
+            target.clear();
+            // It was visible ASCII when it was parsed.
+            rewrite_target(changes, std::str::from_utf8(&form).unwrap_or_default(), target);
+            target.as_slice()
+        } else {
+            &form
+        };
+        // Upgrading to HTTP/2 would take what follows out of our sight (RFC 9113 §3.1 drops it too).
+        let upgrade = head.upgrade.filter(|to| !names_http2(to) && head.framing == Framing::None);
+        self.upgrade = upgrade.is_some();
+        self.expects = head.expect_continue;
+        let default_host = &live.plan.pools[pool].servers[0].name;
+        let origin = Origin {
+            client: link.peer.address,
+            trusted: link.peer.trusted,
+            forwarding: &listener.forwarding,
+            fresh_id: &fresh_id(rng),
+        };
+        let parts = RequestParts { target: rewritten, default_host, changes, upgrade };
+        let out = self.up.head();
+        let id = write_request(head, origin, parts, out);
+        self.facts.note_id(&out[id]);
+        self.up.keep();
+    }
+
+    /// Takes room at a server, or a place in the queue.
+    fn enter_pool(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        pool: Rc<Pool>,
+        rng: &mut fastrand::Rng,
+        waker: &Waker,
+    ) {
+        self.facts.pool = Some(pool.index());
+        if let Some(server) = pool.acquire(None, rng) {
+            let now_ns = self.facts.times.head_ns;
+            self.dispatch(link, Place { pool, server }, now_ns);
+        } else if !pool.has_server() {
+            let _ = self.fail(core, link, rng, End::NoServer, Phase::Connect);
+        } else {
+            self.enqueue(core, link, pool, rng, waker);
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        pool: Rc<Pool>,
+        rng: &mut fastrand::Rng,
+        waker: &Waker,
+    ) {
+        match pool.enqueue(waker, now_ns(), rng) {
+            Some(ticket) => {
+                self.stage = Stage::Queued(pool, ticket);
+                watch_queues(core);
+            }
+            None => {
+                let _ = self.fail(core, link, rng, End::QueueFull, Phase::Queue);
+            }
+        }
+    }
+
+    /// Goes to a server that has room, on an idle connection if one will do.
+    pub(super) fn dispatch(&mut self, link: &mut Link, place: Place, now_ns: u64) {
+        self.facts.server = Some(place.server);
+        self.facts.times.dispatched_ns = now_ns;
+        let idle = self.idle_connection(link, &place);
+        let (pool, server) = (Rc::clone(&place.pool), place.server);
+        self.place = Some(place);
+        match idle {
+            Some(conn) => self.open(conn, true, now_ns),
+            None => self.connect(link, &pool, server),
+        }
+    }
+
+    fn idle_connection(&self, link: &mut Link, place: &Place) -> Option<ServerConn> {
+        // Where bytes of no known protocol go, nothing may have gone before.
+        if self.needs_new || self.tcp {
+            return None;
+        }
+        let Place { pool, server } = place;
+        match pool.reuse() {
+            Reuse::Never => link.take_own(pool, *server),
+            // A first request that fails on an idle connection would fail for a client that cannot
+            // know that it might be tried again.
+            Reuse::Safe if link.requests == 1 && !(self.idempotent && self.up.is_kept()) => None,
+            Reuse::Safe | Reuse::Always => pool.take_idle(*server),
+        }
+    }
+
+    /// Makes a new connection to a server.
+    fn connect(&mut self, link: &Link, pool: &Pool, server: usize) {
+        let plan = pool.plan();
+        let address: Address = plan.servers[server].address.clone();
+        if let Some(version) = plan.send_proxy_protocol {
+            self.up.prefix(|out| link.write_proxy_header(version, out));
+        }
+        let namespace = pool.namespace();
+        self.stage = Stage::Connecting(Box::pin(async move {
+            rt::dial::connect_in(&address, None, namespace.as_ref()).await
+        }));
+    }
+
+    /// Tries a new connection to the same server.
+    pub(super) fn reconnect(&mut self, link: &Link) {
+        self.server = None;
+        self.needs_new = true;
+        if let Some(Place { pool, server }) = &self.place {
+            let (pool, server) = (Rc::clone(pool), *server);
+            self.connect(link, &pool, server);
+        }
+    }
+
+    /// A connection could not be made: tries another server if there is one, and another time if not.
+    pub(super) fn connect_again(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        (rng, waker): (&mut fastrand::Rng, &Waker),
+        end: End,
+    ) -> Moved {
+        let Some(Place { pool, server }) = self.place.take() else {
+            return self.fail(core, link, rng, end, Phase::Connect);
+        };
+        if self.facts.retries >= pool.plan().retries_max {
+            self.place = Some(Place { pool, server });
+            return self.fail(core, link, rng, end, Phase::Connect);
+        }
+        self.facts.retries += 1;
+        link.disarm();
+        pool.release(server, rng);
+        match pool.acquire(Some(server), rng) {
+            Some(server) => self.dispatch(link, Place { pool, server }, now_ns()),
+            None => self.enqueue(core, link, pool, rng, waker),
+        }
+        Moved::Some
+    }
+
+    /// A connection stands.
+    pub(super) fn open(&mut self, conn: ServerConn, reused: bool, now_ns: u64) {
+        self.facts.reused = reused;
+        self.facts.times.connected_ns = now_ns;
+        self.server = Some(conn);
+        self.stage = Stage::Open;
+    }
+}
+
+/// Why a listener does not let such a request in, whatever its route is.
+fn forbidden(listener: &ListenerPlan, kind: RequestKind, framing: Framing) -> Option<End> {
+    match (framing, listener.body_bytes_max) {
+        _ if kind == RequestKind::Connect && !listener.connect => Some(End::ConnectForbidden),
+        (Framing::Length(bytes), Some(max)) if bytes > max => Some(End::BodyTooLarge),
+        _ => None,
+    }
+}
+
+/// Whether a list of protocols has HTTP/2 in any of its forms: names of protocols are compared
+/// without case by those who get them.
+fn names_http2(protocols: &str) -> bool {
+    protocols
+        .split(',')
+        .any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
+}
+
+fn request_framing(came: Framing) -> ClientFraming {
+    match came {
+        // A request is never `UntilClose`.
+        Framing::None | Framing::UntilClose => ClientFraming::None,
+        Framing::Length(_) => ClientFraming::Length,
+        Framing::Chunked => ClientFraming::Chunked,
+    }
+}
+
+/// Takes a token of the route's rate limit, if it has one.
+fn admit(live: &Live, route: usize, asked: &Asked<'_>, now_ns: u64) -> Result<(), RetryAfterNs> {
+    let Some(limit) = &live.plan.routes[route].rate_limit else {
+        return Ok(());
+    };
+    let key = Key::of(&limit.key, asked);
+    live.buckets.borrow_mut()[route].admit(limit, key, now_ns)
+}
+
+/// A request id: 128 random bits in hexadecimal. Unique, not secret.
+fn fresh_id(rng: &mut fastrand::Rng) -> [u8; 32] {
+    let bits = rng.u128(..);
+    std::array::from_fn(|at| b"0123456789abcdef"[(bits >> (124 - 4 * at)) as usize & 0xf])
+}
+
+/// Looks after the queues of a core as long as anybody waits in them.
+fn watch_queues(core: &Rc<Core>) {
+    if core.queues_watched.replace(true) {
+        return;
+    }
+    let core = Rc::clone(core);
+    rt::tokio::task::spawn_local(async move {
+        loop {
+            let now_ns = now_ns();
+            if !core.expire_queues(now_ns) {
+                core.queues_watched.set(false);
+                return;
+            }
+            core.timers.sleep_until(now_ns + QUEUE_TICK_NS).await;
+        }
+    });
+}

@@ -1,0 +1,222 @@
+//! The properties, with seeded mutations of what is worth mutating. The seed is fixed: what fails
+//! here fails again. More rounds with `WEIR_FUZZ_ROUNDS=1000000`, which also moves the seed.
+
+use std::path::Path;
+
+/// Rounds of a normal run.
+const ROUNDS: usize = 10_000;
+
+/// Gives mutations of the seeds to a property; at least one in `share` is to come as far as what it
+/// is about.
+fn mutated(seeds: &[Vec<u8>], share: usize, property: impl Fn(&[u8]) -> bool) {
+    assert!(seeds.iter().any(|seed| property(seed)), "no seed is accepted");
+    let asked = std::env::var("WEIR_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds = asked.unwrap_or(ROUNDS);
+    let mut rng = fastrand::Rng::with_seed(rounds as u64);
+    let mut accepted = 0;
+    for _ in 0..rounds {
+        let mut bytes = seeds[rng.usize(..seeds.len())].clone();
+        for _ in 0..rng.usize(1..5) {
+            mutate(&mut bytes, seeds, &mut rng);
+        }
+        let known = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| property(&bytes)));
+        match known {
+            Ok(came) => accepted += usize::from(came),
+            Err(why) => {
+                eprintln!("with {}", bytes.escape_ascii());
+                std::panic::resume_unwind(why);
+            }
+        }
+    }
+    println!("{accepted} of {rounds} accepted");
+    assert!(accepted * share >= rounds, "{accepted} of {rounds} accepted");
+}
+
+/// What is put in: what has a meaning to one parser or the other.
+const WORDS: &[&str] = &[
+    "\r\n",
+    "\n",
+    "\r",
+    "\0",
+    " ",
+    "\t",
+    ":",
+    ",",
+    ";",
+    "/",
+    "//",
+    "/../",
+    "%2e",
+    "%",
+    "?",
+    "#",
+    "*",
+    "Host: b\r\n",
+    "Content-Length: 5\r\n",
+    "Content-Length: 0\r\n",
+    "Connection: close\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Connection: host, content-length, x-a\r\n",
+    "TE: trailers\r\n",
+    "Connection: upgrade\r\nUpgrade: websocket\r\n",
+    "Expect: 100-continue\r\n",
+    "Trailer: X-T\r\n",
+    "Keep-Alive: 5\r\n",
+    "Proxy-Connection: close\r\n",
+    "X-Forwarded-For: 1.1.1.1\r\n",
+    "X-Request-Id: mine\r\n",
+    "Forwarded: for=a\r\n",
+    "HTTP/1.0",
+    "HTTP/1.1",
+    "http://h",
+    "CONNECT ",
+    "OPTIONS ",
+    "HEAD ",
+    "101",
+    "103",
+    "204",
+    "304",
+    "200",
+    "\"",
+    "{",
+    "}",
+    "[",
+    "]",
+    "= true\n",
+    "\"1s\"",
+    "-1",
+    "99999999999999999999",
+    "PROXY TCP6 ",
+    "::1",
+    "::ffff:1.2.3.4",
+    "é",
+    "\u{7f}",
+];
+
+fn mutate(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut fastrand::Rng) {
+    let at = rng.usize(..=bytes.len());
+    // Where a line starts, a field makes most sense.
+    let line_starts: Vec<usize> =
+        (1..=bytes.len()).filter(|&end| bytes[end - 1] == b'\n').collect();
+    match rng.u8(..7) {
+        0 if at < bytes.len() => bytes[at] = rng.u8(..),
+        1 if at < bytes.len() => bytes[at] ^= 1 << rng.u8(..8),
+        2 => {
+            let end = (at + rng.usize(..8)).min(bytes.len());
+            bytes.drain(at..end);
+        }
+        3 | 4 => {
+            let at = match &line_starts[..] {
+                [] => at,
+                starts if rng.bool() => starts[rng.usize(..starts.len())],
+                _ => at,
+            };
+            let word = WORDS[rng.usize(..WORDS.len())];
+            bytes.splice(at..at, word.bytes());
+        }
+        5 => {
+            let other = &seeds[rng.usize(..seeds.len())];
+            let from = rng.usize(..=other.len());
+            bytes.truncate(at);
+            bytes.extend_from_slice(&other[from..]);
+        }
+        _ => {
+            let end = (at + rng.usize(..24)).min(bytes.len());
+            let part = bytes[at..end].to_vec();
+            bytes.splice(at..at, part);
+        }
+    }
+}
+
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 3, "{files:?}");
+    files.iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+#[test]
+fn what_is_accepted_of_a_client_is_one_request_to_a_server() {
+    let mut seeds = corpus("request_head");
+    seeds.extend(texts(&[
+        "GET http://h:81?q HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        "CONNECT h:443 HTTP/1.0\r\n\r\n",
+        "OPTIONS http://h HTTP/1.1\r\nHost: h\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n",
+        "POST /a/b HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\nTE: trailers\r\n\
+         Connection: x-a, TE\r\nX-A: 1\r\nX-Forwarded-For: 1.1.1.1\r\nCookie: a\r\n\r\nhello",
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        "PUT /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n",
+    ]));
+    mutated(&seeds, 20, super::forward_request);
+}
+
+#[test]
+fn what_is_accepted_of_a_server_is_one_answer_to_a_client() {
+    let mut seeds = corpus("response_head");
+    seeds.extend(texts(&[
+        "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\nLink: </a>\r\n\r\n",
+        "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nConnection: content-length\r\n\r\n",
+        "HTTP/1.1 405 No\r\nContent-Length: 5\r\nServer: a\r\nX-Secret: b\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ]));
+    mutated(&seeds, 10, super::forward_response);
+}
+
+#[test]
+fn a_target_has_one_normal_form_and_stays_a_target() {
+    let seeds = texts(&[
+        "/a/./b/../c%2fd%7Ee?x=/../",
+        "/a//b/%2e%2E/%zz/%",
+        "http://h/a/b",
+        "http://h?q",
+        "/.well-known/x",
+        "*",
+        "h:443",
+        "/a",
+        "/../..",
+    ]);
+    mutated(&seeds, 10, super::target);
+}
+
+#[test]
+fn a_proxy_header_says_the_same_however_it_is_cut() {
+    let mut seeds = texts(&[
+        "PROXY TCP4 1.2.3.4 5.6.7.8 1 65535\r\nGET / HTTP/1.1\r\n",
+        "PROXY TCP6 ::1 2001:db8::2 1 2\r\n",
+        "PROXY UNKNOWN anything\r\n",
+    ]);
+    let signature = b"\r\n\r\n\0\r\nQUIT\n";
+    for rest in [
+        &b"\x21\x11\0\x0c\x01\x02\x03\x04\x05\x06\x07\x08\0\x50\x01\xbbrest"[..],
+        b"\x21\x11\0\x13\x01\x02\x03\x04\x05\x06\x07\x08\0\x50\x01\xbb\x04\0\x04abcd",
+        b"\x20\0\0\0",
+    ] {
+        seeds.push([signature, rest].concat());
+    }
+    mutated(&seeds, 20, super::proxy_header);
+}
+
+#[test]
+fn a_config_is_understood_or_says_why_not() {
+    let seeds = texts(&[
+        "threads = 2\n[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
+         limits = { head = \"16k\", headers = 100 }\nforwarding = { via = false }\n\
+         [pool.app]\nservers = [\"127.0.0.1:9001\"]\nqueue = { limit = 5, timeout = \"50ms\" }\n",
+        "[listener.web]\nbind = [\"127.0.0.1:0\", \"unix:/tmp/x\"]\ntrusted = [\"10.0.0.0/8\"]\n\
+         [[route]]\npath-prefix = \"/a\"\nrewrite-prefix = \"/b\"\nheader = { x-a = true }\n\
+         rate-limit = { rate = 1.5, key = \"source\" }\npool = \"app\"\n\
+         [[route]]\nhost = [\"*.example.org\"]\nredirect = { status = 301, location = \"/{path}\" }\n\
+         [[route]]\npath-regex = \"^/v[0-9]+/\"\ndeny = 403\n\
+         [pool.app]\nservers = [\"127.0.0.1:9001\"]\nbalance = \"round-robin\"\n",
+    ]);
+    mutated(&seeds, 100, super::config);
+}

@@ -1,0 +1,33 @@
+//! The reverse proxy: HTTP/1.1 and TCP from listeners to pools of servers.
+//!
+//! Text becomes a [`plan::Plan`] (`config`), a plan runs on cores (`run`), each request ends as one
+//! `outcome::Outcome`, and log, metrics and admin only read that. What decides (routing, balancing,
+//! the queue, the rewriting of heads) is pure; what does I/O decides nothing.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod balance;
+pub mod config;
+mod conn;
+mod control;
+mod core;
+mod exchange;
+mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
+mod log;
+pub mod metrics;
+mod outcome;
+pub mod plan;
+mod pool;
+mod proxy_protocol;
+mod reference;
+mod relay;
+mod route;
+mod run;
+mod tunnel;
+
+pub use control::{Ended, Reach, Running, start};
+pub use reference::reference;
+pub use route::{ExplainRequest, Explanation, explain};
+pub use run::Opened;

@@ -1,0 +1,165 @@
+//! A plan and outcomes for the tests of logs and metrics.
+
+use crate::outcome::{Asked, End, Outcome, Phase, Times};
+use crate::plan::{
+    Action, Balance, ClientTimeouts, Conditions, Forwarding, ListenerPlan, Mode, Plan, PoolPlan,
+    PrivilegesPlan, QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts,
+};
+
+/// Listeners `web` and `raw` (TCP), routes and pools as given, a pool's servers after its colon:
+/// `app: a b`.
+pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
+    Plan {
+        threads: 1,
+        pin: Vec::new(),
+        connections_max: None,
+        drain_timeout_ns: 0,
+        privileges: PrivilegesPlan::default(),
+        logs: Vec::new(),
+        admin: None,
+        listeners: vec![listener("web", Mode::Http), listener("raw", Mode::Tcp(0))],
+        routes: routes.iter().map(|name| route(name)).collect(),
+        pools: pools.iter().map(|pool| self::pool(pool)).collect(),
+    }
+}
+
+fn listener(name: &str, mode: Mode) -> ListenerPlan {
+    ListenerPlan {
+        name: name.into(),
+        bind: Vec::new(),
+        namespace: None,
+        mode,
+        proxy_protocol: false,
+        trusted: Vec::new(),
+        connections_max: None,
+        requests_max: None,
+        limits: wire::Limits::default(),
+        body_bytes_max: None,
+        timeouts: ClientTimeouts {
+            head_ns: 0,
+            body_idle_ns: 0,
+            body_progress_ns: 0,
+            body_progress_bytes: 0,
+            write_ns: 0,
+            keep_alive_ns: 0,
+        },
+        forwarding: Forwarding { x_forwarded: true, forwarded: false, via: None, request_id: None },
+        connect: false,
+        half_close: false,
+    }
+}
+
+fn route(name: &str) -> RoutePlan {
+    RoutePlan {
+        name: name.into(),
+        conditions: Conditions::default(),
+        changes: Vec::new(),
+        rate_limit: None,
+        action: Action::Forward(0),
+    }
+}
+
+fn pool(text: &str) -> PoolPlan {
+    let (name, servers) = text.split_once(": ").unwrap();
+    let server = |name: &str| ServerPlan {
+        name: name.into(),
+        address: "127.0.0.1:1".parse().unwrap(),
+        weight: 1,
+        maxconn: None,
+    };
+    PoolPlan {
+        name: name.into(),
+        servers: servers.split(' ').map(server).collect(),
+        balance: Balance::RoundRobin,
+        reuse: Reuse::Safe,
+        idle_max: 0,
+        idle_timeout_ns: 0,
+        queue: QueuePlan { limit: 0, timeout_ns: 0 },
+        timeouts: ServerTimeouts { connect_ns: 0, first_byte_ns: 0, idle_ns: 0, tunnel_ns: 0 },
+        limits: wire::Limits::default(),
+        retries_max: 0,
+        send_proxy_protocol: None,
+        namespace: None,
+    }
+}
+
+pub(crate) const MS: u64 = 1_000_000;
+
+/// A request that went well: 1 ms for the head, 2 in the queue, 3 to connect, 4 to the response's
+/// head, 5 for the rest.
+pub(crate) fn done() -> Outcome<'static> {
+    let start_ns = 1_000 * MS;
+    Outcome {
+        client: Some([10, 0, 0, 7].into()),
+        client_port: 41_000,
+        listener: 0,
+        route: Some(0),
+        pool: Some(0),
+        server: Some(1),
+        request: Some(Asked {
+            method: b"GET",
+            target: b"/a?b=1&token=xyz",
+            version: wire::Version::Http11,
+            host: b"example.org",
+            referer: b"http://u:p@a.example/?key=1",
+            user_agent: b"curl/8.5.0",
+            request_id: b"0192f0c1d2e3",
+        }),
+        status: 200,
+        end: End::Done,
+        phase: Phase::Over,
+        refusal: None,
+        times: Times {
+            start_ns,
+            head_ns: start_ns + MS,
+            dispatched_ns: start_ns + 3 * MS,
+            connected_ns: start_ns + 6 * MS,
+            first_byte_ns: start_ns + 10 * MS,
+            end_ns: start_ns + 15 * MS,
+        },
+        bytes_in: 90,
+        bytes_out: 350,
+        content_bytes_out: 100,
+        retries: 1,
+        reused: false,
+        wasted: false,
+    }
+}
+
+/// One whose head could not be read.
+pub(crate) fn unreadable() -> Outcome<'static> {
+    let start_ns = 1_000 * MS;
+    Outcome {
+        route: None,
+        pool: None,
+        server: None,
+        request: None,
+        status: 400,
+        end: End::BadRequest,
+        phase: Phase::Request,
+        refusal: Some(wire::RefusalKind::BareLf),
+        times: Times { start_ns, end_ns: start_ns + 2 * MS, ..Times::default() },
+        content_bytes_out: 0,
+        retries: 0,
+        ..done()
+    }
+}
+
+/// A TCP connection.
+pub(crate) fn tcp() -> Outcome<'static> {
+    let start_ns = 1_000 * MS;
+    Outcome {
+        listener: 1,
+        route: None,
+        request: None,
+        status: 0,
+        times: Times {
+            head_ns: 0,
+            first_byte_ns: 0,
+            end_ns: start_ns + 7_000 * MS,
+            ..done().times
+        },
+        retries: 0,
+        ..done()
+    }
+}

@@ -1,0 +1,127 @@
+//! Every metric: its name, kind, labels and meaning, once. What is exported, its `HELP` and the
+//! reference are made from this.
+
+use std::fmt::Write;
+
+use super::histogram::BOUNDS_NS;
+
+/// What a metric is, as Prometheus names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) labels: &'static [&'static str],
+    pub(super) doc: &'static str,
+}
+
+macro_rules! metrics {
+    ($($variant:ident, $name:literal, $kind:ident, [$($label:literal),*], $doc:literal;)*) => {
+        /// A metric; the order is that of the table, and of the export.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum Metric {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Metric {
+            pub(super) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            pub(super) fn row(self) -> &'static Row {
+                const ROWS: &[Row] = &[$(Row {
+                    name: $name,
+                    kind: Kind::$kind,
+                    labels: &[$($label),*],
+                    doc: $doc,
+                },)*];
+                &ROWS[self as usize]
+            }
+        }
+    };
+}
+
+metrics! {
+    Requests, "weir_requests_total", Counter, ["listener", "end"], "Requests (in mode tcp: connections) that have ended, by how.";
+    Refusals, "weir_refusals_total", Counter, ["from", "kind"], "Messages refused as malformed or over a limit, by who sent them (client, server) and why.";
+    RequestSeconds, "weir_request_seconds", Histogram, ["route", "class"], "Time of requests from the first byte of the head to the end, by route (- without one) and class of the status that the client was sent (none, 1xx to 5xx). Connections of mode tcp are not in it.";
+    QueueSeconds, "weir_pool_queue_seconds", Histogram, ["pool", "class"], "Time that requests waited for a server to have room, those that gave up included.";
+    ConnectSeconds, "weir_server_connect_seconds", Histogram, ["pool", "server"], "Time of new connections to servers until they stood.";
+    FirstByteSeconds, "weir_server_first_byte_seconds", Histogram, ["pool", "server", "class"], "Time from the request's being sent to the response's head.";
+    ServerSeconds, "weir_server_request_seconds", Histogram, ["pool", "server", "class"], "Time of requests that went to a server from the first byte of the head to the end; the class tcp has the connections of mode tcp.";
+    Retries, "weir_retries_total", Counter, ["pool"], "How often requests were sent again.";
+    ServerConnections, "weir_server_requests_total", Counter, ["pool", "server", "connection"], "Requests for which a connection to the server stood: a new one or a reused one.";
+    Wasted, "weir_wasted_responses_total", Counter, ["pool"], "Answers that a server finished when nobody was there to take them any more.";
+    BytesIn, "weir_bytes_in_total", Counter, ["listener"], "Bytes received from clients for requests that have ended, heads included.";
+    BytesOut, "weir_bytes_out_total", Counter, ["listener"], "Bytes sent to clients for requests that have ended, heads included.";
+    Accepted, "weir_connections_accepted_total", Counter, ["listener"], "Connections of clients that were taken on.";
+    Closed, "weir_connections_closed_total", Counter, ["listener"], "Connections of clients that have ended.";
+    Open, "weir_connections_open", Gauge, ["listener"], "Connections of clients that are open.";
+    Refused, "weir_connections_refused_total", Counter, ["reason"], "Connections of clients that were closed before they were served, by why; with process_full and listener_full, how often some had to wait because the limit was reached.";
+    Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections kept to a server.";
+    Queued, "weir_pool_queued_requests", Gauge, ["pool"], "Requests that wait for a server to have room.";
+    LogLines, "weir_log_lines_total", Counter, ["target", "result"], "Log lines by what became of them: written; lost: behind (the target was too slow), failed (it refused them), waiting (it had refused others and was not tried again yet).";
+    BuffersLent, "weir_buffers_lent", Gauge, [], "Buffers in use.";
+    BuffersRefused, "weir_buffers_refused_total", Counter, [], "How often no buffer was left.";
+    IdleClients, "weir_idle_connections", Gauge, [], "Connections of clients that are between two requests.";
+    IdleMemory, "weir_idle_connections_memory_bytes", Gauge, [], "User-space memory of all of those.";
+    IdleEach, "weir_idle_connection_bytes", Gauge, [], "User-space memory of one of those on average; 0 when there is none.";
+    SeriesDropped, "weir_series_dropped_total", Counter, [], "Series of names that the config no longer has which were forgotten because there were too many.";
+}
+
+/// The metrics, as a chapter of the reference in Markdown.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = "| Metric | Kind | Labels | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
+    for row in Metric::ALL.iter().map(|metric| metric.row()) {
+        let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (name, kind) = (row.name, row.kind.name());
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{name}` | {kind} | {} | {} |", labels.join(", "), row.doc);
+    }
+    let bounds: Vec<String> =
+        BOUNDS_NS.iter().map(|&bound| (bound as f64 / 1e9).to_string()).collect();
+    let _ = writeln!(text, "\nBounds of all histograms, in seconds: {}.", bounds.join(", "));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_conventions() {
+        let mut names = std::collections::BTreeSet::new();
+        for row in Metric::ALL.iter().map(|metric| metric.row()) {
+            let name = row.name;
+            assert!(names.insert(name), "{name} twice");
+            assert!(name.starts_with("weir_"), "{name}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+            assert_eq!(name.ends_with("_total"), row.kind == Kind::Counter, "{name}");
+            assert_eq!(name.ends_with("_seconds"), row.kind == Kind::Histogram, "{name}");
+            assert!(row.doc.ends_with('.') && !row.doc.contains(['|', '\n']), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_reference_has_every_metric_and_bound() {
+        let text = reference();
+        assert!(Metric::ALL.iter().all(|metric| text.contains(metric.row().name)));
+        assert!(text.contains("in seconds: 0.00005, 0.0001, ") && text.contains(", 50, 60."));
+    }
+}

@@ -1,0 +1,394 @@
+//! Counting, adding up, carrying over, and the text under a strict reader of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::snapshot::SERIES_RETIRED_MAX;
+use super::table::Kind;
+use super::*;
+use crate::log::TargetCounts;
+use crate::log::fixtures::{MS, done, plan, tcp, unreadable};
+use crate::outcome::Phase;
+
+fn metrics() -> Metrics {
+    Metrics::new(&plan(&["api", "odd \"\\\n"], &["app: a b"]))
+}
+
+#[test]
+fn one_request_counts_where_it_belongs() {
+    let metrics = metrics();
+    metrics.record(&done());
+    let all = metrics.snapshot();
+    let number = |metric, labels: &[&str]| all.number(metric, labels);
+    for (metric, labels, expected) in [
+        (Metric::Requests, &["web", "done"][..], 1),
+        (Metric::RequestSeconds, &["api", "2xx"], 1),
+        (Metric::QueueSeconds, &["app", "2xx"], 1),
+        (Metric::ConnectSeconds, &["app", "b"], 1),
+        (Metric::FirstByteSeconds, &["app", "b", "2xx"], 1),
+        (Metric::ServerSeconds, &["app", "b", "2xx"], 1),
+        (Metric::ServerConnections, &["app", "b", "new"], 1),
+        (Metric::ServerConnections, &["app", "b", "reused"], 0),
+        (Metric::Retries, &["app"], 1),
+        (Metric::Wasted, &["app"], 0),
+        (Metric::BytesIn, &["web"], 90),
+        (Metric::BytesOut, &["web"], 350),
+    ] {
+        assert_eq!(number(metric, labels), Some(expected), "{metric:?}");
+    }
+    assert_eq!(number(Metric::ServerSeconds, &["app", "a", "2xx"]), None);
+}
+
+#[test]
+fn a_reused_connection_was_not_connected_to() {
+    let metrics = metrics();
+    metrics.record(&Outcome { reused: true, wasted: true, ..done() });
+    let all = metrics.snapshot();
+    assert_eq!(all.number(Metric::ConnectSeconds, &["app", "b"]), None);
+    assert_eq!(all.number(Metric::ServerConnections, &["app", "b", "reused"]), Some(1));
+    assert_eq!(all.number(Metric::Wasted, &["app"]), Some(1));
+}
+
+#[test]
+fn what_was_refused_says_by_whom_and_why() {
+    let metrics = metrics();
+    metrics.record(&unreadable());
+    metrics.record(&Outcome { end: End::BadResponse, ..unreadable() });
+    metrics.refused(Reason::ListenerFull);
+    let all = metrics.snapshot();
+    assert_eq!(all.number(Metric::Refusals, &["client", "bare_lf"]), Some(1));
+    assert_eq!(all.number(Metric::Refusals, &["server", "bare_lf"]), Some(1));
+    assert_eq!(all.number(Metric::RequestSeconds, &["-", "4xx"]), Some(2));
+    assert_eq!(all.number(Metric::Refused, &["listener_full"]), Some(1));
+    assert_eq!(all.number(Metric::Refused, &["draining"]), Some(0));
+}
+
+#[test]
+fn tcp_connections_are_apart_from_requests() {
+    let metrics = metrics();
+    metrics.record(&tcp());
+    let all = metrics.snapshot();
+    assert_eq!(all.number(Metric::Requests, &["raw", "done"]), Some(1));
+    assert_eq!(all.number(Metric::RequestSeconds, &["-", "none"]), None);
+    assert_eq!(all.number(Metric::ServerSeconds, &["app", "b", "tcp"]), Some(1));
+}
+
+#[test]
+fn a_wait_that_was_given_up_is_a_wait() {
+    let metrics = metrics();
+    let times = crate::outcome::Times {
+        dispatched_ns: 0,
+        connected_ns: 0,
+        first_byte_ns: 0,
+        end_ns: 1_101 * MS,
+        ..done().times
+    };
+    let (end, phase) = (End::QueueTimeout, Phase::Queue);
+    metrics.record(&Outcome { end, phase, times, server: None, status: 503, ..done() });
+    let text = prometheus(&metrics.snapshot());
+    assert!(
+        text.contains("weir_pool_queue_seconds_sum{pool=\"app\",class=\"5xx\"} 0.1\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_index_that_the_plan_does_not_have_counts_nowhere_and_does_not_panic() {
+    let metrics = metrics();
+    let before = metrics.snapshot();
+    let far = Some(99);
+    metrics.record(&Outcome { listener: 99, ..done() });
+    metrics.accepted(99);
+    metrics.closed(99);
+    metrics.set_idle(99, 0, 1);
+    metrics.set_idle(0, 99, 1);
+    assert_eq!(metrics.snapshot(), before);
+    metrics.record(&Outcome { route: far, pool: far, server: far, status: 999, ..done() });
+    assert_eq!(metrics.snapshot().number(Metric::RequestSeconds, &["-", "none"]), Some(1));
+}
+
+#[test]
+fn cores_add_up() {
+    let (first, second) = (metrics(), metrics());
+    first.record(&done());
+    second.record(&done());
+    first.accepted(0);
+    second.accepted(0);
+    second.closed(0);
+    first.set_idle(0, 1, 3);
+    second.set_idle(0, 1, 4);
+    let mut all = first.snapshot();
+    all.merge(second.snapshot());
+    assert_eq!(all.number(Metric::RequestSeconds, &["api", "2xx"]), Some(2));
+    assert_eq!(all.number(Metric::Open, &["web"]), Some(1));
+    assert_eq!(all.number(Metric::Idle, &["app", "b"]), Some(7));
+}
+
+#[test]
+fn counts_stay_with_their_names_over_a_reload() {
+    let old = Metrics::new(&plan(&["gone", "api"], &["app: a b", "left: c"]));
+    old.record(&Outcome { route: Some(0), ..done() });
+    old.record(&Outcome { route: Some(1), server: Some(0), ..done() });
+    old.accepted(0);
+    old.accepted(0);
+    old.closed(0);
+    old.set_idle(0, 0, 5);
+    old.released(0);
+    let before = old.snapshot();
+    // Other places, another server, and one route and one pool less.
+    let new = Metrics::new(&plan(&["new", "api"], &["app: z b a"]));
+    new.adopted(0);
+    new.record(&Outcome { server: Some(2), ..done() });
+    let mut all = new.snapshot();
+    all.carry_over(&before);
+    let number = |metric, labels: &[&str]| all.number(metric, labels);
+    assert_eq!(number(Metric::ServerSeconds, &["app", "a", "2xx"]), Some(2));
+    assert_eq!(number(Metric::ServerSeconds, &["app", "b", "2xx"]), Some(1));
+    assert_eq!(number(Metric::RequestSeconds, &["api", "2xx"]), Some(1));
+    assert_eq!(number(Metric::RequestSeconds, &["gone", "2xx"]), Some(1));
+    assert_eq!(number(Metric::RequestSeconds, &["new", "2xx"]), Some(1));
+    assert_eq!(number(Metric::Accepted, &["web"]), Some(2));
+    // What is now is not what was then.
+    assert_eq!(number(Metric::Open, &["web"]), Some(1));
+    assert_eq!(number(Metric::Idle, &["app", "a"]), Some(0));
+    assert_eq!(number(Metric::Idle, &["left", "c"]), None);
+}
+
+#[test]
+fn a_second_reload_keeps_what_the_first_kept() {
+    let mut base = Snapshot::default();
+    for name in ["one", "two", "three"] {
+        let metrics = Metrics::new(&plan(&[name], &["app: a b"]));
+        metrics.record(&done());
+        let mut all = metrics.snapshot();
+        all.carry_over(&base);
+        base = all;
+    }
+    for name in ["one", "two", "three"] {
+        assert_eq!(base.number(Metric::RequestSeconds, &[name, "2xx"]), Some(1));
+    }
+    assert_eq!(base.number(Metric::ServerSeconds, &["app", "b", "2xx"]), Some(3));
+}
+
+#[test]
+fn names_that_come_and_go_are_bounded() {
+    let mut old = Snapshot::default();
+    let names: Vec<String> =
+        (0..SERIES_RETIRED_MAX + 5).map(|number| format!("{number:06}")).collect();
+    for name in &names {
+        old.add(Metric::Retries, &[name], 1);
+    }
+    let mut all = Snapshot::default();
+    all.add(Metric::Retries, &[names.last().unwrap()], 1);
+    all.carry_over(&old);
+    assert_eq!(all.number(Metric::SeriesDropped, &[]), Some(4));
+    assert_eq!(all.number(Metric::Retries, &[&names[0]]), Some(1));
+    assert_eq!(all.number(Metric::Retries, &[names.last().unwrap()]), Some(2));
+}
+
+/// One sample: its name, its labels and its value.
+type Sample = (String, Vec<(String, String)>, f64);
+
+/// Reads one line of the exposition format, or says that it is none.
+fn sample(line: &str) -> Option<Sample> {
+    let name_end = line.find(['{', ' '])?;
+    let (name, mut rest) = line.split_at(name_end);
+    let mut labels = Vec::new();
+    if let Some(inner) = rest.strip_prefix('{') {
+        rest = inner;
+        loop {
+            let (label, after) = rest.split_once("=\"")?;
+            let (value, after) = quoted(after)?;
+            labels.push((label.to_owned(), value));
+            match after.strip_prefix(',') {
+                Some(next) => rest = next,
+                None => {
+                    rest = after.strip_prefix('}')?;
+                    break;
+                }
+            }
+        }
+    }
+    let is_name = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    let value = rest.strip_prefix(' ')?;
+    let all_names = is_name(name) && labels.iter().all(|(label, _)| is_name(label));
+    let plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    Some((name.to_owned(), labels, value.parse().ok()?)).filter(|_| all_names && plain)
+}
+
+/// The value up to its closing quote, and what follows.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(match characters.next()?.1 {
+                'n' => '\n',
+                '"' => '"',
+                '\\' => '\\',
+                _ => return None,
+            }),
+            '\n' => return None,
+            _ => value.push(character),
+        }
+    }
+    None
+}
+
+/// Holds the text against the rules of the format, and returns the samples.
+fn check(text: &str) -> Vec<Sample> {
+    assert!(text.ends_with('\n'));
+    let mut samples: Vec<Sample> = Vec::new();
+    let (mut seen, mut series) = (BTreeSet::new(), BTreeSet::new());
+    let (mut current, mut kind) = (String::new(), String::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, doc) = help.split_once(' ').unwrap();
+            assert!(seen.insert(name.to_owned()), "{name} is in two places");
+            assert!(!doc.is_empty());
+            let declared = lines.next().and_then(|line| line.strip_prefix("# TYPE ")).unwrap();
+            let (typed, is) = declared.split_once(' ').unwrap();
+            assert_eq!(typed, name);
+            (current, kind) = (name.to_owned(), is.to_owned());
+            continue;
+        }
+        let read = sample(line).unwrap_or_else(|| panic!("no sample: {line}"));
+        let suffix = read.0.strip_prefix(&current).unwrap_or_else(|| panic!("misplaced: {line}"));
+        match kind.as_str() {
+            "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
+            _ => assert!(suffix.is_empty() && ["counter", "gauge"].contains(&&*kind), "{line}"),
+        }
+        assert!(series.insert(format!("{}{:?}", read.0, read.1)), "twice: {line}");
+        samples.push(read);
+    }
+    check_histograms(&samples);
+    samples
+}
+
+/// Buckets rise to `+Inf`, which is the count, and each histogram is whole.
+fn check_histograms(samples: &[Sample]) {
+    let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    let (mut counts, mut sums) = (BTreeMap::new(), BTreeSet::new());
+    for (name, labels, value) in samples {
+        if let Some(name) = name.strip_suffix("_bucket") {
+            let (bounds, rest): (Vec<_>, Vec<_>) =
+                labels.iter().partition(|(label, _)| label == "le");
+            assert_eq!(bounds.len(), 1);
+            let bound = match bounds[0].1.as_str() {
+                "+Inf" => f64::INFINITY,
+                bound => bound.parse().unwrap(),
+            };
+            buckets.entry(format!("{name}{rest:?}")).or_default().push((bound, *value));
+        } else if let Some(name) = name.strip_suffix("_count") {
+            counts.insert(format!("{name}{:?}", labels.iter().collect::<Vec<_>>()), *value);
+        } else if let Some(name) = name.strip_suffix("_sum") {
+            sums.insert(format!("{name}{:?}", labels.iter().collect::<Vec<_>>()));
+        }
+    }
+    for (name, buckets) in &buckets {
+        let rise = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
+        assert!(buckets.windows(2).all(rise), "{name}: {buckets:?}");
+        let last = buckets.last().unwrap();
+        assert!(last.0.is_infinite() && Some(&last.1) == counts.get(name), "{name}");
+        assert!(sums.contains(name), "{name}");
+    }
+    assert_eq!(buckets.len(), counts.len());
+}
+
+#[test]
+fn the_text_is_as_prometheus_wants_it() {
+    let metrics = metrics();
+    for (number, &end) in End::ALL.iter().enumerate() {
+        let mut outcome =
+            Outcome { end, status: 100 * (number as u16 % 7), route: Some(number % 2), ..done() };
+        outcome.times.end_ns += (number as u64).pow(8);
+        metrics.record(&outcome);
+    }
+    metrics.record(&unreadable());
+    metrics.record(&tcp());
+    metrics.set_idle_clients(4, 2_400);
+    metrics.set_buffers(3, 1);
+    metrics.set_queued(0, 2);
+    let mut all = metrics.snapshot();
+    all.add_logs(&[TargetCounts {
+        target: "file:/a \"b\"".to_owned(),
+        written: 5,
+        behind: 1,
+        failed: 2,
+        waiting: 3,
+    }]);
+    all.merge(self::metrics().snapshot());
+    let text = prometheus(&all);
+    let samples = check(&text);
+    let value = |name: &str, labels: &[(&str, &str)]| {
+        let found = samples.iter().find(|(known, with, _)| {
+            known == name
+                && with.iter().map(|(label, value)| (&**label, &**value)).eq(labels.iter().copied())
+        });
+        found.map(|(.., value)| *value)
+    };
+    assert_eq!(value("weir_idle_connection_bytes", &[]), Some(600.0));
+    let lost = [("target", "file:/a \"b\""), ("result", "behind")];
+    assert_eq!(value("weir_log_lines_total", &lost), Some(1.0));
+    let odd = [("route", "odd \"\\\n"), ("class", "1xx")];
+    assert!(value("weir_request_seconds_count", &odd).is_some(), "{text}");
+    assert_eq!(
+        value("weir_server_connect_seconds_sum", &[("pool", "app"), ("server", "b")]),
+        Some(0.003 * (End::ALL.len() + 1) as f64)
+    );
+}
+
+#[test]
+fn every_metric_of_the_table_is_exported() {
+    let metrics = metrics();
+    metrics.record(&done());
+    metrics.record(&unreadable());
+    let mut all = metrics.snapshot();
+    all.add_logs(&[TargetCounts {
+        target: "stdout".to_owned(),
+        written: 0,
+        behind: 0,
+        failed: 0,
+        waiting: 0,
+    }]);
+    let text = prometheus(&all);
+    for metric in Metric::ALL.iter().filter(|&&metric| metric != Metric::SeriesDropped) {
+        let (name, kind) = (metric.row().name, metric.row().kind);
+        assert!(text.contains(&format!("# TYPE {name} {}\n", kind.name())), "{name}");
+    }
+    assert!(Metric::ALL.iter().any(|metric| metric.row().kind == Kind::Gauge));
+}
+
+#[test]
+fn the_reader_of_these_tests_is_strict() {
+    for line in
+        ["a", "a 1 2", "a{b=\"c} 1", "a{b=\"c\"} x", "a{b=\"\\x\"} 1", "A 1", "a{} 1", "a 1e5"]
+    {
+        assert!(sample(line).is_none(), "{line}");
+    }
+    assert!(sample("a{b=\"c\\\"\\\\\\n\",d=\"\"} 1.5").is_some());
+}
+
+/// What recording costs: `cargo test -p proxy --release -- --ignored --nocapture cost`.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_counting() {
+    // Few at a time and often, so that the best is one which nothing else interrupted.
+    const REQUESTS: u64 = 10_000;
+    let metrics = metrics();
+    let mut outcome = done();
+    let mut best_ns = u64::MAX;
+    for _ in 0..200 {
+        let start_ns = rt::clock::now_ns();
+        for number in 0..REQUESTS {
+            outcome.times.end_ns = 1_010 * MS + number % 1_000 * 10_000;
+            outcome.server = Some((number % 2) as usize);
+            metrics.record(std::hint::black_box(&outcome));
+        }
+        best_ns = best_ns.min(rt::clock::now_ns() - start_ns);
+    }
+    println!("metrics: {} ns a request", best_ns / REQUESTS);
+}

@@ -1,0 +1,336 @@
+//! Starts the cores, accepts connections, applies new plans, drains. Everything between the process
+//! and its cores; what cores do is in `core` and `conn`.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use rt::address::Address;
+use rt::board::{Board, Handover, Inbox, OpenInbox, Parcel};
+use rt::clock::{MILLISECOND_NS, now_ns};
+use rt::cores::Seat;
+use rt::drain::{Drain, DrainWatch, Stage};
+use rt::listen::{Accepted, Listener};
+use rt::stream::Stream;
+use rt::tokio::sync::{mpsc, oneshot};
+use rt::tokio::task::{JoinHandle, spawn_local};
+
+use crate::conn;
+use crate::core::{Core, Live, TICK_NS, share};
+use crate::log::{self, CoreLog};
+use crate::metrics::{Reason, Snapshot};
+use crate::plan::Plan;
+use crate::pool::{Bells, Shared};
+
+/// What a core is told. It answers with snapshots and acknowledgements, and that is all that cores
+/// and the rest have to say to each other.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Follow this from now on.
+    Apply(Box<Apply>, oneshot::Sender<()>),
+    /// Say what you have counted.
+    Snapshot(oneshot::Sender<Snapshot>),
+}
+
+/// A plan, and what has changed with it outside of the cores.
+#[derive(Debug)]
+pub(crate) struct Apply {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) log: log::Sender,
+    /// For each door, in order, the listener that it belongs to; `None`: it is closed.
+    pub(crate) doors: Vec<Option<usize>>,
+}
+
+/// What one core takes with it to its thread.
+#[derive(Debug)]
+pub(crate) struct Luggage {
+    pub(crate) first: Apply,
+    pub(crate) inbox: Inbox,
+    pub(crate) messages: mpsc::Receiver<Message>,
+}
+
+/// What all cores are started with.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    pub(crate) board: Board,
+    pub(crate) bells: Bells,
+    pub(crate) drain: Drain,
+    pub(crate) connections_max: usize,
+}
+
+/// How long idle tunnels may go on before the end of a drain.
+const TUNNELS_GRACE_NS: u64 = 500 * MILLISECOND_NS;
+
+/// The doors of one core: listening sockets, and which listener each belongs to.
+#[derive(Debug, Default)]
+struct Doors {
+    listeners: RefCell<Vec<Option<usize>>>,
+    tasks: RefCell<Vec<(usize, JoinHandle<io::Result<()>>)>>,
+}
+
+/// Runs one core to its end; what it has counted.
+pub(crate) async fn run_core(seat: Seat, luggage: Luggage, common: Common) -> io::Result<Snapshot> {
+    let Luggage { first, inbox, messages } = luggage;
+    let Apply { plan, shared, log, doors: listeners } = first;
+    let drain_ns = plan.drain_timeout_ns;
+    let live = Live::new(plan, &shared, (seat.index, seat.count), None);
+    let room = share(common.connections_max, seat.index, seat.count);
+    let log = CoreLog::new(log, seat.index);
+    let core = Core::new((seat.index, seat.count), live, common.board.clone(), room, log)?;
+    let doors = Rc::new(Doors { listeners: RefCell::new(listeners), tasks: RefCell::default() });
+    spawn_local(tick_always(Rc::clone(&core)));
+    spawn_local(answer_bell(Rc::clone(&core), common.bells.clone()));
+    let helpers = [
+        spawn_local(receive_all(
+            Rc::clone(&core),
+            Rc::clone(&doors),
+            inbox.open()?,
+            common.drain.clone(),
+        )),
+        spawn_local(admit_parked(Rc::clone(&core), Rc::clone(&doors))),
+    ];
+    let seat = (seat.index, seat.count);
+    let follow = follow_messages(Rc::clone(&core), Rc::clone(&doors), seat, messages);
+    spawn_local(follow);
+    let mut watch = common.drain.watch();
+    watch.reached(Stage::Draining).await;
+    for helper in helpers {
+        helper.abort();
+    }
+    let failure = close_doors(&doors).await;
+    finish(&core, drain_ns, watch).await;
+    let snapshot = core.snapshot();
+    core.forget_settings();
+    failure.map(|()| snapshot)
+}
+
+fn open_door(core: &Rc<Core>, doors: &Rc<Doors>, listener: Listener, drain: &Drain) {
+    let door = listener.index();
+    let task = accept_all(Rc::clone(core), Rc::clone(doors), listener, drain.clone());
+    doors.tasks.borrow_mut().push((door, spawn_local(task)));
+}
+
+/// Stops to accept; an error that a listening socket had is returned.
+async fn close_doors(doors: &Doors) -> io::Result<()> {
+    let tasks = std::mem::take(&mut *doors.tasks.borrow_mut());
+    let mut failure = Ok(());
+    for (_, task) in tasks {
+        task.abort();
+        // One that was told to end has no result.
+        if let Ok(Err(error)) = task.await {
+            failure = Err(error);
+        }
+    }
+    failure
+}
+
+/// Ends idle connections, and waits for the others as long as they may take.
+async fn finish(core: &Rc<Core>, drain_ns: u64, mut watch: DrainWatch) {
+    for _ in 0..core.room.clear_parked() {
+        core.board.closed(core.index);
+        core.refused(Reason::Draining);
+    }
+    core.start_draining();
+    let end_ns = now_ns() + drain_ns;
+    let tunnels_ns = end_ns.saturating_sub(TUNNELS_GRACE_NS.min(drain_ns / 2));
+    let mut emptied = pin!(poll_fn(|cx| {
+        if core.room.served() == 0 {
+            return Poll::Ready(());
+        }
+        core.room.wait(cx.waker());
+        Poll::Pending
+    }));
+    let mut tunnels = pin!(core.timers.sleep_until(tunnels_ns));
+    let mut late = pin!(core.timers.sleep_until(end_ns));
+    let mut told = false;
+    loop {
+        rt::tokio::select! {
+            () = &mut emptied => break,
+            () = &mut tunnels, if !told => {
+                told = true;
+                core.end_tunnels();
+            }
+            () = &mut late => break,
+            _ = watch.reached(Stage::Now) => break,
+        }
+    }
+    core.log.borrow().hand_over();
+}
+
+async fn tick_always(core: Rc<Core>) {
+    loop {
+        core.timers.sleep_until(core.now_ns.get() + TICK_NS).await;
+        core.handle_tick(now_ns());
+    }
+}
+
+/// Serves those that wait here when room came up on another core.
+async fn answer_bell(core: Rc<Core>, bells: Bells) {
+    loop {
+        bells.rung(core.index).await;
+        core.serve_queues();
+    }
+}
+
+async fn follow_messages(
+    core: Rc<Core>,
+    doors: Rc<Doors>,
+    seat: (usize, usize),
+    mut messages: mpsc::Receiver<Message>,
+) {
+    while let Some(message) = messages.recv().await {
+        match message {
+            // Who asked may have left.
+            Message::Snapshot(reply) => drop(reply.send(core.snapshot())),
+            Message::Apply(apply, done) => {
+                apply_to(&core, &doors, seat, *apply);
+                let _ = done.send(());
+            }
+        }
+    }
+}
+
+fn apply_to(core: &Rc<Core>, doors: &Rc<Doors>, seat: (usize, usize), apply: Apply) {
+    let before = core.live();
+    core.put_in_force(Live::new(apply.plan, &apply.shared, seat, Some(&before)));
+    core.change_log(apply.log);
+    *doors.listeners.borrow_mut() = apply.doors;
+    let is_closed = |door: usize| doors.listeners.borrow().get(door).copied().flatten().is_none();
+    doors.tasks.borrow_mut().retain(|(door, task)| {
+        let closed = is_closed(*door);
+        if closed {
+            task.abort();
+        }
+        !closed
+    });
+    core.serve_queues();
+    // There may be room where there was none, and parked connections whose listener is gone.
+    core.room.wake();
+}
+
+/// Takes the connections that other cores accepted for this one, and its listening sockets.
+async fn receive_all(core: Rc<Core>, doors: Rc<Doors>, mut inbox: OpenInbox, drain: Drain) {
+    loop {
+        match inbox.receive().await {
+            Ok(Some(Parcel::Connection(connection))) => open(&core, &doors, connection),
+            Ok(Some(Parcel::Listener(listener))) => open_door(&core, &doors, listener, &drain),
+            Ok(None) => return,
+            // There was no descriptor for it: it is gone.
+            Err(_) => {
+                core.refused(Reason::NoDescriptor);
+                core.board.closed(core.index);
+            }
+        }
+    }
+}
+
+/// Serves the connections that had to wait, as others end.
+async fn admit_parked(core: Rc<Core>, doors: Rc<Doors>) {
+    poll_fn(|cx| {
+        let may = |parked: &Handover| !is_listener_full(&core, &doors, parked.listener);
+        while let Some(connection) = core.room.admit_where(may) {
+            serve(&core, &doors, connection);
+        }
+        core.room.wait(cx.waker());
+        Poll::Pending
+    })
+    .await
+}
+
+/// Accepts, except while all connections that are allowed are open.
+async fn accept_all(
+    core: Rc<Core>,
+    doors: Rc<Doors>,
+    listener: Listener,
+    drain: Drain,
+) -> io::Result<()> {
+    let door = listener.index();
+    let handle = |accepted| match accepted {
+        Accepted::Connection(connection) => open(&core, &doors, connection),
+        Accepted::Short(_) => core.refused(Reason::NoDescriptor),
+    };
+    let mut accepting = pin!(listener.accept(&core.board, core.index, &core.timers, handle));
+    let mut paused = false;
+    let result = poll_fn(|cx| {
+        let Some(full) = is_full(&core, &doors, door) else {
+            paused = false;
+            return accepting.as_mut().poll(cx);
+        };
+        if !paused {
+            paused = true;
+            core.refused(full);
+        }
+        core.room.wait(cx.waker());
+        Poll::Pending
+    })
+    .await;
+    if result.is_err() {
+        // Without its listener a core is of no use, and half a proxy is worse than none.
+        drain.advance(Stage::Draining);
+    }
+    result
+}
+
+/// The limit, if there is one that a further connection of this door would be over.
+fn is_full(core: &Core, doors: &Doors, door: usize) -> Option<Reason> {
+    match core.room.is_full() {
+        true => Some(Reason::ProcessFull),
+        false => is_listener_full(core, doors, door).then_some(Reason::ListenerFull),
+    }
+}
+
+/// Whether a listener has its share of connections on this core.
+fn is_listener_full(core: &Core, doors: &Doors, door: usize) -> bool {
+    let listener = doors.listeners.borrow().get(door).copied().flatten();
+    listener.is_some_and(|listener| core.is_listener_full(listener))
+}
+
+fn open(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover) {
+    // Those that came together are taken together, and other cores send some too.
+    match is_full(core, doors, connection.listener) {
+        None => serve(core, doors, connection),
+        Some(full) => {
+            core.refused(full);
+            core.room.park(connection);
+        }
+    }
+}
+
+fn serve(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover) {
+    let listener = doors.listeners.borrow().get(connection.listener).copied().flatten();
+    let settings = listener.and_then(|listener| core.settings(listener));
+    let Some(settings) = settings else {
+        // Its listener went while it was on its way.
+        core.board.closed(core.index);
+        core.refused(Reason::Draining);
+        return;
+    };
+    match Stream::from_fd(connection.fd, connection.family) {
+        Ok(stream) => {
+            let serving = conn::serve(stream, settings, connection.peer);
+            spawn_local(serving);
+        }
+        Err(_) => {
+            core.refused(Reason::NoDescriptor);
+            core.board.closed(core.index);
+        }
+    }
+}
+
+/// How connections of an address get to the cores, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The listener's name.
+    pub listener: Box<str>,
+    /// Where it listens, with the port that the kernel chose.
+    pub address: Address,
+    /// Whether it speaks HTTP.
+    pub http: bool,
+    /// How connections get to the cores, in words.
+    pub accepts: &'static str,
+}
