@@ -12,11 +12,12 @@ import harness
 import part_connections
 import part_load
 import part_memory
+import part_proxy
 import part_serve
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
-         "memory": part_memory}
+         "memory": part_memory, "proxy": part_proxy}
 
 
 def options():
@@ -25,9 +26,9 @@ def options():
         epilog="Exit code: 0 all budgets met, 3 one was missed, 1 could not measure.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; none: all")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s, other parts once")
-    parser.add_argument("--rounds", type=int, help="rounds of load and serve [9]")
+    parser.add_argument("--rounds", type=int, help="rounds of load, serve and proxy [9]")
     parser.add_argument("--seconds", type=int, help="length of a run in them [3]")
-    parser.add_argument("--times", type=int, help="how often connections and memory are done [3]")
+    parser.add_argument("--times", type=int, help="how often connections and memory, of proxies too, are done [3]")
     parser.add_argument("--seed", type=int, help="of the order of runs [random, printed]")
     parser.add_argument("--wait", type=float, default=120,
                         help="seconds to wait in all for a quiet machine [120]")
@@ -41,6 +42,8 @@ def options():
     parser.add_argument("--tools", type=_names(*peers.LOADS), default=list(peers.LOADS),
                         help="load: the generators [weir,wrk,ab,h2load]")
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
+    parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
+                        help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
     chosen = parser.parse_args()
     unknown = [part for part in chosen.parts if part not in PARTS]
     if unknown:
@@ -73,6 +76,9 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     bench = harness.Bench(chosen)
     bench.descriptors = harness.raise_limits()
+    # The bench itself stays away from the subject.
+    if others := os.sched_getaffinity(0) - {harness.SUBJECT_CPU}:
+        os.sched_setaffinity(0, others)
     print(f"seed {chosen.seed}, {chosen.rounds} rounds of {chosen.seconds} s, "
           f"{os.cpu_count()} processors: subject on {harness.SUBJECT_CPU}, "
           f"other side on {harness.OTHER_CPU}")

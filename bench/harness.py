@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import selectors
 import shutil
 import signal
 import socket
@@ -35,16 +36,16 @@ def raise_limits():
     return hard
 
 
-def _prepare(cpu):
+def _prepare(cpus):
     def prepare():
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        os.sched_setaffinity(0, {cpu})
+        os.sched_setaffinity(0, {cpus} if isinstance(cpus, int) else cpus)
 
     return prepare
 
 
 def spawn(argv, cpu, **keywords):
-    """Starts a program pinned to one processor; it ends with the bench at the latest."""
+    """Starts a program pinned to one processor, or to a set; it ends with the bench at the latest."""
     return subprocess.Popen(argv, preexec_fn=_prepare(cpu), stdin=subprocess.DEVNULL, **keywords)
 
 
@@ -68,26 +69,43 @@ class Finished:
         self.sleeps = usage.ru_nvcsw
 
 
-def run(argv, cpu, limit_s):
-    """Runs a program to its end; both outputs go to one text."""
-    begun = time.monotonic()
-    with tempfile.TemporaryFile() as output:
-        process = spawn(argv, cpu, stdout=output, stderr=subprocess.STDOUT)
+class Running:
+    """A program at work; both its outputs go to one text."""
+
+    def __init__(self, argv, cpu):
+        self.argv, self.begun, self.output = argv, time.monotonic(), tempfile.TemporaryFile()
+        self.process = spawn(argv, cpu, stdout=self.output, stderr=subprocess.STDOUT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        stop(self.process)
+        self.output.close()
+
+    def finish(self, limit_s):
+        """Waits for its end, until `limit_s` after its start at the latest."""
         # wait4 instead of Popen.wait: only it tells this child's own processor time.
         while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
                 break
-            if time.monotonic() - begun > limit_s:
-                os.kill(process.pid, signal.SIGKILL)
-                os.wait4(process.pid, 0)
-                process.returncode = -signal.SIGKILL
-                raise Failed(f"took longer than {limit_s} s: {' '.join(argv)}")
+            if time.monotonic() - self.begun > limit_s:
+                os.kill(self.process.pid, signal.SIGKILL)
+                os.wait4(self.process.pid, 0)
+                self.process.returncode = -signal.SIGKILL
+                raise Failed(f"took longer than {limit_s} s: {' '.join(self.argv)}")
             time.sleep(0.01)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        text = output.read().decode(errors="replace")
-    return Finished(text, process.returncode, usage, time.monotonic() - begun)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.output.seek(0)
+        text = self.output.read().decode(errors="replace")
+        return Finished(text, self.process.returncode, usage, time.monotonic() - self.begun)
+
+
+def run(argv, cpu, limit_s):
+    """Runs a program to its end."""
+    with Running(argv, cpu) as running:
+        return running.finish(limit_s)
 
 
 def cpu_of(pid):
@@ -95,6 +113,27 @@ def cpu_of(pid):
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return int(fields[11]) / TICKS, int(fields[12]) / TICKS
+
+
+def scheduled_s(pid):
+    """Seconds that the threads of a living process ran, and that they could have run but waited
+    for a processor; to the nanosecond and not in ticks."""
+    ran = waited = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+            fields = file.read().split()
+        ran, waited = ran + int(fields[0]), waited + int(fields[1])
+    return ran / 1e9, waited / 1e9
+
+
+def memory_in_detail(pid):
+    """Bytes of a living process by page: resident ones, and these with shared pages by shares."""
+    found = {}
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        for line in file.readlines()[1:]:
+            name, _, value = line.partition(":")
+            found[name] = int(value.split()[0]) * 1024
+    return {"rss": found["Rss"], "pss": found["Pss"]}
 
 
 def memory_of(pid):
@@ -159,6 +198,38 @@ def wait_for_port(port, process, limit_s=10):
         except OSError:
             time.sleep(0.02)
     raise Failed(f"does not listen on {port}: {process.args}")
+
+
+def open_idle(port, path, count, body_bytes):
+    """`count` connections, each with one whole exchange behind it."""
+    sockets = []
+    for _ in range(count):
+        sockets += send_on_each(port, path, 1)
+        received = b""
+        while b"\r\n\r\n" not in received or len(received.partition(b"\r\n\r\n")[2]) < body_bytes:
+            bytes_in = sockets[-1].recv(4096)
+            if not bytes_in:
+                raise Failed(f"closed after {received!r}")
+            received += bytes_in
+    return sockets
+
+
+def send_on_each(port, path, count):
+    """`count` connections, each with one request sent."""
+    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
+    sockets = []
+    for _ in range(count):
+        sockets.append(socket.create_connection(("127.0.0.1", port), 10))
+        sockets[-1].sendall(request)
+    return sockets
+
+
+def count_open(sockets):
+    """How many neither have something to read nor have ended."""
+    with selectors.PollSelector() as selector:
+        for each in sockets:
+            selector.register(each, selectors.EVENT_READ)
+        return len(sockets) - len(selector.select(0))
 
 
 class Bench:
@@ -256,11 +327,13 @@ def ratio(rounds, arm, base, field="cpu_us"):
 
 
 def table(title, head, rows):
-    """Prints rows of text under a head; the first column to the left, the others to the right."""
-    widths = [max(len(str(row[i])) for row in [head] + rows) for i in range(len(head))]
+    """Prints rows of text under a head as a Markdown table that a terminal shows well, too; the
+    first column to the left, the others to the right."""
+    widths = [max(3, *(len(str(row[i])) for row in [head] + rows)) for i in range(len(head))]
     print(f"\n{title}\n")
-    for row in [head] + rows:
+    rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    for row in [head, rule] + rows:
         cells = [str(cell).ljust(width) if i == 0 else str(cell).rjust(width)
                  for i, (cell, width) in enumerate(zip(row, widths))]
-        print("  " + "  ".join(cells).rstrip())
+        print(f"| {' | '.join(cells)} |")
     sys.stdout.flush()

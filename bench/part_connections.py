@@ -36,7 +36,7 @@ def _once(bench, number):
         finished = harness.run(argv, harness.SUBJECT_CPU, RAMP_S + LENGTH_S + 40)
         if finished.status not in (0, 4):
             raise harness.Failed(f"weir load ended with {finished.status}:\n{finished.output}")
-        accepted = _stats(server)["connections_accepted"]
+        accepted = server.stats()["connections_accepted"]
     with open(record) as file:
         run = json.load(file)
     totals, opened = run["totals"], run["totals"]["connections"]
@@ -53,9 +53,3 @@ def _once(bench, number):
            " ".join(str(count) for count in by_second[:whole]), accepted, verdict]
     return row, {"totals": totals, "opened_by_second": by_second, "accepted": accepted,
                  "exit": finished.status, "validity": run["validity"]}
-
-
-def _stats(server):
-    import urllib.request
-    with urllib.request.urlopen(server.url("/stats"), timeout=10) as answer:
-        return json.load(answer)

@@ -1,7 +1,5 @@
 """User-space memory of an idle connection, of the origin and of the load generator."""
 
-import selectors
-import socket
 import statistics
 import subprocess
 import time
@@ -57,10 +55,10 @@ def _serve_once(bench, arm):
         peers.load_wrk(bench, server.url(path), FEW, WARM_S, harness.OTHER_CPU)
         time.sleep(0.5)
         before = harness.memory_of(server.pid)[0]
-        sockets = _open_idle(server.port, path)
+        sockets = harness.open_idle(server.port, path, IDLE, peers.BODY_SMALL)
         time.sleep(0.5)
         after = harness.memory_of(server.pid)[0]
-        alive = sum(not _is_closed(each) for each in sockets)
+        alive = harness.count_open(sockets)
         for each in sockets:
             each.close()
         if alive != IDLE:
@@ -77,29 +75,6 @@ def _nginx_table_bytes(bench):
             time.sleep(0.3)
             resident[connections] = harness.memory_of(server.pid)[0]
     return (resident[19_000] - resident[500]) / (19_000 - 500)
-
-
-def _open_idle(port, path):
-    """IDLE connections, each with one whole exchange behind it."""
-    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
-    sockets = []
-    for _ in range(IDLE):
-        each = socket.create_connection(("127.0.0.1", port), 10)
-        each.sendall(request)
-        sockets.append(each)
-        received = b""
-        while b"\r\n\r\n" not in received or len(received.partition(b"\r\n\r\n")[2]) < peers.BODY_SMALL:
-            bytes_in = each.recv(4096)
-            if not bytes_in:
-                raise harness.Failed(f"closed after {received!r}")
-            received += bytes_in
-    return sockets
-
-
-def _is_closed(each):
-    with selectors.PollSelector() as selector:
-        selector.register(each, selectors.EVENT_READ)
-        return bool(selector.select(0))
 
 
 def _load_once(bench, arm):

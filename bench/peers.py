@@ -5,12 +5,14 @@ import os
 import re
 import shutil
 import subprocess
+import time
+import urllib.request
 
 import harness
 from harness import Failed
 
 TARGET = os.environ.get("BENCH_TARGET", "target/release")
-WEIR = os.path.join(TARGET, "weir")
+WEIR = os.environ.get("BENCH_WEIR", os.path.join(TARGET, "weir"))
 RESPONDER = os.path.join(TARGET, "examples", "responder")
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 
@@ -25,6 +27,11 @@ class Server:
 
     def url(self, path="/"):
         return f"http://127.0.0.1:{self.port}{path}"
+
+    def stats(self):
+        """The counters of `weir serve`."""
+        with urllib.request.urlopen(self.url("/stats"), timeout=30) as answer:
+            return json.load(answer)
 
     def stop(self):
         harness.stop(self.process)
@@ -60,47 +67,71 @@ error_log stderr crit;
 pid {folder}/nginx.pid;
 events {{ worker_connections {connections}; }}
 http {{
-    access_log off;
     default_type text/plain;
-    sendfile on;
     keepalive_requests 1000000000;
     keepalive_timeout 300s;
+    client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
+    uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
+{http}
+}}
+"""
+
+NGINX_ORIGIN = """
+    access_log off;
+    sendfile on;
     open_file_cache max=100 inactive=600s;
     open_file_cache_valid 600s;
     open_file_cache_min_uses 1;
-    client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
-    uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
     server {{
         listen 127.0.0.1:{port} backlog=4096;
         location = /return {{ return 200 "{small}"; }}
         location / {{ root {folder}/www; }}
     }}
-}}
 """
 
 
 def nginx(bench, cpu, connections=19_000):
     """nginx as it is tuned for such work: one worker, no log, open files kept."""
     port = harness.free_port()
-    folder = os.path.join(bench.folder, f"nginx-{port}")
+    folder = nginx_folder(bench, port)
     os.makedirs(os.path.join(folder, "www"))
     for name, size in (("small", BODY_SMALL), ("large", BODY_LARGE)):
         with open(os.path.join(folder, "www", name), "w") as file:
             file.write("x" * size)
+    http = NGINX_ORIGIN.format(port=port, folder=folder, small="x" * BODY_SMALL)
+    return start_nginx(bench, cpu, port, http, connections)
+
+
+def nginx_folder(bench, port):
+    return os.path.join(bench.folder, f"nginx-{port}")
+
+
+def start_nginx(bench, cpu, port, http, connections):
+    """One worker, with `http` in its configuration."""
+    folder = nginx_folder(bench, port)
+    os.makedirs(folder, exist_ok=True)
     conf = os.path.join(folder, "nginx.conf")
     with open(conf, "w") as file:
         file.write(NGINX_CONF.format(
-            user="user root;" if os.geteuid() == 0 else "", folder=folder, port=port,
-            descriptors=bench.descriptors, connections=connections, small="x" * BODY_SMALL))
+            user="user root;" if os.geteuid() == 0 else "", folder=folder, http=http,
+            descriptors=bench.descriptors, connections=connections))
     os.chmod(bench.folder, 0o755)
     argv = [NGINX, "-p", folder, "-c", conf, "-e", "stderr", "-g", "daemon off;"]
     process = harness.spawn(argv, cpu, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     harness.wait_for_port(port, process)
-    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-        workers = file.read().split()
-    if len(workers) != 1:
-        raise Failed(f"nginx has {len(workers)} workers instead of one")
-    return Server("nginx", process, int(workers[0]), port)
+    return Server("nginx", process, _nginx_worker(process), port)
+
+
+def _nginx_worker(process, limit_s=5):
+    """nginx listens before it has its worker."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+            workers = file.read().split()
+        if len(workers) == 1:
+            return int(workers[0])
+        time.sleep(0.01)
+    raise Failed(f"nginx has {len(workers)} workers instead of one")
 
 
 class Load:

@@ -1,0 +1,408 @@
+"""Proxies side by side, one thread each: processor time per request, what a log costs, latency
+added, and memory per connection. HAProxy, nginx and the floor are measured also without weir."""
+
+import collections
+import http.client
+import json
+import os
+import statistics
+import time
+
+import harness
+import peers
+import proxies
+from harness import Failed
+
+MEGABYTE = 1 << 20
+# The window of a measurement begins this long after the last connection is due, and the client
+# goes on for so long behind it.
+MARGIN_S = 0.4
+MEMORY_CONNECTIONS, MEMORY_WARM = 5_000, 4
+# Addresses of clients that open a connection per request: one has no 60,000 ports a minute.
+SOURCES = "127.0.0.2-127.0.0.9"
+EVERY = tuple(proxies.PROXIES)
+
+# One comparison under load. `arms`: label -> (proxy, what its starter is told). `judged`: what is
+# divided by what, and the bound of the quotient if it has one. `flags`: of the client. `field`: what is compared.
+Case = collections.namedtuple("Case", "text connections body arms judged flags field",
+                              defaults=((), "cpu_us"))
+Bound = collections.namedtuple("Bound", "over under kind value")
+
+
+def _arms(*names):
+    return {name: (name, {}) for name in names}
+
+
+def _bounds(floor_most, haproxy_least):
+    found = [Bound("weir", "floor", "<=", floor_most)] if floor_most else []
+    return found + ([Bound("haproxy", "weir", ">=", haproxy_least)] if haproxy_least else [])
+
+
+SMALL, LARGE = peers.BODY_SMALL, peers.BODY_LARGE
+CASES = {
+    "c1": Case("100 B, 1 connection", 1, SMALL, _arms(*EVERY), []),
+    "c10": Case("100 B, 10 connections", 10, SMALL, _arms(*EVERY), []),
+    "c100": Case("100 B, 100 connections", 100, SMALL, _arms(*EVERY), _bounds(1.15, 1.35)),
+    "c1000": Case("100 B, 1,000 connections", 1_000, SMALL, _arms(*EVERY), _bounds(1.2, 1.7)),
+    "c8000": Case("100 B, 8,000 connections", 8_000, SMALL, _arms(*EVERY), []),
+    "10k": Case("10 kB, 100 connections", 100, LARGE, _arms(*EVERY), []),
+    "1m": Case("1 MB, 100 connections", 100, MEGABYTE,
+               _arms(*EVERY) | {"haproxy with splice": ("haproxy", {"splice": True})},
+               _bounds(None, 1.2),
+               # An answer of this size is as likely as not to lie across the window's edge.
+               field="cpu_ns_per_byte"),
+    "close": Case("100 B, a connection per request, 100 at a time", 100, SMALL, _arms(*EVERY), [],
+                  ("-r", "1", "--source", SOURCES)),
+    "log": Case("100 B, 100 connections, log", 100, SMALL,
+                {name + text: (name, {"logs": logs}) for name in ("weir", "haproxy")
+                 for text, logs in (("", True), (" without log", False))},
+                [Bound("weir", "weir without log", "<=", 1.03),
+                 Bound("haproxy", "haproxy without log", None, None)]),
+}
+OTHERS = ("threads", "latency", "memory")
+NAMES = (*CASES, *OTHERS)
+BUDGET_IDLE, BUDGET_IN_FLIGHT = 690, 5_000
+
+
+def measure(bench):
+    if bench.descriptors < proxies.DESCRIPTORS:
+        print(f"\nproxy: left out; it needs a descriptor limit (hard) of {proxies.DESCRIPTORS}, "
+              f"here it is {bench.descriptors}")
+        return
+    chosen = bench.options.cases
+    there = proxies.has_weir()
+    if not there:
+        text = f"proxy: {peers.WEIR} has no `weir proxy`; nothing is judged"
+        print(f"\n{text}, the other proxies are measured alone")
+        bench.missed.append(text)
+    print(f"\nproxy: subject alone on processor {harness.SUBJECT_CPU}; origin (weir serve) and "
+          f"client (weir load) on {harness.OTHER_CPU}")
+    kept = {}
+    cases = {name: _without_missing(CASES[name], there) for name in chosen if name in CASES}
+    with peers.weir_serve(harness.OTHER_CPU, "origin") as origin:
+        parts = {"load": lambda: _measure_load(bench, origin, cases),
+                 "threads": lambda: _measure_threads(bench, there),
+                 "latency": lambda: _measure_latency(bench, origin, there),
+                 "memory": lambda: _measure_memory(bench, origin, there)}
+        for name, part in parts.items():
+            if name in chosen or (name == "load" and cases):
+                kept[name] = part()
+                bench.keep("proxy", kept)
+
+
+def _without_missing(case, there):
+    arms = {label: arm for label, arm in case.arms.items() if there or arm[0] != "weir"}
+    judged = [bound for bound in case.judged if {bound.over, bound.under} <= set(arms)]
+    return case._replace(arms=arms, judged=judged)
+
+
+# Processor time under load.
+
+def _measure_load(bench, origin, cases):
+    blocks = {name: harness.Runs() for name in cases}
+    for _, name in bench.blocks(blocks):
+        blocks[name].add(*bench.attempt(_load_block, origin, cases[name]))
+    _report_load(bench, cases, blocks)
+    return [{"case": name, "foreign_cpus": foreign, "arms": by_arm}
+            for name, runs in blocks.items() for foreign, by_arm in runs.rounds]
+
+
+def _load_block(bench, origin, case):
+    foreign, by_arm = [], {}
+    for label in bench.shuffled(case.arms):
+        name, keywords = case.arms[label]
+        with proxies.PROXIES[name](bench, harness.SUBJECT_CPU, origin, **keywords) as proxy:
+            by_arm[label], others = _drive(bench, proxy, origin, case)
+            foreign.append(others)
+    return by_arm, statistics.mean(foreign)
+
+
+class Sample:
+    """What the three programs have used, and what the origin has answered until now."""
+
+    def __init__(self, origin, client, proxy):
+        # First the count: the answer to it comes when the origin has time, the rest at once.
+        stats = origin.stats()
+        self.responses, self.bytes_out = stats["responses"], stats["bytes_out"]
+        self.at_s = time.monotonic()
+        self.proxy_s, self.waited_s = harness.scheduled_s(proxy.pid)
+        self.user_s, self.system_s = harness.cpu_of(proxy.pid)
+        self.other_s = sum(harness.scheduled_s(each.pid)[0] for each in (origin, client))
+
+
+def _drive(bench, proxy, origin, case, cpu=None):
+    """One run: only what happens between two samples counts, when all connections stand. The
+    requests in between are counted by the origin, which hears every one of them once."""
+    path = f"/?s={case.body}"
+    _check(proxy, path, case.body)
+    ramp_s = 2 if case.connections > 1_000 else 1
+    record = os.path.join(bench.folder, "run.json")
+    argv = [peers.WEIR, "load", "-t", "1", "--quiet", "-c", str(case.connections), "-s",
+            f"{ramp_s}s", "-d", f"{ramp_s + bench.options.seconds + 2 * MARGIN_S + 0.3:.1f}s",
+            "-w", "30s", "--expect-status", "200", "--expect-bytes", str(case.body), *case.flags,
+            "--json", record, proxy.url(path)]
+    with harness.Running(argv, harness.OTHER_CPU if cpu is None else cpu) as client:
+        time.sleep(ramp_s + MARGIN_S)
+        foreign, begin = harness.Foreign(), Sample(origin, client.process, proxy)
+        time.sleep(bench.options.seconds)
+        end = Sample(origin, client.process, proxy)
+        wall_s, other_s = end.at_s - begin.at_s, end.other_s - begin.other_s
+        proxy_s = end.proxy_s - begin.proxy_s
+        foreign_cpus = foreign.cpus(proxy_s + other_s)
+        if client.process.poll() is not None:
+            raise Failed(f"the client of {proxy.name} ended early: {' '.join(argv)}")
+        _check_run(client.finish(ramp_s + bench.options.seconds + 60), record, proxy, case)
+    proxy.forget_log()
+    responses = end.responses - begin.responses
+    if responses <= 0:
+        raise Failed(f"{proxy.name} passed nothing on in the window")
+    user_s, system_s = end.user_s - begin.user_s, end.system_s - begin.system_s
+    return {"cpu_us": proxy_s * 1e6 / responses,
+            # The kernel tells the parts in ticks only.
+            "user_us": proxy_s * 1e6 / responses * user_s / max(user_s + system_s, 1e-9),
+            "cpu_ns_per_byte": proxy_s * 1e9 / (end.bytes_out - begin.bytes_out),
+            "responses": responses, "rate_per_s": responses / wall_s, "busy": proxy_s / wall_s,
+            "runnable": (proxy_s + end.waited_s - begin.waited_s) / wall_s,
+            "other_busy": other_s / wall_s}, foreign_cpus
+
+
+def _check(proxy, path, body_bytes):
+    """Whether the proxy's answer is the origin's, before its time is taken."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        received = len(answer.read())
+    except (OSError, http.client.HTTPException) as error:
+        raise Failed(f"{proxy.name} gave no answer: {error!r}") from error
+    finally:
+        connection.close()
+    if (answer.status, received) != (200, body_bytes):
+        raise Failed(f"{proxy.name} answered with {answer.status} and {received} bytes")
+
+
+def _check_run(finished, record, proxy, case):
+    # 4: not valid; on two processors the generator is often the limit, which `busy` shows.
+    if finished.status not in (0, 4):
+        raise Failed(f"weir load ended with {finished.status}:\n{finished.output}")
+    with open(record) as file:
+        run = json.load(file)
+    totals = run["totals"]
+    obtained = totals["connections"]["obtained"]
+    if totals["errors"] or obtained < case.connections:
+        raise Failed(f"{proxy.name}, {case.text}: {obtained} connections, errors {totals['errors']}")
+    return run
+
+
+def _report_load(bench, cases, blocks):
+    rows = []
+    for name, runs in blocks.items():
+        case, rounds = cases[name], runs.used(bench.options.foreign_max)
+        for arm in case.arms:
+            median = {field: harness.median_of(rounds, arm, field)
+                      for field in ("cpu_us", "user_us", "cpu_ns_per_byte", "rate_per_s", "busy",
+                                    "runnable", "other_busy")}
+            least, most = (limit(each[arm]["cpu_us"] for each in rounds) for limit in (min, max))
+            rows.append([f"{case.text}: {arm}",
+                         f"{median['cpu_us']:.2f} ({least:.2f}..{most:.2f})",
+                         f"{median['user_us']:.2f}", f"{1 / median['cpu_ns_per_byte']:.2f}",
+                         f"{median['rate_per_s']:,.0f}", f"{median['busy']:.0%}",
+                         f"{median['runnable']:.0%}", f"{median['other_busy']:.0%}",
+                         _ratio(rounds, case, arm, "floor"), _ratio(rounds, case, arm, "weir"),
+                         *_judge(bench, rounds, case, arm),
+                         f"{len(rounds)}/{len(runs.rounds)}", f"{runs.foreign():.2f}"])
+    harness.table(
+        "proxy: processor time of the proxy per request, and GB of answers per second of it",
+        ["case: proxy", "µs (min..max)", "user", "GB/s", "requests/s", "busy", "runnable", "other side busy",
+         "it/floor (min..max)", "it/weir (min..max)", "measured and budget", "verdict", "rounds",
+         "foreign"],
+        rows)
+
+
+def _ratio(rounds, case, arm, base):
+    if base not in case.arms or arm == base:
+        return ""
+    middle, least, most = harness.ratio(rounds, arm, base, case.field)
+    return f"{middle:.3f} ({least:.2f}..{most:.2f})"
+
+
+def _judge(bench, rounds, case, arm):
+    """The budgets beside the dividend of each, and whether they are met."""
+    budgets, verdicts = [], []
+    for over, under, kind, value in (bound for bound in case.judged if bound.over == arm):
+        middle = harness.ratio(rounds, over, under, case.field)[0]
+        text = f"{over}/{under} {middle:.3f}"
+        if value is None:
+            budgets.append(text)
+            continue
+        met = middle <= value if kind == "<=" else middle >= value
+        budgets.append(f"{text} {kind} {value}")
+        verdicts.append(bench.judge(f"proxy, {case.text}: {text}, not {kind} {value}", met))
+    return " ".join(budgets), " ".join(verdicts)
+
+
+# Two threads against one.
+
+def _measure_threads(bench, there):
+    count = os.cpu_count() or 1
+    if not there or count < 4:
+        why = ("there is no weir proxy" if not there else
+               f"two for the proxy, one for the origin and one for the client are four processors, "
+               f"here are {count}: the client would be what is measured")
+        print(f"\nproxy, threads: left out; {why}")
+        return None
+    case = CASES["c100"]
+    runs, client_cpu = harness.Runs(), 3
+    for _ in bench.blocks(["threads"]):
+        foreign, by_arm = [], {}
+        for threads in bench.shuffled([1, 2]):
+            cpus = set(range(threads))
+            with peers.weir_serve(2, "origin") as own, \
+                    proxies.weir(bench, cpus, own, threads=threads) as proxy:
+                by_arm[threads], others = bench.attempt(_drive, proxy, own, case, client_cpu)
+                foreign.append(others)
+        runs.add(by_arm, statistics.mean(foreign))
+    rounds = runs.used(bench.options.foreign_max)
+    rows = []
+    for threads in (1, 2):
+        middle, least, most = harness.ratio(rounds, threads, 1, "rate_per_s")
+        rows.append([f"weir, {threads} threads",
+                     f"{harness.median_of(rounds, threads, 'rate_per_s'):,.0f}",
+                     f"{harness.median_of(rounds, threads, 'busy'):.0%}",
+                     f"{harness.median_of(rounds, threads, 'other_busy'):.0%}",
+                     f"{middle:.3f} ({least:.2f}..{most:.2f})"])
+    harness.table(f"proxy: threads, {case.text}", ["proxy", "requests/s", "busy",
+                  "other side busy", "of one thread (min..max)"], rows)
+    return runs.rounds
+
+
+# Latency added at half the load.
+
+PERCENTILES = {"p50": "p50_ns", "p99": "p99_ns", "p99.9": "p999_ns"}
+
+
+def _measure_latency(bench, origin, there):
+    case = CASES["c100"]
+    rate = _reached_per_s(bench, origin, case) // 2
+    runs = harness.Runs()
+    arms = ["direct", *(name for name in EVERY if there or name != "weir")]
+    for _ in bench.blocks(["latency"]):
+        foreign, by_arm = harness.Foreign(), {}
+        for arm in bench.shuffled(arms):
+            by_arm[arm] = bench.attempt(_latency, origin, arm, case, rate)
+        runs.add(by_arm, foreign.cpus(sum(each["cpu_s"] for each in by_arm.values())))
+    rounds, rows = runs.used(bench.options.foreign_max), []
+    for arm in arms:
+        row = [arm]
+        for field in PERCENTILES.values():
+            added = [by_arm[arm][field] - (by_arm["direct"][field] if arm != "direct" else 0)
+                     for by_arm in rounds]
+            row.append(f"{statistics.median(added) / 1e3:.0f} "
+                       f"({min(added) / 1e3:.0f}..{max(added) / 1e3:.0f})")
+        rows.append([*row, f"{min(each[arm]['kept'] for each in rounds):.1%}",
+                     f"{harness.median_of(rounds, arm, 'busy'):.0%}",
+                     f"{len(rounds)}/{len(runs.rounds)}", f"{runs.foreign():.2f}"])
+    harness.table(
+        f"proxy: latency added in µs, {case.text}, {rate:,} requests/s due by the clock (half of "
+        "what HAProxy reached); direct: without a proxy, the whole latency",
+        ["proxy", *(f"{name} (min..max)" for name in PERCENTILES), "least of the rate",
+         "busy", "rounds", "foreign"], rows)
+    return {"rate_per_s": rate, "rounds": [{"foreign_cpus": foreign, "arms": by_arm}
+                                           for foreign, by_arm in runs.rounds]}
+
+
+def _reached_per_s(bench, origin, case):
+    """What HAProxy reaches: the best of three, because others can only lower it."""
+    rates = []
+    for _ in range(3):
+        bench.patience.wait()
+        with proxies.haproxy(bench, harness.SUBJECT_CPU, origin) as proxy:
+            rates.append(bench.attempt(_drive, proxy, origin, case)[0]["rate_per_s"])
+    return int(max(rates))
+
+
+def _latency(bench, origin, arm, case, rate):
+    path = f"/?s={case.body}"
+    if arm == "direct":
+        return _paced(bench, origin, path, case, rate)
+    with proxies.PROXIES[arm](bench, harness.SUBJECT_CPU, origin) as proxy:
+        _check(proxy, path, case.body)
+        return _paced(bench, proxy, path, case, rate)
+
+
+def _paced(bench, target, path, case, rate):
+    record = os.path.join(bench.folder, "run.json")
+    argv = [peers.WEIR, "load", "-t", "1", "--quiet", "-c", str(case.connections), "-s", "1s",
+            "-d", f"{bench.options.seconds + 1}s", "-R", str(rate), "--expect-status", "200",
+            "--expect-bytes", str(case.body), "--json", record, target.url(path)]
+    before = harness.scheduled_s(target.pid)[0]
+    finished = harness.run(argv, harness.OTHER_CPU, bench.options.seconds + 60)
+    cpu_s = harness.scheduled_s(target.pid)[0] - before
+    run = _check_run(finished, record, target, case)
+    latency = run["latency"]["last_byte"]["response"]
+    return {**{field: latency[field] for field in PERCENTILES.values()},
+            "kept": run["rates"]["responses_per_s"] / rate, "busy": cpu_s / finished.wall_s,
+            "cpu_s": cpu_s + finished.cpu_s}
+
+
+# Memory.
+
+def _measure_memory(bench, origin, there):
+    arms = [name for name in ("weir", "haproxy", "nginx") if there or name != "weir"]
+    states = {"idle after one request": (_idle, BUDGET_IDLE),
+              "in flight, with its server side": (_in_flight, BUDGET_IN_FLIGHT)}
+    kept, rows = {}, []
+    for _ in range(bench.options.times):
+        for state, arm in bench.shuffled([(state, arm) for state in states for arm in arms]):
+            found = bench.attempt(_memory, origin, arm, states[state][0])
+            kept.setdefault(state, {}).setdefault(arm, []).append(found)
+    for state, (_, budget) in states.items():
+        for arm in arms:
+            row = [f"{state}: {arm}"]
+            for field in ("rss", "pss"):
+                values = [found[field] for found in kept[state][arm]]
+                row.append(f"{statistics.median(values):.0f} ({min(values):.0f}..{max(values):.0f})")
+            middle = statistics.median(found["rss"] for found in kept[state][arm])
+            before = statistics.median(found["before"] for found in kept[state][arm])
+            text = f"proxy, memory, {state}: {middle:.0f} bytes > {budget}"
+            judged = (f"<= {budget}", bench.judge(text, middle <= budget)) if arm == "weir" else ("", "")
+            rows.append([*row, f"{before / 1e6:.1f}", *judged])
+    harness.table(
+        f"proxy: bytes of user space per connection, {MEMORY_CONNECTIONS:,} of them",
+        ["connections: proxy", "resident (min..max)", "by shares (min..max)", "MB before",
+         "budget", "verdict"], rows)
+    return kept
+
+
+def _memory(bench, origin, arm, opened):
+    """What MEMORY_CONNECTIONS add to a fresh proxy that has answered a few requests."""
+    with proxies.PROXIES[arm](bench, harness.SUBJECT_CPU, origin) as proxy:
+        for _ in range(MEMORY_WARM):
+            _check(proxy, f"/?s={SMALL}", SMALL)
+        time.sleep(0.5)
+        before = harness.memory_in_detail(proxy.pid)
+        sockets = opened(proxy, origin)
+        time.sleep(1)
+        after = harness.memory_in_detail(proxy.pid)
+        alive = harness.count_open(sockets)
+        for each in sockets:
+            each.close()
+        if alive != MEMORY_CONNECTIONS:
+            raise Failed(f"{arm}: only {alive} connections are open and waiting")
+    return {**{field: (after[field] - before[field]) / MEMORY_CONNECTIONS for field in after},
+            "before": before["rss"]}
+
+
+def _idle(proxy, _origin):
+    return harness.open_idle(proxy.port, f"/?s={SMALL}", MEMORY_CONNECTIONS, SMALL)
+
+
+def _in_flight(proxy, origin):
+    others = origin.stats()["in_flight"]
+    sockets = harness.send_on_each(proxy.port, f"/?s={SMALL}&t=30s", MEMORY_CONNECTIONS)
+    until = time.monotonic() + 15
+    while origin.stats()["in_flight"] - others < MEMORY_CONNECTIONS:
+        if time.monotonic() > until:
+            raise Failed(f"{proxy.name}: not every request arrived at the origin")
+        time.sleep(0.1)
+    return sockets
