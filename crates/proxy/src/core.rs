@@ -263,6 +263,10 @@ impl Core {
         self.wall.set(Wall::read());
         for pool in &self.live.borrow().pools {
             pool.sweep_idle(now_ns);
+            // It is one for all cores, so the first of them does it.
+            if self.index == 0 {
+                pool.settle(now_ns);
+            }
         }
         // When it is behind, the batch waits for the next tick.
         self.log.borrow().hand_over();

@@ -326,6 +326,9 @@ pub struct PoolPlan {
     pub limits: wire::Limits,
     /// How often a request may be sent again: only when nothing of it can have had an effect.
     pub retries_max: u8,
+    /// For how long a server that came back gets less than its share, from a tenth up to all of
+    /// it; 0, the default: it gets all of it at once.
+    pub slow_start_ns: u64,
     /// A PROXY protocol header at the start of each connection to a server.
     pub send_proxy_protocol: Option<ProxyVersion>,
     /// The network namespace to connect in; `None`: our own.

@@ -219,6 +219,7 @@ directives! {
         "queue", Table("pool.*.queue"), Not("the defaults below"), "{ limit = 10 }", "10", "The line that requests wait in when all servers are at their `maxconn`.";
         "timeouts", Table("pool.*.timeouts"), Not("the defaults below"), "{ connect = '1s' }", "'1s'", "How long servers may take.";
         "limits", Table("pool.*.limits"), Not("the defaults below"), "{ head = '32k' }", "[]", "Bounds of a response's head.";
+        "slow-start", Time, Not("all of its share at once"), "'10s'", "10", "For how long a server that came back gets less than its share: from a tenth up to all of it.";
         "retries", Whole(0, 10), Is("1"), "0", "11", "How often a request may be sent again; only when nothing of it can have had an effect.";
         "send-proxy-protocol", Choice(&["v1", "v2"]), Not("none"), "'v2'", "true", "A PROXY protocol header at the start of each connection to a server.";
         "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to connect in: a name of `ip netns`, or a path.";

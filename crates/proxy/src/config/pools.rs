@@ -32,6 +32,7 @@ pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
             ..wire::Limits::default()
         },
         retries_max: u8::try_from(section.number("retries")).unwrap_or(u8::MAX),
+        slow_start_ns: section.number("slow-start"),
         send_proxy_protocol: match &*text("send-proxy-protocol") {
             "v1" => Some(ProxyVersion::V1),
             "v2" => Some(ProxyVersion::V2),

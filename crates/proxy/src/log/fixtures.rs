@@ -77,6 +77,7 @@ fn pool(text: &str) -> PoolPlan {
         queue: QueuePlan { limit: 0, timeout_ns: 0 },
         timeouts: ServerTimeouts { connect_ns: 0, first_byte_ns: 0, idle_ns: 0, tunnel_ns: 0 },
         limits: wire::Limits::default(),
+        slow_start_ns: 0,
         retries_max: 0,
         send_proxy_protocol: None,
         namespace: None,

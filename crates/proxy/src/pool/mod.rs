@@ -10,6 +10,7 @@
 //! ```
 
 mod shared;
+mod standing;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -140,7 +141,7 @@ impl Pool {
 
     fn try_acquire(&self, avoid: Option<usize>, rng: &mut fastrand::Rng) -> Option<usize> {
         if self.servers.len() == 1 {
-            let usable = self.plan().servers[0].weight > 0 && self.shared.try_enter(0);
+            let usable = self.shared.standing(0).share() > 0 && self.shared.try_enter(0);
             return usable.then(|| self.count_in(0));
         }
         let balance = self.plan().balance;
@@ -159,7 +160,7 @@ impl Pool {
 
     fn candidate(&self, index: usize, avoid: Option<usize>) -> Candidate {
         Candidate {
-            weight: self.plan().servers[index].weight,
+            weight: self.shared.standing(index).share(),
             in_flight: self.servers[index].in_flight.get(),
             open: avoid != Some(index) && self.shared.has_room(index),
         }
@@ -171,9 +172,14 @@ impl Pool {
         server
     }
 
-    /// Whether any server may ever get a request.
+    /// Whether any server may get a request, now or once it has room.
     pub(crate) fn has_server(&self) -> bool {
-        self.plan().servers.iter().any(|server| server.weight > 0)
+        (0..self.servers.len()).any(|server| self.shared.standing(server).share() > 0)
+    }
+
+    /// Works out anew what share of the load each server gets.
+    pub(crate) fn settle(&self, now_ns: u64) {
+        self.shared.settle(self.plan(), now_ns);
     }
 
     /// Gives room back, to who waits for it.

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rt::namespace::Namespace;
 use rt::tokio::sync::Notify;
 
-use crate::plan::Plan;
+use super::standing::Standing;
+use crate::plan::{Plan, PoolPlan};
 
 /// What all cores share of all pools, for one plan.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(crate) struct Bells(Arc<[Notify]>);
 #[derive(Debug)]
 pub(crate) struct SharedPool {
     gates: Vec<Arc<Gate>>,
+    standings: Vec<Arc<Standing>>,
     line: Arc<Line>,
     bells: Bells,
     /// Opened while that was still allowed.
@@ -78,14 +80,14 @@ impl Shared {
         bells: &Bells,
         before: Option<(&Plan, &Self)>,
     ) -> io::Result<Self> {
-        let old = |pool: &crate::plan::PoolPlan| {
+        let old = |pool: &PoolPlan| {
             before.and_then(|(plan, shared)| {
                 let at = plan.pools.iter().position(|old| old.name == pool.name)?;
                 Some((&plan.pools[at], &shared.pools[at]))
             })
         };
         // Before anything else: a name may be out of reach by now that was not when it was opened.
-        let namespace = |pool: &crate::plan::PoolPlan| {
+        let namespace = |pool: &PoolPlan| {
             let Some(name) = &pool.namespace else { return Ok(None) };
             let Some((_, shared)) = before else { return Namespace::open(name).map(Some) };
             let known = shared.pools.iter().find_map(|pool| {
@@ -94,7 +96,7 @@ impl Shared {
             known.map(|known| Some(known.clone())).ok_or_else(|| unknown(&pool.name, name))
         };
         let namespaces = plan.pools.iter().map(namespace).collect::<io::Result<Vec<_>>>()?;
-        let pool = |(pool, namespace): (&crate::plan::PoolPlan, Option<Namespace>)| {
+        let pool = |(pool, namespace): (&PoolPlan, Option<Namespace>)| {
             let old = old(pool);
             let gate = |server: &crate::plan::ServerPlan| {
                 let max = server.maxconn.unwrap_or(UNBOUNDED);
@@ -111,11 +113,21 @@ impl Shared {
                 gate
             };
             let gates = pool.servers.iter().map(gate).collect();
+            let standing = |server: &crate::plan::ServerPlan| {
+                let kept = old.and_then(|(plan, shared)| {
+                    let same = |old: &crate::plan::ServerPlan| {
+                        old.name == server.name && old.address == server.address
+                    };
+                    Some(Arc::clone(&shared.standings[plan.servers.iter().position(same)?]))
+                });
+                kept.unwrap_or_else(|| Arc::new(Standing::new(server.weight)))
+            };
+            let standings = pool.servers.iter().map(standing).collect();
             let line = old.map_or_else(
                 || Arc::new(Line::new(bells.cores())),
                 |(_, shared)| Arc::clone(&shared.line),
             );
-            Arc::new(SharedPool { gates, line, bells: bells.clone(), namespace })
+            Arc::new(SharedPool { gates, standings, line, bells: bells.clone(), namespace })
         };
         Ok(Self { pools: plan.pools.iter().zip(namespaces).map(pool).collect() })
     }
@@ -145,6 +157,19 @@ impl SharedPool {
     /// The network namespace of its servers, if it is not our own.
     pub(crate) fn namespace(&self) -> Option<Namespace> {
         self.namespace.clone()
+    }
+
+    /// Where a server stands.
+    #[inline]
+    pub(crate) fn standing(&self, server: usize) -> &Standing {
+        &self.standings[server]
+    }
+
+    /// Works out anew what share of the load each server gets: after a change, and once a tick.
+    pub(crate) fn settle(&self, plan: &PoolPlan, now_ns: u64) {
+        for (server, standing) in plan.servers.iter().zip(&self.standings) {
+            standing.settle(server.weight, plan.slow_start_ns, now_ns);
+        }
     }
 
     /// Whether a server could get one more request just now.

@@ -22,6 +22,7 @@ fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
         queue: QueuePlan { limit, timeout_ns: 100 },
         timeouts: ServerTimeouts { connect_ns: 1, first_byte_ns: 1, idle_ns: 1, tunnel_ns: 1 },
         limits: wire::Limits::default(),
+        slow_start_ns: 0,
         retries_max: 1,
         send_proxy_protocol: None,
         namespace: None,
