@@ -35,6 +35,8 @@ use crate::reply::{Reply, ReplyReader};
 const BACK_OFF_NS_MIN: u64 = 10 * MILLISECOND_NS;
 /// And never later than after this.
 const BACK_OFF_NS_MAX: u64 = SECOND_NS;
+/// How often one poll reads before others get their turn.
+const READS_MAX: u32 = 16;
 
 /// A connection and how many requests it has carried.
 struct Connection {
@@ -390,7 +392,7 @@ impl<'r> Transfer<'r> {
             }
         }
         let mut scratch = core.scratch.borrow_mut();
-        loop {
+        for _ in 0..READS_MAX {
             let bytes = match stream.poll_read(cx, &mut scratch) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Kind::of(&error))),
@@ -410,6 +412,8 @@ impl<'r> Transfer<'r> {
                 Err(_) => return Poll::Ready(Err(Kind::Parse)),
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

@@ -11,6 +11,7 @@ pub mod config;
 mod conn;
 mod control;
 mod core;
+mod dotted;
 mod exchange;
 mod forward;
 #[doc(hidden)]

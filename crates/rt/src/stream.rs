@@ -43,20 +43,21 @@ impl Stream {
     /// Reads what is there into `buffer`: the number of bytes, 0 at the end of the stream.
     ///
     /// A read that does not fill `buffer` proves the socket empty, so it costs one system call and
-    /// not a second one to hear `EAGAIN` (epoll(7), edge-triggered).
+    /// not a second one to hear `EAGAIN` (epoll(7), edge-triggered). What can be read is read without
+    /// asking the runtime's budget first: a caller that reads in a loop bounds it.
     #[inline]
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        let whole = buffer.len();
         loop {
-            ready!(self.poll_read_ready(cx))?;
-            let whole = buffer.len();
             let outcome = self.attempt(Interest::READABLE, whole, |fd| recv(fd, &mut *buffer));
             if let Some(outcome) = outcome {
                 return Poll::Ready(outcome);
             }
+            ready!(self.poll_read_ready(cx))?;
         }
     }
 
@@ -78,6 +79,17 @@ impl Stream {
         }
     }
 
+    /// Whether nothing is known to be there to be read: neither bytes nor an end. Nobody is woken
+    /// when that changes. Where the runtime is not sure, the kernel is asked.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let mut byte = [0];
+        let peek = |fd: BorrowedFd<'_>| {
+            rustix::net::recv(fd, &mut byte, RecvFlags::PEEK).map(|(bytes, _)| bytes)
+        };
+        self.attempt(Interest::READABLE, 1, peek).is_none()
+    }
+
     /// The address that the peer connected to, or that we connect from; `None` on a unix socket.
     #[must_use]
     pub fn local_address(&self) -> Option<std::net::SocketAddr> {
@@ -87,15 +99,16 @@ impl Stream {
         }
     }
 
-    /// Writes `bytes` as far as the socket takes them.
+    /// Writes `bytes` as far as the socket takes them; as with [`Stream::poll_read`], a caller that
+    /// writes in a loop bounds it.
     #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.poll_write_ready(cx))?;
             let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
             if let Some(outcome) = self.attempt(Interest::WRITABLE, bytes.len(), send) {
                 return Poll::Ready(outcome);
             }
+            ready!(self.poll_write_ready(cx))?;
         }
     }
 

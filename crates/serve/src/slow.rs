@@ -73,6 +73,8 @@ impl From<Closed> for Stop {
 const LINGER_NS: u64 = 2 * SECOND_NS;
 /// How many bytes it may send.
 const LINGER_BYTES_MAX: usize = 4 << 20;
+/// How often one poll reads of a body before others get their turn.
+const READS_MAX: u32 = 16;
 /// How many bytes of a chunked body are made at a time.
 const CHUNKED_BYTES: usize = 16 * 1024;
 
@@ -326,7 +328,13 @@ fn poll_body(
     let core = Rc::clone(&conn.core);
     let input = &mut core.bench.borrow_mut().input;
     let mut progress = false;
+    let mut reads = 0;
     while *left > 0 && !body.is_done() {
+        reads += 1;
+        if reads > READS_MAX {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let end = if conn.held.is_empty() {
             match conn.stream.poll_read(cx, input) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(Closed::PeerMidRequest.into())),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
 use super::{Verdict, has_named_fields, is_named_away, judge, write_added};
+use crate::dotted::Dotted;
 use crate::plan::{Change, Forwarding};
 
 /// Where a request came from, and how far its own word on that is taken.
@@ -213,15 +214,7 @@ pub(crate) fn origin_form<'t>(method: &str, target: &'t str) -> Cow<'t, [u8]> {
 /// Writes an address as text; `unknown` for a unix socket (RFC 7239 §6.2).
 pub(crate) fn write_address(client: Option<IpAddr>, out: &mut Vec<u8>) {
     match client {
-        Some(IpAddr::V4(address)) => {
-            let mut digits = itoa::Buffer::new();
-            for (at, octet) in address.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
-                }
-                out.extend_from_slice(digits.format(octet).as_bytes());
-            }
-        }
+        Some(IpAddr::V4(address)) => out.extend_from_slice(Dotted::of(address).as_bytes()),
         // Writing to a Vec cannot fail.
         Some(IpAddr::V6(address)) => drop(write!(out, "{address}")),
         None => out.extend_from_slice(b"unknown"),

@@ -7,6 +7,7 @@ use super::escape::Escape;
 use super::line::{
     Entry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url, version,
 };
+use super::names::NO_SERVER;
 use super::sink::Sink;
 
 /// Writes the line, without the `process[pid]: ` in front.
@@ -20,14 +21,12 @@ pub(super) fn push(out: &mut Sink<'_>, entry: &Entry<'_>) {
     } else {
         let total_ns = Some(timers.total_ns);
         push_times(out, &[timers.tq_ns, timers.tw_ns, timers.tc_ns, timers.tr_ns, total_ns]);
-        out.byte(b' ');
         match outcome.status {
-            0 => out.fixed(b"-1"),
-            status => out.number(u64::from(status)),
+            0 => out.fixed(b" -1"),
+            status => out.number_after(b" ", u64::from(status)),
         }
     }
-    out.byte(b' ');
-    out.number(outcome.bytes_out);
+    out.number_after(b" ", outcome.bytes_out);
     let (end, phase) = (outcome.end.letter(), outcome.phase.letter());
     if is_tcp {
         out.fixed(&[b' ', end, phase, b' ']);
@@ -49,26 +48,35 @@ fn push_who(out: &mut Sink<'_>, entry: &Entry<'_>) {
         Some(address) => push_address(out, address),
         None => out.fixed(b"unix"),
     }
-    out.byte(b':');
-    out.number(u64::from(outcome.client_port));
-    out.fixed(b" [");
-    out.fixed(entry.start.log());
-    out.fixed(&milliseconds(entry.start_wall_ns));
-    out.fixed(b"] ");
+    out.number_after(b":", u64::from(outcome.client_port));
+    // One store for all of ` [21/Nov/2026:08:30:40.123] `.
+    let mut time = *b" [                        ] ";
+    time[2..22].copy_from_slice(entry.start.log());
+    time[22..26].copy_from_slice(&milliseconds(entry.start_wall_ns));
+    out.fixed(&time);
     let listener = names.listeners.get(outcome.listener);
     let listener = listener.map_or(&b"-"[..], |known| &known.name.haproxy);
     out.slice(listener);
     out.byte(b' ');
-    // Without a backend, HAProxy gives the frontend's name in its place.
-    out.slice(names.pool(outcome.pool).map_or(listener, |pool| &pool.haproxy));
-    out.byte(b'/');
-    let server = names.server(outcome.pool, outcome.server);
-    out.slice(server.map_or(b"<NOSRV>", |server| &server.haproxy));
-    out.byte(b' ');
+    match names.server(outcome.pool, outcome.server).or_else(|| names.pool(outcome.pool)) {
+        Some(name) => out.slice(&name.haproxy),
+        None => {
+            // Without a backend, HAProxy gives the frontend's name in its place.
+            out.slice(listener);
+            out.byte(b'/');
+            out.slice(NO_SERVER);
+            out.byte(b' ');
+        }
+    }
 }
 
 #[inline]
-fn push_times(out: &mut Sink<'_>, times: &[Option<u64>]) {
+fn push_times<const N: usize>(out: &mut Sink<'_>, times: &[Option<u64>; N]) {
+    // Mostly each is a digit.
+    if let Some(text) = digits(times) {
+        out.part_of(&text, 2 * N - 1);
+        return;
+    }
     for (index, time) in times.iter().enumerate() {
         if index > 0 {
             out.byte(b'/');
@@ -80,19 +88,33 @@ fn push_times(out: &mut Sink<'_>, times: &[Option<u64>]) {
     }
 }
 
+/// The times with a `/` between them, if each is there and less than 10 ms.
+#[inline]
+fn digits<const N: usize>(times: &[Option<u64>; N]) -> Option<[u8; 10]> {
+    let mut text = [b'/'; 10];
+    for (time, digit) in times.iter().zip(text.iter_mut().step_by(2)) {
+        let time_ns = time.filter(|&time_ns| time_ns < 10_000_000)?;
+        *digit = b'0' + (time_ns / 1_000_000) as u8;
+    }
+    Some(text)
+}
+
 /// `actconn/feconn/beconn/srv_conn/retries srv_queue/backend_queue`
 #[inline]
 fn push_load(out: &mut Sink<'_>, entry: &Entry<'_>) {
     let load = entry.load;
-    for number in [load.process, load.listener, load.pool, load.server] {
-        out.number(u64::from(number));
-        out.byte(b'/');
+    out.number(u64::from(load.process));
+    for number in [load.listener, load.pool, load.server] {
+        out.number_after(b"/", u64::from(number));
     }
-    out.number(u64::from(entry.outcome.retries));
-    out.byte(b' ');
-    out.number(u64::from(load.server_queue));
-    out.byte(b'/');
-    out.number(u64::from(load.pool_queue));
+    let retries = entry.outcome.retries;
+    if (retries, load.server_queue, load.pool_queue) == (0, 0, 0) {
+        out.fixed(b"/0 0/0");
+        return;
+    }
+    out.number_after(b"/", u64::from(retries));
+    out.number_after(b" ", u64::from(load.server_queue));
+    out.number_after(b"/", u64::from(load.pool_queue));
 }
 
 #[inline]
@@ -105,7 +127,7 @@ fn push_request(out: &mut Sink<'_>, entry: &Entry<'_>) {
     push_text(out, Escape::Haproxy, asked.method, METHOD_BYTES_MAX);
     out.byte(b' ');
     push_url(out, Escape::Haproxy, asked.target, TARGET_BYTES_MAX);
-    out.byte(b' ');
-    out.fixed(version(asked.version));
-    out.byte(b'"');
+    let mut end = *b" HTTP/1.1\"";
+    end[1..9].copy_from_slice(version(asked.version));
+    out.fixed(&end);
 }

@@ -8,6 +8,7 @@ use super::escape::Escape;
 use super::names::Names;
 use super::secret::redact;
 use super::sink::Sink;
+use crate::dotted::Dotted;
 use crate::outcome::{Outcome, Phase};
 
 /// How much was going on when a request ended, for HAProxy's formats: this request is counted in.
@@ -119,40 +120,13 @@ impl Seconds {
     }
 }
 
-/// Each octet in decimal with a dot behind it, and how many digits it has.
-const OCTETS: [([u8; 4], usize); 256] = {
-    let mut octets = [([b'.'; 4], 1); 256];
-    let mut value = 0;
-    while value < 256 {
-        let digits = [value / 100, value / 10 % 10, value % 10];
-        let mut at = if value >= 100 {
-            0
-        } else if value >= 10 {
-            1
-        } else {
-            2
-        };
-        octets[value].1 = 3 - at;
-        let mut to = 0;
-        while at < 3 {
-            octets[value].0[to] = b'0' + digits[at] as u8;
-            (at, to) = (at + 1, to + 1);
-        }
-        value += 1;
-    }
-    octets
-};
-
-/// Writes an address; IPv4 from a table, because that is what most are.
+/// Writes an address.
 #[inline]
 pub(super) fn push_address(out: &mut Sink<'_>, address: IpAddr) {
     match address.to_canonical() {
         IpAddr::V4(address) => {
-            let octets = address.octets();
-            for (index, octet) in octets.into_iter().enumerate() {
-                let (text, length) = &OCTETS[usize::from(octet)];
-                out.part_of(text, length + usize::from(index < 3));
-            }
+            let text = Dotted::of(address);
+            out.part_of(&text.bytes, text.length);
         }
         // A sink takes what fits and does not fail.
         IpAddr::V6(address) => drop(write!(out, "{address}")),

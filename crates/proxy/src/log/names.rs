@@ -25,12 +25,15 @@ pub(super) struct PoolName {
     pub(super) servers: Vec<Name>,
 }
 
+/// What HAProxy's formats have in a server's place when there was none.
+pub(super) const NO_SERVER: &[u8] = b"<NOSRV>";
+
 /// One name.
 #[derive(Debug)]
 pub(super) struct Name {
     /// As a whole member of an object, with the comma before it.
     pub(super) json: Box<[u8]>,
-    /// Without blanks, which separate fields.
+    /// Without blanks, which separate fields. A server's is `pool/server ` as a whole.
     pub(super) haproxy: Box<[u8]>,
 }
 
@@ -61,17 +64,19 @@ fn json(member: &str, name: &str) -> Box<[u8]> {
 }
 
 impl PoolName {
-    /// A server's member comes with its pool's, and a pool's with the server that is missing.
+    /// A server's name comes with its pool's, and a pool's with the server that is missing, as a
+    /// line has them.
     fn of(pool: &PoolPlan) -> Self {
-        let before = json("pool", &pool.name);
+        let name = Name::new("pool", &pool.name);
+        let joined = |json: &[u8], haproxy: &[u8]| Name {
+            json: [&*name.json, json].concat().into(),
+            haproxy: [&*name.haproxy, b"/", haproxy, b" "].concat().into(),
+        };
         let servers = pool.servers.iter().map(|planned| {
             let server = Name::new("server", &planned.name);
-            Name { json: [&before, &*server.json].concat().into(), ..server }
+            joined(&server.json, &server.haproxy)
         });
-        let servers = servers.collect();
-        let name = Name::new("pool", &pool.name);
-        let json = [&*before, b",\"server\":null"].concat().into();
-        Self { name: Name { json, ..name }, servers }
+        Self { servers: servers.collect(), name: joined(b",\"server\":null", NO_SERVER) }
     }
 }
 

@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Waker;
 
 use rt::namespace::Namespace;
 use rt::stream::Stream;
@@ -327,7 +327,7 @@ impl ServerConn {
     /// what nobody asked for. Mostly the runtime knows from its last look, so that it costs no system
     /// call; where the last response ended just where a read did, the kernel is asked once.
     pub(crate) fn is_alive(&self) -> bool {
-        self.stream.poll_peek(&mut Context::from_waker(Waker::noop())).is_pending()
+        self.stream.is_quiet()
     }
 }
 
