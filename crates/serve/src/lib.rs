@@ -28,5 +28,5 @@ mod work;
 
 pub use help::reference_markdown;
 pub use plan::{Plan, PlanText};
-pub use run::{Running, start};
+pub use run::{Running, start, start_alone};
 pub use stats::Stats;

@@ -1,13 +1,15 @@
 //! Starts the cores, accepts connections, drains, and sums up.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use rt::address::Address;
-use rt::board::{Board, Handover, Inbox, Parcel};
+use rt::board::{Board, Handover, Inbox, OpenInbox, Parcel};
 use rt::clock::now_ns;
 use rt::cores::{CoreFailure, Cores, Seat, Table};
 use rt::drain::{Drain, DrainWatch, Stage};
@@ -28,6 +30,10 @@ use crate::stats::{Closed, CoreStats, Stats, add};
 pub struct Running {
     cores: rt::cores::Running<CoreStats>,
     bound: Vec<Bound>,
+    /// Our own copies of the listening sockets: whoever asks the system who listens there
+    /// (`ss -ltnp`) is shown those of the process's first table of descriptors only. None when that
+    /// is the cores' as well.
+    shown: Vec<Listener>,
     queries: Vec<mpsc::Sender<Query>>,
     log: Option<Writer>,
     drain: DrainWatch,
@@ -37,7 +43,6 @@ pub struct Running {
 /// What one core takes with it to its thread.
 #[derive(Debug)]
 struct Luggage {
-    listeners: Vec<Listener>,
     inbox: Inbox,
     asked: mpsc::Receiver<Query>,
     log: Option<Sender>,
@@ -46,12 +51,31 @@ struct Luggage {
 /// How many cores may ask one core for its counters at a time.
 const QUERIES_MAX: usize = 64;
 
+/// How often [`Running::join`] looks whether it is to stop, unless it is woken.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The tasks of one core that accept connections.
+type Doors = Rc<RefCell<Vec<JoinHandle<io::Result<()>>>>>;
+
 /// Binds all addresses and starts the cores; `drain` stops them.
 ///
 /// # Errors
 /// An address, the access log or a thread could not be had. Nothing is left behind then, and when it
 /// was a thread, `drain` has been advanced to [`Stage::Now`].
 pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
+    start_in(plan, drain, false)
+}
+
+/// The same in a process that does nothing else from then on: cores get tables of descriptors of
+/// their own, which makes their system calls cheaper ([`Table::Own`]).
+///
+/// # Errors
+/// As [`start`].
+pub fn start_alone(plan: Plan, drain: Drain) -> io::Result<Running> {
+    start_in(plan, drain, true)
+}
+
+fn start_in(plan: Plan, drain: Drain, alone: bool) -> io::Result<Running> {
     let started_ns = now_ns();
     let descriptors = raise_descriptor_limit().now;
     let cores = plan.threads;
@@ -67,25 +91,28 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
     let (board, inboxes) = Board::new(cores)?;
     let (queries, askeds): (Vec<_>, Vec<_>) =
         (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
-    let luggage = pack(&mut bound, inboxes, askeds, sender.as_ref());
+    let table = match alone {
+        true => {
+            let inboxes = inboxes.iter().map(Inbox::number);
+            Table::Own(board.numbers().into_iter().chain(inboxes).collect())
+        }
+        false => Table::Shared,
+    };
+    let pack = |(inbox, asked)| Luggage { inbox, asked, log: sender.clone() };
+    let luggage = inboxes.into_iter().zip(askeds).map(pack).collect();
     drop(sender);
     let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(cores as u64);
     let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize);
-    let seats = Cores {
-        count: cores,
-        name: "serve",
-        pin: plan.pin.clone(),
-        spin: plan.spin,
-        table: Table::Shared,
-    };
-    let senders = queries.clone();
+    let seats =
+        Cores { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin, table };
+    let (senders, boards) = (queries.clone(), board.clone());
     let watch = drain.watch();
     let stop = drain.clone();
     let running = rt::cores::start_with(&seats, luggage, move |seat, luggage| {
         let parts = Parts {
             index: seat.index,
             plan: plan.clone(),
-            board: board.clone(),
+            board: boards.clone(),
             log: None,
             connections_max: share(connections_max, seat),
             queries: senders.clone(),
@@ -93,24 +120,28 @@ pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
         };
         run_core(parts, luggage, drain.clone())
     });
-    // When one core could not be had, those that could are not to stay.
-    let running = running.inspect_err(|_| stop.advance(Stage::Now))?;
-    Ok(Running { cores: running, bound, queries, log, drain: watch, started_ns })
+    let running = running
+        .and_then(|running| Ok((running, send_listeners(&mut bound, &board, cores)?)))
+        .map(|(running, sent)| (running, if alone { sent } else { Vec::new() }))
+        // When one core could not be had, those that could are not to stay.
+        .inspect_err(|_| stop.advance(Stage::Now));
+    let (cores, shown) = running?;
+    Ok(Running { cores, bound, shown, queries, log, drain: watch, started_ns })
 }
 
-/// What each core takes with it.
-fn pack(
-    bound: &mut [Bound],
-    inboxes: Vec<Inbox>,
-    askeds: Vec<mpsc::Receiver<Query>>,
-    log: Option<&Sender>,
-) -> Vec<Luggage> {
-    let pack_one = |(core, (inbox, asked))| {
-        let take = |(index, bound): (usize, &mut Bound)| bound.take(core, index);
-        let listeners = bound.iter_mut().enumerate().filter_map(take).collect();
-        Luggage { listeners, inbox, asked, log: log.cloned() }
-    };
-    inboxes.into_iter().zip(askeds).enumerate().map(pack_one).collect()
+/// Gives cores their listening sockets, by mail, because their tables may be their own. Returns our
+/// own copies.
+fn send_listeners(bound: &mut [Bound], board: &Board, cores: usize) -> io::Result<Vec<Listener>> {
+    let mut shown = Vec::new();
+    for (index, bound) in bound.iter_mut().enumerate() {
+        for core in 0..cores {
+            if let Some(listener) = bound.take(core, index) {
+                board.send_listener(core, &listener)?;
+                shown.push(listener);
+            }
+        }
+    }
+    Ok(shown)
 }
 
 /// One core's share of the connections, so that no core has to ask another whether it may accept.
@@ -154,7 +185,12 @@ impl Running {
     ///
     /// # Errors
     /// A core failed. The others have been stopped then.
-    pub fn join(self) -> Result<Stats, CoreFailure> {
+    pub fn join(mut self) -> Result<Stats, CoreFailure> {
+        while self.drain.stage() == Stage::Running && !self.cores.is_finished() {
+            // Whoever stops us may unpark this thread, so that nobody connects to what is over.
+            std::thread::park_timeout(LOOK);
+        }
+        self.shown.clear();
         let cores = self.cores.join().into_iter().collect::<Result<Vec<_>, _>>();
         let uptime_ns = now_ns() - self.started_ns;
         // Its senders went with the cores, so it writes the rest and ends.
@@ -166,21 +202,22 @@ impl Running {
 }
 
 async fn run_core(mut parts: Parts, luggage: Luggage, drain: Drain) -> io::Result<CoreStats> {
-    let Luggage { listeners, inbox, asked, log } = luggage;
+    let Luggage { inbox, asked, log } = luggage;
     parts.log = log.map(CoreLog::new);
     let core = Rc::new(Core::new(parts)?);
     spawn_local(tick_always(Rc::clone(&core)));
     spawn_local(answer_queries(Rc::clone(&core), asked));
-    let mut doors = vec![
-        spawn_local(receive_all(Rc::clone(&core), inbox)),
+    let doors = Doors::default();
+    let helpers = [
+        spawn_local(receive_all(Rc::clone(&core), Rc::clone(&doors), inbox.open()?, drain.clone())),
         spawn_local(admit_parked(Rc::clone(&core))),
     ];
-    for listener in listeners {
-        doors.push(spawn_local(accept_all(Rc::clone(&core), listener, drain.clone())));
-    }
     let mut watch = drain.watch();
     watch.reached(Stage::Draining).await;
-    finish(&core, doors, watch).await?;
+    for helper in helpers {
+        helper.abort();
+    }
+    finish(&core, doors.take(), watch).await?;
     Ok(core.read_stats())
 }
 
@@ -241,15 +278,16 @@ async fn answer_queries(core: Rc<Core>, mut asked: mpsc::Receiver<Query>) {
     }
 }
 
-/// Takes the connections that other cores accepted for this one.
-async fn receive_all(core: Rc<Core>, inbox: Inbox) -> io::Result<()> {
-    let mut inbox = inbox.open()?;
+/// Takes the connections that other cores accepted for this one, and its listening sockets.
+async fn receive_all(core: Rc<Core>, doors: Doors, mut inbox: OpenInbox, drain: Drain) {
     loop {
         match inbox.receive().await {
             Ok(Some(Parcel::Connection(connection))) => open(&core, connection),
-            // Cores take their listeners with them.
-            Ok(Some(Parcel::Listener(_))) => {}
-            Ok(None) => return Ok(()),
+            Ok(Some(Parcel::Listener(listener))) => {
+                let accepting = accept_all(Rc::clone(&core), listener, drain.clone());
+                doors.borrow_mut().push(spawn_local(accepting));
+            }
+            Ok(None) => return,
             // There was no descriptor for it: it is gone, and counted where it was sent from.
             Err(_) => {
                 core.board.closed(core.index);
@@ -260,7 +298,7 @@ async fn receive_all(core: Rc<Core>, inbox: Inbox) -> io::Result<()> {
 }
 
 /// Serves the connections that had to wait, as others end.
-async fn admit_parked(core: Rc<Core>) -> io::Result<()> {
+async fn admit_parked(core: Rc<Core>) {
     poll_fn(|cx| {
         while let Some(connection) = core.room.admit() {
             serve(&core, connection);

@@ -1,6 +1,6 @@
 //! `weir serve`.
 
-use rt::drain::{Drain, Held, hold_signals};
+use rt::drain::{Drain, Held, Signals, hold_signals};
 use serve::plan::Plan;
 
 use crate::exit::{Exit, Failure};
@@ -16,8 +16,15 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let threads = plan.threads();
     let drain = Drain::default();
     let signals = hold_signals(Held::Stop)?;
-    signals.follow(drain.clone(), None)?;
-    let running = serve::start(plan, drain.clone())?;
+    let waiting = std::thread::current();
+    let signals_do = Signals {
+        // These are not held.
+        reload: Box::new(|| {}),
+        reopen: Box::new(|| {}),
+        drained: Box::new(move || waiting.unpark()),
+    };
+    signals.follow(drain.clone(), Some(signals_do))?;
+    let running = serve::start_alone(plan, drain.clone())?;
     let mut lines = String::new();
     for (address, mode) in running.addresses() {
         let shown = match &address {
