@@ -352,7 +352,7 @@ mod tests {
         let worker = worker.spawn(move || stopped.recv().is_err()).unwrap();
         // The thread names itself a moment after it was started.
         let mut before = sampler.sample(0);
-        for _ in 0..1_000 {
+        for _ in 0..30_000 {
             if !before.threads.is_empty() {
                 break;
             }

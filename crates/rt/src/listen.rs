@@ -366,7 +366,7 @@ mod tests {
         let bound = Bound::with(&"127.0.0.1:0".parse().unwrap(), 1, options).unwrap();
         let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
         // The kernel takes one more than it was told; the next connection's SYN goes unanswered.
-        let wait = std::time::Duration::from_millis(100);
+        let wait = std::time::Duration::from_millis(500);
         let connect = |_| std::net::TcpStream::connect_timeout(&target, wait);
         let connected: Vec<_> = (0..4).map(connect).collect();
         assert_eq!(connected.iter().filter(|stream| stream.is_ok()).count(), 2);

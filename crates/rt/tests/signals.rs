@@ -32,7 +32,7 @@ fn signals_that_do_not_stop_us_are_passed_on_and_those_that_do_still_count(
         drained: Box::new(move || drains.send("drained").unwrap()),
     };
     held.follow(drain, Some(signals)).unwrap();
-    let next = || reload.recv_timeout(Duration::from_secs(5)).unwrap();
+    let next = || reload.recv_timeout(Duration::from_secs(30)).unwrap();
     assert_eq!(next(), "reload");
     send(Signal::USR1);
     assert_eq!(next(), "reopen");

@@ -84,6 +84,6 @@ mod tests {
         let http = Dates::new().http();
         let text = std::str::from_utf8(&http).unwrap();
         let age = httpdate::parse_http_date(text).unwrap().elapsed().unwrap();
-        assert!(age.as_secs() < 5, "{text}");
+        assert!(age.as_secs() < 60, "{text}");
     }
 }

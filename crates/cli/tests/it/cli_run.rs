@@ -3,20 +3,25 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::support::client::Client;
 use crate::support::peers::Scripted;
+use crate::support::times::demand;
 use crate::support::{
-    Origin, Running, beside_others, folder, load, pause_ms, start_load, weir, within,
+    Origin, PATIENCE, Process, Running, beside_others, folder, load, pause_ms, start_load, weir,
+    within,
 };
 
-/// Waits until an origin has answered something.
-fn until_loaded(origin: &Origin) {
-    let loaded =
-        within(Duration::from_secs(10), || origin.stats()["requests"].as_u64().unwrap() > 10);
+/// Requests that an origin has had.
+fn requests(origin: &Origin) -> u64 {
+    origin.stats()["requests"].as_u64().unwrap()
+}
+
+/// Waits until an origin has answered something since it had so many requests.
+fn until_loaded(origin: &Origin, before: u64) {
+    let loaded = within(PATIENCE, || requests(origin) > before + 20);
     assert!(loaded, "the load did not begin");
 }
 
@@ -26,8 +31,9 @@ fn an_interrupted_load_writes_what_it_had_measured() {
     let origin = Origin::start(&["-t", "1"]);
     for (pace, target) in [(&["-c", "4"][..], "/?t=1"), (&["-c", "4", "-R", "200"], "/")] {
         for signal in [Signal::INT, Signal::TERM] {
+            let before = requests(&origin);
             let run = start_load(&[&["-d", "40s"], pace, &[&origin.url(target)]].concat());
-            until_loaded(&origin);
+            until_loaded(&origin, before);
             pause_ms(1200);
             run.process.signal(signal);
             let output = run.finish();
@@ -37,10 +43,24 @@ fn an_interrupted_load_writes_what_it_had_measured() {
             assert!(output.reasons().contains(&"partial"));
             assert!(output.total("responses") > 10, "{output:?}");
             assert_eq!(output.errors(), 0, "what was in flight is drained: {output:?}");
-            assert!(output.number("duration_s") < 30.0);
+            assert!(output.number("duration_s") < 40.0);
             assert!(output.stdout.contains("verdict"));
         }
     }
+}
+
+/// Sends a signal again and again: two that come before the first was seen are one. The exit code.
+fn signal_until_it_ends(process: &mut Process, signal: Signal) -> i32 {
+    let ended = within(PATIENCE, || {
+        pause_ms(300);
+        let ended = process.has_ended();
+        if !ended {
+            process.signal(signal);
+        }
+        ended
+    });
+    assert!(ended, "it goes on after many signals");
+    process.wait(PATIENCE)
 }
 
 #[test]
@@ -55,12 +75,10 @@ fn a_second_interrupt_does_not_wait_for_what_is_in_flight() {
     });
     let mut run: Running = start_load(&["-c", "2", "-d", "50s", "-w", "50s", &server.url()]);
     for _ in 0..2 {
-        asked.recv_timeout(Duration::from_secs(10)).unwrap();
+        asked.recv_timeout(PATIENCE).unwrap();
     }
     run.process.signal(Signal::INT);
-    pause_ms(300);
-    run.process.signal(Signal::INT);
-    assert_eq!(run.process.wait(Duration::from_secs(10)), 4);
+    assert_eq!(signal_until_it_ends(&mut run.process, Signal::INT), 4);
     let output = run.finish();
     output.assert_sums();
     assert_eq!(output.total("errors.unfinished"), 2, "{output:?}");
@@ -74,15 +92,14 @@ fn an_origin_finishes_what_is_in_flight_before_it_ends() {
     let mut idle = Client::connect(&origin.authority);
     assert_eq!(idle.ask("/").status, 200);
     let mut busy = Client::connect(&origin.authority);
-    busy.send(b"GET /?t=500&s=10 HTTP/1.1\r\nHost: test\r\n\r\n");
-    let in_flight =
-        within(Duration::from_secs(5), || origin.stats()["in_flight"].as_u64() == Some(1));
+    busy.send(b"GET /?t=3000&s=10 HTTP/1.1\r\nHost: test\r\n\r\n");
+    let in_flight = within(PATIENCE, || origin.stats()["in_flight"].as_u64() == Some(1));
     assert!(in_flight);
     origin.process.signal(Signal::TERM);
     let answer = busy.answer().expect("an answer to what was in flight");
     assert_eq!((answer.status, answer.body.len()), (200, 10));
     assert!(busy.rest().is_empty() && idle.rest().is_empty());
-    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    assert_eq!(origin.process.wait(PATIENCE), 0);
     assert!(origin.stderr().contains("served 2 requests"), "{}", origin.stderr());
 }
 
@@ -93,12 +110,13 @@ fn a_drain_has_its_limit_and_a_second_signal_ends_it() {
         let mut origin = Origin::start(flags);
         let mut busy = Client::connect(&origin.authority);
         busy.send(b"GET /?t=60s HTTP/1.1\r\nHost: test\r\n\r\n");
-        pause_ms(100);
-        for _ in 0..signals {
-            origin.process.signal(Signal::TERM);
-            pause_ms(100);
-        }
-        assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+        assert!(within(PATIENCE, || origin.stats()["in_flight"].as_u64() == Some(1)));
+        origin.process.signal(Signal::TERM);
+        let code = match signals {
+            1 => origin.process.wait(PATIENCE),
+            _ => signal_until_it_ends(&mut origin.process, Signal::TERM),
+        };
+        assert_eq!(code, 0);
     }
 }
 
@@ -107,7 +125,7 @@ fn an_origin_ends_with_its_stdin() {
     let _shared = beside_others();
     let mut origin = Origin::start(&[]);
     origin.process.close_stdin();
-    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    assert_eq!(origin.process.wait(PATIENCE), 0);
 }
 
 #[test]
@@ -139,7 +157,7 @@ fn a_unix_socket_from_end_to_end() {
     let open = load(&["-c", "2", "-R", "100", "-d", "1s", "--unix", path, "http://localhost/"]);
     assert_eq!(open.errors(), 0);
     origin.process.signal(Signal::TERM);
-    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    assert_eq!(origin.process.wait(PATIENCE), 0);
     let none = load(&["-c", "2", "-n", "5", "--unix", path, "http://localhost/"]);
     assert_eq!(none.code, 1, "{none:?}");
 }
@@ -183,7 +201,7 @@ fn a_thousand_connections_come_up_in_a_ramp() {
         assert!((output.number("window.from_s") - 1.0).abs() < 1e-9);
         assert_eq!(output.record["intervals"][0]["measured"], false);
         let first = output.count("intervals.0.connections");
-        assert!(first > 100, "{first} connections after the ramp");
+        demand(first > 100, "more than 100 connections after the ramp", first);
     }
 }
 
@@ -198,7 +216,8 @@ fn urls_are_taken_in_turn_and_hosts_share_the_connections() {
         ["200", "201", "202"].map(|s| output.total(&format!("status.{s}")));
     assert_eq!(first + second + third, 400);
     assert!(first.abs_diff(second) <= 2, "{first} and {second}");
-    assert!(third > 50, "{third}");
+    assert!(third > 0, "{third}");
+    demand(third > 50, "a fair share of 400 for the other host", third);
     assert_eq!(one.stats()["requests"], first + second);
     assert_eq!(other.stats()["requests"], third);
     assert_eq!(other.stats()["connections_accepted"], 4, "two, and two asked for counts");
@@ -227,8 +246,8 @@ fn a_timeout_counts_from_the_due_time() {
     // One connection, 100 ms an answer, 50 requests a second: soon all wait for too long.
     let flags = ["-c", "1", "-R", "50", "-d", "2s", "-w", "300ms", "-t", "1"];
     let output = load(&[&flags[..], &[&origin.url("/?t=100")]].concat());
-    assert_eq!(output.total("requests"), 100);
+    assert_eq!(output.total("requests") + output.total("dropped"), 100);
     assert!(output.total("errors.timeout") > 50, "{:#}", output.record["totals"]);
     let longest_ns = output.count("latency.last_byte.response.max_ns");
-    assert!(longest_ns < 330_000_000, "{longest_ns} ns is past the time-out");
+    demand(longest_ns < 330_000_000, "no answer past the time-out of 300 ms, in ns", longest_ns);
 }

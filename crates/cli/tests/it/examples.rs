@@ -3,13 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Origin, Process, WEIR, beside_others, command, folder, pause_ms, weir, within,
+    Origin, PATIENCE, Process, WEIR, beside_others, command, folder, pause_ms, weir, within,
 };
 
 #[test]
@@ -62,15 +61,15 @@ fn run_line(line: &str, place: &Path) -> (i32, String) {
     let goes_on = line.starts_with("weir serve")
         || (line.starts_with("weir proxy") && !line.contains("--explain"));
     if !goes_on {
-        let code = Process::spawn(&mut shell).wait(Duration::from_secs(90));
+        let code = Process::spawn(&mut shell).wait(4 * PATIENCE);
         return (code, fs::read_to_string(&out).unwrap());
     }
     let mut process = Process::spawn(shell.stderr(Stdio::null()));
     let listens = || fs::read_to_string(&out).unwrap().contains("listening on ");
-    assert!(within(Duration::from_secs(10), listens), "{line}");
+    assert!(within(PATIENCE, listens), "{line}");
     pause_ms(50);
     process.signal(Signal::TERM);
-    (process.wait(Duration::from_secs(10)), fs::read_to_string(&out).unwrap())
+    (process.wait(PATIENCE), fs::read_to_string(&out).unwrap())
 }
 
 #[test]

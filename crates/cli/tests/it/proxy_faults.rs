@@ -38,9 +38,18 @@ struct Held {
 impl Held {
     fn of(door: &Door) -> Self {
         let buffers = door.metrics().known(BUFFERS_LENT, &[]);
-        // Its threads have all they need by then, and the one that asked has gone.
-        pause_ms(100);
-        Self { descriptors: door.descriptors(), buffers }
+        // Its threads have all they need when nothing has changed for a while, and the one that
+        // asked has gone.
+        let (mut descriptors, mut same) = (0, 0);
+        let settled = within(PATIENCE, || {
+            pause_ms(20);
+            let now = door.descriptors();
+            same = if now == descriptors { same + 1 } else { 0 };
+            descriptors = now;
+            same >= 5
+        });
+        assert!(settled, "the number of descriptors does not settle");
+        Self { descriptors, buffers }
     }
 
     /// Waits until it holds no more than this again.

@@ -4,7 +4,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Duration;
 
 use rt::clock::now_ns;
 use rustix::process::Signal;
@@ -19,12 +18,13 @@ use crate::support::hlog::HaproxyLine;
 use crate::support::metrics::{CONNECTIONS_OPEN, QUEUED, REFUSED};
 use crate::support::peers::{Peer, Scripted};
 use crate::support::rude::{connect, see};
-use crate::support::{beside_others, within};
+use crate::support::times::demand;
+use crate::support::{PATIENCE, beside_others, within};
 
 /// A proxy before one server; the texts go behind the listener's and the pool's keys.
 fn door(server: &str, listener: &str, pool: &str) -> Door {
     Door::weir(&format!(
-        "drain-timeout = \"1s\"\n{HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
+        "drain-timeout = \"4s\"\n{HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
          {listener}\n[pool.app]\nservers = [\"{server}\"]\n{pool}\n"
     ))
 }
@@ -197,8 +197,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
 fn a_client_that_resets_while_its_server_is_being_reached_is_gone_at_once() {
     let _shared = beside_others();
     let full = Full::new();
-    let door = door(&full.authority, "", "timeouts = { connect = \"8s\" }");
-    let start_ns = now_ns();
+    let door = door(&full.authority, "", "timeouts = { connect = \"100s\" }");
     let mut client = connect(door.authority());
     client.write_all(b"GET /gone HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
     door.metrics_until("it is there", |metrics| {
@@ -206,8 +205,8 @@ fn a_client_that_resets_while_its_server_is_being_reached_is_gone_at_once() {
     });
     close_is_a_reset(&client);
     drop(client);
+    // The time-out tells nobody so soon.
     assert_eq!(line_about(&door, "/gone").code, "CC");
-    assert!(now_ns() - start_ns < 5_000_000_000, "only the time-out told");
 }
 
 #[test]
@@ -223,8 +222,9 @@ fn tunnels_end_with_the_drain_and_are_logged_so() {
     client.read_exact(&mut [0; 5]).unwrap();
     assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
     let took_ms = (now_ns() - start_ns) / 1_000_000;
-    assert!((300..1500).contains(&took_ms), "{took_ms} ms");
-    assert_eq!(door.process.wait(Duration::from_secs(5)), 0, "{}", door.stderr());
+    assert!(took_ms >= 1900, "{took_ms} ms");
+    demand(took_ms < 5000, "tunnels that end within a drain of 4 s, in ms", took_ms);
+    assert_eq!(door.process.wait(PATIENCE), 0, "{}", door.stderr());
     assert_eq!((line_about(&door, "/ws").code.as_str(), &*end_of(&door, "/ws")), ("KD", "drained"));
 }
 
@@ -238,7 +238,7 @@ fn a_request_that_the_drain_cuts_off_is_logged_so() {
     gated.next();
     door.process.signal(Signal::TERM);
     assert_eq!(see(&mut client).status, None);
-    assert_eq!(door.process.wait(Duration::from_secs(5)), 0, "{}", door.stderr());
+    assert_eq!(door.process.wait(PATIENCE), 0, "{}", door.stderr());
     assert_eq!(
         (line_about(&door, "/cut").code.as_str(), &*end_of(&door, "/cut")),
         ("KH", "drained")
@@ -286,7 +286,7 @@ fn a_listener_that_goes_with_a_reload_finishes_what_it_has() {
     door.reload(&two_listeners(server, false, "two"));
     // Who has nothing in flight is sent away, and nobody new is taken.
     assert_eq!(idle.read(&mut [0]).unwrap(), 0);
-    assert!(within(Duration::from_secs(5), || TcpStream::connect(&other).is_err()));
+    assert!(within(PATIENCE, || !door.listens_at(&other)));
     gated.let_one_through();
     let mut reader = Reader::new(busy);
     let answer = reader.message().unwrap().expect("an answer");
@@ -313,7 +313,7 @@ fn a_queue_goes_on_under_the_plan_that_its_requests_came_in_with() {
             gated.server.authority
         )
     };
-    for (timeout, status) in [("400ms", 503), ("10s", 200)] {
+    for (timeout, status) in [("4s", 503), ("100s", 200)] {
         let door = Door::weir(&config(timeout));
         let ask = |target: &str| {
             let mut client = connect(door.authority());
@@ -326,8 +326,8 @@ fn a_queue_goes_on_under_the_plan_that_its_requests_came_in_with() {
         // On both threads, if the kernel wants it so.
         let mut queued: Vec<TcpStream> = (0..4).map(|_| ask("/queued")).collect();
         door.metrics_until("they wait", |metrics| metrics.known(QUEUED, &[("pool", "app")]) == 4.0);
-        door.reload(&config("20s"));
-        assert!(within(Duration::from_secs(5), || door.stdout().contains("is applied")));
+        door.reload(&config("200s"));
+        assert!(within(PATIENCE, || door.stdout().contains("is applied")));
         for client in &mut queued {
             if status == 200 {
                 gated.let_one_through();
@@ -358,7 +358,7 @@ fn a_rate_limit_is_not_lifted_by_a_reload() {
     let door = Door::weir(&config(1));
     assert_eq!(door.get("/").status, 200);
     door.reload(&config(2));
-    assert!(within(Duration::from_secs(5), || door.get("/version").body == b"2"));
+    assert!(within(PATIENCE, || door.get("/version").body == b"2"));
     assert_eq!(door.get("/").status, 429);
 }
 
@@ -373,7 +373,7 @@ fn a_reload_that_cannot_have_its_address_changes_nothing() {
         + &format!("[listener.taken]\nbind = \"{address}\"\npool = \"app\"\n");
     door.reload(&config);
     let said = || door.stderr().contains(&address) && door.stderr().contains("stays");
-    assert!(within(Duration::from_secs(5), said), "{}", door.stderr());
+    assert!(within(PATIENCE, said), "{}", door.stderr());
     for listener in ["web", "other"] {
         let address = &door.addresses(listener)[0];
         assert_eq!(Client::connect(address).ask("/").status, 200, "{listener}");
@@ -383,7 +383,7 @@ fn a_reload_that_cannot_have_its_address_changes_nothing() {
     drop(taken);
     door.reload(&two_listeners(&server.authority, false, "three"));
     let other = door.addresses("other")[0].clone();
-    assert!(within(Duration::from_secs(5), || TcpStream::connect(&other).is_err()));
+    assert!(within(PATIENCE, || !door.listens_at(&other)));
     assert_eq!(door.get("/").status, 200);
     assert_eq!(door.wait_for_lines("three", 1).len(), 1);
 }
@@ -398,7 +398,7 @@ fn the_limit_of_connections_holds_for_all_threads_together() {
         ));
         let clients: Vec<Client> = (0..40).map(|_| door.client()).collect();
         let open = |door: &Door| door.metrics().known(CONNECTIONS_OPEN, &[("listener", "web")]);
-        assert!(within(Duration::from_secs(5), || open(&door) == 8.0), "{}", open(&door));
+        assert!(within(PATIENCE, || open(&door) == 8.0), "{}", open(&door));
         assert!(door.metrics().known(REFUSED, &[]) >= 1.0, "{}", door.metrics());
         // As they end, the others get their turn, every one of them.
         let asking = clients

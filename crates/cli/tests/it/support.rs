@@ -10,6 +10,7 @@ pub(crate) mod peers;
 pub(crate) mod proxies;
 pub(crate) mod rude;
 pub(crate) mod strict;
+pub(crate) mod times;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -28,7 +29,9 @@ use client::Client;
 /// The real binary.
 pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// No run of these tests takes longer.
-const RUN_TIME_MAX: Duration = Duration::from_secs(60);
+const RUN_TIME_MAX: Duration = Duration::from_secs(120);
+/// How long a test waits for what has to come: far longer than the slowest machine needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[allow(
     clippy::disallowed_types,
@@ -79,6 +82,10 @@ impl Process {
         code.unwrap().code().unwrap_or(-1)
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
     /// What ends an origin of the tests, if nothing else does.
     pub(crate) fn close_stdin(&mut self) {
         drop(self.0.stdin.take());
@@ -117,6 +124,30 @@ pub(crate) fn within(most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
         }
         pause_ms(10);
     }
+}
+
+/// Whether a process listens on this port of the loopback. Somebody else may have the port by now,
+/// so that a connection to it says nothing about this process.
+pub(crate) fn listens(id: i32, port: u16) -> bool {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let local = format!("0100007F:{port:04X}");
+    let sockets = table.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Its local address, its state (0A: it listens), its inode.
+        let listens = words.get(1) == Some(&local.as_str()) && words.get(3) == Some(&"0A");
+        listens.then(|| format!("socket:[{}]", words[9]))
+    });
+    let sockets: Vec<String> = sockets.collect();
+    // Threads may have tables of descriptors of their own.
+    let folders = |path: String| fs::read_dir(path).into_iter().flatten().flatten();
+    !sockets.is_empty()
+        && folders(format!("/proc/{id}/task")).any(|thread| {
+            let mut files = folders(format!("{}/fd", thread.path().display()));
+            files.any(|file| {
+                let link = fs::read_link(file.path());
+                link.is_ok_and(|to| sockets.iter().any(|one| to.as_os_str() == one.as_str()))
+            })
+        })
 }
 
 pub(crate) fn pause_ms(ms: u64) {

@@ -2,27 +2,34 @@
 //! and that count for themselves. Not for servers that are strange on the wire (`wire_truth`).
 
 use std::sync::mpsc;
-use std::time::Duration;
 
 use record::histogram::Latencies;
 use rt::clock::now_ns;
 use rustix::process::Signal;
 
 use crate::support::client::Client;
+use crate::support::faulty::Refusing;
 use crate::support::peers::Scripted;
+use crate::support::times::{demand, tries};
 use crate::support::{
-    Origin, Output, Process, WEIR, alone, beside_others, load, pause_ms, send_signal, start,
-    start_load, within,
+    Origin, Output, PATIENCE, Process, WEIR, alone, beside_others, load, pause_ms, send_signal,
+    start, start_load, within,
 };
 
-/// Stops processes for two seconds in the middle of six seconds of open-loop load; the result.
-pub(crate) fn load_with_a_stop(url: &str, processes: &[i32]) -> Output {
-    let run = start_load(&["-c", "6", "-R", "300", "-d", "6s", "--live", url]);
-    pause_ms(1800);
+/// Stops processes for three seconds in the middle of eight seconds of open-loop load, when it has
+/// begun; the result.
+pub(crate) fn load_with_a_stop(
+    url: &str,
+    processes: &[i32],
+    has_begun: impl FnMut() -> bool,
+) -> Output {
+    let flags = ["-c", "6", "-R", "300", "-d", "8s", "-w", "30s", "--live", url];
+    let run = start_load(&flags);
+    assert!(within(PATIENCE, has_begun), "the load did not begin");
     for id in processes {
         send_signal(*id, Signal::STOP);
     }
-    pause_ms(2100);
+    pause_ms(3000);
     for id in processes {
         send_signal(*id, Signal::CONT);
     }
@@ -34,9 +41,9 @@ pub(crate) fn assert_stop_is_seen(output: &Output) {
     output.assert_sums();
     assert_eq!((output.errors(), output.total("dropped")), (0, 0));
     let p99_ms = |kind: &str| output.number(&format!("latency.last_byte.{kind}.p99_ns")) / 1e6;
-    // Users waited up to two seconds; who looks from the send on sees a handful of slow answers.
+    // Users waited up to three seconds; who looks from the send on sees a handful of slow answers.
     assert!(p99_ms("response") >= 1000.0, "{}", p99_ms("response"));
-    assert!(p99_ms("service") < 100.0, "{}", p99_ms("service"));
+    demand(p99_ms("service") < 100.0, "a service p99 under 100 ms", p99_ms("service"));
     let seconds = output.record["intervals"].as_array().unwrap();
     let silent =
         seconds.iter().filter(|second| second["length_s"] == 1.0 && second["responses"] == 0);
@@ -51,7 +58,9 @@ pub(crate) fn assert_stop_is_seen(output: &Output) {
 fn a_stopped_origin_shows_in_the_response_latency_and_hardly_in_the_service_latency() {
     let _shared = beside_others();
     let origin = Origin::start(&["-t", "1"]);
-    let output = load_with_a_stop(&origin.url("/?s=10"), &[origin.process.id()]);
+    let output = load_with_a_stop(&origin.url("/?s=10"), &[origin.process.id()], || {
+        origin.stats()["requests"].as_u64() > Some(100)
+    });
     assert_stop_is_seen(&output);
 }
 
@@ -87,7 +96,8 @@ fn a_server_that_never_answers_an_open_loop_has_time_outs_in_the_queue_too() {
     let output = load(&[&flags[..], &[&url]].concat());
     assert_eq!(output.code, 4, "{output:?}");
     let requests = output.total("requests");
-    assert!((990..=1000).contains(&requests), "{output:?}");
+    // A generator that was held up for longer than they would wait drops some of them.
+    assert!((999..=1001).contains(&(requests + output.total("dropped"))), "{output:?}");
     assert_eq!(output.total("errors.timeout"), requests);
     assert!(output.total("timeouts_by_phase.queue") > 0, "{output:?}");
     assert!(output.count("totals.timeout_age_ns.0") >= 200_000_000);
@@ -96,10 +106,8 @@ fn a_server_that_never_answers_an_open_loop_has_time_outs_in_the_queue_too() {
 #[test]
 fn a_refused_port_is_said_at_once() {
     let _shared = beside_others();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let authority = listener.local_addr().unwrap();
-    drop(listener);
-    let url = format!("http://{authority}/");
+    let refusing = Refusing::new();
+    let url = format!("http://{}/", refusing.authority);
     for flags in [&["-c", "4"][..], &["-c", "4", "-s", "1s", "-d", "2s"]] {
         let output = load(&[flags, &[&url]].concat());
         assert_eq!(output.code, 1, "{output:?}");
@@ -121,7 +129,9 @@ fn answers_that_are_all_500_make_the_result_invalid_or_miss_the_objective() {
     assert!(output.reasons().contains(&"errors"));
     // What is wrong is the subject and not the measurement, so the objective decides.
     let output = load(&["-c", "2", "-R", "100", "-d", "2s", "--slo", "errors<1%", &url]);
-    assert!(output.code == 3 || output.is_disturbed(), "{output:?}");
+    assert!([3, 4].contains(&output.code), "{output:?}");
+    let judged = output.code == 3 || output.is_disturbed();
+    demand(judged, "a run that is valid, or says what disturbed it", output.reasons());
     assert_eq!(output.record["objectives"][0]["met"], false);
     let expected = load(&["-c", "2", "-n", "500", "--expect-status", "500", &url]);
     assert!(!expected.reasons().contains(&"errors"), "{expected:?}");
@@ -227,8 +237,8 @@ fn an_injected_delay_comes_back_within_five_percent_of_a_plain_clients() {
     for delay_ms in [1_u64, 5, 20] {
         let target = format!("/?t={delay_ms}");
         let url = origin.url(&target);
-        let mut tries = Vec::new();
-        for _ in 0..3 {
+        let mut tried = Vec::new();
+        for _ in 0..tries(3) {
             let plain_ns = median_seen_by_a_plain_client(&origin, &target, 25);
             let output = load(&["-c", "2", "-t", "1", "-d", "1s", &url]);
             let p50_ns = output.count("latency.last_byte.service.p50_ns");
@@ -238,16 +248,17 @@ fn an_injected_delay_comes_back_within_five_percent_of_a_plain_clients() {
             // The answer's way over the loopback and two wake-ups come on top of the delay, also
             // for the plain client.
             let most_ns = plain_ns.max(delay_ms * 1_000_000) as f64 * 1.05;
-            tries.push((p50_ns, plain_ns, output.is_disturbed()));
+            tried.push((p50_ns, plain_ns, output.is_disturbed()));
             if p50_ns as f64 <= most_ns {
                 break;
             }
         }
-        let (p50_ns, plain_ns, _) = tries[tries.len() - 1];
+        let (p50_ns, plain_ns, _) = tried[tried.len() - 1];
         let exact = p50_ns as f64 <= plain_ns.max(delay_ms * 1_000_000) as f64 * 1.05;
         // A result that is off has to say itself that something else was at work.
-        let excused = tries.iter().all(|(_, _, disturbed)| *disturbed);
-        assert!(exact || excused, "{delay_ms} ms: (p50, plain client's, disturbed) {tries:?}");
+        let excused = tried.iter().all(|(_, _, disturbed)| *disturbed);
+        let what = format!("{delay_ms} ms within 5 %, or a run that says it was disturbed");
+        demand(exact || excused, &what, ("p50, plain client's, disturbed", tried));
     }
 }
 
@@ -266,7 +277,7 @@ fn a_delay_comes_back_within_five_percent_when_neither_side_sleeps() {
         let asked_ns = delay_ms as f64 * 1e6;
         let mut seen_ns = Vec::new();
         // Others on the machine only ever add: the least of the tries is what is ours.
-        for _ in 0..8 {
+        for _ in 0..tries(8) {
             let output = load(&["-c", "1", "-t", "1", "-d", "700ms", "--spin", &url]);
             let p50_ns = output.number("latency.last_byte.service.p50_ns");
             assert!(p50_ns >= asked_ns * 0.999, "{p50_ns} for {delay_ms} ms");
@@ -276,7 +287,8 @@ fn a_delay_comes_back_within_five_percent_when_neither_side_sleeps() {
             }
         }
         let least_ns = seen_ns.iter().copied().fold(f64::INFINITY, f64::min);
-        assert!(least_ns <= asked_ns * 1.05, "{delay_ms} ms: {seen_ns:?}");
+        let what = format!("{delay_ms} ms within 5 % with --spin, the p50 in ns");
+        demand(least_ns <= asked_ns * 1.05, &what, seen_ns);
     }
 }
 
@@ -286,20 +298,22 @@ fn an_open_loop_holds_half_of_what_a_closed_loop_reached() {
     let origin = Origin::start(&["-t", "1"]);
     let url = origin.url("/?s=100");
     let mut seen = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..tries(3) {
         let closed = load(&["-c", "16", "-t", "1", "-d", "1s", &url]);
         let asked = (closed.number("rates.responses_per_s") / 2.0).round();
         let flags = ["-c", "64", "-t", "1", "-d", "3s", "-R", &asked.to_string()];
         let open = load(&[&flags[..], &[&url]].concat());
         let share = |name: &str| open.number(&format!("rates.{name}")) / asked;
         let (offered, answered) = (share("offered_per_s"), share("responses_per_s"));
-        assert!((0.99..1.01).contains(&offered), "offered {offered} of {asked}");
+        let what = format!("an open loop that offers {asked}/s within 1 %");
+        demand((0.99..1.01).contains(&offered), &what, offered);
         seen.push((asked, answered, open.is_disturbed()));
         if (0.99..1.01).contains(&answered) {
             return;
         }
     }
-    assert!(seen.iter().all(|(_, _, disturbed)| *disturbed), "{seen:?}");
+    let excused = seen.iter().all(|(_, _, disturbed)| *disturbed);
+    demand(excused, "all that is offered answered", ("asked, share, disturbed", seen));
 }
 
 /// Coefficient of variation of the times between arrivals, as a server sees them; and
@@ -329,18 +343,19 @@ fn variation_of_arrivals(arrivals: &str) -> (f64, bool) {
 fn arrivals_at_the_socket_are_spread_as_asked_for() {
     let _alone = alone();
     for (arrivals, bounds) in [("poisson", 0.85..1.15), ("constant", 0.0..0.5)] {
-        let mut tries = Vec::new();
-        for _ in 0..3 {
+        let mut tried = Vec::new();
+        for _ in 0..tries(3) {
             let (variation, disturbed) = variation_of_arrivals(arrivals);
-            tries.push((variation, disturbed));
+            tried.push((variation, disturbed));
             if bounds.contains(&variation) {
                 break;
             }
         }
-        let exact = tries.iter().any(|(variation, _)| bounds.contains(variation));
+        let exact = tried.iter().any(|(variation, _)| bounds.contains(variation));
         // With others at work the server's own threads are late to look.
-        let excused = tries.iter().all(|(_, disturbed)| *disturbed);
-        assert!(exact || excused, "{arrivals}: (variation, disturbed) {tries:?}");
+        let excused = tried.iter().all(|(_, disturbed)| *disturbed);
+        let what = format!("{arrivals} arrivals that vary by {bounds:?}");
+        demand(exact || excused, &what, ("variation, disturbed", tried));
     }
 }
 
@@ -379,12 +394,11 @@ fn an_origin_that_goes_away_in_the_middle_is_counted() {
     let _shared = beside_others();
     let mut origin = Origin::start(&["-t", "1", "--drain-timeout", "1s"]);
     let url = origin.url("/?t=5");
-    let run = start_load(&["-c", "4", "-R", "200", "-d", "3s", "-w", "1s", &url]);
-    let served =
-        within(Duration::from_secs(10), || origin.stats()["requests"].as_u64().unwrap() > 50);
+    let run = start_load(&["-c", "4", "-R", "200", "-d", "8s", "-w", "1s", &url]);
+    let served = within(PATIENCE, || origin.stats()["requests"].as_u64().unwrap() > 50);
     assert!(served);
     origin.process.signal(Signal::TERM);
-    assert_eq!(origin.process.wait(Duration::from_secs(10)), 0);
+    assert_eq!(origin.process.wait(PATIENCE), 0);
     let output = run.finish();
     output.assert_sums();
     assert_eq!(output.code, 4, "{output:?}");

@@ -180,6 +180,7 @@ mod tests {
     fn the_wall_clock_is_the_systems() {
         let wall_ns = Wall::read().at(now_ns());
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-        assert!(since.abs_diff(wall_ns) < SECOND_NS);
+        // Whoever reads two clocks may be held up between them.
+        assert!(since.abs_diff(wall_ns) < 60 * SECOND_NS);
     }
 }

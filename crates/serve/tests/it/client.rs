@@ -55,7 +55,7 @@ impl Origin {
 
     /// Waits until `done` says so of the counters, which are then returned.
     pub(crate) fn stats_when(&self, done: impl Fn(&Stats) -> bool) -> Stats {
-        for _ in 0..1000 {
+        for _ in 0..3000 {
             let stats = self.stats();
             if done(&stats) {
                 return stats;

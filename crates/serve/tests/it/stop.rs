@@ -17,7 +17,7 @@ fn a_drain_ends_idle_connections_and_finishes_the_others() {
     }
     let mut busy: Vec<_> = (0..10).map(|_| origin.client()).collect();
     for client in &mut busy {
-        client.send(get("/?s=10&t=300"));
+        client.send(get("/?s=10&t=3000"));
     }
     origin.stats_when(|stats| stats.sum.totals.in_flight == 10);
     origin.drain.advance(Stage::Draining);

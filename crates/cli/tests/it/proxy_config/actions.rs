@@ -6,6 +6,7 @@ use super::{ask, door, text};
 use crate::support::beside_others;
 use crate::support::faulty::{field, telling};
 use crate::support::rude::ask_raw;
+use crate::support::times::demand;
 
 #[test]
 fn a_redirect_fills_in_what_was_asked() {
@@ -49,7 +50,8 @@ fn answers_denials_and_tarpits_are_as_the_config_says() {
     let start_ns = now_ns();
     let answer = door.get("/tarpit");
     let took_ms = (now_ns() - start_ns) / 1_000_000;
-    assert!(answer.status == 500 && (295..3000).contains(&took_ms), "{answer:?} {took_ms} ms");
+    assert!(answer.status == 500 && took_ms >= 295, "{answer:?} {took_ms} ms");
+    demand(took_ms < 3000, "a tarpit of 300 ms, in ms", took_ms);
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn a_rate_limit_lets_a_burst_through_and_says_when_to_come_back() {
     let route = |path: &str, key: &str| {
         format!(
             "[[route]]\npath-prefix = \"{path}\"\n\
-             rate-limit = {{ rate = 0.1, burst = 3, key = \"{key}\" }}\n\
+             rate-limit = {{ rate = 0.01, burst = 3, key = \"{key}\" }}\n\
              answer = {{ status = 200, body = \"here\" }}\n"
         )
     };
@@ -138,8 +140,8 @@ fn a_rate_limit_lets_a_burst_through_and_says_when_to_come_back() {
         assert_eq!(statuses, [200, 200, 200, 429, 429], "{target}");
         let after = field(&ask(target, "").head, "retry-after").expect("Retry-After");
         let after: u64 = after.parse().unwrap();
-        // A tenth of a request a second.
-        assert!((1..=10).contains(&after), "{after}");
+        // A hundredth of a request a second.
+        assert!((1..=100).contains(&after), "{after}");
     }
     // Each value of the field has a bucket of its own.
     for key in ["a", "b"] {
@@ -165,5 +167,6 @@ fn a_rate_limit_of_a_hundred_a_second_is_a_hundred_a_second() {
     }
     let elapsed_s = (now_ns() - start_ns) as f64 / 1e9;
     let most = 100.0 * elapsed_s + 2.0;
-    assert!(passed as f64 <= most && passed > 50, "{passed} in {elapsed_s} s");
+    assert!(passed as f64 <= most && passed > 0, "{passed} in {elapsed_s} s");
+    demand(passed > 50, "most of a hundred requests in a second", passed);
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::time::Duration;
 
 use rt::clock::now_ns;
 use rustix::process::Signal;
@@ -11,7 +10,7 @@ use super::{Client, Door, door, text};
 use crate::support::faulty::{Gated, answering_each, ok, telling};
 use crate::support::metrics::REQUESTS;
 use crate::support::rude::{Crowd, connect, see};
-use crate::support::{beside_others, within};
+use crate::support::{PATIENCE, beside_others, within};
 
 const TOP: &str = "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n";
 
@@ -36,7 +35,7 @@ fn round(number: u32, [a, b]: [&str; 2]) -> String {
 
 fn wait_for_version(door: &Door, number: u32) {
     let wanted = number.to_string();
-    let read = within(Duration::from_secs(10), || text(&door.get("/version")) == wanted);
+    let read = within(PATIENCE, || text(&door.get("/version")) == wanted);
     assert!(read, "round {number} was never read: {}", door.stderr());
 }
 
@@ -57,8 +56,8 @@ fn twenty_reloads_under_load_lose_no_request() {
             assert_eq!(Client::connect(&extra).ask("/").status, 418);
         } else if number == 2 {
             let extra = door.wait_for_listener("extra");
-            let gone = || std::net::TcpStream::connect(&extra).is_err();
-            assert!(within(Duration::from_secs(10), gone), "a removed listener still accepts");
+            let gone = || !door.listens_at(&extra);
+            assert!(within(PATIENCE, gone), "a removed listener still accepts");
         }
         // What was counted stays counted.
         let now = door.metrics().known(REQUESTS, &[("listener", "web")]);
@@ -83,7 +82,7 @@ fn a_bad_config_is_reported_and_the_old_one_stays() {
     let door = Door::weir(&round(7, servers));
     let crowd = Crowd::start(door.authority(), "/", 2);
     door.reload("threads = 2\ncolour = \"red\"\n[listener.web]\nbind = 3\n");
-    let reported = within(Duration::from_secs(10), || {
+    let reported = within(PATIENCE, || {
         let said = door.stderr();
         said.contains("weir.toml:2:") && said.contains("weir.toml:4:") && said.contains("colour")
     });
@@ -111,32 +110,31 @@ const REQUEST: &[u8] = b"GET /x HTTP/1.1\r\nHost: t\r\n\r\n";
 fn sigterm_lets_requests_finish_and_closes_the_idle() {
     let _shared = beside_others();
     for signal in [Signal::TERM, Signal::INT] {
-        let (mut door, gated) = gated("10s");
+        let (mut door, gated) = gated("200s");
         let mut idle = connect(door.authority());
         let mut busy = connect(door.authority());
         busy.write_all(REQUEST).unwrap();
         gated.next();
         door.process.signal(signal);
-        let start_ns = now_ns();
         // Nobody new is taken, and who has nothing in flight is sent away.
         assert!(matches!(idle.read(&mut [0]), Ok(0) | Err(_)));
         let authority = door.authority().to_owned();
-        let closed = || std::net::TcpStream::connect(&authority).is_err();
-        assert!(within(Duration::from_secs(5), closed), "it still accepts");
+        let closed = || !door.listens_at(&authority);
+        assert!(within(PATIENCE, closed), "it still accepts");
         gated.let_one_through();
         let seen = see(&mut busy);
         assert!(seen.status == Some(200) && seen.whole, "{}", seen.head);
         let says_close = seen.field("connection").is_some_and(|text| text.contains("close"));
         assert!(says_close, "{}", seen.head);
-        assert_eq!(door.process.wait(Duration::from_secs(5)), 0, "{}", door.stderr());
-        assert!(now_ns() - start_ns < 9_000_000_000, "it waited for the drain time-out");
+        // Long before the drain's time-out.
+        assert_eq!(door.process.wait(PATIENCE), 0, "{}", door.stderr());
     }
 }
 
 #[test]
 fn a_drain_ends_at_its_timeout_and_at_a_second_signal() {
     let _shared = beside_others();
-    for (drain, second) in [("300ms", false), ("30s", true)] {
+    for (drain, second) in [("300ms", false), ("200s", true)] {
         let (mut door, gated) = gated(drain);
         let mut busy = connect(door.authority());
         busy.write_all(REQUEST).unwrap();
@@ -145,11 +143,11 @@ fn a_drain_ends_at_its_timeout_and_at_a_second_signal() {
         door.process.signal(Signal::TERM);
         if second {
             let authority = door.authority().to_owned();
-            let draining = || std::net::TcpStream::connect(&authority).is_err();
-            assert!(within(Duration::from_secs(5), draining));
+            let draining = || !door.listens_at(&authority);
+            assert!(within(PATIENCE, draining));
             door.process.signal(Signal::TERM);
         }
-        let code = door.process.wait(Duration::from_secs(5));
+        let code = door.process.wait(PATIENCE);
         let took_ms = (now_ns() - start_ns) / 1_000_000;
         assert!(second || took_ms >= 290, "{took_ms} ms");
         // The one that was cut off is not passed over in silence by a made-up answer.

@@ -6,12 +6,12 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::{HEAD, Held, end_of, line_about};
-use crate::support::beside_others;
 use crate::support::client::Client;
 use crate::support::door::Door;
 use crate::support::faulty::{Gated, answering_each, close_is_a_reset, ok};
 use crate::support::metrics::{CONNECTIONS_OPEN, QUEUED, REFUSED};
 use crate::support::rude::{Crowd, Seen, connect, see};
+use crate::support::{PATIENCE, beside_others};
 
 #[test]
 fn ten_thousand_idle_connections_hold_up_nobody() {
@@ -24,6 +24,7 @@ fn ten_thousand_idle_connections_hold_up_nobody() {
     let origin = answering_each(|_, _| Some(ok(b"small")));
     let door = Door::weir(&format!(
         "{HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
+         timeouts = {{ keep-alive = \"1h\" }}\n\
          [pool.app]\nservers = [\"{}\"]\nidle-timeout = \"300ms\"\n",
         origin.authority
     ));
@@ -65,7 +66,7 @@ fn assert_the_limit_holds(door: &Door, limit: usize) {
     // Those within the limit are served meanwhile.
     assert_eq!(clients[0].ask("/").status, 200);
     clients.pop();
-    waiting.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    waiting.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(waiting.answer().expect("an answer").status, 200);
     assert!(door.metrics().known(REFUSED, &[]) >= 1.0);
 }
@@ -142,7 +143,7 @@ fn assert_refused_for_now(seen: &Seen) {
 #[test]
 fn a_queue_is_served_in_its_order() {
     let _shared = beside_others();
-    let queue = Queue::start("{ limit = 100, timeout = \"10s\" }");
+    let queue = Queue::start("{ limit = 100, timeout = \"100s\" }");
     let held = Held::of(&queue.door);
     let mut clients = vec![queue.send("/0")];
     assert_eq!(queue.gated.next(), "/0");
@@ -167,7 +168,7 @@ fn a_queue_is_served_in_its_order() {
 #[test]
 fn a_full_queue_refuses_at_once() {
     let _shared = beside_others();
-    let queue = Queue::start("{ limit = 2, timeout = \"10s\" }");
+    let queue = Queue::start("{ limit = 2, timeout = \"100s\" }");
     let mut clients = vec![queue.send("/0")];
     assert_eq!(queue.gated.next(), "/0");
     clients.extend([queue.send("/1"), queue.send("/2")]);
@@ -201,7 +202,7 @@ fn one_that_waits_too_long_is_refused_and_never_sent() {
 #[test]
 fn one_that_leaves_the_queue_is_never_sent() {
     let _shared = beside_others();
-    let queue = Queue::start("{ limit = 10, timeout = \"10s\" }");
+    let queue = Queue::start("{ limit = 10, timeout = \"100s\" }");
     let held = Held::of(&queue.door);
     let mut first = queue.send("/0");
     assert_eq!(queue.gated.next(), "/0");

@@ -184,7 +184,7 @@ fn each_fault_of_a_server_is_told_logged_and_counted_as_what_it_is() {
             config,
             "[[route]]\npath-prefix = \"/{name}\"\npool = \"{name}\"\n\
              [pool.{name}]\nservers = [\"{authority}\"]\nidle-timeout = \"300ms\"\n\
-             timeouts = {{ connect = \"300ms\", first-byte = \"400ms\", idle = \"300ms\" }}\n"
+             timeouts = {{ connect = \"3s\", first-byte = \"4s\", idle = \"3s\" }}\n"
         );
     }
     let door = Door::weir(&config);
@@ -218,8 +218,8 @@ fn the_faults_are_the_same_faults_to_haproxy() {
     let _shared = beside_others();
     let (origins, good) = (origins(), answering_each(|_, _| Some(ok(b"good"))));
     let mut config = "global\n  log stdout format raw local0\n  tune.bufsize 16384\ndefaults\n  \
-        mode http\n  log global\n  option httplog\n  timeout connect 300ms\n  timeout client 2s\n  \
-        timeout server 400ms\n  retries 0\nfrontend web\n  bind 127.0.0.1:PORT\n"
+        mode http\n  log global\n  option httplog\n  timeout connect 3s\n  timeout client 20s\n  \
+        timeout server 4s\n  retries 0\nfrontend web\n  bind 127.0.0.1:PORT\n"
         .to_owned();
     let all = || {
         let faults = origins.iter().map(|(name, origin)| (*name, origin.authority()));

@@ -183,7 +183,7 @@ fn a_connection_that_was_closed_while_idle_is_not_used() {
     for number in 0..20 {
         assert_eq!(post(&mut client, &format!("/{number}")).status, 200);
         let gone = || closed.load(Ordering::SeqCst) == number + 1;
-        let gone = crate::support::within(std::time::Duration::from_secs(5), gone);
+        let gone = crate::support::within(crate::support::PATIENCE, gone);
         assert!(gone, "an idle connection that the server ended is kept");
     }
     assert_eq!(counts.get(), (0, 20));

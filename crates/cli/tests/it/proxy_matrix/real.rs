@@ -96,7 +96,7 @@ fn is_here(program: &str, arguments: &[&str]) -> bool {
 /// What curl writes to its standard output.
 fn curl(arguments: &[&str], input: Option<&Path>) -> Vec<u8> {
     let mut command = Command::new("curl");
-    command.args(["-sS", "--max-time", "15", "--noproxy", "*"]).args(arguments);
+    command.args(["-sS", "--max-time", "60", "--noproxy", "*"]).args(arguments);
     command.stdin(input.map_or_else(Stdio::null, |path| fs::File::open(path).unwrap().into()));
     let output = command.output().unwrap();
     let complained = String::from_utf8_lossy(&output.stderr);

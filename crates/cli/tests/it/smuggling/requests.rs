@@ -43,7 +43,7 @@ fn send(proxy: &Proxy, vector: &Vector) -> Got {
     let mut caller = proxy.connect();
     // The proxy may have closed before the last byte.
     let _ = caller.send(&[&vector.bytes[..], MARKER].concat());
-    let patience = std::time::Duration::from_millis(1500);
+    let patience = std::time::Duration::from_secs(10);
     caller.stream.set_read_timeout(Some(patience)).unwrap();
     let method = if vector.bytes.starts_with(b"HEAD") { "HEAD" } else { "GET" };
     let mut answers: Vec<Message> = Vec::new();

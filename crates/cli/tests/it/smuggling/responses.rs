@@ -32,7 +32,7 @@ fn origin() -> Scripted {
 
 fn judge(proxy: &Proxy, index: usize, vector: &Vector) -> Verdict {
     let mut caller = proxy.connect();
-    caller.stream.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
+    caller.stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
     let answer = caller.ask(format!("GET /{index} HTTP/1.1\r\nHost: a.example\r\n\r\n").as_bytes());
     // The same client's next request, and then other clients', get their own answers or none.
     let _ = caller.send(b"GET /own HTTP/1.1\r\nHost: a.example\r\n\r\n");

@@ -2,10 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
-/// How long a client waits for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::PATIENCE;
 
 /// One answer.
 #[derive(Clone, Debug)]

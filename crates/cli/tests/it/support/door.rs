@@ -6,17 +6,16 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::client::{Answer, Client};
 use super::metrics::Metrics;
-use super::{Process, WEIR, command, folder, within};
+use super::{Process, WEIR, command, folder, listens, within};
 
 /// How long a proxy may take to start, to log, to reload.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) use super::PATIENCE;
 
 /// A running proxy.
 #[derive(Debug)]
@@ -77,10 +76,12 @@ impl Door {
 
     /// Starts HAProxy: `PORT` in the config stands for a port, `HOME` for a folder of its own.
     pub(crate) fn haproxy(config: &str) -> Self {
-        for _ in 0..5 {
+        for _ in 0..20 {
             let home = folder();
             let port = free_port();
             let config = in_home(config, &home).replace("PORT", &port.to_string());
+            // Two programs with SO_REUSEPORT may have one port: weir of another test is the other.
+            let config = config.replacen("global\n", "global\n  noreuseport\n", 1);
             let path = home.path().join("haproxy.cfg");
             fs::write(&path, config).unwrap();
             let file = |name: &str| File::create(home.path().join(name)).unwrap();
@@ -92,7 +93,7 @@ impl Door {
             let mut ended = false;
             let listens = within(PATIENCE, || {
                 ended = process.0.try_wait().is_ok_and(|code| code.is_some());
-                ended || is_listening(port)
+                ended || listens(process.id(), port)
             });
             if listens && !ended {
                 let listeners = BTreeMap::from([("web".to_owned(), vec![authority])]);
@@ -102,7 +103,7 @@ impl Door {
             let in_use = said.contains("Address already in use") || said.contains("cannot bind");
             assert!(in_use, "haproxy did not start: {said}");
         }
-        panic!("haproxy did not start on any of five free ports")
+        panic!("haproxy did not start on any of twenty free ports")
     }
 
     /// What it has said by now about where it listens.
@@ -145,6 +146,11 @@ impl Door {
         });
         assert!(came, "no listener {listener}: {} {}", self.stdout(), self.stderr());
         self.listeners[listener][0].clone()
+    }
+
+    /// Whether it still takes connections at this address, one that it told.
+    pub(crate) fn listens_at(&self, authority: &str) -> bool {
+        listens(self.process.id(), authority.parse::<SocketAddr>().unwrap().port())
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -241,12 +247,6 @@ fn in_home(text: &str, home: &TempDir) -> String {
 fn bare(address: &str) -> String {
     let address = address.trim_end_matches('/');
     address.trim_start_matches("http://").trim_start_matches("tcp://").to_owned()
-}
-
-/// Whether somebody listens on this port of 127.0.0.1; a connection that asks would reach servers.
-fn is_listening(port: u16) -> bool {
-    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
-    sockets.contains(&format!(" 0100007F:{port:04X} 00000000:0000 0A "))
 }
 
 /// A port that was free just now.

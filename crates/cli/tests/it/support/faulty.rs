@@ -15,8 +15,8 @@ use rustix::net::{
     sockopt,
 };
 
-use super::Process;
 use super::peers::{Peer, Scripted};
+use super::{PATIENCE, Process};
 
 /// A message as it came.
 #[derive(Clone, Debug)]
@@ -273,7 +273,7 @@ impl Gated {
                 let mine = turn.fetch_add(1, Ordering::SeqCst);
                 let _ = sender.send(request.target().to_owned());
                 let open = || allowed.load(Ordering::SeqCst) > mine;
-                super::within(Duration::from_secs(20), open).then(|| ok(b"through"))
+                super::within(PATIENCE, open).then(|| ok(b"through"))
             }
         });
         Self { server, arrived, allowed }
@@ -286,7 +286,7 @@ impl Gated {
 
     /// The target of the next request that came.
     pub(crate) fn next(&self) -> String {
-        self.arrived.recv_timeout(Duration::from_secs(10)).expect("a request")
+        self.arrived.recv_timeout(PATIENCE).expect("a request")
     }
 }
 
@@ -315,7 +315,7 @@ pub(crate) mod scripts {
             peer.send(sent)?;
             if !sent.is_empty() {
                 // A reset takes what is still unread with it; what was sent is to arrive.
-                super::super::pause_ms(50);
+                super::super::pause_ms(300);
             }
             close_is_a_reset(&peer.stream);
             Ok(())
@@ -346,7 +346,7 @@ pub(crate) mod scripts {
         move |peer| {
             peer.request()?;
             peer.send(first)?;
-            super::super::pause_ms(50);
+            super::super::pause_ms(300);
             peer.send(then)?;
             hang(peer);
             Ok(())

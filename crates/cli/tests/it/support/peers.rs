@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Process, folder, pause_ms, within};
+use super::{PATIENCE, Process, folder, listens, pause_ms, within};
 
 /// A server on a port of the kernel's choice that does with each connection what a closure says.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     fn new(stream: TcpStream) -> Self {
-        let patience = Some(Duration::from_secs(20));
+        let patience = Some(PATIENCE);
         stream.set_read_timeout(patience).unwrap();
         stream.set_write_timeout(patience).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -145,7 +145,7 @@ impl Nginx {
     /// Starts one: `/` says hello, `/file` is a file of 10,000 bytes, `/few` allows ten requests
     /// on a connection.
     pub(crate) fn start() -> Self {
-        for _ in 0..5 {
+        for _ in 0..20 {
             let folder = folder();
             fs::write(folder.path().join("file"), [b'x'; 10_000]).unwrap();
             let port = free_port();
@@ -155,7 +155,7 @@ impl Nginx {
                 return nginx;
             }
         }
-        panic!("nginx did not start on any of five free ports")
+        panic!("nginx did not start on any of twenty free ports")
     }
 
     fn try_start(folder: TempDir, port: u16) -> Option<Self> {
@@ -172,13 +172,14 @@ impl Nginx {
         // Its pid file says that it is our nginx that listens, and not somebody else's server; it
         // listens before it has a worker.
         let pid_file = folder.path().join("nginx.pid");
-        let nginx = Self { process, authority, folder };
-        let started = within(Duration::from_secs(5), || {
-            pid_file.exists()
-                && nginx.processes().len() > 1
-                && TcpStream::connect(&nginx.authority).is_ok()
+        let mut nginx = Self { process, authority, folder };
+        let mut ended = false;
+        let started = within(PATIENCE, || {
+            ended = nginx.process.0.try_wait().is_ok_and(|code| code.is_some());
+            let listens = || listens(nginx.process.id(), port);
+            ended || (pid_file.exists() && nginx.processes().len() > 1 && listens())
         });
-        started.then_some(nginx)
+        (started && !ended).then_some(nginx)
     }
 
     pub(crate) fn url(&self, target: &str) -> String {
@@ -217,7 +218,7 @@ impl Drop for Nginx {
 /// Lines of a file, as soon as there are `wanted`, or after a while.
 fn lines_soon(path: &std::path::Path, wanted: u64) -> u64 {
     let lines = || fs::read_to_string(path).unwrap_or_default().lines().count() as u64;
-    let _ = within(Duration::from_secs(5), || lines() >= wanted);
+    let _ = within(PATIENCE, || lines() >= wanted);
     // One that should not be there would come now.
     pause_ms(50);
     lines()

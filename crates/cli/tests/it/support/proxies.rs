@@ -10,13 +10,12 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::peers::{Peer, Scripted};
 use super::strict::{Message, Reader, Wrong};
-use super::{Process, WEIR, command, folder, pause_ms, within};
+use super::{PATIENCE, Process, WEIR, command, folder, listens, pause_ms, within};
 
 /// A program that can stand between client and origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +86,7 @@ impl Proxy {
         command.arg("proxy").arg("--config").arg(&path);
         let process = Process::spawn(command.stdout(file("stdout")).stderr(file("stderr")));
         let mut authority = None;
-        let started = within(Duration::from_secs(10), || {
+        let started = within(PATIENCE, || {
             authority = listening(&folder.path().join("stdout"));
             authority.is_some()
         });
@@ -116,7 +115,7 @@ impl Proxy {
     }
 
     fn on_a_free_port(name: &str, config: &str, command: impl Fn(&Path) -> Command) -> Self {
-        for _ in 0..5 {
+        for _ in 0..20 {
             let folder = folder();
             let port = free_port();
             let config = config.replace("{port}", &port.to_string());
@@ -129,16 +128,16 @@ impl Proxy {
                 Process::spawn(command(&path).stdin(null()).stdout(null()).stderr(log));
             let authority = format!("127.0.0.1:{port}");
             let mut ended = false;
-            let started = within(Duration::from_secs(5), || {
+            let started = within(PATIENCE, || {
                 ended = has_ended(&mut process);
-                ended || TcpStream::connect(&authority).is_ok()
+                ended || listens(process.id(), port)
             });
             if started && !ended {
                 return Self { process, authority, folder };
             }
             eprintln!("{}", fs::read_to_string(folder.path().join("stderr")).unwrap());
         }
-        panic!("{name} did not start on any of five free ports")
+        panic!("{name} did not start on any of twenty free ports")
     }
 
     /// A connection to it, with a time-out on everything.
@@ -225,7 +224,7 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn connect(authority: &str) -> Self {
         let stream = TcpStream::connect(authority).unwrap();
-        let patience = Some(Duration::from_secs(5));
+        let patience = Some(PATIENCE);
         stream.set_read_timeout(patience).unwrap();
         stream.set_write_timeout(patience).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -297,7 +296,7 @@ impl Recorder {
 
     /// The next thing seen; ends of connections between requests are none.
     pub(crate) fn next(&self) -> Option<Seen> {
-        self.seen.recv_timeout(Duration::from_secs(5)).ok()
+        self.seen.recv_timeout(PATIENCE).ok()
     }
 
     /// The next request, which has to be there and clean.

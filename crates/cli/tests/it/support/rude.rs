@@ -6,13 +6,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::faulty::{field, send_what_goes};
-use super::within;
-
-/// No answer takes longer.
-const PATIENCE: Duration = Duration::from_secs(15);
+use super::{PATIENCE, within};
 
 /// What a client saw until its connection ended.
 #[derive(Clone, Debug)]
@@ -153,10 +149,14 @@ impl Crowd {
         self.members.iter().any(JoinHandle::is_finished)
     }
 
-    /// Waits until so many more answers have come.
+    /// Waits until so many more answers have come, however long that takes while some do.
     pub(crate) fn wait_for(&self, more: u64) {
         let wanted = self.answered() + more;
-        assert!(within(PATIENCE, || self.answered() >= wanted || self.has_lost_one()));
+        while self.answered() < wanted && !self.has_lost_one() {
+            let so_far = self.answered();
+            let goes_on = || self.answered() > so_far || self.has_lost_one();
+            assert!(within(PATIENCE, goes_on), "no answer after {so_far}, {wanted} wanted");
+        }
     }
 
     /// Ends it; fails when one of them saw an error. The number of answers.

@@ -52,7 +52,7 @@ def serve():
 
 
 def ask(host, port):
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
     checked = 0
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
         for size in (0, 1, 1000, 300_000):
