@@ -37,9 +37,13 @@ fn a_delay_is_not_shorter_and_not_much_longer_than_asked() {
         }
         let took = started.elapsed();
         assert!(took >= Duration::from_micros(least), "{option}: {took:?}");
-        // How much longer is the machine's affair; `WEIR_TEST_TIMES` says whether it is judged here.
-        let is_judged = std::env::var("WEIR_TEST_TIMES").is_err();
-        assert!(!is_judged || took < Duration::from_millis(500), "{option}: {took:?}");
+        // How much longer is the machine's affair: asserted at a quiet one only (ARCHITECTURE.md).
+        if std::env::var("WEIR_TEST_TIMES").is_err() {
+            assert!(took < Duration::from_millis(500), "{option}: {took:?}");
+        } else {
+            let line = format!("times: demanded: {option} within 500 ms; seen: {took:?}\n");
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        }
     }
 }
 
