@@ -1,12 +1,13 @@
 //! Hostile answers: what the client gets of them, and that the next client gets its own.
 
 use std::io;
+use std::time::Duration;
 
 use super::{Vector, Verdict, table, vectors, verdict};
-use crate::support::beside_others;
 use crate::support::peers::Scripted;
 use crate::support::proxies::{Proxy, Setup, Subject};
 use crate::support::strict::{Message, Reader, Wrong, shown};
+use crate::support::{PATIENCE, beside_others};
 
 const CORPUS: &str = include_str!("responses.txt");
 
@@ -30,9 +31,9 @@ fn origin() -> Scripted {
     })
 }
 
-fn judge(proxy: &Proxy, index: usize, vector: &Vector) -> Verdict {
+fn judge(proxy: &Proxy, index: usize, vector: &Vector, patience: Duration) -> Verdict {
     let mut caller = proxy.connect();
-    caller.stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    caller.stream.set_read_timeout(Some(patience)).unwrap();
     let answer = caller.ask(format!("GET /{index} HTTP/1.1\r\nHost: a.example\r\n\r\n").as_bytes());
     // The same client's next request, and then other clients', get their own answers or none.
     let _ = caller.send(b"GET /own HTTP/1.1\r\nHost: a.example\r\n\r\n");
@@ -81,7 +82,9 @@ fn column(subject: Subject, corpus: &[Vector]) -> Vec<Verdict> {
     let origin = origin();
     let mut proxy = subject.start(&origin.authority, Setup::default());
     let rows = corpus.iter().enumerate();
-    let verdicts = rows.map(|(index, vector)| judge(&proxy, index, vector)).collect();
+    // Others hang on some rows, and that is waited for; ours must not.
+    let patience = if subject == Subject::Weir { PATIENCE } else { Duration::from_secs(5) };
+    let verdicts = rows.map(|(index, vector)| judge(&proxy, index, vector, patience)).collect();
     proxy.assert_alive();
     verdicts
 }
