@@ -218,7 +218,9 @@ fn privileges(plan: &Plan, reach: &Reach) -> Privileges {
         Address::Unix(path) => Some(folder_of(path)),
         Address::Tcp(_) => None,
     });
-    let read = reach.read.iter().map(folder_of).chain(RESOLVER.iter().map(PathBuf::from));
+    let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
+    let read =
+        reach.read.iter().chain(keys).map(folder_of).chain(RESOLVER.iter().map(PathBuf::from));
     let files = Files {
         read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
         write: written.chain(sockets).chain(["/dev".into()]).collect(),

@@ -150,6 +150,13 @@ impl Live {
             plan,
         }
     }
+
+    /// Brings what its pools counted into its metrics.
+    fn count_elsewhere(&self) {
+        for (index, pool) in self.pools.iter().enumerate() {
+            self.metrics.went_elsewhere(index, pool.take_elsewhere());
+        }
+    }
 }
 
 /// How many of `max` connections one of `cores` cores may have; each may have one.
@@ -401,6 +408,7 @@ impl Core {
             }
             metrics.set_queued(index, pool.load(0).2 as u64);
         }
+        live.count_elsewhere();
         metrics.set_buffers(self.buffers.lent() as u64, self.buffers.refused());
         let idle = self.room.served().saturating_sub(self.in_flight.get());
         metrics.set_idle_clients(idle as u64, (idle * conn::IDLE_BYTES) as u64);
@@ -410,6 +418,7 @@ impl Core {
     fn absorb_retired(&self) {
         let mut retired = self.retired.borrow_mut();
         retired.retain(|live| {
+            live.count_elsewhere();
             let done = Rc::strong_count(live) == 1;
             if done {
                 let mut whole = live.metrics.snapshot();

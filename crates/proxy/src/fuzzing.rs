@@ -10,8 +10,8 @@ use wire::{Framing, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Vers
 
 use crate::config;
 use crate::forward::{
-    ClientFraming, Origin, Persistence, RequestParts, client_framing, origin_form, write_request,
-    write_response,
+    ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
+    write_request, write_response,
 };
 use crate::plan::{Change, Forwarding, ProxyVersion};
 use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
@@ -210,7 +210,8 @@ fn check_forwarded_request(
     let form = origin_form(head.method, head.target);
     rewrite_target(changes, &String::from_utf8_lossy(&form), &mut target);
     let upgrade = head.upgrade.filter(|_| head.framing == Framing::None);
-    let parts = RequestParts { target: &target, default_host: "server", changes, upgrade };
+    let parts =
+        RequestParts { target: &target, default_host: "server", changes, upgrade, sticky: None };
     let mut out = Vec::new();
     let id = write_request(head, origin, parts, &mut out);
 
@@ -268,7 +269,9 @@ fn check_forwarded_response(
         Change::RemoveResponseHeader("X-Secret".into()),
     ];
     let mut out = Vec::new();
-    write_response(head, version, kind, framing, persistence, &changes, &mut out);
+    let parts =
+        ResponseParts { version, kind, framing, persistence, changes: &changes, stamp: None };
+    write_response(head, parts, &mut out);
 
     let text = out.escape_ascii().to_string();
     let mut slots = wire::header_slots();

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use crate::balance::sticky::Found;
+
 /// How a request ended, and who is to blame. One row each: the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code, the status that the client is told when there is
 /// still a way to tell it (0: none), and what it means.
@@ -148,6 +150,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) reused: bool,
     /// Whether the server finished an answer that nobody was there to take any more.
     pub(crate) wasted: bool,
+    /// What its sticky cookie said; `None`: its pool has none.
+    pub(crate) sticky: Option<Found>,
 }
 
 /// What was asked, as far as a log needs it.

@@ -6,6 +6,10 @@ use std::path::PathBuf;
 
 use rt::address::Address;
 
+mod balance;
+
+pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
+
 /// Everything that a proxy is to do. Made by [`crate::config`]; does not change. A reload makes a
 /// new one.
 #[derive(Clone, Debug)]
@@ -312,6 +316,10 @@ pub struct PoolPlan {
     pub servers: Vec<ServerPlan>,
     /// How a server is chosen.
     pub balance: Balance,
+    /// What [`Balance::ConsistentHash`] goes by.
+    pub hash: HashPlan,
+    /// What keeps a client at its server; `None`: nothing does.
+    pub sticky: Option<StickyPlan>,
     /// Which connections a request may be sent on.
     pub reuse: Reuse,
     /// Idle connections kept to each server, on all cores.
@@ -346,26 +354,8 @@ pub struct ServerPlan {
     pub weight: u32,
     /// Requests that it may have at a time, on all cores; `None`: any number.
     pub maxconn: Option<usize>,
-}
-
-/// How a server is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Balance {
-    /// The one of two random ones with fewer requests in flight for its weight. The default.
-    RandomOfTwo,
-    /// In turn, by weight, smoothly.
-    RoundRobin,
-}
-
-impl Balance {
-    /// As the config has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RandomOfTwo => "random-of-two",
-            Self::RoundRobin => "round-robin",
-        }
-    }
+    /// Whether it gets requests only when no other server may have any.
+    pub backup: bool,
 }
 
 /// Which connections to servers a request may be sent on, as HAProxy's `http-reuse` has it.

@@ -130,10 +130,10 @@ pub(crate) const PROXY: CommandRow = CommandRow {
         },
         Flag {
             long: "balance",
-            value: "random-of-two|round-robin",
+            value: "random-of-two|latency|round-robin|least-connections|consistent-hash|first",
             default: "random-of-two",
-            doc: "How a server is chosen",
-            right: &["round-robin"],
+            doc: "How a server is chosen; consistent-hash goes by the client's address",
+            right: &["round-robin", "latency", "consistent-hash"],
             wrong: &["x"],
             ..FLAG
         },

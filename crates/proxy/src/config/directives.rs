@@ -5,9 +5,11 @@
 
 use Fallback::{Is, Needed, Not};
 use Kind::{
-    Bool, Choice, Count, Entries, Fields, Named, Share, Size, Status, StatusOrTrue, Table, Text,
-    TextOrFalse, Texts, TextsOrNone, Time, Wanted, Whole,
+    Bool, Choice, Count, Entries, Fields, Named, Ratio, Secret, Share, Size, Status, StatusOrTrue,
+    Table, Text, TextOrFalse, Texts, TextsOrNone, Time, Wanted, Whole,
 };
+
+use crate::plan::Balance;
 
 /// What a value may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +26,10 @@ pub(super) enum Kind {
     Time,
     /// From 0 to 1, or a text with `%`.
     Share,
+    /// A number, from and to.
+    Ratio(f64, f64),
+    /// A text that no message repeats.
+    Secret,
     /// A rate a second: a number, or a text with a decimal multiplier; more than 0.
     Rate,
     /// One of these.
@@ -212,7 +218,9 @@ directives! {
     }
     "pool.*" {
         "servers", Entries("pool.*.servers[]", Some("address")), Needed, "['127.0.0.1:9001', { address = '127.0.0.1:9002', weight = 2 }]", "[]", "Its servers: addresses, or tables; at least one.";
-        "balance", Choice(&["random-of-two", "round-robin"]), Is("'random-of-two'"), "'round-robin'", "'leastconn'", "How a server is chosen: the one of two random ones with fewer requests in flight, or in turn.";
+        "balance", Choice(Balance::NAMES), Is("'random-of-two'"), "'round-robin'", "'leastconn'", "How a server is chosen, always by weight: of two random ones the one with fewer requests in flight (`random-of-two`) or with the shorter response time times its requests in flight (`latency`); in turn; the one with the fewest requests in flight; by a key (`consistent-hash`, see `hash`); or the first that is not at its `maxconn`, where only weight 0 means anything.";
+        "hash", Table("pool.*.hash"), Not("the defaults below"), "{ key = 'path' }", "'path'", "What `consistent-hash` goes by.";
+        "sticky", Table("pool.*.sticky"), Not("none"), "{ cookie = 'SRV', key = 'change me, or use key-file' }", "'SRV'", "A cookie that keeps a client at its server.";
         "reuse", Choice(&["never", "safe", "always"]), Is("'safe'"), "'always'", "true", "Which connections to servers a request may be sent on, as HAProxy's `http-reuse` has it.";
         "idle-max", Count(0, 1_000_000), Is("1024"), "'2k'", "-1", "Idle connections kept to each server.";
         "idle-timeout", Time, Is("'30s'"), "'1m'", "60", "How long an idle connection is kept.";
@@ -229,6 +237,21 @@ directives! {
         "name", Text("a name"), Not("its address"), "'a'", "'a b'", "Its name in logs and metrics.";
         "weight", Whole(0, 256), Is("1"), "2", "257", "Its share against the others'; 0: none.";
         "maxconn", Count(1, 1_000_000), Not("any number"), "10", "0", "Requests that it may have at a time, on all cores.";
+        "backup", Bool, Is("false"), "true", "'yes'", "Whether it gets requests only when no other server may have any: those are down, in drain or maintenance, or of weight 0, and not merely full.";
+    }
+    "pool.*.hash" {
+        "key", Text("`source`, `path`, `header:NAME` or `cookie:NAME`"), Is("'source'"), "'header:x-user'", "'client'", "The key: the client's address (IPv6: its /64), the path normalised and without the query, a field's first value or a cookie's. Without one a request goes to the better of two random servers.";
+        "load-factor", Ratio(1.0, 100.0), Is("1.25"), "1.5", "0.9", "How many requests a server may have, as a multiple of its share of those in flight on a core; more go where their key belongs next.";
+    }
+    "pool.*.sticky" {
+        "cookie", Text("a cookie's name"), Needed, "'SRV'", "'a b'", "The cookie's name.";
+        "mode", Choice(&["insert", "prefix"]), Is("'insert'"), "'prefix'", "'rewrite'", "`insert`: a cookie of the proxy's own, which servers do not see; `prefix`: the application's cookie of that name, whose value gets a prefix on its way out and loses it on its way in.";
+        "key", Secret, Not("`key-file`"), "'change me, or use key-file'", "'too short'", "What authenticates the cookie, 16 bytes or more: who knows it can choose servers. All proxies of a service have the same.";
+        "key-file", Text("a file"), Not("`key`"), "'/etc/weir/sticky.key'", "'/no/such/file'", "A file with the key instead, read with the config; white space around it does not count.";
+        "max-age", Time, Not("as long as the browser"), "'1h'", "3600", "How long the cookie lives from the last request on; then it is sent with each answer.";
+        "secure", Bool, Is("false"), "true", "'yes'", "Whether it is only sent over TLS.";
+        "http-only", Bool, Is("true"), "false", "'no'", "Whether scripts do not see it.";
+        "same-site", Choice(&["strict", "lax", "none"]), Is("'lax'"), "'strict'", "false", "When requests from other sites have it.";
     }
     "pool.*.queue" {
         "limit", Count(0, 1_000_000), Is("1024"), "0", "'1x'", "How many requests may wait; more are 503.";

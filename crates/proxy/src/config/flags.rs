@@ -37,7 +37,7 @@ pub struct FlagsText {
     pub access_log: String,
     /// `json` (default), `combined` or `haproxy`.
     pub log_format: String,
-    /// `random-of-two` (default) or `round-robin`.
+    /// One of [`crate::plan::Balance::NAMES`]; default `random-of-two`.
     pub balance: String,
     /// `never`, `safe` (default) or `always`.
     pub reuse: String,
@@ -176,7 +176,13 @@ impl Flags {
             if servers.iter().any(|server| server.name == name) {
                 self.add("--to", format!("'{text}' is given twice"));
             }
-            servers.push(crate::plan::ServerPlan { name, address, weight: 1, maxconn: None });
+            servers.push(crate::plan::ServerPlan {
+                name,
+                address,
+                weight: 1,
+                maxconn: None,
+                backup: false,
+            });
         }
         servers
     }

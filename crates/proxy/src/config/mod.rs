@@ -2,9 +2,10 @@
 //! Nothing is opened here, except that names are looked up: hosts, users, network namespaces.
 //!
 //! `directives` is the table of all keys; `value` reads TOML by it; `listeners`, `routes` and
-//! `pools` make the plan's parts of what was read; `whole` looks at all of it together; `schema`
+//! `pools` (with `choice`) make the plan's parts of what was read; `whole` looks at all of it together; `schema`
 //! writes the table down for people and editors; `words` says what is wrong with a key.
 
+mod choice;
 mod directives;
 mod flags;
 mod forms;

@@ -2,9 +2,9 @@
 
 use crate::plan::{Balance, PoolPlan, ProxyVersion, QueuePlan, Reuse, ServerPlan, ServerTimeouts};
 
-use super::forms;
 use super::source::Problems;
 use super::value::Section;
+use super::{choice, forms};
 
 /// A pool; what is wrong with it has its default.
 pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
@@ -12,10 +12,15 @@ pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
     let timeouts = section.table("timeouts");
     let limits = section.table("limits");
     let text = |key| section.text(key).map(|text| text.value).unwrap_or_default();
+    let balance = balance(&text("balance"));
+    let servers = servers(section, problems);
+    choice::warn_of_first(section, balance, &servers, problems);
     PoolPlan {
         name: section.name.clone(),
-        servers: servers(section, problems),
-        balance: balance(&text("balance")),
+        servers,
+        balance,
+        hash: choice::hash(section, balance, problems),
+        sticky: choice::sticky(section, problems),
         reuse: reuse(&text("reuse")),
         idle_max: section.size("idle-max"),
         idle_timeout_ns: section.number("idle-timeout"),
@@ -45,10 +50,7 @@ pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
 }
 
 pub(super) fn balance(text: &str) -> Balance {
-    match text {
-        "round-robin" => Balance::RoundRobin,
-        _ => Balance::RandomOfTwo,
-    }
+    Balance::named(text).unwrap_or(Balance::RandomOfTwo)
 }
 
 pub(super) fn reuse(text: &str) -> Reuse {
@@ -94,5 +96,6 @@ fn server(section: &Section, problems: &mut Problems) -> Option<ServerPlan> {
         address,
         weight: u32::try_from(section.number("weight")).unwrap_or(1),
         maxconn: section.bound("maxconn"),
+        backup: section.flag("backup"),
     })
 }

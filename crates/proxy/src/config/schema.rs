@@ -94,6 +94,10 @@ impl Kind {
                 { "type": "number", "minimum": 0, "maximum": 1 },
                 { "type": "string", "pattern": SHARE },
             ] }),
+            Self::Ratio(low, high) => {
+                json!({ "type": "number", "minimum": low, "maximum": high })
+            }
+            Self::Secret => text(),
             Self::Rate => json!({ "anyOf": [
                 { "type": "number", "exclusiveMinimum": 0, "maximum": 1e9 },
                 { "type": "string", "pattern": COUNT },
@@ -139,6 +143,8 @@ impl Kind {
             Self::Size(low, _) => format!("size, from {low}"),
             Self::Time => "time".into(),
             Self::Share => "share".into(),
+            Self::Ratio(low, high) => format!("number, {low} to {high}"),
+            Self::Secret => "secret".into(),
             Self::Rate => "rate".into(),
             Self::Choice(choices) => {
                 let choices: Vec<String> =

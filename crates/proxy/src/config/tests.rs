@@ -219,7 +219,7 @@ balance = 'round'
             "26:30: there are two servers '127.0.0.1:9001'",
             "26:48: 'address' is missing",
             "26:50: there is no key 'adress' in [[pool.NAME.servers]]",
-            "27:11: 'round' is not one of random-of-two, round-robin",
+            "27:11: 'round' is not one of random-of-two, latency, round-robin",
         ],
     );
 }

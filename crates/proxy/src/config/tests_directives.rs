@@ -9,10 +9,14 @@ use super::value::Section;
 use super::{parse, reference, schema};
 
 const LISTENER: &str = "[listener.web]\nbind = '127.0.0.1:0'\n";
+/// A file that is there and has bytes enough for a key.
+const KEY_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 const POOL: &str = "[pool.app]\nservers = ['127.0.0.1:9001']\n";
 
 /// A config with `line` in the table of `row`, and all that it needs to be right otherwise.
 fn config(row: &Directive, line: &str) -> String {
+    // An example that has to be there.
+    let line = &line.replace("/etc/weir/sticky.key", KEY_FILE);
     let listener =
         |inside: &str| format!("[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n{inside}");
     let route =
@@ -40,6 +44,12 @@ fn config(row: &Directive, line: &str) -> String {
         "pool.*" => format!("{LISTENER}{}", pool("@\n")),
         "pool.*.servers[]" => {
             format!("{LISTENER}[[pool.app.servers]]\naddress = '127.0.0.1:9001'\n@\n")
+        }
+        "pool.*.hash" => format!("{LISTENER}{}", pool("[pool.app.hash]\n@\n")),
+        "pool.*.sticky" => {
+            // A key is either written or in a file.
+            let key = if row.key == "key-file" { "" } else { "key = '0123456789abcdef'\n" };
+            format!("{LISTENER}{}", pool(&format!("[pool.app.sticky]\ncookie = 'SRV'\n{key}@\n")))
         }
         "pool.*.queue" => format!("{LISTENER}{}", pool("[pool.app.queue]\n@\n")),
         "pool.*.timeouts" => format!("{LISTENER}{}", pool("[pool.app.timeouts]\n@\n")),

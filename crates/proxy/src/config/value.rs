@@ -397,6 +397,12 @@ fn scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
             share if (0.0..=1.0).contains(&share) => Ok(Value::Number(share)),
             _ => Err(format!("'{}' is not from 0 to 1", row.key)),
         },
+        (Kind::Ratio(low, high), _) => match float(value).ok_or_else(wrong)? {
+            ratio if (low..=high).contains(&ratio) => Ok(Value::Number(ratio)),
+            _ => Err(format!("'{}' is not from {low} to {high}", row.key)),
+        },
+        (Kind::Secret, DeValue::String(text)) => Ok(Value::Text(text.as_ref().into())),
+        (Kind::Secret, _) => Err(format!("'{}' is no text: {}", row.key, row.kind.wish())),
         (Kind::Rate, _) => match rate(value).ok_or_else(wrong)?? {
             rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Number(rate)),
             _ => Err(format!("'{}' is not more than 0 and at most 1G a second", row.key)),

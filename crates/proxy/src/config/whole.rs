@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rt::address::Address;
 
-use crate::plan::{Action, ListenerPlan, Mode, Plan};
+use crate::plan::{Action, Balance, HashKey, ListenerPlan, Mode, Plan};
 use crate::route::asks_for_nothing_else;
 
 use super::source::Problems;
@@ -28,6 +28,7 @@ pub(super) fn check(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {
     unused_pools(plan, places, problems);
     silent_listeners(plan, places, problems);
     namespaces_out_of_reach(plan, places, problems);
+    heads_that_nobody_sees(plan, places, problems);
 }
 
 fn addresses<'p>(plan: &'p Plan, places: &Places<'_>, problems: &mut Problems) {
@@ -133,6 +134,29 @@ fn silent_listeners(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {
                 listener.name
             );
             problems.warn(section.at, text);
+        }
+    }
+}
+
+/// Where bytes are passed on as they are, no field, path or cookie is seen.
+fn heads_that_nobody_sees(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {
+    for (index, (pool, section)) in plan.pools.iter().zip(places.pools).enumerate() {
+        let mut listeners = plan.listeners.iter();
+        let Some(tcp) = listeners.find(|listener| listener.mode == Mode::Tcp(index)) else {
+            continue;
+        };
+        if pool.balance == Balance::ConsistentHash && pool.hash.key != HashKey::Source {
+            let text = format!(
+                "listener '{}' is of mode tcp and sees no {}: its connections go to the better of \
+                 two random servers",
+                tcp.name, pool.hash.key
+            );
+            problems.warn(section.value_place("hash"), text);
+        }
+        if pool.sticky.is_some() {
+            let text =
+                format!("listener '{}' is of mode tcp: its connections have no cookies", tcp.name);
+            problems.warn(section.value_place("sticky"), text);
         }
     }
 }

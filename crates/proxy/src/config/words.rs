@@ -59,6 +59,8 @@ impl Kind {
             Self::Size(..) => "write a size (100, \"64k\", \"1m\" or \"2g\")".into(),
             Self::Time => "write a time (\"10s\", \"250ms\" or \"1.5m\")".into(),
             Self::Share => "write a share (0.01 or \"1%\")".into(),
+            Self::Ratio(low, high) => format!("write a number from {low} to {high}"),
+            Self::Secret => "write a secret in quotes".into(),
             Self::Rate => "write a rate a second (100 or \"10k/s\")".into(),
             Self::Choice(choices) => format!("write one of {}", choices.join(", ")),
             Self::StatusOrTrue => "write true or a status from 400 to 599".into(),

@@ -14,7 +14,7 @@ use crate::core::{Core, Live, QUEUE_TICK_NS};
 use crate::forward::{ClientFraming, Origin, RequestParts, origin_form, write_request};
 use crate::outcome::{End, Phase};
 use crate::plan::{Action, ListenerPlan, Reuse};
-use crate::pool::{Pool, ServerConn};
+use crate::pool::{Pool, ServerConn, Want};
 use crate::route::{Asked, Key, RetryAfterNs, Scratch, location, rewrite_target, rewrites};
 
 /// What an exchange begins with, besides its head.
@@ -87,6 +87,7 @@ impl Exchange {
                 return;
             }
         };
+        self.want = self.wanted(&live.pools[pool], &asked, begun.scratch);
         self.write_upstream_head(link, &live, (route, pool), head, begun.target, rng);
         self.enter_pool(core, link, Rc::clone(&live.pools[pool]), rng, begun.waker);
     }
@@ -132,6 +133,7 @@ impl Exchange {
         self.tcp = true;
         self.keeps = false;
         self.facts.begin(begun.start_ns, begun.now_ns, 0);
+        self.want = Self::wanted_tcp(&live.pools[pool], link.peer.address);
         self.enter_pool(core, link, Rc::clone(&live.pools[pool]), begun.rng, begun.waker);
     }
 
@@ -195,14 +197,20 @@ impl Exchange {
         let upgrade = head.upgrade.filter(|to| !names_http2(to) && head.framing == Framing::None);
         self.upgrade = upgrade.is_some();
         self.expects = head.expect_continue;
-        let default_host = &live.plan.pools[pool].servers[0].name;
+        let plan = &live.plan.pools[pool];
         let origin = Origin {
             client: link.peer.address,
             trusted: link.peer.trusted,
             forwarding: &listener.forwarding,
             fresh_id: &fresh_id(rng),
         };
-        let parts = RequestParts { target: rewritten, default_host, changes, upgrade };
+        let parts = RequestParts {
+            target: rewritten,
+            default_host: &plan.servers[0].name,
+            changes,
+            upgrade,
+            sticky: plan.sticky.as_ref(),
+        };
         let out = self.up.head();
         let id = write_request(head, origin, parts, out);
         self.facts.note_id(&out[id]);
@@ -219,10 +227,10 @@ impl Exchange {
         waker: &Waker,
     ) {
         self.facts.pool = Some(pool.index());
-        if let Some(server) = pool.acquire(None, rng) {
-            let now_ns = self.facts.times.head_ns;
+        let now_ns = self.facts.times.head_ns;
+        if let Some(server) = pool.acquire(self.want, now_ns, rng) {
             self.dispatch(link, Place { pool, server }, now_ns);
-        } else if !pool.has_server() {
+        } else if !pool.has_server(self.want) {
             let _ = self.fail(core, link, rng, End::NoServer, Phase::Connect);
         } else {
             self.enqueue(core, link, pool, rng, waker);
@@ -237,7 +245,7 @@ impl Exchange {
         rng: &mut fastrand::Rng,
         waker: &Waker,
     ) {
-        match pool.enqueue(waker, now_ns(), rng) {
+        match pool.enqueue(self.want, waker, now_ns(), rng) {
             Some(ticket) => {
                 self.stage = Stage::Queued(pool, ticket);
                 watch_queues(core);
@@ -316,9 +324,12 @@ impl Exchange {
         }
         self.facts.retries += 1;
         link.disarm();
+        let now_ns = now_ns();
+        self.learn_failure(&pool, server, end, now_ns);
         pool.release(server, rng);
-        match pool.acquire(Some(server), rng) {
-            Some(server) => self.dispatch(link, Place { pool, server }, now_ns()),
+        let want = Want { avoid: Some(server), ..self.want };
+        match pool.acquire(want, now_ns, rng) {
+            Some(server) => self.dispatch(link, Place { pool, server }, now_ns),
             None => self.enqueue(core, link, pool, rng, waker),
         }
         Moved::Some

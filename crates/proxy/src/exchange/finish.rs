@@ -4,6 +4,7 @@ use rt::clock::now_ns;
 use wire::{RequestHead, RequestKind, Version, encode};
 
 use super::{After, Exchange, Moved, Place, Response, Stage};
+use crate::balance::sticky::Found;
 use crate::conn::Link;
 use crate::core::Core;
 use crate::outcome::{Asked, End, Outcome, Phase, Times};
@@ -28,6 +29,8 @@ pub(crate) struct Facts {
     pub(super) retries: u8,
     pub(super) reused: bool,
     pub(super) wasted: bool,
+    /// What its sticky cookie said; `None`: its pool has none.
+    pub(super) sticky: Option<Found>,
     pub(super) route: Option<usize>,
     pub(super) pool: Option<usize>,
     pub(super) server: Option<usize>,
@@ -59,6 +62,7 @@ impl Default for Facts {
             retries: 0,
             reused: false,
             wasted: false,
+            sticky: None,
             route: None,
             pool: None,
             server: None,
@@ -143,6 +147,11 @@ impl Exchange {
         self.facts.end = end;
         self.facts.phase = phase;
         self.server = None;
+        if let Some(Place { pool, server }) = &self.place
+            && pool.wants_latency()
+        {
+            self.learn_failure(pool, *server, end, now_ns());
+        }
         if let Stage::Queued(pool, ticket) = &self.stage {
             pool.forget(ticket, rng);
         }
@@ -341,6 +350,7 @@ impl Exchange {
             retries: facts.retries,
             reused: facts.reused,
             wasted: facts.wasted,
+            sticky: facts.sticky,
         };
         core.record(&live, &outcome);
     }

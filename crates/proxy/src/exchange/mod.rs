@@ -13,9 +13,10 @@
 //! ```
 //! This file is the states and what moves them; `begin` makes an exchange from a head, `request` and
 //! `response` are the two directions while it is open (`splice` for long bodies), `finish` is how it
-//! ends.
+//! ends. `choice` is what it tells the choice of its server, and what that learns from it.
 
 mod begin;
+mod choice;
 mod finish;
 mod request;
 mod response;
@@ -37,7 +38,7 @@ pub(crate) use finish::Facts;
 use crate::conn::{Armed, Link, Watch};
 use crate::core::{Bench, Core, Live};
 use crate::outcome::{End, Phase};
-use crate::pool::{Pool, ServerConn, Ticket, TicketState};
+use crate::pool::{Pool, ServerConn, Ticket, TicketState, Want};
 use crate::relay::Relay;
 
 /// One request on its way.
@@ -48,6 +49,8 @@ pub(crate) struct Exchange {
     listener: usize,
     /// Where it goes, while room there is taken for it.
     place: Option<Place>,
+    /// What it wants of its pool.
+    want: Want,
     /// The connection to the server.
     server: Option<ServerConn>,
     up: Relay,
@@ -157,6 +160,7 @@ impl Exchange {
             live: None,
             listener: 0,
             place: None,
+            want: Want::default(),
             server: None,
             up: Relay::new(),
             down: Relay::new(),

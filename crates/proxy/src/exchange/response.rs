@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use rt::clock::now_ns;
 use wire::{Parsed, RequestKind, ResponseHead, Version};
 
+use super::choice::stamp;
 use super::{After, Exchange, Moved, Response, Tunnelled};
 use crate::conn::Link;
 use crate::core::{Bench, Core};
-use crate::forward::{ClientFraming, Persistence, client_framing, write_response};
+use crate::forward::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
 use crate::outcome::{End, Phase};
 
 /// What a head of a response leads to.
@@ -139,7 +140,15 @@ impl Exchange {
             self.expects &= head.status != 100;
             if self.version == Version::Http11 {
                 let (stays, none) = (Persistence::Stays, ClientFraming::None);
-                write_response(&head, self.version, self.kind, none, stays, &[], self.down.head());
+                let parts = ResponseParts {
+                    version: self.version,
+                    kind: self.kind,
+                    framing: none,
+                    persistence: stays,
+                    changes: &[],
+                    stamp: None,
+                };
+                write_response(&head, parts, self.down.head());
             }
             return Head::Interim(used);
         }
@@ -150,6 +159,7 @@ impl Exchange {
         }
         self.facts.times.first_byte_ns = now_ns();
         self.facts.status = head.status;
+        self.learn_answer();
         self.write_head(core, link, &head, tunnels || head.switching());
         if tunnels || head.switching() { Head::Switched(used) } else { Head::Final(used) }
     }
@@ -183,7 +193,9 @@ impl Exchange {
         let route = self.facts.route;
         let changes = live.zip(route).map_or(&[][..], |(live, at)| &live.plan.routes[at].changes);
         let (version, kind) = (self.version, self.kind);
-        write_response(head, version, kind, framing, persistence, changes, self.down.head());
+        let stamp = stamp(self.place.as_ref(), self.want, self.facts.sticky);
+        let parts = ResponseParts { version, kind, framing, persistence, changes, stamp };
+        write_response(head, parts, self.down.head());
         self.facts.head_bytes_out = self.down.head().len() as u64;
         self.facts.until_close = framing == ClientFraming::UntilClose;
     }
@@ -330,6 +342,7 @@ impl Exchange {
             return self.fail(core, link, &mut bench.rng, End::ConnectFailed, Phase::Connect);
         };
         let tunnel_ns = place.pool.plan().timeouts.tunnel_ns;
+        self.learn_connected();
         self.response = Response::Body;
         let to_server = std::mem::take(self.up.head());
         let to_client = Vec::new();

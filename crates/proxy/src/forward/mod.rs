@@ -5,7 +5,9 @@ mod request;
 mod response;
 
 pub(crate) use request::{Origin, RequestParts, origin_form, write_request};
-pub(crate) use response::{ClientFraming, Persistence, client_framing, write_response};
+pub(crate) use response::{
+    ClientFraming, Persistence, ResponseParts, client_framing, write_response,
+};
 
 use wire::Header;
 

@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
 use super::{Verdict, has_named_fields, is_named_away, judge, write_added};
+use crate::balance::sticky::{is_cookie, write_cookie_field};
 use crate::dotted::Dotted;
-use crate::plan::{Change, Forwarding};
+use crate::plan::{Change, Forwarding, StickyPlan};
 
 /// Where a request came from, and how far its own word on that is taken.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) changes: &'a [Change],
     /// Whether to ask for the protocol that the client asked for.
     pub(crate) upgrade: Option<&'a str>,
+    /// Whose cookie is not for the server.
+    pub(crate) sticky: Option<&'a StickyPlan>,
 }
 
 /// Writes a request's head for a server: HTTP/1.1, persistent, with one framing. Returns the id that
@@ -66,6 +69,9 @@ pub(crate) fn write_request(
             Disposition::Keep => {}
         }
         match judge(parts.changes, header.name, true) {
+            Verdict::Keep if parts.sticky.is_some() && is_cookie(header.name) => {
+                parts.sticky.inspect(|plan| write_cookie_field(plan, header, out));
+            }
             Verdict::Keep => encode::field(out, header.name, header.value),
             Verdict::Drop => id = if id.end > out.len() { 0..0 } else { id },
         }
@@ -272,6 +278,7 @@ mod tests {
             default_host: "server",
             changes,
             upgrade: head.upgrade,
+            sticky: None,
         };
         let mut out = Vec::new();
         let id = write_request(&head, origin, parts, &mut out);

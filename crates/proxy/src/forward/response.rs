@@ -3,6 +3,7 @@
 use wire::{Framing, Header, RequestKind, ResponseHead, Version, encode, is_hop_by_hop};
 
 use super::{Verdict, has_named_fields, is_named_away, judge, write_added};
+use crate::balance::sticky::Stamp;
 use crate::plan::Change;
 
 /// How a response's body is framed for the client.
@@ -39,16 +40,28 @@ pub(crate) enum Persistence {
     Switches,
 }
 
-/// Writes a response's head for a client of `version`.
+/// What of a response's head is decided elsewhere.
+#[derive(Clone, Copy)]
+pub(crate) struct ResponseParts<'a> {
+    /// What the client speaks.
+    pub(crate) version: Version,
+    /// What it asked for.
+    pub(crate) kind: RequestKind,
+    pub(crate) framing: ClientFraming,
+    pub(crate) persistence: Persistence,
+    /// The changes of the route.
+    pub(crate) changes: &'a [Change],
+    /// What makes the client stick to the server that answered.
+    pub(crate) stamp: Option<Stamp<'a>>,
+}
+
+/// Writes a response's head for a client.
 pub(crate) fn write_response(
     head: &ResponseHead<'_, '_>,
-    version: Version,
-    kind: RequestKind,
-    framing: ClientFraming,
-    persistence: Persistence,
-    changes: &[Change],
+    parts: ResponseParts<'_>,
     out: &mut Vec<u8>,
 ) {
+    let ResponseParts { version, kind, framing, persistence, changes, stamp } = parts;
     write_status_line(head, out);
     let named = has_named_fields(head.headers);
     for header in head.headers {
@@ -58,8 +71,13 @@ pub(crate) fn write_response(
             continue;
         }
         if let Verdict::Keep = judge(changes, header.name, false) {
-            encode::field(out, header.name, header.value);
+            if !stamp.is_some_and(|stamp| stamp.write_prefixed(header, out)) {
+                encode::field(out, header.name, header.value);
+            }
         }
+    }
+    if let Some(stamp) = stamp {
+        stamp.write_inserted(head.headers, out);
     }
     if framing == ClientFraming::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -130,7 +148,10 @@ mod tests {
             Change::RemoveResponseHeader("X-Secret".into()),
         ];
         let mut out = Vec::new();
-        write_response(&head, version, kind, framing, persistence, &changes, &mut out);
+        let stamp = None;
+        let changes = &changes;
+        let parts = ResponseParts { version, kind, framing, persistence, changes, stamp };
+        write_response(&head, parts, &mut out);
         String::from_utf8(out).unwrap()
     }
 

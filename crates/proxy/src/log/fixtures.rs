@@ -2,8 +2,8 @@
 
 use crate::outcome::{Asked, End, Outcome, Phase, Times};
 use crate::plan::{
-    Action, Balance, ClientTimeouts, Conditions, Forwarding, ListenerPlan, Mode, Plan, PoolPlan,
-    PrivilegesPlan, QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts,
+    Action, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan, Mode,
+    Plan, PoolPlan, PrivilegesPlan, QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts,
 };
 
 /// Listeners `web` and `raw` (TCP), routes and pools as given, a pool's servers after its colon:
@@ -66,11 +66,14 @@ fn pool(text: &str) -> PoolPlan {
         address: "127.0.0.1:1".parse().unwrap(),
         weight: 1,
         maxconn: None,
+        backup: false,
     };
     PoolPlan {
         name: name.into(),
         servers: servers.split(' ').map(server).collect(),
         balance: Balance::RoundRobin,
+        hash: HashPlan { key: HashKey::Source, load_factor: 1.25 },
+        sticky: None,
         reuse: Reuse::Safe,
         idle_max: 0,
         idle_timeout_ns: 0,
@@ -124,6 +127,7 @@ pub(crate) fn done() -> Outcome<'static> {
         retries: 1,
         reused: false,
         wasted: false,
+        sticky: None,
     }
 }
 

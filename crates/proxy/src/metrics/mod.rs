@@ -20,9 +20,10 @@ use std::cell::{Cell, OnceCell};
 pub(crate) use snapshot::{Snapshot, prometheus};
 pub use table::reference;
 
+use crate::balance::sticky::Found;
 use crate::log::Timers;
 use crate::outcome::{End, Outcome};
-use crate::plan::{Mode, Plan};
+use crate::plan::{Balance, Mode, Plan};
 use histogram::Histogram;
 use table::Metric;
 
@@ -131,6 +132,10 @@ struct Pool {
     retries: Count,
     wasted: Count,
     queued: Count,
+    /// Of pools that have a sticky cookie, by [`Found`].
+    sticky: Option<Vec<Count>>,
+    /// Of pools that go by a key.
+    elsewhere: Option<Count>,
     servers: Vec<Server>,
 }
 
@@ -178,6 +183,8 @@ impl Metrics {
             retries: Count::default(),
             wasted: Count::default(),
             queued: Count::default(),
+            sticky: pool.sticky.as_ref().map(|_| counts(Found::ALL.len())),
+            elsewhere: (pool.balance == Balance::ConsistentHash).then(Count::default),
             servers: pool.servers.iter().map(|planned| server(&planned.name)).collect(),
         });
         Self {
@@ -275,6 +282,14 @@ impl Metrics {
         }
     }
 
+    /// So many more requests of a pool did not go where their key belongs.
+    pub(crate) fn went_elsewhere(&self, pool: usize, requests: u64) {
+        let pool = self.pools.get(pool);
+        if let Some(elsewhere) = pool.and_then(|pool| pool.elsewhere.as_ref()) {
+            elsewhere.add(requests);
+        }
+    }
+
     /// How many buffers of this core are out, and how often there was none.
     pub(crate) fn set_buffers(&self, lent: u64, refused: u64) {
         self.buffers_lent.0.set(lent);
@@ -360,6 +375,9 @@ impl Pool {
         }
         self.retries.add(u64::from(outcome.retries));
         self.wasted.add(u64::from(outcome.wasted));
+        if let (Some(found), Some(sticky)) = (outcome.sticky, &self.sticky) {
+            sticky[found as usize].add(1);
+        }
         let Some(server) = outcome.server.and_then(|server| self.servers.get(server)) else {
             return;
         };
@@ -383,6 +401,12 @@ impl Pool {
         all.add(Metric::Retries, &[name], self.retries.0.get());
         all.add(Metric::Wasted, &[name], self.wasted.0.get());
         all.add(Metric::Queued, &[name], self.queued.0.get());
+        for (found, count) in Found::ALL.iter().zip(self.sticky.iter().flatten()) {
+            all.add(Metric::Sticky, &[name, found.code()], count.0.get());
+        }
+        if let Some(elsewhere) = &self.elsewhere {
+            all.add(Metric::Elsewhere, &[name], elsewhere.0.get());
+        }
         for server in &self.servers {
             let labels = [name, &*server.name];
             let connect = server.connect.copy();

@@ -67,6 +67,8 @@ metrics! {
     Retries, "weir_retries_total", Counter, ["pool"], "How often requests were sent again.";
     ServerConnections, "weir_server_requests_total", Counter, ["pool", "server", "connection"], "Requests for which a connection to the server stood: a new one or a reused one.";
     Wasted, "weir_wasted_responses_total", Counter, ["pool"], "Answers that a server finished when nobody was there to take them any more.";
+    Sticky, "weir_sticky_requests_total", Counter, ["pool", "cookie"], "Requests of pools with a sticky cookie, by what it said: hit (to its server), missing, unknown (of a server that is gone), invalid (none of ours), down (of a server that is not up). All but hit were balanced anew.";
+    Elsewhere, "weir_hash_elsewhere_total", Counter, ["pool"], "Requests of pools with consistent-hash that did not go to the server that their key belongs to, because it had more than its share, was full or had just failed.";
     BytesIn, "weir_bytes_in_total", Counter, ["listener"], "Bytes received from clients for requests that have ended, heads included.";
     BytesOut, "weir_bytes_out_total", Counter, ["listener"], "Bytes sent to clients for requests that have ended, heads included.";
     Accepted, "weir_connections_accepted_total", Counter, ["listener"], "Connections of clients that were taken on.";

@@ -8,9 +8,47 @@ use super::*;
 use crate::log::TargetCounts;
 use crate::log::fixtures::{MS, done, plan, tcp, unreadable};
 use crate::outcome::Phase;
+use crate::plan::{SameSite, Secret, StickyMode, StickyPlan};
 
 fn metrics() -> Metrics {
     Metrics::new(&plan(&["api", "odd \"\\\n"], &["app: a b"]))
+}
+
+/// Of a pool that goes by a key, whose clients stick.
+fn sticky_metrics() -> Metrics {
+    let mut plan = plan(&["api"], &["app: a b"]);
+    plan.pools[0].balance = Balance::ConsistentHash;
+    plan.pools[0].sticky = Some(StickyPlan {
+        cookie: "SRV".into(),
+        mode: StickyMode::Insert,
+        key: Secret::new(b"a key of the tests"),
+        key_file: None,
+        max_age_s: None,
+        secure: false,
+        http_only: true,
+        same_site: SameSite::Lax,
+    });
+    Metrics::new(&plan)
+}
+
+#[test]
+fn cookies_and_keys_count_where_a_pool_has_them() {
+    let metrics = sticky_metrics();
+    for found in [Found::Hit, Found::Hit, Found::Invalid] {
+        metrics.record(&Outcome { sticky: Some(found), ..done() });
+    }
+    metrics.went_elsewhere(0, 3);
+    let all = metrics.snapshot();
+    for (found, wanted) in [("hit", 2), ("missing", 0), ("invalid", 1), ("down", 0)] {
+        assert_eq!(all.number(Metric::Sticky, &["app", found]), Some(wanted), "{found}");
+    }
+    assert_eq!(all.number(Metric::Elsewhere, &["app"]), Some(3));
+    let metrics = self::metrics();
+    metrics.record(&done());
+    metrics.went_elsewhere(0, 3);
+    let all = metrics.snapshot();
+    assert_eq!(all.number(Metric::Sticky, &["app", "missing"]), None);
+    assert_eq!(all.number(Metric::Elsewhere, &["app"]), None);
 }
 
 #[test]
@@ -343,7 +381,7 @@ fn the_text_is_as_prometheus_wants_it() {
 
 #[test]
 fn every_metric_of_the_table_is_exported() {
-    let metrics = metrics();
+    let metrics = sticky_metrics();
     metrics.record(&done());
     metrics.record(&unreadable());
     let mut all = metrics.snapshot();

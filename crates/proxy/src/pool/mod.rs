@@ -23,8 +23,9 @@ use rt::stream::Stream;
 
 pub(crate) use shared::{Bells, Shared, SharedPool};
 
-use crate::balance::{Candidate, Turns, choose};
-use crate::plan::{Plan, PoolPlan, Reuse};
+use crate::balance::sticky::Tokens;
+use crate::balance::{Candidate, How, Latency, Turns, choose, digest};
+use crate::plan::{Balance, Plan, PoolPlan, Reuse};
 
 /// One core's view of one pool.
 #[derive(Debug)]
@@ -35,6 +36,15 @@ pub(crate) struct Pool {
     shared: Arc<SharedPool>,
     servers: Vec<Rc<Server>>,
     turns: RefCell<Turns>,
+    /// The digests of the servers' names, for the choice by a key.
+    names: Box<[u64]>,
+    /// What names the servers to clients that stick to them.
+    tokens: Option<Tokens>,
+    has_backups: bool,
+    /// Requests that did not go where their key belongs, since they were asked for.
+    elsewhere: Cell<u64>,
+    /// The time of what was done last here.
+    now_ns: Cell<u64>,
     queue: RefCell<VecDeque<Rc<Ticket>>>,
     /// Idle connections that this core may keep to each server.
     idle_max: usize,
@@ -44,6 +54,8 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     in_flight: Cell<usize>,
+    /// Only kept where the choice goes by it.
+    latency: Cell<Latency>,
     /// The one used last is at the end, and is used first.
     idle: RefCell<Vec<ServerConn>>,
 }
@@ -57,10 +69,22 @@ pub(crate) struct ServerConn {
     idle_since_ns: u64,
 }
 
+/// What a request wants of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// The digest of what it is chosen by, where that is a key.
+    pub(crate) key: Option<u64>,
+    /// The server that its client sticks to: no other will do while that is up.
+    pub(crate) pinned: Option<usize>,
+    /// A server that has just failed it.
+    pub(crate) avoid: Option<usize>,
+}
+
 /// A request's place in the queue.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     state: Cell<TicketState>,
+    want: Want,
     waker: Waker,
     due_ns: u64,
 }
@@ -105,8 +129,26 @@ impl Pool {
         let servers: Vec<_> = own.servers.iter().map(server).collect();
         let turns = RefCell::new(Turns::new(servers.len()));
         let idle_max = own.idle_max.div_ceil(cores);
-        let queue = RefCell::default();
-        Self { plan, index, core, shared, servers, turns, queue, idle_max }
+        let names = own.servers.iter().map(|server| digest(server.name.as_bytes())).collect();
+        let server_names = own.servers.iter().map(|server| &*server.name);
+        let tokens =
+            own.sticky.as_ref().map(|sticky| Tokens::new(&sticky.key, &own.name, server_names));
+        let has_backups = own.servers.iter().any(|server| server.backup);
+        Self {
+            plan,
+            index,
+            core,
+            shared,
+            servers,
+            turns,
+            names,
+            tokens,
+            has_backups,
+            elsewhere: Cell::new(0),
+            now_ns: Cell::new(0),
+            queue: RefCell::default(),
+            idle_max,
+        }
     }
 
     pub(crate) fn plan(&self) -> &PoolPlan {
@@ -131,39 +173,111 @@ impl Pool {
         self.index
     }
 
-    /// Takes room at a server, unless none has any or others wait already.
-    pub(crate) fn acquire(&self, avoid: Option<usize>, rng: &mut fastrand::Rng) -> Option<usize> {
-        if !self.queue.borrow().is_empty() {
-            return None;
-        }
-        self.try_acquire(avoid, rng)
+    /// What names its servers to clients that stick to them.
+    pub(crate) fn tokens(&self) -> Option<&Tokens> {
+        self.tokens.as_ref()
     }
 
-    fn try_acquire(&self, avoid: Option<usize>, rng: &mut fastrand::Rng) -> Option<usize> {
+    /// Whether requests of clients that stick to a server still go there.
+    pub(crate) fn is_up(&self, server: usize, now_ns: u64) -> bool {
+        self.shared.standing(server).is_up(now_ns)
+    }
+
+    /// Whether the choice goes by response times.
+    pub(crate) fn wants_latency(&self) -> bool {
+        self.plan().balance == Balance::Latency
+    }
+
+    /// Remembers how long a server took.
+    pub(crate) fn learn(&self, server: usize, sample_ns: u64, now_ns: u64) {
+        let latency = &self.servers[server].latency;
+        latency.set(latency.get().with(sample_ns, now_ns));
+    }
+
+    /// How many requests did not go where their key belongs, since this was asked last.
+    pub(crate) fn take_elsewhere(&self) -> u64 {
+        self.elsewhere.take()
+    }
+
+    /// Takes room at a server, unless none has any or others wait for the same already.
+    pub(crate) fn acquire(
+        &self,
+        want: Want,
+        now_ns: u64,
+        rng: &mut fastrand::Rng,
+    ) -> Option<usize> {
+        self.now_ns.set(now_ns);
+        let pinned = self.pinned(want);
+        // Who sticks to a server that is full keeps nobody from the others.
+        let waits_for_same = |other: &Rc<Ticket>| self.pinned(other.want) == pinned;
+        if self.queue.borrow().iter().any(waits_for_same) {
+            return None;
+        }
+        self.try_acquire(want, rng)
+    }
+
+    /// The only server that will do, if there is one.
+    fn pinned(&self, want: Want) -> Option<usize> {
+        let now_ns = self.now_ns.get();
+        want.pinned.filter(|server| want.avoid != Some(*server) && self.is_up(*server, now_ns))
+    }
+
+    fn try_acquire(&self, want: Want, rng: &mut fastrand::Rng) -> Option<usize> {
+        if let Some(server) = self.pinned(want) {
+            return self.shared.try_enter(server).then(|| self.count_in(server));
+        }
         if self.servers.len() == 1 {
             let usable = self.shared.standing(0).share() > 0 && self.shared.try_enter(0);
             return usable.then(|| self.count_in(0));
         }
-        let balance = self.plan().balance;
+        let plan = self.plan();
+        let how = How {
+            balance: plan.balance,
+            key: want.key,
+            names: &self.names,
+            load_factor: plan.hash.load_factor,
+            now_ns: self.now_ns.get(),
+        };
         let turns = &mut *self.turns.borrow_mut();
+        let backups = self.has_backups && !self.has_usable(false);
         // Another core may take the last place between the look and the step, so look again.
         for _ in 0..=self.servers.len() {
-            let candidate = |index: usize| self.candidate(index, avoid);
-            let chosen = choose(balance, self.servers.len(), candidate, turns, rng)
-                .or_else(|| avoid.filter(|avoid| self.candidate(*avoid, None).open))?;
-            if self.shared.try_enter(chosen) {
-                return Some(self.count_in(chosen));
+            let choose = |avoid: Option<usize>, turns: &mut Turns, rng: &mut fastrand::Rng| {
+                let candidate = |index: usize| self.candidate(index, avoid, backups);
+                choose(how, self.servers.len(), candidate, turns, rng)
+            };
+            let chosen = match choose(want.avoid, turns, rng) {
+                // The one that has failed is better than none.
+                None if want.avoid.is_some() => choose(None, turns, rng)?,
+                chosen => chosen?,
+            };
+            if self.shared.try_enter(chosen.server) {
+                let elsewhere = u64::from(chosen.is_elsewhere);
+                self.elsewhere.set(self.elsewhere.get() + elsewhere);
+                return Some(self.count_in(chosen.server));
             }
         }
         None
     }
 
-    fn candidate(&self, index: usize, avoid: Option<usize>) -> Candidate {
+    fn candidate(&self, index: usize, avoid: Option<usize>, backups: bool) -> Candidate {
+        let server = &self.plan().servers[index];
+        let share = self.shared.standing(index).share();
+        let is_first = self.plan().balance == Balance::First;
         Candidate {
-            weight: self.shared.standing(index).share(),
+            weight: if server.backup == backups { share } else { 0 },
             in_flight: self.servers[index].in_flight.get(),
             open: avoid != Some(index) && self.shared.has_room(index),
+            eased: !is_first || self.shared.has_eased_room(index, server.weight),
+            latency: self.servers[index].latency.get(),
         }
+    }
+
+    /// Whether any server gets requests by its standing, of the backups or of the others.
+    fn has_usable(&self, backups: bool) -> bool {
+        let servers = self.plan().servers.iter().enumerate();
+        let mut of_kind = servers.filter(|(_, server)| server.backup == backups);
+        of_kind.any(|(index, _)| self.shared.standing(index).share() > 0)
     }
 
     fn count_in(&self, server: usize) -> usize {
@@ -172,9 +286,9 @@ impl Pool {
         server
     }
 
-    /// Whether any server may get a request, now or once it has room.
-    pub(crate) fn has_server(&self) -> bool {
-        (0..self.servers.len()).any(|server| self.shared.standing(server).share() > 0)
+    /// Whether any server may get such a request, now or once it has room.
+    pub(crate) fn has_server(&self, want: Want) -> bool {
+        self.pinned(want).is_some() || self.has_usable(false) || self.has_usable(true)
     }
 
     /// Works out anew what share of the load each server gets.
@@ -197,6 +311,7 @@ impl Pool {
     /// Waits for room. `None`: the queue is full.
     pub(crate) fn enqueue(
         &self,
+        want: Want,
         waker: &Waker,
         now_ns: u64,
         rng: &mut fastrand::Rng,
@@ -206,7 +321,8 @@ impl Pool {
             return None;
         }
         let state = Cell::new(TicketState::Waiting);
-        let ticket = Rc::new(Ticket { state, waker: waker.clone(), due_ns: now_ns + timeout_ns });
+        let ticket =
+            Rc::new(Ticket { state, want, waker: waker.clone(), due_ns: now_ns + timeout_ns });
         self.queue.borrow_mut().push_back(Rc::clone(&ticket));
         // Room may have come up on another core before it could see that we wait.
         self.serve_queue(rng);
@@ -218,13 +334,28 @@ impl Pool {
         QueuePlanOf { limit: queue.limit, timeout_ns: queue.timeout_ns }
     }
 
-    /// Grants what room there is, in the order of arrival.
+    /// Grants what room there is, in the order of arrival. Who waits for one server only lets those
+    /// behind it by that do not.
     pub(crate) fn serve_queue(&self, rng: &mut fastrand::Rng) {
-        while !self.queue.borrow().is_empty() {
-            let Some(server) = self.try_acquire(None, rng) else {
+        let mut at = 0;
+        let mut is_full = false;
+        loop {
+            let want = self.queue.borrow().get(at).map(|ticket| ticket.want);
+            let Some(want) = want else {
                 return;
             };
-            if let Some(ticket) = self.queue.borrow_mut().pop_front() {
+            let is_pinned = self.pinned(want).is_some();
+            let server = if is_full && !is_pinned { None } else { self.try_acquire(want, rng) };
+            let Some(server) = server else {
+                is_full |= !is_pinned;
+                if is_full && self.tokens.is_none() {
+                    return;
+                }
+                at += 1;
+                continue;
+            };
+            let ticket = self.queue.borrow_mut().remove(at);
+            if let Some(ticket) = ticket {
                 self.shared.leave_queue(self.core);
                 ticket.settle(TicketState::Granted(server));
             }
@@ -233,6 +364,7 @@ impl Pool {
 
     /// Tells those that have waited for too long; whether any still wait.
     pub(crate) fn expire_queue(&self, now_ns: u64) -> bool {
+        self.now_ns.set(now_ns);
         let mut queue = self.queue.borrow_mut();
         while queue.front().is_some_and(|ticket| ticket.due_ns <= now_ns) {
             if let Some(ticket) = queue.pop_front() {
@@ -331,5 +463,7 @@ impl ServerConn {
     }
 }
 
+#[cfg(test)]
+mod choice_tests;
 #[cfg(test)]
 mod tests;

@@ -179,6 +179,18 @@ impl SharedPool {
         max == UNBOUNDED || gate.in_flight.load(Ordering::Relaxed) < max
     }
 
+    /// Whether a server has less than what a slow start leaves of its bound.
+    pub(crate) fn has_eased_room(&self, server: usize, planned_weight: u32) -> bool {
+        let (gate, standing) = (&self.gates[server], self.standing(server));
+        let max = gate.max.load(Ordering::Relaxed);
+        let (share, whole) = (standing.share(), standing.full_share(planned_weight));
+        if max == UNBOUNDED || share >= whole {
+            return true;
+        }
+        let eased = max.saturating_mul(share as usize).div_ceil(whole as usize);
+        gate.in_flight.load(Ordering::Relaxed) < eased
+    }
+
     /// Takes room at a server, if there is any.
     pub(crate) fn try_enter(&self, server: usize) -> bool {
         let gate = &self.gates[server];

@@ -139,13 +139,17 @@ impl Standing {
 
     /// Works out the share anew: after each change, and once a tick for what time changes.
     pub(crate) fn settle(&self, planned_weight: u32, slow_start_ns: u64, now_ns: u64) {
-        let weight = self.weight_set().unwrap_or(planned_weight).min(WEIGHT_MAX);
-        let full = weight * SHARE_OF_ONE;
+        let full = self.full_share(planned_weight);
         let share = match self.wanted() {
             Wanted::Ready if self.is_up(now_ns) => self.slowed(full, slow_start_ns, now_ns),
             _ => 0,
         };
         self.share.store(share, Ordering::Relaxed);
+    }
+
+    /// What its share is when nothing lessens it.
+    pub(crate) fn full_share(&self, planned_weight: u32) -> u32 {
+        self.weight_set().unwrap_or(planned_weight).min(WEIGHT_MAX) * SHARE_OF_ONE
     }
 
     /// From a tenth at its return up to all of it, in a straight line.

@@ -3,19 +3,22 @@
 use std::task::Waker;
 
 use super::*;
-use crate::plan::{Balance, QueuePlan, Reuse, ServerPlan, ServerTimeouts};
+use crate::plan::{Balance, HashKey, HashPlan, QueuePlan, Reuse, ServerPlan, ServerTimeouts};
 
-fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
+pub(super) fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
     let server = |(index, maxconn): (usize, &Option<usize>)| ServerPlan {
         name: format!("s{index}").into(),
         address: format!("127.0.0.1:{}", 1000 + index).parse().unwrap(),
         weight: 1,
         maxconn: *maxconn,
+        backup: false,
     };
     let pool = PoolPlan {
         name: "p".into(),
         servers: maxconns.iter().enumerate().map(server).collect(),
         balance: Balance::RandomOfTwo,
+        hash: HashPlan { key: HashKey::Source, load_factor: 1.25 },
+        sticky: None,
         reuse: Reuse::Safe,
         idle_max: 8,
         idle_timeout_ns: 1,
@@ -41,11 +44,18 @@ fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
     })
 }
 
-fn pools(plan: &Arc<Plan>, cores: usize) -> Vec<Pool> {
+pub(super) fn pools(plan: &Arc<Plan>, cores: usize) -> Vec<Pool> {
     let shared = Shared::new(plan, &Bells::new(cores), None).unwrap();
     let pool =
         |core| Pool::new(Arc::clone(plan), 0, (core, cores), Arc::clone(&shared.pools[0]), None);
     (0..cores).map(pool).collect()
+}
+
+impl Pool {
+    /// Room for a request that nothing else is known of.
+    pub(super) fn take(&self, avoid: Option<usize>, rng: &mut fastrand::Rng) -> Option<usize> {
+        self.acquire(Want { avoid, ..Want::default() }, 0, rng)
+    }
 }
 
 fn rng() -> fastrand::Rng {
@@ -56,25 +66,25 @@ fn rng() -> fastrand::Rng {
 fn a_bound_holds_over_all_cores() {
     let pools = pools(&plan(&[Some(3)], 10), 2);
     let mut rng = rng();
-    assert!((0..3).all(|turn| pools[turn % 2].acquire(None, &mut rng) == Some(0)));
-    assert_eq!(pools[0].acquire(None, &mut rng), None);
-    assert_eq!(pools[1].acquire(None, &mut rng), None);
+    assert!((0..3).all(|turn| pools[turn % 2].take(None, &mut rng) == Some(0)));
+    assert_eq!(pools[0].take(None, &mut rng), None);
+    assert_eq!(pools[1].take(None, &mut rng), None);
     pools[0].release(0, &mut rng);
-    assert_eq!(pools[1].acquire(None, &mut rng), Some(0));
+    assert_eq!(pools[1].take(None, &mut rng), Some(0));
 }
 
 #[test]
 fn who_waits_is_served_in_order_and_nobody_overtakes() {
     let pools = pools(&plan(&[Some(1)], 10), 1);
     let (pool, mut rng) = (&pools[0], rng());
-    assert_eq!(pool.acquire(None, &mut rng), Some(0));
-    let first = pool.enqueue(Waker::noop(), 0, &mut rng).unwrap();
-    let second = pool.enqueue(Waker::noop(), 1, &mut rng).unwrap();
+    assert_eq!(pool.take(None, &mut rng), Some(0));
+    let first = pool.enqueue(Want::default(), Waker::noop(), 0, &mut rng).unwrap();
+    let second = pool.enqueue(Want::default(), Waker::noop(), 1, &mut rng).unwrap();
     pool.release(0, &mut rng);
     assert_eq!(first.state(), TicketState::Granted(0));
     assert_eq!(second.state(), TicketState::Waiting);
     // The first leaves without using it: the second is next, and not a newcomer.
-    assert_eq!(pool.acquire(None, &mut rng), None);
+    assert_eq!(pool.take(None, &mut rng), None);
     pool.forget(&first, &mut rng);
     assert_eq!(second.state(), TicketState::Granted(0));
 }
@@ -83,25 +93,25 @@ fn who_waits_is_served_in_order_and_nobody_overtakes() {
 fn the_queue_is_bounded_in_length_and_age() {
     let pools = pools(&plan(&[Some(1)], 2), 1);
     let (pool, mut rng) = (&pools[0], rng());
-    assert_eq!(pool.acquire(None, &mut rng), Some(0));
-    let early = pool.enqueue(Waker::noop(), 0, &mut rng).unwrap();
-    let late = pool.enqueue(Waker::noop(), 50, &mut rng).unwrap();
-    assert!(pool.enqueue(Waker::noop(), 50, &mut rng).is_none());
+    assert_eq!(pool.take(None, &mut rng), Some(0));
+    let early = pool.enqueue(Want::default(), Waker::noop(), 0, &mut rng).unwrap();
+    let late = pool.enqueue(Want::default(), Waker::noop(), 50, &mut rng).unwrap();
+    assert!(pool.enqueue(Want::default(), Waker::noop(), 50, &mut rng).is_none());
     assert!(pool.expire_queue(99));
     assert_eq!(early.state(), TicketState::Waiting);
     assert!(pool.expire_queue(100));
     assert_eq!((early.state(), late.state()), (TicketState::Expired, TicketState::Waiting));
     pool.forget(&late, &mut rng);
     assert!(!pool.expire_queue(1000));
-    assert!(pool.enqueue(Waker::noop(), 50, &mut rng).is_some());
+    assert!(pool.enqueue(Want::default(), Waker::noop(), 50, &mut rng).is_some());
 }
 
 #[test]
 fn room_on_one_core_reaches_who_waits_on_another() {
     let pools = pools(&plan(&[Some(1)], 10), 2);
     let mut rng = rng();
-    assert_eq!(pools[0].acquire(None, &mut rng), Some(0));
-    let ticket = pools[1].enqueue(Waker::noop(), 0, &mut rng).unwrap();
+    assert_eq!(pools[0].take(None, &mut rng), Some(0));
+    let ticket = pools[1].enqueue(Want::default(), Waker::noop(), 0, &mut rng).unwrap();
     pools[0].release(0, &mut rng);
     assert_eq!(ticket.state(), TicketState::Waiting);
     // What its core does when its bell is rung.
@@ -113,10 +123,10 @@ fn room_on_one_core_reaches_who_waits_on_another() {
 fn a_server_that_is_avoided_is_used_when_it_is_the_only_one() {
     let pools = pools(&plan(&[None, None], 10), 1);
     let mut rng = rng();
-    assert!((0..20).all(|_| pools[0].acquire(Some(0), &mut rng) == Some(1)));
+    assert!((0..20).all(|_| pools[0].take(Some(0), &mut rng) == Some(1)));
     let pools = self::pools(&plan(&[None, Some(1)], 10), 1);
-    assert_eq!(pools[0].acquire(Some(0), &mut rng), Some(1));
-    assert_eq!(pools[0].acquire(Some(0), &mut rng), Some(0));
+    assert_eq!(pools[0].take(Some(0), &mut rng), Some(1));
+    assert_eq!(pools[0].take(Some(0), &mut rng), Some(0));
 }
 
 #[test]
@@ -127,15 +137,15 @@ fn a_bound_that_goes_and_comes_back_is_whole() {
     let mut pool = Pool::new(Arc::clone(&plans[0]), 0, (0, 1), Arc::clone(&shared.pools[0]), None);
     for two in plans.windows(2) {
         // In flight when the plan changes, and over when the next one is in force.
-        assert_eq!(pool.acquire(None, &mut rng), Some(0));
+        assert_eq!(pool.take(None, &mut rng), Some(0));
         shared = Shared::new(&two[1], &bells, Some((&two[0], &shared))).unwrap();
         let next = Arc::clone(&shared.pools[0]);
         let next = Pool::new(Arc::clone(&two[1]), 0, (0, 1), next, Some(&pool));
         pool.release(0, &mut rng);
         pool = next;
     }
-    assert_eq!(pool.acquire(None, &mut rng), Some(0));
-    assert_eq!(pool.acquire(None, &mut rng), None);
+    assert_eq!(pool.take(None, &mut rng), Some(0));
+    assert_eq!(pool.take(None, &mut rng), None);
     assert_eq!(pool.load(0), (0, 1, 0));
 }
 
@@ -146,13 +156,13 @@ fn a_reload_keeps_the_counts() {
     let shared = Shared::new(&old, &bells, None).unwrap();
     let before = Pool::new(Arc::clone(&old), 0, (0, 1), Arc::clone(&shared.pools[0]), None);
     let mut rng = rng();
-    assert!(before.acquire(None, &mut rng).is_some() && before.acquire(None, &mut rng).is_some());
+    assert!(before.take(None, &mut rng).is_some() && before.take(None, &mut rng).is_some());
     let after = Shared::new(&new, &bells, Some((&old, &shared))).unwrap();
     let after = Pool::new(new, 0, (0, 1), Arc::clone(&after.pools[0]), Some(&before));
-    assert_eq!(after.acquire(None, &mut rng), None);
+    assert_eq!(after.take(None, &mut rng), None);
     before.release(0, &mut rng);
-    assert_eq!(after.acquire(None, &mut rng), None);
+    assert_eq!(after.take(None, &mut rng), None);
     before.release(0, &mut rng);
-    assert_eq!(after.acquire(None, &mut rng), Some(0));
+    assert_eq!(after.take(None, &mut rng), Some(0));
     assert_eq!(after.load(0), (0, 1, 0));
 }

@@ -149,7 +149,7 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
     ];
     if let Mode::Tcp(pool) = shown.mode {
         lines.push("routes      none: mode tcp passes bytes on as they are".to_owned());
-        pool_lines(plan, pool, &mut lines);
+        pool_lines(plan, pool, None, &mut lines);
         return Explanation { lines, route: None };
     }
     if request.method == "CONNECT" && !shown.connect {
@@ -350,7 +350,7 @@ fn taken_lines(plan: &Plan, route: &RoutePlan, asked: &Asked<'_>, lines: &mut Ve
         lines.extend(change_words(change).map(|words| format!("change      {words}")));
     }
     match &route.action {
-        Action::Forward(pool) => pool_lines(plan, *pool, lines),
+        Action::Forward(pool) => pool_lines(plan, *pool, Some(asked), lines),
         Action::Redirect { status, location: template } => {
             let to = location(template, asked.host, asked.target);
             lines.push(format!("answer      {status} to {}", String::from_utf8_lossy(&to)));
@@ -379,14 +379,18 @@ fn change_words(change: &Change) -> Option<String> {
     })
 }
 
-fn pool_lines(plan: &Plan, pool: usize, lines: &mut Vec<String>) {
+fn pool_lines(plan: &Plan, pool: usize, asked: Option<&Asked<'_>>, lines: &mut Vec<String>) {
     let pool = &plan.pools[pool];
     lines.push(format!("pool        {}, {}", pool.name, pool.balance.name()));
+    lines.extend(super::explain_choice::lines(pool, asked));
     for server in &pool.servers {
         let maxconn = server.maxconn.map_or_else(String::new, |max| format!(", maxconn {max}"));
         lines.push(format!(
-            "server      {} at {}, weight {}{maxconn}",
-            server.name, server.address, server.weight
+            "server      {} at {}, weight {}{maxconn}{}",
+            server.name,
+            server.address,
+            server.weight,
+            if server.backup { ", backup" } else { "" }
         ));
     }
 }

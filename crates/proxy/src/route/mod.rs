@@ -9,6 +9,7 @@
 mod buckets;
 mod conditions;
 mod explain;
+mod explain_choice;
 pub(crate) mod path;
 mod rewrite;
 
@@ -46,7 +47,7 @@ pub(crate) struct Asked<'a> {
 /// Memory that is used again from pick to pick: one for each core is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    path: String,
+    pub(crate) path: String,
     host: String,
 }
 
