@@ -22,10 +22,11 @@ use wire::{Parsed, head_may_be_complete};
 
 pub(crate) use link::{Armed, Link, Settings, Watch};
 
+use crate::admission::Turned;
 use crate::core::{Bench, Core};
 use crate::exchange::{After, Begun, Exchange, Tunnelled};
 use crate::outcome::End;
-use crate::plan::Mode;
+use crate::plan::{Mode, OnLimit};
 use crate::pool::ServerConn;
 use crate::tunnel::{How, Side, Tools, Tunnel};
 
@@ -61,6 +62,9 @@ const LINGER_NS: u64 = 2_000_000_000;
 /// Bytes that are thrown away meanwhile; more, and it is closed anyway.
 const LINGER_READS_MAX: u32 = 64;
 
+/// How many connections that are turned away a core has at a time; beyond, they are reset.
+pub(crate) const TURNED_MAX: usize = 256;
+
 /// Memory of an idle connection in user space: its task with this state, its place among the
 /// runtime's sockets and among the deadlines. Measured, see the bench.
 pub(crate) const IDLE_BYTES: usize = 600;
@@ -70,16 +74,24 @@ pub(crate) fn serve(
     stream: Stream,
     settings: Rc<Settings>,
     peer: Option<SocketAddr>,
+    turned: Option<Turned>,
 ) -> impl Future<Output = ()> {
-    let mut conn = Conn::new(stream, settings, peer);
+    let mut conn = Conn::new(stream, settings, peer, turned);
     std::future::poll_fn(move |cx| conn.poll(cx))
 }
 
 impl Conn {
-    fn new(stream: Stream, settings: Rc<Settings>, peer: Option<SocketAddr>) -> Self {
+    fn new(
+        stream: Stream,
+        settings: Rc<Settings>,
+        peer: Option<SocketAddr>,
+        turned: Option<Turned>,
+    ) -> Self {
         let core = &settings.core;
         core.room.enter();
-        settings.open.set(settings.open.get() + 1);
+        // One that is turned away takes no other's place.
+        let counted = if turned.is_some() { &core.turned } else { &*settings.open };
+        counted.set(counted.get() + 1);
         settings.index.get().inspect(|&index| core.live().metrics.accepted(index));
         let peer = settings.peer(peer);
         let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
@@ -87,7 +99,36 @@ impl Conn {
             (false, Mode::Http) => State::Idle,
             (false, Mode::Tcp(_)) => State::Greeting,
         };
-        Self { link: Link::new(stream, settings, peer), state }
+        let mut link = Link::new(stream, settings, peer);
+        let state = match turned {
+            // Whoever it says it comes for, it is not served.
+            Some(turned) => {
+                link.turn(turned);
+                State::Idle
+            }
+            None if link.settings.plan.proxy_protocol => state,
+            None => Self::seated(&mut link, state),
+        };
+        Self { link, state }
+    }
+
+    /// Where it goes on, now that it is known whose it is.
+    fn seated(link: &mut Link, state: State) -> State {
+        if !link.settings.keeper.has_sources() {
+            return state;
+        }
+        let Err(turned) = link.take_seat(now_ns()) else { return state };
+        let core = Rc::clone(&link.settings.core);
+        core.refused(turned.reason);
+        if turned.how == OnLimit::Reject && core.turned.get() < TURNED_MAX {
+            // From here on it counts as one that is turned away.
+            link.settings.open.set(link.settings.open.get() - 1);
+            core.turned.set(core.turned.get() + 1);
+            link.turn(turned);
+            return state;
+        }
+        let _ = link.stream.reset_on_close();
+        State::Closed
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -129,6 +170,9 @@ impl Conn {
             After::Reset => {
                 // Refused when it is gone already, which is as well.
                 let _ = self.link.stream.reset_on_close();
+            }
+            After::Vanish => {
+                let _ = self.link.stream.vanish_on_close();
             }
             After::Linger => {
                 core.give_exchange(exchange);
@@ -287,7 +331,7 @@ impl Conn {
             return Poll::Pending;
         }
         if !link.held.is_empty() {
-            let head_ns = link.settings.plan.timeouts.head_ns;
+            let head_ns = link.patience_ns(link.settings.plan.timeouts.head_ns);
             if link.is_late(cx, core, Armed::Head, head_ns) {
                 let bytes = link.held.len();
                 return Poll::Ready(self.refuse(cx, core, bench, Err(End::HeadTimeout), bytes));
@@ -300,7 +344,7 @@ impl Conn {
         if worked {
             link.armed = Armed::Nothing;
         }
-        let keep_alive_ns = link.settings.plan.timeouts.keep_alive_ns;
+        let keep_alive_ns = link.patience_ns(link.settings.plan.timeouts.keep_alive_ns);
         if link.is_late(cx, core, Armed::KeepAlive, keep_alive_ns) {
             return Poll::Ready(State::Closed);
         }
@@ -426,7 +470,8 @@ impl Drop for Conn {
         let core = &Rc::clone(&self.link.settings.core);
         self.link.leave();
         let settings = &self.link.settings;
-        settings.open.set(settings.open.get() - 1);
+        let counted = if self.link.is_turned() { &core.turned } else { &*settings.open };
+        counted.set(counted.get() - 1);
         settings.index.get().inspect(|&index| core.live().metrics.closed(index));
         match &mut self.state {
             State::Exchange(exchange) => exchange.abandon(core, &self.link),
@@ -445,7 +490,9 @@ mod tests {
     /// With the header of its task, which is about a hundred bytes, it is to fit 256.
     const TASK_BYTES_MAX: usize = 144;
 
-    fn future_bytes<F: Future>(_: fn(Stream, Rc<Settings>, Option<SocketAddr>) -> F) -> usize {
+    fn future_bytes<F: Future>(
+        _: fn(Stream, Rc<Settings>, Option<SocketAddr>, Option<Turned>) -> F,
+    ) -> usize {
         size_of::<F>()
     }
 

@@ -12,7 +12,7 @@ use rt::board::{Board, Inbox};
 use rt::cores::{CoreFailure, Cores, Table};
 use rt::drain::{Drain, DrainWatch, Stage};
 use rt::limits::raise_descriptor_limit;
-use rt::listen::{Bound, Listener};
+use rt::listen::{Bound, Listener, Options};
 use rt::namespace::Namespace;
 use rt::privileges::{Confinement, Files, Privileges, RESOLVER, give_up};
 use rt::tokio::sync::{mpsc, oneshot};
@@ -161,7 +161,9 @@ fn open_doors(doors: &mut Vec<Door>, plan: &Plan, cores: usize) -> io::Result<()
                 continue;
             }
             let entered = namespace.as_deref().map(Namespace::open).transpose()?;
-            let bound = Bound::new_in(address, cores, entered.as_ref())?;
+            let backlog = listener.admission.backlog;
+            let options = Options { namespace: entered.as_ref(), backlog };
+            let bound = Bound::with(address, cores, options)?;
             wanted_doors.push(doors.len());
             let namespace = namespace.clone();
             let wanted = address.clone();

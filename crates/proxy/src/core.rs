@@ -15,12 +15,13 @@ use rt::room::Room;
 use rt::splice::Pipes;
 use rt::timers::Timers;
 
+use crate::admission::Gatekeeper;
 use crate::conn::{self, Settings};
 use crate::exchange::Exchange;
 use crate::log::{self, CoreLog, Load, Names, Tally, Wall};
 use crate::metrics::{Metrics, Reason, Snapshot};
 use crate::outcome::Outcome;
-use crate::plan::Plan;
+use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{Pool, Shared};
 use crate::route::{Buckets, Router, Scratch};
 use crate::tunnel::PIPE_BYTES;
@@ -62,6 +63,10 @@ pub(crate) struct Core {
     /// has passed.
     pub(crate) tick: Cell<u32>,
     pub(crate) draining: Cell<bool>,
+    /// Connections that only hear why they are not served.
+    pub(crate) turned: Cell<usize>,
+    /// Whether somebody looks after connections that wait for a rate.
+    room_watched: Cell<bool>,
     #[allow(
         clippy::vec_box,
         reason = "what is kept is the allocation, and moving one is moving a box"
@@ -94,6 +99,8 @@ pub(crate) struct Live {
     pub(crate) buckets: RefCell<Vec<Buckets>>,
     pub(crate) metrics: Metrics,
     pub(crate) names: Names,
+    /// By listener.
+    pub(crate) keepers: Vec<Arc<Gatekeeper>>,
 }
 
 /// What one poll of a connection works on; it belongs to nobody between two polls.
@@ -147,6 +154,7 @@ impl Live {
             buckets: RefCell::new(buckets),
             metrics: Metrics::new(&plan),
             names: Names::of(&plan),
+            keepers: shared.keepers.clone(),
             plan,
         }
     }
@@ -192,6 +200,8 @@ impl Core {
             now_ns: Cell::new(now_ns()),
             tick: Cell::new(0),
             draining: Cell::new(false),
+            turned: Cell::new(0),
+            room_watched: Cell::new(false),
             spare: RefCell::default(),
             in_flight: Cell::new(0),
             settings: RefCell::default(),
@@ -204,7 +214,7 @@ impl Core {
             pipes: Pipes::new(PIPE_BYTES, PIPES_MAX),
             tunnels_end: Cell::new(false),
         });
-        let settings = core.settings_of(&core.live().plan);
+        let settings = core.settings_of(&core.live());
         *core.settings.borrow_mut() = settings;
         Ok(core)
     }
@@ -222,7 +232,7 @@ impl Core {
         for settings in self.settings.borrow().iter() {
             settings.index.set(place(&settings.plan.name));
         }
-        let fresh = self.settings_of(&live.plan);
+        let fresh = self.settings_of(&live);
         for settings in &fresh {
             for _ in 0..settings.open.get() {
                 settings.index.get().inspect(|&index| live.metrics.adopted(index));
@@ -240,9 +250,10 @@ impl Core {
     }
 
     /// The settings of a plan's listeners, with the counts of those of the same name.
-    fn settings_of(self: &Rc<Self>, plan: &Plan) -> Vec<Rc<Settings>> {
+    fn settings_of(self: &Rc<Self>, live: &Live) -> Vec<Rc<Settings>> {
         let known = self.settings.borrow();
-        let settings = |(index, listener): (usize, &crate::plan::ListenerPlan)| {
+        let both = live.plan.listeners.iter().zip(&live.keepers);
+        let settings = |(index, (listener, keeper)): (usize, (&ListenerPlan, &Arc<Gatekeeper>))| {
             let old = known.iter().find(|old| old.plan.name == listener.name);
             let open = old.map(|old| Rc::clone(&old.open)).unwrap_or_default();
             Rc::new(Settings {
@@ -250,9 +261,10 @@ impl Core {
                 plan: listener.clone(),
                 index: Cell::new(Some(index)),
                 open,
+                keeper: Arc::clone(keeper),
             })
         };
-        plan.listeners.iter().enumerate().map(settings).collect()
+        both.enumerate().map(settings).collect()
     }
 
     /// The settings of a listener, for a new connection.
@@ -358,6 +370,19 @@ impl Core {
         })
     }
 
+    /// Has those look again that wait for room, in so many nanoseconds.
+    pub(crate) fn wake_room_in(self: &Rc<Self>, wait_ns: u64) {
+        if self.room_watched.replace(true) {
+            return;
+        }
+        let core = Rc::clone(self);
+        rt::tokio::task::spawn_local(async move {
+            core.timers.sleep_until(now_ns().saturating_add(wait_ns)).await;
+            core.room_watched.set(false);
+            core.room.wake();
+        });
+    }
+
     /// Nothing comes any more. Settings and their core hold each other, which ends here.
     pub(crate) fn forget_settings(&self) {
         self.settings.borrow_mut().clear();
@@ -405,6 +430,9 @@ impl Core {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
                 metrics.set_idle(index, server, pool.load(server).0 as u64);
+                // It is one for all cores, so the first of them tells.
+                let bound = pool.bound(server).filter(|_| self.index == 0);
+                metrics.set_bound(index, server, bound.unwrap_or_default() as u64);
             }
             metrics.set_queued(index, pool.load(0).2 as u64);
         }

@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod admission;
 mod balance;
 pub mod config;
 mod conn;
 mod control;
 mod core;
+mod deadline;
 mod dotted;
 mod exchange;
 mod forward;

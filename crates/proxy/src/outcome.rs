@@ -57,9 +57,14 @@ ends! {
     Denied, "denied", b'P', 403, "a route denied it";
     RateLimited, "rate_limited", b'P', 429, "a route's rate limit was reached";
     Tarpitted, "tarpitted", b'P', 403, "a route kept it waiting and refused it";
+    SilentlyDropped, "silently_dropped", b'P', 0, "a route dropped it without a word";
+    ConnectionLimited, "connection_limited", b'P', 503, "the listener had as many connections, or as many a second, as it may";
+    SourceLimited, "source_limited", b'P', 429, "the client's network had as many connections, or as many a second, or as many requests, as it may";
     NoServer, "no_server", b'S', 503, "the pool has no server that may be used";
     QueueFull, "queue_full", b'P', 503, "the pool's queue was full";
     QueueTimeout, "queue_timeout", b's', 503, "it waited too long in the pool's queue";
+    QueueShed, "queue_shed", b'P', 503, "it was put out of the pool's queue for a more urgent or a newer one";
+    DeadlineMissed, "deadline_missed", b's', 504, "its client would have left before the answer";
     NoBuffer, "no_buffer", b'R', 503, "no buffer was left";
     NoDescriptor, "no_descriptor", b'R', 503, "no descriptor, port or memory was left for a connection to a server";
     ConnectFailed, "connect_failed", b'S', 503, "the server could not be reached";

@@ -7,8 +7,13 @@ use std::path::PathBuf;
 use rt::address::Address;
 
 mod balance;
+mod overload;
 
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
+pub use overload::{
+    AdaptivePlan, Admission, OnLimit, PoolBounds, Priority, QueueOrder, Rate, RetryBudgetPlan,
+    SourcePlan,
+};
 
 /// Everything that a proxy is to do. Made by [`crate::config`]; does not change. A reload makes a
 /// new one.
@@ -87,6 +92,8 @@ pub struct ListenerPlan {
     /// Whether a client that ended its sending side gets its answer while it waits in a queue; it
     /// always does once the request is with a server.
     pub half_close: bool,
+    /// Which connections and requests it takes on.
+    pub admission: Admission,
 }
 
 /// What a listener speaks.
@@ -167,6 +174,8 @@ pub struct RoutePlan {
     pub changes: Vec<Change>,
     /// At most so many requests; beyond, the route answers itself.
     pub rate_limit: Option<RateLimit>,
+    /// How urgent its requests are in a queue.
+    pub priority: Priority,
     /// What becomes of the request.
     pub action: Action,
 }
@@ -305,6 +314,8 @@ pub enum Action {
         /// With what: 403 by default.
         status: u16,
     },
+    /// The connection goes without a word.
+    SilentDrop,
 }
 
 /// One `[pool.NAME]`.
@@ -328,6 +339,8 @@ pub struct PoolPlan {
     pub idle_timeout_ns: u64,
     /// The bounds of the line that requests wait in when all servers are at their `maxconn`.
     pub queue: QueuePlan,
+    /// Its bounds beside those of its servers.
+    pub bounds: PoolBounds,
     /// How long servers may take.
     pub timeouts: ServerTimeouts,
     /// Bounds of a response's head and framing.
@@ -376,6 +389,10 @@ pub struct QueuePlan {
     pub limit: usize,
     /// How long one may wait: 100 ms. Then 503.
     pub timeout_ns: u64,
+    /// In what order it is served.
+    pub order: QueueOrder,
+    /// A queue stands when it has not been short for so long: 100 ms.
+    pub stands_after_ns: u64,
 }
 
 /// How long servers may take. All on by default.
@@ -389,6 +406,9 @@ pub struct ServerTimeouts {
     pub idle_ns: u64,
     /// Without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP): 1 h.
     pub tunnel_ns: u64,
+    /// How long a bounded server keeps the place of a request whose client has gone, until it ends
+    /// its answer or its connection: 10 s.
+    pub abandoned_ns: u64,
 }
 
 /// The form of a PROXY protocol header.

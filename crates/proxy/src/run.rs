@@ -19,11 +19,12 @@ use rt::stream::Stream;
 use rt::tokio::sync::{mpsc, oneshot};
 use rt::tokio::task::{JoinHandle, spawn_local};
 
-use crate::conn;
+use crate::admission::{Gatekeeper, Turned};
+use crate::conn::{self, TURNED_MAX};
 use crate::core::{Core, Live, TICK_NS, share};
 use crate::log::{self, CoreLog};
 use crate::metrics::{Reason, Snapshot};
-use crate::plan::Plan;
+use crate::plan::{OnLimit, Plan};
 use crate::pool::{Bells, Shared};
 
 /// What a core is told. It answers with snapshots and acknowledgements, and that is all that cores
@@ -232,9 +233,12 @@ async fn receive_all(core: Rc<Core>, doors: Rc<Doors>, mut inbox: OpenInbox, dra
 /// Serves the connections that had to wait, as others end.
 async fn admit_parked(core: Rc<Core>, doors: Rc<Doors>) {
     poll_fn(|cx| {
-        let may = |parked: &Handover| !is_listener_full(&core, &doors, parked.listener);
+        let may = |parked: &Handover| {
+            !is_listener_full(&core, &doors, parked.listener)
+                && is_within_rate(&core, &doors, parked.listener)
+        };
         while let Some(connection) = core.room.admit_where(may) {
-            serve(&core, &doors, connection);
+            serve(&core, &doors, connection, None);
         }
         core.room.wait(cx.waker());
         Poll::Pending
@@ -257,7 +261,7 @@ async fn accept_all(
     let mut accepting = pin!(listener.accept(&core.board, core.index, &core.timers, handle));
     let mut paused = false;
     let result = poll_fn(|cx| {
-        let Some(full) = is_full(&core, &doors, door) else {
+        let Some(full) = waits_for(&core, &doors, door) else {
             paused = false;
             return accepting.as_mut().poll(cx);
         };
@@ -284,6 +288,32 @@ fn is_full(core: &Core, doors: &Doors, door: usize) -> Option<Reason> {
     }
 }
 
+/// What this door waits for before it accepts more; `None`: nothing. What is refused at a limit is
+/// accepted for that.
+fn waits_for(core: &Rc<Core>, doors: &Doors, door: usize) -> Option<Reason> {
+    let keeper = keeper_of(core, doors, door);
+    match is_full(core, doors, door) {
+        Some(Reason::ListenerFull) if keeper.as_ref()?.on_full() != OnLimit::Wait => return None,
+        None => {}
+        full => return full,
+    }
+    let wait_ns = keeper?.waits_ns(now_ns)?;
+    core.wake_room_in(wait_ns);
+    Some(Reason::ConnectionRate)
+}
+
+/// Takes one of the rate for a connection that waited; if there is none, it looks again in time.
+fn is_within_rate(core: &Rc<Core>, doors: &Doors, door: usize) -> bool {
+    let keeper = keeper_of(core, doors, door);
+    let admitted = keeper.map_or(Ok(()), |keeper| keeper.admit_connection(now_ns));
+    admitted.inspect_err(|turned| core.wake_room_in(turned.wait_ns)).is_ok()
+}
+
+fn keeper_of(core: &Core, doors: &Doors, door: usize) -> Option<Arc<Gatekeeper>> {
+    let listener = doors.listeners.borrow().get(door).copied().flatten()?;
+    core.settings(listener).map(|settings| Arc::clone(&settings.keeper))
+}
+
 /// Whether a listener has its share of connections on this core.
 fn is_listener_full(core: &Core, doors: &Doors, door: usize) -> bool {
     let listener = doors.listeners.borrow().get(door).copied().flatten();
@@ -291,17 +321,44 @@ fn is_listener_full(core: &Core, doors: &Doors, door: usize) -> bool {
 }
 
 fn open(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover) {
+    let keeper = keeper_of(core, doors, connection.listener);
     // Those that came together are taken together, and other cores send some too.
-    match is_full(core, doors, connection.listener) {
-        None => serve(core, doors, connection),
-        Some(full) => {
+    let turned = match (is_full(core, doors, connection.listener), &keeper) {
+        (None, None) => None,
+        (None, Some(keeper)) => keeper.admit_connection(now_ns).err(),
+        (Some(Reason::ListenerFull), Some(keeper)) => Some(keeper.full()),
+        (Some(full), _) => {
             core.refused(full);
             core.room.park(connection);
+            return;
+        }
+    };
+    let Some(turned) = turned else {
+        serve(core, doors, connection, None);
+        return;
+    };
+    core.refused(turned.reason);
+    match turned.how {
+        OnLimit::Wait => {
+            if turned.wait_ns > 0 {
+                core.wake_room_in(turned.wait_ns);
+            }
+            core.room.park(connection);
+        }
+        OnLimit::Reject if core.turned.get() < TURNED_MAX => {
+            serve(core, doors, connection, Some(turned));
+        }
+        how => {
+            if how == OnLimit::Reject {
+                core.refused(Reason::RejectsFull);
+            }
+            connection.reset();
+            core.board.closed(core.index);
         }
     }
 }
 
-fn serve(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover) {
+fn serve(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover, turned: Option<Turned>) {
     let listener = doors.listeners.borrow().get(connection.listener).copied().flatten();
     let settings = listener.and_then(|listener| core.settings(listener));
     let Some(settings) = settings else {
@@ -312,7 +369,7 @@ fn serve(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover) {
     };
     match Stream::from_fd(connection.fd, connection.family) {
         Ok(stream) => {
-            let serving = conn::serve(stream, settings, connection.peer);
+            let serving = conn::serve(stream, settings, connection.peer, turned);
             spawn_local(serving);
         }
         Err(_) => {

@@ -28,6 +28,14 @@ pub struct Handover {
     pub peer: Option<SocketAddr>,
 }
 
+impl Handover {
+    /// Closes it with a reset, at once.
+    pub fn reset(self) {
+        // It may be gone already, which is as well.
+        let _ = crate::stream::reset_on_close(self.fd.as_fd());
+    }
+}
+
 /// A cache line each, so that cores do not slow each other down.
 #[repr(align(128))]
 #[derive(Debug, Default)]

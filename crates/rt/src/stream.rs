@@ -222,8 +222,27 @@ impl Stream {
     /// # Errors
     /// The kernel refused.
     pub fn reset_on_close(&self) -> io::Result<()> {
-        socket2::SockRef::from(&self.as_fd()).set_linger(Some(std::time::Duration::ZERO))
+        reset_on_close(self.as_fd())
     }
+
+    /// As [`Stream::reset_on_close`], and the reset does not leave this host and the networks that it
+    /// is in: whoever is beyond the first router hears nothing and waits. What a process without
+    /// privileges can do of a silent end; one with `CAP_NET_ADMIN` could use `TCP_REPAIR` (tcp(7)).
+    ///
+    /// # Errors
+    /// As [`Stream::reset_on_close`].
+    pub fn vanish_on_close(&self) -> io::Result<()> {
+        let fd = self.as_fd();
+        // Of the two, only the one of its family is there; a unix socket has neither.
+        let _ = rustix::net::sockopt::set_ip_ttl(fd, 1);
+        let _ = rustix::net::sockopt::set_ipv6_unicast_hops(fd, Some(1));
+        reset_on_close(fd)
+    }
+}
+
+/// The next close of this socket is a reset.
+pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
+    socket2::SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO))
 }
 
 fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {

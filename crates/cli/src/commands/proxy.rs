@@ -88,7 +88,8 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
 }
 
-/// The plan of the config or of the flags; warnings are printed.
+/// The plan of the config or of the flags; warnings are printed, with `--check` also those of what
+/// would keep it from recovering from too much load.
 fn read_plan(typed: Typed<'_>, file: Option<&Path>) -> Result<Plan, Failure> {
     let Some(file) = file else {
         return Ok(config::from_flags(&proxy_text(typed))?);
@@ -101,15 +102,16 @@ fn read_plan(typed: Typed<'_>, file: Option<&Path>) -> Result<Plan, Failure> {
     if !both.is_empty() {
         return Err(both.into());
     }
-    Ok(read_config(file)?)
+    Ok(read_config(file, typed.is_set("check"))?)
 }
 
-fn read_config(file: &Path) -> Result<Plan, Vec<Problem>> {
+fn read_config(file: &Path, checks: bool) -> Result<Plan, Vec<Problem>> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file)
         .map_err(|error| vec![Problem::new(&*name, format!("cannot be read: {error}"))])?;
-    let Parsed { plan, warnings } = config::parse(&name, &text)?;
-    for warning in warnings {
+    let Parsed { plan, warnings, recovery } = config::parse(&name, &text)?;
+    let advice = if checks { recovery } else { Vec::new() };
+    for warning in warnings.iter().chain(&advice) {
         eprintln!("weir: warning: {warning}");
     }
     Ok(plan)
@@ -159,7 +161,7 @@ fn reload(running: &mut Running, file: Option<&Path>) {
         running.reopen_logs();
         return;
     };
-    let plan = match read_config(file) {
+    let plan = match read_config(file, false) {
         Ok(plan) => plan,
         Err(problems) => {
             for problem in problems {

@@ -36,6 +36,8 @@ pub(super) enum Kind {
     Choice(&'static [&'static str]),
     /// A status, from and to.
     Status(u64, u64),
+    /// `true`.
+    True,
     /// `true`, or a status from 400.
     StatusOrTrue,
     /// What its name says.
@@ -146,10 +148,26 @@ directives! {
         "requests-max", Count(1, MANY), Not("any number"), "1000", "-1", "Requests on one connection; the last answer closes it.";
         "body-max", Size(0, ANY_SIZE), Not("any length"), "'10m'", "'10x'", "Bytes of a request's body; more is 413.";
         "connect", Bool, Is("false"), "true", "'on'", "Whether CONNECT is passed on; else it is 405.";
+        "backlog", Whole(1, 65_535), Is("1024"), "256", "0", "Connections that the kernel keeps for each thread until they are accepted (listen(2)); a change takes a restart.";
+        "connections-rate", Kind::Rate, Not("any rate"), "'500/s'", "0", "New connections a second, on all threads.";
+        "connections-burst", Count(1, MANY), Not("the connections of a second, at least 1"), "50", "0", "How many new connections may come at once.";
+        "on-limit", Choice(&["reject", "reset", "wait"]), Not("`reject` over a rate or a source's bound, `wait` over `connections-max`"), "'reject'", "'drop'", "What becomes of a connection over a limit: its first request is answered 503 (over its source's, 429) and it is closed (`reject`; in mode tcp it is reset), it is reset at once, or it waits unread. Over a source's bound none waits.";
+        "per-source", Table("listener.*.per-source"), Not("no bound"), "{ connections = 100 }", "100", "What one network of clients may have.";
+        "deadline-headers", TextsOrNone("a field name"), Is("['x-request-timeout', 'grpc-timeout']"), "['x-deadline']", "'x deadline'", "Fields in which trusted peers tell how long their client waits: seconds, or with a unit (`500ms`); `grpc-timeout` in its own form. A request that cannot be answered in time is 504 at once.";
         "half-close", Bool, Is("false"), "true", "0", "Whether a client that ended its sending side keeps its place in a queue.";
         "limits", Table("listener.*.limits"), Not("the defaults below"), "{ head = '16k' }", "'16k'", "Bounds of a request's head.";
         "forwarding", Table("listener.*.forwarding"), Not("the defaults below"), "{ forwarded = true }", "false", "What servers are told about where a request came from.";
         "timeouts", Table("listener.*.timeouts"), Not("the defaults below"), "{ head = '5s' }", "'5s'", "How long clients may take.";
+    }
+    "listener.*.per-source" {
+        "connections", Count(1, 10_000_000), Not("any number"), "100", "0", "Connections at a time, on all threads.";
+        "connections-rate", Kind::Rate, Not("any rate"), "'10/s'", "'x'", "New connections a second, on all threads.";
+        "connections-burst", Count(1, MANY), Not("the connections of a second, at least 1"), "20", "0", "How many new connections may come at once.";
+        "requests-rate", Kind::Rate, Not("any rate"), "'100/s'", "-1", "Requests a second, on all threads; beyond, 429 with `Retry-After`.";
+        "requests-burst", Count(1, MANY), Not("the requests of a second, at least 1"), "200", "0", "How many requests may come at once.";
+        "prefix4", Whole(0, 32), Is("32"), "24", "33", "Leading bits of an IPv4 address that make one source.";
+        "prefix6", Whole(0, 128), Is("64"), "56", "129", "Leading bits of an IPv6 address that make one source.";
+        "entries", Count(8, 10_000_000), Is("10000"), "'100k'", "0", "Sources that are remembered. One without connections is forgotten for a new one; when a new one finds no place, it is served without a bound, and counted.";
     }
     "listener.*.limits" {
         "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'65k'", "Bytes of a head; more is 431.";
@@ -189,11 +207,13 @@ directives! {
         "remove-response-header", TextsOrNone("a field name"), Not("none"), "['server']", "'content-length'", "As for requests.";
         "set-response-header", Fields, Not("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "As for requests.";
         "add-response-header", Fields, Not("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "As for requests.";
+        "priority", Choice(&["high", "normal", "low"]), Is("'normal'"), "'high'", "'urgent'", "How urgent its requests are in a pool's queue: the more urgent go first, the less urgent are put out first when it is full, and one in 16 goes to a class that was passed over.";
         "rate-limit", Table("route[].rate-limit"), Not("none"), "{ rate = 100 }", "100", "How many requests it takes; beyond, it answers itself.";
         "pool", Text("a pool's name"), Not("another action"), "'app'", "'ap'", "Action: to a server of this pool. A route has exactly one action.";
         "redirect", Table("route[].redirect"), Not("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: a redirect.";
         "answer", Table("route[].answer"), Not("another action"), "{ status = 200, body = 'hello' }", "200", "Action: a fixed answer.";
         "deny", StatusOrTrue, Not("another action"), "404", "false", "Action: refused with this status; `true`: 403.";
+        "silent-drop", Kind::True, Not("another action"), "true", "false", "Action: the connection is reset, in a way that clients beyond the first router do not hear of.";
         "tarpit", Table("route[].tarpit"), Not("another action"), "{ delay = '5s' }", "'5s'", "Action: kept waiting, and then refused.";
     }
     "route[].rate-limit" {
@@ -225,6 +245,9 @@ directives! {
         "idle-max", Count(0, 1_000_000), Is("1024"), "'2k'", "-1", "Idle connections kept to each server.";
         "idle-timeout", Time, Is("'30s'"), "'1m'", "60", "How long an idle connection is kept.";
         "queue", Table("pool.*.queue"), Not("the defaults below"), "{ limit = 10 }", "10", "The line that requests wait in when all servers are at their `maxconn`.";
+        "maxconn", Count(1, 1_000_000), Not("only the servers' bounds"), "100", "0", "Requests that all its servers together may have at a time, on all cores.";
+        "adaptive", Table("pool.*.adaptive"), Not("bounds stay as they are"), "{ max = 200 }", "true", "Each server's bound follows what it can do: it grows as long as answers take no longer.";
+        "retry-budget", Table("pool.*.retry-budget"), Not("the defaults below"), "{ share = '10%' }", "0.2", "How many requests may be sent again, on all cores.";
         "timeouts", Table("pool.*.timeouts"), Not("the defaults below"), "{ connect = '1s' }", "'1s'", "How long servers may take.";
         "limits", Table("pool.*.limits"), Not("the defaults below"), "{ head = '32k' }", "[]", "Bounds of a response's head.";
         "slow-start", Time, Not("all of its share at once"), "'10s'", "10", "For how long a server that came back gets less than its share: from a tenth up to all of it.";
@@ -254,13 +277,25 @@ directives! {
         "same-site", Choice(&["strict", "lax", "none"]), Is("'lax'"), "'strict'", "false", "When requests from other sites have it.";
     }
     "pool.*.queue" {
-        "limit", Count(0, 1_000_000), Is("1024"), "0", "'1x'", "How many requests may wait; more are 503.";
+        "limit", Count(0, 1_000_000), Is("1024"), "0", "'1x'", "How many requests may wait, on all cores; more are 503.";
         "timeout", Time, Is("'100ms'"), "'1s'", "'1t'", "How long one may wait; then 503.";
+        "order", Choice(&["adaptive", "oldest-first", "newest-first"]), Is("'adaptive'"), "'oldest-first'", "'lifo'", "Who is served first. `adaptive`: the oldest while the queue is short, the newest when it stands.";
+        "stands-after", Time, Is("'100ms'"), "'50ms'", "100", "The queue stands when for so long its oldest was never younger than a tenth of that.";
+    }
+    "pool.*.adaptive" {
+        "min", Count(1, 1_000_000), Is("4"), "8", "0", "Requests that a server may always have at a time.";
+        "max", Count(1, 1_000_000), Is("1000"), "200", "0", "Requests that a server may have at a time at most; its own `maxconn` may be less.";
+    }
+    "pool.*.retry-budget" {
+        "share", Share, Is("0.2"), "'10%'", "1.5", "Of the pool's requests in the window; 1: any number.";
+        "min", Whole(0, 1_000_000), Is("3"), "10", "-1", "So many are allowed in any window.";
+        "window", Time, Is("'10s'"), "'30s'", "10", "How far back is counted; it slides on in eighths.";
     }
     "pool.*.timeouts" {
         "connect", Time, Is("'5s'"), "'1s'", "'1'", "Until a connection stands; then 503.";
         "first-byte", Time, Is("'60s'"), "'2m'", "2", "From the request's last byte to the response's head; then 504.";
         "idle", Time, Is("'30s'"), "'1m'", "'9999h'", "Without a byte of a response, or a server's taking a byte of a request.";
+        "abandoned", Time, Is("'10s'"), "'30s'", "'0s'", "How long a bounded server keeps the place of a request whose client has gone, unless it ends its answer or its connection before.";
         "tunnel", Time, Is("'1h'"), "'1m'", "''", "Without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP).";
     }
     "pool.*.limits" {

@@ -4,13 +4,20 @@ use rt::address::Address;
 
 use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode};
 
-use super::forms;
 use super::source::{At, Problems, suggestion};
 use super::value::Section;
+use super::{forms, overload};
 
 /// Keys that mean nothing where bytes are passed on as they are.
-const HTTP_ONLY: [&str; 6] =
-    ["requests-max", "body-max", "connect", "half-close", "limits", "forwarding"];
+const HTTP_ONLY: [&str; 7] = [
+    "requests-max",
+    "body-max",
+    "connect",
+    "half-close",
+    "limits",
+    "forwarding",
+    "deadline-headers",
+];
 
 /// A listener; what is wrong with it has its default.
 pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problems) -> ListenerPlan {
@@ -45,6 +52,7 @@ pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problem
         forwarding: forwarding(&section.table("forwarding"), problems),
         connect: section.flag("connect"),
         half_close: section.flag("half-close"),
+        admission: overload::admission(section, problems),
     }
 }
 

@@ -10,7 +10,9 @@ mod directives;
 mod flags;
 mod forms;
 mod listeners;
+mod overload;
 mod pools;
+mod recovery;
 mod routes;
 mod schema;
 mod source;
@@ -42,6 +44,8 @@ pub struct Parsed {
     pub plan: Plan,
     /// What works, and hardly as it was meant: a route that never matches, a pool that nothing uses.
     pub warnings: Vec<Problem>,
+    /// What would keep it from recovering from too much load.
+    pub recovery: Vec<Problem>,
 }
 
 /// Understands a config; `file_name` is what places are named by: `FILE:LINE:COLUMN`.
@@ -67,9 +71,11 @@ pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Vec<Problem>> {
         return Err(problems.placed(file_name, text).0);
     }
     let root = Reader::new(&mut problems, false).section("", document.get_ref(), 0);
-    let plan = plan(&root, &mut problems);
+    let mut advice = Problems::default();
+    let plan = plan(&root, &mut problems, &mut advice);
     let (found, warnings) = problems.placed(file_name, text);
-    if found.is_empty() { Ok(Parsed { plan, warnings }) } else { Err(found) }
+    let (_, recovery) = advice.placed(file_name, text);
+    if found.is_empty() { Ok(Parsed { plan, warnings, recovery }) } else { Err(found) }
 }
 
 fn syntax_words(message: &str) -> String {
@@ -83,7 +89,7 @@ fn syntax_words(message: &str) -> String {
     format!("{message}{hint}")
 }
 
-fn plan(root: &Section, problems: &mut Problems) -> Plan {
+fn plan(root: &Section, problems: &mut Problems, advice: &mut Problems) -> Plan {
     let pool_sections = root.tables("pool");
     let listener_sections = root.tables("listener");
     let pool_names: Vec<&str> = pool_sections.iter().map(|pool| &*pool.name).collect();
@@ -131,6 +137,7 @@ fn plan(root: &Section, problems: &mut Problems) -> Plan {
         pools: &pool_sections,
     };
     whole::check(&plan, &places, problems);
+    recovery::check(&plan, &listener_sections, &pool_sections, advice);
     plan
 }
 

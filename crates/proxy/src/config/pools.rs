@@ -1,14 +1,13 @@
 //! `[pool.NAME]`: what was read of it to a [`PoolPlan`].
 
-use crate::plan::{Balance, PoolPlan, ProxyVersion, QueuePlan, Reuse, ServerPlan, ServerTimeouts};
+use crate::plan::{Balance, PoolPlan, ProxyVersion, Reuse, ServerPlan, ServerTimeouts};
 
 use super::source::Problems;
 use super::value::Section;
-use super::{choice, forms};
+use super::{choice, forms, overload};
 
 /// A pool; what is wrong with it has its default.
 pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
-    let queue = section.table("queue");
     let timeouts = section.table("timeouts");
     let limits = section.table("limits");
     let text = |key| section.text(key).map(|text| text.value).unwrap_or_default();
@@ -24,12 +23,14 @@ pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
         reuse: reuse(&text("reuse")),
         idle_max: section.size("idle-max"),
         idle_timeout_ns: section.number("idle-timeout"),
-        queue: QueuePlan { limit: queue.size("limit"), timeout_ns: queue.number("timeout") },
+        queue: overload::queue(&section.table("queue")),
+        bounds: overload::bounds(section, problems),
         timeouts: ServerTimeouts {
             connect_ns: timeouts.number("connect"),
             first_byte_ns: timeouts.number("first-byte"),
             idle_ns: timeouts.number("idle"),
             tunnel_ns: timeouts.number("tunnel"),
+            abandoned_ns: timeouts.number("abandoned"),
         },
         limits: wire::Limits {
             head_bytes_max: limits.size("head"),

@@ -1,14 +1,14 @@
 //! `[[route]]`: what was read of it to a [`RoutePlan`].
 
 use crate::plan::{
-    Action, Change, Conditions, ListenerPlan, Mode, PathCondition, RateKey, RateLimit, RoutePlan,
-    TextCondition, ValueCondition,
+    Action, Change, Conditions, ListenerPlan, Mode, PathCondition, Priority, RateKey, RateLimit,
+    RoutePlan, TextCondition, ValueCondition,
 };
 
-use super::forms;
 use super::listeners::find_pool;
 use super::source::{Problems, suggestion};
 use super::value::{Section, Wanted};
+use super::{forms, overload};
 
 /// Names that a route may use.
 pub(super) struct Known<'a> {
@@ -17,9 +17,10 @@ pub(super) struct Known<'a> {
 }
 
 /// What a route does: keys of which it has exactly one.
-const ACTIONS: [&str; 5] = ["pool", "redirect", "answer", "deny", "tarpit"];
+const ACTIONS: [&str; 6] = ["pool", "redirect", "answer", "deny", "silent-drop", "tarpit"];
 /// Keys that only mean something when a request is passed on.
-const FORWARD_ONLY: [&str; 5] = [
+const FORWARD_ONLY: [&str; 6] = [
+    "priority",
     "rewrite-prefix",
     "rewrite-path",
     "remove-request-header",
@@ -45,6 +46,7 @@ pub(super) fn route(
         changes: changes(section, &conditions, problems),
         conditions,
         rate_limit: section.place("rate-limit").and_then(|_| rate_limit(section, problems)),
+        priority: overload::priority(section),
         action: action(section, known, problems),
     }
 }
@@ -56,6 +58,7 @@ pub(super) fn of_listener(listener: usize, name: &str, pool: usize) -> RoutePlan
         conditions: Conditions { listeners: vec![listener], ..Conditions::default() },
         changes: Vec::new(),
         rate_limit: None,
+        priority: Priority::Normal,
         action: Action::Forward(pool),
     }
 }
@@ -277,6 +280,7 @@ fn action(section: &Section, known: &Known<'_>, problems: &mut Problems) -> Acti
         }
         "redirect" => redirect(&table, problems),
         "answer" => answer(&table, problems),
+        "silent-drop" => Action::SilentDrop,
         "tarpit" => Action::Tarpit { delay_ns: table.number("delay"), status: status(&table) },
         _ => Action::Deny(section.whole("deny").map_or(403, |status| status as u16)),
     }

@@ -84,6 +84,7 @@ impl Kind {
         };
         match self {
             Self::Bool => json!({ "type": "boolean" }),
+            Self::True => json!({ "const": true }),
             Self::Whole(low, high) | Self::Status(low, high) => {
                 json!({ "type": "integer", "minimum": low, "maximum": high })
             }
@@ -136,6 +137,7 @@ impl Kind {
     fn words(self) -> String {
         match self {
             Self::Bool => "true or false".into(),
+            Self::True => "true".into(),
             Self::Whole(low, high) | Self::Status(low, high) => {
                 format!("number, {low} to {high}")
             }

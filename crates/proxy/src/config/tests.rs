@@ -215,7 +215,7 @@ balance = 'round'
             "19:41: '(' is not a regular expression: unclosed group",
             "20:1: route 3 is named 'x' too, as route 2",
             "22:18: this needs exactly one path-prefix, and there are 0",
-            "23:1: there is no key 'maxconn' in [[route]]: it belongs in [[pool.NAME.servers]]",
+            "23:1: there is no key 'maxconn' in [[route]]: it belongs in [pool.NAME]",
             "26:30: there are two servers '127.0.0.1:9001'",
             "26:48: 'address' is missing",
             "26:50: there is no key 'adress' in [[pool.NAME.servers]]",

@@ -31,6 +31,9 @@ fn config(row: &Directive, line: &str) -> String {
         "privileges" => format!("[privileges]\n@\n{LISTENER}{POOL}"),
         "log[]" => format!("[[log]]\nto = 'stdout'\n@\n{LISTENER}{POOL}"),
         "listener.*" => format!("{}{POOL}", listener("@\n")),
+        "listener.*.per-source" => {
+            format!("{}{POOL}", listener("[listener.web.per-source]\n@\n"))
+        }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
@@ -52,6 +55,8 @@ fn config(row: &Directive, line: &str) -> String {
             format!("{LISTENER}{}", pool(&format!("[pool.app.sticky]\ncookie = 'SRV'\n{key}@\n")))
         }
         "pool.*.queue" => format!("{LISTENER}{}", pool("[pool.app.queue]\n@\n")),
+        "pool.*.adaptive" => format!("{LISTENER}{}", pool("[pool.app.adaptive]\n@\n")),
+        "pool.*.retry-budget" => format!("{LISTENER}{}", pool("[pool.app.retry-budget]\n@\n")),
         "pool.*.timeouts" => format!("{LISTENER}{}", pool("[pool.app.timeouts]\n@\n")),
         "pool.*.limits" => format!("{LISTENER}{}", pool("[pool.app.limits]\n@\n")),
         other => panic!("no config to try a row of {other} in"),
@@ -60,7 +65,7 @@ fn config(row: &Directive, line: &str) -> String {
     // What is tried takes the place of what stands in its table.
     let (before, after) = whole.split_once('@').unwrap();
     let table = before.rfind("\n[").map_or(0, |at| at + 1);
-    let is_action = ["redirect", "answer", "deny", "tarpit"].contains(&row.key);
+    let is_action = ["redirect", "answer", "deny", "silent-drop", "tarpit"].contains(&row.key);
     let mut text = before[..table].to_owned();
     for other in before[table..].lines() {
         let key = other.split(' ').next().unwrap_or_default();
@@ -80,6 +85,7 @@ fn every_default_is_of_its_kind() {
             let is_there = section.whole(row.key).is_some()
                 || section.fraction(row.key).is_some()
                 || section.text(row.key).is_some()
+                || !section.texts(row.key).is_empty()
                 || text == "true" && section.flag(row.key)
                 || text == "false" && !section.flag(row.key);
             assert!(is_there, "{} {}: {text}", row.table, row.key);

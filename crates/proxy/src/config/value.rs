@@ -375,7 +375,9 @@ fn scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
     };
     match (row.kind, value) {
         (Kind::Bool | Kind::TextOrFalse(_), DeValue::Boolean(false)) => Ok(Value::Bool(false)),
-        (Kind::Bool | Kind::StatusOrTrue, DeValue::Boolean(true)) => Ok(Value::Bool(true)),
+        (Kind::Bool | Kind::True | Kind::StatusOrTrue, DeValue::Boolean(true)) => {
+            Ok(Value::Bool(true))
+        }
         (
             Kind::Whole(low, high)
             | Kind::Count(low, high)

@@ -52,6 +52,7 @@ impl Kind {
     pub(super) fn wish(self) -> String {
         match self {
             Self::Bool => "write true or false".into(),
+            Self::True => "write true, or leave it out".into(),
             Self::Whole(low, high) | Self::Status(low, high) => {
                 format!("write a number from {low} to {high}")
             }

@@ -42,6 +42,11 @@ impl Conn {
         }
         self.link.armed = Armed::Nothing;
         self.link.end_request();
+        if self.link.settings.plan.proxy_protocol
+            && let State::Closed = Self::seated(&mut self.link, State::Idle)
+        {
+            return Poll::Ready(State::Closed);
+        }
         match self.link.settings.plan.mode {
             Mode::Http => Poll::Ready(State::Idle),
             Mode::Tcp(_) => Poll::Ready(self.begin_tcp(cx, core, bench)),

@@ -5,12 +5,16 @@
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rt::deadlines::Place;
 use rt::stream::Stream;
 
+use crate::admission::{Gatekeeper, Seat, Turned};
 use crate::core::{Core, TICK_NS};
+use crate::metrics::Reason;
+use crate::outcome::End;
 use crate::plan::{ClientTimeouts, ListenerPlan, ProxyVersion};
 use crate::pool::{Pool, ServerConn};
 use crate::proxy_protocol;
@@ -25,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) index: Cell<Option<usize>>,
     /// Connections of this core.
     pub(crate) open: Rc<Cell<usize>>,
+    /// What all cores share of what the listener takes on.
+    pub(crate) keeper: Arc<Gatekeeper>,
 }
 
 /// Who a client is.
@@ -59,6 +65,10 @@ pub(crate) struct Link {
     pub(super) armed: Armed,
     /// What watching found, since the request began.
     watched: Watched,
+    /// Why its first request is refused, and after how many seconds it may come again.
+    pub(super) turned: Option<(End, u8)>,
+    /// What it has of its source's.
+    seat: Seat,
     /// A connection to a server that is only this client's.
     own: Option<Box<Own>>,
 }
@@ -99,6 +109,9 @@ pub(crate) enum Watch {
     Gone,
 }
 
+/// What a client is told to wait at most.
+const RETRY_AFTER_MAX_S: u64 = 30;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Nothing,
@@ -132,8 +145,52 @@ impl Link {
             look_again: false,
             armed: Armed::Nothing,
             watched: Watched::Nothing,
+            turned: None,
+            seat: Seat::none(),
             own: None,
         }
+    }
+
+    /// Counts it as one of its source's.
+    ///
+    /// # Errors
+    /// Its source has as many as it may.
+    pub(super) fn take_seat(&mut self, now_ns: u64) -> Result<(), Turned> {
+        let keeper = &self.settings.keeper;
+        self.seat = keeper.seat(self.peer.address, now_ns)?;
+        if keeper.is_unseated(self.peer.address, self.seat) {
+            self.settings.core.refused(Reason::SourceTable);
+        }
+        Ok(())
+    }
+
+    /// Its first request is refused so.
+    pub(super) fn turn(&mut self, turned: Turned) {
+        let seconds = turned.wait_ns.div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S);
+        // At most 30.
+        self.turned = Some((turned.end, seconds as u8));
+    }
+
+    /// Why a request is refused that its route may take, and after how many seconds it may come
+    /// again.
+    #[inline]
+    pub(crate) fn refuses(&self, now_ns: u64) -> Option<(End, u64)> {
+        if let Some((end, seconds)) = self.turned {
+            return Some((end, seconds.into()));
+        }
+        let wait_ns = self.settings.keeper.admit_request(self.seat, now_ns).err()?;
+        let seconds = wait_ns.div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S);
+        Some((End::SourceLimited, seconds))
+    }
+
+    /// How long is waited for something: not long for who is not served.
+    pub(super) fn patience_ns(&self, planned_ns: u64) -> u64 {
+        if self.is_turned() { planned_ns.min(super::LINGER_NS) } else { planned_ns }
+    }
+
+    /// Whether this is a connection that only hears why it is not served.
+    pub(crate) fn is_turned(&self) -> bool {
+        self.turned.is_some()
     }
 
     /// The first byte of a head is there.
@@ -162,9 +219,15 @@ impl Link {
     pub(super) fn leave(&mut self) {
         let core = Rc::clone(&self.settings.core);
         self.release(&core);
+        self.settings.keeper.leave(self.seat);
         if let Some(place) = self.deadline.take() {
             core.deadlines.leave(place);
         }
+    }
+
+    /// The core that it is served by.
+    pub(crate) fn core(&self) -> Rc<Core> {
+        Rc::clone(&self.settings.core)
     }
 
     pub(crate) fn timeouts(&self) -> &ClientTimeouts {

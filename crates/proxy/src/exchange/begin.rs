@@ -11,10 +11,11 @@ use wire::{Framing, RequestHead, RequestKind};
 use super::{Exchange, Moved, Place, Stage};
 use crate::conn::{Armed, Link};
 use crate::core::{Core, Live, QUEUE_TICK_NS};
+use crate::deadline::patience_ns;
 use crate::forward::{ClientFraming, Origin, RequestParts, origin_form, write_request};
 use crate::outcome::{End, Phase};
 use crate::plan::{Action, ListenerPlan, Reuse};
-use crate::pool::{Pool, ServerConn, Want};
+use crate::pool::{Ask, NEVER, NoPlace, Pool, ServerConn, Want};
 use crate::route::{Asked, Key, RetryAfterNs, Scratch, location, rewrite_target, rewrites};
 
 /// What an exchange begins with, besides its head.
@@ -56,6 +57,12 @@ impl Exchange {
         let listener = &live.plan.listeners[begun.listener];
         self.up.begin(head.framing, request_framing(head.framing), &listener.limits);
         let rng = begun.rng;
+        if let Some((end, seconds)) = link.refuses(begun.now_ns) {
+            self.keeps &= !link.is_turned();
+            self.facts.retry_after_s = seconds;
+            self.refuse(core, link, rng, end);
+            return;
+        }
         if let Some(end) = forbidden(listener, self.kind, head.framing) {
             self.refuse(core, link, rng, end);
             return;
@@ -88,6 +95,13 @@ impl Exchange {
             }
         };
         self.want = self.wanted(&live.pools[pool], &asked, begun.scratch);
+        self.priority = live.plan.routes[route].priority;
+        // Whoever else may write what it likes.
+        if link.peer.trusted {
+            let fields = &listener.admission.deadline_headers;
+            let patience_ns = patience_ns(head.headers, fields).unwrap_or(NEVER);
+            self.deadline_ns = begun.now_ns.saturating_add(patience_ns);
+        }
         self.write_upstream_head(link, &live, (route, pool), head, begun.target, rng);
         self.enter_pool(core, link, Rc::clone(&live.pools[pool]), rng, begun.waker);
     }
@@ -165,6 +179,7 @@ impl Exchange {
                 self.facts.refusal_status = *status;
                 self.refuse(core, link, rng, End::Denied);
             }
+            Action::SilentDrop => self.refuse(core, link, rng, End::SilentlyDropped),
             Action::Tarpit { delay_ns, status } => {
                 self.facts.refusal_status = *status;
                 self.stage = Stage::Tarpit;
@@ -227,9 +242,12 @@ impl Exchange {
         waker: &Waker,
     ) {
         self.facts.pool = Some(pool.index());
-        let now_ns = self.facts.times.head_ns;
-        if let Some(server) = pool.acquire(self.want, now_ns, rng) {
-            self.dispatch(link, Place { pool, server }, now_ns);
+        let head_ns = self.facts.times.head_ns;
+        pool.note_request(head_ns);
+        if self.deadline_ns <= head_ns {
+            let _ = self.fail(core, link, rng, End::DeadlineMissed, Phase::Queue);
+        } else if let Some(server) = pool.acquire(self.want, head_ns, rng) {
+            self.dispatch(link, Place { pool, server }, head_ns);
         } else if !pool.has_server(self.want) {
             let _ = self.fail(core, link, rng, End::NoServer, Phase::Connect);
         } else {
@@ -245,15 +263,19 @@ impl Exchange {
         rng: &mut fastrand::Rng,
         waker: &Waker,
     ) {
-        match pool.enqueue(self.want, waker, now_ns(), rng) {
-            Some(ticket) => {
+        let (want, priority, deadline_ns) = (self.want, self.priority, self.deadline_ns);
+        let ask = Ask { want, waker, priority, now_ns: now_ns(), deadline_ns };
+        let end = match pool.enqueue(&ask, rng) {
+            Ok(ticket) => {
                 self.stage = Stage::Queued(pool, ticket);
                 watch_queues(core);
+                return;
             }
-            None => {
-                let _ = self.fail(core, link, rng, End::QueueFull, Phase::Queue);
-            }
-        }
+            Err(NoPlace::Full) => End::QueueFull,
+            Err(NoPlace::Deadline) => End::DeadlineMissed,
+        };
+        self.facts.retry_after_s = pool.retry_after_s();
+        let _ = self.fail(core, link, rng, end, Phase::Queue);
     }
 
     /// Goes to a server that has room, on an idle connection if one will do.
@@ -318,7 +340,9 @@ impl Exchange {
         let Some(Place { pool, server }) = self.place.take() else {
             return self.fail(core, link, rng, end, Phase::Connect);
         };
-        if self.facts.retries >= pool.plan().retries_max {
+        pool.observe_failure(server);
+        let is_last = self.facts.retries >= pool.plan().retries_max;
+        if is_last || !self.may_retry(&pool) {
             self.place = Some(Place { pool, server });
             return self.fail(core, link, rng, end, Phase::Connect);
         }
@@ -333,6 +357,15 @@ impl Exchange {
             None => self.enqueue(core, link, pool, rng, waker),
         }
         Moved::Some
+    }
+
+    /// Whether the budget of the pool has another try; counted if not.
+    pub(super) fn may_retry(&self, pool: &Pool) -> bool {
+        let may = pool.may_retry(now_ns());
+        if !may {
+            self.live.as_ref().inspect(|live| live.metrics.retry_denied(pool.index()));
+        }
+        may
     }
 
     /// A connection stands.
@@ -394,7 +427,10 @@ fn watch_queues(core: &Rc<Core>) {
     rt::tokio::task::spawn_local(async move {
         loop {
             let now_ns = now_ns();
-            if !core.expire_queues(now_ns) {
+            let waits = core.expire_queues(now_ns);
+            // Whatever made room without a bell.
+            core.serve_queues();
+            if !waits {
                 core.queues_watched.set(false);
                 return;
             }

@@ -146,6 +146,12 @@ impl Exchange {
     ) -> Moved {
         self.facts.end = end;
         self.facts.phase = phase;
+        if matches!(end, End::ServerTimeout | End::ServerClosed)
+            && let Some(place) = &self.place
+        {
+            place.pool.observe_failure(place.server);
+        }
+        self.leave_to_server(link, end);
         self.server = None;
         if let Some(Place { pool, server }) = &self.place
             && pool.wants_latency()
@@ -175,6 +181,9 @@ impl Exchange {
     /// After a failure that the client is not told about in words.
     fn after_failure(&mut self, core: &Core, link: &Link) -> After {
         self.record(core, link);
+        if self.facts.end == End::SilentlyDropped {
+            return After::Vanish;
+        }
         // Cut short, a response that ends with its connection would look whole.
         let looks_whole = self.facts.until_close && self.response != Response::Done;
         if looks_whole || self.facts.end == End::WriteTimeout { After::Reset } else { After::Close }

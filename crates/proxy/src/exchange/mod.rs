@@ -15,6 +15,7 @@
 //! `response` are the two directions while it is open (`splice` for long bodies), `finish` is how it
 //! ends. `choice` is what it tells the choice of its server, and what that learns from it.
 
+mod abandoned;
 mod begin;
 mod choice;
 mod finish;
@@ -38,7 +39,8 @@ pub(crate) use finish::Facts;
 use crate::conn::{Armed, Link, Watch};
 use crate::core::{Bench, Core, Live};
 use crate::outcome::{End, Phase};
-use crate::pool::{Pool, ServerConn, Ticket, TicketState, Want};
+use crate::plan::Priority;
+use crate::pool::{NEVER, Pool, ServerConn, Ticket, TicketState, Want};
 use crate::relay::Relay;
 
 /// One request on its way.
@@ -79,6 +81,10 @@ pub(crate) struct Exchange {
     /// Whether only a new connection will do: an idle one has just failed.
     needs_new: bool,
     interim: u32,
+    /// How urgent it is, in a queue.
+    priority: Priority,
+    /// When its client leaves; [`NEVER`]: it does not say.
+    deadline_ns: u64,
     /// Bytes of the body when its progress was looked at last, and when that was.
     progress: (u64, u64),
     pub(crate) facts: Facts,
@@ -127,6 +133,8 @@ pub(crate) enum After {
     Linger,
     /// The end, in a way that shows that something is missing.
     Reset,
+    /// The end, in a way that shows as little as can be.
+    Vanish,
     /// Another protocol.
     Tunnel(Box<Tunnelled>),
 }
@@ -178,6 +186,8 @@ impl Exchange {
             up_broken: false,
             needs_new: false,
             interim: 0,
+            priority: Priority::Normal,
+            deadline_ns: NEVER,
             progress: (0, 0),
             facts: Facts::default(),
         }
@@ -197,6 +207,8 @@ impl Exchange {
         self.up_broken = false;
         self.needs_new = false;
         self.interim = 0;
+        self.priority = Priority::Normal;
+        self.deadline_ns = NEVER;
         self.facts.clear();
     }
 
@@ -386,15 +398,36 @@ impl Exchange {
         };
         match ticket.state() {
             TicketState::Granted(server) => {
+                let now_ns = now_ns();
                 let place = Place { pool: Rc::clone(pool), server };
-                self.dispatch(link, place, now_ns());
+                if pool.is_too_late(ticket, now_ns) {
+                    return self.refuse_queued(core, link, bench, End::DeadlineMissed);
+                }
+                // It may have left just when its turn came.
+                match self.watch_early(cx, core, link, bench) {
+                    Moved::Nothing => self.dispatch(link, place, now_ns),
+                    left => return left,
+                }
                 Moved::Some
             }
-            TicketState::Expired => {
-                self.fail(core, link, &mut bench.rng, End::QueueTimeout, Phase::Queue)
-            }
+            TicketState::Expired => self.refuse_queued(core, link, bench, End::QueueTimeout),
+            TicketState::Missed => self.refuse_queued(core, link, bench, End::DeadlineMissed),
+            TicketState::Shed => self.refuse_queued(core, link, bench, End::QueueShed),
             TicketState::Waiting => self.watch_early(cx, core, link, bench),
         }
+    }
+
+    fn refuse_queued(
+        &mut self,
+        core: &Core,
+        link: &mut Link,
+        bench: &mut Bench,
+        end: End,
+    ) -> Moved {
+        if let Stage::Queued(pool, _) = &self.stage {
+            self.facts.retry_after_s = pool.retry_after_s();
+        }
+        self.fail(core, link, &mut bench.rng, end, Phase::Queue)
     }
 
     /// Leaves when the client has gone before its request went anywhere.

@@ -157,7 +157,12 @@ impl Exchange {
             // Nobody asked for it.
             return Head::Failed(self.fail(core, link, rng, End::BadResponse, Phase::Head));
         }
-        self.facts.times.first_byte_ns = now_ns();
+        let first_byte_ns = now_ns();
+        self.facts.times.first_byte_ns = first_byte_ns;
+        if let Some(place) = &self.place {
+            let dispatched_ns = self.facts.times.dispatched_ns;
+            place.pool.observe(place.server, first_byte_ns.saturating_sub(dispatched_ns));
+        }
         self.facts.status = head.status;
         self.learn_answer();
         self.write_head(core, link, &head, tunnels || head.switching());
@@ -302,7 +307,8 @@ impl Exchange {
     /// of it is still here, nothing came back, and doing it twice is doing it once (RFC 9110
     /// §9.2.2).
     fn may_send_again(&self) -> bool {
-        let retries_max = self.place.as_ref().map_or(0, |place| place.pool.plan().retries_max);
+        let Some(place) = &self.place else { return false };
+        let retries_max = place.pool.plan().retries_max;
         let safe = self.idempotent || !self.up.has_sent();
         self.facts.reused
             && safe
@@ -310,6 +316,7 @@ impl Exchange {
             && self.interim == 0
             && self.up.is_kept()
             && self.facts.retries < retries_max
+            && self.may_retry(&place.pool)
     }
 
     /// Leaves HTTP: what was received behind the head belongs to the other protocol.

@@ -2,8 +2,9 @@
 
 use crate::outcome::{Asked, End, Outcome, Phase, Times};
 use crate::plan::{
-    Action, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan, Mode,
-    Plan, PoolPlan, PrivilegesPlan, QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts,
+    Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan,
+    ListenerPlan, Mode, Plan, PoolBounds, PoolPlan, Priority, PrivilegesPlan, QueueOrder,
+    QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts,
 };
 
 /// Listeners `web` and `raw` (TCP), routes and pools as given, a pool's servers after its colon:
@@ -46,6 +47,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         forwarding: Forwarding { x_forwarded: true, forwarded: false, via: None, request_id: None },
         connect: false,
         half_close: false,
+        admission: Admission::default(),
     }
 }
 
@@ -55,6 +57,7 @@ fn route(name: &str) -> RoutePlan {
         conditions: Conditions::default(),
         changes: Vec::new(),
         rate_limit: None,
+        priority: Priority::Normal,
         action: Action::Forward(0),
     }
 }
@@ -77,8 +80,20 @@ fn pool(text: &str) -> PoolPlan {
         reuse: Reuse::Safe,
         idle_max: 0,
         idle_timeout_ns: 0,
-        queue: QueuePlan { limit: 0, timeout_ns: 0 },
-        timeouts: ServerTimeouts { connect_ns: 0, first_byte_ns: 0, idle_ns: 0, tunnel_ns: 0 },
+        queue: QueuePlan {
+            limit: 0,
+            timeout_ns: 0,
+            order: QueueOrder::Adaptive,
+            stands_after_ns: 0,
+        },
+        bounds: PoolBounds::default(),
+        timeouts: ServerTimeouts {
+            connect_ns: 0,
+            first_byte_ns: 0,
+            idle_ns: 0,
+            tunnel_ns: 0,
+            abandoned_ns: 0,
+        },
         limits: wire::Limits::default(),
         slow_start_ns: 0,
         retries_max: 0,

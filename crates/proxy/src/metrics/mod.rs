@@ -49,6 +49,11 @@ macro_rules! reasons {
 reasons! {
     ProcessFull, "process_full", "`connections-max` of the process was reached";
     ListenerFull, "listener_full", "`connections-max` of the listener was reached";
+    ConnectionRate, "connection_rate", "`connections-rate` of the listener was reached";
+    SourceConnections, "source_connections", "its source had as many connections as `per-source` allows";
+    SourceRate, "source_rate", "its source came faster than `per-source` allows";
+    SourceTable, "source_table", "the table of sources had no place for its source; it was served without a bound";
+    RejectsFull, "rejects_full", "too many that were to be rejected were still there; it was reset";
     ProxyHeader, "proxy_header", "its PROXY header was missing, malformed or late";
     Untrusted, "untrusted", "it came from outside of `trusted` on a listener with `proxy-protocol`";
     NoDescriptor, "no_descriptor", "no descriptor or memory was left";
@@ -130,7 +135,9 @@ struct Pool {
     name: Box<str>,
     queue: ByClass,
     retries: Count,
+    retries_denied: Count,
     wasted: Count,
+    abandoned: Count,
     queued: Count,
     /// Of pools that have a sticky cookie, by [`Found`].
     sticky: Option<Vec<Count>>,
@@ -148,6 +155,7 @@ struct Server {
     on_new: Count,
     on_reused: Count,
     idle: Count,
+    bound: Count,
 }
 
 fn counts(number: usize) -> Vec<Count> {
@@ -176,12 +184,15 @@ impl Metrics {
             on_new: Count::default(),
             on_reused: Count::default(),
             idle: Count::default(),
+            bound: Count::default(),
         };
         let pools = plan.pools.iter().map(|pool| Pool {
             name: pool.name.clone(),
             queue: ByClass::default(),
             retries: Count::default(),
+            retries_denied: Count::default(),
             wasted: Count::default(),
+            abandoned: Count::default(),
             queued: Count::default(),
             sticky: pool.sticky.as_ref().map(|_| counts(Found::ALL.len())),
             elsewhere: (pool.balance == Balance::ConsistentHash).then(Count::default),
@@ -272,6 +283,35 @@ impl Metrics {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(server) = server {
             server.idle.0.set(connections);
+        }
+    }
+
+    /// How many requests a server may have at a time, as it is told by one core; 0: any number.
+    pub(crate) fn set_bound(&self, pool: usize, server: usize, requests: u64) {
+        let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
+        if let Some(server) = server {
+            server.bound.0.set(requests);
+        }
+    }
+
+    /// A request was not sent again, because the budget was used up.
+    pub(crate) fn retry_denied(&self, pool: usize) {
+        if let Some(pool) = self.pools.get(pool) {
+            pool.retries_denied.add(1);
+        }
+    }
+
+    /// A server keeps the place of a request whose client has gone.
+    pub(crate) fn abandoned(&self, pool: usize) {
+        if let Some(pool) = self.pools.get(pool) {
+            pool.abandoned.add(1);
+        }
+    }
+
+    /// A server finished an answer for a client that had gone before.
+    pub(crate) fn wasted(&self, pool: usize) {
+        if let Some(pool) = self.pools.get(pool) {
+            pool.wasted.add(1);
         }
     }
 
@@ -399,7 +439,9 @@ impl Pool {
         let name = &*self.name;
         self.queue.add_to(all, Metric::QueueSeconds, &[name]);
         all.add(Metric::Retries, &[name], self.retries.0.get());
+        all.add(Metric::RetriesDenied, &[name], self.retries_denied.0.get());
         all.add(Metric::Wasted, &[name], self.wasted.0.get());
+        all.add(Metric::Abandoned, &[name], self.abandoned.0.get());
         all.add(Metric::Queued, &[name], self.queued.0.get());
         for (found, count) in Found::ALL.iter().zip(self.sticky.iter().flatten()) {
             all.add(Metric::Sticky, &[name, found.code()], count.0.get());
@@ -419,6 +461,7 @@ impl Pool {
             all.add(connections, &[name, &server.name, "new"], server.on_new.0.get());
             all.add(connections, &[name, &server.name, "reused"], server.on_reused.0.get());
             all.add(Metric::Idle, &labels, server.idle.0.get());
+            all.add(Metric::Bound, &labels, server.bound.0.get());
         }
     }
 }

@@ -1,10 +1,8 @@
 //! What a pool makes of standings, weights and wants when it chooses: backups, slow starts, clients
 //! that stick. The choice itself is tested in `balance`.
 
-use std::task::Waker;
-
 use super::standing::{Checked, Wanted};
-use super::tests::{plan, pools};
+use super::tests::{ask, plan, pools};
 use super::*;
 use crate::balance::source_key;
 use crate::plan::{SameSite, Secret, StickyMode, StickyPlan};
@@ -169,7 +167,7 @@ fn who_waits_for_one_server_keeps_nobody_from_the_others() {
     let pool = pool(&[Some(1), Some(2)], sticky);
     let mut rng = rng();
     let enqueue =
-        |want, rng: &mut fastrand::Rng| pool.enqueue(want, Waker::noop(), 0, rng).unwrap();
+        |want, rng: &mut fastrand::Rng| pool.enqueue(&Ask { want, ..ask(0) }, rng).unwrap();
     assert_eq!(pool.acquire(pinned(0), 0, &mut rng), Some(0));
     assert_eq!(pool.acquire(pinned(0), 0, &mut rng), None);
     let sticking = enqueue(pinned(0), &mut rng);
@@ -195,7 +193,7 @@ fn who_waits_for_a_server_that_goes_away_goes_elsewhere() {
     let pool = pool(&[Some(1), Some(1)], sticky);
     let mut rng = rng();
     assert_eq!(pool.acquire(pinned(0), 0, &mut rng), Some(0));
-    let sticking = pool.enqueue(pinned(0), Waker::noop(), 0, &mut rng).unwrap();
+    let sticking = pool.enqueue(&Ask { want: pinned(0), ..ask(0) }, &mut rng).unwrap();
     assert_eq!(sticking.state(), TicketState::Waiting);
     set(&pool, 0, Wanted::Maintenance);
     pool.serve_queue(&mut rng);

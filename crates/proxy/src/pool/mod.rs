@@ -5,27 +5,36 @@
 //!              room                          connection
 //! request -> acquire ----------------> server -> idle one, or a new one -> request in flight -> release
 //!              | none                    ^                                                        |
-//!              v                         | granted, in the order of arrival                       |
-//!            queue (bounded in length and age) <------------------------------------------------'
+//!              v                         | granted                                                |
+//!            queue (bounded in length and age, see there for the order) <-----------------------'
 //! ```
 
+mod adaptive;
+mod codel;
+mod gate;
+mod line;
+mod queue;
+mod retry_budget;
 mod shared;
 mod standing;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 
 use rt::namespace::Namespace;
 use rt::stream::Stream;
 
+pub(crate) use line::{Ask, NoPlace, Ticket, TicketState};
+pub(crate) use queue::NEVER;
 pub(crate) use shared::{Bells, Shared, SharedPool};
+
+use adaptive::Limit;
+use queue::{Queue, Rules};
 
 use crate::balance::sticky::Tokens;
 use crate::balance::{Candidate, How, Latency, Turns, choose, digest};
-use crate::plan::{Balance, Plan, PoolPlan, Reuse};
+use crate::plan::{Balance, Plan, PoolPlan, QueuePlan, Reuse};
 
 /// One core's view of one pool.
 #[derive(Debug)]
@@ -45,7 +54,11 @@ pub(crate) struct Pool {
     elsewhere: Cell<u64>,
     /// The time of what was done last here.
     now_ns: Cell<u64>,
-    queue: RefCell<VecDeque<Rc<Ticket>>>,
+    queue: RefCell<Queue<Rc<Ticket>>>,
+    /// From a request's dispatch to its answer's first byte, of late.
+    service_ns: Cell<u64>,
+    /// On the first core, where servers' bounds follow what they do.
+    limits: RefCell<Vec<Limit>>,
     /// Idle connections that this core may keep to each server.
     idle_max: usize,
 }
@@ -78,26 +91,6 @@ pub(crate) struct Want {
     pub(crate) pinned: Option<usize>,
     /// A server that has just failed it.
     pub(crate) avoid: Option<usize>,
-}
-
-/// A request's place in the queue.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    state: Cell<TicketState>,
-    want: Want,
-    waker: Waker,
-    due_ns: u64,
-}
-
-/// What became of a place in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TicketState {
-    /// Not yet its turn.
-    Waiting,
-    /// This server has room, which is taken for it.
-    Granted(usize),
-    /// It has waited for too long.
-    Expired,
 }
 
 impl Pool {
@@ -134,6 +127,10 @@ impl Pool {
         let tokens =
             own.sticky.as_ref().map(|sticky| Tokens::new(&sticky.key, &own.name, server_names));
         let has_backups = own.servers.iter().any(|server| server.backup);
+        let QueuePlan { timeout_ns, order, stands_after_ns, .. } = own.queue;
+        let queue = RefCell::new(Queue::new(Rules { order, timeout_ns, stands_after_ns }));
+        let service_ns = before.map_or(0, |before| before.service_ns.get());
+        let limits = RefCell::new(line::limits(own, before));
         Self {
             plan,
             index,
@@ -146,7 +143,9 @@ impl Pool {
             has_backups,
             elsewhere: Cell::new(0),
             now_ns: Cell::new(0),
-            queue: RefCell::default(),
+            queue,
+            service_ns: Cell::new(service_ns),
+            limits,
             idle_max,
         }
     }
@@ -208,9 +207,13 @@ impl Pool {
     ) -> Option<usize> {
         self.now_ns.set(now_ns);
         let pinned = self.pinned(want);
-        // Who sticks to a server that is full keeps nobody from the others.
-        let waits_for_same = |other: &Rc<Ticket>| self.pinned(other.want) == pinned;
-        if self.queue.borrow().iter().any(waits_for_same) {
+        let waits_for_same = {
+            let queue = self.queue.borrow();
+            // Who sticks to a server that is full keeps nobody from the others.
+            let same = |other: &Rc<Ticket>| self.pinned(other.want()) == pinned;
+            !queue.is_empty() && (self.tokens.is_none() || queue.any(same))
+        };
+        if waits_for_same {
             return None;
         }
         self.try_acquire(want, rng)
@@ -223,11 +226,14 @@ impl Pool {
     }
 
     fn try_acquire(&self, want: Want, rng: &mut fastrand::Rng) -> Option<usize> {
+        if !self.shared.whole_has_room() {
+            return None;
+        }
         if let Some(server) = self.pinned(want) {
-            return self.shared.try_enter(server).then(|| self.count_in(server));
+            return self.shared.try_enter(self.core, server).then(|| self.count_in(server));
         }
         if self.servers.len() == 1 {
-            let usable = self.shared.standing(0).share() > 0 && self.shared.try_enter(0);
+            let usable = self.shared.standing(0).share() > 0 && self.shared.try_enter(self.core, 0);
             return usable.then(|| self.count_in(0));
         }
         let plan = self.plan();
@@ -251,7 +257,7 @@ impl Pool {
                 None if want.avoid.is_some() => choose(None, turns, rng)?,
                 chosen => chosen?,
             };
-            if self.shared.try_enter(chosen.server) {
+            if self.shared.try_enter(self.core, chosen.server) {
                 let elsewhere = u64::from(chosen.is_elsewhere);
                 self.elsewhere.set(self.elsewhere.get() + elsewhere);
                 return Some(self.count_in(chosen.server));
@@ -293,6 +299,7 @@ impl Pool {
 
     /// Works out anew what share of the load each server gets.
     pub(crate) fn settle(&self, now_ns: u64) {
+        self.adapt();
         self.shared.settle(self.plan(), now_ns);
     }
 
@@ -304,88 +311,6 @@ impl Pool {
             let own = !self.queue.borrow().is_empty();
             if !self.shared.ring_other(self.core, own) {
                 self.serve_queue(rng);
-            }
-        }
-    }
-
-    /// Waits for room. `None`: the queue is full.
-    pub(crate) fn enqueue(
-        &self,
-        want: Want,
-        waker: &Waker,
-        now_ns: u64,
-        rng: &mut fastrand::Rng,
-    ) -> Option<Rc<Ticket>> {
-        let QueuePlanOf { limit, timeout_ns } = self.queue_plan();
-        if !self.shared.join_queue(self.core, limit) {
-            return None;
-        }
-        let state = Cell::new(TicketState::Waiting);
-        let ticket =
-            Rc::new(Ticket { state, want, waker: waker.clone(), due_ns: now_ns + timeout_ns });
-        self.queue.borrow_mut().push_back(Rc::clone(&ticket));
-        // Room may have come up on another core before it could see that we wait.
-        self.serve_queue(rng);
-        Some(ticket)
-    }
-
-    fn queue_plan(&self) -> QueuePlanOf {
-        let queue = self.plan().queue;
-        QueuePlanOf { limit: queue.limit, timeout_ns: queue.timeout_ns }
-    }
-
-    /// Grants what room there is, in the order of arrival. Who waits for one server only lets those
-    /// behind it by that do not.
-    pub(crate) fn serve_queue(&self, rng: &mut fastrand::Rng) {
-        let mut at = 0;
-        let mut is_full = false;
-        loop {
-            let want = self.queue.borrow().get(at).map(|ticket| ticket.want);
-            let Some(want) = want else {
-                return;
-            };
-            let is_pinned = self.pinned(want).is_some();
-            let server = if is_full && !is_pinned { None } else { self.try_acquire(want, rng) };
-            let Some(server) = server else {
-                is_full |= !is_pinned;
-                if is_full && self.tokens.is_none() {
-                    return;
-                }
-                at += 1;
-                continue;
-            };
-            let ticket = self.queue.borrow_mut().remove(at);
-            if let Some(ticket) = ticket {
-                self.shared.leave_queue(self.core);
-                ticket.settle(TicketState::Granted(server));
-            }
-        }
-    }
-
-    /// Tells those that have waited for too long; whether any still wait.
-    pub(crate) fn expire_queue(&self, now_ns: u64) -> bool {
-        self.now_ns.set(now_ns);
-        let mut queue = self.queue.borrow_mut();
-        while queue.front().is_some_and(|ticket| ticket.due_ns <= now_ns) {
-            if let Some(ticket) = queue.pop_front() {
-                self.shared.leave_queue(self.core);
-                ticket.settle(TicketState::Expired);
-            }
-        }
-        !queue.is_empty()
-    }
-
-    /// Leaves the queue before its turn, or gives back what it was granted.
-    pub(crate) fn forget(&self, ticket: &Rc<Ticket>, rng: &mut fastrand::Rng) {
-        match ticket.state() {
-            TicketState::Granted(server) => self.release(server, rng),
-            TicketState::Expired => {}
-            TicketState::Waiting => {
-                let mut queue = self.queue.borrow_mut();
-                if let Some(at) = queue.iter().position(|other| Rc::ptr_eq(other, ticket)) {
-                    queue.remove(at);
-                    self.shared.leave_queue(self.core);
-                }
             }
         }
     }
@@ -429,24 +354,7 @@ impl Pool {
     /// Idle connections and requests in flight of one server, and requests that wait for the pool.
     pub(crate) fn load(&self, server: usize) -> (usize, usize, usize) {
         let server = &self.servers[server];
-        (server.idle.borrow().len(), server.in_flight.get(), self.queue.borrow().len())
-    }
-}
-
-/// The bounds of the queue, copied out of the plan.
-struct QueuePlanOf {
-    limit: usize,
-    timeout_ns: u64,
-}
-
-impl Ticket {
-    pub(crate) fn state(&self) -> TicketState {
-        self.state.get()
-    }
-
-    fn settle(&self, state: TicketState) {
-        self.state.set(state);
-        self.waker.wake_by_ref();
+        (server.idle.borrow().len(), server.in_flight.get(), self.queued())
     }
 }
 

@@ -11,13 +11,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rt::namespace::Namespace;
 use rt::tokio::sync::Notify;
 
+use super::adaptive::{Limit, Window};
+use super::gate::{Gate, Samples};
+use super::retry_budget::RetryBudget;
 use super::standing::Standing;
-use crate::plan::{Plan, PoolPlan};
+use crate::admission::{Gatekeeper, gatekeepers};
+use crate::plan::{AdaptivePlan, Plan, PoolPlan, ServerPlan};
 
 /// What all cores share of all pools, for one plan.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) pools: Vec<Arc<SharedPool>>,
+    /// By listener.
+    pub(crate) keepers: Vec<Arc<Gatekeeper>>,
 }
 
 /// A bell for each core: rung when room came up elsewhere that it may wait for.
@@ -27,19 +33,17 @@ pub(crate) struct Bells(Arc<[Notify]>);
 /// What all cores share of one pool.
 #[derive(Debug)]
 pub(crate) struct SharedPool {
+    /// Of all its servers together.
+    whole: Arc<Gate>,
     gates: Vec<Arc<Gate>>,
+    retries: Arc<RetryBudget>,
+    /// What is seen of servers whose bounds follow it.
+    samples: Vec<Arc<Samples>>,
     standings: Vec<Arc<Standing>>,
     line: Arc<Line>,
     bells: Bells,
     /// Opened while that was still allowed.
     namespace: Option<Namespace>,
-}
-
-/// How many requests a server has and may have, on all cores.
-#[derive(Debug)]
-struct Gate {
-    max: AtomicUsize,
-    in_flight: AtomicUsize,
 }
 
 /// How many requests of each core wait for a pool.
@@ -49,9 +53,6 @@ struct Line {
     by_core: Box<[AtomicUsize]>,
     turn: AtomicUsize,
 }
-
-/// The bound of a server that has none.
-const UNBOUNDED: usize = usize::MAX;
 
 impl Bells {
     pub(crate) fn new(cores: usize) -> Self {
@@ -98,26 +99,11 @@ impl Shared {
         let namespaces = plan.pools.iter().map(namespace).collect::<io::Result<Vec<_>>>()?;
         let pool = |(pool, namespace): (&PoolPlan, Option<Namespace>)| {
             let old = old(pool);
-            let gate = |server: &crate::plan::ServerPlan| {
-                let max = server.maxconn.unwrap_or(UNBOUNDED);
+            let gates = pool.servers.iter().map(|server| server_gate(pool, server, old)).collect();
+            let standing = |server: &ServerPlan| {
                 let kept = old.and_then(|(plan, shared)| {
-                    let at = plan.servers.iter().position(|old| old.name == server.name)?;
-                    // Only a bounded server counts, so one that was counted has to leave through a
-                    // gate that still does.
-                    let counts = plan.servers[at].maxconn.is_some() == server.maxconn.is_some();
-                    counts.then(|| Arc::clone(&shared.gates[at]))
-                });
-                let new = || Arc::new(Gate { max: UNBOUNDED.into(), in_flight: 0.into() });
-                let gate = kept.unwrap_or_else(new);
-                gate.max.store(max, Ordering::SeqCst);
-                gate
-            };
-            let gates = pool.servers.iter().map(gate).collect();
-            let standing = |server: &crate::plan::ServerPlan| {
-                let kept = old.and_then(|(plan, shared)| {
-                    let same = |old: &crate::plan::ServerPlan| {
-                        old.name == server.name && old.address == server.address
-                    };
+                    let same =
+                        |old: &ServerPlan| old.name == server.name && old.address == server.address;
                     Some(Arc::clone(&shared.standings[plan.servers.iter().position(same)?]))
                 });
                 kept.unwrap_or_else(|| Arc::new(Standing::new(server.weight)))
@@ -127,10 +113,73 @@ impl Shared {
                 || Arc::new(Line::new(bells.cores())),
                 |(_, shared)| Arc::clone(&shared.line),
             );
-            Arc::new(SharedPool { gates, standings, line, bells: bells.clone(), namespace })
+            let kept = old.map(|(_, shared)| &shared.retries);
+            let kept = kept.filter(|kept| kept.plan() == pool.bounds.retry_budget).cloned();
+            let retries = kept.unwrap_or_else(|| {
+                Arc::new(RetryBudget::new(pool.bounds.retry_budget, bells.cores()))
+            });
+            Arc::new(SharedPool {
+                whole: whole_gate(pool, old),
+                gates,
+                retries,
+                samples: pool.servers.iter().map(|_| Arc::default()).collect(),
+                standings,
+                line,
+                bells: bells.clone(),
+                namespace,
+            })
         };
-        Ok(Self { pools: plan.pools.iter().zip(namespaces).map(pool).collect() })
+        let pools = plan.pools.iter().zip(namespaces).map(pool).collect();
+        let keepers =
+            gatekeepers(plan, before.map(|(plan, shared)| (plan, shared.keepers.as_slice())));
+        Ok(Self { pools, keepers })
     }
+}
+
+/// The adaptive bound of a server, its own `maxconn` considered.
+pub(super) fn adaptive_of(pool: &PoolPlan, server: &ServerPlan) -> Option<AdaptivePlan> {
+    let AdaptivePlan { min, max } = pool.bounds.adaptive?;
+    let most = server.maxconn.unwrap_or(usize::MAX);
+    Some(AdaptivePlan { min: min.min(most), max: max.min(most) })
+}
+
+/// What a server may have when it starts.
+fn first_bound(pool: &PoolPlan, server: &ServerPlan) -> Option<usize> {
+    adaptive_of(pool, server).map(|plan| Limit::new(plan).get()).or(server.maxconn)
+}
+
+/// Only what is bounded counts, so what was counted has to leave through a gate that still does:
+/// a gate is kept when it counted before and counts now.
+fn server_gate(
+    pool: &PoolPlan,
+    server: &ServerPlan,
+    old: Option<(&PoolPlan, &Arc<SharedPool>)>,
+) -> Arc<Gate> {
+    let bound = first_bound(pool, server);
+    let kept = old.and_then(|(plan, shared)| {
+        let at = plan.servers.iter().position(|old| old.name == server.name)?;
+        let before = first_bound(plan, &plan.servers[at]);
+        let follows_on = adaptive_of(pool, server).is_some()
+            && adaptive_of(plan, &plan.servers[at]) == adaptive_of(pool, server);
+        let gate = &shared.gates[at];
+        (before.is_some() == bound.is_some()).then(|| (Arc::clone(gate), follows_on))
+    });
+    match kept {
+        Some((gate, true)) => gate,
+        Some((gate, false)) => {
+            gate.set_max(bound);
+            gate
+        }
+        None => Arc::new(Gate::new(bound)),
+    }
+}
+
+fn whole_gate(pool: &PoolPlan, old: Option<(&PoolPlan, &Arc<SharedPool>)>) -> Arc<Gate> {
+    let bound = pool.bounds.maxconn;
+    let kept = old.filter(|(plan, _)| plan.bounds.maxconn.is_some() == bound.is_some());
+    let gate = kept.map_or_else(|| Arc::new(Gate::new(bound)), |(_, old)| Arc::clone(&old.whole));
+    gate.set_max(bound);
+    gate
 }
 
 fn unknown(pool: &str, namespace: &Path) -> io::Error {
@@ -174,43 +223,99 @@ impl SharedPool {
 
     /// Whether a server could get one more request just now.
     pub(crate) fn has_room(&self, server: usize) -> bool {
-        let gate = &self.gates[server];
-        let max = gate.max.load(Ordering::Relaxed);
-        max == UNBOUNDED || gate.in_flight.load(Ordering::Relaxed) < max
+        self.gates[server].has_room()
     }
 
     /// Whether a server has less than what a slow start leaves of its bound.
     pub(crate) fn has_eased_room(&self, server: usize, planned_weight: u32) -> bool {
         let (gate, standing) = (&self.gates[server], self.standing(server));
-        let max = gate.max.load(Ordering::Relaxed);
         let (share, whole) = (standing.share(), standing.full_share(planned_weight));
-        if max == UNBOUNDED || share >= whole {
-            return true;
+        match gate.max() {
+            Some(max) if share < whole => {
+                let eased = max.saturating_mul(share as usize).div_ceil(whole as usize);
+                gate.in_flight() < eased
+            }
+            _ => true,
         }
-        let eased = max.saturating_mul(share as usize).div_ceil(whole as usize);
-        gate.in_flight.load(Ordering::Relaxed) < eased
     }
 
-    /// Takes room at a server, if there is any.
-    pub(crate) fn try_enter(&self, server: usize) -> bool {
-        let gate = &self.gates[server];
-        let max = gate.max.load(Ordering::Relaxed);
-        if max == UNBOUNDED {
-            return true;
-        }
-        gate.in_flight
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| (now < max).then_some(now + 1))
-            .is_ok()
+    /// Whether all servers together could get one more request just now.
+    #[inline]
+    pub(crate) fn whole_has_room(&self) -> bool {
+        self.whole.has_room()
     }
 
-    /// Gives it back; whether the server is bounded, so that somebody may wait for it.
-    pub(crate) fn leave(&self, server: usize) -> bool {
-        let gate = &self.gates[server];
-        if gate.max.load(Ordering::Relaxed) == UNBOUNDED {
+    /// Takes room at a server, if there is any there and in the whole pool.
+    #[inline]
+    pub(crate) fn try_enter(&self, core: usize, server: usize) -> bool {
+        if !self.gates[server].try_enter() {
             return false;
         }
-        gate.in_flight.fetch_sub(1, Ordering::SeqCst);
-        true
+        if self.whole.try_enter() {
+            return true;
+        }
+        self.gates[server].leave();
+        // Whoever looked meanwhile saw a server that seemed to be full.
+        if self.gates[server].is_bounded() && self.whole.has_room() && self.is_waited_for() {
+            self.ring_other(core, false);
+        }
+        false
+    }
+
+    /// Gives it back; whether there is a bound, so that somebody may wait for it.
+    #[inline]
+    pub(crate) fn leave(&self, server: usize) -> bool {
+        let whole = self.whole.leave();
+        self.gates[server].leave() || whole
+    }
+
+    /// Whether a request there takes room that others may wait for.
+    pub(crate) fn is_bounded(&self, server: usize) -> bool {
+        self.whole.is_bounded() || self.gates[server].is_bounded()
+    }
+
+    /// How many requests a server may have; `None`: any number.
+    pub(crate) fn bound(&self, server: usize) -> Option<usize> {
+        self.gates[server].max()
+    }
+
+    /// Sets how many requests a server may have that has a bound.
+    pub(super) fn set_bound(&self, server: usize, max: usize) {
+        if self.gates[server].is_bounded() {
+            self.gates[server].set_max(Some(max));
+        }
+    }
+
+    /// How many requests all servers may have together; `None`: any number.
+    pub(crate) fn places(&self) -> Option<usize> {
+        let servers = self.gates.iter().map(|gate| gate.max());
+        let servers = servers.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
+        match (servers, self.whole.max()) {
+            (Some(servers), Some(whole)) => Some(servers.min(whole)),
+            (servers, whole) => servers.or(whole),
+        }
+    }
+
+    /// The budget of requests that are sent again.
+    #[inline]
+    pub(crate) fn retries(&self) -> &RetryBudget {
+        &self.retries
+    }
+
+    /// What is seen of a server whose bound follows it.
+    #[inline]
+    pub(super) fn samples(&self, server: usize) -> &Samples {
+        &self.samples[server]
+    }
+
+    /// What all cores saw of a server since the last look.
+    pub(super) fn take_window(&self, server: usize) -> Window {
+        self.samples[server].take(self.gates[server].in_flight())
+    }
+
+    /// How many requests wait, on all cores.
+    pub(crate) fn waiting(&self) -> usize {
+        self.line.waiting.load(Ordering::Relaxed)
     }
 
     /// Counts one more that waits, unless there are `limit` already.

@@ -3,7 +3,10 @@
 use std::task::Waker;
 
 use super::*;
-use crate::plan::{Balance, HashKey, HashPlan, QueuePlan, Reuse, ServerPlan, ServerTimeouts};
+use crate::plan::{
+    Balance, HashKey, HashPlan, PoolBounds, Priority, QueueOrder, QueuePlan, Reuse, ServerPlan,
+    ServerTimeouts,
+};
 
 pub(super) fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
     let server = |(index, maxconn): (usize, &Option<usize>)| ServerPlan {
@@ -22,8 +25,20 @@ pub(super) fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
         reuse: Reuse::Safe,
         idle_max: 8,
         idle_timeout_ns: 1,
-        queue: QueuePlan { limit, timeout_ns: 100 },
-        timeouts: ServerTimeouts { connect_ns: 1, first_byte_ns: 1, idle_ns: 1, tunnel_ns: 1 },
+        queue: QueuePlan {
+            limit,
+            timeout_ns: 100,
+            order: QueueOrder::Adaptive,
+            stands_after_ns: 1_000,
+        },
+        bounds: PoolBounds::default(),
+        timeouts: ServerTimeouts {
+            connect_ns: 1,
+            first_byte_ns: 1,
+            idle_ns: 1,
+            tunnel_ns: 1,
+            abandoned_ns: 1,
+        },
         limits: wire::Limits::default(),
         slow_start_ns: 0,
         retries_max: 1,
@@ -58,6 +73,16 @@ impl Pool {
     }
 }
 
+pub(super) fn ask(now_ns: u64) -> Ask<'static> {
+    Ask {
+        want: Want::default(),
+        waker: Waker::noop(),
+        priority: Priority::Normal,
+        now_ns,
+        deadline_ns: NEVER,
+    }
+}
+
 fn rng() -> fastrand::Rng {
     fastrand::Rng::with_seed(3)
 }
@@ -78,8 +103,8 @@ fn who_waits_is_served_in_order_and_nobody_overtakes() {
     let pools = pools(&plan(&[Some(1)], 10), 1);
     let (pool, mut rng) = (&pools[0], rng());
     assert_eq!(pool.take(None, &mut rng), Some(0));
-    let first = pool.enqueue(Want::default(), Waker::noop(), 0, &mut rng).unwrap();
-    let second = pool.enqueue(Want::default(), Waker::noop(), 1, &mut rng).unwrap();
+    let first = pool.enqueue(&ask(0), &mut rng).unwrap();
+    let second = pool.enqueue(&ask(1), &mut rng).unwrap();
     pool.release(0, &mut rng);
     assert_eq!(first.state(), TicketState::Granted(0));
     assert_eq!(second.state(), TicketState::Waiting);
@@ -94,16 +119,16 @@ fn the_queue_is_bounded_in_length_and_age() {
     let pools = pools(&plan(&[Some(1)], 2), 1);
     let (pool, mut rng) = (&pools[0], rng());
     assert_eq!(pool.take(None, &mut rng), Some(0));
-    let early = pool.enqueue(Want::default(), Waker::noop(), 0, &mut rng).unwrap();
-    let late = pool.enqueue(Want::default(), Waker::noop(), 50, &mut rng).unwrap();
-    assert!(pool.enqueue(Want::default(), Waker::noop(), 50, &mut rng).is_none());
+    let early = pool.enqueue(&ask(0), &mut rng).unwrap();
+    let late = pool.enqueue(&ask(50), &mut rng).unwrap();
+    assert!(pool.enqueue(&ask(50), &mut rng).is_err());
     assert!(pool.expire_queue(99));
     assert_eq!(early.state(), TicketState::Waiting);
     assert!(pool.expire_queue(100));
     assert_eq!((early.state(), late.state()), (TicketState::Expired, TicketState::Waiting));
     pool.forget(&late, &mut rng);
     assert!(!pool.expire_queue(1000));
-    assert!(pool.enqueue(Want::default(), Waker::noop(), 50, &mut rng).is_some());
+    assert!(pool.enqueue(&ask(50), &mut rng).is_ok());
 }
 
 #[test]
@@ -111,7 +136,7 @@ fn room_on_one_core_reaches_who_waits_on_another() {
     let pools = pools(&plan(&[Some(1)], 10), 2);
     let mut rng = rng();
     assert_eq!(pools[0].take(None, &mut rng), Some(0));
-    let ticket = pools[1].enqueue(Want::default(), Waker::noop(), 0, &mut rng).unwrap();
+    let ticket = pools[1].enqueue(&ask(0), &mut rng).unwrap();
     pools[0].release(0, &mut rng);
     assert_eq!(ticket.state(), TicketState::Waiting);
     // What its core does when its bell is rung.

@@ -359,6 +359,7 @@ fn taken_lines(plan: &Plan, route: &RoutePlan, asked: &Asked<'_>, lines: &mut Ve
             lines.push(format!("answer      {status}, {} bytes of {content_type}", body.len()));
         }
         Action::Deny(status) => lines.push(format!("answer      {status}: denied")),
+        Action::SilentDrop => lines.push("answer      none: dropped silently".into()),
         Action::Tarpit { delay_ns, status } => {
             let delay = record::units::format_duration_ns(*delay_ns);
             lines.push(format!("answer      {status} after {delay}: tarpit"));

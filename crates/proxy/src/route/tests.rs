@@ -152,6 +152,7 @@ fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
         conditions,
         changes: Vec::new(),
         rate_limit: None,
+        priority: crate::plan::Priority::Normal,
         action: Action::Deny(403),
     }
 }
