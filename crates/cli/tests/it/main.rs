@@ -6,6 +6,7 @@ mod cli;
 mod cli_run;
 mod examples;
 mod foreign;
+mod proxy_balance;
 mod proxy_config;
 mod proxy_faults;
 mod proxy_http;

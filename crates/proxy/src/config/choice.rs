@@ -180,3 +180,139 @@ pub(super) fn warn_of_first(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+    use crate::plan::Plan;
+
+    const LISTENER: &str = "[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\n";
+    const SERVERS: &str = "servers = ['127.0.0.1:9001', '127.0.0.1:9002']\n";
+
+    fn plan(pool: &str) -> Plan {
+        let text = format!("{LISTENER}{SERVERS}{pool}");
+        parse("t", &text).unwrap_or_else(|why| panic!("{why:#?}")).plan
+    }
+
+    /// Problems, or else warnings.
+    fn said(text: &str) -> Vec<String> {
+        let said = parse("t", text).map_or_else(|problems| problems, |parsed| parsed.warnings);
+        said.iter().map(ToString::to_string).collect()
+    }
+
+    fn assert_said(pool: &str, part: &str) {
+        let said = said(&format!("{LISTENER}{SERVERS}{pool}"));
+        assert!(said.len() == 1 && said[0].contains(part), "{pool}: {said:#?}");
+    }
+
+    #[test]
+    fn what_is_chosen_by_is_understood() {
+        let pool =
+            &plan("balance = 'consistent-hash'\nhash = { key = 'cookie:id', load-factor = 2 }")
+                .pools[0];
+        assert_eq!(pool.balance, Balance::ConsistentHash);
+        assert_eq!(pool.hash, HashPlan { key: HashKey::Cookie("id".into()), load_factor: 2.0 });
+        let pool = &plan("").pools[0];
+        assert_eq!(pool.hash, HashPlan { key: HashKey::Source, load_factor: 1.25 });
+        assert!(pool.sticky.is_none() && pool.servers.iter().all(|server| !server.backup));
+        for (text, key) in [
+            ("source", HashKey::Source),
+            ("path", HashKey::Path),
+            ("header:x-a", HashKey::Header("x-a".into())),
+        ] {
+            assert_eq!(hash_key(text), Ok(key.clone()));
+            assert_eq!(key.to_string(), text);
+        }
+        for wrong in ["", "header:", "header:a b", "query:x", "Source"] {
+            assert!(hash_key(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_sticky_cookie_is_understood() {
+        let pool = &plan(
+            "sticky = { cookie = 'S', mode = 'insert', key = '0123456789abcdef', max-age = '90s', \
+             secure = true, http-only = false, same-site = 'none' }",
+        )
+        .pools[0];
+        let wanted = StickyPlan {
+            cookie: "S".into(),
+            mode: StickyMode::Insert,
+            key: Secret::new(b"0123456789abcdef"),
+            key_file: None,
+            max_age_s: Some(90),
+            secure: true,
+            http_only: false,
+            same_site: SameSite::None,
+        };
+        assert_eq!(pool.sticky, Some(wanted));
+        assert!(!format!("{pool:?}").contains("0123456789abcdef"));
+    }
+
+    #[test]
+    fn keys_are_needed_and_never_repeated() {
+        for (sticky, part) in [
+            ("{ cookie = 'S' }", "t:6:10: a sticky cookie needs a key"),
+            ("{ cookie = 'S', key = 'secretsecret' }", "a key of 12 bytes"),
+            ("{ cookie = 'S', key = 123456789012345678 }", "'key' is no text"),
+            (
+                "{ cookie = 'S', key = '0123456789abcdef', key-file = '/x' }",
+                "there is `key` as well",
+            ),
+            ("{ cookie = 'S', key-file = '/no/such/file' }", "/no/such/file: No such file"),
+            ("{ cookie = 'S', key-file = '/dev/zero' }", "/dev/zero is not a file"),
+            ("{ cookie = 'S;', key = '0123456789abcdef' }", "'S;'"),
+            ("{ key = '0123456789abcdef' }", "'cookie' is missing"),
+        ] {
+            let text = format!("{LISTENER}{SERVERS}sticky = {sticky}");
+            let said = said(&text);
+            assert!(said.len() == 1 && said[0].contains(part), "{sticky}: {said:#?}");
+            assert!(!said[0].contains("secretsecret") && !said[0].contains("3456789"), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_file_is_bounded_and_only_its_owners() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let write = |bytes: &[u8], mode: u32| {
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let pool = format!("sticky = {{ cookie = 'S', key-file = '{}' }}", path.display());
+        write(b" 0123456789abcdef\n", 0o600);
+        let key = plan(&pool).pools[0].sticky.clone().unwrap();
+        assert_eq!((key.key, key.key_file), (Secret::new(b"0123456789abcdef"), Some(path.clone())));
+        assert!(said(&format!("{LISTENER}{SERVERS}{pool}")).is_empty());
+        write(b"0123456789abcdef", 0o644);
+        assert_said(&pool, "anybody on this machine can read");
+        write(b"short", 0o600);
+        assert_said(&pool, "a key of 5 bytes");
+        write(&[b'x'; 5000], 0o600);
+        assert_said(&pool, "has more than 4096 bytes");
+    }
+
+    #[test]
+    fn what_does_nothing_is_told() {
+        assert_said("hash = { key = 'path' }", "`hash` does nothing with balance random-of-two");
+        assert_said("balance = 'first'", "server 127.0.0.1:9001 has no maxconn");
+        let key = "key = '0123456789abcdef'";
+        let prefix = format!("sticky = {{ cookie = 'S', mode = 'prefix', {key}, secure = true }}");
+        assert_said(&prefix, "'secure' does nothing with mode prefix");
+        let none = format!("sticky = {{ cookie = 'S', {key}, same-site = 'none' }}");
+        assert_said(&none, "browsers drop a cookie");
+        let bounded = "[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\n\
+                       balance = 'first'\nservers = [{ address = '127.0.0.1:1', maxconn = 5 }, \
+                       '127.0.0.1:2', { address = '127.0.0.1:3', backup = true }]";
+        assert!(said(bounded).is_empty(), "{:?}", said(bounded));
+        let tcp = LISTENER.replace("pool = 'app'\n", "pool = 'app'\nmode = 'tcp'\n");
+        let more = format!(
+            "balance = 'consistent-hash'\nhash = {{ key = 'path' }}\n\
+             sticky = {{ cookie = 'S', {key} }}"
+        );
+        let said = said(&format!("{tcp}{SERVERS}{more}"));
+        assert!(said.len() == 2 && said[0].contains("sees no path"), "{said:#?}");
+        assert!(said[1].contains("have no cookies"), "{said:#?}");
+    }
+}
