@@ -8,12 +8,13 @@ use std::net::IpAddr;
 
 use wire::{Framing, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
+use crate::balance::sticky::{Cookie, Stamp, Tokens, cookies, is_cookie, write_cookie_field};
 use crate::config;
 use crate::forward::{
     ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
     write_request, write_response,
 };
-use crate::plan::{Change, Forwarding, ProxyVersion};
+use crate::plan::{Change, Forwarding, ProxyVersion, SameSite, Secret, StickyMode, StickyPlan};
 use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
 use crate::route::path::{normal, split_target};
 use crate::route::{location, rewrite_target};
@@ -35,6 +36,9 @@ pub fn forward_request(bytes: &[u8]) -> bool {
             check_forwarded_request(&head, trusted, all, &request_changes());
         }
     }
+    for mode in STICKY_MODES {
+        check_cookies(&head, mode);
+    }
     true
 }
 
@@ -54,7 +58,9 @@ pub fn forward_response(bytes: &[u8]) -> bool {
         accepted = true;
         for version in [Version::Http10, Version::Http11] {
             for stays in [false, true] {
-                check_forwarded_response(&head, kind, version, stays);
+                check_forwarded_response(&head, kind, version, stays, None);
+                let mode = STICKY_MODES[usize::from(stays)];
+                check_forwarded_response(&head, kind, version, stays, Some(mode));
             }
         }
     }
@@ -167,6 +173,8 @@ pub fn config(bytes: &[u8]) -> bool {
     }
 }
 
+const STICKY_MODES: [StickyMode; 2] = [StickyMode::Insert, StickyMode::Prefix];
+
 /// So loose that nothing which was accepted with the default becomes too large by what is added.
 const LOOSE: Limits = Limits {
     head_bytes_max: 1 << 20,
@@ -251,6 +259,7 @@ fn check_forwarded_response(
     kind: RequestKind,
     version: Version,
     stays: bool,
+    sticky: Option<StickyMode>,
 ) {
     let connected = kind == RequestKind::Connect && (200..300).contains(&head.status);
     if head.switching() && head.upgrade.is_none() || head.informational() && !stays {
@@ -269,8 +278,10 @@ fn check_forwarded_response(
         Change::RemoveResponseHeader("X-Secret".into()),
     ];
     let mut out = Vec::new();
-    let parts =
-        ResponseParts { version, kind, framing, persistence, changes: &changes, stamp: None };
+    let plan = sticky.filter(|_| !head.informational()).map(sticky_plan);
+    let token = [b'T'; 32];
+    let stamp = plan.as_ref().map(|plan| Stamp { plan, token: &token, is_due: true });
+    let parts = ResponseParts { version, kind, framing, persistence, changes: &changes, stamp };
     write_response(head, parts, &mut out);
 
     let text = out.escape_ascii().to_string();
@@ -294,6 +305,49 @@ fn check_forwarded_response(
     let no_length = head.status < 200 || head.status == 204 || connected;
     assert!(!no_length || !has("content-length"), "{text}");
     assert!(has("transfer-encoding") == (framing == ClientFraming::Chunked), "{text}");
+}
+
+fn sticky_plan(mode: StickyMode) -> StickyPlan {
+    StickyPlan {
+        cookie: "a".into(),
+        mode,
+        key: Secret::new(b"a key of the fuzzer"),
+        key_file: None,
+        max_age_s: Some(1),
+        secure: true,
+        http_only: true,
+        same_site: SameSite::Lax,
+    }
+}
+
+/// Of a request's cookies the server gets all but ours, and ours is never found in what it gets.
+fn check_cookies(head: &RequestHead<'_, '_>, mode: StickyMode) {
+    let plan = sticky_plan(mode);
+    let tokens = Tokens::new(&plan.key, "pool", ["one", "two"].into_iter());
+    let found = tokens.find(&plan, head.headers);
+    let mut out = b"GET / HTTP/1.1\r\nHost: h\r\n".to_vec();
+    for header in head.headers.iter().filter(|header| is_cookie(header.name)) {
+        write_cookie_field(&plan, header, &mut out);
+    }
+    out.extend_from_slice(b"\r\n");
+    let text = out.escape_ascii().to_string();
+    let mut slots = wire::header_slots();
+    let copy = match wire::parse_request(&out, &LOOSE, &mut slots) {
+        Ok(Parsed::Complete { head, bytes }) if bytes == out.len() => head,
+        other => panic!("{other:?} of {text}"),
+    };
+    let is_ours = |cookie: &Cookie<'_>| cookie.name == b"a";
+    let others = |headers: &[wire::Header<'_>]| {
+        let all = cookies(headers).filter(|one| !is_ours(one) && !one.name.is_empty());
+        all.map(|one| (one.name.to_vec(), one.value.to_vec())).collect::<Vec<_>>()
+    };
+    assert_eq!(others(copy.headers), others(head.headers), "{text}");
+    if mode == StickyMode::Insert {
+        assert!(!cookies(copy.headers).any(|one| is_ours(&one)), "{text}");
+    } else if found.is_ok() {
+        let before = cookies(head.headers).filter(is_ours).count();
+        assert_eq!(cookies(copy.headers).filter(is_ours).count(), before, "{text}");
+    }
 }
 
 fn check_normal(path: &str) {

@@ -284,6 +284,21 @@ fn keys_are_paths_cookies_and_clients() {
 }
 
 #[test]
+fn connections_of_mode_tcp_are_spread_by_client_and_by_latency() {
+    let _shared = beside_others();
+    let all = [telling("a"), telling("b"), telling("c")];
+    let named = servers(&[("a", &all[0]), ("b", &all[1]), ("c", &all[2])]);
+    for (balance, fewest, most) in [("consistent-hash", 1, 1), ("latency", 2, 3)] {
+        let more = format!("balance = \"{balance}\"");
+        let config =
+            config(1, &named, &more).replace("pool = \"app\"", "pool = \"app\"\nmode = \"tcp\"");
+        let door = Door::weir(&config);
+        let got: BTreeSet<String> = (0..40).map(|_| ask(&mut door.client(), "/", "").0).collect();
+        assert!((fewest..=most).contains(&got.len()), "{balance}: {got:?}");
+    }
+}
+
+#[test]
 fn a_key_that_everybody_has_is_bounded() {
     let _shared = beside_others();
     let (gated, free) = (Gated::start(), telling("free"));

@@ -70,10 +70,10 @@ pub(crate) fn write_response(
         {
             continue;
         }
-        if let Verdict::Keep = judge(changes, header.name, false) {
-            if !stamp.is_some_and(|stamp| stamp.write_prefixed(header, out)) {
-                encode::field(out, header.name, header.value);
-            }
+        if let Verdict::Keep = judge(changes, header.name, false)
+            && !stamp.is_some_and(|stamp| stamp.write_prefixed(header, out))
+        {
+            encode::field(out, header.name, header.value);
         }
     }
     if let Some(stamp) = stamp {
