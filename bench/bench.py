@@ -12,12 +12,14 @@ import harness
 import part_connections
 import part_load
 import part_memory
+import part_overload
 import part_proxy
 import part_serve
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
-         "memory": part_memory, "proxy": part_proxy}
+         "memory": part_memory, "proxy": part_proxy,
+         "overload": part_overload}
 
 
 def options():

@@ -12,6 +12,7 @@ mod proxy_faults;
 mod proxy_http;
 mod proxy_logs;
 mod proxy_matrix;
+mod proxy_overload;
 mod proxy_tcp;
 mod robust;
 mod smuggling;
