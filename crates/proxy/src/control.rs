@@ -18,6 +18,7 @@ use rt::privileges::{Confinement, Files, Privileges, RESOLVER, give_up};
 use rt::tokio::sync::{mpsc, oneshot};
 
 use crate::admin;
+use crate::health::{Health, Order};
 use crate::log::{self, Writer};
 use crate::metrics::Snapshot;
 use crate::plan::{LogTarget, Mode, Plan};
@@ -30,6 +31,9 @@ pub struct Running {
     cores: rt::cores::Running<Snapshot>,
     messages: Vec<mpsc::Sender<Message>>,
     doors: Vec<Door>,
+    health: Health,
+    /// As the config has it: without the servers that names lead to.
+    template: Arc<Plan>,
     plan: Arc<Plan>,
     shared: Arc<Shared>,
     bells: Bells,
@@ -88,15 +92,19 @@ const LOG_PATIENCE: Duration = Duration::from_secs(2);
 /// it was a thread, `drain` has been advanced to [`Stage::Now`].
 pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
     let descriptors = raise_descriptor_limit().now;
-    let plan = Arc::new(plan);
+    let template = Arc::new(plan);
+    let plan = &template;
     let cores = plan.threads;
     let mut doors = Vec::new();
-    open_doors(&mut doors, &plan, cores)?;
+    open_doors(&mut doors, plan, cores)?;
     let admin = plan.admin.as_ref().map(|address| Bound::new(address, 1)).transpose()?;
     let bells = Bells::new(cores);
-    let shared = Arc::new(Shared::new(&plan, &bells, None)?);
-    let confinement = give_up(&privileges(&plan, reach)).map_err(io::Error::other)?;
+    let shared = Shared::new(plan, &bells, None)?;
+    let confinement = give_up(&privileges(plan, reach)).map_err(io::Error::other)?;
     let log = log::start(&plan.logs, cores)?;
+    let mut health = Health::start()?;
+    let plan = Arc::new(health.resolve(&template));
+    let shared = Arc::new(Shared::new(&plan, &bells, Some((&template, &shared)))?);
     let (board, inboxes) = Board::new(cores)?;
     let mut kept = board.numbers();
     kept.extend(inboxes.iter().map(Inbox::number));
@@ -118,7 +126,7 @@ pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
     let shown = admin.as_ref().map(|bound| bound.address().clone());
     if let Some(bound) = admin {
         // Before the cores: they have to be able to wake its runtime.
-        start_admin(bound, Asker::new(&messages, drain.watch()))?;
+        start_admin(bound, Asker::new(&messages, &health, drain.watch()))?;
     }
     let table = Table::Own(kept);
     let seats = Cores { count: cores, name: "proxy", pin: plan.pin.clone(), spin: false, table };
@@ -129,10 +137,13 @@ pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
     let running = running
         .and_then(|running| send_listeners(&mut doors, &sender, cores).map(|()| running))
         .inspect_err(|_| drain.advance(Stage::Now))?;
+    health.follow(&plan, &shared);
     Ok(Running {
         cores: running,
         messages,
         doors,
+        health,
+        template,
         plan,
         shared,
         bells,
@@ -288,7 +299,33 @@ impl Running {
     /// A new address, log or namespace could not be had: then the old plan stays as it is.
     pub fn reload(&mut self, plan: Plan) -> io::Result<Vec<&'static str>> {
         let needs_restart = self.needs_restart(&plan);
-        let plan = Arc::new(Plan { threads: self.plan.threads, ..plan });
+        let template = Arc::new(Plan { threads: self.plan.threads, ..plan });
+        let plan = self.health.resolve(&template);
+        self.apply(plan)?;
+        self.template = template;
+        Ok(needs_restart)
+    }
+
+    /// Follows the names of servers where they lead by now. To be called now and then.
+    ///
+    /// # Errors
+    /// As [`Running::reload`]; then the servers stay as they are.
+    pub fn follow_names(&mut self) -> io::Result<()> {
+        if !self.health.has_news() || self.is_draining() {
+            return Ok(());
+        }
+        let plan = self.health.expand(&self.template);
+        let servers = |plan: &Plan| -> Vec<_> {
+            plan.pools.iter().map(|pool| pool.servers.clone()).collect()
+        };
+        match servers(&plan) == servers(&self.plan) {
+            true => Ok(()),
+            false => self.apply(plan),
+        }
+    }
+
+    fn apply(&mut self, plan: Plan) -> io::Result<()> {
+        let plan = Arc::new(plan);
         let before = self.doors.len();
         let prepared = self.prepare(&plan);
         let (log, shared) = prepared.inspect_err(|_| self.doors.truncate(before))?;
@@ -309,12 +346,13 @@ impl Running {
         // Only now do cores know what the new doors are.
         send_listeners(&mut self.doors, &self.board, plan.threads)?;
         (self.plan, self.shared) = (plan, shared);
+        self.health.follow(&self.plan, &self.shared);
         if let Some(log) = log {
             let (sender, writer) = std::mem::replace(&mut self.log, log);
             drop(sender);
             writer.finish(LOG_PATIENCE);
         }
-        Ok(needs_restart)
+        Ok(())
     }
 
     /// Gets what a plan needs of the system, before anything of the old one is changed; `None`: its
@@ -400,12 +438,13 @@ impl Running {
 /// Asks the cores, for the admin pages.
 struct Asker {
     messages: Vec<mpsc::Sender<Message>>,
+    health: mpsc::Sender<Order>,
     drain: DrainWatch,
 }
 
 impl Asker {
-    fn new(messages: &[mpsc::Sender<Message>], drain: DrainWatch) -> Self {
-        Self { messages: messages.to_vec(), drain }
+    fn new(messages: &[mpsc::Sender<Message>], health: &Health, drain: DrainWatch) -> Self {
+        Self { messages: messages.to_vec(), health: health.orders(), drain }
     }
 }
 
@@ -424,6 +463,12 @@ impl admin::Source for Asker {
             if let Ok(snapshot) = answer.await {
                 whole.merge(snapshot);
             }
+        }
+        let (reply, answer) = oneshot::channel();
+        if self.health.send(Order::Snapshot(reply)).await.is_ok()
+            && let Ok(snapshot) = answer.await
+        {
+            whole.merge(snapshot);
         }
         whole
     }

@@ -282,6 +282,7 @@ impl Core {
         self.wall.set(Wall::read());
         for pool in &self.live.borrow().pools {
             pool.sweep_idle(now_ns);
+            pool.judge(now_ns);
             // It is one for all cores, so the first of them does it.
             if self.index == 0 {
                 pool.settle(now_ns);
@@ -337,6 +338,9 @@ impl Core {
     /// Tells log and metrics what a request did.
     pub(crate) fn record(&self, live: &Live, outcome: &Outcome<'_>) {
         live.metrics.record(outcome);
+        if let Some(pool) = outcome.pool {
+            live.pools[pool].observe(outcome);
+        }
         let load = self.load(live, outcome);
         self.log.borrow().record(outcome, &live.names, self.wall.get(), &load);
     }
@@ -434,7 +438,7 @@ impl Core {
                 let bound = pool.bound(server).filter(|_| self.index == 0);
                 metrics.set_bound(index, server, bound.unwrap_or_default() as u64);
             }
-            metrics.set_queued(index, pool.load(0).2 as u64);
+            metrics.set_queued(index, pool.queued() as u64);
         }
         live.count_elsewhere();
         metrics.set_buffers(self.buffers.lent() as u64, self.buffers.refused());

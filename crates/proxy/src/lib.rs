@@ -18,9 +18,12 @@ mod exchange;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+mod health;
 mod log;
 pub mod metrics;
+mod names;
 mod outcome;
+mod outlier;
 pub mod plan;
 mod pool;
 mod proxy_protocol;

@@ -7,9 +7,14 @@ use std::path::PathBuf;
 use rt::address::Address;
 
 mod balance;
+mod health;
 mod overload;
 
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
+pub use health::{
+    CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, Prefer, ResolvePlan,
+    Statuses,
+};
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolBounds, Priority, QueueOrder, Rate, RetryBudgetPlan,
     SourcePlan,
@@ -323,8 +328,16 @@ pub enum Action {
 pub struct PoolPlan {
     /// Its name, unique.
     pub name: Box<str>,
-    /// Its servers; at least one.
+    /// Its servers; at least one, or one of [`PoolPlan::names`].
     pub servers: Vec<ServerPlan>,
+    /// Servers whose addresses DNS says.
+    pub names: Vec<NamedServers>,
+    /// How those are looked up.
+    pub resolve: ResolvePlan,
+    /// How the proxy itself looks whether servers are well; `None`: it does not.
+    pub check: Option<CheckPlan>,
+    /// When a server that fails requests gets none for a while.
+    pub outlier: OutlierPlan,
     /// How a server is chosen.
     pub balance: Balance,
     /// What [`Balance::ConsistentHash`] goes by.

@@ -152,6 +152,9 @@ fn follow_wishes(running: &mut Running, wished: &mpsc::Receiver<Wish>, file: Opt
             Ok(Wish::Drain) => running.stop_listening(),
             Err(_) => {}
         }
+        if let Err(error) = running.follow_names() {
+            eprintln!("weir: {error}; the servers stay as they were");
+        }
     }
 }
 

@@ -250,13 +250,17 @@ directives! {
         "retry-budget", Table("pool.*.retry-budget"), Not("the defaults below"), "{ share = '10%' }", "0.2", "How many requests may be sent again, on all cores.";
         "timeouts", Table("pool.*.timeouts"), Not("the defaults below"), "{ connect = '1s' }", "'1s'", "How long servers may take.";
         "limits", Table("pool.*.limits"), Not("the defaults below"), "{ head = '32k' }", "[]", "Bounds of a response's head.";
+        "check", Table("pool.*.check"), Not("none"), "{ type = 'http', path = '/health' }", "true", "Checks of its servers, made by the proxy itself.";
+        "outlier", Table("pool.*.outlier"), Not("the defaults below"), "{ failures = 3 }", "3", "When a server that fails requests gets none for a while.";
+        "resolve", Table("pool.*.resolve"), Not("the defaults below"), "{ nameserver = '127.0.0.1:53' }", "'127.0.0.1:53'", "How the names of its servers are looked up.";
         "slow-start", Time, Not("all of its share at once"), "'10s'", "10", "For how long a server that came back gets less than its share: from a tenth up to all of it.";
         "retries", Whole(0, 10), Is("1"), "0", "11", "How often a request may be sent again; only when nothing of it can have had an effect.";
         "send-proxy-protocol", Choice(&["v1", "v2"]), Not("none"), "'v2'", "true", "A PROXY protocol header at the start of each connection to a server.";
         "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to connect in: a name of `ip netns`, or a path.";
     }
     "pool.*.servers[]" {
-        "address", Text("an address"), Needed, "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Where it listens.";
+        "address", Text("an address"), Not("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Where it listens. A name, as in `app.internal:8080`, is looked up now and then (see `[pool.NAME.resolve]`), and each of its addresses is a server.";
+        "srv", Text("a name"), Not("`address`"), "'_http._tcp.app.internal'", "'app internal'", "A service (RFC 2782): each address of its hosts is a server, with the record's port and weight; only records of the lowest priority count.";
         "name", Text("a name"), Not("its address"), "'a'", "'a b'", "Its name in logs and metrics.";
         "weight", Whole(0, 256), Is("1"), "2", "257", "Its share against the others'; 0: none.";
         "maxconn", Count(1, 1_000_000), Not("any number"), "10", "0", "Requests that it may have at a time, on all cores.";
@@ -275,6 +279,46 @@ directives! {
         "secure", Bool, Is("false"), "true", "'yes'", "Whether it is only sent over TLS.";
         "http-only", Bool, Is("true"), "false", "'no'", "Whether scripts do not see it.";
         "same-site", Choice(&["strict", "lax", "none"]), Is("'lax'"), "'strict'", "false", "When requests from other sites have it.";
+    }
+    "pool.*.check" {
+        "type", Choice(&["tcp", "http", "agent"]), Needed, "'tcp'", "'ping'", "`tcp` connects; `http` asks and looks at the answer; `agent` reads a line of HAProxy's agent protocol: `up`, `ready`, `down`, `fail`, `stopped`, `drain`, `maint`, `75%`, `maxconn:30`, any of them.";
+        "address", Text("an address"), Not("the server's own"), "'127.0.0.1:9101'", "'9101'", "Where checks go.";
+        "port", Whole(1, 65_535), Not("the server's own"), "9101", "0", "The port that checks go to.";
+        "method", Text("a method"), Is("'GET'"), "'HEAD'", "'G T'", "With `http`: the method.";
+        "path", Text("a target"), Is("'/'"), "'/health?full=1'", "'health'", "With `http`: the request target.";
+        "host", Text("a host"), Not("the server's address"), "'app.internal'", "'a b'", "With `http`: the `Host`.";
+        "headers", Fields, Not("none"), "{ x-check = 'weir' }", "{ 'x y' = '1' }", "With `http`: further fields.";
+        "status", Text("statuses"), Is("'200-399'"), "'200,204,300-399'", "'ok'", "With `http`: the statuses that pass.";
+        "body", Text("a text"), Not("not read"), "'ready'", "1", "With `http`: what has to stand in the first 64 KiB of the content.";
+        "send", Text("a text"), Not("nothing"), "\"hello\\n\"", "1", "With `agent`: what is sent to it first.";
+        "interval", Time, Is("'2s'"), "'5s'", "2", "Between two checks of a server. The first is made at once, spread by `jitter`; until then a server counts as up, and one check that fails is enough then.";
+        "fast-interval", Time, Not("`interval`"), "'500ms'", "'500'", "The same while a server is on its way up or down.";
+        "down-interval", Time, Not("`interval`"), "'5s'", "true", "The same while a server is down.";
+        "timeout", Time, Is("'1s'"), "'500ms'", "'0s'", "How long a check may take; one of a server is made at a time.";
+        "rise", Whole(1, 255), Is("2"), "1", "0", "Checks in a row that have to pass until a server is up again. What an agent says holds at once.";
+        "fall", Whole(1, 255), Is("3"), "2", "0", "Checks in a row that have to fail until a server is down.";
+        "jitter", Share, Is("0.1"), "'20%'", "2", "By which share an interval is longer or shorter by chance.";
+    }
+    "pool.*.outlier" {
+        "failures", Whole(0, 10_000), Is("5"), "3", "-1", "Failures in a row (no connection, no answer in time, none that is valid) until a server is ejected; 0: not looked at.";
+        "errors", Whole(1, 10_000), Not("not looked at"), "10", "0", "The same of failures and answers with one of `statuses`.";
+        "statuses", Text("statuses"), Is("'500-599'"), "'502-504'", "'5xx'", "The answers that are errors.";
+        "error-rate", Share, Not("not looked at"), "'50%'", "'150%'", "The share of a server's requests in a window that may be errors.";
+        "latency-factor", Whole(2, 1000), Not("not looked at"), "5", "1", "How many times the pool's median a server's mean time to the first byte may be in a window.";
+        "window", Time, Is("'10s'"), "'30s'", "10", "What rates and latencies are taken over.";
+        "requests-min", Count(1, MANY), Is("20"), "100", "0", "Requests that a server needs in a window to be judged by it.";
+        "ejection", Time, Is("'10s'"), "'30s'", "'10'", "For how long a server is ejected at first; each time after that, as much longer. Then one request tries it, and all of its share follows if that goes well.";
+        "ejection-max", Time, Is("'5m'"), "'1m'", "5", "The longest ejection. A server that was well for so long starts anew.";
+        "max-ejected", Share, Is("0.5"), "'25%'", "'x'", "The share of a pool's servers that may be ejected at a time; one may always be, and the last one that gets requests never.";
+    }
+    "pool.*.resolve" {
+        "nameserver", Texts("an address"), Not("those of `/etc/resolv.conf`, after `/etc/hosts`"), "['127.0.0.1:53', '::1']", "'localhost'", "Whom to ask, in this order; port 53 by default. Asked from our own network namespace.";
+        "interval", Time, Is("'10s'"), "'1m'", "10", "The longest time between two look-ups; a shorter TTL of the records makes it shorter.";
+        "interval-min", Time, Is("'1s'"), "'5s'", "1", "The shortest time between two look-ups, also after one that failed.";
+        "timeout", Time, Is("'1s'"), "'2s'", "'x'", "How long a nameserver may take; each is asked twice.";
+        "hold", Time, Is("'1h'"), "'10m'", "'for ever'", "For how long what was known last is kept while there is no answer, or none with an address.";
+        "servers-max", Whole(1, 256), Is("16"), "4", "0", "Servers that one name may become; of more, the first by address are taken.";
+        "prefer", Choice(&["ipv4", "ipv6"]), Is("'ipv4'"), "'ipv6'", "'ip'", "The addresses to ask for first; the others only if there are none.";
     }
     "pool.*.queue" {
         "limit", Count(0, 1_000_000), Is("1024"), "0", "'1x'", "How many requests may wait, on all cores; more are 503.";

@@ -5,7 +5,10 @@ use record::problem::Problem;
 use record::units::{DurationUnit, parse_count, parse_duration_ns};
 use rt::address::Address;
 
-use crate::plan::{ListenerPlan, LogPlan, LogTarget, Mode, Plan, PoolPlan, PrivilegesPlan};
+use crate::plan::{
+    ListenerPlan, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolPlan, PrivilegesPlan,
+    ServerPlan,
+};
 
 use super::directives::{Kind, directive};
 use super::source::{Problems, suggestion};
@@ -54,7 +57,7 @@ pub struct FlagsText {
 pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
     let mut flags = Flags { problems: Vec::new() };
     let bind = flags.listen(&text.listen);
-    let servers = flags.to(&text.to);
+    let (servers, names) = flags.to(&text.to);
     let is_tcp = &*flags.choice("--mode", "listener.*", "mode", &text.mode) == "tcp";
     let threads = flags.threads(&text.threads);
     let pin = flags.parsed("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
@@ -95,6 +98,7 @@ pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
         routes: if is_tcp { Vec::new() } else { vec![routes::of_listener(0, NAME, 0)] },
         pools: vec![PoolPlan {
             servers,
+            names,
             balance: pools::balance(&balance),
             reuse: pools::reuse(&reuse),
             ..pools::pool(&pool, &mut silent)
@@ -159,32 +163,12 @@ impl Flags {
         addresses
     }
 
-    fn to(&mut self, text: &str) -> Vec<crate::plan::ServerPlan> {
-        let mut servers: Vec<crate::plan::ServerPlan> = Vec::new();
+    fn to(&mut self, text: &str) -> (Vec<ServerPlan>, Vec<NamedServers>) {
         if text.is_empty() {
             self.add("--to", "no server: give addresses, with commas between them");
-            return servers;
+            return (Vec::new(), Vec::new());
         }
-        for text in text.split(',') {
-            let Some(address) = self.parsed("--to", text, forms::server_address) else {
-                if text.is_empty() {
-                    self.add("--to", "there is nothing between two commas");
-                }
-                continue;
-            };
-            let name: Box<str> = address.to_string().into();
-            if servers.iter().any(|server| server.name == name) {
-                self.add("--to", format!("'{text}' is given twice"));
-            }
-            servers.push(crate::plan::ServerPlan {
-                name,
-                address,
-                weight: 1,
-                maxconn: None,
-                backup: false,
-            });
-        }
-        servers
+        pools::of_texts(text, |problem| self.add("--to", problem))
     }
 
     fn threads(&mut self, text: &str) -> usize {

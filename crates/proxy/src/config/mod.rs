@@ -9,6 +9,7 @@ mod choice;
 mod directives;
 mod flags;
 mod forms;
+mod health;
 mod listeners;
 mod overload;
 mod pools;

@@ -45,6 +45,7 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].answer" => format!("{LISTENER}[[route]]\n[route.answer]\n@\n{POOL}"),
         "route[].tarpit" => format!("{LISTENER}[[route]]\n[route.tarpit]\n@\n{POOL}"),
         "pool.*" => format!("{LISTENER}{}", pool("@\n")),
+        "pool.*.servers[]" if row.key == "srv" => format!("{LISTENER}[[pool.app.servers]]\n@\n"),
         "pool.*.servers[]" => {
             format!("{LISTENER}[[pool.app.servers]]\naddress = '127.0.0.1:9001'\n@\n")
         }
@@ -54,6 +55,11 @@ fn config(row: &Directive, line: &str) -> String {
             let key = if row.key == "key-file" { "" } else { "key = '0123456789abcdef'\n" };
             format!("{LISTENER}{}", pool(&format!("[pool.app.sticky]\ncookie = 'SRV'\n{key}@\n")))
         }
+        "pool.*.check" => {
+            format!("{LISTENER}{}", pool("[pool.app.check]\ntype = 'http'\n@\n"))
+        }
+        "pool.*.outlier" => format!("{LISTENER}{}", pool("[pool.app.outlier]\n@\n")),
+        "pool.*.resolve" => format!("{LISTENER}{}", pool("[pool.app.resolve]\n@\n")),
         "pool.*.queue" => format!("{LISTENER}{}", pool("[pool.app.queue]\n@\n")),
         "pool.*.adaptive" => format!("{LISTENER}{}", pool("[pool.app.adaptive]\n@\n")),
         "pool.*.retry-budget" => format!("{LISTENER}{}", pool("[pool.app.retry-budget]\n@\n")),

@@ -213,6 +213,7 @@ impl Exchange {
         self.upgrade = upgrade.is_some();
         self.expects = head.expect_continue;
         let plan = &live.plan.pools[pool];
+        let default_host = plan.servers.first().map_or("", |server| &server.name);
         let origin = Origin {
             client: link.peer.address,
             trusted: link.peer.trusted,
@@ -221,7 +222,7 @@ impl Exchange {
         };
         let parts = RequestParts {
             target: rewritten,
-            default_host: &plan.servers[0].name,
+            default_host,
             changes,
             upgrade,
             sticky: plan.sticky.as_ref(),
@@ -349,6 +350,9 @@ impl Exchange {
         self.facts.retries += 1;
         link.disarm();
         let now_ns = now_ns();
+        if end != End::NoDescriptor {
+            pool.note_unreachable(server, now_ns);
+        }
         self.learn_failure(&pool, server, end, now_ns);
         pool.release(server, rng);
         let want = Want { avoid: Some(server), ..self.want };

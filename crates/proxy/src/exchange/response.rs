@@ -161,7 +161,8 @@ impl Exchange {
         self.facts.times.first_byte_ns = first_byte_ns;
         if let Some(place) = &self.place {
             let dispatched_ns = self.facts.times.dispatched_ns;
-            place.pool.observe(place.server, first_byte_ns.saturating_sub(dispatched_ns));
+            place.pool.note_service(place.server, first_byte_ns.saturating_sub(dispatched_ns));
+            place.pool.note_answer(place.server, head.status, first_byte_ns);
         }
         self.facts.status = head.status;
         self.learn_answer();
@@ -348,6 +349,7 @@ impl Exchange {
         let (Some(server), Some(place)) = (self.server.take(), &self.place) else {
             return self.fail(core, link, &mut bench.rng, End::ConnectFailed, Phase::Connect);
         };
+        place.pool.note_answer(place.server, 0, self.facts.times.connected_ns);
         let tunnel_ns = place.pool.plan().timeouts.tunnel_ns;
         self.learn_connected();
         self.response = Response::Body;

@@ -9,6 +9,7 @@
 //! each of 7, a server 1 + 2 × 7; nothing that a client sends is ever a label. A histogram takes
 //! 176 bytes and is made when its first time comes.
 
+mod health;
 mod histogram;
 mod snapshot;
 mod table;

@@ -80,6 +80,13 @@ metrics! {
     Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections kept to a server.";
     Bound, "weir_server_bound_requests", Gauge, ["pool", "server"], "Requests that a server may have at a time; 0: any number.";
     Queued, "weir_pool_queued_requests", Gauge, ["pool"], "Requests that wait for a server to have room.";
+    ServerState, "weir_server_state", Gauge, ["pool", "server", "state"], "1 for the state that a server is in, 0 for the others: maintenance, down (by its checks), ejected (until a request that tries it goes well), drain, up.";
+    Checks, "weir_checks_total", Counter, ["pool", "server", "result"], "Active checks by what came of them: passed, unreachable, timeout, closed, malformed, status, body, agent (it says that its server is down), not_made (no descriptor, port or memory was left here).";
+    CheckChanges, "weir_check_changes_total", Counter, ["pool", "server", "to"], "How often checks found a server up that was down, or down that was up.";
+    Ejections, "weir_ejections_total", Counter, ["pool", "server", "reason"], "Ejections of servers by why: failures and errors (so many in a row), error_rate, latency, trial (the request that tried it afterwards failed).";
+    Spared, "weir_ejections_spared_total", Counter, ["pool", "server"], "Ejections that were not made, because of max-ejected or because no other server was left.";
+    DnsQueries, "weir_dns_queries_total", Counter, ["name", "result"], "Questions to nameservers by what came of them: answered, empty, no_name, refused, timeout, malformed, network.";
+    DnsFailing, "weir_dns_failing", Gauge, ["name"], "How many pools have this name and no answer for it just now; what was known last holds.";
     LogLines, "weir_log_lines_total", Counter, ["target", "result"], "Log lines by what became of them: written; lost: behind (the target was too slow), failed (it refused them), waiting (it had refused others and was not tried again yet).";
     BuffersLent, "weir_buffers_lent", Gauge, [], "Buffers in use.";
     BuffersRefused, "weir_buffers_refused_total", Counter, [], "How often no buffer was left.";

@@ -179,7 +179,7 @@ impl Pool {
 
     /// An answer has begun, so long after its request was dispatched.
     #[inline]
-    pub(crate) fn observe(&self, server: usize, service_ns: u64) {
+    pub(crate) fn note_service(&self, server: usize, service_ns: u64) {
         let before = self.service_ns.get();
         let next = if before == 0 { service_ns } else { before - before / 8 + service_ns / 8 };
         self.service_ns.set(next);
@@ -200,7 +200,7 @@ impl Pool {
         for (server, limit) in self.limits.borrow_mut().iter_mut().enumerate() {
             let max = limit.update(self.shared.take_window(server));
             let before = self.shared.bound(server);
-            self.shared.set_bound(server, max);
+            self.shared.limit(server, max);
             if before < Some(max) && self.shared.is_waited_for() {
                 self.shared.ring_other(self.core, false);
             }
@@ -232,7 +232,7 @@ impl Pool {
     }
 
     /// How many requests wait on this core.
-    pub(super) fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.queue.borrow().len()
     }
 }

@@ -13,6 +13,7 @@ mod adaptive;
 mod codel;
 mod gate;
 mod line;
+mod observed;
 mod queue;
 mod retry_budget;
 mod shared;
@@ -26,14 +27,18 @@ use rt::namespace::Namespace;
 use rt::stream::Stream;
 
 pub(crate) use line::{Ask, NoPlace, Ticket, TicketState};
+pub(crate) use observed::Observed;
 pub(crate) use queue::NEVER;
 pub(crate) use shared::{Bells, Shared, SharedPool};
+pub(crate) use standing::{Checked, Standing, Wanted};
 
 use adaptive::Limit;
 use queue::{Queue, Rules};
 
 use crate::balance::sticky::Tokens;
 use crate::balance::{Candidate, How, Latency, Turns, choose, digest};
+use crate::outcome::Outcome;
+use crate::outlier::{Sign, sign_of_status};
 use crate::plan::{Balance, Plan, PoolPlan, QueuePlan, Reuse};
 
 /// One core's view of one pool.
@@ -61,6 +66,10 @@ pub(crate) struct Pool {
     limits: RefCell<Vec<Limit>>,
     /// Idle connections that this core may keep to each server.
     idle_max: usize,
+    /// Whether failures of servers are looked at.
+    observes: bool,
+    /// When the windows of their rates are over; looked at by the first core.
+    window_end_ns: Cell<u64>,
 }
 
 /// One core's view of one server.
@@ -71,6 +80,7 @@ pub(crate) struct Server {
     latency: Cell<Latency>,
     /// The one used last is at the end, and is used first.
     idle: RefCell<Vec<ServerConn>>,
+    seen: observed::Seen,
 }
 
 /// A connection to a server.
@@ -131,6 +141,7 @@ impl Pool {
         let queue = RefCell::new(Queue::new(Rules { order, timeout_ns, stands_after_ns }));
         let service_ns = before.map_or(0, |before| before.service_ns.get());
         let limits = RefCell::new(line::limits(own, before));
+        let observes = own.outlier.is_on();
         Self {
             plan,
             index,
@@ -147,6 +158,8 @@ impl Pool {
             service_ns: Cell::new(service_ns),
             limits,
             idle_max,
+            observes,
+            window_end_ns: Cell::new(0),
         }
     }
 
@@ -295,6 +308,54 @@ impl Pool {
     /// Whether any server may get such a request, now or once it has room.
     pub(crate) fn has_server(&self, want: Want) -> bool {
         self.pinned(want).is_some() || self.has_usable(false) || self.has_usable(true)
+    }
+
+    /// Notes what a request that has ended shows of its server.
+    #[inline]
+    pub(crate) fn observe(&self, outcome: &Outcome<'_>) {
+        if let Some(server) = outcome.server.filter(|_| self.observes) {
+            let seen = &self.servers[server].seen;
+            self.shared.observe(&self.plan().outlier, server, seen, outcome);
+        }
+    }
+
+    /// A request could not connect to a server, and goes to another one.
+    pub(crate) fn note_unreachable(&self, server: usize, now_ns: u64) {
+        if self.observes {
+            self.shared.note(&self.plan().outlier, server, Sign::Failure, now_ns);
+        }
+    }
+
+    /// A server answers: if that was to be found out, it is. `status` is 0 where there is none.
+    #[inline]
+    pub(crate) fn note_answer(&self, server: usize, status: u16, now_ns: u64) {
+        let standing = self.shared.standing(server);
+        let errors = self.plan().outlier.errors;
+        if standing.has_trial()
+            && (errors.is_none() || sign_of_status(status, &self.plan().outlier) == Sign::Fine)
+        {
+            standing.pass_trial(now_ns);
+        }
+    }
+
+    /// Brings what this core saw of its servers to the others, and judges by it where it is the
+    /// first one.
+    pub(crate) fn judge(&self, now_ns: u64) {
+        if !self.observes {
+            return;
+        }
+        for (index, server) in self.servers.iter().enumerate() {
+            server.seen.hand_over(self.shared.observed(index));
+        }
+        let end_ns = self.window_end_ns.get();
+        if self.core == 0 && now_ns >= end_ns {
+            let plan = &self.plan().outlier;
+            self.window_end_ns.set(now_ns + plan.window_ns);
+            // What was counted before the first window is of no known length.
+            if end_ns > 0 {
+                self.shared.judge_windows(plan, now_ns);
+            }
+        }
     }
 
     /// Works out anew what share of the load each server gets.

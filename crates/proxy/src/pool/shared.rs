@@ -6,13 +6,14 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rt::namespace::Namespace;
 use rt::tokio::sync::Notify;
 
 use super::adaptive::{Limit, Window};
 use super::gate::{Gate, Samples};
+use super::observed::Observed;
 use super::retry_budget::RetryBudget;
 use super::standing::Standing;
 use crate::admission::{Gatekeeper, gatekeepers};
@@ -40,6 +41,7 @@ pub(crate) struct SharedPool {
     /// What is seen of servers whose bounds follow it.
     samples: Vec<Arc<Samples>>,
     standings: Vec<Arc<Standing>>,
+    observed: Vec<Arc<Observed>>,
     line: Arc<Line>,
     bells: Bells,
     /// Opened while that was still allowed.
@@ -52,6 +54,17 @@ struct Line {
     waiting: AtomicUsize,
     by_core: Box<[AtomicUsize]>,
     turn: AtomicUsize,
+    /// Whether some core decides just now whether to eject a server.
+    judging: AtomicBool,
+}
+
+/// The right to decide whether to eject a server, of one core at a time.
+pub(super) struct Judging<'a>(&'a AtomicBool);
+
+impl Drop for Judging<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl Bells {
@@ -100,15 +113,23 @@ impl Shared {
         let pool = |(pool, namespace): (&PoolPlan, Option<Namespace>)| {
             let old = old(pool);
             let gates = pool.servers.iter().map(|server| server_gate(pool, server, old)).collect();
-            let standing = |server: &ServerPlan| {
-                let kept = old.and_then(|(plan, shared)| {
+            let same = |server: &ServerPlan| {
+                old.and_then(|(plan, shared)| {
                     let same =
                         |old: &ServerPlan| old.name == server.name && old.address == server.address;
-                    Some(Arc::clone(&shared.standings[plan.servers.iter().position(same)?]))
-                });
+                    Some((shared, plan.servers.iter().position(same)?))
+                })
+            };
+            let standing = |server: &ServerPlan| {
+                let kept = same(server).map(|(shared, at)| Arc::clone(&shared.standings[at]));
                 kept.unwrap_or_else(|| Arc::new(Standing::new(server.weight)))
             };
             let standings = pool.servers.iter().map(standing).collect();
+            let observed = |server: &ServerPlan| {
+                let kept = same(server).map(|(shared, at)| Arc::clone(&shared.observed[at]));
+                kept.unwrap_or_default()
+            };
+            let observed = pool.servers.iter().map(observed).collect();
             let line = old.map_or_else(
                 || Arc::new(Line::new(bells.cores())),
                 |(_, shared)| Arc::clone(&shared.line),
@@ -124,6 +145,7 @@ impl Shared {
                 retries,
                 samples: pool.servers.iter().map(|_| Arc::default()).collect(),
                 standings,
+                observed,
                 line,
                 bells: bells.clone(),
                 namespace,
@@ -193,7 +215,7 @@ fn unknown(pool: &str, namespace: &Path) -> io::Error {
 impl Line {
     fn new(cores: usize) -> Self {
         let by_core = (0..cores).map(|_| AtomicUsize::new(0)).collect();
-        Self { waiting: 0.into(), by_core, turn: 0.into() }
+        Self { waiting: 0.into(), by_core, turn: 0.into(), judging: false.into() }
     }
 }
 
@@ -214,11 +236,56 @@ impl SharedPool {
         &self.standings[server]
     }
 
-    /// Works out anew what share of the load each server gets: after a change, and once a tick.
+    /// Where a server stands, to be kept.
+    pub(crate) fn standing_of(&self, server: usize) -> Arc<Standing> {
+        Arc::clone(&self.standings[server])
+    }
+
+    /// What requests showed of a server.
+    #[inline]
+    pub(crate) fn observed(&self, server: usize) -> &Arc<Observed> {
+        &self.observed[server]
+    }
+
+    /// How many servers there are.
+    pub(super) fn servers(&self) -> usize {
+        self.standings.len()
+    }
+
+    /// The right to decide about ejections; `None`: another core has it.
+    pub(super) fn start_judging(&self) -> Option<Judging<'_>> {
+        let flag = &self.line.judging;
+        (!flag.swap(true, Ordering::SeqCst)).then_some(Judging(flag))
+    }
+
+    /// Works out anew what share of the load each server gets: after a change, and once a tick. When
+    /// nobody would get any, ejections are taken back: a server that may fail is better than none.
     pub(crate) fn settle(&self, plan: &PoolPlan, now_ns: u64) {
-        for (server, standing) in plan.servers.iter().zip(&self.standings) {
-            standing.settle(server.weight, plan.slow_start_ns, now_ns);
+        let settle = || {
+            let servers = plan.servers.iter().zip(&self.standings);
+            servers.fold(false, |any, (server, standing)| {
+                standing.settle(server.weight, plan.slow_start_ns, now_ns);
+                any | (standing.share() > 0)
+            })
+        };
+        if settle() {
+            return;
         }
+        let ejected = self.standings.iter().filter(|standing| standing.has_trial());
+        if ejected.map(|standing| standing.reprieve(now_ns)).count() > 0 {
+            settle();
+        }
+    }
+
+    /// Sets how many requests a server may have that has a bound; whether it has.
+    pub(crate) fn limit(&self, server: usize, max: usize) -> bool {
+        let gate = &self.gates[server];
+        // One without a bound has not counted so far.
+        let is_bounded = gate.is_bounded();
+        if is_bounded {
+            gate.set_max(Some(max.min(usize::MAX - 1)));
+        }
+        is_bounded
     }
 
     /// Whether a server could get one more request just now.
@@ -252,7 +319,10 @@ impl SharedPool {
             return false;
         }
         if self.whole.try_enter() {
-            return true;
+            if self.standings[server].try_pass() {
+                return true;
+            }
+            self.whole.leave();
         }
         self.gates[server].leave();
         // Whoever looked meanwhile saw a server that seemed to be full.
@@ -277,13 +347,6 @@ impl SharedPool {
     /// How many requests a server may have; `None`: any number.
     pub(crate) fn bound(&self, server: usize) -> Option<usize> {
         self.gates[server].max()
-    }
-
-    /// Sets how many requests a server may have that has a bound.
-    pub(super) fn set_bound(&self, server: usize, max: usize) {
-        if self.gates[server].is_bounded() {
-            self.gates[server].set_max(Some(max));
-        }
     }
 
     /// How many requests all servers may have together; `None`: any number.

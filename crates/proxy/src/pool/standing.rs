@@ -8,7 +8,8 @@
 //! ```text
 //! operator: ready, drain, maintenance; weight --.
 //! active checks: unchecked, up, down -----------+--> settle --> share (0: no new requests)
-//! passive: ejected until ----------------------- |
+//! agent: ready, drain, maintenance; percent ----|
+//! passive: ejected until, then one trial ------- |
 //! back since, slow start ----------------------'
 //! ```
 
@@ -18,11 +19,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub(crate) const SHARE_OF_ONE: u32 = 100;
 /// The greatest weight; with it a share still fits.
 pub(crate) const WEIGHT_MAX: u32 = 65_535;
+/// For how long one request tries a server that was ejected; then another one does.
+const TRIAL_NS: u64 = 10_000_000_000;
 /// No weight was set while running: the plan's holds.
 const PLANNED: u32 = u32::MAX;
 
 /// What the operator wants of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wanted {
     /// It gets requests.
     Ready,
@@ -43,10 +46,31 @@ pub(crate) enum Checked {
     Down,
 }
 
+/// How far a server is on its way back from an ejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    /// It was not ejected, or is back.
+    None,
+    /// It is ejected.
+    Due,
+    /// Its time is over: the next request tries it.
+    Free,
+    /// A request tries it, and no other one goes there.
+    Taken,
+}
+
+const WANTED: [Wanted; 3] = [Wanted::Ready, Wanted::Drain, Wanted::Maintenance];
+
 /// Where a server stands.
 #[derive(Debug)]
 pub(crate) struct Standing {
     share: AtomicU32,
+    trial: AtomicU8,
+    /// When somebody saw first that it was taken; 0: nobody yet.
+    trial_since_ns: AtomicU64,
+    /// What its agent wants, and of which share in percent.
+    advised: AtomicU8,
+    percent: AtomicU32,
     wanted: AtomicU8,
     checked: AtomicU8,
     /// In `CLOCK_MONOTONIC`; 0: not ejected.
@@ -62,6 +86,10 @@ impl Standing {
     pub(crate) fn new(planned_weight: u32) -> Self {
         let standing = Self {
             share: 0.into(),
+            trial: (Trial::None as u8).into(),
+            trial_since_ns: 0.into(),
+            advised: (Wanted::Ready as u8).into(),
+            percent: 100.into(),
             wanted: (Wanted::Ready as u8).into(),
             checked: (Checked::Unchecked as u8).into(),
             ejected_until_ns: 0.into(),
@@ -80,14 +108,24 @@ impl Standing {
 
     /// Whether requests of clients that stick to it still go there.
     pub(crate) fn is_up(&self, now_ns: u64) -> bool {
-        self.wanted() != Wanted::Maintenance
+        self.in_force() != Wanted::Maintenance
             && self.checked() != Checked::Down
             && !self.is_ejected(now_ns)
     }
 
+    /// What the operator wants of it.
     pub(crate) fn wanted(&self) -> Wanted {
-        let all = [Wanted::Ready, Wanted::Drain, Wanted::Maintenance];
-        all[usize::from(self.wanted.load(Ordering::Relaxed))]
+        WANTED[usize::from(self.wanted.load(Ordering::Relaxed))]
+    }
+
+    /// What its agent wants of it.
+    pub(crate) fn advised(&self) -> Wanted {
+        WANTED[usize::from(self.advised.load(Ordering::Relaxed))]
+    }
+
+    /// The less of what the operator and the agent want.
+    pub(crate) fn in_force(&self) -> Wanted {
+        self.wanted().max(self.advised())
     }
 
     pub(crate) fn checked(&self) -> Checked {
@@ -122,10 +160,97 @@ impl Standing {
         }
     }
 
-    /// No requests until then. It comes back by itself, slowly where that is planned.
+    /// What its agent wants from now on, and of which share in percent.
+    pub(crate) fn advise(&self, wanted: Wanted, percent: u32, now_ns: u64) {
+        let before = self.advised();
+        self.advised.store(wanted as u8, Ordering::Relaxed);
+        self.percent.store(percent.min(100), Ordering::Relaxed);
+        if before == Wanted::Maintenance && wanted != Wanted::Maintenance {
+            self.come_back(now_ns);
+        }
+    }
+
+    /// No requests until then. After that one request tries it, and it is back, slowly where that
+    /// is planned, once that went well.
     pub(crate) fn eject_until(&self, until_ns: u64) {
         self.ejected_until_ns.store(until_ns, Ordering::Relaxed);
-        self.come_back(until_ns);
+        self.trial_since_ns.store(0, Ordering::Relaxed);
+        self.trial.store(Trial::Due as u8, Ordering::Relaxed);
+        self.share.store(0, Ordering::Relaxed);
+    }
+
+    /// Takes back an ejection.
+    pub(crate) fn reprieve(&self, now_ns: u64) {
+        self.ejected_until_ns.store(0, Ordering::Relaxed);
+        self.trial.store(Trial::None as u8, Ordering::Relaxed);
+        self.come_back(now_ns);
+    }
+
+    fn trial(&self) -> Trial {
+        let all = [Trial::None, Trial::Due, Trial::Free, Trial::Taken];
+        all[usize::from(self.trial.load(Ordering::Relaxed))]
+    }
+
+    fn change_trial(&self, from: Trial, to: Trial) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.trial.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Whether it is on its way back from an ejection.
+    pub(crate) fn has_trial(&self) -> bool {
+        self.trial() != Trial::None
+    }
+
+    /// Whether a request tries it just now.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.trial() == Trial::Taken
+    }
+
+    /// Whether a request may go there; the one that tries a server after an ejection takes that
+    /// for itself.
+    #[inline]
+    pub(crate) fn try_pass(&self) -> bool {
+        match self.trial() {
+            Trial::None => true,
+            Trial::Free if self.change_trial(Trial::Free, Trial::Taken) => {
+                self.trial_since_ns.store(0, Ordering::Relaxed);
+                self.share.store(0, Ordering::SeqCst);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A request went well there.
+    #[inline]
+    pub(crate) fn pass_trial(&self, now_ns: u64) {
+        let passed = |from| self.change_trial(from, Trial::None);
+        if self.has_trial() && (passed(Trial::Taken) || passed(Trial::Free)) {
+            self.come_back(now_ns);
+        }
+    }
+
+    /// A request that may have tried it says nothing: another one tries it.
+    #[inline]
+    pub(crate) fn free_trial(&self) {
+        if self.is_tried() {
+            self.change_trial(Trial::Taken, Trial::Free);
+        }
+    }
+
+    /// What time changes of a trial.
+    fn settle_trial(&self, now_ns: u64) {
+        match self.trial() {
+            Trial::Due if !self.is_ejected(now_ns) => {
+                self.change_trial(Trial::Due, Trial::Free);
+            }
+            Trial::Taken => match self.trial_since_ns.load(Ordering::Relaxed) {
+                0 => self.trial_since_ns.store(now_ns, Ordering::Relaxed),
+                since_ns if now_ns.saturating_sub(since_ns) > TRIAL_NS => self.free_trial(),
+                _ => {}
+            },
+            _ => {}
+        }
     }
 
     /// A weight for as long as the process runs; `None`: the plan's again.
@@ -140,16 +265,26 @@ impl Standing {
     /// Works out the share anew: after each change, and once a tick for what time changes.
     pub(crate) fn settle(&self, planned_weight: u32, slow_start_ns: u64, now_ns: u64) {
         let full = self.full_share(planned_weight);
-        let share = match self.wanted() {
-            Wanted::Ready if self.is_up(now_ns) => self.slowed(full, slow_start_ns, now_ns),
+        self.settle_trial(now_ns);
+        let is_up = self.in_force() == Wanted::Ready && self.is_up(now_ns);
+        let share = match self.trial() {
+            Trial::None if is_up => self.slowed(full, slow_start_ns, now_ns),
+            Trial::Free if is_up => full,
             _ => 0,
         };
-        self.share.store(share, Ordering::Relaxed);
+        self.share.store(share, Ordering::SeqCst);
+        // Another core may have taken the trial since the look at it.
+        if self.is_tried() {
+            self.share.store(0, Ordering::SeqCst);
+        }
     }
 
     /// What its share is when nothing lessens it.
     pub(crate) fn full_share(&self, planned_weight: u32) -> u32 {
-        self.weight_set().unwrap_or(planned_weight).min(WEIGHT_MAX) * SHARE_OF_ONE
+        let weight = self.weight_set().unwrap_or(planned_weight).min(WEIGHT_MAX);
+        let percent = self.percent.load(Ordering::Relaxed);
+        // A little is left of a little, unless nothing is wanted.
+        (u64::from(weight * SHARE_OF_ONE) * u64::from(percent)).div_ceil(100) as u32
     }
 
     /// From a tenth at its return up to all of it, in a straight line.
@@ -196,6 +331,59 @@ mod tests {
         standing.eject_until(5);
         assert_eq!(settle(4), (0, false));
         assert_eq!(settle(5), (100, true));
+    }
+
+    #[test]
+    fn the_less_of_what_operator_and_agent_want_holds() {
+        let standing = Standing::new(2);
+        let settle = || {
+            standing.settle(2, 0, 1);
+            standing.share()
+        };
+        standing.advise(Wanted::Ready, 25, 1);
+        assert_eq!(settle(), 50);
+        standing.advise(Wanted::Drain, 25, 1);
+        assert_eq!((settle(), standing.is_up(1)), (0, true));
+        standing.want(Wanted::Maintenance, 1);
+        standing.advise(Wanted::Ready, 100, 1);
+        assert_eq!((settle(), standing.is_up(1)), (0, false));
+        standing.want(Wanted::Ready, 1);
+        assert_eq!(settle(), 200);
+        standing.advise(Wanted::Ready, 0, 1);
+        assert_eq!(settle(), 0);
+    }
+
+    #[test]
+    fn one_request_tries_a_server_that_was_ejected() {
+        let standing = Standing::new(1);
+        let settle = |now_ns| {
+            standing.settle(1, 0, now_ns);
+            standing.share()
+        };
+        assert!(standing.try_pass());
+        standing.eject_until(SECOND_NS);
+        assert!(!standing.try_pass() && standing.share() == 0);
+        standing.pass_trial(1);
+        assert_eq!(settle(SECOND_NS - 1), 0);
+        // Its time is over.
+        assert_eq!(settle(SECOND_NS), 100);
+        assert!(standing.try_pass() && !standing.try_pass());
+        assert_eq!((standing.share(), settle(SECOND_NS + 1)), (0, 0));
+        // That one said nothing, so another one tries it.
+        standing.free_trial();
+        assert_eq!(settle(SECOND_NS + 2), 100);
+        assert!(standing.try_pass());
+        assert_eq!(settle(SECOND_NS + 3), 0);
+        // That one was never heard of again.
+        assert_eq!(settle(SECOND_NS + 3 + TRIAL_NS), 0);
+        assert_eq!(settle(SECOND_NS + 4 + TRIAL_NS), 100);
+        assert!(standing.try_pass());
+        standing.pass_trial(SECOND_NS);
+        assert_eq!(settle(SECOND_NS + 5), 100);
+        assert!(standing.try_pass() && standing.try_pass());
+        standing.eject_until(9 * SECOND_NS);
+        standing.reprieve(5);
+        assert_eq!(settle(5), 100);
     }
 
     #[test]

@@ -27,9 +27,10 @@ fn is_reset(door: &Door) -> bool {
     let mut stream = client_from(1, door.authority());
     let _ = std::io::Write::write_all(&mut stream, b"GET / HTTP/1.1\r\nHost: t\r\n\r\n");
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).is_err_and(|error| {
-        error.kind() == std::io::ErrorKind::ConnectionReset
-    }) && bytes.is_empty()
+    stream
+        .read_to_end(&mut bytes)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+        && bytes.is_empty()
 }
 
 #[test]
@@ -125,7 +126,11 @@ fn a_source_has_rates_of_its_own() {
     // It is a refusal of a request, and the connection stays.
     let answer = client.ask("/again");
     assert_eq!(answer.status, 429);
-    assert!(answer.head.to_ascii_lowercase().contains("\r\nretry-after: 30\r\n"), "{}", answer.head);
+    assert!(
+        answer.head.to_ascii_lowercase().contains("\r\nretry-after: 30\r\n"),
+        "{}",
+        answer.head
+    );
     assert_eq!(end_of(&requests, "/again"), "source_limited");
     assert_eq!(ask_once(client_from(2, requests.authority()), "/").status, Some(200));
 }
@@ -133,9 +138,8 @@ fn a_source_has_rates_of_its_own() {
 #[test]
 fn a_source_that_is_over_is_reset_in_mode_tcp() {
     let _shared = beside_others();
-    let origin = crate::support::faulty::answering_each(|_, _| {
-        Some(crate::support::faulty::ok(b"through"))
-    });
+    let origin =
+        crate::support::faulty::answering_each(|_, _| Some(crate::support::faulty::ok(b"through")));
     let door = Door::weir(&format!(
         "threads = 1\n{HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\nmode = \"tcp\"\npool = \"app\"\n\
          per-source = {{ connections = 1 }}\n[pool.app]\nservers = [\"{}\"]\n",

@@ -9,8 +9,8 @@ use crate::support::beside_others;
 use crate::support::door::Door;
 use crate::support::faulty::{answering_each, close_is_a_reset, hang, ok};
 use crate::support::metrics::{QUEUED, REQUESTS};
-use crate::support::peers::Scripted;
 use crate::support::pause_ms;
+use crate::support::peers::Scripted;
 
 /// How many requests are at work, and the most that ever were.
 #[derive(Debug, Default)]
