@@ -9,6 +9,7 @@ mod foreign;
 mod proxy_balance;
 mod proxy_config;
 mod proxy_faults;
+mod proxy_health;
 mod proxy_http;
 mod proxy_logs;
 mod proxy_matrix;

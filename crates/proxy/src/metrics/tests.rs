@@ -392,6 +392,13 @@ fn every_metric_of_the_table_is_exported() {
         failed: 0,
         waiting: 0,
     }]);
+    all.add_state("app", "a", "up", true);
+    all.add_checks("app", "a", "passed", 1);
+    all.add_changes("app", "a", 1, 1);
+    all.add_ejections("app", "a", "failures", 1);
+    all.add_spared("app", "a", 1);
+    all.add_dns_queries("app.x:80", "answered", 1);
+    all.add_dns_failing("app.x:80", false);
     let text = prometheus(&all);
     for metric in Metric::ALL.iter().filter(|&&metric| metric != Metric::SeriesDropped) {
         let (name, kind) = (metric.row().name, metric.row().kind);

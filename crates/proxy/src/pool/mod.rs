@@ -192,7 +192,7 @@ impl Pool {
 
     /// Whether requests of clients that stick to a server still go there.
     pub(crate) fn is_up(&self, server: usize, now_ns: u64) -> bool {
-        self.shared.standing(server).is_up(now_ns)
+        self.shared.standing(server).is_open(now_ns)
     }
 
     /// Whether the choice goes by response times.

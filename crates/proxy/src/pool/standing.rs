@@ -113,6 +113,11 @@ impl Standing {
             && !self.is_ejected(now_ns)
     }
 
+    /// The same of a request just now: not while it waits for one that tries it after an ejection.
+    pub(crate) fn is_open(&self, now_ns: u64) -> bool {
+        self.is_up(now_ns) && matches!(self.trial(), Trial::None | Trial::Free)
+    }
+
     /// What the operator wants of it.
     pub(crate) fn wanted(&self) -> Wanted {
         WANTED[usize::from(self.wanted.load(Ordering::Relaxed))]

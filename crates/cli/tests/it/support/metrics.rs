@@ -20,6 +20,18 @@ pub(crate) const BUFFERS_LENT: &str = "weir_buffers_lent";
 pub(crate) const QUEUED: &str = "weir_pool_queued_requests";
 /// Requests that were sent again.
 pub(crate) const RETRIES: &str = "weir_retries_total";
+/// 1 for the state that a server is in; labels `pool`, `server`, `state`.
+pub(crate) const SERVER_STATE: &str = "weir_server_state";
+/// Active checks; labels `pool`, `server`, `result`.
+pub(crate) const CHECKS: &str = "weir_checks_total";
+/// Ejections; labels `pool`, `server`, `reason`.
+pub(crate) const EJECTIONS: &str = "weir_ejections_total";
+/// Ejections that were not made; labels `pool`, `server`.
+pub(crate) const SPARED: &str = "weir_ejections_spared_total";
+/// Questions to nameservers; labels `name`, `result`.
+pub(crate) const DNS_QUERIES: &str = "weir_dns_queries_total";
+/// Names without an answer; label `name`.
+pub(crate) const DNS_FAILING: &str = "weir_dns_failing";
 /// Lines of logs; labels `target` and `result`.
 pub(crate) const LOG_LINES: &str = "weir_log_lines_total";
 /// How long requests took, a histogram.
