@@ -115,14 +115,9 @@ pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
     let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
     let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize).max(cores);
     let common = Common { board, bells: bells.clone(), drain: drain.clone(), connections_max };
-    let luggage = inboxes
-        .into_iter()
-        .zip(waiting)
-        .map(|(inbox, messages)| {
-            let first = apply_for(&plan, &shared, &log.0, &doors);
-            Luggage { first, inbox, messages }
-        })
-        .collect();
+    let first = || apply_for(&plan, &shared, &log.0, &doors);
+    let pack = |(inbox, messages)| Luggage { first: first(), inbox, messages };
+    let luggage = inboxes.into_iter().zip(waiting).map(pack).collect();
     let shown = admin.as_ref().map(|bound| bound.address().clone());
     if let Some(bound) = admin {
         // Before the cores: they have to be able to wake its runtime.

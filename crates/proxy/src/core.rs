@@ -288,6 +288,10 @@ impl Core {
                 pool.settle(now_ns);
             }
         }
+        if self.queues_watched.get() {
+            // A server that was down may have come up.
+            self.serve_queues();
+        }
         // When it is behind, the batch waits for the next tick.
         self.log.borrow().hand_over();
         self.absorb_retired();

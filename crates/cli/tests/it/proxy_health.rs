@@ -129,7 +129,7 @@ fn answering(door: &Door, requests: usize) -> Vec<String> {
 fn two_servers(a: &Origin, b: &Scripted, check: &str) -> String {
     format!(
         "{TOP}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}, \
-         {{ name = \"b\", address = \"{}\", weight = 1 }}]\n{check}\n",
+         {{ name = \"b\", address = \"{}\" }}]\n{check}\n",
         a.server.authority, b.authority
     )
 }
@@ -285,10 +285,15 @@ fn an_agent_drains_weighs_and_takes_down() {
 
 /// Pool of servers named by their place, of which each failure costs its client the request.
 fn pool_of(servers: &[&Fragile], outlier: &str) -> String {
+    let servers: Vec<&Scripted> = servers.iter().map(|one| &one.server).collect();
+    pool_of_scripts(&servers, outlier)
+}
+
+fn pool_of_scripts(servers: &[&Scripted], outlier: &str) -> String {
     let servers: Vec<String> = servers
         .iter()
         .enumerate()
-        .map(|(at, one)| format!("{{ name = \"s{at}\", address = \"{}\" }}", one.server.authority))
+        .map(|(at, one)| format!("{{ name = \"s{at}\", address = \"{}\" }}", one.authority))
         .collect();
     let servers = servers.join(", ");
     let top = TOP.replace("threads = 2", "threads = 1");
@@ -342,6 +347,41 @@ fn an_ejected_server_gets_nothing_until_its_time_is_over() {
 }
 
 #[test]
+fn a_server_with_many_errors_and_one_that_is_slow_are_ejected() {
+    let _shared = beside_others();
+    let fine = Scripted::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let turns = AtomicUsize::new(0);
+    let erring = Scripted::start(move |peer| {
+        while peer.request()?.is_some() {
+            let is_even = turns.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+            let status = if is_even { 200 } else { 500 };
+            peer.send(format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").as_bytes())?;
+        }
+        Ok(())
+    });
+    let slow = Scripted::start(|peer| {
+        while peer.request()?.is_some() {
+            pause_ms(150);
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+        }
+        Ok(())
+    });
+    let window = "failures = 0\nwindow = \"2s\"\nrequests-min = 4\nejection = \"60s\"\n";
+    for (server, bound, reason) in
+        [(&erring, "error-rate = \"25%\"", "error_rate"), (&slow, "latency-factor = 4", "latency")]
+    {
+        let door = Door::weir(&pool_of_scripts(&[server, &fine], &format!("{window}{bound}\n")));
+        let labels = [("server", "s0"), ("reason", reason)];
+        let ejected = within(Duration::from_secs(30), || {
+            (0..10).for_each(|_| drop(door.get("/")));
+            door.metrics().known(EJECTIONS, &labels) == 1.0
+        });
+        assert!(ejected, "{reason}: {}", door.metrics());
+        assert!(is_in(&door.metrics(), "s0", "ejected") && is_in(&door.metrics(), "s1", "up"));
+    }
+}
+
+#[test]
 fn no_more_than_max_ejected_and_never_the_last_one() {
     let _shared = beside_others();
     let four: Vec<Fragile> = (0..4).map(|_| Fragile::start(true, "")).collect();
@@ -369,7 +409,7 @@ fn checks_go_on_across_reloads_and_end_with_the_config() {
     let a = Origin::start("a", FAILING);
     let b = Origin::start("b", WELL);
     let config = |round: usize, check: &str| {
-        let config = two_servers(&a, &b.server, check).replace("weight = 1", "weight = 2");
+        let config = two_servers(&a, &b.server, check);
         format!("{config}[[route]]\npath = \"/{round}\"\nanswer = {{ body = \"{round}\" }}\n")
     };
     let door = Door::weir(&config(0, CHECK));

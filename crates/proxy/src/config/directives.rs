@@ -259,7 +259,7 @@ directives! {
         "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to connect in: a name of `ip netns`, or a path.";
     }
     "pool.*.servers[]" {
-        "address", Text("an address"), Not("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Where it listens. A name, as in `app.internal:8080`, is looked up now and then (see `[pool.NAME.resolve]`), and each of its addresses is a server.";
+        "address", Text("an address"), Not("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Where it listens. A name, as in `app.internal:8080`, is looked up as it is, without search domains, and again now and then (see `[pool.NAME.resolve]`); each of its addresses is a server.";
         "srv", Text("a name"), Not("`address`"), "'_http._tcp.app.internal'", "'app internal'", "A service (RFC 2782): each address of its hosts is a server, with the record's port and weight; only records of the lowest priority count.";
         "name", Text("a name"), Not("its address"), "'a'", "'a b'", "Its name in logs and metrics.";
         "weight", Whole(0, 256), Is("1"), "2", "257", "Its share against the others'; 0: none.";

@@ -44,7 +44,7 @@ fn take(said: &mut Said, word: &str, note: &str) -> bool {
         "maint" => said.wanted = Some(Wanted::Maintenance),
         _ => match (word.strip_suffix('%'), word.strip_prefix("maxconn:")) {
             (Some(percent), _) if number(percent).is_some() => said.percent = number(percent),
-            (_, Some(max)) if number(max).is_some() => {
+            (_, Some(max)) if number(max).is_some_and(|max| max > 0) => {
                 said.maxconn = number(max).map(|max| max as usize);
             }
             _ => return false,
@@ -87,8 +87,18 @@ mod tests {
 
     #[test]
     fn nonsense_is_nothing() {
-        for line in ["", " ", "hello", "-5%", "%", "maxconn:", "maxconn:x", "99999999999%", "# up"]
-        {
+        for line in [
+            "",
+            " ",
+            "hello",
+            "-5%",
+            "%",
+            "maxconn:",
+            "maxconn:x",
+            "maxconn:0",
+            "99999999999%",
+            "# up",
+        ] {
             assert_eq!(parse(line.as_bytes()), None, "{line}");
         }
         assert_eq!(parse(b"\xff\xfe"), None);

@@ -108,12 +108,8 @@ impl Server {
     fn add_counts(&self, all: &mut Snapshot) {
         let (counts, spared) = self.observed.ejections();
         for (why, count) in Why::ALL.iter().zip(counts) {
-            if count > 0 {
-                all.add_ejections(&self.pool, &self.name, why.code(), count);
-            }
+            all.add_ejections(&self.pool, &self.name, why.code(), count);
         }
-        if spared > 0 {
-            all.add_spared(&self.pool, &self.name, spared);
-        }
+        all.add_spared(&self.pool, &self.name, spared);
     }
 }

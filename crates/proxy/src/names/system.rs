@@ -12,7 +12,8 @@ const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT)
 pub(super) fn nameservers(text: &str) -> Vec<SocketAddr> {
     let servers = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        let address = words.next().filter(|word| *word == "nameserver").and(words.next())?;
+        words.next().filter(|word| *word == "nameserver")?;
+        let address = words.next()?;
         Some(SocketAddr::new(address.parse().ok()?, PORT))
     });
     let servers: Vec<_> = servers.take(NAMESERVERS_MAX).collect();

@@ -153,6 +153,8 @@ impl SharedPool {
                 if let Some(why) = why {
                     self.eject(plan, server, why, now_ns);
                 }
+                // It was spared: the next request tries it.
+                standing.free_trial();
             }
         }
     }
@@ -196,5 +198,118 @@ impl SharedPool {
         observed.errors.store(0, Ordering::Relaxed);
         standing.eject_until(now_ns + for_ns);
         observed.ejections[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::{Bells, Shared};
+    use super::*;
+    use crate::config;
+    use crate::outlier::tests::plan;
+    use crate::plan::Plan;
+
+    const MS: u64 = 1_000_000;
+
+    fn servers(count: usize) -> Plan {
+        let servers: Vec<String> =
+            (0..count).map(|at| format!("'127.0.0.1:{}'", 9_000 + at)).collect();
+        let text = format!(
+            "[listener.l]\nbind = '127.0.0.1:0'\npool = 'p'\n[pool.p]\nservers = [{}]\n",
+            servers.join(", ")
+        );
+        config::parse("t", &text).unwrap().plan
+    }
+
+    /// Servers that break and mend by chance, under requests: whatever comes, enough are left, one
+    /// request at a time tries a server, and who is well for long is back.
+    #[test]
+    fn with_any_failures_enough_servers_are_left() {
+        for seed in 0..256 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let count = rng.usize(1..7);
+            let whole = servers(count);
+            let shared = Shared::new(&whole, &Bells::new(1), None).unwrap();
+            let pool = &shared.pools[0];
+            let most = ((count as f64 * 0.5) as usize).max(1);
+            let outlier = OutlierPlan {
+                failures: 3,
+                ejection_ns: 50 * MS,
+                ejection_max_ns: 200 * MS,
+                max_ejected: 0.5,
+                ..plan()
+            };
+            let mut broken = vec![false; count];
+            // Requests that a server in its trial has.
+            let mut tries = vec![0_u32; count];
+            let mut now_ns = 1;
+            let mut requests = |now_ns: u64, rng: &mut fastrand::Rng, broken: &[bool]| {
+                for _ in 0..20 {
+                    let server = rng.usize(..count);
+                    let standing = pool.standing(server);
+                    let was_due = standing.has_trial();
+                    if standing.share() == 0 || !pool.try_enter(0, server) {
+                        continue;
+                    }
+                    if was_due {
+                        tries[server] += 1;
+                        assert!(!pool.try_enter(0, server), "seed {seed}: a second one tries it");
+                    }
+                    let sign = match (broken[server], rng.u8(..10)) {
+                        (true, _) => Sign::Failure,
+                        (false, 0) => Sign::Nothing,
+                        (false, _) => Sign::Fine,
+                    };
+                    pool.note(&outlier, server, sign, now_ns);
+                }
+            };
+            for _ in 0..100 {
+                if rng.u8(..8) == 0 {
+                    let server = rng.usize(..count);
+                    broken[server] = rng.bool();
+                }
+                requests(now_ns, &mut rng, &broken);
+                let held_back = (0..count).filter(|&at| pool.standing(at).has_trial()).count();
+                assert!(held_back <= most, "seed {seed}: {held_back} of {count}");
+                now_ns += rng.u64(..100) * MS;
+                pool.settle(&whole.pools[0], now_ns);
+                let gets = (0..count).filter(|&at| pool.standing(at).share() > 0).count();
+                assert!(gets >= count - most && gets >= 1, "seed {seed}: {gets} of {count}");
+            }
+            // All are well: each is back once it was tried.
+            broken.fill(false);
+            for _ in 0..200 {
+                now_ns += 10 * MS;
+                pool.settle(&whole.pools[0], now_ns);
+                requests(now_ns, &mut rng, &broken);
+            }
+            assert!((0..count).all(|at| !pool.standing(at).has_trial()), "seed {seed}");
+            let (counts, _) = (0..count).fold(([0; 5], 0), |(mut sum, spared), at| {
+                let (counts, more) = pool.observed(at).ejections();
+                sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+                (sum, spared + more)
+            });
+            let failed_trials: u64 = counts[Why::Trial as usize];
+            assert!(failed_trials <= u64::from(tries.iter().sum::<u32>()), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn windows_of_several_cores_are_one() {
+        let whole = servers(2);
+        let shared = Shared::new(&whole, &Bells::new(2), None).unwrap();
+        let pool = &shared.pools[0];
+        let outlier = OutlierPlan { error_rate: Some(0.5), requests_min: 10, ..plan() };
+        let cores = [Seen::default(), Seen::default()];
+        for seen in &cores {
+            (0..5).for_each(|_| seen.count(Sign::Error, Some(1_000)));
+            seen.hand_over(pool.observed(0));
+            // What was handed over is not handed over again.
+            seen.hand_over(pool.observed(0));
+        }
+        pool.judge_windows(&outlier, 1_000);
+        assert_eq!(pool.observed(0).ejections().0[Why::ErrorRate as usize], 1);
+        pool.judge_windows(&outlier, 2_000);
+        assert_eq!(pool.observed(0).ejections().0.iter().sum::<u64>(), 1);
     }
 }

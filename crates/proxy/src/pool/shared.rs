@@ -113,23 +113,8 @@ impl Shared {
         let pool = |(pool, namespace): (&PoolPlan, Option<Namespace>)| {
             let old = old(pool);
             let gates = pool.servers.iter().map(|server| server_gate(pool, server, old)).collect();
-            let same = |server: &ServerPlan| {
-                old.and_then(|(plan, shared)| {
-                    let same =
-                        |old: &ServerPlan| old.name == server.name && old.address == server.address;
-                    Some((shared, plan.servers.iter().position(same)?))
-                })
-            };
-            let standing = |server: &ServerPlan| {
-                let kept = same(server).map(|(shared, at)| Arc::clone(&shared.standings[at]));
-                kept.unwrap_or_else(|| Arc::new(Standing::new(server.weight)))
-            };
-            let standings = pool.servers.iter().map(standing).collect();
-            let observed = |server: &ServerPlan| {
-                let kept = same(server).map(|(shared, at)| Arc::clone(&shared.observed[at]));
-                kept.unwrap_or_default()
-            };
-            let observed = pool.servers.iter().map(observed).collect();
+            let (standings, observed) =
+                pool.servers.iter().map(|server| known(server, old)).unzip();
             let line = old.map_or_else(
                 || Arc::new(Line::new(bells.cores())),
                 |(_, shared)| Arc::clone(&shared.line),
@@ -202,6 +187,19 @@ fn whole_gate(pool: &PoolPlan, old: Option<(&PoolPlan, &Arc<SharedPool>)>) -> Ar
     let gate = kept.map_or_else(|| Arc::new(Gate::new(bound)), |(_, old)| Arc::clone(&old.whole));
     gate.set_max(bound);
     gate
+}
+
+/// What is known of a server: what was, if it is the same one.
+fn known(
+    server: &ServerPlan,
+    old: Option<(&PoolPlan, &Arc<SharedPool>)>,
+) -> (Arc<Standing>, Arc<Observed>) {
+    let kept = old.and_then(|(plan, shared)| {
+        let same = |old: &ServerPlan| old.name == server.name && old.address == server.address;
+        let at = plan.servers.iter().position(same)?;
+        Some((Arc::clone(&shared.standings[at]), Arc::clone(&shared.observed[at])))
+    });
+    kept.unwrap_or_else(|| (Arc::new(Standing::new(server.weight)), Arc::default()))
 }
 
 fn unknown(pool: &str, namespace: &Path) -> io::Error {

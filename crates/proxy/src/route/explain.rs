@@ -394,6 +394,9 @@ fn pool_lines(plan: &Plan, pool: usize, asked: Option<&Asked<'_>>, lines: &mut V
             if server.backup { ", backup" } else { "" }
         ));
     }
+    for names in &pool.names {
+        lines.push(format!("server      {} by name, weight {}", names.lookup, names.like.weight));
+    }
 }
 
 #[cfg(test)]

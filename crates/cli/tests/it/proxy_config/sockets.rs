@@ -11,7 +11,7 @@ use super::{door, proxy_header, text};
 use crate::support::client::Client;
 use crate::support::door::Door;
 use crate::support::faulty::{Reader, field, ok, pipes, telling};
-use crate::support::metrics::{REFUSED, REQUESTS};
+use crate::support::metrics::{CHECKS, REFUSED, REQUESTS};
 use crate::support::peers::Scripted;
 use crate::support::rude::{connect, see};
 use crate::support::{PATIENCE, Process, beside_others, folder};
@@ -247,12 +247,17 @@ fn network_namespaces_on_both_sides() {
     let path = format!("/proc/{}/ns/net", there.process.id());
     assert!(fs::metadata(&path).is_ok());
     let door = Door::weir(&format!(
-        "[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"inside\"\n\
+        "admin = \"127.0.0.1:0\"\n\
+         [listener.web]\nbind = \"127.0.0.1:0\"\npool = \"inside\"\n\
          [listener.within]\nbind = \"127.0.0.1:0\"\nnamespace = \"{path}\"\n\
          [[route]]\nlistener = \"within\"\nanswer = {{ status = 200, body = \"from within\" }}\n\
-         [pool.inside]\nservers = [\"127.0.0.1:{}\"]\nnamespace = \"{path}\"\n",
+         [pool.inside]\nservers = [\"127.0.0.1:{}\"]\nnamespace = \"{path}\"\n\
+         check = {{ type = \"http\", interval = \"50ms\", timeout = \"5s\" }}\n",
         there.port
     ));
+    // Checks go there as well.
+    let passed = [("pool", "inside"), ("result", "passed")];
+    door.metrics_until("checks pass", |metrics| metrics.sum(CHECKS, &passed) >= 2.0);
     assert_eq!(text(&door.get("/")), "inside");
     let within = &door.addresses("within")[0];
     assert!(!door.listens_at(within) || within == door.authority());

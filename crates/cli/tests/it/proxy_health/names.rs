@@ -1,7 +1,7 @@
 //! Servers by name: a scripted nameserver whose answers change, go away and come back.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::support::{beside_others, within};
 #[derive(Clone)]
 enum Data {
     A(Ipv4Addr),
+    Aaaa(Ipv6Addr),
     Srv { priority: u16, weight: u16, port: u16, target: &'static str },
 }
 
@@ -111,6 +112,7 @@ fn answer(question: &[u8], zone: &[(&'static str, Data)], flags: u16) -> Vec<u8>
     for data in &own {
         let (of, content) = match data {
             Data::A(ip) => (1_u16, ip.octets().to_vec()),
+            Data::Aaaa(ip) => (28, ip.octets().to_vec()),
             Data::Srv { priority, weight, port, target } => {
                 let mut content = Vec::new();
                 for word in [priority, weight, port] {
@@ -137,13 +139,14 @@ fn answer(question: &[u8], zone: &[(&'static str, Data)], flags: u16) -> Vec<u8>
     bytes
 }
 
-/// Servers on one port of two loopback addresses, which say "one" and "two".
-fn one_and_two() -> u16 {
+/// Servers on one port of two loopback addresses, which say their names.
+fn on_one_port(servers: [(&str, &'static str); 2]) -> u16 {
+    let [(one, one_says), (two, two_says)] = servers;
     for _ in 0..20 {
-        let one = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpListener::bind((one, 0)).unwrap();
         let port = one.local_addr().unwrap().port();
-        let Ok(two) = TcpListener::bind(("127.0.0.2", port)) else { continue };
-        for (listener, name) in [(one, "one"), (two, "two")] {
+        let Ok(two) = TcpListener::bind((two, port)) else { continue };
+        for (listener, name) in [(one, one_says), (two, two_says)] {
             std::thread::spawn(move || {
                 for stream in listener.incoming() {
                     std::thread::spawn(move || say(stream.unwrap(), name));
@@ -153,6 +156,10 @@ fn one_and_two() -> u16 {
         return port;
     }
     panic!("no port is free on both addresses")
+}
+
+fn one_and_two() -> u16 {
+    on_one_port([("127.0.0.1", "one"), ("127.0.0.2", "two")])
 }
 
 fn say(mut stream: std::net::TcpStream, name: &str) {
@@ -252,6 +259,24 @@ fn a_service_brings_ports_and_weights() {
     let count = |name: &str| bodies.iter().filter(|body| body.lines().next() == Some(name)).count();
     assert_eq!((count("one"), count("two"), count("spare")), (30, 10, 0));
     assert!(is_in(&door.metrics(), &one.authority, "up"));
+}
+
+#[test]
+fn the_preferred_family_is_taken_and_the_other_one_when_there_is_no_address_of_it() {
+    let _shared = beside_others();
+    let port = on_one_port([("::1", "six"), ("127.0.0.1", "four")]);
+    let nameserver = Nameserver::start(vec![Phase::Zone(vec![
+        ("app.test", Data::Aaaa(Ipv6Addr::LOCALHOST)),
+        ("both.test", Data::Aaaa(Ipv6Addr::LOCALHOST)),
+        ("both.test", Data::A(Ipv4Addr::LOCALHOST)),
+    ])]);
+    for (name, prefer, wanted) in
+        [("app.test", "ipv4", "six"), ("both.test", "ipv4", "four"), ("both.test", "ipv6", "six")]
+    {
+        let config = config(&format!("\"{name}:{port}\""), &nameserver);
+        let door = Door::weir(&format!("{config}prefer = \"{prefer}\"\n"));
+        assert_eq!(body(&door), wanted, "{name} {prefer}");
+    }
 }
 
 #[test]
