@@ -22,6 +22,12 @@ pub fn coarse_ns() -> u64 {
     read(ClockId::MonotonicCoarse)
 }
 
+/// Processor time of the calling thread. A system call: to be read when somebody asks, never in a
+/// request.
+pub fn thread_cpu_ns() -> u64 {
+    read(ClockId::ThreadCPUTime)
+}
+
 #[inline]
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);

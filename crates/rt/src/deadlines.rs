@@ -40,7 +40,11 @@ impl Inner {
 struct Entry {
     /// `u64::MAX`: none is set.
     deadline_ns: u64,
+    /// When its task registered, in whatever unit that counts. Fits where there was nothing.
+    since: u32,
     passed: bool,
+    /// Somebody asked all tasks something, and this one has not looked yet.
+    asked: bool,
     waker: Waker,
 }
 
@@ -48,6 +52,14 @@ struct Entry {
 /// tasks that are many and small; others have a [`Deadline`].
 #[derive(Debug)]
 pub struct Place(Key);
+
+impl Place {
+    /// Its number: no other place of the same deadlines has it, before or after.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.number()
+    }
+}
 
 /// One task's deadline; forgotten when dropped.
 #[derive(Debug)]
@@ -68,8 +80,39 @@ impl Deadlines {
     /// [`Deadlines::leave`].
     #[must_use]
     pub fn take_place(&self, waker: &Waker) -> Place {
-        let entry = Entry { deadline_ns: u64::MAX, passed: false, waker: waker.clone() };
+        self.take_place_since(waker, 0)
+    }
+
+    /// As [`Deadlines::take_place`], with a time that [`Deadlines::since`] tells whoever asks.
+    #[must_use]
+    pub fn take_place_since(&self, waker: &Waker, since: u32) -> Place {
+        let waker = waker.clone();
+        let entry = Entry { deadline_ns: u64::MAX, since, passed: false, asked: false, waker };
         Place(self.inner.borrow_mut().entries.insert(entry))
+    }
+
+    /// What a place was taken with.
+    #[must_use]
+    pub fn since(&self, place: &Place) -> u32 {
+        self.inner.borrow().entries.get(place.0).map_or(0, |entry| entry.since)
+    }
+
+    /// Wakes every registered task and marks it as asked; how many they are. What is asked is
+    /// between the tasks and whoever asks.
+    pub fn ask_all(&self) -> usize {
+        let mut inner = self.inner.borrow_mut();
+        for entry in inner.entries.values_mut() {
+            entry.asked = true;
+            entry.waker.wake_by_ref();
+        }
+        inner.entries.len()
+    }
+
+    /// Whether a task was asked and has not looked since; it is not asked any more then.
+    #[must_use]
+    pub fn take_asked(&self, place: &Place) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        inner.entries.get_mut(place.0).is_some_and(|entry| std::mem::take(&mut entry.asked))
     }
 
     /// As [`Deadline::set`].
@@ -164,5 +207,25 @@ mod tests {
         assert_eq!(all.sweep(100), 1);
         drop((early, late));
         assert_eq!(all.registered(), 0);
+    }
+
+    #[test]
+    fn each_task_is_asked_once() {
+        let all = Deadlines::default();
+        let first = all.take_place_since(Waker::noop(), 7);
+        assert!(!all.take_asked(&first));
+        assert_eq!((all.ask_all(), all.since(&first)), (1, 7));
+        let second = all.take_place(Waker::noop());
+        assert!(all.take_asked(&first) && !all.take_asked(&first));
+        assert!(!all.take_asked(&second));
+        let numbers = [first.number(), second.number()];
+        all.leave(first);
+        let third = all.take_place(Waker::noop());
+        assert!(!numbers.contains(&third.number()), "{numbers:?}");
+    }
+
+    #[test]
+    fn a_place_takes_no_more_memory_for_being_asked() {
+        assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
     }
 }

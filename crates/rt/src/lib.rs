@@ -16,6 +16,7 @@ pub mod dial;
 pub mod drain;
 pub mod limits;
 pub mod listen;
+pub mod local;
 pub mod mail;
 pub mod namespace;
 pub mod privileges;

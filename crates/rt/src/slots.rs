@@ -11,6 +11,13 @@ pub(crate) struct Key {
     generation: NonZeroU32,
 }
 
+impl Key {
+    /// Both parts in one number.
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.generation.get()) << 32 | u64::from(self.index)
+    }
+}
+
 #[derive(Debug)]
 struct Slot<T> {
     generation: NonZeroU32,

@@ -99,6 +99,17 @@ impl Stream {
         }
     }
 
+    /// Bytes that were received, and those that the peer has confirmed, since the connection stood
+    /// (`TCP_INFO`, tcp(7)): the kernel counts them anyway. `None` on a unix socket, and where the
+    /// kernel does not tell.
+    #[must_use]
+    pub fn carried(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Tcp(stream) => tcp_carried(stream.as_fd()),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Writes `bytes` as far as the socket takes them; as with [`Stream::poll_read`], a caller that
     /// writes in a loop bounds it.
     #[inline]
@@ -260,4 +271,34 @@ impl AsFd for Stream {
             Self::Unix(stream) => stream.as_fd(),
         }
     }
+}
+
+/// `tcpi_bytes_received` and `tcpi_bytes_acked`, which the C library's `tcp_info` does not have: where
+/// they stand is fixed (include/uapi/linux/tcp.h).
+#[allow(unsafe_code)]
+fn tcp_carried(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    const ACKED_AT: usize = 120;
+    const RECEIVED_AT: usize = 128;
+    const BYTES: usize = RECEIVED_AT + 8;
+    let mut info = [0u8; BYTES];
+    let mut length = BYTES as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and says how
+    // many it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(&fd),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 || (length as usize) < BYTES {
+        return None;
+    }
+    let number = |at: usize| {
+        let bytes: [u8; 8] = info[at..at + 8].try_into().ok()?;
+        Some(u64::from_ne_bytes(bytes))
+    };
+    Some((number(RECEIVED_AT)?, number(ACKED_AT)?))
 }
