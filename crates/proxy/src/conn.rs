@@ -9,6 +9,7 @@
 //! ```
 //! What waits is this struct and its socket: an idle connection holds no buffer and no exchange.
 
+mod census;
 mod greeting;
 mod link;
 
@@ -28,6 +29,7 @@ use crate::exchange::{After, Begun, Exchange, Tunnelled};
 use crate::outcome::End;
 use crate::plan::{Mode, OnLimit};
 use crate::pool::ServerConn;
+use crate::profile::Phase;
 use crate::tunnel::{How, Side, Tools, Tunnel};
 
 /// A client's connection.
@@ -133,7 +135,14 @@ impl Conn {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let core = Rc::clone(&self.link.settings.core);
+        let _section = core.profile.enter(Phase::Connection);
         let bench = &mut *core.bench.borrow_mut();
+        self.link.register(&core, cx.waker());
+        if core.census.is_asking()
+            && let Some(state) = self.answer_census(&core, bench)
+        {
+            self.state = state;
+        }
         loop {
             let next = match &mut self.state {
                 State::Idle => self.poll_idle(cx, &core, bench),
@@ -194,6 +203,7 @@ impl Conn {
         core: &Rc<Core>,
         bench: &mut Bench,
     ) -> Poll<State> {
+        let _section = core.profile.enter(Phase::ReadHead);
         let mut reads = 0;
         loop {
             let held = self.link.held.len();
@@ -403,10 +413,11 @@ impl Conn {
         core: &Rc<Core>,
         bench: &mut Bench,
     ) -> Poll<State> {
+        let _section = core.profile.enter(Phase::Tunnel);
         let State::Tunnel(tunnelling) = &mut self.state else {
             return Poll::Ready(State::Closed);
         };
-        let Tunnelling { tunnel, server, exchange, tunnel_ns } = &mut **tunnelling;
+        let Tunnelling { tunnel, server, tunnel_ns, .. } = &mut **tunnelling;
         let mut tools =
             Tools { bench: &mut bench.input, pipes: &core.pipes, buffers: &core.buffers };
         let link = &mut self.link;
@@ -425,18 +436,10 @@ impl Conn {
                 if !drained && !link.is_late(cx, core, Armed::Tunnel, *tunnel_ns) {
                     return Poll::Pending;
                 }
-                tunnel.release(&core.buffers);
                 if drained { End::Drained } else { End::TunnelIdle }
             }
         };
-        exchange.note_tunnel(tunnel.up().received, tunnel.down().sent);
-        exchange.end_tunnel(core, link, &mut bench.rng, end);
-        core.in_flight.set(core.in_flight.get() - 1);
-        if end != End::Done {
-            // Both sides are to see that it did not end well.
-            let _ = link.stream.reset_on_close();
-            let _ = server.stream.reset_on_close();
-        }
+        tunnelling.end(core, link, bench, end);
         Poll::Ready(State::Closed)
     }
 
@@ -462,6 +465,21 @@ impl Conn {
             }
         }
         Poll::Ready(State::Closed)
+    }
+}
+
+impl Tunnelling {
+    fn end(&mut self, core: &Rc<Core>, link: &mut Link, bench: &mut Bench, end: End) {
+        let Self { tunnel, server, exchange, .. } = self;
+        tunnel.release(&core.buffers);
+        exchange.note_tunnel(tunnel.up().received, tunnel.down().sent);
+        exchange.end_tunnel(core, link, &mut bench.rng, end);
+        core.in_flight.set(core.in_flight.get() - 1);
+        if end != End::Done {
+            // Both sides are to see that it did not end well.
+            let _ = link.stream.reset_on_close();
+            let _ = server.stream.reset_on_close();
+        }
     }
 }
 

@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use rt::address::Address;
 use rt::board::{Board, Inbox};
+use rt::clock::now_ns;
 use rt::cores::{CoreFailure, Cores, Table};
 use rt::drain::{Drain, DrainWatch, Stage};
 use rt::limits::raise_descriptor_limit;
 use rt::listen::{Bound, Listener, Options};
+use rt::local::PrivateSocket;
 use rt::namespace::Namespace;
 use rt::privileges::{Confinement, Files, Privileges, RESOLVER, give_up};
 use rt::tokio::sync::{mpsc, oneshot};
 
 use crate::admin;
-use crate::health::{Health, Order};
+use crate::ctl::{self, Desk, Errand, InForce, Order};
+use crate::health::{self, Health};
 use crate::log::{self, Writer};
 use crate::metrics::Snapshot;
 use crate::plan::{LogTarget, Mode, Plan};
@@ -40,6 +43,9 @@ pub struct Running {
     board: Board,
     log: Log,
     admin: Option<Address>,
+    /// Removed from the file system with this.
+    control: Option<PrivateSocket>,
+    reloads: u64,
     confinement: Confinement,
     drain: DrainWatch,
 }
@@ -98,6 +104,7 @@ pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
     let mut doors = Vec::new();
     open_doors(&mut doors, plan, cores)?;
     let admin = plan.admin.as_ref().map(|address| Bound::new(address, 1)).transpose()?;
+    let control = bind_control(&plan)?;
     let bells = Bells::new(cores);
     let shared = Shared::new(plan, &bells, None)?;
     let confinement = give_up(&privileges(plan, reach)).map_err(io::Error::other)?;
@@ -145,9 +152,17 @@ pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
         board: sender,
         log,
         admin: shown,
+        control,
+        reloads: 0,
         confinement,
         drain: drain.watch(),
     })
+}
+
+/// Binds the control socket, while we may, for the user that we become.
+fn bind_control(plan: &Plan) -> io::Result<Option<PrivateSocket>> {
+    let owner = plan.privileges.user.map(|user| (user, plan.privileges.group));
+    plan.control.as_ref().map(|path| PrivateSocket::bind(path, owner)).transpose()
 }
 
 /// Binds what is wanted and not bound yet; numbers of doors are never used again.
@@ -226,6 +241,7 @@ fn privileges(plan: &Plan, reach: &Reach) -> Privileges {
         Address::Unix(path) => Some(folder_of(path)),
         Address::Tcp(_) => None,
     });
+    let sockets = sockets.chain(plan.control.iter().map(folder_of));
     let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
     let read =
         reach.read.iter().chain(keys).map(folder_of).chain(RESOLVER.iter().map(PathBuf::from));
@@ -262,6 +278,39 @@ impl Running {
     #[must_use]
     pub fn admin(&self) -> Option<&Address> {
         self.admin.as_ref()
+    }
+
+    /// Where it can be operated, if anywhere.
+    #[must_use]
+    pub fn control(&self) -> Option<&std::path::Path> {
+        self.control.as_ref().map(PrivateSocket::path)
+    }
+
+    /// Obeys what comes over the control socket, if there is one. `give` passes on what is for
+    /// whoever holds this; it says whether somebody still does.
+    ///
+    /// # Errors
+    /// The thread for it could not be started.
+    pub fn open_control(
+        &mut self,
+        give: impl Fn(Order) -> bool + Send + Sync + 'static,
+    ) -> io::Result<()> {
+        let Some(listener) = self.control.as_mut().and_then(PrivateSocket::take) else {
+            return Ok(());
+        };
+        let (messages, drain) = (self.messages.clone(), self.drain.clone());
+        let desk = Desk { messages, drain, started_ns: now_ns(), give: Box::new(give) };
+        ctl::start(listener, desk)
+    }
+
+    /// Does what came as [`Order::Errand`].
+    pub fn run_errand(&self, errand: Errand) {
+        errand.run(self);
+    }
+
+    pub(crate) fn in_force(&self) -> InForce {
+        let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
+        InForce { plan, shared, opened: self.opened(), reloads: self.reloads }
     }
 
     /// What became of the confinement of files.
@@ -342,6 +391,7 @@ impl Running {
         send_listeners(&mut self.doors, &self.board, plan.threads)?;
         (self.plan, self.shared) = (plan, shared);
         self.health.follow(&self.plan, &self.shared);
+        self.reloads += 1;
         if let Some(log) = log {
             let (sender, writer) = std::mem::replace(&mut self.log, log);
             drop(sender);
@@ -399,6 +449,7 @@ impl Running {
             ("connections-max", plan.connections_max != old.connections_max),
             ("drain-timeout", plan.drain_timeout_ns != old.drain_timeout_ns),
             ("admin", plan.admin != old.admin),
+            ("control", plan.control != old.control),
             ("privileges", plan.privileges != old.privileges),
         ]
         .into_iter()
@@ -433,7 +484,7 @@ impl Running {
 /// Asks the cores, for the admin pages.
 struct Asker {
     messages: Vec<mpsc::Sender<Message>>,
-    health: mpsc::Sender<Order>,
+    health: mpsc::Sender<health::Order>,
     drain: DrainWatch,
 }
 
@@ -460,7 +511,7 @@ impl admin::Source for Asker {
             }
         }
         let (reply, answer) = oneshot::channel();
-        if self.health.send(Order::Snapshot(reply)).await.is_ok()
+        if self.health.send(health::Order::Snapshot(reply)).await.is_ok()
             && let Ok(snapshot) = answer.await
         {
             whole.merge(snapshot);

@@ -23,7 +23,9 @@ use crate::metrics::{Metrics, Reason, Snapshot};
 use crate::outcome::Outcome;
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{Pool, Shared};
+use crate::profile::{Phase, Profile};
 use crate::route::{Buckets, Router, Scratch};
+use crate::session::Census;
 use crate::tunnel::PIPE_BYTES;
 
 /// How often a core looks at its deadlines, its idle connections and its log. No time-out but the
@@ -89,6 +91,10 @@ pub(crate) struct Core {
     pub(crate) pipes: Pipes,
     /// Whether tunnels end with the drain: they have had their time.
     pub(crate) tunnels_end: Cell<bool>,
+    /// Where its time goes, when somebody wants to know.
+    pub(crate) profile: Profile,
+    /// What its connections are asked.
+    pub(crate) census: Census,
 }
 
 /// A plan in force on one core.
@@ -213,6 +219,8 @@ impl Core {
             queues_watched: Cell::new(false),
             pipes: Pipes::new(PIPE_BYTES, PIPES_MAX),
             tunnels_end: Cell::new(false),
+            profile: Profile::default(),
+            census: Census::default(),
         });
         let settings = core.settings_of(&core.live());
         *core.settings.borrow_mut() = settings;
@@ -276,6 +284,7 @@ impl Core {
 
     /// Looks after what is due: once every [`TICK_NS`].
     pub(crate) fn handle_tick(&self, now_ns: u64) {
+        let _section = self.profile.enter(Phase::Upkeep);
         self.now_ns.set(now_ns);
         self.tick.set(self.tick.get().wrapping_add(1));
         self.deadlines.sweep(now_ns);
@@ -292,8 +301,10 @@ impl Core {
             // A server that was down may have come up.
             self.serve_queues();
         }
+        let logging = self.profile.enter(Phase::Log);
         // When it is behind, the batch waits for the next tick.
         self.log.borrow().hand_over();
+        drop(logging);
         self.absorb_retired();
     }
 
@@ -308,6 +319,13 @@ impl Core {
     pub(crate) fn serve_queues(&self) {
         let rng = &mut self.bench.borrow_mut().rng;
         self.visit_pools(|pool| pool.serve_queue(rng));
+    }
+
+    /// Bounds and states of servers have changed: counts what has to be counted now, and lets those
+    /// go who wait for what there is now.
+    pub(crate) fn follow_servers(&self) {
+        self.visit_pools(Pool::recount);
+        self.serve_queues();
     }
 
     /// Those of plans that are over as well, and first: somebody may still wait in their queues.
@@ -342,9 +360,11 @@ impl Core {
     /// Tells log and metrics what a request did.
     pub(crate) fn record(&self, live: &Live, outcome: &Outcome<'_>) {
         live.metrics.record(outcome);
+        self.profile.note_times(&outcome.times);
         if let Some(pool) = outcome.pool {
             live.pools[pool].observe(outcome);
         }
+        let _section = self.profile.enter(Phase::Log);
         let load = self.load(live, outcome);
         self.log.borrow().record(outcome, &live.names, self.wall.get(), &load);
     }
@@ -437,7 +457,9 @@ impl Core {
         for (index, pool) in live.pools.iter().enumerate() {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
-                metrics.set_idle(index, server, pool.load(server).0 as u64);
+                let (idle, in_flight, _) = pool.load(server);
+                metrics.set_idle(index, server, idle as u64);
+                metrics.set_in_flight(index, server, in_flight as u64);
                 // It is one for all cores, so the first of them tells.
                 let bound = pool.bound(server).filter(|_| self.index == 0);
                 metrics.set_bound(index, server, bound.unwrap_or_default() as u64);

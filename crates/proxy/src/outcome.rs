@@ -75,6 +75,7 @@ ends! {
     BadProxyHeader, "bad_proxy_header", b'P', 0, "the connection did not start with a PROXY header that may be believed";
     TunnelIdle, "tunnel_idle", b'c', 0, "neither side of a tunnel sent anything for too long";
     Drained, "drained", b'K', 0, "the proxy was stopped before it was over";
+    Killed, "killed", b'K', 0, "an operator ended its connection";
 }
 
 /// What a request was in when it ended. One row each: the second letter of HAProxy's termination

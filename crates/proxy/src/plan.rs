@@ -38,6 +38,10 @@ pub struct Plan {
     pub logs: Vec<LogPlan>,
     /// Where metrics and the admin pages are served; `None`: nowhere.
     pub admin: Option<Address>,
+    /// The unix socket that the proxy is operated through (`weir ctl`); `None`: none.
+    pub control: Option<PathBuf>,
+    /// The config's text; of a plan that was made of flags, what a config would say.
+    pub source: Box<str>,
     /// Where clients connect.
     pub listeners: Vec<ListenerPlan>,
     /// In the order in which they are tried: the first that matches decides.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::log::FIELDS;
 use crate::outcome::{End, Phase};
-use crate::{config, metrics};
+use crate::{config, ctl, metrics};
 
 /// The reference of the proxy, as Markdown.
 #[must_use]
@@ -35,5 +35,6 @@ pub fn reference() -> String {
     for phase in Phase::ALL {
         let _ = writeln!(text, "| `{}` | {} |", char::from(phase.letter()), phase.doc());
     }
+    text += &ctl::protocol();
     text
 }

@@ -26,6 +26,8 @@ use crate::log::{self, CoreLog};
 use crate::metrics::{Reason, Snapshot};
 use crate::plan::{OnLimit, Plan};
 use crate::pool::{Bells, Shared};
+use crate::profile::{Phase, Switch, Totals};
+use crate::session;
 
 /// What a core is told. It answers with snapshots and acknowledgements, and that is all that cores
 /// and the rest have to say to each other.
@@ -35,6 +37,12 @@ pub(crate) enum Message {
     Apply(Box<Apply>, oneshot::Sender<()>),
     /// Say what you have counted.
     Snapshot(oneshot::Sender<Snapshot>),
+    /// What is set of servers has changed.
+    Servers(oneshot::Sender<()>),
+    /// Say which connections you have, or end some.
+    Sessions(session::Query, oneshot::Sender<session::Found>),
+    /// Measure where your time goes, or do not, and say where it went.
+    Profile(Switch, oneshot::Sender<Totals>),
 }
 
 /// A plan, and what has changed with it outside of the cores.
@@ -188,6 +196,16 @@ async fn follow_messages(
         match message {
             // Who asked may have left.
             Message::Snapshot(reply) => drop(reply.send(core.snapshot())),
+            Message::Servers(done) => {
+                core.follow_servers();
+                let _ = done.send(());
+            }
+            Message::Sessions(query, reply) => {
+                drop(reply.send(session::ask(&core, query).await));
+            }
+            Message::Profile(switch, reply) => {
+                drop(reply.send(core.profile.switch(switch)));
+            }
             Message::Apply(apply, done) => {
                 apply_to(&core, &doors, seat, *apply);
                 let _ = done.send(());
@@ -209,7 +227,7 @@ fn apply_to(core: &Rc<Core>, doors: &Rc<Doors>, seat: (usize, usize), apply: App
         }
         !closed
     });
-    core.serve_queues();
+    core.follow_servers();
     // There may be room where there was none, and parked connections whose listener is gone.
     core.room.wake();
 }
@@ -218,7 +236,10 @@ fn apply_to(core: &Rc<Core>, doors: &Rc<Doors>, seat: (usize, usize), apply: App
 async fn receive_all(core: Rc<Core>, doors: Rc<Doors>, mut inbox: OpenInbox, drain: Drain) {
     loop {
         match inbox.receive().await {
-            Ok(Some(Parcel::Connection(connection))) => open(&core, &doors, connection),
+            Ok(Some(Parcel::Connection(connection))) => {
+                let _section = core.profile.enter(Phase::Accept);
+                open(&core, &doors, connection);
+            }
             Ok(Some(Parcel::Listener(listener))) => open_door(&core, &doors, listener, &drain),
             Ok(None) => return,
             // There was no descriptor for it: it is gone.
@@ -263,6 +284,7 @@ async fn accept_all(
     let result = poll_fn(|cx| {
         let Some(full) = waits_for(&core, &doors, door) else {
             paused = false;
+            let _section = core.profile.enter(Phase::Accept);
             return accepting.as_mut().poll(cx);
         };
         if !paused {

@@ -1,6 +1,7 @@
 //! One function a command: texts → plan → run → record → output.
 
 mod calibrate;
+mod ctl;
 mod load;
 mod proxy;
 mod report;
@@ -23,6 +24,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
     match (name, typed.subcommand()) {
         ("serve", _) => serve::run(Typed(typed)),
         ("proxy", _) => proxy::run(Typed(typed)),
+        ("ctl", _) => ctl::run(Typed(typed)),
         ("load", Some(("report", typed))) => report::run(Typed(typed)),
         ("load", _) => load::run(Typed(typed), arguments),
         ("calibrate", _) => calibrate::run(Typed(typed)),

@@ -5,11 +5,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use proxy::config::{self, Parsed};
+use proxy::ctl::Order;
 use proxy::plan::Plan;
 use proxy::{ExplainRequest, Opened, Reach, Running};
 use record::problem::Problem;
 use rt::address::Address;
-use rt::drain::{Drain, Held, Signals, hold_signals};
+use rt::drain::{Drain, Held, Signals, Stage, hold_signals};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{Typed, proxy_text};
@@ -22,6 +23,8 @@ enum Wish {
     Reload,
     Reopen,
     Drain,
+    /// It came over the control socket.
+    Order(Order),
 }
 
 /// Flags that say what a config says.
@@ -32,6 +35,7 @@ const IN_CONFIG: &[&str] = &[
     "threads",
     "pin",
     "admin",
+    "control",
     "access-log",
     "log-format",
     "balance",
@@ -65,7 +69,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let held = hold_signals(Held::All)?;
     let mut running = proxy::start(plan, &reach, drain.clone())?;
     let (wishes, wished) = mpsc::channel();
-    let (reopen, stop) = (wishes.clone(), wishes.clone());
+    let (reopen, stop, orders) = (wishes.clone(), wishes.clone(), wishes.clone());
     let signals = Signals {
         // The receiver lives until the end of the process.
         reload: Box::new(move || drop(wishes.send(Wish::Reload))),
@@ -73,11 +77,13 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         drained: Box::new(move || drop(stop.send(Wish::Drain))),
     };
     held.follow(drain.clone(), Some(signals))?;
+    running.open_control(move |order| orders.send(Wish::Order(order)).is_ok())?;
     print(&announcement(&running));
+    let stopping = drain.clone();
     if typed.is_set("until-stdin-closes") {
         end_with_stdin(drain);
     }
-    follow_wishes(&mut running, &wished, file.as_deref());
+    follow_wishes(&mut running, &wished, file.as_deref(), &stopping);
     let ended = running.join();
     if !ended.logs_written {
         eprintln!("weir: the end of a log could not be written in time");
@@ -125,6 +131,9 @@ fn announcement(running: &Running) -> String {
         Some(unix) => lines.push_str(&format!("admin on {unix}\n")),
         None => {}
     }
+    if let Some(path) = running.control() {
+        lines.push_str(&format!("control on unix:{}\n", path.display()));
+    }
     lines.push_str(&format!("{}\n", running.confinement()));
     lines
 }
@@ -144,12 +153,18 @@ fn listening_on(opened: &Opened, threads: usize) -> String {
 }
 
 /// Does what signals ask for, until all cores have ended.
-fn follow_wishes(running: &mut Running, wished: &mpsc::Receiver<Wish>, file: Option<&Path>) {
+fn follow_wishes(
+    running: &mut Running,
+    wished: &mpsc::Receiver<Wish>,
+    file: Option<&Path>,
+    drain: &Drain,
+) {
     while !running.is_finished() {
         match wished.recv_timeout(LOOK) {
             Ok(Wish::Reopen) => running.reopen_logs(),
-            Ok(Wish::Reload) => reload(running, file),
+            Ok(Wish::Reload) => tell(reload(running, file)),
             Ok(Wish::Drain) => running.stop_listening(),
+            Ok(Wish::Order(order)) => obey(order, running, file, drain),
             Err(_) => {}
         }
         if let Err(error) = running.follow_names() {
@@ -158,37 +173,60 @@ fn follow_wishes(running: &mut Running, wished: &mpsc::Receiver<Wish>, file: Opt
     }
 }
 
-fn reload(running: &mut Running, file: Option<&Path>) {
-    let Some(file) = file else {
-        eprintln!("weir: there is no config to read again; the logs are opened again");
-        running.reopen_logs();
-        return;
-    };
-    let plan = match read_config(file, false) {
-        Ok(plan) => plan,
-        Err(problems) => {
-            for problem in problems {
-                eprintln!("weir: {problem}");
+fn obey(order: Order, running: &mut Running, file: Option<&Path>, drain: &Drain) {
+    match order {
+        Order::Reload(answer) => {
+            let result = reload(running, file);
+            if let Err(text) = &result {
+                complain(text);
             }
-            eprintln!("weir: the config is not applied; the one before stays");
-            return;
+            // Who asked may have left, here and below.
+            let _ = answer.try_send(result);
         }
-    };
-    let before = running.opened();
-    match running.reload(plan) {
-        Ok(restart) => {
-            for key in restart {
-                eprintln!("weir: warning: {key} takes effect with the next start");
-            }
-            let is_new = |opened: &&Opened| !before.contains(*opened);
-            let threads = running.threads();
-            let opened = running.opened();
-            let lines = opened.iter().filter(is_new).map(|opened| listening_on(opened, threads));
-            print(&format!("{}the config is applied\n", lines.collect::<String>()));
+        Order::Reopen(answer) => {
+            running.reopen_logs();
+            let _ = answer.try_send(Ok("the logs are opened again\n".to_owned()));
         }
-        Err(error) => {
-            eprintln!("weir: {error}");
-            eprintln!("weir: the config is not applied; the one before stays");
+        Order::Drain => {
+            drain.advance(Stage::Draining);
+            running.stop_listening();
         }
+        Order::Errand(errand) => running.run_errand(errand),
     }
+}
+
+/// Says what came of a reload that a signal asked for.
+fn tell(result: Result<String, String>) {
+    match result {
+        Ok(text) => print(&text),
+        Err(text) => complain(&text),
+    }
+}
+
+fn complain(text: &str) {
+    text.lines().for_each(|line| eprintln!("weir: {line}"));
+}
+
+/// Reads the config again and applies it: what to say, or what is wrong.
+fn reload(running: &mut Running, file: Option<&Path>) -> Result<String, String> {
+    const REFUSED: &str = "the config is not applied; the one before stays";
+    let Some(file) = file else {
+        running.reopen_logs();
+        let text = "there is no config to read again; the logs are opened again";
+        return Err(text.to_owned());
+    };
+    let plan = read_config(file).map_err(|problems| {
+        let lines = problems.iter().map(|problem| format!("{problem}\n"));
+        format!("{}{REFUSED}", lines.collect::<String>())
+    })?;
+    let before = running.opened();
+    let restart = running.reload(plan).map_err(|error| format!("{error}\n{REFUSED}"))?;
+    for key in restart {
+        eprintln!("weir: warning: {key} takes effect with the next start");
+    }
+    let is_new = |opened: &&Opened| !before.contains(*opened);
+    let threads = running.threads();
+    let opened = running.opened();
+    let lines = opened.iter().filter(is_new).map(|opened| listening_on(opened, threads));
+    Ok(format!("{}the config is applied\n", lines.collect::<String>()))
 }

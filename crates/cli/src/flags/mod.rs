@@ -2,6 +2,7 @@
 //! and wrong. Help, the manual, completions, the reference page and tests come from these rows.
 
 mod calibrate;
+mod ctl;
 mod load;
 mod proxy;
 mod serve;
@@ -64,6 +65,7 @@ pub(crate) struct CommandRow {
 pub(crate) const COMMANDS: &[&CommandRow] = &[
     &serve::SERVE,
     &proxy::PROXY,
+    &ctl::CTL,
     &load::LOAD,
     &load::REPORT,
     &calibrate::CALIBRATE,
@@ -94,7 +96,7 @@ fn command(row: &'static CommandRow) -> Command {
     let mut command = Command::new(name)
         .about(row.about)
         .long_about(format!("{}\n\n{}", row.about, row.doc))
-        .after_help(examples(row))
+        .after_help(format!("{}{}", below(row), examples(row)))
         .args(row.flags.iter().map(argument));
     if let Some((name, doc)) = row.values {
         command = command.arg(Arg::new(VALUES).value_name(name).help(doc).num_args(0..));
@@ -125,6 +127,14 @@ fn argument(flag: &'static Flag) -> Arg {
         (value, false) => {
             argument.value_name(value).action(ArgAction::Set).allow_hyphen_values(true)
         }
+    }
+}
+
+/// What may be sent to a proxy: those commands are the proxy's own.
+fn below(row: &CommandRow) -> String {
+    match row.name {
+        "ctl" => format!("Commands:\n{}\n", ::proxy::ctl::help()),
+        _ => String::new(),
     }
 }
 
@@ -176,6 +186,7 @@ impl Typed<'_> {
 }
 
 pub(crate) use calibrate::calibrate_text;
+pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use load::load_text;
 pub(crate) use proxy::proxy_text;
 pub(crate) use serve::serve_text;

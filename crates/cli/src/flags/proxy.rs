@@ -111,6 +111,16 @@ pub(crate) const PROXY: CommandRow = CommandRow {
             ..FLAG
         },
         Flag {
+            long: "control",
+            value: "PATH",
+            default: "none",
+            doc: "The unix socket that weir ctl operates the proxy through; for root and the \
+                  proxy's own user only",
+            right: &["/tmp/weir-ctl.sock"],
+            wrong: &["/tmp/"],
+            ..FLAG
+        },
+        Flag {
             long: "access-log",
             value: "FILE|-",
             default: "off",
@@ -194,6 +204,7 @@ pub(crate) fn proxy_text(typed: Typed<'_>) -> FlagsText {
         threads: text("threads"),
         pin: text("pin"),
         admin: text("admin"),
+        control: text("control"),
         access_log: text("access-log"),
         log_format: text("log-format"),
         balance: text("balance"),

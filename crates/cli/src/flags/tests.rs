@@ -61,6 +61,14 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
 }
 
 #[test]
+fn every_command_to_a_proxy_has_an_example() {
+    for name in ::proxy::ctl::names() {
+        let is_of = |line: &str| line.split(' ').any(|word| word == name);
+        assert!(ctl::CTL.examples.iter().any(|(line, _)| is_of(line)), "{name}");
+    }
+}
+
+#[test]
 fn the_command_line_is_consistent() {
     program().debug_assert();
 }

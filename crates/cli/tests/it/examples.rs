@@ -79,6 +79,20 @@ fn every_example_of_the_reference_works() {
     let folder = folder();
     fs::create_dir(folder.path().join(".bin")).unwrap();
     std::os::unix::fs::symlink(WEIR, folder.path().join(".bin/weir")).unwrap();
+    // What `weir ctl` is shown with.
+    let config = format!(
+        "threads = 1\ncontrol = \"ctl.sock\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n\
+         pool = \"app\"\n[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}]\n",
+        origin.authority
+    );
+    fs::write(folder.path().join("operated.toml"), config).unwrap();
+    let said = fs::File::create(folder.path().join(".operated")).unwrap();
+    let mut operated = command(WEIR, folder.path());
+    operated.args(["proxy", "--config", "operated.toml"]).current_dir(folder.path());
+    operated.stdout(said).stderr(Stdio::null());
+    let mut operated = Process::spawn(&mut operated);
+    let socket = folder.path().join("ctl.sock");
+    assert!(within(Duration::from_secs(10), || socket.exists()));
     let lines = examples();
     assert!(lines.len() >= 12, "{lines:?}");
     for line in lines {
@@ -102,4 +116,7 @@ fn every_example_of_the_reference_works() {
     let both: Value = serde_json::from_slice(&read("both.json")).unwrap();
     assert_eq!(both["totals"]["responses"], 2000);
     assert!(!read("man1/weir.1").is_empty());
+    assert!(!read("man1/weir-ctl.1").is_empty());
+    // The last of them had it drain.
+    assert_eq!(operated.wait(Duration::from_secs(40)), 0);
 }

@@ -36,6 +36,8 @@ pub struct FlagsText {
     pub pin: String,
     /// Where metrics are served; default: nowhere.
     pub admin: String,
+    /// The path of the control socket; default: none.
+    pub control: String,
     /// The access log's file, or `-`; default: none.
     pub access_log: String,
     /// `json` (default), `combined` or `haproxy`.
@@ -65,6 +67,11 @@ pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
     if admin.as_ref().is_some_and(|admin| bind.contains(admin) && !is_any_port(admin)) {
         flags.add("--admin", format!("'{}' is an address of --listen: give another", text.admin));
     }
+    let control = flags.parsed("--control", &text.control, forms::socket_path);
+    if control.clone().is_some_and(|control| bind.contains(&Address::Unix(control))) {
+        let why = format!("'{}' is an address of --listen: give another", text.control);
+        flags.add("--control", why);
+    }
     let format = flags.choice("--log-format", "log[]", "format", &text.log_format);
     if text.access_log.is_empty() && !text.log_format.is_empty() {
         flags.add("--log-format", "there is no log: add --access-log FILE, or - for stdout");
@@ -90,6 +97,8 @@ pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
         },
         logs: log(&text.access_log, &format),
         admin,
+        control,
+        source: as_config(text).into(),
         listeners: vec![ListenerPlan {
             bind,
             mode,
@@ -105,6 +114,52 @@ pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
         }],
     };
     if flags.problems.is_empty() { Ok(plan) } else { Err(flags.problems) }
+}
+
+/// What a config would say, for who asks the running proxy.
+fn as_config(text: &FlagsText) -> String {
+    use std::fmt::Write as _;
+    let quoted = |text: &str| format!("{text:?}");
+    let mut config = "# made of the flags of weir proxy\n".to_owned();
+    let mut line = |key: &str, text: &str| {
+        if !text.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(config, "{key} = {text}");
+        }
+    };
+    let texts = |text: &str| if text.is_empty() { String::new() } else { quoted(text) };
+    line("threads", &text.threads);
+    line("pin", &texts(&text.pin));
+    line("connections-max", &texts(&text.connections_max));
+    let bare = text.drain_timeout.parse::<f64>().is_ok();
+    let unit = if bare { "s" } else { "" };
+    if !text.drain_timeout.is_empty() {
+        line("drain-timeout", &quoted(&format!("{}{unit}", text.drain_timeout)));
+    }
+    line("admin", &texts(&text.admin));
+    line("control", &texts(&text.control));
+    match text.access_log.as_str() {
+        "" => {}
+        "-" => line("log", &log_entry("stdout", &text.log_format)),
+        path => line("log", &log_entry(&format!("file:{path}"), &text.log_format)),
+    }
+    let default = [LISTEN_DEFAULT.to_owned()];
+    let listen = if text.listen.is_empty() { &default[..] } else { &text.listen };
+    line("\n[listener.main]\nbind", &format!("{listen:?}"));
+    line("mode", &texts(&text.mode));
+    line("pool", &quoted(NAME));
+    let servers: Vec<&str> = text.to.split(',').collect();
+    line("\n[pool.main]\nservers", &format!("{servers:?}"));
+    line("balance", &texts(&text.balance));
+    line("reuse", &texts(&text.reuse));
+    config
+}
+
+fn log_entry(to: &str, format: &str) -> String {
+    match format {
+        "" => format!("[{{ to = {to:?} }}]"),
+        format => format!("[{{ to = {to:?}, format = {format:?} }}]"),
+    }
 }
 
 fn log(file: &str, format: &str) -> Vec<LogPlan> {
@@ -244,6 +299,7 @@ mod tests {
             mode: "tcp".into(),
             threads: "1".into(),
             admin: "127.0.0.1:0".into(),
+            control: "/tmp/c.sock".into(),
             access_log: "-".into(),
             log_format: "haproxy".into(),
             balance: "round-robin".into(),
@@ -261,6 +317,13 @@ mod tests {
             (Balance::RoundRobin, Reuse::Always)
         );
         assert_eq!((plan.connections_max, plan.drain_timeout_ns), (Some(10_000), 5_000_000_000));
+        assert_eq!(plan.control.as_deref(), Some(std::path::Path::new("/tmp/c.sock")));
+        // What it says as a config is the same.
+        let config = super::super::parse("t", &plan.source).unwrap().plan;
+        assert_eq!((&plan.listeners, &plan.pools), (&config.listeners, &config.pools));
+        assert_eq!((&plan.logs, &plan.control), (&config.logs, &config.control));
+        assert_eq!((plan.connections_max, plan.admin), (config.connections_max, config.admin));
+        assert_eq!(plan.drain_timeout_ns, config.drain_timeout_ns);
     }
 
     #[test]
@@ -272,6 +335,7 @@ mod tests {
             threads: "0".into(),
             pin: "x".into(),
             admin: "127.0.0.1:80".into(),
+            control: "/tmp/".into(),
             access_log: String::new(),
             log_format: "xml".into(),
             balance: "leastconn".into(),
@@ -291,6 +355,7 @@ mod tests {
             "--threads",
             "--pin",
             "--admin",
+            "--control",
             "--log-format",
             "--log-format",
             "--balance",

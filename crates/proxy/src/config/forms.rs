@@ -35,6 +35,18 @@ pub(super) fn bind_address(text: &str) -> Result<Address, String> {
     text.parse().map_err(|error: rt::address::BadAddress| error.to_string())
 }
 
+/// A path of a unix socket.
+pub(super) fn socket_path(text: &str) -> Result<PathBuf, String> {
+    // sun_path of unix(7) holds 108 bytes with its closing NUL.
+    match text {
+        "" => Err("the path is empty (write /run/weir.sock)".to_owned()),
+        _ if text.starts_with("unix:") => Err(format!("'{text}' is to be a path, without unix:")),
+        _ if text.ends_with('/') => Err(format!("'{text}' is a folder, and not a file in it")),
+        _ if text.len() > 107 => Err("a unix socket's path has at most 107 bytes".to_owned()),
+        _ => Ok(PathBuf::from(text)),
+    }
+}
+
 /// An address to connect to.
 pub(super) fn server_address(text: &str) -> Result<Address, String> {
     let address = bind_address(text)?;

@@ -35,6 +35,8 @@ pub use flags::{FlagsText, LISTEN_DEFAULT, from_flags};
 pub use forms::REGEX_BYTES_MAX;
 pub use schema::{reference, schema};
 
+pub(crate) use source::suggestion;
+
 use source::Problems;
 use value::{Reader, Section};
 
@@ -73,7 +75,8 @@ pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Vec<Problem>> {
     }
     let root = Reader::new(&mut problems, false).section("", document.get_ref(), 0);
     let mut advice = Problems::default();
-    let plan = plan(&root, &mut problems, &mut advice);
+    let mut plan = plan(&root, &mut problems, &mut advice);
+    plan.source = text.into();
     let (found, warnings) = problems.placed(file_name, text);
     let (_, recovery) = advice.placed(file_name, text);
     if found.is_empty() { Ok(Parsed { plan, warnings, recovery }) } else { Err(found) }
@@ -127,12 +130,17 @@ fn plan(root: &Section, problems: &mut Problems, advice: &mut Problems) -> Plan 
         admin: root
             .text("admin")
             .and_then(|text| problems.take(text.at, forms::bind_address(&text.value))),
+        control: root
+            .text("control")
+            .and_then(|text| problems.take(text.at, forms::socket_path(&text.value))),
+        source: Box::default(),
         listeners,
         routes,
         pools,
     };
     let places = whole::Places {
         admin: root.value_place("admin"),
+        control: root.value_place("control"),
         listeners: &listener_sections,
         routes: &route_places,
         pools: &pool_sections,

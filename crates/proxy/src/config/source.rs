@@ -75,7 +75,7 @@ fn position(text: &str, at: usize) -> (usize, usize) {
 }
 
 /// ` (did you mean 'x'?)` for the nearest of `known`, if one is near.
-pub(super) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let plain = word.replace('_', "-").to_lowercase();
     let near = known
         .into_iter()

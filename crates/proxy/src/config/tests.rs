@@ -231,6 +231,8 @@ fn what_only_shows_in_the_whole_is_told() {
     assert_problems(&twice, &["6:24: 127.0.0.1:8080 is taken by listener web"]);
     let admin = format!("admin = '127.0.0.1:8080'\n{SMALL}");
     assert_problems(&admin, &["1:9: 127.0.0.1:8080 is taken by listener web"]);
+    let control = format!("control = '/tmp/c.sock'\nadmin = 'unix:/tmp/c.sock'\n{SMALL}");
+    assert_problems(&control, &["1:11: unix:/tmp/c.sock is taken by admin"]);
     let tcp = "[listener.db]\nbind = '127.0.0.1:1'\nmode = 'tcp'\n[[route]]\nlistener = 'db'\ndeny = true\n";
     assert_problems(tcp, &["3:8: mode tcp needs a pool", "5:12: listener 'db' is in mode tcp"]);
     let nothing = format!("{SMALL}[[route]]\npath = '/'\n");

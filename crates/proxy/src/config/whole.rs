@@ -15,6 +15,7 @@ use super::value::Section;
 /// Where the parts of a plan stand, by their indices.
 pub(super) struct Places<'a> {
     pub(super) admin: usize,
+    pub(super) control: usize,
     pub(super) listeners: &'a [Section],
     pub(super) routes: &'a [usize],
     pub(super) pools: &'a [Section],
@@ -31,8 +32,9 @@ pub(super) fn check(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {
     heads_that_nobody_sees(plan, places, problems);
 }
 
-fn addresses<'p>(plan: &'p Plan, places: &Places<'_>, problems: &mut Problems) {
-    let mut seen: HashMap<(Option<&'p Path>, &'p Address), String> = HashMap::new();
+fn addresses(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {
+    let control = plan.control.clone().map(Address::Unix);
+    let mut seen: HashMap<(Option<&Path>, &Address), String> = HashMap::new();
     for (listener, section) in plan.listeners.iter().zip(places.listeners) {
         // Where each text stands; one that is no address left no place in `bind`, and its problem.
         let texts = section.texts("bind");
@@ -46,6 +48,9 @@ fn addresses<'p>(plan: &'p Plan, places: &Places<'_>, problems: &mut Problems) {
     }
     if let Some(admin) = &plan.admin {
         note_address(&mut seen, (None, admin), "admin".into(), places.admin, problems);
+    }
+    if let Some(control) = &control {
+        note_address(&mut seen, (None, control), "control".into(), places.control, problems);
     }
 }
 

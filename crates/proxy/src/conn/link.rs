@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use rt::deadlines::Place;
 use rt::stream::Stream;
 
+use super::census::ticks;
 use crate::admission::{Gatekeeper, Seat, Turned};
 use crate::core::{Core, TICK_NS};
 use crate::metrics::Reason;
@@ -51,7 +52,7 @@ pub(crate) struct Link {
     pub(crate) peer: Peer,
     /// Received, and not used yet; a pooled buffer unless it is empty.
     pub(crate) held: Vec<u8>,
-    /// Registered at the first wait.
+    /// Registered at the first poll.
     deadline: Option<Place>,
     /// Requests that it has begun.
     pub(crate) requests: u32,
@@ -215,6 +216,25 @@ impl Link {
         self.head_us = 0;
     }
 
+    /// From its first poll on it is among those that can be asked and told to end.
+    #[inline]
+    pub(super) fn register(&mut self, core: &Core, waker: &Waker) {
+        if self.deadline.is_none() {
+            self.deadline = Some(core.deadlines.take_place_since(waker, ticks(core)));
+        }
+    }
+
+    /// Its number on its core, and when it registered, in the core's ticks.
+    pub(super) fn registered(&self, core: &Core) -> (u64, u32) {
+        let place = self.deadline.as_ref();
+        place.map_or((0, 0), |place| (place.number(), core.deadlines.since(place)))
+    }
+
+    /// Whether all connections were asked something, and this one has not answered yet.
+    pub(super) fn take_asked(&self, core: &Core) -> bool {
+        self.deadline.as_ref().is_some_and(|place| core.deadlines.take_asked(place))
+    }
+
     /// Its connection is over.
     pub(super) fn leave(&mut self) {
         let core = Rc::clone(&self.settings.core);
@@ -344,8 +364,10 @@ impl Link {
     pub(crate) fn arm(&mut self, core: &Core, waker: &Waker, armed: Armed, timeout_ns: u64) {
         // The core's time is up to a tick old, and a deadline is never to pass early.
         let due_ns = core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
-        let place = self.deadline.get_or_insert_with(|| core.deadlines.take_place(waker));
-        core.deadlines.set(place, due_ns);
+        self.register(core, waker);
+        if let Some(place) = &self.deadline {
+            core.deadlines.set(place, due_ns);
+        }
         self.armed = armed;
     }
 

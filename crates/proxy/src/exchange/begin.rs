@@ -16,6 +16,7 @@ use crate::forward::{ClientFraming, Origin, RequestParts, origin_form, write_req
 use crate::outcome::{End, Phase};
 use crate::plan::{Action, ListenerPlan, Reuse};
 use crate::pool::{Ask, NEVER, NoPlace, Pool, ServerConn, Want};
+use crate::profile::Phase as Section;
 use crate::route::{Asked, Key, RetryAfterNs, Scratch, location, rewrite_target, rewrites};
 
 /// What an exchange begins with, besides its head.
@@ -43,6 +44,7 @@ impl Exchange {
         head: &RequestHead<'_, '_>,
         begun: Begun<'_>,
     ) {
+        let _section = core.profile.enter(Section::Route);
         let live = Rc::clone(&begun.live);
         self.live = Some(begun.live);
         self.listener = begun.listener;
@@ -102,7 +104,9 @@ impl Exchange {
             let patience_ns = patience_ns(head.headers, fields).unwrap_or(NEVER);
             self.deadline_ns = begun.now_ns.saturating_add(patience_ns);
         }
+        let writing = core.profile.enter(Section::ForwardRequest);
         self.write_upstream_head(link, &live, (route, pool), head, begun.target, rng);
+        drop(writing);
         self.enter_pool(core, link, Rc::clone(&live.pools[pool]), rng, begun.waker);
     }
 
@@ -242,13 +246,14 @@ impl Exchange {
         rng: &mut fastrand::Rng,
         waker: &Waker,
     ) {
+        let _section = core.profile.enter(Section::Queue);
         self.facts.pool = Some(pool.index());
         let head_ns = self.facts.times.head_ns;
         pool.note_request(head_ns);
         if self.deadline_ns <= head_ns {
             let _ = self.fail(core, link, rng, End::DeadlineMissed, Phase::Queue);
         } else if let Some(server) = pool.acquire(self.want, head_ns, rng) {
-            self.dispatch(link, Place { pool, server }, head_ns);
+            self.dispatch(core, link, Place { pool, server }, head_ns);
         } else if !pool.has_server(self.want) {
             let _ = self.fail(core, link, rng, End::NoServer, Phase::Connect);
         } else {
@@ -280,7 +285,8 @@ impl Exchange {
     }
 
     /// Goes to a server that has room, on an idle connection if one will do.
-    pub(super) fn dispatch(&mut self, link: &mut Link, place: Place, now_ns: u64) {
+    pub(super) fn dispatch(&mut self, core: &Core, link: &mut Link, place: Place, now_ns: u64) {
+        let _section = core.profile.enter(Section::Connect);
         self.facts.server = Some(place.server);
         self.facts.times.dispatched_ns = now_ns;
         let idle = self.idle_connection(link, &place);
@@ -357,7 +363,7 @@ impl Exchange {
         pool.release(server, rng);
         let want = Want { avoid: Some(server), ..self.want };
         match pool.acquire(want, now_ns, rng) {
-            Some(server) => self.dispatch(link, Place { pool, server }, now_ns),
+            Some(server) => self.dispatch(core, link, Place { pool, server }, now_ns),
             None => self.enqueue(core, link, pool, rng, waker),
         }
         Moved::Some

@@ -9,6 +9,7 @@ use crate::conn::Link;
 use crate::core::Core;
 use crate::outcome::{Asked, End, Outcome, Phase, Times};
 use crate::plan::Reuse;
+use crate::profile::Phase as Section;
 
 /// What is known of a request so far; its [`Outcome`] in the making.
 #[derive(Debug)]
@@ -317,13 +318,17 @@ impl Exchange {
 
     /// Its connection is dropped in the middle: the proxy stops.
     pub(crate) fn abandon(&mut self, core: &Core, link: &Link) {
-        self.facts.end = End::Drained;
+        self.cut(core, link, &mut fastrand::Rng::with_seed(0), End::Drained);
+    }
+
+    /// It ends in the middle, without a word to the client.
+    pub(crate) fn cut(&mut self, core: &Core, link: &Link, rng: &mut fastrand::Rng, end: End) {
+        self.facts.end = end;
         self.facts.phase = self.phase();
-        let mut rng = fastrand::Rng::with_seed(0);
         if let Stage::Queued(pool, ticket) = &self.stage {
-            pool.forget(ticket, &mut rng);
+            pool.forget(ticket, rng);
         }
-        self.release(&mut rng);
+        self.release(rng);
         self.record(core, link);
     }
 
@@ -335,6 +340,7 @@ impl Exchange {
 
     /// Tells everybody what became of it. Once for each request.
     pub(crate) fn record(&mut self, core: &Core, link: &Link) {
+        let _section = core.profile.enter(Section::Metrics);
         self.facts.times.end_ns = now_ns();
         let Some(live) = self.live.take() else {
             return;

@@ -22,6 +22,7 @@ mod finish;
 mod request;
 mod response;
 mod splice;
+mod whereabouts;
 
 use std::future::Future;
 use std::io;
@@ -41,6 +42,7 @@ use crate::core::{Bench, Core, Live};
 use crate::outcome::{End, Phase};
 use crate::plan::Priority;
 use crate::pool::{NEVER, Pool, ServerConn, Ticket, TicketState, Want};
+use crate::profile::Phase as Section;
 use crate::relay::Relay;
 
 /// One request on its way.
@@ -373,6 +375,7 @@ impl Exchange {
         link: &mut Link,
         bench: &mut Bench,
     ) -> Moved {
+        let _section = core.profile.enter(Section::ForwardResponse);
         let rng = &mut bench.rng;
         match self.down.poll_flush(cx, &mut link.stream, &mut self.facts.bytes_out) {
             Poll::Ready(Ok(())) => Moved::Over(self.finish(core, link, rng)),
@@ -393,6 +396,7 @@ impl Exchange {
         link: &mut Link,
         bench: &mut Bench,
     ) -> Moved {
+        let _section = core.profile.enter(Section::Queue);
         let Stage::Queued(pool, ticket) = &self.stage else {
             return Moved::Nothing;
         };
@@ -405,7 +409,7 @@ impl Exchange {
                 }
                 // It may have left just when its turn came.
                 match self.watch_early(cx, core, link, bench) {
-                    Moved::Nothing => self.dispatch(link, place, now_ns),
+                    Moved::Nothing => self.dispatch(core, link, place, now_ns),
                     left => return left,
                 }
                 Moved::Some
@@ -461,6 +465,7 @@ impl Exchange {
         link: &mut Link,
         bench: &mut Bench,
     ) -> Moved {
+        let _section = core.profile.enter(Section::Connect);
         let Stage::Connecting(connecting) = &mut self.stage else {
             return Moved::Nothing;
         };

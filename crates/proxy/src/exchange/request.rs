@@ -7,6 +7,7 @@ use super::{Exchange, Moved};
 use crate::conn::Link;
 use crate::core::{Bench, Core};
 use crate::outcome::{End, Phase};
+use crate::profile::Phase as Section;
 
 impl Exchange {
     /// Moves what can be moved of the request.
@@ -20,6 +21,7 @@ impl Exchange {
         if self.up_broken || self.up.is_done() {
             return Moved::Nothing;
         }
+        let _section = core.profile.enter(Section::ForwardRequest);
         // What came together with the head is sent together with it.
         let together = !link.held.is_empty() && !self.up.is_taken();
         if !together && !self.up.is_flushed() {

@@ -12,6 +12,7 @@ use crate::conn::Link;
 use crate::core::{Bench, Core};
 use crate::forward::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
 use crate::outcome::{End, Phase};
+use crate::profile::Phase as Section;
 
 /// What a head of a response leads to.
 enum Head {
@@ -36,7 +37,9 @@ impl Exchange {
         link: &mut Link,
         bench: &mut Bench,
     ) -> Moved {
+        let _section = core.profile.enter(Section::ReadResponse);
         if !self.down.is_flushed() {
+            let _section = core.profile.enter(Section::ForwardResponse);
             let before = self.facts.bytes_out;
             match self.down.poll_flush(cx, &mut link.stream, &mut self.facts.bytes_out) {
                 Poll::Ready(Ok(())) => {}
@@ -216,6 +219,7 @@ impl Exchange {
         mut at: usize,
         end: usize,
     ) -> Moved {
+        let _section = core.profile.enter(Section::ForwardResponse);
         loop {
             let input = &bench.input[at..end];
             let batch = match self.down.take(input) {

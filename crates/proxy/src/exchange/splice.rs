@@ -13,6 +13,7 @@ use rt::splice::{poll_drain, poll_fill};
 use super::{Exchange, Moved, Response};
 use crate::conn::Link;
 use crate::core::{Bench, Core};
+use crate::profile::Phase as Section;
 
 /// What has to be left of a body to be worth a pipe.
 const SPLICED_BYTES_MIN: u64 = 256 * 1024;
@@ -41,6 +42,7 @@ impl Exchange {
             self.pipe = if worth_it { core.pipes.take() } else { None };
         }
         let pipe = self.pipe.as_mut()?;
+        let _section = core.profile.enter(Section::ForwardResponse);
         if pipe.fill() > 0 {
             match poll_drain(cx, &mut link.stream, pipe) {
                 Poll::Ready(Ok(sent)) => self.facts.bytes_out += sent as u64,

@@ -18,6 +18,8 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         privileges: PrivilegesPlan::default(),
         logs: Vec::new(),
         admin: None,
+        control: None,
+        source: Box::default(),
         listeners: vec![listener("web", Mode::Http), listener("raw", Mode::Tcp(0))],
         routes: routes.iter().map(|name| route(name)).collect(),
         pools: pools.iter().map(|pool| self::pool(pool)).collect(),

@@ -96,8 +96,36 @@ impl Distribution {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
+    /// What was recorded since `before`.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let mut new = self.clone();
+        for (own, before) in new.buckets.iter_mut().zip(before.buckets) {
+            *own = own.saturating_sub(before);
+        }
+        new.sum_ns = self.sum_ns.wrapping_sub(before.sum_ns);
+        new
+    }
+
+    /// The time that a share `q` of all did not exceed, as far as buckets tell: within one, times
+    /// are taken to be spread evenly. `None`: there are none.
+    pub(crate) fn quantile_ns(&self, q: f64) -> Option<u64> {
+        let count = self.count();
+        let rank = (q * count as f64).ceil().max(1.0);
+        let mut below = 0;
+        for (index, &here) in self.buckets.iter().enumerate() {
+            if here > 0 && (below + here) as f64 >= rank {
+                let low_ns = if index == 0 { 0 } else { BOUNDS_NS[index - 1] };
+                let high_ns = BOUNDS_NS.get(index).copied().unwrap_or(low_ns);
+                let part = (rank - below as f64) / here as f64;
+                return Some(low_ns + ((high_ns - low_ns) as f64 * part) as u64);
+            }
+            below += here;
+        }
+        None
+    }
+
     /// How many times were recorded.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 }

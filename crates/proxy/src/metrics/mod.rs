@@ -15,11 +15,13 @@ mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::cell::{Cell, OnceCell};
 
 pub(crate) use snapshot::{Snapshot, prometheus};
 pub use table::reference;
+pub(crate) use view::{Counted, View};
 
 use crate::balance::sticky::Found;
 use crate::log::Timers;
@@ -157,6 +159,7 @@ struct Server {
     on_reused: Count,
     idle: Count,
     bound: Count,
+    in_flight: Count,
 }
 
 fn counts(number: usize) -> Vec<Count> {
@@ -186,6 +189,7 @@ impl Metrics {
             on_reused: Count::default(),
             idle: Count::default(),
             bound: Count::default(),
+            in_flight: Count::default(),
         };
         let pools = plan.pools.iter().map(|pool| Pool {
             name: pool.name.clone(),
@@ -313,6 +317,14 @@ impl Metrics {
     pub(crate) fn wasted(&self, pool: usize) {
         if let Some(pool) = self.pools.get(pool) {
             pool.wasted.add(1);
+        }
+    }
+
+    /// How many requests of this core a server has.
+    pub(crate) fn set_in_flight(&self, pool: usize, server: usize, requests: u64) {
+        let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
+        if let Some(server) = server {
+            server.in_flight.0.set(requests);
         }
     }
 
@@ -463,6 +475,7 @@ impl Pool {
             all.add(connections, &[name, &server.name, "reused"], server.on_reused.0.get());
             all.add(Metric::Idle, &labels, server.idle.0.get());
             all.add(Metric::Bound, &labels, server.bound.0.get());
+            all.add(Metric::InFlight, &labels, server.in_flight.0.get());
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) enum Value {
 /// What was counted at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
-    series: BTreeMap<(Metric, Labels), Value>,
+    pub(super) series: BTreeMap<(Metric, Labels), Value>,
 }
 
 impl Snapshot {

@@ -9,20 +9,46 @@ use super::adaptive::Window;
 #[derive(Debug)]
 pub(super) struct Gate {
     max: AtomicUsize,
+    /// What an operator set while running; 0: nothing, so that the plan's holds.
+    set: AtomicUsize,
     in_flight: AtomicUsize,
+}
+
+/// What came of asking for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// There is none.
+    Full,
+    /// There is no bound, so nobody counts.
+    Uncounted,
+    /// There was some, and it is taken: it has to be given back.
+    Counted,
 }
 
 /// The bound where there is none.
 const UNBOUNDED: usize = usize::MAX;
 
 impl Gate {
-    pub(super) fn new(max: Option<usize>) -> Self {
-        Self { max: max.unwrap_or(UNBOUNDED).into(), in_flight: 0.into() }
+    /// Without a bound.
+    pub(super) fn new() -> Self {
+        Self { max: UNBOUNDED.into(), set: 0.into(), in_flight: 0.into() }
     }
 
-    /// A gate that counts goes on counting, and one that does not never does.
-    pub(super) fn set_max(&self, max: Option<usize>) {
-        self.max.store(max.unwrap_or(UNBOUNDED), Ordering::SeqCst);
+    /// What was set while running holds, else what is planned; `None`: no bound.
+    pub(super) fn follow(&self, planned: Option<usize>) {
+        // The greatest number stands for none.
+        let planned = planned.map(|max| max.min(UNBOUNDED - 1));
+        self.max.store(self.set().or(planned).unwrap_or(UNBOUNDED), Ordering::SeqCst);
+    }
+
+    /// What an operator wants from now on. Takes effect with [`Gate::follow`].
+    pub(super) fn set_by_operator(&self, set: Option<usize>) {
+        self.set.store(set.unwrap_or(0), Ordering::SeqCst);
+    }
+
+    /// What an operator set.
+    pub(super) fn set(&self) -> Option<usize> {
+        Some(self.set.load(Ordering::SeqCst)).filter(|&set| set > 0)
     }
 
     pub(super) fn max(&self) -> Option<usize> {
@@ -47,24 +73,26 @@ impl Gate {
 
     /// Takes room, if there is any.
     #[inline]
-    pub(super) fn try_enter(&self) -> bool {
+    pub(super) fn try_enter(&self) -> Entry {
         let max = self.max.load(Ordering::Relaxed);
         if max == UNBOUNDED {
-            return true;
+            return Entry::Uncounted;
         }
-        self.in_flight
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| (now < max).then_some(now + 1))
-            .is_ok()
+        let entered = self
+            .in_flight
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| (now < max).then_some(now + 1));
+        if entered.is_ok() { Entry::Counted } else { Entry::Full }
     }
 
-    /// Gives it back; whether there is a bound.
+    /// Gives back room that was counted.
     #[inline]
-    pub(super) fn leave(&self) -> bool {
-        if !self.is_bounded() {
-            return false;
-        }
+    pub(super) fn leave(&self) {
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
-        true
+    }
+
+    /// Counts requests that were there before there was a bound.
+    pub(super) fn count_late(&self, requests: usize) {
+        self.in_flight.fetch_add(requests, Ordering::SeqCst);
     }
 }
 

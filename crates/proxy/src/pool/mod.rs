@@ -33,6 +33,7 @@ pub(crate) use shared::{Bells, Shared, SharedPool};
 pub(crate) use standing::{Checked, Standing, Wanted};
 
 use adaptive::Limit;
+use gate::Entry;
 use queue::{Queue, Rules};
 
 use crate::balance::sticky::Tokens;
@@ -78,6 +79,9 @@ pub(crate) struct Server {
     in_flight: Cell<usize>,
     /// Only kept where the choice goes by it.
     latency: Cell<Latency>,
+    /// Of those, how many the server's bound counts. While it has a bound all that come, and while it
+    /// has none nobody; which of them leaves first is the same to everybody.
+    counted: Cell<usize>,
     /// The one used last is at the end, and is used first.
     idle: RefCell<Vec<ServerConn>>,
     seen: observed::Seen,
@@ -243,11 +247,11 @@ impl Pool {
             return None;
         }
         if let Some(server) = self.pinned(want) {
-            return self.shared.try_enter(self.core, server).then(|| self.count_in(server));
+            return self.enter(server).then_some(server);
         }
         if self.servers.len() == 1 {
-            let usable = self.shared.standing(0).share() > 0 && self.shared.try_enter(self.core, 0);
-            return usable.then(|| self.count_in(0));
+            let usable = self.shared.standing(0).share() > 0 && self.enter(0);
+            return usable.then_some(0);
         }
         let plan = self.plan();
         let how = How {
@@ -270,10 +274,10 @@ impl Pool {
                 None if want.avoid.is_some() => choose(None, turns, rng)?,
                 chosen => chosen?,
             };
-            if self.shared.try_enter(self.core, chosen.server) {
+            if self.enter(chosen.server) {
                 let elsewhere = u64::from(chosen.is_elsewhere);
                 self.elsewhere.set(self.elsewhere.get() + elsewhere);
-                return Some(self.count_in(chosen.server));
+                return Some(chosen.server);
             }
         }
         None
@@ -299,10 +303,27 @@ impl Pool {
         of_kind.any(|(index, _)| self.shared.standing(index).share() > 0)
     }
 
-    fn count_in(&self, server: usize) -> usize {
-        let in_flight = &self.servers[server].in_flight;
-        in_flight.set(in_flight.get() + 1);
-        server
+    /// Takes room at a server, if it has any.
+    fn enter(&self, index: usize) -> bool {
+        let server = &self.servers[index];
+        match self.shared.try_enter(self.core, index) {
+            Entry::Full => return false,
+            Entry::Uncounted => {}
+            Entry::Counted => server.counted.set(server.counted.get() + 1),
+        }
+        server.in_flight.set(server.in_flight.get() + 1);
+        true
+    }
+
+    /// Counts the requests of servers that have a bound by now, and had none when they came.
+    pub(crate) fn recount(&self) {
+        for (index, server) in self.servers.iter().enumerate() {
+            let late = server.in_flight.get().saturating_sub(server.counted.get());
+            if late > 0 && self.shared.counts(index) {
+                self.shared.count_late(index, late);
+                server.counted.set(server.in_flight.get());
+            }
+        }
     }
 
     /// Whether any server may get such a request, now or once it has room.
@@ -366,9 +387,13 @@ impl Pool {
 
     /// Gives room back, to who waits for it.
     pub(crate) fn release(&self, server: usize, rng: &mut fastrand::Rng) {
-        let in_flight = &self.servers[server].in_flight;
+        let Server { in_flight, counted, .. } = &*self.servers[server];
         in_flight.set(in_flight.get().saturating_sub(1));
-        if self.shared.leave(server) && self.shared.is_waited_for() {
+        let was_counted = counted.get() > in_flight.get();
+        if was_counted {
+            counted.set(counted.get() - 1);
+        }
+        if self.shared.leave(server, was_counted) && self.shared.is_waited_for() {
             let own = !self.queue.borrow().is_empty();
             if !self.shared.ring_other(self.core, own) {
                 self.serve_queue(rng);
@@ -399,10 +424,13 @@ impl Pool {
     /// Closes idle connections that are dead or too old.
     pub(crate) fn sweep_idle(&self, now_ns: u64) {
         let timeout_ns = self.plan().idle_timeout_ns;
-        for server in &self.servers {
+        for (index, server) in self.servers.iter().enumerate() {
             let mut idle = server.idle.borrow_mut();
+            // Nothing of ours is to be left at a server that is worked on.
+            let away = self.shared.standing(index).wanted() == Wanted::Maintenance;
             idle.retain(|conn| {
-                now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns && conn.is_alive()
+                let young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
+                young && !away && conn.is_alive()
             });
         }
     }

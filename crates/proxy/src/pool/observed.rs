@@ -203,6 +203,7 @@ impl SharedPool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::gate::Entry;
     use super::super::shared::{Bells, Shared};
     use super::*;
     use crate::config;
@@ -248,12 +249,13 @@ mod tests {
                     let server = rng.usize(..count);
                     let standing = pool.standing(server);
                     let was_due = standing.has_trial();
-                    if standing.share() == 0 || !pool.try_enter(0, server) {
+                    if standing.share() == 0 || pool.try_enter(0, server) == Entry::Full {
                         continue;
                     }
                     if was_due {
                         tries[server] += 1;
-                        assert!(!pool.try_enter(0, server), "seed {seed}: a second one tries it");
+                        let second = pool.try_enter(0, server);
+                        assert_eq!(second, Entry::Full, "seed {seed}: a second one tries it");
                     }
                     let sign = match (broken[server], rng.u8(..10)) {
                         (true, _) => Sign::Failure,

@@ -12,7 +12,7 @@ use rt::namespace::Namespace;
 use rt::tokio::sync::Notify;
 
 use super::adaptive::{Limit, Window};
-use super::gate::{Gate, Samples};
+use super::gate::{Entry, Gate, Samples};
 use super::observed::Observed;
 use super::retry_budget::RetryBudget;
 use super::standing::Standing;
@@ -155,8 +155,7 @@ fn first_bound(pool: &PoolPlan, server: &ServerPlan) -> Option<usize> {
     adaptive_of(pool, server).map(|plan| Limit::new(plan).get()).or(server.maxconn)
 }
 
-/// Only what is bounded counts, so what was counted has to leave through a gate that still does:
-/// a gate is kept when it counted before and counts now.
+/// A gate stays with its server, whose requests it counts.
 fn server_gate(
     pool: &PoolPlan,
     server: &ServerPlan,
@@ -165,27 +164,22 @@ fn server_gate(
     let bound = first_bound(pool, server);
     let kept = old.and_then(|(plan, shared)| {
         let at = plan.servers.iter().position(|old| old.name == server.name)?;
-        let before = first_bound(plan, &plan.servers[at]);
-        let follows_on = adaptive_of(pool, server).is_some()
-            && adaptive_of(plan, &plan.servers[at]) == adaptive_of(pool, server);
-        let gate = &shared.gates[at];
-        (before.is_some() == bound.is_some()).then(|| (Arc::clone(gate), follows_on))
+        let adaptive = adaptive_of(pool, server);
+        let follows_on = adaptive.is_some() && adaptive_of(plan, &plan.servers[at]) == adaptive;
+        Some((Arc::clone(&shared.gates[at]), follows_on))
     });
-    match kept {
-        Some((gate, true)) => gate,
-        Some((gate, false)) => {
-            gate.set_max(bound);
-            gate
-        }
-        None => Arc::new(Gate::new(bound)),
+    let (gate, follows_on) = kept.unwrap_or_else(|| (Arc::new(Gate::new()), false));
+    if !follows_on {
+        gate.follow(bound);
     }
+    gate
 }
 
 fn whole_gate(pool: &PoolPlan, old: Option<(&PoolPlan, &Arc<SharedPool>)>) -> Arc<Gate> {
     let bound = pool.bounds.maxconn;
     let kept = old.filter(|(plan, _)| plan.bounds.maxconn.is_some() == bound.is_some());
-    let gate = kept.map_or_else(|| Arc::new(Gate::new(bound)), |(_, old)| Arc::clone(&old.whole));
-    gate.set_max(bound);
+    let gate = kept.map_or_else(|| Arc::new(Gate::new()), |(_, old)| Arc::clone(&old.whole));
+    gate.follow(bound);
     gate
 }
 
@@ -275,13 +269,13 @@ impl SharedPool {
         }
     }
 
-    /// Sets how many requests a server may have that has a bound; whether it has.
+    /// Sets how many requests a server may have that has a bound; whether it has. What an operator
+    /// set holds.
     pub(crate) fn limit(&self, server: usize, max: usize) -> bool {
         let gate = &self.gates[server];
-        // One without a bound has not counted so far.
         let is_bounded = gate.is_bounded();
         if is_bounded {
-            gate.set_max(Some(max.min(usize::MAX - 1)));
+            gate.follow(Some(max));
         }
         is_bounded
     }
@@ -310,31 +304,49 @@ impl SharedPool {
         self.whole.has_room()
     }
 
-    /// Takes room at a server, if there is any there and in the whole pool.
+    /// Takes room at a server, if there is any there and in the whole pool, and its standing lets
+    /// anybody in.
     #[inline]
-    pub(crate) fn try_enter(&self, core: usize, server: usize) -> bool {
-        if !self.gates[server].try_enter() {
-            return false;
+    pub(crate) fn try_enter(&self, core: usize, server: usize) -> Entry {
+        let entry = self.gates[server].try_enter();
+        if entry == Entry::Full {
+            return Entry::Full;
         }
-        if self.whole.try_enter() {
+        if self.whole.try_enter() != Entry::Full {
             if self.standings[server].try_pass() {
-                return true;
+                return entry;
             }
-            self.whole.leave();
+            self.leave_whole();
         }
-        self.gates[server].leave();
-        // Whoever looked meanwhile saw a server that seemed to be full.
-        if self.gates[server].is_bounded() && self.whole.has_room() && self.is_waited_for() {
-            self.ring_other(core, false);
+        if entry == Entry::Counted {
+            self.gates[server].leave();
+            // Whoever looked meanwhile saw a server that seemed to be full.
+            if self.whole.has_room() && self.is_waited_for() {
+                self.ring_other(core, false);
+            }
         }
-        false
+        Entry::Full
     }
 
-    /// Gives it back; whether there is a bound, so that somebody may wait for it.
+    /// Gives it back; whether somebody may wait for it.
     #[inline]
-    pub(crate) fn leave(&self, server: usize) -> bool {
-        let whole = self.whole.leave();
-        self.gates[server].leave() || whole
+    pub(crate) fn leave(&self, server: usize, was_counted: bool) -> bool {
+        let whole = self.leave_whole();
+        if was_counted {
+            self.gates[server].leave();
+        }
+        was_counted || whole
+    }
+
+    /// A pool's own bound comes and goes with a plan, which has a gate of its own then, so that
+    /// whoever came in through one leaves through the same.
+    #[inline]
+    fn leave_whole(&self) -> bool {
+        let is_bounded = self.whole.is_bounded();
+        if is_bounded {
+            self.whole.leave();
+        }
+        is_bounded
     }
 
     /// Whether a request there takes room that others may wait for.
@@ -377,6 +389,28 @@ impl SharedPool {
     /// How many requests wait, on all cores.
     pub(crate) fn waiting(&self) -> usize {
         self.line.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Bounds a server for as long as the process runs; `None`: as the plan has it. Requests that it
+    /// has are let be: below a lower bound it gets new ones again.
+    pub(crate) fn set_maxconn(&self, server: usize, set: Option<usize>, planned: Option<usize>) {
+        self.gates[server].set_by_operator(set);
+        self.gates[server].follow(planned);
+    }
+
+    /// The bound that an operator set while running.
+    pub(crate) fn maxconn_set(&self, server: usize) -> Option<usize> {
+        self.gates[server].set()
+    }
+
+    /// Whether a server has a bound of its own.
+    pub(crate) fn counts(&self, server: usize) -> bool {
+        self.gates[server].is_bounded()
+    }
+
+    /// Counts requests that a server had before it had a bound.
+    pub(crate) fn count_late(&self, server: usize, requests: usize) {
+        self.gates[server].count_late(requests);
     }
 
     /// Counts one more that waits, unless there are `limit` already.

@@ -57,6 +57,8 @@ pub(super) fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
         privileges: crate::plan::PrivilegesPlan::default(),
         logs: Vec::new(),
         admin: None,
+        control: None,
+        source: Box::default(),
         listeners: Vec::new(),
         routes: Vec::new(),
         pools: vec![pool],
@@ -194,4 +196,52 @@ fn a_reload_keeps_the_counts() {
     before.release(0, &mut rng);
     assert_eq!(after.take(None, &mut rng), Some(0));
     assert_eq!(after.load(0), (0, 1, 0));
+}
+
+#[test]
+fn a_bound_set_while_running_holds_for_those_that_were_there_before() {
+    let pools = pools(&plan(&[None], 10), 2);
+    let (mut rng, shared) = (rng(), Arc::clone(&pools[0].shared));
+    assert!((0..3).all(|turn| pools[turn % 2].take(None, &mut rng) == Some(0)));
+    shared.set_maxconn(0, Some(2), None);
+    pools.iter().for_each(Pool::recount);
+    pools.iter().for_each(Pool::recount);
+    // Three are there, so two have to go before one may come.
+    let mut waits = pools[1].enqueue(&ask(0), &mut rng).unwrap();
+    for core in [0, 0] {
+        assert_eq!(waits.state(), TicketState::Waiting);
+        pools[core].release(0, &mut rng);
+        pools[1].serve_queue(&mut rng);
+    }
+    assert_eq!(waits.state(), TicketState::Granted(0));
+    assert_eq!(pools[0].take(None, &mut rng), None);
+    // Without it, nobody is counted any more, and those that were still leave once.
+    shared.set_maxconn(0, None, None);
+    assert_eq!(pools[1].take(None, &mut rng), Some(0));
+    (0..3).for_each(|_| pools[1].release(0, &mut rng));
+    shared.set_maxconn(0, Some(1), None);
+    pools.iter().for_each(Pool::recount);
+    assert_eq!(pools[0].take(None, &mut rng), Some(0));
+    waits = pools[1].enqueue(&ask(0), &mut rng).unwrap();
+    assert_eq!(waits.state(), TicketState::Waiting);
+}
+
+#[test]
+fn what_was_set_while_running_survives_a_reload() {
+    let old = plan(&[Some(3), None], 10);
+    let bells = Bells::new(1);
+    let before = Shared::new(&old, &bells, None).unwrap();
+    before.pools[0].set_maxconn(0, Some(1), Some(3));
+    before.pools[0].standing(1).want(Wanted::Drain, 1);
+    let new = plan(&[Some(7), Some(5)], 10);
+    let after = Shared::new(&new, &bells, Some((&old, &before))).unwrap();
+    let pool = Pool::new(Arc::clone(&new), 0, (0, 1), Arc::clone(&after.pools[0]), None);
+    after.pools[0].settle(pool.plan(), 1);
+    let mut rng = rng();
+    assert_eq!(pool.take(None, &mut rng), Some(0));
+    assert_eq!(pool.take(None, &mut rng), None);
+    assert_eq!((after.pools[0].maxconn_set(0), after.pools[0].maxconn_set(1)), (Some(1), None));
+    after.pools[0].set_maxconn(0, None, Some(7));
+    assert!((0..6).all(|_| pool.take(None, &mut rng) == Some(0)));
+    assert_eq!(pool.take(None, &mut rng), None);
 }
