@@ -104,7 +104,7 @@ pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
     let mut doors = Vec::new();
     open_doors(&mut doors, plan, cores)?;
     let admin = plan.admin.as_ref().map(|address| Bound::new(address, 1)).transpose()?;
-    let control = bind_control(&plan)?;
+    let control = bind_control(plan)?;
     let bells = Bells::new(cores);
     let shared = Shared::new(plan, &bells, None)?;
     let confinement = give_up(&privileges(plan, reach)).map_err(io::Error::other)?;

@@ -8,6 +8,7 @@ mod examples;
 mod foreign;
 mod proxy_balance;
 mod proxy_config;
+mod proxy_ctl;
 mod proxy_faults;
 mod proxy_health;
 mod proxy_http;
