@@ -289,7 +289,8 @@ fn connections_of_mode_tcp_are_spread_by_client_and_by_latency() {
     let all = [telling("a"), telling("b"), telling("c")];
     let named = servers(&[("a", &all[0]), ("b", &all[1]), ("c", &all[2])]);
     for (balance, fewest, most) in [("consistent-hash", 1, 1), ("latency", 2, 3)] {
-        let more = format!("balance = \"{balance}\"");
+        // A connection may still count when the next one comes, and the bound of two is one.
+        let more = format!("balance = \"{balance}\"\nhash = {{ load-factor = 100 }}");
         let config =
             config(1, &named, &more).replace("pool = \"app\"", "pool = \"app\"\nmode = \"tcp\"");
         let door = Door::weir(&config);
