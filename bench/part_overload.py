@@ -24,11 +24,13 @@ SURGE = os.path.join(peers.TARGET, "examples", "surge")
 # Least goodput of what the origin can do, most p50 of the served, most time until it has recovered.
 BUDGET_GOODPUT, BUDGET_P50_MS, BUDGET_RECOVERED_MS = 0.97, 60, 250
 CALM_S, CALM_RATE, STALL_S, SETTLE_MS = 2, 300, 5, 250
+# All share all processors: what is measured is what is served, and not what it costs. weir has a
+# thread for each, which is its default.
+CPUS = set(os.sched_getaffinity(0)) | {harness.SUBJECT_CPU}
 # Recovery is looked for in steps of this; in each, so many have to be served.
 STEP_MS = 50
 
 WEIR = """
-threads = {threads}
 [[log]]
 to = "file:{folder}/overload.log"
 [listener.web]
@@ -92,7 +94,7 @@ def measure(bench):
 
 def _variants():
     return {
-        "weir, default": lambda bench, origin: _weir(bench, origin, 1),
+        "weir, default": _weir,
         "haproxy, default": lambda bench, origin: _haproxy(bench, origin, ""),
         "haproxy, timeout queue 100ms": lambda bench, origin: _haproxy(
             bench, origin, "timeout queue 100ms"),
@@ -100,30 +102,30 @@ def _variants():
     }
 
 
-def _weir(bench, origin, threads):
+def _weir(bench, origin):
     port = harness.free_port()
-    conf = proxies._write(bench, f"overload-{port}.toml", WEIR.format(
-        threads=threads, folder=bench.folder, port=port, origin=origin.port, cap=CAP))
-    return proxies._spawn("weir", [peers.WEIR, "proxy", "--config", conf], harness.SUBJECT_CPU, port)
+    conf = proxies.write(bench, f"overload-{port}.toml", WEIR.format(
+        folder=bench.folder, port=port, origin=origin.port, cap=CAP))
+    return proxies.spawn("weir", [peers.WEIR, "proxy", "--config", conf], CPUS, port)
 
 
 def _haproxy(bench, origin, queue):
     port = harness.free_port()
-    conf = proxies._write(bench, f"overload-{port}.cfg", HAPROXY.format(
+    conf = proxies.write(bench, f"overload-{port}.cfg", HAPROXY.format(
         port=port, origin=origin.port, cap=CAP, queue=queue))
-    return proxies._spawn("haproxy", [proxies.HAPROXY, "-db", "-f", conf], harness.SUBJECT_CPU, port)
+    return proxies.spawn("haproxy", [proxies.HAPROXY, "-db", "-f", conf], CPUS, port)
 
 
 def _nginx(bench, origin):
     port = harness.free_port()
     http = NGINX.format(port=port, origin=origin.port, cap=CAP)
-    return peers.start_nginx(bench, harness.SUBJECT_CPU, port, http, 9_000)
+    return peers.start_nginx(bench, CPUS, port, http, 9_000)
 
 
 def _origin():
     port = harness.free_port()
     argv = [CAPPED, f"127.0.0.1:{port}", str(DELAY_MS)]
-    process = harness.spawn(argv, harness.OTHER_CPU, stdout=subprocess.DEVNULL)
+    process = harness.spawn(argv, CPUS, stdout=subprocess.DEVNULL)
     harness.wait_for_port(port, process)
     return peers.Server("capped", process, process.pid, port)
 
@@ -145,6 +147,9 @@ def _run(bench, start, overload_s, stall):
             lines = _surge(proxy, phases, origin if stall else None)
             time.sleep(0.5)
             counts = _counts(origin)
+    served = sum(status == 200 for _, _, status in lines)
+    # What nobody took is wasted, whether its connection was still open or not.
+    counts["wasted"] = max(counts["wasted"], counts["finished"] - served)
     return {"capacity_per_s": capacity, **counts, **_figures(lines, phases, stall)}
 
 
@@ -165,7 +170,7 @@ def _warm(proxy):
 def _surge(proxy, phases, stalled):
     text = ",".join(f"{rate}:{seconds}" for rate, seconds in phases)
     argv = [SURGE, f"127.0.0.1:{proxy.port}", str(PATIENCE_MS), text]
-    process = harness.spawn(argv, harness.OTHER_CPU, stdout=subprocess.PIPE, text=True)
+    process = harness.spawn(argv, CPUS, stdout=subprocess.PIPE, text=True)
     try:
         if stalled:
             # Its clock starts a tenth of a second after it.
@@ -183,13 +188,13 @@ def _surge(proxy, phases, stalled):
 
 def _figures(lines, phases, stall):
     """Of requests (due, took, status) by when their answers came: what an origin did in a second
-    belongs to that second."""
-    good = sorted((due_us + took_us, took_us) for due_us, took_us, status in lines if status == 200)
+    belongs to that second. What came later than its client waits was the generator's to miss."""
+    good = sorted((due_us + took_us, took_us) for due_us, took_us, status in lines
+                  if status == 200 and took_us <= PATIENCE_MS * 1_000)
     others, begin_s, rates = {}, CALM_S, []
     if stall:
         begin_s += STALL_S + SETTLE_MS / 1_000
     for rate, seconds in phases[1:-1]:
-        # What is answered in the second half a second later is of the one before.
         end_s = CALM_S + sum(length for _, length in phases[1:1 + len(rates) + 1])
         inside = [took for at, took in good if begin_s * 1e6 <= at < end_s * 1e6]
         rates.append((rate, len(inside) / (end_s - begin_s), inside))

@@ -44,14 +44,14 @@ def _log_path(bench, name, port, logs):
     return path
 
 
-def _write(bench, name, text):
+def write(bench, name, text):
     path = os.path.join(bench.folder, name)
     with open(path, "w") as file:
         file.write(text)
     return path
 
 
-def _spawn(name, argv, cpu, port, output=subprocess.DEVNULL):
+def spawn(name, argv, cpu, port, output=subprocess.DEVNULL):
     process = harness.spawn(argv, cpu, stdout=output, stderr=subprocess.DEVNULL)
     harness.wait_for_port(port, process)
     return peers.Server(name, process, process.pid, port)
@@ -74,11 +74,11 @@ def weir(bench, cpu, origin, logs=True, threads=1):
     """With everything that is on by default, metrics, and a log in HAProxy's format."""
     port = harness.free_port()
     log = _log_path(bench, "weir", port, logs)
-    conf = _write(bench, f"weir-{port}.toml", WEIR_CONF.format(
+    conf = write(bench, f"weir-{port}.toml", WEIR_CONF.format(
         threads=threads, admin=harness.free_port(), port=port, origin=origin.port,
         log=f'[[log]]\nto = "file:{log}"\nformat = "haproxy"\n' if log else ""))
     argv = [peers.WEIR, "proxy", "--config", conf]
-    return Proxy(_spawn("weir", argv, cpu, port), log)
+    return Proxy(spawn("weir", argv, cpu, port), log)
 
 
 # Idle connections to the origin are kept as long as there are descriptors; by default HAProxy
@@ -118,15 +118,15 @@ def haproxy(bench, cpu, origin, logs=True, splice=False):
     splice(2), which is off by default."""
     port = harness.free_port()
     log = _log_path(bench, "haproxy", port, logs)
-    conf = _write(bench, f"haproxy-{port}.cfg", HAPROXY_CONF.format(
+    conf = write(bench, f"haproxy-{port}.cfg", HAPROXY_CONF.format(
         clients=CLIENTS_MAX, port=port, origin=origin.port,
         log="log stdout format raw local0" if log else "", option="option httplog" if log else "",
         splice="option splice-response" if splice else ""))
     argv = [HAPROXY, "-db", "-f", conf]
     if not log:
-        return Proxy(_spawn("haproxy", argv, cpu, port), None)
+        return Proxy(spawn("haproxy", argv, cpu, port), None)
     with open(log, "ab") as output:
-        return Proxy(_spawn("haproxy", argv, cpu, port, output), log)
+        return Proxy(spawn("haproxy", argv, cpu, port, output), log)
 
 
 NGINX_PROXY = """
@@ -164,7 +164,7 @@ def floor(bench, cpu, origin):
     """Copies bytes and knows no HTTP: what any proxy costs at least."""
     port = harness.free_port()
     argv = [FLOOR, f"127.0.0.1:{port}", f"127.0.0.1:{origin.port}"]
-    return Proxy(_spawn("floor", argv, cpu, port), None)
+    return Proxy(spawn("floor", argv, cpu, port), None)
 
 
 PROXIES = {"weir": weir, "haproxy": haproxy, "nginx": nginx, "floor": floor}

@@ -245,3 +245,83 @@ fn what_was_set_while_running_survives_a_reload() {
     assert!((0..6).all(|_| pool.take(None, &mut rng) == Some(0)));
     assert_eq!(pool.take(None, &mut rng), None);
 }
+
+/// Cores, servers and a pool with bounds, and requests that come, wait, leave, are served and are
+/// too late, in any order: no bound is ever exceeded, each request ends once, and when all has ended
+/// nothing is left, neither room that is taken nor anybody who waits while there is room.
+#[test]
+fn whatever_happens_bounds_hold_and_every_request_ends_once() {
+    for seed in 0..256 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut plan = Arc::unwrap_or_clone(plan(&[Some(2), Some(1), Some(3)], 6));
+        let whole = random.usize(1..7);
+        plan.pools[0].bounds.maxconn = Some(whole);
+        let plan = Arc::new(plan);
+        let pools = pools(&plan, 3);
+        let mut now_ns = 1_000;
+        // By core: those with a server, and those that wait.
+        let mut served: Vec<(usize, usize)> = Vec::new();
+        let mut waiting: Vec<(usize, Rc<Ticket>)> = Vec::new();
+        let (mut came, mut ended) = (0, 0);
+        for step in 0..600 {
+            now_ns += random.u64(..30);
+            let core = random.usize(..3);
+            let pool = &pools[core];
+            match random.u32(..8) {
+                0..=3 if step < 500 => {
+                    came += 1;
+                    match pool.take(None, &mut random) {
+                        Some(server) => served.push((core, server)),
+                        None => {
+                            let priority = [Priority::High, Priority::Normal, Priority::Low];
+                            let priority = priority[random.usize(..3)];
+                            match pool.enqueue(&Ask { priority, ..ask(now_ns) }, &mut random) {
+                                Ok(ticket) => waiting.push((core, ticket)),
+                                Err(_) => ended += 1,
+                            }
+                        }
+                    }
+                }
+                4 | 5 if !served.is_empty() => {
+                    let (core, server) = served.swap_remove(random.usize(..served.len()));
+                    pools[core].release(server, &mut random);
+                    ended += 1;
+                }
+                6 if !waiting.is_empty() => {
+                    let (core, ticket) = waiting.swap_remove(random.usize(..waiting.len()));
+                    pools[core].forget(&ticket, &mut random);
+                    ended += 1;
+                }
+                _ => drop(pool.expire_queue(now_ns)),
+            }
+            // What a bell, or the look after the queue, does on each core.
+            pools.iter().for_each(|pool| pool.serve_queue(&mut random));
+            waiting.retain(|(core, ticket)| match ticket.state() {
+                TicketState::Waiting => true,
+                TicketState::Granted(server) => {
+                    served.push((*core, server));
+                    false
+                }
+                _ => {
+                    ended += 1;
+                    false
+                }
+            });
+            assert!(served.len() <= whole, "seed {seed}");
+            for (server, max) in [2, 1, 3].into_iter().enumerate() {
+                let has = served.iter().filter(|(_, at)| *at == server).count();
+                assert!(has <= max, "seed {seed}");
+            }
+            assert_eq!(came, ended + served.len() + waiting.len(), "seed {seed}");
+            assert!(waiting.is_empty() || served.len() == whole.min(6), "seed {seed}: idle");
+        }
+        for (core, ticket) in waiting.drain(..) {
+            pools[core].forget(&ticket, &mut random);
+        }
+        for (core, server) in served.drain(..) {
+            pools[core].release(server, &mut random);
+        }
+        let room = (0..10).filter(|_| pools[0].take(None, &mut random).is_some()).count();
+        assert_eq!(room, whole.min(6), "seed {seed}");
+    }
+}

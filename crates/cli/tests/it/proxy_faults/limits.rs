@@ -143,7 +143,7 @@ fn assert_refused_for_now(seen: &Seen) {
 #[test]
 fn a_queue_is_served_in_its_order() {
     let _shared = beside_others();
-    let queue = Queue::start("{ limit = 100, timeout = \"100s\" }");
+    let queue = Queue::start("{ limit = 100, timeout = \"100s\", order = \"oldest-first\" }");
     let held = Held::of(&queue.door);
     let mut clients = vec![queue.send("/0")];
     assert_eq!(queue.gated.next(), "/0");

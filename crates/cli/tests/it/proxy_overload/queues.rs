@@ -78,10 +78,13 @@ fn no_server_and_no_pool_ever_has_more_than_it_may() {
 const ROUTES: &str = "[[route]]\npath-prefix = \"/high\"\npriority = \"high\"\npool = \"app\"\n\
                       [[route]]\npath-prefix = \"/low\"\npriority = \"low\"\npool = \"app\"";
 
+/// Else it would depend on the machine whether the queue stands.
+const OLDEST_FIRST: &str = "queue = { timeout = \"20s\", order = \"oldest-first\" }";
+
 #[test]
 fn the_urgent_go_first() {
     let _shared = beside_others();
-    let line = Line::start("", ROUTES, "queue = { timeout = \"20s\" }");
+    let line = Line::start("", ROUTES, OLDEST_FIRST);
     let mut clients = vec![line.occupy()];
     for (number, target) in ["/low/1", "/normal/1", "/high/1", "/high/2"].iter().enumerate() {
         clients.push(line.send(target));
@@ -93,7 +96,8 @@ fn the_urgent_go_first() {
 #[test]
 fn the_least_urgent_is_put_out_when_the_queue_is_full() {
     let _shared = beside_others();
-    let line = Line::start("", ROUTES, "queue = { limit = 2, timeout = \"20s\" }");
+    let queue = "queue = { limit = 2, timeout = \"20s\", order = \"oldest-first\" }";
+    let line = Line::start("", ROUTES, queue);
     let mut clients = vec![line.occupy(), line.send("/low/1")];
     line.wait_for_queued(1);
     let mut shed = line.send("/low/2");
