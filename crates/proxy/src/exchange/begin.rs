@@ -10,12 +10,11 @@ use wire::{Framing, RequestHead, RequestKind};
 
 use super::{Exchange, Moved, Place, Stage};
 use crate::conn::{Armed, Link};
-use crate::core::{Core, Live, QUEUE_TICK_NS};
-use crate::deadline::patience_ns;
+use crate::core::{Core, Live};
 use crate::forward::{ClientFraming, Origin, RequestParts, origin_form, write_request};
 use crate::outcome::{End, Phase};
 use crate::plan::{Action, ListenerPlan, Reuse};
-use crate::pool::{Ask, NEVER, NoPlace, Pool, ServerConn, Want};
+use crate::pool::{Pool, ServerConn, Want};
 use crate::profile::Phase as Section;
 use crate::route::{Asked, Key, RetryAfterNs, Scratch, location, rewrite_target, rewrites};
 
@@ -97,13 +96,7 @@ impl Exchange {
             }
         };
         self.want = self.wanted(&live.pools[pool], &asked, begun.scratch);
-        self.priority = live.plan.routes[route].priority;
-        // Whoever else may write what it likes.
-        if link.peer.trusted {
-            let fields = &listener.admission.deadline_headers;
-            let patience_ns = patience_ns(head.headers, fields).unwrap_or(NEVER);
-            self.deadline_ns = begun.now_ns.saturating_add(patience_ns);
-        }
+        self.note_urgency(link, &live, route, head.headers);
         let writing = core.profile.enter(Section::ForwardRequest);
         self.write_upstream_head(link, &live, (route, pool), head, begun.target, rng);
         drop(writing);
@@ -235,53 +228,6 @@ impl Exchange {
         let id = write_request(head, origin, parts, out);
         self.facts.note_id(&out[id]);
         self.up.keep();
-    }
-
-    /// Takes room at a server, or a place in the queue.
-    fn enter_pool(
-        &mut self,
-        core: &Rc<Core>,
-        link: &mut Link,
-        pool: Rc<Pool>,
-        rng: &mut fastrand::Rng,
-        waker: &Waker,
-    ) {
-        let _section = core.profile.enter(Section::Queue);
-        self.facts.pool = Some(pool.index());
-        let head_ns = self.facts.times.head_ns;
-        pool.note_request(head_ns);
-        if self.deadline_ns <= head_ns {
-            let _ = self.fail(core, link, rng, End::DeadlineMissed, Phase::Queue);
-        } else if let Some(server) = pool.acquire(self.want, head_ns, rng) {
-            self.dispatch(core, link, Place { pool, server }, head_ns);
-        } else if !pool.has_server(self.want) {
-            let _ = self.fail(core, link, rng, End::NoServer, Phase::Connect);
-        } else {
-            self.enqueue(core, link, pool, rng, waker);
-        }
-    }
-
-    fn enqueue(
-        &mut self,
-        core: &Rc<Core>,
-        link: &mut Link,
-        pool: Rc<Pool>,
-        rng: &mut fastrand::Rng,
-        waker: &Waker,
-    ) {
-        let (want, priority, deadline_ns) = (self.want, self.priority, self.deadline_ns);
-        let ask = Ask { want, waker, priority, now_ns: now_ns(), deadline_ns };
-        let end = match pool.enqueue(&ask, rng) {
-            Ok(ticket) => {
-                self.stage = Stage::Queued(pool, ticket);
-                watch_queues(core);
-                return;
-            }
-            Err(NoPlace::Full) => End::QueueFull,
-            Err(NoPlace::Deadline) => End::DeadlineMissed,
-        };
-        self.facts.retry_after_s = pool.retry_after_s();
-        let _ = self.fail(core, link, rng, end, Phase::Queue);
     }
 
     /// Goes to a server that has room, on an idle connection if one will do.
@@ -426,25 +372,4 @@ fn admit(live: &Live, route: usize, asked: &Asked<'_>, now_ns: u64) -> Result<()
 fn fresh_id(rng: &mut fastrand::Rng) -> [u8; 32] {
     let bits = rng.u128(..);
     std::array::from_fn(|at| b"0123456789abcdef"[(bits >> (124 - 4 * at)) as usize & 0xf])
-}
-
-/// Looks after the queues of a core as long as anybody waits in them.
-fn watch_queues(core: &Rc<Core>) {
-    if core.queues_watched.replace(true) {
-        return;
-    }
-    let core = Rc::clone(core);
-    rt::tokio::task::spawn_local(async move {
-        loop {
-            let now_ns = now_ns();
-            let waits = core.expire_queues(now_ns);
-            // Whatever made room without a bell.
-            core.serve_queues();
-            if !waits {
-                core.queues_watched.set(false);
-                return;
-            }
-            core.timers.sleep_until(now_ns + QUEUE_TICK_NS).await;
-        }
-    });
 }

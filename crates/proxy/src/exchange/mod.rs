@@ -11,14 +11,16 @@
 //!                 |  room    |  ^ again, if nothing can have happened |  |
 //!                 `----------+--'-------------------------------------'  `--> tunnel (101, CONNECT)
 //! ```
-//! This file is the states and what moves them; `begin` makes an exchange from a head, `request` and
-//! `response` are the two directions while it is open (`splice` for long bodies), `finish` is how it
-//! ends. `choice` is what it tells the choice of its server, and what that learns from it.
+//! This file is the states and what moves them; `begin` makes an exchange from a head, `choice` is what
+//! it tells the choice of its server, and what that learns from it, `queued` waits for room, `request`
+//! and `response` are the two directions while it is open (`splice` for long bodies), `finish` is how
+//! it ends.
 
 mod abandoned;
 mod begin;
 mod choice;
 mod finish;
+mod queued;
 mod request;
 mod response;
 mod splice;
@@ -41,7 +43,7 @@ use crate::conn::{Armed, Link, Watch};
 use crate::core::{Bench, Core, Live};
 use crate::outcome::{End, Phase};
 use crate::plan::Priority;
-use crate::pool::{NEVER, Pool, ServerConn, Ticket, TicketState, Want};
+use crate::pool::{NEVER, Pool, ServerConn, Ticket, Want};
 use crate::profile::Phase as Section;
 use crate::relay::Relay;
 
@@ -386,75 +388,6 @@ impl Exchange {
                 self.fail(core, link, rng, End::WriteTimeout, Phase::Last)
             }
             Poll::Pending => Moved::Nothing,
-        }
-    }
-
-    fn poll_queued(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let _section = core.profile.enter(Section::Queue);
-        let Stage::Queued(pool, ticket) = &self.stage else {
-            return Moved::Nothing;
-        };
-        match ticket.state() {
-            TicketState::Granted(server) => {
-                let now_ns = now_ns();
-                let place = Place { pool: Rc::clone(pool), server };
-                if pool.is_too_late(ticket, now_ns) {
-                    return self.refuse_queued(core, link, bench, End::DeadlineMissed);
-                }
-                // It may have left just when its turn came.
-                match self.watch_early(cx, core, link, bench) {
-                    Moved::Nothing => self.dispatch(core, link, place, now_ns),
-                    left => return left,
-                }
-                Moved::Some
-            }
-            TicketState::Expired => self.refuse_queued(core, link, bench, End::QueueTimeout),
-            TicketState::Missed => self.refuse_queued(core, link, bench, End::DeadlineMissed),
-            TicketState::Shed => self.refuse_queued(core, link, bench, End::QueueShed),
-            TicketState::Waiting => self.watch_early(cx, core, link, bench),
-        }
-    }
-
-    fn refuse_queued(
-        &mut self,
-        core: &Core,
-        link: &mut Link,
-        bench: &mut Bench,
-        end: End,
-    ) -> Moved {
-        if let Stage::Queued(pool, _) = &self.stage {
-            self.facts.retry_after_s = pool.retry_after_s();
-        }
-        self.fail(core, link, &mut bench.rng, end, Phase::Queue)
-    }
-
-    /// Leaves when the client has gone before its request went anywhere.
-    fn watch_early(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        if !self.up.is_taken() {
-            // It still sends, so its bytes say nothing.
-            return Moved::Nothing;
-        }
-        // Once a connection is on its way, the end of its sending is no more than that.
-        let half_close = link.half_close() || matches!(self.stage, Stage::Connecting(_));
-        match link.watch_client(cx) {
-            Watch::Quiet => Moved::Nothing,
-            Watch::Ended if half_close => Moved::Nothing,
-            Watch::Ended | Watch::Gone => {
-                let phase = self.phase();
-                self.fail(core, link, &mut bench.rng, End::ClientGone, phase)
-            }
         }
     }
 
