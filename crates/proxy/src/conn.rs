@@ -103,10 +103,9 @@ impl Conn {
         };
         let mut link = Link::new(stream, settings, peer);
         let state = match turned {
-            // Whoever it says it comes for, it is not served.
             Some(turned) => {
                 link.turn(turned);
-                State::Idle
+                state
             }
             None if link.settings.plan.proxy_protocol => state,
             None => Self::seated(&mut link, state),

@@ -215,7 +215,7 @@ fn reload(running: &mut Running, file: Option<&Path>) -> Result<String, String> 
         let text = "there is no config to read again; the logs are opened again";
         return Err(text.to_owned());
     };
-    let plan = read_config(file).map_err(|problems| {
+    let plan = read_config(file, false).map_err(|problems| {
         let lines = problems.iter().map(|problem| format!("{problem}\n"));
         format!("{}{REFUSED}", lines.collect::<String>())
     })?;

@@ -92,7 +92,7 @@ fn every_example_of_the_reference_works() {
     operated.stdout(said).stderr(Stdio::null());
     let mut operated = Process::spawn(&mut operated);
     let socket = folder.path().join("ctl.sock");
-    assert!(within(Duration::from_secs(10), || socket.exists()));
+    assert!(within(PATIENCE, || socket.exists()));
     let lines = examples();
     assert!(lines.len() >= 12, "{lines:?}");
     for line in lines {
@@ -118,5 +118,5 @@ fn every_example_of_the_reference_works() {
     assert!(!read("man1/weir.1").is_empty());
     assert!(!read("man1/weir-ctl.1").is_empty());
     // The last of them had it drain.
-    assert_eq!(operated.wait(Duration::from_secs(40)), 0);
+    assert_eq!(operated.wait(PATIENCE), 0);
 }

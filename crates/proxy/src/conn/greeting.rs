@@ -42,7 +42,9 @@ impl Conn {
         }
         self.link.armed = Armed::Nothing;
         self.link.end_request();
+        // Only now is it known whose it is.
         if self.link.settings.plan.proxy_protocol
+            && !self.link.is_turned()
             && let State::Closed = Self::seated(&mut self.link, State::Idle)
         {
             return Poll::Ready(State::Closed);
@@ -67,7 +69,7 @@ impl Conn {
             Poll::Ready(Ok(read)) if read > 0 => held + read,
             Poll::Ready(_) => return Poll::Ready(Greeting::Refused),
             Poll::Pending => {
-                let head_ns = self.link.settings.plan.timeouts.head_ns;
+                let head_ns = self.link.patience_ns(self.link.settings.plan.timeouts.head_ns);
                 let late = self.link.is_late(cx, core, Armed::Greeting, head_ns);
                 return if late { Poll::Ready(Greeting::Refused) } else { Poll::Pending };
             }

@@ -58,13 +58,8 @@ impl Exchange {
         let listener = &live.plan.listeners[begun.listener];
         self.up.begin(head.framing, request_framing(head.framing), &listener.limits);
         let rng = begun.rng;
-        if let Some((end, seconds)) = link.refuses(begun.now_ns) {
-            self.keeps &= !link.is_turned();
-            self.facts.retry_after_s = seconds;
-            self.refuse(core, link, rng, end);
-            return;
-        }
-        if let Some(end) = forbidden(listener, self.kind, head.framing) {
+        let bounded = self.over_a_bound(link, begun.now_ns);
+        if let Some(end) = bounded.or_else(|| forbidden(listener, self.kind, head.framing)) {
             self.refuse(core, link, rng, end);
             return;
         }
@@ -101,6 +96,14 @@ impl Exchange {
         self.write_upstream_head(link, &live, (route, pool), head, begun.target, rng);
         drop(writing);
         self.enter_pool(core, link, Rc::clone(&live.pools[pool]), rng, begun.waker);
+    }
+
+    /// Why its connection or its source may have no request now.
+    fn over_a_bound(&mut self, link: &Link, now_ns: u64) -> Option<End> {
+        let (end, seconds) = link.refuses(now_ns)?;
+        self.keeps &= !link.is_turned();
+        self.facts.retry_after_s = seconds;
+        Some(end)
     }
 
     /// Begins, and ends, with bytes that are no request.

@@ -168,7 +168,7 @@ fn a_queue_is_served_in_its_order() {
 #[test]
 fn a_full_queue_refuses_at_once() {
     let _shared = beside_others();
-    let queue = Queue::start("{ limit = 2, timeout = \"100s\" }");
+    let queue = Queue::start("{ limit = 2, timeout = \"100s\", order = \"oldest-first\" }");
     let mut clients = vec![queue.send("/0")];
     assert_eq!(queue.gated.next(), "/0");
     clients.extend([queue.send("/1"), queue.send("/2")]);

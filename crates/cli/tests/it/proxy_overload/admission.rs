@@ -135,6 +135,28 @@ fn a_source_has_rates_of_its_own() {
 }
 
 #[test]
+fn a_source_is_who_the_proxy_header_says() {
+    let _shared = beside_others();
+    let door = door(
+        "proxy-protocol = true\ntrusted = [\"127.0.0.0/8\"]\nper-source = { connections = 1 }\n\
+         connections-rate = 0.001\nconnections-burst = 4",
+    );
+    let from = |last: u8| {
+        let mut stream = client_from(1, door.authority());
+        let head = format!("PROXY TCP4 10.0.0.{last} 10.0.0.9 1000 80\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let mut first = from(1);
+    first.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+    assert!(first.read(&mut [0; 1]).unwrap() > 0);
+    let asked = [1, 2, 3].map(|last| ask_once(from(last), "/").status);
+    assert_eq!(asked, [Some(429), Some(200), Some(200)]);
+    // One that is over the rate says whose it is as well before it hears of it.
+    assert_eq!(ask_once(from(4), "/").status, Some(503));
+}
+
+#[test]
 fn a_source_that_is_over_is_reset_in_mode_tcp() {
     let _shared = beside_others();
     let origin =
