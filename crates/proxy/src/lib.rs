@@ -34,6 +34,8 @@ mod relay;
 mod route;
 mod run;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod tunnel;
 
 pub use control::{Ended, Reach, Running, start};

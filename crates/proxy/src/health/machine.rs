@@ -19,7 +19,7 @@ use crate::pool::Checked;
 
 /// What one check says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// All is as it should be.
     Pass,
     /// Something is not.
@@ -32,7 +32,7 @@ pub(super) enum Verdict {
 
 /// What is known of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     checked: Checked,
     /// Checks in a row that say otherwise than `checked`.
     against: u32,
@@ -42,23 +42,23 @@ pub(super) struct Machine {
 
 /// A server that was up is down, or the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) is_up: bool,
+pub(crate) struct Change {
+    pub(crate) is_up: bool,
     /// After so many checks in a row.
-    pub(super) after: u32,
+    pub(crate) after: u32,
 }
 
 impl Machine {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { checked: Checked::Unchecked, against: 0, said_down: false }
     }
 
-    pub(super) fn checked(&self) -> Checked {
+    pub(crate) fn checked(&self) -> Checked {
         self.checked
     }
 
     /// Takes in what a check says.
-    pub(super) fn note(&mut self, verdict: Verdict, plan: &CheckPlan) -> Option<Change> {
+    pub(crate) fn note(&mut self, verdict: Verdict, plan: &CheckPlan) -> Option<Change> {
         let (is_well, at_once) = match verdict {
             Verdict::Pass => (true, false),
             Verdict::Fail => (false, false),
@@ -91,7 +91,7 @@ impl Machine {
     }
 
     /// How long to wait from one check to the next; `chance` is from 0 to 1.
-    pub(super) fn wait_ns(&self, plan: &CheckPlan, chance: f64) -> u64 {
+    pub(crate) fn wait_ns(&self, plan: &CheckPlan, chance: f64) -> u64 {
         let interval_ns = match self.checked {
             _ if self.against > 0 => plan.fast_interval_ns,
             Checked::Down => plan.down_interval_ns,
@@ -102,7 +102,7 @@ impl Machine {
     }
 
     /// How long to wait before the very first one: so that servers are not checked all at once.
-    pub(super) fn first_wait_ns(plan: &CheckPlan, chance: f64) -> u64 {
+    pub(crate) fn first_wait_ns(plan: &CheckPlan, chance: f64) -> u64 {
         (plan.interval_ns as f64 * plan.jitter * chance) as u64
     }
 }

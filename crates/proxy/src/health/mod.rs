@@ -28,6 +28,8 @@ use crate::names::{Known, Names, PATIENCE_NS, expand, has_names};
 use crate::plan::Plan;
 use crate::pool::Shared;
 use checks::Checks;
+#[cfg(test)]
+pub(crate) use machine::{Machine, Verdict};
 use notices::Notices;
 
 /// What the thread is told.
