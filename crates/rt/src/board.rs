@@ -153,6 +153,12 @@ impl Board {
         self.counts[core].open.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Connections that one core has, those on their way to it included.
+    #[must_use]
+    pub fn open_on(&self, core: usize) -> usize {
+        self.counts[core].open.load(Ordering::Relaxed)
+    }
+
     /// Connections open on all cores.
     #[must_use]
     pub fn open(&self) -> usize {

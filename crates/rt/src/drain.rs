@@ -135,7 +135,7 @@ pub fn hold_signals(held: Held) -> io::Result<HeldSignals> {
 impl HeldSignals {
     /// Follows SIGTERM and SIGINT from a thread of its own: the first starts the drain, the second
     /// ends it. `signals` says what to do at the others, which are followed until both stages are reached: a
-    /// process that drains can still reload.
+    /// process that drains can still open its logs again.
     ///
     /// # Errors
     /// The thread could not be started.

@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, acceptfrom_with};
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockFilter, SockRef, Socket, Type};
 
 use crate::address::Address;
 use crate::board::{Board, Handover};
@@ -41,7 +42,11 @@ impl AcceptMode {
 pub struct Bound {
     address: Address,
     mode: AcceptMode,
-    sockets: Vec<Option<OwnedFd>>,
+    /// Each with its core.
+    sockets: Vec<(usize, OwnedFd)>,
+    /// Bound, and not listening before [`Bound::take_over`].
+    late: Vec<(usize, OwnedFd)>,
+    backlog: i32,
     family: Family,
     unlink: Option<PathBuf>,
 }
@@ -91,7 +96,7 @@ impl Bound {
     pub fn with(address: &Address, cores: usize, options: Options<'_>) -> io::Result<Self> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{address}: {}", why(&error)));
-        let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
+        let backlog = backlog(options);
         match (address, options.namespace) {
             (Address::Tcp(wanted), Some(namespace)) => namespace
                 .run(|| Self::tcp((*wanted).into(), cores, backlog))
@@ -99,7 +104,7 @@ impl Bound {
             (Address::Tcp(wanted), None) => {
                 Self::tcp((*wanted).into(), cores, backlog).map_err(named)
             }
-            (Address::Unix(path), _) => Self::unix(path, cores, backlog).map_err(named),
+            (Address::Unix(path), _) => Self::unix(path, backlog).map_err(named),
         }
     }
 
@@ -112,25 +117,25 @@ impl Bound {
         let first = tcp_socket(&wanted, cores > 1)?;
         let bound = first.local_addr()?;
         first.listen(backlog)?;
-        let mut sockets = vec![Some(OwnedFd::from(first))];
+        let mut sockets = vec![(0, OwnedFd::from(first))];
         let mut mode = AcceptMode::ReusePort;
-        for _ in 1..cores {
+        for core in 1..cores {
             match tcp_socket(&bound, true)
                 .and_then(|socket| socket.listen(backlog).map(|()| socket))
             {
-                Ok(socket) if mode == AcceptMode::ReusePort => sockets.push(Some(socket.into())),
+                Ok(socket) if mode == AcceptMode::ReusePort => sockets.push((core, socket.into())),
                 _ => {
                     mode = AcceptMode::HandOver;
                     sockets.truncate(1);
                 }
             }
         }
-        sockets.resize_with(cores, || None);
         let address = bound.as_socket().map(Address::Tcp).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self { address, mode, sockets, family: Family::Tcp, unlink: None })
+        let (late, family) = (Vec::new(), Family::Tcp);
+        Ok(Self { address, mode, sockets, late, backlog, family, unlink: None })
     }
 
-    fn unix(path: &Path, cores: usize, backlog: i32) -> io::Result<Self> {
+    fn unix(path: &Path, backlog: i32) -> io::Result<Self> {
         let address = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
@@ -145,12 +150,12 @@ impl Bound {
             socket.bind(&address)?;
         }
         socket.listen(backlog)?;
-        let mut sockets = vec![Some(socket.into())];
-        sockets.resize_with(cores, || None);
         Ok(Self {
             address: Address::Unix(path.to_owned()),
             mode: AcceptMode::HandOver,
-            sockets,
+            sockets: vec![(0, socket.into())],
+            late: Vec::new(),
+            backlog,
             family: Family::Unix,
             unlink: Some(path.to_owned()),
         })
@@ -168,11 +173,89 @@ impl Bound {
         self.mode
     }
 
-    /// Takes the socket of core `core`, if it has one, to be known as listener `index`.
+    /// Takes the socket of core `core`, or the next of several, to be known as listener `index`.
     pub fn take(&mut self, core: usize, index: usize) -> Option<Listener> {
-        let fd = self.sockets.get_mut(core)?.take()?;
+        let at = self.sockets.iter().position(|(of, _)| *of == core)?;
+        let (_, fd) = self.sockets.remove(at);
         Some(Listener { fd, family: self.family, index })
     }
+
+    /// Takes over sockets that another process listens on at `address`, all of them: what is in the
+    /// queue of one that is closed by all who have it is reset. Cores that are left without one get a
+    /// socket of their own, if the others share their port. As long as the other process may still go
+    /// on, nothing of it changes: see [`Bound::take_over`].
+    ///
+    /// # Errors
+    /// One of them is no listening socket of that kind, with the address in the message.
+    pub fn adopt(
+        address: Address,
+        sockets: Vec<OwnedFd>,
+        cores: usize,
+        options: Options<'_>,
+    ) -> io::Result<Self> {
+        let (family, domain) = match &address {
+            Address::Tcp(wanted) => (Family::Tcp, Domain::for_address(*wanted)),
+            Address::Unix(_) => (Family::Unix, Domain::UNIX),
+        };
+        let mut shares_port = !sockets.is_empty() && family == Family::Tcp;
+        for socket in &sockets {
+            let socket = SockRef::from(socket);
+            if !socket.is_listener()? || socket.domain()? != domain {
+                let text = format!("{address}: what was passed on is no listening socket for it");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            socket.set_nonblocking(true)?;
+            // Who had it may have been about to close it ([`Listener::ignore_new`]).
+            let _ = socket.detach_filter();
+            shares_port = shares_port && socket.reuse_port()?;
+        }
+        let count = sockets.len();
+        let mut late = Vec::new();
+        if let (Address::Tcp(wanted), true) = (&address, shares_port) {
+            let wanted = SockAddr::from(*wanted);
+            let make = || (count..cores).map(|_| tcp_socket(&wanted, true)).collect();
+            let made: io::Result<Vec<Socket>> = match options.namespace {
+                Some(namespace) => namespace.run(make)?,
+                None => make(),
+            };
+            // Without them it goes by hand-over.
+            late = (count..cores).zip(made.into_iter().flatten().map(OwnedFd::from)).collect();
+        }
+        let every_core = count + late.len() >= cores && family == Family::Tcp;
+        let mode = if every_core { AcceptMode::ReusePort } else { AcceptMode::HandOver };
+        let sockets = sockets.into_iter().enumerate().map(|(at, fd)| (at % cores, fd)).collect();
+        Ok(Self { address, mode, sockets, late, backlog: backlog(options), family, unlink: None })
+    }
+
+    /// The other process has left: from now on the sockets listen that [`Bound::adopt`] added, but for
+    /// one that cannot, with our backlog each, and the file of a unix socket is ours.
+    pub fn take_over(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            self.unlink = Some(path.clone());
+        }
+        for (_, fd) in &self.sockets {
+            let socket = SockRef::from(fd);
+            // The other process may have been told to stop since we got them.
+            let _ = socket.detach_filter();
+            // The queue may be of another length now; without that, it is as it was.
+            let _ = socket.listen(self.backlog);
+        }
+        for (core, fd) in std::mem::take(&mut self.late) {
+            match SockRef::from(&fd).listen(self.backlog) {
+                Ok(()) => self.sockets.push((core, fd)),
+                Err(_) => self.mode = AcceptMode::HandOver,
+            }
+        }
+    }
+
+    /// Another process has the unix socket now: its file stays when this is dropped.
+    pub fn leave_file(&mut self) {
+        self.unlink = None;
+    }
+}
+
+fn backlog(options: Options<'_>) -> i32 {
+    i32::try_from(options.backlog).unwrap_or(i32::MAX)
 }
 
 impl Drop for Bound {
@@ -245,6 +328,48 @@ impl Listener {
         self.family
     }
 
+    /// Has the kernel ignore new clients of this socket, in every process that has it, while those
+    /// whose handshake is under way or done can still be accepted. Closing it resets what is in its
+    /// queue; with this, its owner can empty the queue first. A new client tries again after a second,
+    /// and is refused then. For a unix socket it does nothing: there its file is removed.
+    ///
+    /// # Errors
+    /// The kernel takes no filter.
+    pub fn ignore_new(&self) -> io::Result<()> {
+        /// Where the flags are in a TCP header, and which of them a first segment has.
+        const FLAGS_AT: u32 = 13;
+        const SYN: u32 = 0x02;
+        const SYN_OR_ACK: u32 = 0x12;
+        if self.family == Family::Unix {
+            return Ok(());
+        }
+        let step = SockFilter::new;
+        SockRef::from(&self.fd).attach_filter(&[
+            // BPF_LD | BPF_B | BPF_ABS; BPF_ALU | BPF_AND; BPF_JMP | BPF_JEQ; BPF_RET.
+            step(0x30, 0, 0, FLAGS_AT),
+            step(0x54, 0, 0, SYN_OR_ACK),
+            step(0x15, 0, 1, SYN),
+            step(0x06, 0, 0, 0),
+            step(0x06, 0, 0, u32::MAX),
+        ])
+    }
+
+    /// The same socket once more.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, ..*self })
+    }
+
+    /// Whether anybody waits to be accepted.
+    #[must_use]
+    pub fn is_waited_at(&self) -> bool {
+        let mut watched = [PollFd::new(&self.fd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
     /// Which of the engine's listeners it is.
     #[must_use]
     pub fn index(&self) -> usize {
@@ -306,6 +431,8 @@ impl Listener {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
@@ -355,7 +482,7 @@ mod tests {
             assert_eq!(accepted.peer, Some(client.local_addr().unwrap()));
             let path = std::env::temp_dir().join(format!("weir-peer-{}.sock", std::process::id()));
             let mut bound = Bound::new(&Address::Unix(path.clone()), 1).unwrap();
-            let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            let _client = UnixStream::connect(&path).unwrap();
             assert_eq!(accept_one(bound.take(0, 0).unwrap()).await.peer, None);
         });
     }
@@ -370,6 +497,100 @@ mod tests {
         let connect = |_| std::net::TcpStream::connect_timeout(&target, wait);
         let connected: Vec<_> = (0..4).map(connect).collect();
         assert_eq!(connected.iter().filter(|stream| stream.is_ok()).count(), 2);
+    }
+
+    /// The other process's copies, and what it was told of them.
+    fn copies(bound: &mut Bound, cores: usize) -> Vec<OwnedFd> {
+        let listeners: Vec<_> = (0..cores).filter_map(|core| bound.take(core, 0)).collect();
+        listeners.iter().map(|one| one.as_fd().try_clone_to_owned().unwrap()).collect()
+    }
+
+    #[test]
+    fn sockets_are_adopted_with_the_connections_in_their_queues() {
+        for (before, cores) in [(1, 1), (1, 3), (2, 3), (3, 2), (3, 1)] {
+            let mut old = Bound::new(&"127.0.0.1:0".parse().unwrap(), before).unwrap();
+            let address = old.address().clone();
+            let Address::Tcp(target) = address else { unreachable!("it is TCP") };
+            let clients: Vec<_> =
+                (0..20).map(|_| std::net::TcpStream::connect(target).unwrap()).collect();
+            let passed = copies(&mut old, before);
+            assert_eq!(passed.len(), before);
+            drop(old);
+            let mut new = Bound::adopt(address, passed, cores, Options::default()).unwrap();
+            let of = |bound: &mut Bound| {
+                (0..cores)
+                    .map(|core| std::iter::from_fn(|| bound.take(core, 0)).collect::<Vec<_>>())
+                    .collect::<Vec<_>>()
+            };
+            let mut sockets = of(&mut new);
+            assert_eq!(sockets.iter().map(Vec::len).sum::<usize>(), before);
+            new.take_over();
+            for (own, more) in sockets.iter_mut().zip(of(&mut new)) {
+                own.extend(more);
+            }
+            // One socket alone does not share its port.
+            let shares = before > 1 || cores == 1;
+            let mode = if shares { AcceptMode::ReusePort } else { AcceptMode::HandOver };
+            assert_eq!(new.mode(), mode, "{before} to {cores}");
+            assert!(sockets.iter().all(|own| !own.is_empty()) || !shares);
+            let mut accepted = 0;
+            for socket in sockets.iter().flatten() {
+                while acceptfrom_with(socket, SocketFlags::CLOEXEC).is_ok() {
+                    accepted += 1;
+                }
+            }
+            assert_eq!(accepted, clients.len(), "{before} to {cores}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_listening_socket_of_that_kind_is_not_adopted() {
+        let pair = UnixStream::pair().unwrap();
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let unix = Address::Unix("/tmp/x".into());
+        assert!(Bound::adopt(unix.clone(), vec![pair.0.into()], 1, Options::default()).is_err());
+        assert!(Bound::adopt(unix, vec![tcp.into()], 1, Options::default()).is_err());
+    }
+
+    #[test]
+    fn a_socket_that_ignores_new_clients_still_has_those_of_its_queue() {
+        let mut bound = Bound::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
+        let listener = bound.take(0, 0).unwrap();
+        assert!(!listener.is_waited_at());
+        let mut client = std::net::TcpStream::connect(target).unwrap();
+        listener.ignore_new().unwrap();
+        assert!(listener.is_waited_at());
+        let wait = std::time::Duration::from_millis(200);
+        assert!(std::net::TcpStream::connect_timeout(&target, wait).is_err());
+        let (accepted, _) = acceptfrom_with(&listener, SocketFlags::CLOEXEC).unwrap();
+        drop(listener);
+        // What it sends and gets afterwards passes.
+        let mut accepted = std::net::TcpStream::from(accepted);
+        for _ in 0..2 {
+            io::Write::write_all(&mut client, b"x").unwrap();
+            io::Read::read_exact(&mut accepted, &mut [0]).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_unix_socket_goes_with_its_last_owner() {
+        let path = std::env::temp_dir().join(format!("weir-adopt-{}.sock", std::process::id()));
+        let mut old = Bound::new(&Address::Unix(path.clone()), 1).unwrap();
+        let passed = copies(&mut old, 1);
+        let again = passed[0].try_clone().unwrap();
+        let new = Bound::adopt(old.address().clone(), passed, 2, Options::default()).unwrap();
+        // One that fails before the other has left takes nothing with it.
+        drop(new);
+        assert!(path.exists());
+        let passed = vec![again];
+        let mut new = Bound::adopt(old.address().clone(), passed, 2, Options::default()).unwrap();
+        old.leave_file();
+        drop(old);
+        assert!(path.exists());
+        new.take_over();
+        drop(new);
+        assert!(!path.exists());
     }
 
     async fn accept_one(listener: Listener) -> Handover {

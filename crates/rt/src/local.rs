@@ -4,13 +4,15 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::socket_peercred;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 /// A listening socket of our own, as a file. The file is removed when this is dropped, unless it is
 /// somebody else's by then.
@@ -57,6 +59,30 @@ impl PrivateSocket {
         Ok(socket)
     }
 
+    /// Takes over the socket that another process listens on at `path`. As long as that one may still
+    /// go on, nothing of it changes: see [`PrivateSocket::take_over`].
+    ///
+    /// # Errors
+    /// It is no listening unix socket, with the path in the message.
+    pub fn adopt(path: &Path, socket: OwnedFd) -> io::Result<Self> {
+        let known = SockRef::from(&socket);
+        if !known.is_listener()? || known.domain()? != Domain::UNIX {
+            let text = format!("unix:{}: what was passed on is no such socket", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(Self { path: path.to_owned(), identity: None, listener: Some(socket.into()) })
+    }
+
+    /// The other process has left: the file is ours.
+    pub fn take_over(&mut self) {
+        self.identity = identity(&self.path);
+    }
+
+    /// Another process has the socket now: its file stays when this is dropped.
+    pub fn leave_file(&mut self) {
+        self.identity = None;
+    }
+
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -97,7 +123,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         socket.bind(&address)?;
     }
     socket.listen(BACKLOG)?;
-    Ok(std::os::fd::OwnedFd::from(socket).into())
+    Ok(OwnedFd::from(socket).into())
 }
 
 /// Removes the socket of a process that is gone.
@@ -114,6 +140,30 @@ fn remove_left_over(path: &Path, address: &SockAddr) -> io::Result<()> {
         _ => {
             let text = "another process listens there";
             Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+        }
+    }
+}
+
+/// Waits for a connection in the calling thread; `None`: what is at the other end of `end` was closed,
+/// so that this process accepts no more. `listener` must not block: another process may have it too.
+///
+/// # Errors
+/// As accept(2).
+pub fn accept_until(listener: &UnixListener, end: &UnixStream) -> io::Result<Option<UnixStream>> {
+    let mut watched = [PollFd::new(listener, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
+    loop {
+        match poll(&mut watched, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        if !watched[1].revents().is_empty() {
+            return Ok(None);
+        }
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -190,6 +240,44 @@ mod tests {
         assert!(place.path().exists(), "the first removed what is the second's");
         drop(second);
         assert!(!place.path().exists());
+    }
+
+    #[test]
+    fn the_file_goes_with_the_last_process_that_has_the_socket() {
+        let place = Place::new("adopted");
+        let mut old = PrivateSocket::bind(&place.path(), None).unwrap();
+        let listener = OwnedFd::from(old.take().unwrap());
+        // One that fails before the other has left takes nothing with it.
+        drop(PrivateSocket::adopt(&place.path(), listener.try_clone().unwrap()).unwrap());
+        assert!(place.path().exists());
+        let mut new = PrivateSocket::adopt(&place.path(), listener).unwrap();
+        old.leave_file();
+        drop(old);
+        assert!(place.path().exists());
+        new.take_over();
+        let _client = UnixStream::connect(place.path()).unwrap();
+        new.take().unwrap().accept().unwrap();
+        drop(new);
+        assert!(!place.path().exists());
+        let pair = UnixStream::pair().unwrap();
+        assert!(PrivateSocket::adopt(&place.path(), pair.0.into()).is_err());
+    }
+
+    #[test]
+    fn who_waits_for_a_connection_can_be_told_to_stop() {
+        let place = Place::new("until");
+        let mut socket = PrivateSocket::bind(&place.path(), None).unwrap();
+        let listener = socket.take().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (end, stop) = UnixStream::pair().unwrap();
+        let waiting = std::thread::spawn(move || {
+            let first = accept_until(&listener, &end).unwrap().is_some();
+            (first, accept_until(&listener, &end).unwrap().is_some())
+        });
+        let mut client = UnixStream::connect(place.path()).unwrap();
+        assert_eq!(io::Read::read(&mut client, &mut [0]).unwrap(), 0, "it was not accepted");
+        drop(stop);
+        assert_eq!(waiting.join().unwrap(), (true, false));
     }
 
     #[test]
