@@ -1,6 +1,9 @@
-//! The admin listener: metrics and health over HTTP, on the control thread's runtime. Few
+//! The admin listener: metrics, health and the status page over HTTP, on the control thread's runtime. Few
 //! connections, one request each, everything bounded: who reaches it may see all, but must not be
 //! able to hold anything up. It only reads; it is not a way to change what the proxy does.
+
+mod digest;
+mod status;
 
 use std::future::Future;
 use std::io;
@@ -10,12 +13,13 @@ use std::task::Poll;
 
 use rt::board::{Board, Handover};
 use rt::clock::{SECOND_NS, now_ns};
-use rt::listen::{Accepted, Bound};
+use rt::listen::{Accepted, Listener};
 use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tokio;
 use wire::{Limits, Parsed, RequestHead, Version, encode};
 
+use crate::ctl::InForce;
 use crate::metrics::{Snapshot, prometheus};
 
 /// What the admin pages show.
@@ -23,8 +27,14 @@ pub(crate) trait Source {
     /// What all cores have counted, those of plans that are over included.
     fn snapshot(&self) -> impl Future<Output = Snapshot>;
 
+    /// What it is that has been counted; `None`: nobody knows.
+    fn in_force(&self) -> Option<InForce>;
+
     /// Whether the proxy finishes what it has and takes on no more.
     fn is_draining(&self) -> bool;
+
+    /// Waits until another process serves these pages, at the same socket.
+    fn left(&self) -> impl Future<Output = ()>;
 }
 
 /// Connections that are served at a time; more are closed at once.
@@ -45,7 +55,8 @@ const LINGER_BYTES_MAX: usize = 256 * 1024;
 
 /// Every page: its path, what makes it, and what it is.
 const PAGES: &[(&str, Page, &str)] = &[
-    ("/", Page::Index, "this page"),
+    ("/", Page::Index, "the state of all listeners, pools and servers, live"),
+    ("/status.json", Page::Status, "what the page at / is made from"),
     ("/metrics", Page::Metrics, "metrics in Prometheus's text format"),
     ("/health", Page::Health, "200 while at work, 503 while being stopped"),
 ];
@@ -53,11 +64,14 @@ const PAGES: &[(&str, Page, &str)] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Index,
+    Status,
     Metrics,
     Health,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// An answer that is to be sent.
@@ -81,12 +95,13 @@ impl Answer {
 ///
 /// # Errors
 /// The listening socket failed, or there was no descriptor for a timer.
-pub(crate) async fn serve<S: Source + 'static>(mut bound: Bound, source: Rc<S>) -> io::Result<()> {
+pub(crate) async fn serve<S: Source + 'static>(
+    listener: Listener,
+    source: Rc<S>,
+) -> io::Result<()> {
     let timers = Timers::start()?;
     let (board, _inboxes) = Board::new(1)?;
-    let Some(listener) = bound.take(0, 0) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket was taken already"));
-    };
+    let left = Rc::clone(&source);
     let handle = |accepted| {
         // Out of descriptors: the accept loop waits and tries again.
         let Accepted::Connection(connection) = accepted else { return };
@@ -101,7 +116,12 @@ pub(crate) async fn serve<S: Source + 'static>(mut bound: Bound, source: Rc<S>) 
             board.closed(0);
         });
     };
-    listener.accept(&board, 0, &timers, handle).await
+    tokio::select! {
+        ended = listener.accept(&board, 0, &timers, handle) => return ended,
+        () = left.left() => {}
+    }
+    // Those that came before are still answered.
+    std::future::pending().await
 }
 
 async fn converse(connection: Handover, timers: &Timers, source: &impl Source) -> io::Result<()> {
@@ -161,13 +181,22 @@ async fn ask(
 async fn answer(head: &RequestHead<'_, '_>, timers: &Timers, source: &impl Source) -> Answer {
     let path = head.target.split('?').next().unwrap_or_default();
     let Some((_, page, _)) = PAGES.iter().find(|(known, ..)| *known == path) else {
-        return Answer::text(404, "there is no such page; / lists them\n");
+        return Answer::text(404, format!("there is no such page; there are:\n\n{}", index()));
     };
     if !matches!(head.method, "GET" | "HEAD") {
         return Answer::text(405, "only GET and HEAD are allowed\n");
     }
     let mut answer = match page {
-        Page::Index => Answer::text(200, index()),
+        Page::Index => Answer { content_type: HTML, ..Answer::text(200, status::PAGE) },
+        Page::Status => {
+            match (within(timers, SOURCE_NS, source.snapshot()).await, source.in_force()) {
+                (Some(all), Some(now)) => {
+                    let json = status::json(&now, &all, source.is_draining(), now_ns());
+                    Answer { content_type: JSON, ..Answer::text(200, json) }
+                }
+                _ => Answer::text(503, "the cores did not answer in time\n"),
+            }
+        }
         Page::Health if source.is_draining() => Answer::text(503, "draining\n"),
         Page::Health => Answer::text(200, "ok\n"),
         Page::Metrics => match within(timers, SOURCE_NS, source.snapshot()).await {
@@ -180,8 +209,8 @@ async fn answer(head: &RequestHead<'_, '_>, timers: &Timers, source: &impl Sourc
 }
 
 fn index() -> String {
-    let lines = PAGES.iter().map(|(path, _, doc)| format!("{path:<10} {doc}\n"));
-    format!("weir {}\n\n{}", env!("CARGO_PKG_VERSION"), lines.collect::<String>())
+    let lines = PAGES.iter().map(|(path, _, doc)| format!("{path:<13} {doc}\n"));
+    lines.collect()
 }
 
 fn encode_answer(answer: &Answer) -> Vec<u8> {
@@ -191,6 +220,10 @@ fn encode_answer(answer: &Answer) -> Vec<u8> {
     encode::field_u64(&mut out, "Content-Length", answer.content.len() as u64);
     encode::field(&mut out, "Cache-Control", b"no-store");
     encode::field(&mut out, "X-Content-Type-Options", b"nosniff");
+    if answer.content_type == HTML {
+        encode::field(&mut out, "Content-Security-Policy", status::POLICY.as_bytes());
+        encode::field(&mut out, "Referrer-Policy", b"no-referrer");
+    }
     if answer.status == 405 {
         encode::field(&mut out, "Allow", b"GET, HEAD");
     }
@@ -250,8 +283,16 @@ mod tests {
             Snapshot::default()
         }
 
+        fn in_force(&self) -> Option<InForce> {
+            None
+        }
+
         fn is_draining(&self) -> bool {
             self.draining.get()
+        }
+
+        async fn left(&self) {
+            std::future::pending().await
         }
     }
 
@@ -261,14 +302,14 @@ mod tests {
         client: impl FnOnce(SocketAddr) -> T + Send + 'static,
     ) -> T {
         rt::cores::block_on(async move {
-            let bound = Bound::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
+            let mut bound = rt::listen::Bound::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
             let rt::address::Address::Tcp(address) = *bound.address() else { panic!() };
             let source = Rc::new(Fixed { draining: Cell::new(draining) });
             let (done, is_done) = tokio::sync::oneshot::channel();
             let thread = std::thread::spawn(move || drop(done.send(client(address))));
             let result = tokio::select! {
                 result = is_done => result.unwrap(),
-                ended = serve(bound, source) => panic!("{ended:?}"),
+                ended = serve(bound.take(0, 0).unwrap(), source) => panic!("{ended:?}"),
             };
             thread.join().unwrap();
             result
@@ -308,9 +349,11 @@ mod tests {
             assert!(metrics.contains("\nweir_idle_connection_bytes 0\n"), "{metrics}");
             let index = get("GET /");
             assert!(index.contains("/metrics") && index.contains("/health"), "{index}");
+            assert!(index.contains("Content-Security-Policy: default-src 'none'; "), "{index}");
             let head = get("HEAD /health");
             assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
-            assert_eq!(status(&get("GET /x")), "404");
+            let unknown = get("GET /x");
+            assert!(status(&unknown) == "404" && unknown.contains("\n/status.json "), "{unknown}");
             let post = get("POST /metrics");
             assert!(status(&post) == "405" && post.contains("\r\nAllow: GET, HEAD\r\n"), "{post}");
         });

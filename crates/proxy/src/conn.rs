@@ -94,7 +94,7 @@ impl Conn {
         // One that is turned away takes no other's place.
         let counted = if turned.is_some() { &core.turned } else { &*settings.open };
         counted.set(counted.get() + 1);
-        settings.index.get().inspect(|&index| core.live().metrics.accepted(index));
+        settings.place().inspect(|(live, index)| live.metrics.accepted(*index));
         let peer = settings.peer(peer);
         let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
             (true, _) => State::Greeting,
@@ -256,16 +256,13 @@ impl Conn {
             Ok(Parsed::Incomplete) => return None,
             Err(refusal) => return Some(self.refuse(cx, core, bench, Ok(refusal), end)),
         };
-        let live = core.live();
         let now_ns = now_ns();
         let start_ns = self.link.head_began_ns(now_ns);
         if !self.link.hold(core, &input[used..end], false) {
             return Some(self.refuse(cx, core, bench, Err(End::NoBuffer), end));
         }
         self.link.begin_request();
-        let Some(listener) = self.link.settings.index.get() else {
-            // Its listener went with a reload; an idle connection is closed, and this one was not
-            // quite idle.
+        let Some((live, listener)) = self.link.settings.place() else {
             return Some(State::Closed);
         };
         let mut exchange = core.take_exchange();
@@ -294,7 +291,7 @@ impl Conn {
         bytes: usize,
     ) -> State {
         self.link.begin_request();
-        let Some(listener) = self.link.settings.index.get() else {
+        let Some((live, listener)) = self.link.settings.place() else {
             return State::Closed;
         };
         let mut exchange = core.take_exchange();
@@ -302,7 +299,7 @@ impl Conn {
         let start_ns = self.link.head_began_ns(now_ns);
         let Bench { target, scratch, rng, .. } = bench;
         let begun = Begun {
-            live: core.live(),
+            live,
             listener,
             head_bytes: bytes,
             start_ns,
@@ -347,7 +344,7 @@ impl Conn {
             }
             return Poll::Pending;
         }
-        if core.draining.get() || link.settings.index.get().is_none() {
+        if core.idle_ends.get() {
             return Poll::Ready(State::Closed);
         }
         if worked {
@@ -363,10 +360,10 @@ impl Conn {
 
     /// Begins to carry bytes to a pool.
     fn begin_tcp(&mut self, cx: &mut Context<'_>, core: &Rc<Core>, bench: &mut Bench) -> State {
-        let live = core.live();
-        let listener = self.link.settings.index.get();
-        let found = listener.map(|index| (index, live.plan.listeners[index].mode));
-        let Some((listener, Mode::Tcp(pool))) = found else {
+        let Some((live, listener)) = self.link.settings.place() else {
+            return State::Closed;
+        };
+        let Mode::Tcp(pool) = live.plan.listeners[listener].mode else {
             return State::Closed;
         };
         self.link.begin_request();
@@ -489,7 +486,7 @@ impl Drop for Conn {
         let settings = &self.link.settings;
         let counted = if self.link.is_turned() { &core.turned } else { &*settings.open };
         counted.set(counted.get() - 1);
-        settings.index.get().inspect(|&index| core.live().metrics.closed(index));
+        settings.place().inspect(|(live, index)| live.metrics.closed(*index));
         match &mut self.state {
             State::Exchange(exchange) => exchange.abandon(core, &self.link),
             State::Tunnel(tunnelling) => tunnelling.exchange.abandon(core, &self.link),

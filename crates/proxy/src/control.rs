@@ -2,8 +2,7 @@
 //! metrics, stopped. It runs in the caller's thread; the data path never waits for it.
 
 use std::io;
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,29 +10,30 @@ use rt::address::Address;
 use rt::board::{Board, Inbox};
 use rt::clock::now_ns;
 use rt::cores::{CoreFailure, Cores, Table};
-use rt::drain::{Drain, DrainWatch, Stage};
+use rt::drain::{Drain, Stage};
 use rt::limits::raise_descriptor_limit;
-use rt::listen::{Bound, Listener, Options};
-use rt::local::PrivateSocket;
-use rt::namespace::Namespace;
-use rt::privileges::{Confinement, Files, Privileges, RESOLVER, give_up};
-use rt::tokio::sync::{mpsc, oneshot};
+use rt::listen::Listener;
+use rt::privileges::{Confinement, give_up};
+use rt::tokio::sync::{mpsc, oneshot, watch};
 
-use crate::admin;
-use crate::ctl::{self, Desk, Errand, InForce, Order};
-use crate::health::{self, Health};
+use crate::asker::{self, Asker};
+use crate::ctl::{ControlDoor, Desk, Errand, InForce, OneAtATime, Order};
+use crate::doors::{Doors, Opened, Single};
+use crate::handover::{Inheritance, Offer, Taken};
+use crate::health::Health;
 use crate::log::{self, Writer};
 use crate::metrics::Snapshot;
-use crate::plan::{LogTarget, Mode, Plan};
+use crate::plan::Plan;
 use crate::pool::{Bells, Shared};
-use crate::run::{Apply, Common, Luggage, Message, Opened, run_core};
+use crate::reach::{Reach, privileges};
+use crate::run::{Apply, CLOSING_NS, Common, Luggage, Message, run_core};
 
 /// A proxy at work.
 #[derive(Debug)]
 pub struct Running {
     cores: rt::cores::Running<Snapshot>,
     messages: Vec<mpsc::Sender<Message>>,
-    doors: Vec<Door>,
+    doors: Doors,
     health: Health,
     /// As the config has it: without the servers that names lead to.
     template: Arc<Plan>,
@@ -42,37 +42,20 @@ pub struct Running {
     bells: Bells,
     board: Board,
     log: Log,
-    admin: Option<Address>,
-    /// Removed from the file system with this.
-    control: Option<PrivateSocket>,
+    admin: Option<Single>,
+    control: Option<ControlDoor>,
     reloads: u64,
     confinement: Confinement,
-    drain: DrainWatch,
+    drain: Drain,
+    in_force: watch::Sender<InForce>,
+    /// Whether another process is at work.
+    left: watch::Sender<bool>,
+    /// Until when a port may still be held by who empties its queue.
+    ports_held_until_ns: u64,
 }
 
 /// The cores' end of the log thread, and ours.
 type Log = (log::Sender, Writer);
-
-/// A bound address.
-#[derive(Debug)]
-struct Door {
-    /// As the config has it; a port 0 in it is another port each time.
-    wanted: Address,
-    namespace: Option<PathBuf>,
-    /// `None`: it is closed, and its number is not used again.
-    bound: Option<Bound>,
-    /// Our own copies of its sockets: cores have theirs in other tables, and whoever asks the system
-    /// who listens there (`ss -ltnp`) is shown those of the process's first thread only.
-    shown: Vec<Listener>,
-    listener: usize,
-}
-
-/// Files that the process has to reach besides what its plan says.
-#[derive(Clone, Debug, Default)]
-pub struct Reach {
-    /// For reading: the config.
-    pub read: Vec<PathBuf>,
-}
 
 /// What went wrong at the end.
 #[derive(Debug)]
@@ -87,61 +70,59 @@ pub struct Ended {
 const DESCRIPTORS_RESERVED: u64 = 64;
 /// Messages that a core may have waiting.
 const MESSAGES_MAX: usize = 16;
+/// How long cores, or a process that was replaced, may still empty the queues of doors that are closed.
+const PORTS_HELD_NS: u64 = 4 * CLOSING_NS;
+/// How long to wait before a port is tried again that is in use.
+const PORT_WAIT: Duration = Duration::from_millis(20);
 /// How long the log thread may take for what it has at the end.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Binds all addresses, gives up privileges, opens the logs and starts the cores; `drain` stops them.
-/// To be called before the process starts any thread.
+/// What another process passes on is taken over from `inherited`, and that process told to leave
+/// once all is ready. To be called before the process starts any thread.
 ///
 /// # Errors
 /// An address, a privilege, a log or a thread could not be had. Nothing is left behind then, and when
 /// it was a thread, `drain` has been advanced to [`Stage::Now`].
-pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
+pub fn start(
+    plan: Plan,
+    reach: &Reach,
+    drain: Drain,
+    mut inherited: Option<Inheritance>,
+) -> io::Result<Running> {
     let descriptors = raise_descriptor_limit().now;
     let template = Arc::new(plan);
-    let plan = &template;
-    let cores = plan.threads;
-    let mut doors = Vec::new();
-    open_doors(&mut doors, plan, cores)?;
-    let admin = plan.admin.as_ref().map(|address| Bound::new(address, 1)).transpose()?;
-    let control = bind_control(plan)?;
-    let bells = Bells::new(cores);
-    let shared = Shared::new(plan, &bells, None)?;
-    let confinement = give_up(&privileges(plan, reach)).map_err(io::Error::other)?;
-    let log = log::start(&plan.logs, cores)?;
+    let count = template.threads;
+    let Sockets { doors, admin, control } = Sockets::open(&template, inherited.as_mut())?;
+    let bells = Bells::new(count);
+    let shared = Shared::new(&template, &bells, None)?;
+    let confinement = give_up(&privileges(&template, reach)).map_err(io::Error::other)?;
+    let log = log::start(&template.logs, count)?;
     let mut health = Health::start()?;
     let plan = Arc::new(health.resolve(&template));
     let shared = Arc::new(Shared::new(&plan, &bells, Some((&template, &shared)))?);
-    let (board, inboxes) = Board::new(cores)?;
-    let mut kept = board.numbers();
-    kept.extend(inboxes.iter().map(Inbox::number));
-    kept.extend(shared.pools.iter().flat_map(|pool| pool.numbers()));
-    let (messages, waiting): (Vec<_>, Vec<_>) =
-        (0..cores).map(|_| mpsc::channel(MESSAGES_MAX)).unzip();
-    // A request takes two descriptors: one for each side.
-    let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
-    let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize).max(cores);
-    let common = Common { board, bells: bells.clone(), drain: drain.clone(), connections_max };
-    let first = || apply_for(&plan, &shared, &log.0, &doors);
-    let pack = |(inbox, messages)| Luggage { first: first(), inbox, messages };
-    let luggage = inboxes.into_iter().zip(waiting).map(pack).collect();
-    let shown = admin.as_ref().map(|bound| bound.address().clone());
-    if let Some(bound) = admin {
-        // Before the cores: they have to be able to wake its runtime.
-        start_admin(bound, Asker::new(&messages, &health, drain.watch()))?;
-    }
-    let table = Table::Own(kept);
-    let seats = Cores { count: cores, name: "proxy", pin: plan.pin.clone(), spin: false, table };
-    let sender = common.board.clone();
-    let running = rt::cores::start_with(&seats, luggage, move |seat, luggage| {
-        run_core(seat, luggage, common.clone())
-    });
-    let running = running
-        .and_then(|running| send_listeners(&mut doors, &sender, cores).map(|()| running))
-        .inspect_err(|_| drain.advance(Stage::Now))?;
-    health.follow(&plan, &shared);
-    Ok(Running {
-        cores: running,
+    let (board, inboxes) = Board::new(count)?;
+    let table = Table::Own(kept(&board, &inboxes, &shared));
+    let common = Common {
+        board: board.clone(),
+        bells: bells.clone(),
+        drain: drain.clone(),
+        connections_max: connections_max(&plan, descriptors),
+        accepting: Arc::new(count.into()),
+    };
+    let (messages, luggage) = pack(inboxes, || apply_for(&plan, &shared, &log.0, &doors));
+    let (in_force, seen) = watch::channel(InForce::new(&plan, &shared, doors.opened(&plan), 0));
+    let (left, is_left) = watch::channel(false);
+    let (admin, admin_listener) = admin.unzip();
+    // Before the cores: they have to be able to wake its runtime.
+    let asker = || Asker::new(&messages, &health, drain.watch(), seen, is_left);
+    let pages = admin_listener.map(|listener| asker::start(listener, asker())).transpose()?;
+    let seats = Cores { count, name: "proxy", pin: plan.pin.clone(), spin: false, table };
+    let body = move |seat, luggage| run_core(seat, luggage, common.clone());
+    let cores =
+        rt::cores::start_with(&seats, luggage, body).inspect_err(|_| drain.advance(Stage::Now))?;
+    let mut running = Running {
+        cores,
         messages,
         doors,
         health,
@@ -149,141 +130,121 @@ pub fn start(plan: Plan, reach: &Reach, drain: Drain) -> io::Result<Running> {
         plan,
         shared,
         bells,
-        board: sender,
+        board,
         log,
-        admin: shown,
+        admin,
         control,
         reloads: 0,
         confinement,
-        drain: drain.watch(),
-    })
+        drain,
+        in_force,
+        left,
+        ports_held_until_ns: 0,
+    };
+    running.begin(inherited, pages).inspect_err(|_| running.drain.advance(Stage::Now))?;
+    Ok(running)
 }
 
-/// Binds the control socket, while we may, for the user that we become.
-fn bind_control(plan: &Plan) -> io::Result<Option<PrivateSocket>> {
-    let owner = plan.privileges.user.map(|user| (user, plan.privileges.group));
-    plan.control.as_ref().map(|path| PrivateSocket::bind(path, owner)).transpose()
+/// Everything that is bound.
+struct Sockets {
+    doors: Doors,
+    /// With the socket that is to be used.
+    admin: Option<(Single, Listener)>,
+    control: Option<ControlDoor>,
 }
 
-/// Binds what is wanted and not bound yet; numbers of doors are never used again.
-fn open_doors(doors: &mut Vec<Door>, plan: &Plan, cores: usize) -> io::Result<()> {
-    let mut wanted_doors = Vec::new();
-    for (index, listener) in plan.listeners.iter().enumerate() {
-        for address in &listener.bind {
-            let namespace = &listener.namespace;
-            let known = doors.iter().enumerate().position(|(at, door)| {
-                door.bound.is_some()
-                    && door.wanted == *address
-                    && door.namespace == *namespace
-                    && !wanted_doors.contains(&at)
-            });
-            if let Some(at) = known {
-                wanted_doors.push(at);
-                continue;
-            }
-            let entered = namespace.as_deref().map(Namespace::open).transpose()?;
-            let backlog = listener.admission.backlog;
-            let options = Options { namespace: entered.as_ref(), backlog };
-            let bound = Bound::with(address, cores, options)?;
-            wanted_doors.push(doors.len());
-            let namespace = namespace.clone();
-            let wanted = address.clone();
-            doors.push(Door {
-                wanted,
-                namespace,
-                bound: Some(bound),
-                shown: Vec::new(),
-                listener: index,
-            });
+impl Sockets {
+    /// Binds what the plan says, or takes it over.
+    fn open(plan: &Plan, mut inherited: Option<&mut Inheritance>) -> io::Result<Self> {
+        let mut doors = Doors::default();
+        doors.open(plan, plan.threads, inherited.as_deref_mut())?;
+        let admin = plan.admin.as_ref();
+        let admin =
+            admin.map(|address| Single::open(address, inherited.as_deref_mut())).transpose()?;
+        let control = ControlDoor::open(plan, inherited.as_deref_mut())?;
+        if let Some(inherited) = inherited {
+            inherited.leave_the_rest();
         }
+        Ok(Self { doors, admin, control })
     }
-    Ok(())
+}
+
+/// The descriptors that cores keep in their own tables.
+fn kept(board: &Board, inboxes: &[Inbox], shared: &Shared) -> Vec<RawFd> {
+    let mut kept = board.numbers();
+    kept.extend(inboxes.iter().map(Inbox::number));
+    kept.extend(shared.pools.iter().flat_map(|pool| pool.numbers()));
+    kept
+}
+
+/// How many connections of clients may be open.
+fn connections_max(plan: &Plan, descriptors: u64) -> usize {
+    // A request takes two descriptors: one for each side.
+    let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
+    plan.connections_max.unwrap_or(by_descriptors as usize).max(plan.threads)
+}
+
+/// What each core takes with it, and the ways to tell them something.
+fn pack(
+    inboxes: Vec<Inbox>,
+    first: impl Fn() -> Apply,
+) -> (Vec<mpsc::Sender<Message>>, Vec<Luggage>) {
+    let pack = |inbox| {
+        let (sender, messages) = mpsc::channel(MESSAGES_MAX);
+        (sender, Luggage { first: first(), inbox, messages })
+    };
+    inboxes.into_iter().map(pack).unzip()
 }
 
 /// What cores are to follow.
-fn apply_for(plan: &Arc<Plan>, shared: &Arc<Shared>, log: &log::Sender, doors: &[Door]) -> Apply {
-    let belongs = |door: &Door| door.bound.is_some().then_some(door.listener);
+fn apply_for(plan: &Arc<Plan>, shared: &Arc<Shared>, log: &log::Sender, doors: &Doors) -> Apply {
     Apply {
         plan: Arc::clone(plan),
         shared: Arc::clone(shared),
         log: log.clone(),
-        doors: doors.iter().map(belongs).collect(),
-    }
-}
-
-/// Gives cores their listening sockets, which they have not got yet. They have tables of their own,
-/// so that sockets that were bound here are sent.
-fn send_listeners(doors: &mut [Door], board: &Board, cores: usize) -> io::Result<()> {
-    for (index, door) in doors.iter_mut().enumerate() {
-        for core in 0..cores {
-            let listener = door.bound.as_mut().and_then(|bound| bound.take(core, index));
-            if let Some(listener) = listener {
-                board.send_listener(core, &listener)?;
-                door.shown.push(listener);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn privileges(plan: &Plan, reach: &Reach) -> Privileges {
-    let wanted = &plan.privileges;
-    let folder_of = |path: &PathBuf| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        folder.map_or_else(|| PathBuf::from("."), PathBuf::from)
-    };
-    let written = plan.logs.iter().filter_map(|log| match &log.target {
-        LogTarget::File(path) => Some(folder_of(path)),
-        _ => None,
-    });
-    let bound = plan.listeners.iter().flat_map(|listener| &listener.bind);
-    let sockets = bound.filter_map(|address| match address {
-        Address::Unix(path) => Some(folder_of(path)),
-        Address::Tcp(_) => None,
-    });
-    let sockets = sockets.chain(plan.control.iter().map(folder_of));
-    let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
-    let read =
-        reach.read.iter().chain(keys).map(folder_of).chain(RESOLVER.iter().map(PathBuf::from));
-    let files = Files {
-        read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
-        write: written.chain(sockets).chain(["/dev".into()]).collect(),
-    };
-    Privileges {
-        user: wanted.user,
-        group: wanted.group,
-        no_new_privileges: wanted.no_new_privileges,
-        files: wanted.landlock.then_some(files),
+        doors: doors.listeners(),
     }
 }
 
 impl Running {
+    /// Takes over from the other process, if there is one, and lets the cores and the admin pages
+    /// accept.
+    fn begin(
+        &mut self,
+        inherited: Option<Inheritance>,
+        pages: Option<oneshot::Sender<()>>,
+    ) -> io::Result<()> {
+        if let Some(inherited) = inherited {
+            inherited.ready()?;
+            self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
+        }
+        // What we have taken over is nobody's but ours from here on.
+        self.doors.take_over();
+        self.admin.iter_mut().for_each(Single::take_over);
+        self.control.iter_mut().for_each(ControlDoor::take_over);
+        self.doors.send(&self.board, self.plan.threads)?;
+        // They are gone only when they could not be started.
+        pages.map(|pages| pages.send(()));
+        self.health.follow(&self.plan, &self.shared);
+        Ok(())
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn opened(&self) -> Vec<Opened> {
-        let shown = |door: &Door| {
-            let bound = door.bound.as_ref()?;
-            let listener = &self.plan.listeners[door.listener];
-            Some(Opened {
-                listener: listener.name.clone(),
-                address: bound.address().clone(),
-                http: listener.mode == Mode::Http,
-                accepts: bound.mode().describe(),
-            })
-        };
-        self.doors.iter().filter_map(shown).collect()
+        self.doors.opened(&self.plan)
     }
 
     /// Where metrics are, if anywhere.
     #[must_use]
     pub fn admin(&self) -> Option<&Address> {
-        self.admin.as_ref()
+        self.admin.as_ref().map(Single::address)
     }
 
     /// Where it can be operated, if anywhere.
     #[must_use]
     pub fn control(&self) -> Option<&std::path::Path> {
-        self.control.as_ref().map(PrivateSocket::path)
+        self.control.as_ref().map(ControlDoor::path)
     }
 
     /// Obeys what comes over the control socket, if there is one. `give` passes on what is for
@@ -295,12 +256,14 @@ impl Running {
         &mut self,
         give: impl Fn(Order) -> bool + Send + Sync + 'static,
     ) -> io::Result<()> {
-        let Some(listener) = self.control.as_mut().and_then(PrivateSocket::take) else {
-            return Ok(());
-        };
-        let (messages, drain) = (self.messages.clone(), self.drain.clone());
-        let desk = Desk { messages, drain, started_ns: now_ns(), give: Box::new(give) };
-        ctl::start(listener, desk)
+        let Some(control) = &mut self.control else { return Ok(()) };
+        control.hear(Desk {
+            messages: self.messages.clone(),
+            drain: self.drain.watch(),
+            started_ns: now_ns(),
+            give: Box::new(give),
+            passing_on: OneAtATime::default(),
+        })
     }
 
     /// Does what came as [`Order::Errand`].
@@ -309,8 +272,62 @@ impl Running {
     }
 
     pub(crate) fn in_force(&self) -> InForce {
-        let (plan, shared) = (Arc::clone(&self.plan), Arc::clone(&self.shared));
-        InForce { plan, shared, opened: self.opened(), reloads: self.reloads }
+        self.in_force.borrow().clone()
+    }
+
+    /// Copies of all listening sockets, for another process. None while this one is being stopped.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn offers(&self) -> io::Result<Vec<Offer>> {
+        let mut offers = self.doors.offers()?;
+        if let Some(admin) = &self.admin {
+            offers.extend(admin.offer()?);
+        }
+        if let Some(control) = &self.control {
+            offers.extend(control.offer()?);
+        }
+        Ok(offers)
+    }
+
+    /// Another process is at work on what it has taken: accepts no more there, and drains. Clients
+    /// that are between two requests may send one more.
+    pub fn leave(&mut self, taken: &Taken) {
+        let doors = self.doors.leave(taken);
+        if self.admin.as_mut().is_some_and(|admin| admin.leave(taken)) {
+            self.left.send_replace(true);
+        }
+        if let Some(control) = &mut self.control {
+            control.leave(taken);
+        }
+        self.tell_all(|done| Message::Leave(doors.clone(), done));
+        self.drain.advance(Stage::Draining);
+        self.stop_listening();
+    }
+
+    /// Returns once every core has said that it is there; one that hangs never does.
+    pub fn wait_for_cores(&self) {
+        self.tell_all(Message::Ping);
+    }
+
+    /// Looks after what is due: some times a second.
+    pub fn tend(&mut self) {
+        self.doors.close_late(now_ns());
+    }
+
+    /// Tells all cores, and waits until they have followed.
+    fn tell_all(&self, mut message: impl FnMut(oneshot::Sender<()>) -> Message) {
+        let mut told = Vec::new();
+        for messages in &self.messages {
+            let (done, is_done) = oneshot::channel();
+            // A core that has ended follows nothing any more.
+            if messages.blocking_send(message(done)).is_ok() {
+                told.push(is_done);
+            }
+        }
+        for told in told {
+            let _ = told.blocking_recv();
+        }
     }
 
     /// What became of the confinement of files.
@@ -370,28 +387,24 @@ impl Running {
 
     fn apply(&mut self, plan: Plan) -> io::Result<()> {
         let plan = Arc::new(plan);
-        let before = self.doors.len();
+        let before = self.doors.count();
         let prepared = self.prepare(&plan);
-        let (log, shared) = prepared.inspect_err(|_| self.doors.truncate(before))?;
-        self.assign_doors(&plan);
+        let (log, shared) = prepared.inspect_err(|_| self.doors.forget_after(before))?;
+        if self.doors.assign(&plan) {
+            self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
+        }
         let sender = log.as_ref().map_or(&self.log.0, |(sender, _)| sender).clone();
-        let mut applied = Vec::new();
-        for messages in &self.messages {
-            let apply = apply_for(&plan, &shared, &sender, &self.doors);
-            let (done, is_done) = oneshot::channel();
-            // A core that has ended follows nothing any more.
-            if messages.blocking_send(Message::Apply(Box::new(apply), done)).is_ok() {
-                applied.push(is_done);
-            }
-        }
-        for applied in applied {
-            let _ = applied.blocking_recv();
-        }
+        self.tell_all(|done| {
+            Message::Apply(Box::new(apply_for(&plan, &shared, &sender, &self.doors)), done)
+        });
         // Only now do cores know what the new doors are.
-        send_listeners(&mut self.doors, &self.board, plan.threads)?;
+        self.doors.send(&self.board, plan.threads)?;
         (self.plan, self.shared) = (plan, shared);
         self.health.follow(&self.plan, &self.shared);
         self.reloads += 1;
+        let opened = self.opened();
+        let now = InForce::new(&self.plan, &self.shared, opened, self.reloads);
+        self.in_force.send_replace(now);
         if let Some(log) = log {
             let (sender, writer) = std::mem::replace(&mut self.log, log);
             drop(sender);
@@ -403,7 +416,12 @@ impl Running {
     /// Gets what a plan needs of the system, before anything of the old one is changed; `None`: its
     /// logs are the same.
     fn prepare(&mut self, plan: &Plan) -> io::Result<(Option<Log>, Arc<Shared>)> {
-        open_doors(&mut self.doors, plan, plan.threads)?;
+        while let Err(error) = self.doors.open(plan, plan.threads, None) {
+            if error.kind() != io::ErrorKind::AddrInUse || now_ns() >= self.ports_held_until_ns {
+                return Err(error);
+            }
+            std::thread::sleep(PORT_WAIT);
+        }
         let log = match plan.logs == self.plan.logs {
             true => None,
             false => Some(log::start(&plan.logs, plan.threads)?),
@@ -413,31 +431,6 @@ impl Running {
             self.log.1.reopen();
         }
         Ok((log, Arc::new(shared)))
-    }
-
-    /// Closes the doors that the plan does not have, and gives the others to their listeners.
-    fn assign_doors(&mut self, plan: &Plan) {
-        let mut taken = vec![false; self.doors.len()];
-        for (index, listener) in plan.listeners.iter().enumerate() {
-            for address in &listener.bind {
-                let fits = |(at, door): (usize, &Door)| {
-                    door.bound.is_some()
-                        && !taken[at]
-                        && door.wanted == *address
-                        && door.namespace == listener.namespace
-                };
-                if let Some(at) = self.doors.iter().enumerate().position(fits) {
-                    taken[at] = true;
-                    self.doors[at].listener = index;
-                }
-            }
-        }
-        for (door, taken) in self.doors.iter_mut().zip(taken) {
-            if !taken {
-                door.bound = None;
-                door.shown.clear();
-            }
-        }
     }
 
     /// What of a plan is only looked at when the process starts.
@@ -460,15 +453,13 @@ impl Running {
     /// Whether it is being stopped.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.drain.stage() != Stage::Running
+        self.drain.watch().stage() != Stage::Running
     }
 
     /// Gives up its own copies of the listening sockets: from then on the kernel refuses connections
     /// as soon as the cores have closed theirs. To be called when the drain starts.
     pub fn stop_listening(&mut self) {
-        for door in &mut self.doors {
-            door.shown.clear();
-        }
+        self.doors.stop_listening();
     }
 
     /// Waits until the drain is over.
@@ -479,64 +470,4 @@ impl Running {
         drop(sender);
         Ended { failure, logs_written: writer.finish(LOG_PATIENCE) }
     }
-}
-
-/// Asks the cores, for the admin pages.
-struct Asker {
-    messages: Vec<mpsc::Sender<Message>>,
-    health: mpsc::Sender<health::Order>,
-    drain: DrainWatch,
-}
-
-impl Asker {
-    fn new(messages: &[mpsc::Sender<Message>], health: &Health, drain: DrainWatch) -> Self {
-        Self { messages: messages.to_vec(), health: health.orders(), drain }
-    }
-}
-
-impl admin::Source for Asker {
-    async fn snapshot(&self) -> Snapshot {
-        let mut answers = Vec::with_capacity(self.messages.len());
-        for messages in &self.messages {
-            let (reply, answer) = oneshot::channel();
-            // A core that has ended has nothing more to say.
-            if messages.send(Message::Snapshot(reply)).await.is_ok() {
-                answers.push(answer);
-            }
-        }
-        let mut whole = Snapshot::default();
-        for answer in answers {
-            if let Ok(snapshot) = answer.await {
-                whole.merge(snapshot);
-            }
-        }
-        let (reply, answer) = oneshot::channel();
-        if self.health.send(health::Order::Snapshot(reply)).await.is_ok()
-            && let Ok(snapshot) = answer.await
-        {
-            whole.merge(snapshot);
-        }
-        whole
-    }
-
-    fn is_draining(&self) -> bool {
-        self.drain.stage() != Stage::Running
-    }
-}
-
-/// Serves the admin pages from a thread of its own, which ends with the process. Returns once its
-/// runtime is there.
-fn start_admin(bound: Bound, asker: Asker) -> io::Result<()> {
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
-        let served = rt::cores::block_on(async move {
-            // Whoever started us waits for it.
-            let _ = ready.send(());
-            admin::serve(bound, Rc::new(asker)).await
-        });
-        if let Err(error) = served {
-            eprintln!("weir: the admin pages are gone: {error}");
-        }
-    })?;
-    is_ready.recv().map_err(|_| io::Error::other("the admin pages could not be started"))
 }

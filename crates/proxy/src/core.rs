@@ -18,13 +18,14 @@ use rt::timers::Timers;
 use crate::admission::Gatekeeper;
 use crate::conn::{self, Settings};
 use crate::exchange::Exchange;
-use crate::log::{self, CoreLog, Load, Names, Tally, Wall};
-use crate::metrics::{Metrics, Reason, Snapshot};
+pub(crate) use crate::live::Live;
+use crate::log::{self, CoreLog, Load, Tally, Wall};
+use crate::metrics::{Reason, Snapshot};
 use crate::outcome::Outcome;
-use crate::plan::{ListenerPlan, Plan};
-use crate::pool::{Pool, Shared};
+use crate::plan::ListenerPlan;
+use crate::pool::Pool;
 use crate::profile::{Phase, Profile};
-use crate::route::{Buckets, Router, Scratch};
+use crate::route::Scratch;
 use crate::session::Census;
 use crate::tunnel::PIPE_BYTES;
 
@@ -69,6 +70,10 @@ pub(crate) struct Core {
     pub(crate) turned: Cell<usize>,
     /// Whether somebody looks after connections that wait for a rate.
     room_watched: Cell<bool>,
+    /// Whether idle connections end: in a drain, but not from its first moment.
+    pub(crate) idle_ends: Cell<bool>,
+    /// Whether another process is at work, so that the drain may take its time.
+    pub(crate) is_replaced: Cell<bool>,
     #[allow(
         clippy::vec_box,
         reason = "what is kept is the allocation, and moving one is moving a box"
@@ -97,18 +102,6 @@ pub(crate) struct Core {
     pub(crate) census: Census,
 }
 
-/// A plan in force on one core.
-pub(crate) struct Live {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) router: Router,
-    pub(crate) pools: Vec<Rc<Pool>>,
-    pub(crate) buckets: RefCell<Vec<Buckets>>,
-    pub(crate) metrics: Metrics,
-    pub(crate) names: Names,
-    /// By listener.
-    pub(crate) keepers: Vec<Arc<Gatekeeper>>,
-}
-
 /// What one poll of a connection works on; it belongs to nobody between two polls.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -120,57 +113,6 @@ pub(crate) struct Bench {
     pub(crate) target: Vec<u8>,
     pub(crate) scratch: Scratch,
     pub(crate) rng: fastrand::Rng,
-}
-
-impl std::fmt::Debug for Live {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Live").field("pools", &self.pools).finish_non_exhaustive()
-    }
-}
-
-impl Live {
-    /// Puts a plan into force on one core, taking over what stays of the one before.
-    pub(crate) fn new(
-        plan: Arc<Plan>,
-        shared: &Shared,
-        seat: (usize, usize),
-        before: Option<&Self>,
-    ) -> Self {
-        let pool = |(index, shared): (usize, &Arc<crate::pool::SharedPool>)| {
-            let name = &plan.pools[index].name;
-            let old =
-                before.and_then(|live| live.pools.iter().find(|pool| pool.plan().name == *name));
-            let old = old.map(|pool| &**pool);
-            Rc::new(Pool::new(Arc::clone(&plan), index, seat, Arc::clone(shared), old))
-        };
-        let pools = shared.pools.iter().enumerate().map(pool).collect();
-        // A limit that stays is not lifted by a reload.
-        let kept = |route: &crate::plan::RoutePlan| {
-            let before = before?;
-            let at = before.plan.routes.iter().position(|old| old.name == route.name)?;
-            (before.plan.routes[at].rate_limit == route.rate_limit).then(|| {
-                std::mem::replace(&mut before.buckets.borrow_mut()[at], Buckets::new(seat.1))
-            })
-        };
-        let fresh = || Buckets::new(seat.1);
-        let buckets = plan.routes.iter().map(|route| kept(route).unwrap_or_else(fresh)).collect();
-        Self {
-            router: Router::new(&plan),
-            pools,
-            buckets: RefCell::new(buckets),
-            metrics: Metrics::new(&plan),
-            names: Names::of(&plan),
-            keepers: shared.keepers.clone(),
-            plan,
-        }
-    }
-
-    /// Brings what its pools counted into its metrics.
-    fn count_elsewhere(&self) {
-        for (index, pool) in self.pools.iter().enumerate() {
-            self.metrics.went_elsewhere(index, pool.take_elsewhere());
-        }
-    }
 }
 
 /// How many of `max` connections one of `cores` cores may have; each may have one.
@@ -208,6 +150,8 @@ impl Core {
             draining: Cell::new(false),
             turned: Cell::new(0),
             room_watched: Cell::new(false),
+            idle_ends: Cell::new(false),
+            is_replaced: Cell::new(false),
             spare: RefCell::default(),
             in_flight: Cell::new(0),
             settings: RefCell::default(),
@@ -238,7 +182,7 @@ impl Core {
     pub(crate) fn put_in_force(self: &Rc<Self>, live: Live) {
         let place = |name: &str| live.plan.listeners.iter().position(|one| &*one.name == name);
         for settings in self.settings.borrow().iter() {
-            settings.index.set(place(&settings.plan.name));
+            settings.follow(&self.live(), place(&settings.plan.name));
         }
         let fresh = self.settings_of(&live);
         for settings in &fresh {
@@ -252,9 +196,6 @@ impl Core {
         settings.splice(0..0, fresh);
         let before = self.live.replace(Rc::new(live));
         self.retired.borrow_mut().push(before);
-        // An idle connection whose listener is gone ends.
-        self.tick.set(self.tick.get().wrapping_add(1));
-        self.deadlines.wake_all();
     }
 
     /// The settings of a plan's listeners, with the counts of those of the same name.
@@ -264,13 +205,8 @@ impl Core {
         let settings = |(index, (listener, keeper)): (usize, (&ListenerPlan, &Arc<Gatekeeper>))| {
             let old = known.iter().find(|old| old.plan.name == listener.name);
             let open = old.map(|old| Rc::clone(&old.open)).unwrap_or_default();
-            Rc::new(Settings {
-                core: Rc::clone(self),
-                plan: listener.clone(),
-                index: Cell::new(Some(index)),
-                open,
-                keeper: Arc::clone(keeper),
-            })
+            let shared = (open, Arc::clone(keeper));
+            Rc::new(Settings::new(Rc::clone(self), listener.clone(), index, shared))
         };
         both.enumerate().map(settings).collect()
     }
@@ -289,14 +225,18 @@ impl Core {
         self.tick.set(self.tick.get().wrapping_add(1));
         self.deadlines.sweep(now_ns);
         self.wall.set(Wall::read());
+        self.visit_pools(|pool| pool.sweep_idle(now_ns));
         for pool in &self.live.borrow().pools {
-            pool.sweep_idle(now_ns);
             pool.judge(now_ns);
             // It is one for all cores, so the first of them does it.
             if self.index == 0 {
                 pool.settle(now_ns);
             }
         }
+        // A listener that is gone goes with its last connection.
+        self.settings
+            .borrow_mut()
+            .retain(|settings| settings.index.get().is_some() || Rc::strong_count(settings) > 1);
         if self.queues_watched.get() {
             // A server that was down may have come up.
             self.serve_queues();
@@ -336,9 +276,14 @@ impl Core {
         }
     }
 
-    /// From now on answers are the last of their connections, and idle ones end.
+    /// From now on answers are the last of their connections.
     pub(crate) fn start_draining(&self) {
         self.draining.set(true);
+    }
+
+    /// Idle connections end.
+    pub(crate) fn end_idle(&self) {
+        self.idle_ends.set(true);
         self.tick.set(self.tick.get().wrapping_add(1));
         self.deadlines.wake_all();
     }

@@ -7,6 +7,7 @@
 
 mod admin;
 mod admission;
+mod asker;
 mod balance;
 pub mod config;
 mod conn;
@@ -14,12 +15,15 @@ mod control;
 mod core;
 pub mod ctl;
 mod deadline;
+mod doors;
 mod dotted;
 mod exchange;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod handover;
 mod health;
+mod live;
 mod log;
 pub mod metrics;
 mod names;
@@ -29,6 +33,7 @@ pub mod plan;
 mod pool;
 mod profile;
 mod proxy_protocol;
+mod reach;
 mod reference;
 mod relay;
 mod route;
@@ -38,7 +43,8 @@ mod session;
 mod simulation;
 mod tunnel;
 
-pub use control::{Ended, Reach, Running, start};
+pub use control::{Ended, Running, start};
+pub use doors::Opened;
+pub use reach::Reach;
 pub use reference::reference;
 pub use route::{ExplainRequest, Explanation, explain};
-pub use run::Opened;

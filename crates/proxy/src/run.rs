@@ -7,9 +7,9 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-use rt::address::Address;
 use rt::board::{Board, Handover, Inbox, OpenInbox, Parcel};
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::cores::Seat;
@@ -20,7 +20,7 @@ use rt::tokio::sync::{mpsc, oneshot};
 use rt::tokio::task::{JoinHandle, spawn_local};
 
 use crate::admission::{Gatekeeper, Turned};
-use crate::conn::{self, TURNED_MAX};
+use crate::conn::{self, Settings, TURNED_MAX};
 use crate::core::{Core, Live, TICK_NS, share};
 use crate::log::{self, CoreLog};
 use crate::metrics::{Reason, Snapshot};
@@ -43,6 +43,11 @@ pub(crate) enum Message {
     Sessions(session::Query, oneshot::Sender<session::Found>),
     /// Measure where your time goes, or do not, and say where it went.
     Profile(Switch, oneshot::Sender<Totals>),
+    /// Say that you are there.
+    Ping(oneshot::Sender<()>),
+    /// Another process accepts at the doors that are marked: leave them at once. The drain comes next,
+    /// in which clients that are between two requests may send one more.
+    Leave(Vec<bool>, oneshot::Sender<()>),
 }
 
 /// A plan, and what has changed with it outside of the cores.
@@ -70,16 +75,37 @@ pub(crate) struct Common {
     pub(crate) bells: Bells,
     pub(crate) drain: Drain,
     pub(crate) connections_max: usize,
+    /// How many cores may still accept connections, also for each other.
+    pub(crate) accepting: Arc<AtomicUsize>,
 }
 
 /// How long idle tunnels may go on before the end of a drain.
 const TUNNELS_GRACE_NS: u64 = 500 * MILLISECOND_NS;
+/// How long connections are still accepted at a door that is about to close: a closed listening socket
+/// resets what is in its queue, so the queue is emptied while the kernel lets nobody new in. Of a
+/// drain it takes a quarter at the most.
+pub(crate) const CLOSING_NS: u64 = 250 * MILLISECOND_NS;
+/// How much longer it may take when somebody still waits in the queue then.
+const CLOSING_MORE_NS: u64 = 2 * CLOSING_NS;
+/// How often a core that drains looks whether it is done.
+const DRAIN_LOOK_NS: u64 = 5 * MILLISECOND_NS;
 
 /// The doors of one core: listening sockets, and which listener each belongs to.
 #[derive(Debug, Default)]
 struct Doors {
     listeners: RefCell<Vec<Option<usize>>>,
-    tasks: RefCell<Vec<(usize, JoinHandle<io::Result<()>>)>>,
+    /// Those that a reload closes, with what their connections are served by meanwhile.
+    closing: RefCell<Vec<(usize, Rc<Settings>)>>,
+    tasks: RefCell<Vec<Accepting>>,
+}
+
+/// A core's listening socket at work.
+#[derive(Debug)]
+struct Accepting {
+    door: usize,
+    /// The same socket once more, to look into its queue.
+    socket: Option<Listener>,
+    task: JoinHandle<io::Result<()>>,
 }
 
 /// Runs one core to its end; what it has counted.
@@ -91,7 +117,7 @@ pub(crate) async fn run_core(seat: Seat, luggage: Luggage, common: Common) -> io
     let room = share(common.connections_max, seat.index, seat.count);
     let log = CoreLog::new(log, seat.index);
     let core = Core::new((seat.index, seat.count), live, common.board.clone(), room, log)?;
-    let doors = Rc::new(Doors { listeners: RefCell::new(listeners), tasks: RefCell::default() });
+    let doors = Rc::new(Doors { listeners: RefCell::new(listeners), ..Doors::default() });
     spawn_local(tick_always(Rc::clone(&core)));
     spawn_local(answer_bell(Rc::clone(&core), common.bells.clone()));
     let helpers = [
@@ -108,11 +134,14 @@ pub(crate) async fn run_core(seat: Seat, luggage: Luggage, common: Common) -> io
     spawn_local(follow);
     let mut watch = common.drain.watch();
     watch.reached(Stage::Draining).await;
+    let end_ns = now_ns() + drain_ns;
+    core.start_draining();
+    let failure = close_doors(&core, &doors, CLOSING_NS.min(drain_ns / 4)).await;
+    common.accepting.fetch_sub(1, Ordering::SeqCst);
+    finish(&core, &common, (drain_ns, end_ns), watch).await;
     for helper in helpers {
         helper.abort();
     }
-    let failure = close_doors(&doors).await;
-    finish(&core, drain_ns, watch).await;
     let snapshot = core.snapshot();
     core.forget_settings();
     failure.map(|()| snapshot)
@@ -120,15 +149,21 @@ pub(crate) async fn run_core(seat: Seat, luggage: Luggage, common: Common) -> io
 
 fn open_door(core: &Rc<Core>, doors: &Rc<Doors>, listener: Listener, drain: &Drain) {
     let door = listener.index();
+    // Without a descriptor for it nobody is waited for at the end.
+    let socket = listener.try_clone().ok();
     let task = accept_all(Rc::clone(core), Rc::clone(doors), listener, drain.clone());
-    doors.tasks.borrow_mut().push((door, spawn_local(task)));
+    doors.tasks.borrow_mut().push(Accepting { door, socket, task: spawn_local(task) });
 }
 
-/// Stops to accept; an error that a listening socket had is returned.
-async fn close_doors(doors: &Doors) -> io::Result<()> {
+/// Stops to accept, once what is in the queues is accepted; an error that a listening socket had is
+/// returned.
+async fn close_doors(core: &Core, doors: &Doors, closing_ns: u64) -> io::Result<()> {
+    if !doors.tasks.borrow().is_empty() {
+        empty_queues(core, doors, closing_ns, |_| true).await;
+    }
     let tasks = std::mem::take(&mut *doors.tasks.borrow_mut());
     let mut failure = Ok(());
-    for (_, task) in tasks {
+    for Accepting { task, .. } in tasks {
         task.abort();
         // One that was told to end has no result.
         if let Ok(Err(error)) = task.await {
@@ -138,35 +173,57 @@ async fn close_doors(doors: &Doors) -> io::Result<()> {
     failure
 }
 
-/// Ends idle connections, and waits for the others as long as they may take.
-async fn finish(core: &Rc<Core>, drain_ns: u64, mut watch: DrainWatch) {
+/// Lets those accept that are about to close, until nobody waits there any more. A core that was not
+/// given its processor meanwhile finds more in its queues than it had time for.
+async fn empty_queues(
+    core: &Core,
+    doors: &Doors,
+    closing_ns: u64,
+    is_over: impl Fn(usize) -> bool,
+) {
+    let least_ns = now_ns() + closing_ns;
+    let most_ns = least_ns + CLOSING_MORE_NS;
+    core.timers.sleep_until(least_ns).await;
+    let is_waited_at = |one: &Accepting| {
+        is_over(one.door) && one.socket.as_ref().is_some_and(Listener::is_waited_at)
+    };
+    while now_ns() < most_ns && doors.tasks.borrow().iter().any(is_waited_at) {
+        core.timers.sleep_until(now_ns() + DRAIN_LOOK_NS).await;
+    }
+}
+
+/// Ends idle connections, and waits for the others as long as they may take. Those that wait for room
+/// get it as others end; other cores may still have some for this one.
+async fn finish(
+    core: &Rc<Core>,
+    common: &Common,
+    (drain_ns, end_ns): (u64, u64),
+    mut watch: DrainWatch,
+) {
+    if !core.is_replaced.get() {
+        core.end_idle();
+    }
+    let tunnels_ns = end_ns.saturating_sub(TUNNELS_GRACE_NS.min(drain_ns / 2));
+    let mut told = false;
+    loop {
+        let all_closed = common.accepting.load(Ordering::SeqCst) == 0;
+        let now_ns = now_ns();
+        if all_closed && core.board.open_on(core.index) == 0 || now_ns >= end_ns {
+            break;
+        }
+        if now_ns >= tunnels_ns && !told {
+            told = true;
+            core.end_idle();
+            core.end_tunnels();
+        }
+        rt::tokio::select! {
+            () = core.timers.sleep_until(now_ns + DRAIN_LOOK_NS) => {}
+            _ = watch.reached(Stage::Now) => break,
+        }
+    }
     for _ in 0..core.room.clear_parked() {
         core.board.closed(core.index);
         core.refused(Reason::Draining);
-    }
-    core.start_draining();
-    let end_ns = now_ns() + drain_ns;
-    let tunnels_ns = end_ns.saturating_sub(TUNNELS_GRACE_NS.min(drain_ns / 2));
-    let mut emptied = pin!(poll_fn(|cx| {
-        if core.room.served() == 0 {
-            return Poll::Ready(());
-        }
-        core.room.wait(cx.waker());
-        Poll::Pending
-    }));
-    let mut tunnels = pin!(core.timers.sleep_until(tunnels_ns));
-    let mut late = pin!(core.timers.sleep_until(end_ns));
-    let mut told = false;
-    loop {
-        rt::tokio::select! {
-            () = &mut emptied => break,
-            () = &mut tunnels, if !told => {
-                told = true;
-                core.end_tunnels();
-            }
-            () = &mut late => break,
-            _ = watch.reached(Stage::Now) => break,
-        }
     }
     core.log.borrow().hand_over();
 }
@@ -210,26 +267,55 @@ async fn follow_messages(
                 apply_to(&core, &doors, seat, *apply);
                 let _ = done.send(());
             }
+            Message::Ping(done) => drop(done.send(())),
+            Message::Leave(taken, done) => {
+                core.is_replaced.set(true);
+                // Another process has these sockets, so that nothing in their queues is lost.
+                close_tasks(&doors, |door| taken.get(door) == Some(&true));
+                let _ = done.send(());
+            }
         }
     }
 }
 
 fn apply_to(core: &Rc<Core>, doors: &Rc<Doors>, seat: (usize, usize), apply: Apply) {
     let before = core.live();
+    let stays = |door: usize| apply.doors.get(door).copied().flatten().is_some();
+    let open = doors.listeners.borrow().clone();
+    let leaving = open.into_iter().enumerate().filter(|(door, _)| !stays(*door));
+    let settings =
+        |(door, listener): (usize, Option<usize>)| Some((door, core.settings(listener?)?));
+    let leaving: Vec<_> = leaving.filter_map(settings).collect();
     core.put_in_force(Live::new(apply.plan, &apply.shared, seat, Some(&before)));
     core.change_log(apply.log);
     *doors.listeners.borrow_mut() = apply.doors;
-    let is_closed = |door: usize| doors.listeners.borrow().get(door).copied().flatten().is_none();
-    doors.tasks.borrow_mut().retain(|(door, task)| {
-        let closed = is_closed(*door);
-        if closed {
-            task.abort();
-        }
-        !closed
-    });
+    if !leaving.is_empty() {
+        doors.closing.borrow_mut().extend(leaving.iter().cloned());
+        spawn_local(close_later(Rc::clone(core), Rc::clone(doors), leaving));
+    }
     core.follow_servers();
     // There may be room where there was none, and parked connections whose listener is gone.
     core.room.wake();
+}
+
+/// Closes doors once what is in their queues is accepted.
+async fn close_later(core: Rc<Core>, doors: Rc<Doors>, leaving: Vec<(usize, Rc<Settings>)>) {
+    let is_leaving = |door: usize| leaving.iter().any(|(leaving, _)| *leaving == door);
+    empty_queues(&core, &doors, CLOSING_NS, is_leaving).await;
+    close_tasks(&doors, is_leaving);
+    // Another core may have accepted for this one at the last moment.
+    core.timers.sleep_until(now_ns() + CLOSING_NS).await;
+    doors.closing.borrow_mut().retain(|(door, _)| !is_leaving(*door));
+}
+
+fn close_tasks(doors: &Doors, is_over: impl Fn(usize) -> bool) {
+    doors.tasks.borrow_mut().retain(|one| {
+        let over = is_over(one.door);
+        if over {
+            one.task.abort();
+        }
+        !over
+    });
 }
 
 /// Takes the connections that other cores accepted for this one, and its listening sockets.
@@ -382,9 +468,13 @@ fn open(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover) {
 
 fn serve(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover, turned: Option<Turned>) {
     let listener = doors.listeners.borrow().get(connection.listener).copied().flatten();
-    let settings = listener.and_then(|listener| core.settings(listener));
+    let settings = listener.and_then(|listener| core.settings(listener)).or_else(|| {
+        let closing = doors.closing.borrow();
+        let found = closing.iter().find(|(door, _)| *door == connection.listener);
+        found.map(|(_, settings)| Rc::clone(settings))
+    });
     let Some(settings) = settings else {
-        // Its listener went while it was on its way.
+        // Its listener went long before it could be served.
         core.board.closed(core.index);
         core.refused(Reason::Draining);
         return;
@@ -399,17 +489,4 @@ fn serve(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover, turned: Optio
             core.board.closed(core.index);
         }
     }
-}
-
-/// How connections of an address get to the cores, as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// The listener's name.
-    pub listener: Box<str>,
-    /// Where it listens, with the port that the kernel chose.
-    pub address: Address,
-    /// Whether it speaks HTTP.
-    pub http: bool,
-    /// How connections get to the cores, in words.
-    pub accepts: &'static str,
 }

@@ -29,6 +29,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         print(&proxy::ctl::help());
         return Ok(Exit::Done);
     }
+    if name == proxy::handover::COMMAND {
+        let text = "a new process asks for that by itself: weir proxy --upgrade-from PATH";
+        return Err(vec![Problem::new(&**name, text)].into());
+    }
     if words.iter().any(|word| word.contains('\n')) {
         return Err(vec![Problem::new("COMMAND", "a command is one line")].into());
     }

@@ -1,31 +1,26 @@
 //! `weir proxy`.
 
+mod holder;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use proxy::config::{self, Parsed};
-use proxy::ctl::Order;
+use proxy::handover::Inheritance;
 use proxy::plan::Plan;
 use proxy::{ExplainRequest, Opened, Reach, Running};
 use record::problem::Problem;
 use rt::address::Address;
-use rt::drain::{Drain, Held, Signals, Stage, hold_signals};
+use rt::drain::{Drain, Held, Signals, hold_signals};
+use rt::limits::raise_descriptor_limit;
+use rt::notify::{Environment, Manager, State};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{Typed, proxy_text};
 use crate::output::print;
 
+use self::holder::{Holder, Wish};
 use super::end_with_stdin;
-
-/// What a signal asks for.
-enum Wish {
-    Reload,
-    Reopen,
-    Drain,
-    /// It came over the control socket.
-    Order(Order),
-}
 
 /// Flags that say what a config says.
 const IN_CONFIG: &[&str] = &[
@@ -43,8 +38,6 @@ const IN_CONFIG: &[&str] = &[
     "connections-max",
     "drain-timeout",
 ];
-/// How often it is looked whether all cores have ended.
-const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     if typed.is_set("schema") {
@@ -66,8 +59,14 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
     let reach = Reach { read: file.iter().cloned().collect() };
     let drain = Drain::default();
+    // Both while their sockets are within reach.
+    let manager = Manager::connect(&Environment::read()).unwrap_or_else(|error| {
+        eprintln!("weir: warning: the service manager is told nothing: {error}");
+        Manager::default()
+    });
+    let inherited = inherit(typed)?;
     let held = hold_signals(Held::All)?;
-    let mut running = proxy::start(plan, &reach, drain.clone())?;
+    let mut running = proxy::start(plan, &reach, drain.clone(), inherited)?;
     let (wishes, wished) = mpsc::channel();
     let (reopen, stop, orders) = (wishes.clone(), wishes.clone(), wishes.clone());
     let signals = Signals {
@@ -79,11 +78,12 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     held.follow(drain.clone(), Some(signals))?;
     running.open_control(move |order| orders.send(Wish::Order(order)).is_ok())?;
     print(&announcement(&running));
+    manager.tell(State::Ready);
     let stopping = drain.clone();
     if typed.is_set("until-stdin-closes") {
         end_with_stdin(drain);
     }
-    follow_wishes(&mut running, &wished, file.as_deref(), &stopping);
+    Holder::new(&mut running, file.as_deref(), stopping, &manager).follow(&wished);
     let ended = running.join();
     if !ended.logs_written {
         eprintln!("weir: the end of a log could not be written in time");
@@ -92,6 +92,18 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         None => Ok(Exit::Done),
         Some(failure) => Err(Failure::cannot("proxy", failure)),
     }
+}
+
+/// What another process passes on, if it is to and is there.
+fn inherit(typed: Typed<'_>) -> Result<Option<Inheritance>, Failure> {
+    let Some(control) = typed.text("upgrade-from") else { return Ok(None) };
+    // What is passed on may be more than what we may have now.
+    raise_descriptor_limit();
+    let inherited = Inheritance::ask(Path::new(&control))?;
+    if inherited.is_none() {
+        eprintln!("weir: nobody listens at {control}; this is a plain start");
+    }
+    Ok(inherited)
 }
 
 /// The plan of the config or of the flags; warnings are printed, with `--check` also those of what
@@ -150,83 +162,4 @@ fn listening_on(opened: &Opened, threads: usize) -> String {
         if threads == 1 { "" } else { "s" },
         opened.accepts
     )
-}
-
-/// Does what signals ask for, until all cores have ended.
-fn follow_wishes(
-    running: &mut Running,
-    wished: &mpsc::Receiver<Wish>,
-    file: Option<&Path>,
-    drain: &Drain,
-) {
-    while !running.is_finished() {
-        match wished.recv_timeout(LOOK) {
-            Ok(Wish::Reopen) => running.reopen_logs(),
-            Ok(Wish::Reload) => tell(reload(running, file)),
-            Ok(Wish::Drain) => running.stop_listening(),
-            Ok(Wish::Order(order)) => obey(order, running, file, drain),
-            Err(_) => {}
-        }
-        if let Err(error) = running.follow_names() {
-            eprintln!("weir: {error}; the servers stay as they were");
-        }
-    }
-}
-
-fn obey(order: Order, running: &mut Running, file: Option<&Path>, drain: &Drain) {
-    match order {
-        Order::Reload(answer) => {
-            let result = reload(running, file);
-            if let Err(text) = &result {
-                complain(text);
-            }
-            // Who asked may have left, here and below.
-            let _ = answer.try_send(result);
-        }
-        Order::Reopen(answer) => {
-            running.reopen_logs();
-            let _ = answer.try_send(Ok("the logs are opened again\n".to_owned()));
-        }
-        Order::Drain => {
-            drain.advance(Stage::Draining);
-            running.stop_listening();
-        }
-        Order::Errand(errand) => running.run_errand(errand),
-    }
-}
-
-/// Says what came of a reload that a signal asked for.
-fn tell(result: Result<String, String>) {
-    match result {
-        Ok(text) => print(&text),
-        Err(text) => complain(&text),
-    }
-}
-
-fn complain(text: &str) {
-    text.lines().for_each(|line| eprintln!("weir: {line}"));
-}
-
-/// Reads the config again and applies it: what to say, or what is wrong.
-fn reload(running: &mut Running, file: Option<&Path>) -> Result<String, String> {
-    const REFUSED: &str = "the config is not applied; the one before stays";
-    let Some(file) = file else {
-        running.reopen_logs();
-        let text = "there is no config to read again; the logs are opened again";
-        return Err(text.to_owned());
-    };
-    let plan = read_config(file, false).map_err(|problems| {
-        let lines = problems.iter().map(|problem| format!("{problem}\n"));
-        format!("{}{REFUSED}", lines.collect::<String>())
-    })?;
-    let before = running.opened();
-    let restart = running.reload(plan).map_err(|error| format!("{error}\n{REFUSED}"))?;
-    for key in restart {
-        eprintln!("weir: warning: {key} takes effect with the next start");
-    }
-    let is_new = |opened: &&Opened| !before.contains(*opened);
-    let threads = running.threads();
-    let opened = running.opened();
-    let lines = opened.iter().filter(is_new).map(|opened| listening_on(opened, threads));
-    Ok(format!("{}the config is applied\n", lines.collect::<String>()))
 }

@@ -10,7 +10,7 @@ pub(crate) const PROXY: CommandRow = CommandRow {
     doc: "Either --listen and --to say all there is, or --config names a file with listeners, \
           routes and pools; docs/config.md has every key. SIGHUP reads the file again and applies \
           it without losing a request, SIGUSR1 opens the logs again, SIGTERM finishes what is in \
-          flight and stops.",
+          flight and stops; a new process with --upgrade-from replaces it.",
     values: None,
     flags: &[
         Flag {
@@ -105,7 +105,7 @@ pub(crate) const PROXY: CommandRow = CommandRow {
             long: "admin",
             value: "ADDRESS",
             default: "nowhere",
-            doc: "Where /metrics (for Prometheus) and /health are served",
+            doc: "Where the status page, /metrics (for Prometheus) and /health are served",
             right: &["127.0.0.1:0"],
             wrong: &["x"],
             ..FLAG
@@ -118,6 +118,14 @@ pub(crate) const PROXY: CommandRow = CommandRow {
                   proxy's own user only",
             right: &["/tmp/weir-ctl.sock"],
             wrong: &["/tmp/"],
+            ..FLAG
+        },
+        Flag {
+            long: "upgrade-from",
+            value: "PATH",
+            doc: "Take over the listening sockets of the proxy whose control socket this is; it \
+                  finishes what it has and ends. If nobody is there, this is a plain start",
+            right: &["/run/weir.sock"],
             ..FLAG
         },
         Flag {

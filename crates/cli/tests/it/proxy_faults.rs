@@ -4,6 +4,7 @@
 mod clients;
 mod limits;
 mod origins;
+mod resources;
 mod retries;
 
 use crate::support::door::{Door, PATIENCE};

@@ -279,13 +279,11 @@ fn a_listener_that_goes_with_a_reload_finishes_what_it_has() {
     let server = gated.server.authority.as_str();
     let door = Door::weir(&two_listeners(server, true, "one"));
     let other = door.addresses("other")[0].clone();
-    let mut idle = connect(&other);
     let mut busy = connect(&other);
     busy.write_all(b"GET /busy HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
     assert_eq!(gated.next(), "/busy");
     door.reload(&two_listeners(server, false, "two"));
-    // Who has nothing in flight is sent away, and nobody new is taken.
-    assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+    // Nobody new is taken.
     assert!(within(PATIENCE, || !door.listens_at(&other)));
     gated.let_one_through();
     let mut reader = Reader::new(busy);

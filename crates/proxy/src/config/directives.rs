@@ -118,8 +118,8 @@ directives! {
         "pin", Text("a list of processors"), Not("not pinned"), "'0'", "'3-1'", "Processors to pin the threads to: `0,2-3`, or `all`.";
         "connections-max", Count(1, MANY), Not("what descriptors allow"), "'20k'", "'many'", "Connections of clients that may be open at a time, on all listeners.";
         "drain-timeout", Time, Is("'30s'"), "'5s'", "5", "How long requests in flight may go on after SIGTERM.";
-        "admin", Text("an address"), Not("none"), "'127.0.0.1:8404'", "'8404'", "Where `/metrics` and `/health` are served.";
-        "control", Text("a path"), Not("none"), "'/run/weir.sock'", "''", "The unix socket that `weir ctl` operates the proxy through; for root and the proxy's own user only (mode 0600).";
+        "admin", Text("an address"), Not("none"), "'127.0.0.1:8404'", "'8404'", "Where the status page, `/status.json`, `/metrics` and `/health` are served.";
+        "control", Text("a path"), Not("none"), "'/run/weir.sock'", "''", "The unix socket that `weir ctl` operates the proxy through; for root and the proxy's own user only (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
         "privileges", Table("privileges"), Not("the defaults below"), "{ landlock = false }", "true", "Who the process becomes once its sockets are bound.";
         "log", Entries("log[]", None), Not("no log"), "[{ to = 'stdout' }]", "'stdout'", "Where requests are logged; any number, written `[[log]]`.";
         "listener", Named("listener.*"), Needed, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Where clients connect, written `[listener.NAME]`; at least one.";

@@ -2,7 +2,7 @@
 //! not used, its deadline, and who it is. What it is in at the moment is the business of
 //! [`super`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rt::stream::Stream;
 
 use super::census::ticks;
 use crate::admission::{Gatekeeper, Seat, Turned};
-use crate::core::{Core, TICK_NS};
+use crate::core::{Core, Live, TICK_NS};
 use crate::metrics::Reason;
 use crate::outcome::End;
 use crate::plan::{ClientTimeouts, ListenerPlan, ProxyVersion};
@@ -28,6 +28,9 @@ pub(crate) struct Settings {
     pub(crate) plan: ListenerPlan,
     /// Its place in the plan in force; `None`: it is not there any more.
     pub(crate) index: Cell<Option<usize>>,
+    /// When it is not there any more: the last plan that had it, which its connections follow to their
+    /// next answer, and its place there.
+    gone: RefCell<Option<(Rc<Live>, usize)>>,
     /// Connections of this core.
     pub(crate) open: Rc<Cell<usize>>,
     /// What all cores share of what the listener takes on.
@@ -121,6 +124,34 @@ enum Watched {
 }
 
 impl Settings {
+    /// Of a listener at this place in the plan in force.
+    pub(crate) fn new(
+        core: Rc<Core>,
+        plan: ListenerPlan,
+        index: usize,
+        (open, keeper): (Rc<Cell<usize>>, Arc<Gatekeeper>),
+    ) -> Self {
+        Self { core, plan, index: Cell::new(Some(index)), gone: RefCell::default(), open, keeper }
+    }
+
+    /// Another plan comes into force after `before`, with the listener at this place, if it has it.
+    pub(crate) fn follow(&self, before: &Rc<Live>, place: Option<usize>) {
+        let was = self.index.replace(place);
+        match (was, place) {
+            (_, Some(_)) => drop(self.gone.take()),
+            (Some(was), None) => drop(self.gone.replace(Some((Rc::clone(before), was)))),
+            (None, None) => {}
+        }
+    }
+
+    /// The plan that its requests follow, and its place there.
+    pub(crate) fn place(&self) -> Option<(Rc<Live>, usize)> {
+        match self.index.get() {
+            Some(index) => Some((self.core.live(), index)),
+            None => self.gone.borrow().clone(),
+        }
+    }
+
     pub(super) fn peer(&self, peer: Option<SocketAddr>) -> Peer {
         let address = peer.map(|peer| peer.ip().to_canonical());
         let trusted = match address {
@@ -265,6 +296,7 @@ impl Link {
     /// Whether another request may follow on this connection.
     pub(crate) fn may_go_on(&self, core: &Core) -> bool {
         !core.draining.get()
+            && self.settings.index.get().is_some()
             && self.watched != Watched::End
             && self.settings.plan.requests_max.is_none_or(|max| self.requests < max)
     }

@@ -2,6 +2,7 @@
 //! orders. Everything is waited for, and for no longer than it may take.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -13,11 +14,13 @@ use rt::tokio::sync::{mpsc, oneshot};
 
 use super::Refusal;
 use crate::control::Running;
+use crate::doors::Opened;
+use crate::handover::Demand;
 use crate::metrics::Snapshot;
 use crate::plan::Plan;
 use crate::pool::Shared;
 use crate::profile::{Switch, Totals};
-use crate::run::{Message, Opened};
+use crate::run::Message;
 use crate::session::{Found, Query};
 
 /// Where the one who gave an order hears what came of it: what to say, or why it was not done.
@@ -34,6 +37,8 @@ pub enum Order {
     Drain,
     /// Pass it to [`Running::run_errand`].
     Errand(Errand),
+    /// A new process asks for the listening sockets, or has them.
+    Upgrade(Demand),
 }
 
 /// Something to be done with a [`Running`], by who holds it.
@@ -60,6 +65,17 @@ pub(crate) struct InForce {
     pub(crate) reloads: u64,
 }
 
+impl InForce {
+    pub(crate) fn new(
+        plan: &Arc<Plan>,
+        shared: &Arc<Shared>,
+        opened: Vec<Opened>,
+        reloads: u64,
+    ) -> Self {
+        Self { plan: Arc::clone(plan), shared: Arc::clone(shared), opened, reloads }
+    }
+}
+
 /// What commands are done with.
 pub(crate) struct Desk {
     pub(crate) messages: Vec<mpsc::Sender<Message>>,
@@ -67,6 +83,31 @@ pub(crate) struct Desk {
     pub(crate) started_ns: u64,
     /// Gives an order to whoever holds the proxy; `false`: nobody does any more.
     pub(crate) give: Box<dyn Fn(Order) -> bool + Send + Sync>,
+    /// The sockets go to one process at a time.
+    pub(crate) passing_on: OneAtATime,
+}
+
+/// Something that only one may do at a time.
+#[derive(Debug, Default)]
+pub(crate) struct OneAtATime(AtomicBool);
+
+/// Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(&'a AtomicBool);
+
+impl OneAtATime {
+    /// `None`: somebody else is at it.
+    pub(crate) fn enter(&self) -> Option<Turn<'_>> {
+        let taken = self.0.swap(true, Ordering::SeqCst);
+        // A turn that is made is given back, so it is not made in vain.
+        (!taken).then(|| Turn(&self.0))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl std::fmt::Debug for Desk {

@@ -11,10 +11,12 @@
 
 mod change;
 mod desk;
+mod door;
 mod sheet;
 mod show;
 mod socket;
 mod top;
+mod upgrade;
 mod where_time_goes;
 
 use std::os::unix::net::UnixStream;
@@ -22,8 +24,8 @@ use std::os::unix::net::UnixStream;
 use rt::local::LocalPeer;
 
 pub use desk::{Answer, Errand, Order};
-pub(crate) use desk::{Desk, InForce};
-pub(crate) use socket::start;
+pub(crate) use desk::{Desk, InForce, OneAtATime};
+pub(crate) use door::ControlDoor;
 
 use crate::config::suggestion;
 use crate::profile::Phase;
@@ -150,6 +152,14 @@ const COMMANDS: &[Command] = &[
             ("off", "stops; what was measured can still be shown"),
         ],
         run: where_time_goes::run,
+    },
+    Command {
+        name: crate::handover::COMMAND,
+        forms: &[(
+            "",
+            "passes the listening sockets to the process that asks, which goes on in place of this one: what `weir proxy --upgrade-from` says, and nothing to be said by hand",
+        )],
+        run: upgrade::run,
     },
     Command { name: "help", forms: &[("", "lists the commands")], run: |_| Ok(Some(help())) },
 ];

@@ -6,10 +6,11 @@ use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rt::clock::{SECOND_NS, now_ns};
-use rt::local::{LocalPeer, own_user, peer_of};
+use rt::local::{LocalPeer, accept_until, own_user, peer_of};
 
 use super::{Desk, Outcome, Refusal, obey};
 
@@ -33,22 +34,42 @@ impl Drop for Seat {
     }
 }
 
-/// Obeys what comes over `listener`, from a thread of its own that ends with the process.
+/// Who accepts at the control socket; nobody does any more once this is dropped. What was accepted
+/// is still answered.
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    /// Closing it is what ends the thread.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // It waits for nothing else.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Obeys what comes over `listener`, from a thread of its own.
 ///
 /// # Errors
 /// The thread could not be started.
-pub(crate) fn start(listener: UnixListener, desk: Desk) -> io::Result<()> {
+pub(crate) fn start(listener: UnixListener, desk: Desk) -> io::Result<Hearing> {
     let desk = Arc::new(desk);
     let taken = Arc::new(AtomicUsize::new(0));
-    std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+    let (stop, end) = UnixStream::pair()?;
+    listener.set_nonblocking(true)?;
+    let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
         loop {
-            match listener.accept() {
-                Ok((stream, _)) => seat(stream, &desk, &taken),
+            match accept_until(&listener, &end) {
+                Ok(Some(stream)) => seat(stream, &desk, &taken),
+                Ok(None) => return,
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
     })?;
-    Ok(())
+    Ok(Hearing { stop: Some(stop), thread: Some(thread) })
 }
 
 fn seat(stream: UnixStream, desk: &Arc<Desk>, taken: &Arc<AtomicUsize>) {

@@ -11,6 +11,7 @@ fn desk() -> Desk {
         drain: rt::drain::Drain::default().watch(),
         started_ns: 0,
         give: Box::new(|_| false),
+        passing_on: OneAtATime::default(),
     }
 }
 
@@ -64,4 +65,21 @@ fn help_and_reference_have_every_command() {
         assert!(help.contains(&format!("  {name}")) && reference.contains(&format!("`{name}")));
     }
     assert_eq!(say("help"), Ok(Some(help)));
+}
+
+#[test]
+fn the_sockets_are_passed_to_one_process_at_a_time() {
+    let desk = desk();
+    let turn = desk.passing_on.enter();
+    assert!(turn.is_some() && desk.passing_on.enter().is_none());
+    let (stream, mut client) = UnixStream::pair().unwrap();
+    let say = || obey("upgrade", &desk, &stream, LocalPeer { user: 0, process: 1 });
+    assert!(matches!(say(), Err(Refusal::Cannot(text)) if text.contains("another process")));
+    drop(turn);
+    // With nobody who has sockets, it says so by itself.
+    assert_eq!(say(), Ok(None));
+    let mut answer = [0; 64];
+    let read = std::io::Read::read(&mut client, &mut answer).unwrap();
+    assert!(answer[..read].starts_with(b"error: "), "{answer:?}");
+    assert!(matches!(wrong("upgrade now").as_str(), text if text.contains("`upgrade`")));
 }

@@ -72,8 +72,7 @@ impl Exchange {
             source: link.peer.address,
         };
         let Some(route) = live.router.pick(&asked, begun.scratch) else {
-            self.refuse(core, link, rng, End::NoRoute);
-            return;
+            return self.refuse(core, link, rng, End::NoRoute);
         };
         self.facts.route = Some(route);
         if let Err(RetryAfterNs(wait_ns)) = admit(&live, route, &asked, begun.now_ns) {

@@ -4,13 +4,13 @@
 use std::cell::Cell;
 
 /// How many bounds there are.
-pub(super) const BOUNDS: usize = 20;
+pub(crate) const BOUNDS: usize = 20;
 /// How many buckets: one a bound, and one for what is longer.
 pub(super) const BUCKETS: usize = BOUNDS + 1;
 
 /// The upper bounds, inclusive, in nanoseconds: 1, 2, 5 steps from 50 µs to 50 s, and 60 s, which is
 /// the default of the longest time-out that a request has.
-pub(super) const BOUNDS_NS: [u64; BOUNDS] = [
+pub(crate) const BOUNDS_NS: [u64; BOUNDS] = [
     50_000,
     100_000,
     200_000,

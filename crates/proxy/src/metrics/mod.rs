@@ -19,7 +19,8 @@ mod view;
 
 use std::cell::{Cell, OnceCell};
 
-pub(crate) use snapshot::{Snapshot, prometheus};
+pub(crate) use histogram::BOUNDS_NS;
+pub(crate) use snapshot::{Amount, Snapshot, prometheus};
 pub use table::reference;
 pub(crate) use view::{Counted, View};
 

@@ -26,6 +26,24 @@ pub(super) enum Value {
     Times(Box<Distribution>),
 }
 
+/// What a series has, for those that show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount<'a> {
+    /// A counter or a gauge.
+    Number(u64),
+    /// The buckets of a histogram, each alone.
+    Times(&'a [u64]),
+}
+
+impl Value {
+    fn amount(&self) -> Amount<'_> {
+        match self {
+            Self::Number(number) => Amount::Number(*number),
+            Self::Times(times) => Amount::Times(&times.buckets),
+        }
+    }
+}
+
 /// What was counted at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
@@ -94,6 +112,30 @@ impl Snapshot {
         if dropped > 0 {
             self.add(Metric::SeriesDropped, &[], dropped);
         }
+    }
+
+    /// The series of a metric whose first labels are these, with all their labels.
+    pub(crate) fn rows(
+        &self,
+        name: &'static str,
+        first: &[&str],
+    ) -> impl Iterator<Item = (&[Box<str>], Amount<'_>)> {
+        let metric = Metric::ALL.iter().find(|metric| metric.row().name == name);
+        debug_assert!(metric.is_some(), "no metric {name}");
+        let range = metric.map(|&metric| (metric, own(first))..);
+        let from = range.into_iter().flat_map(|range| self.series.range(range));
+        let first: Vec<Box<str>> = own(first).into();
+        from.take_while(move |((of, labels), _)| Some(of) == metric && labels.starts_with(&first))
+            .map(|((_, labels), value)| (&**labels, value.amount()))
+    }
+
+    /// All of those together; of a histogram, how many times it has.
+    pub(crate) fn sum(&self, name: &'static str, first: &[&str]) -> u64 {
+        let amounts = self.rows(name, first).map(|(_, amount)| match amount {
+            Amount::Number(number) => number,
+            Amount::Times(buckets) => buckets.iter().sum(),
+        });
+        amounts.sum()
     }
 
     #[cfg(test)]

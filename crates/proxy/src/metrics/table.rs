@@ -79,7 +79,7 @@ metrics! {
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Connections of clients that were closed before they were served, by why; with process_full and listener_full, also how often some had to wait because the limit was reached. Those of source_table were served.";
     Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections kept to a server.";
     Bound, "weir_server_bound_requests", Gauge, ["pool", "server"], "Requests that a server may have at a time; 0: any number.";
-    InFlight, "weir_server_requests_in_flight", Gauge, ["pool", "server"], "Requests that a server has.";
+    InFlight, "weir_server_requests_in_flight", Gauge, ["pool", "server"], "Requests (in mode tcp: connections) that a server has now.";
     Queued, "weir_pool_queued_requests", Gauge, ["pool"], "Requests that wait for a server to have room.";
     ServerState, "weir_server_state", Gauge, ["pool", "server", "state"], "1 for the state that a server is in, 0 for the others: maintenance, down (by its checks), ejected (until a request that tries it goes well), drain, up.";
     Checks, "weir_checks_total", Counter, ["pool", "server", "result"], "Active checks by what came of them: passed, unreachable, timeout, closed, malformed, status, body, agent (it says that its server is down), not_made (no descriptor, port or memory was left here).";

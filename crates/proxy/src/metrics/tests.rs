@@ -437,3 +437,19 @@ fn cost_of_counting() {
     }
     println!("metrics: {} ns a request", best_ns / REQUESTS);
 }
+
+#[test]
+fn rows_are_those_of_a_metric_and_of_its_first_labels() {
+    let metrics = metrics();
+    metrics.record(&done());
+    metrics.record(&done());
+    metrics.set_in_flight(0, 1, 3);
+    let all = metrics.snapshot();
+    assert_eq!(all.sum("weir_server_request_seconds", &["app", "b"]), 2);
+    assert_eq!(all.sum("weir_server_request_seconds", &["app"]), 2);
+    assert_eq!(all.sum("weir_server_request_seconds", &["app", "c"]), 0);
+    assert_eq!(all.sum("weir_server_requests_in_flight", &["app", "b"]), 3);
+    let (labels, amount) = all.rows("weir_server_request_seconds", &["app"]).next().unwrap();
+    assert_eq!(labels.iter().map(|label| &**label).collect::<Vec<_>>(), ["app", "b", "2xx"]);
+    assert!(matches!(amount, Amount::Times(buckets) if buckets.iter().sum::<u64>() == 2));
+}

@@ -22,7 +22,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(authority: &str) -> Self {
-        let stream = TcpStream::connect(authority).unwrap();
+        Self::over(TcpStream::connect(authority).unwrap())
+    }
+
+    /// Over a connection that is there already.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();

@@ -17,6 +17,24 @@ use super::{Process, WEIR, command, folder, listens, within};
 /// How long a proxy may take to start, to log, to reload.
 pub(crate) use super::PATIENCE;
 
+/// How a proxy is started, where that is not as usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start<'a> {
+    /// A program before weir, that becomes it.
+    pub(crate) prefix: &'a [&'a str],
+    /// More flags.
+    pub(crate) flags: &'a [&'a str],
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+}
+
+/// The names of the listeners of a config, and whether it has an admin address.
+fn expected(config: &str) -> (Vec<String>, bool) {
+    let names = config.lines().filter_map(|line| {
+        line.trim().strip_prefix("[listener.")?.strip_suffix(']').map(str::to_owned)
+    });
+    (names.collect(), config.lines().any(|line| line.starts_with("admin")))
+}
+
 /// A running proxy.
 #[derive(Debug)]
 pub(crate) struct Door {
@@ -30,15 +48,17 @@ pub(crate) struct Door {
 impl Door {
     /// Starts weir with this config. `HOME` in it stands for a folder of its own.
     pub(crate) fn weir(config: &str) -> Self {
+        Self::weir_as(config, &Start::default())
+    }
+
+    /// Starts weir with this config, in another way than usual.
+    pub(crate) fn weir_as(config: &str, start: &Start<'_>) -> Self {
         let home = folder();
         let path = home.path().join("weir.toml");
         fs::write(&path, in_home(config, &home)).unwrap();
-        let names = config.lines().filter_map(|line| {
-            line.trim().strip_prefix("[listener.")?.strip_suffix(']').map(str::to_owned)
-        });
-        let names = names.collect();
-        let admin = config.lines().any(|line| line.starts_with("admin"));
-        Self::launch(&["--config", path.to_str().unwrap()], names, admin, home)
+        let flags = [&["--config", path.to_str().unwrap()], start.flags].concat();
+        let (names, admin) = expected(config);
+        Self::launch(start, &flags, names, admin, home)
     }
 
     /// Starts weir with flags instead; what it listens on has the name "flags".
@@ -47,13 +67,21 @@ impl Door {
         let flags: Vec<String> = flags.iter().map(|flag| in_home(flag, &home)).collect();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let admin = flags.contains(&"--admin");
-        Self::launch(&flags, Vec::new(), admin, home)
+        Self::launch(&Start::default(), &flags, Vec::new(), admin, home)
     }
 
-    fn launch(flags: &[&str], names: Vec<String>, admin: bool, home: TempDir) -> Self {
+    fn launch(
+        start: &Start<'_>,
+        flags: &[&str],
+        names: Vec<String>,
+        admin: bool,
+        home: TempDir,
+    ) -> Self {
         let file = |name: &str| File::create(home.path().join(name)).unwrap();
-        let mut command = command(WEIR, home.path());
-        command.arg("proxy").args(flags).stdin(Stdio::piped());
+        let mut line = start.prefix.iter().copied().chain([WEIR]);
+        let mut command = command(line.next().unwrap(), home.path());
+        command.args(line).arg("proxy").args(flags).stdin(Stdio::piped());
+        command.envs(start.environment.iter().copied());
         command.stdout(file("stdout")).stderr(file("stderr"));
         let process = Process::spawn(&mut command);
         let mut door = Self { process, listeners: BTreeMap::new(), admin: None, home };

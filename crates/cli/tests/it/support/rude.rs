@@ -126,11 +126,21 @@ pub(crate) struct Crowd {
 impl Crowd {
     /// Starts one, and waits until each has had an answer.
     pub(crate) fn start(authority: &str, target: &str, size: u64) -> Self {
+        Self::ask(authority, format!("GET {target} HTTP/1.1\r\nHost: crowd\r\n\r\n"), size)
+    }
+
+    /// As [`Crowd::start`], with a connection for each request.
+    pub(crate) fn start_anew(authority: &str, target: &str, size: u64) -> Self {
+        let fields = "Host: crowd\r\nConnection: close";
+        Self::ask(authority, format!("GET {target} HTTP/1.1\r\n{fields}\r\n\r\n"), size)
+    }
+
+    fn ask(authority: &str, request: String, size: u64) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicU64::new(0));
         let members = (0..size).map(|_| {
             let (stopping, answered) = (Arc::clone(&stopping), Arc::clone(&answered));
-            let request = format!("GET {target} HTTP/1.1\r\nHost: crowd\r\n\r\n");
+            let request = request.clone();
             let authority = authority.to_owned();
             std::thread::spawn(move || ask_on(&authority, &request, &stopping, &answered))
         });

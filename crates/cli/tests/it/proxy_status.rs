@@ -1,0 +1,134 @@
+//! The status page: the JSON that it is made from, and what a browser makes of it. Not for metrics
+//! (`proxy_logs`).
+
+use serde_json::Value;
+
+use crate::support::client::Client;
+use crate::support::door::{Door, PATIENCE};
+use crate::support::faulty::{Gated, answering_each, ok};
+use crate::support::rude::{Crowd, connect, see};
+use crate::support::{beside_others, start, within};
+
+/// Two pools, one of them with a server of no weight.
+fn config(first: &str, second: &str) -> String {
+    format!(
+        "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n\
+         connections-max = 500\n[[route]]\npath = \"/slow\"\npool = \"slow\"\n\
+         [[route]]\nname = \"all\"\npool = \"fast\"\n\
+         [pool.slow]\nqueue = {{ limit = 7 }}\n\
+         servers = [{{ address = \"{first}\", name = \"only\", maxconn = 3 }}]\n\
+         [pool.fast]\nservers = [{{ address = \"{second}\", name = \"good\" }}, \
+         {{ address = \"{second}\", name = \"spare\", weight = 0 }}]\n"
+    )
+}
+
+fn status(door: &Door) -> Value {
+    let answer = Client::connect(door.admin()).ask("/status.json");
+    assert_eq!(answer.status, 200, "{}", answer.head);
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+#[test]
+fn the_json_says_what_is_now_and_what_was_counted() {
+    let _shared = beside_others();
+    let gated = Gated::start();
+    let origin = answering_each(|_, _| Some(ok(b"small")));
+    let door = Door::weir(&config(&gated.server.authority, &origin.authority));
+    let mut client = door.client();
+    for _ in 0..5 {
+        assert_eq!(client.ask("/").status, 200);
+    }
+    let mut slow = connect(door.authority());
+    let request = b"GET /slow HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut slow, request).unwrap();
+    gated.next();
+    let now = status(&door);
+    let listener = &now["listeners"][0];
+    assert_eq!(listener["addresses"][0], door.authority(), "{now:#}");
+    assert_eq!((&listener["open"], &listener["connections_max"]), (&2.into(), &500.into()));
+    assert_eq!(listener["ends"]["done"], 5);
+    let [slow_pool, fast] = [&now["pools"][0], &now["pools"][1]];
+    assert_eq!((&slow_pool["name"], &slow_pool["queue_limit"]), (&"slow".into(), &7.into()));
+    let only = &slow_pool["servers"][0];
+    assert_eq!((&only["in_flight"], &only["maxconn"]), (&1.into(), &3.into()), "{now:#}");
+    let [good, spare] = [&fast["servers"][0], &fast["servers"][1]];
+    assert_eq!((&good["classes"]["2xx"], &good["in_flight"]), (&5.into(), &0.into()), "{now:#}");
+    let buckets = good["buckets"].as_array().unwrap().iter();
+    assert_eq!(buckets.map(|bucket| bucket.as_u64().unwrap()).sum::<u64>(), 5);
+    assert_eq!((&spare["state"], &spare["usable"]), (&"weight 0".into(), &false.into()));
+    gated.let_one_through();
+    assert_eq!(see(&mut slow).status, Some(200));
+    // A reload changes what there is, and what was counted stays.
+    let before = config(&gated.server.authority, &origin.authority);
+    door.reload(&before.replace("name = \"spare\"", "name = \"other\""));
+    let changed = || status(&door)["pools"][1]["servers"][1]["name"] == "other";
+    assert!(within(PATIENCE, changed), "{}", door.stderr());
+    assert_eq!(status(&door)["pools"][1]["servers"][0]["classes"]["2xx"], 5);
+}
+
+#[test]
+fn the_page_may_do_nothing_but_ask_where_it_came_from() {
+    let _shared = beside_others();
+    let door = Door::weir(&config("127.0.0.1:1", "127.0.0.1:1"));
+    let page = Client::connect(door.admin()).ask("/");
+    let policy = page.head.lines().find_map(|line| line.strip_prefix("Content-Security-Policy: "));
+    let policy = policy.expect("a policy");
+    for part in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
+    assert!(page.head.contains("Content-Type: text/html"), "{}", page.head);
+}
+
+/// The browser, if there is one.
+fn browser() -> Option<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let is_there = |name: &&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+    };
+    names.into_iter().find(is_there)
+}
+
+#[test]
+fn a_browser_shows_it_without_a_complaint() {
+    let _shared = beside_others();
+    let Some(browser) = browser() else {
+        eprintln!("not tested: there is no chromium here (apt-get install chromium)");
+        return;
+    };
+    let origin = crate::support::Origin::start(&["-t", "1"]);
+    let door = Door::weir(&config(&origin.authority, &origin.authority));
+    let crowd = Crowd::start(door.authority(), "/?s=100", 2);
+    for (size, scheme) in [("1280,1000", "1"), ("390,1900", "0")] {
+        let output = start(
+            browser,
+            &[
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--virtual-time-budget=10000",
+                &format!("--window-size={size}"),
+                &format!("--blink-settings=preferredColorScheme={scheme}"),
+                "--enable-logging=stderr",
+                "--dump-dom",
+                &format!("http://{}/", door.admin()),
+            ],
+        )
+        .finish();
+        let (page, said) = (&output.stdout, &output.stderr);
+        assert_eq!(output.code, 0, "{said}");
+        // What a script or a policy complains of is said there.
+        assert!(!said.contains("CONSOLE"), "{said}");
+        let (page, _script) = page.split_once("<script>").expect(page);
+        let shown = [">at work<", ">web<", ">only<", ">good<", ">spare<", ">weight 0<", "0 / 3"];
+        for shown in shown {
+            assert!(page.contains(shown), "{shown}: {page}");
+        }
+        // It has looked more than once, so that there are rates, and a line of them.
+        assert!(page.contains("rates and times of the last"), "{page}");
+        assert!(page.contains("<polyline "), "{page}");
+    }
+    crowd.finish();
+}
