@@ -9,27 +9,32 @@ import sys
 sys.dont_write_bytecode = True
 
 import harness
+import part_churn
 import part_connections
 import part_load
 import part_memory
 import part_overload
 import part_proxy
+import part_reload
 import part_serve
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
          "memory": part_memory, "proxy": part_proxy,
          "overload": part_overload}
+# These measure nothing and take long, so they are done when they are named.
+FAULTS = {"reload": part_reload, "churn": part_churn}
 
 
 def options():
     parser = argparse.ArgumentParser(
         prog="bench/run", description="Measures weir against its peers, side by side.",
         epilog="Exit code: 0 all budgets met, 3 one was missed, 1 could not measure.")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; none: all")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; none: all of these; or {', '.join(FAULTS)}")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s, other parts once")
     parser.add_argument("--rounds", type=int, help="rounds of load, serve and proxy [9]")
-    parser.add_argument("--seconds", type=int, help="length of a run in them [3]")
+    parser.add_argument("--seconds", type=int, help="length of a run in them, and of each in reload [3]")
+    parser.add_argument("--minutes", type=float, default=10, help="churn: how long [10]")
     parser.add_argument("--times", type=int, help="how often connections and memory, of proxies too, are done [3]")
     parser.add_argument("--seed", type=int, help="of the order of runs [random, printed]")
     parser.add_argument("--wait", type=float, default=120,
@@ -47,9 +52,9 @@ def options():
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
     chosen = parser.parse_args()
-    unknown = [part for part in chosen.parts if part not in PARTS]
+    unknown = [part for part in chosen.parts if part not in PARTS | FAULTS]
     if unknown:
-        parser.error(f"no part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        parser.error(f"no part: {', '.join(unknown)}; there are {', '.join(PARTS | FAULTS)}")
     chosen.rounds = chosen.rounds or (3 if chosen.quick else 9)
     chosen.seconds = chosen.seconds or (1 if chosen.quick else 3)
     chosen.times = chosen.times or (1 if chosen.quick else 3)
@@ -86,7 +91,7 @@ def main():
           f"other side on {harness.OTHER_CPU}")
     try:
         for name in chosen.parts or PARTS:
-            PARTS[name].measure(bench)
+            (PARTS | FAULTS)[name].measure(bench)
     except harness.Failed as failure:
         print(f"bench: {failure}", file=sys.stderr)
         return 1

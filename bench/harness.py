@@ -187,6 +187,17 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def free_low_port():
+    """One that the kernel gives to no outgoing connection, for a listener that comes and goes."""
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randrange(20_000, 30_000)))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+
+
 def wait_for_port(port, process, limit_s=10):
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
