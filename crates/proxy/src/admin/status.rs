@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use super::digest::sha256_base64;
 use crate::ctl::InForce;
+use crate::health::server_state;
 use crate::metrics::{Amount, BOUNDS_NS, Snapshot};
 use crate::plan::{ListenerPlan, Mode, PoolPlan, ServerPlan};
-use crate::pool::{Checked, SharedPool, Standing, Wanted};
+use crate::pool::{Checked, SharedPool, Standing};
 
 /// The page, with its style and its script in it.
 pub(super) const PAGE: &str = include_str!("status.html");
@@ -146,7 +147,10 @@ fn of_pool<'a>(
 ) -> Pool<'a> {
     let number = |metric| counted.sum(metric, &[&pool.name]);
     let servers = pool.servers.iter().enumerate();
-    let server = |(at, server)| of_server(&pool.name, server, shared.standing(at), counted, at_ns);
+    let server = |(at, server)| {
+        let now = (shared.standing(at), shared.bound(at));
+        of_server(&pool.name, server, now, counted, at_ns)
+    };
     Pool {
         name: &pool.name,
         balance: pool.balance.name(),
@@ -161,7 +165,7 @@ fn of_pool<'a>(
 fn of_server<'a>(
     pool: &str,
     server: &'a ServerPlan,
-    standing: &Standing,
+    (standing, maxconn): (&Standing, Option<usize>),
     counted: &'a Snapshot,
     at_ns: u64,
 ) -> Server<'a> {
@@ -178,7 +182,7 @@ fn of_server<'a>(
         state: state(standing, at_ns),
         usable: standing.share() > 0,
         weight: standing.weight_set().unwrap_or(server.weight),
-        maxconn: server.maxconn,
+        maxconn,
         in_flight: counted.sum("weir_server_requests_in_flight", &own),
         idle: counted.sum("weir_pool_idle_connections", &own),
         classes: by_last_label(counted, "weir_server_request_seconds", &own),
@@ -186,16 +190,13 @@ fn of_server<'a>(
     }
 }
 
-/// Where a server stands, in words.
+/// Where a server stands: what `weir_server_state` says, and of one that is up whether that is known,
+/// and of use.
 fn state(standing: &Standing, now_ns: u64) -> &'static str {
-    match (standing.wanted(), standing.checked()) {
-        (Wanted::Maintenance, _) => "maintenance",
-        (Wanted::Drain, _) => "drain",
-        (Wanted::Ready, Checked::Down) => "down",
-        (Wanted::Ready, _) if standing.is_ejected(now_ns) => "ejected",
-        (Wanted::Ready, _) if standing.share() == 0 => "weight 0",
-        (Wanted::Ready, Checked::Up) => "up",
-        (Wanted::Ready, Checked::Unchecked) => "up, not checked",
+    match server_state(standing, now_ns) {
+        "up" if standing.share() == 0 => "weight 0",
+        "up" if standing.checked() == Checked::Unchecked => "up, not checked",
+        state => state,
     }
 }
 
@@ -220,6 +221,7 @@ fn limits(counted: &Snapshot) -> Vec<Limit> {
         ("weir_buffers_refused_total", "buffers"),
         ("weir_log_lines_total", "log lines"),
         ("weir_requests_total", "requests"),
+        ("weir_retries_denied_total", "retries"),
     ] {
         for (labels, amount) in counted.rows(metric, &[]) {
             let count = amount.count();
@@ -227,7 +229,7 @@ fn limits(counted: &Snapshot) -> Vec<Limit> {
             // Of these not all are about limits.
             let is_limit = match what {
                 "log lines" => last != "written",
-                "requests" => QUEUE_ENDS.contains(&last),
+                "requests" => LIMIT_ENDS.contains(&last),
                 _ => true,
             };
             if count > 0 && is_limit {
@@ -241,8 +243,17 @@ fn limits(counted: &Snapshot) -> Vec<Limit> {
 }
 
 /// Ends of requests that a bound of ours brought about.
-const QUEUE_ENDS: &[&str] =
-    &["queue_full", "queue_timeout", "rate_limited", "no_buffer", "no_descriptor"];
+const LIMIT_ENDS: &[&str] = &[
+    "queue_full",
+    "queue_timeout",
+    "queue_shed",
+    "deadline_missed",
+    "rate_limited",
+    "connection_limited",
+    "source_limited",
+    "no_buffer",
+    "no_descriptor",
+];
 
 impl Amount<'_> {
     fn count(&self) -> u64 {
@@ -263,6 +274,7 @@ impl Amount<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::Wanted;
 
     #[test]
     fn the_page_is_one_file_that_needs_nothing_else() {
@@ -280,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_ends_that_are_limits_are_ends() {
-        for end in QUEUE_ENDS {
+        for end in LIMIT_ENDS {
             let known = crate::outcome::End::ALL.iter().any(|known| known.code() == *end);
             assert!(known, "{end}");
         }
@@ -302,9 +314,10 @@ mod tests {
         assert_eq!(now(&standing), "ejected");
         standing.found(Checked::Down, 1);
         assert_eq!(now(&standing), "down");
-        standing.want(Wanted::Drain, 1);
-        assert_eq!(now(&standing), "drain");
         standing.want(Wanted::Maintenance, 1);
         assert_eq!(now(&standing), "maintenance");
+        let standing = Standing::new(2);
+        standing.want(Wanted::Drain, 1);
+        assert_eq!(now(&standing), "drain");
     }
 }

@@ -30,7 +30,8 @@ struct Server {
 /// Every state, as its label has it; the first that holds is a server's.
 const STATES: [&str; 5] = ["maintenance", "down", "ejected", "drain", "up"];
 
-fn state(standing: &Standing, now_ns: u64) -> &'static str {
+/// The state of a server, in words.
+pub(crate) fn state(standing: &Standing, now_ns: u64) -> &'static str {
     match standing.in_force() {
         Wanted::Maintenance => STATES[0],
         _ if standing.checked() == Checked::Down => STATES[1],
