@@ -102,7 +102,8 @@ class Subject:
 
     def complaints(self):
         lines = [line for log in self.logs for line in self.said(log).splitlines()]
-        usual = ("listening on", "admin on", "file access", "the config is applied", "weir: process ")
+        usual = ("listening on", "admin on", "control on", "file access", "the config is applied",
+                 "weir: process ")
         return sorted({line for line in lines if not line.startswith(usual)})
 
     def finish(self):
