@@ -62,7 +62,8 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
 
 #[test]
 fn every_command_to_a_proxy_has_an_example() {
-    for name in ::proxy::ctl::names() {
+    // That one is said by a new process, and refused when somebody types it.
+    for name in ::proxy::ctl::names().filter(|&name| name != "upgrade") {
         let is_of = |line: &str| line.split(' ').any(|word| word == name);
         assert!(ctl::CTL.examples.iter().any(|(line, _)| is_of(line)), "{name}");
     }
