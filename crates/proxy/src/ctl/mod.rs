@@ -6,7 +6,7 @@
 //! nothing was wrong with what was asked); what follows is the answer itself. Its end is the end of
 //! the connection.
 //!
-//! [`COMMANDS`] is the table of all commands. `socket` is the connections, `desk` asks the cores and
+//! `COMMANDS` is the table of all commands. `socket` is the connections, `desk` asks the cores and
 //! whoever holds the proxy, `sheet` lays answers out; the rest is commands.
 
 mod change;
