@@ -23,6 +23,7 @@ macro_rules! against_both {
         }
         mod haproxy {
             $(#[test]
+            #[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
             fn $test() {
                 crate::proxy_matrix::run(crate::support::proxies::Subject::Haproxy, super::$test);
             })*

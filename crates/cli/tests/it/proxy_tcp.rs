@@ -132,6 +132,7 @@ fn every_byte_arrives_in_both_directions_at_once() {
 }
 
 #[test]
+#[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
 fn every_byte_arrives_through_haproxy_as_well() {
     let _shared = beside_others();
     // A connection on which neither side says anything ends with a reset there.
@@ -191,6 +192,7 @@ fn either_side_may_end_its_sending_first() {
 }
 
 #[test]
+#[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
 fn either_side_may_end_its_sending_first_through_haproxy() {
     let _shared = beside_others();
     assert_half_closes(haproxy);

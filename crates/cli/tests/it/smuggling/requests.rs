@@ -169,6 +169,7 @@ fn weir_lets_nothing_ambiguous_through() {
 /// The runner itself, against a proxy that is known: plain rows pass, the classics are refused, and
 /// nothing else is so slack that it could not tell.
 #[test]
+#[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
 fn the_runner_tells_what_haproxy_does() {
     let _shared = beside_others();
     if !Subject::Haproxy.is_here() {
