@@ -62,6 +62,7 @@ pub fn record(measured: &Measured, context: Context) -> Run {
         cpu: context.cpu,
         intervals: measured.intervals.clone(),
         validity: context.validity,
+        observed: Vec::new(),
         diagnosis: None,
     }
 }

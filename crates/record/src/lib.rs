@@ -10,6 +10,7 @@ pub mod file;
 pub mod histogram;
 pub mod interval_log;
 pub mod merge;
+pub mod observed;
 pub mod problem;
 pub mod run;
 pub mod units;

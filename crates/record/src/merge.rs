@@ -60,6 +60,7 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
         merged.cpu.system_s += run.cpu.system_s;
         merged.cpu.per_core.extend(&run.cpu.per_core);
         merged.intervals = add_intervals(&merged.intervals, &run.intervals);
+        merged.observed.extend(run.observed.iter().cloned());
         merged.diagnosis = None;
     }
     merged.validity = join_validity(runs);

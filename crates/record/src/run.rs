@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
+use crate::observed::Observed;
 use crate::validity::Validity;
 
 /// The name of this schema.
@@ -50,6 +51,9 @@ pub struct Run {
     pub cpu: Cpu,
     /// One entry a second.
     pub intervals: Vec<Interval>,
+    /// What was seen of the machines meanwhile, one entry each; the generator's own is the first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub observed: Vec<Observed>,
     /// What limited the subject, where that was looked into.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub diagnosis: Option<Diagnosis>,
@@ -297,17 +301,62 @@ pub struct Interval {
     pub measured: bool,
 }
 
-/// What limited the subject.
+/// What limited the subject: worked out from the rest of the record, and reproducible from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// A fixed code.
+    /// A fixed code; `none` for a run without a bottleneck, `unknown` when nothing could be proven.
+    pub verdict: String,
+    /// What it claims, in a sentence.
+    #[serde(default)]
+    pub claim: String,
+    /// From 0 to 1.
+    pub confidence: f64,
+    /// What speaks for it, with figures.
+    pub evidence: Vec<String>,
+    /// Others that hold as well, with their confidence, the likeliest first.
+    #[serde(default)]
+    pub also: Vec<Candidate>,
+    /// What was ruled out, and by what.
+    pub ruled_out: Vec<String>,
+    /// What would be the limit next: resources by their headroom, the least first.
+    pub next_limits: Vec<String>,
+    /// Marks in the latencies that are known to have one cause (40 ms, 200 ms, a quota's period…).
+    #[serde(default)]
+    pub fingerprints: Vec<String>,
+    /// What to do about it.
+    #[serde(default)]
+    pub remedy: String,
+    /// What would prove it: a change, and how throughput would answer.
+    #[serde(default)]
+    pub counter_test: String,
+    /// What that test showed, when it was made (`--confirm`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub confirmation: Option<Confirmation>,
+    /// What could not be looked at, because the machine does not tell.
+    #[serde(default)]
+    pub not_observable: Vec<String>,
+}
+
+/// A verdict that holds beside the first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Its code.
     pub verdict: String,
     /// From 0 to 1.
     pub confidence: f64,
     /// What speaks for it.
     pub evidence: Vec<String>,
-    /// What was ruled out, and by what.
-    pub ruled_out: Vec<String>,
-    /// What would be the limit next.
-    pub next_limits: Vec<String>,
+}
+
+/// The outcome of a perturbation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Confirmation {
+    /// What was changed.
+    pub perturbation: String,
+    /// What the verdict predicts of the throughput (or latency).
+    pub prediction: String,
+    /// What was measured.
+    pub measured: String,
+    /// Whether that is what was predicted.
+    pub confirmed: bool,
 }

@@ -45,6 +45,7 @@ fn run(started_at: &str, values: &[u64]) -> Run {
             last_byte_mean_ns: count as f64,
             ..Interval::default()
         }],
+        observed: Vec::new(),
         diagnosis: None,
     }
 }

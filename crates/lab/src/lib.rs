@@ -1,0 +1,7 @@
+//! The lab: says from a record what limited a run, with its evidence; makes the scenarios in which
+//! that can be proven; and tests its own judgement.
+//!
+//! It knows processes and records, never the insides of a server: the judge shares no code with the
+//! judged.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,447 @@
+//! What was seen of one machine while something ran: who used its processors, where bytes wait, what
+//! was dropped, sample by sample. Verdicts are worked out from this and from a run's own figures, so
+//! that a stored record is enough to reproduce them.
+//!
+//! Every rate is a difference between two samples divided by the time between them. A figure that a
+//! machine does not tell is absent, and `not_observable` says why; it is never a zero.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One machine, watched.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Its name (`hostname`).
+    pub host: String,
+    /// Processors online.
+    pub cpus: u32,
+    /// Memory.
+    pub memory_bytes: u64,
+    /// What the times below count from, RFC 3339: the start of the load, or of the watching.
+    pub started_at: String,
+    /// Processor time of the watching itself, as a share of one core.
+    pub cost_cpus: f64,
+    /// The programs that were watched.
+    pub roles: Vec<Role>,
+    /// Ports on which they meet.
+    pub ports: Vec<PortUse>,
+    /// Settings in force in the subject's network namespace, and of the machine, by their sysctl names.
+    pub settings: BTreeMap<String, String>,
+    /// About one a second.
+    pub samples: Vec<Sample>,
+    /// Snapshots of the sockets, up to five a second.
+    pub queues: Vec<QueueSnapshot>,
+    /// Functions on processors, by role, the largest shares first; empty where none were sampled.
+    pub functions: Vec<FunctionShare>,
+    /// Calls that were counted for a short time, with what the counting cost.
+    pub calls: Vec<CallCount>,
+    /// What this machine does not tell.
+    pub not_observable: Vec<Missing>,
+}
+
+/// A program that was watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    /// `generator`, `subject`, `origin` (a server behind the subject), or a name that was given.
+    pub name: String,
+    /// Its processes.
+    pub pids: Vec<i32>,
+    /// The command of the first of them, shortened.
+    pub command: String,
+    /// Processors that it may run on (affinity); the quota of its control group stands in the samples.
+    pub cpus_allowed: u32,
+}
+
+/// Who serves a port and who connects to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortUse {
+    /// The port that is listened on.
+    pub port: u16,
+    /// The role that listens; none when it is not on this machine.
+    pub served_by: Option<String>,
+    /// The role that connects.
+    pub used_by: Option<String>,
+}
+
+/// Something that a machine does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Missing {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What passed between two looks at the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Its end.
+    pub time_s: f64,
+    /// Its length.
+    pub length_s: f64,
+    /// Each processor.
+    pub cpus: Vec<CpuUse>,
+    /// Context switches of the machine, per second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub context_switches_per_s: Option<f64>,
+    /// Tasks that run or want to, at its end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub runnable: Option<u64>,
+    /// Busy processors that are neither of a role nor interrupts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub foreign_cpus: Option<f64>,
+    /// What each role used, in the order of `Observed::roles`.
+    pub roles: Vec<RoleUse>,
+    /// Counters of each network namespace that a role is in, once each.
+    pub namespaces: Vec<NamespaceUse>,
+    /// Network interfaces, of those namespaces.
+    pub links: Vec<LinkUse>,
+    /// The machine's pressure stall information, as shares of the time (`/proc/pressure`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pressure: Option<Pressure>,
+    /// Connection tracking; absent where it is not loaded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub conntrack: Option<ConntrackUse>,
+    /// How late a thread that sleeps for 1 ms wakes up, on each processor.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub canaries: Vec<CanaryUse>,
+}
+
+/// One processor; shares of the time, 0 to 1, and events per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// Its number.
+    pub cpu: u32,
+    /// User space, at any priority.
+    pub user: f64,
+    /// Kernel, for a process.
+    pub system: f64,
+    /// Hardware interrupts.
+    pub irq: f64,
+    /// Software interrupts: most of the network's receive path.
+    pub softirq: f64,
+    /// Taken by the hypervisor for others.
+    pub steal: f64,
+    /// Nothing to do (waiting for a disk counts as this).
+    pub idle: f64,
+    /// `NET_RX` softirqs.
+    pub net_rx_per_s: f64,
+    /// Packets taken from the backlog queue (softnet_stat, column 1).
+    pub packets_per_s: f64,
+    /// Packets dropped because that queue was full (column 2).
+    pub backlog_drops_per_s: f64,
+    /// Times its share of time or packets ran out (column 3).
+    pub time_squeezes_per_s: f64,
+    /// Packets that another processor steered to it (RPS, column 10).
+    pub received_rps_per_s: f64,
+    /// Hardware interrupts of any kind.
+    pub interrupts_per_s: f64,
+}
+
+/// What a role used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoleUse {
+    /// Its processes that are there.
+    pub processes: u32,
+    /// Processors used in user space.
+    pub user_cpus: f64,
+    /// Processors used in the kernel; the kernel may charge softirqs here that it ran meanwhile.
+    pub system_cpus: f64,
+    /// Its threads that used or wanted a processor, the busiest first, at most 64.
+    pub threads: Vec<ThreadUse>,
+    /// All its threads.
+    pub threads_total: u32,
+    /// Threads that sleep uninterruptibly (state D), which is mostly for a disk, at its end.
+    pub threads_in_disk_sleep: u32,
+    /// Voluntary context switches, per second.
+    pub voluntary_switches_per_s: f64,
+    /// Involuntary ones.
+    pub involuntary_switches_per_s: f64,
+    /// Open descriptors of the process with the least room.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub descriptors: Option<u64>,
+    /// The soft limit of that process.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub descriptors_max: Option<u64>,
+    /// Resident memory of all its processes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub resident_bytes: Option<u64>,
+    /// Page faults without a disk, per second.
+    pub minor_faults_per_s: f64,
+    /// Page faults with one.
+    pub major_faults_per_s: f64,
+    /// Bytes written through system calls, per second; sockets count.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub written_bytes_per_s: Option<f64>,
+    /// Bytes sent to a disk, per second (`/proc/PID/io` `write_bytes`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub disk_write_bytes_per_s: Option<f64>,
+    /// Its control group.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cgroup: Option<CgroupUse>,
+}
+
+/// One thread.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadUse {
+    /// Its number.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// The processor it ran on last.
+    pub cpu: u32,
+    /// Time on a processor, as a share of the time.
+    pub busy: f64,
+    /// Time it was ready and waited for one (`schedstat`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub waiting: Option<f64>,
+}
+
+/// A control group, v1 or v2.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CgroupUse {
+    /// Processors that its quota allows; absent: no quota.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub quota_cpus: Option<f64>,
+    /// The quota's period, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub period_s: Option<f64>,
+    /// Share of the periods in which it was throttled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub throttled_periods: Option<f64>,
+    /// Time throttled (of all its processors) per second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub throttled_cpus: Option<f64>,
+    /// Memory that is charged to it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub memory_bytes: Option<u64>,
+    /// Its bound of memory; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub memory_max_bytes: Option<u64>,
+    /// Times it hit that bound, per second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub memory_max_hits_per_s: Option<f64>,
+    /// Bound of bytes written to disks, per second; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub disk_write_max_bytes_per_s: Option<f64>,
+    /// Its own pressure; absent where the kernel keeps none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pressure: Option<Pressure>,
+}
+
+/// Pressure stall information, as shares of the time (K:accounting/psi): some task, or all, waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// Some waited for a processor.
+    pub cpu_some: f64,
+    /// Some waited for memory.
+    pub memory_some: f64,
+    /// All waited for memory.
+    pub memory_full: f64,
+    /// Some waited for a disk.
+    pub io_some: f64,
+    /// All waited for a disk.
+    pub io_full: f64,
+}
+
+/// Counters of a network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NamespaceUse {
+    /// The roles in it.
+    pub roles: Vec<String>,
+    /// Events per second by their names in `/proc/net/snmp` and `netstat` (`Tcp.RetransSegs`,
+    /// `TcpExt.ListenOverflows`, `IpExt.InOctets`); those that did not change are absent.
+    pub counters: BTreeMap<String, f64>,
+    /// Connections in TIME_WAIT at its end.
+    pub time_wait: u64,
+    /// Sockets that nobody holds any more.
+    pub orphans: u64,
+    /// TCP sockets in use, without TIME_WAIT.
+    pub tcp_in_use: u64,
+    /// Memory of all TCP sockets of the machine, in pages.
+    pub tcp_memory_pages: u64,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkUse {
+    /// Its name.
+    pub name: String,
+    /// The first role that lives in its namespace.
+    pub of_role: String,
+    /// Bytes received per second.
+    pub rx_bytes_per_s: f64,
+    /// Bytes sent per second.
+    pub tx_bytes_per_s: f64,
+    /// Packets received per second.
+    pub rx_packets_per_s: f64,
+    /// Packets sent per second.
+    pub tx_packets_per_s: f64,
+    /// Received packets dropped per second, with those that the device missed.
+    pub rx_drops_per_s: f64,
+    /// Packets to be sent that were dropped, per second.
+    pub tx_drops_per_s: f64,
+    /// Its speed in bits per second; absent when it has none or does not tell.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub speed_bits_per_s: Option<f64>,
+    /// Its queueing disciplines that did something.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub queues: Vec<QdiscUse>,
+    /// Counters of the driver that changed, per second (`ethtool -S`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub driver: BTreeMap<String, f64>,
+}
+
+/// A queueing discipline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QdiscUse {
+    /// Its kind: `tbf`, `fq_codel`, …
+    pub kind: String,
+    /// Bits per second that it lets through, where it has such a bound.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rate_bits_per_s: Option<f64>,
+    /// Bytes that wait in it, at the sample's end.
+    pub backlog_bytes: u64,
+    /// Packets dropped per second.
+    pub drops_per_s: f64,
+    /// Times a packet had to wait, per second.
+    pub overlimits_per_s: f64,
+}
+
+/// Connection tracking (`nf_conntrack`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConntrackUse {
+    /// Connections in the table.
+    pub entries: u64,
+    /// The most that it takes.
+    pub entries_max: u64,
+    /// Packets dropped per second because it was full.
+    pub drops_per_s: f64,
+    /// Entries thrown out per second to make room.
+    pub early_drops_per_s: f64,
+    /// Insertions that failed, per second.
+    pub insert_failures_per_s: f64,
+}
+
+/// How late sleeping threads woke up on one processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CanaryUse {
+    /// The processor.
+    pub cpu: u32,
+    /// Median lag.
+    pub lag_p50_ns: u64,
+    /// 99 % were no later.
+    pub lag_p99_ns: u64,
+    /// The latest.
+    pub lag_max_ns: u64,
+}
+
+/// The sockets of the watched ports at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueSnapshot {
+    /// When.
+    pub time_s: f64,
+    /// Listening sockets, one entry a port (sums, where there are several).
+    pub listeners: Vec<ListenerQueue>,
+    /// Both ends of the connections of each port.
+    pub ends: Vec<EndQueues>,
+}
+
+/// Connections that wait to be accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerQueue {
+    /// The port.
+    pub port: u16,
+    /// Connections that wait, of all listening sockets.
+    pub waiting: u32,
+    /// The most that may wait in one of them.
+    pub backlog: u32,
+    /// How many of these sockets are full.
+    pub full: u32,
+    /// How many there are.
+    pub sockets: u32,
+}
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// It connected.
+    Client,
+    /// It accepted.
+    #[default]
+    Server,
+}
+
+/// All sockets at one end of the connections of one port. Times and bytes of TCP_INFO are sums or
+/// medians over the established ones.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EndQueues {
+    /// The port that the server listens on.
+    pub port: u16,
+    /// Which end.
+    pub end: End,
+    /// Sockets by state, named as `ss` names them: `established`, `syn-sent`, `time-wait`, …
+    pub states: BTreeMap<String, u64>,
+    /// Established sockets that hold bytes which their program has not read.
+    pub with_unread: u64,
+    /// Those bytes.
+    pub unread_bytes: u64,
+    /// Established sockets with bytes that the other end has not acknowledged.
+    pub with_unsent: u64,
+    /// Those bytes.
+    pub unsent_bytes: u64,
+    /// The most unread bytes of one socket.
+    pub unread_bytes_max: u64,
+    /// Bytes that were not even sent yet (`tcpi_notsent_bytes`).
+    pub not_sent_bytes: u64,
+    /// Median round-trip time, in microseconds.
+    pub rtt_us: f64,
+    /// Median of the least round-trip time of each.
+    pub rtt_min_us: f64,
+    /// Time in which there was something to send, of all sockets since they were opened.
+    pub busy_us: u64,
+    /// The part of it in which the receiver's window was full.
+    pub receive_window_limited_us: u64,
+    /// The part of it in which the send buffer was full.
+    pub send_buffer_limited_us: u64,
+    /// Segments sent again, of all sockets since they were opened.
+    pub retransmitted: u64,
+    /// Sum of the latest delivery rates, bytes per second.
+    pub delivery_bytes_per_s: f64,
+    /// Sockets whose latest delivery rate was bounded by what the program gave.
+    pub application_limited: u64,
+}
+
+/// A function on processors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FunctionShare {
+    /// The role.
+    pub role: String,
+    /// Its name, demangled.
+    pub function: String,
+    /// The file it is in; `[kernel]` for the kernel.
+    pub module: String,
+    /// Share of the role's samples with it on top.
+    pub share_self: f64,
+    /// Share of the role's samples with it anywhere in the stack.
+    pub share_total: f64,
+}
+
+/// A kind of call that was counted for a while.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallCount {
+    /// The role.
+    pub role: String,
+    /// What: `system calls`, `futex`, `malloc`, `write`, …
+    pub call: String,
+    /// When the counting began.
+    pub from_s: f64,
+    /// For how long.
+    pub length_s: f64,
+    /// Calls.
+    pub count: u64,
+    /// Processor time that the counting cost the role, as a share of one core meanwhile.
+    pub cost_cpus: f64,
+}
