@@ -5,3 +5,5 @@
 //! judged.
 
 #![forbid(unsafe_code)]
+
+pub mod diagnosis;

@@ -1,0 +1,498 @@
+//! What verdicts look at, as a table: a figure of a record with its name, its unit and where it comes
+//! from. A signal says what was seen and never what it means; `None` is "not observable".
+//!
+//! Two signals are independent when their families differ: a verdict needs two families.
+
+mod read;
+
+use record::observed::{End, LinkUse, Sample};
+
+use super::fingerprints;
+use super::view::{GENERATOR, ORIGIN, SUBJECT, View, median, share as part_of};
+use read::*;
+
+/// Where a signal comes from; signals of one family may be wrong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Latencies, and the requests in flight.
+    Latency,
+    /// Failed requests.
+    Errors,
+    /// What the generator says of itself.
+    Generator,
+    /// Processor time.
+    Processor,
+    /// Waiting for a processor, switches, wake-ups.
+    Scheduler,
+    /// Which sockets hold bytes that nobody has read.
+    Queue,
+    /// What TCP counts of the whole namespace.
+    Counters,
+    /// What TCP knows of each connection.
+    Connections,
+    /// Network interfaces and their queues.
+    Link,
+    /// Memory.
+    Memory,
+    /// Control groups.
+    Quota,
+    /// Functions on processors.
+    Functions,
+    /// Calls that were counted.
+    Calls,
+    /// Disks.
+    Disk,
+    /// Descriptors and ports.
+    Tables,
+}
+
+/// How a figure is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 0 to 1, written in per cent.
+    Share,
+    /// Processors.
+    Cpus,
+    /// Per second.
+    PerSecond,
+    /// Per response.
+    PerResponse,
+    /// A ratio.
+    Times,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Bytes.
+    Bytes,
+    /// A count.
+    Count,
+}
+
+/// One figure.
+pub struct Signal {
+    /// Its name, in words.
+    pub name: &'static str,
+    /// Its family.
+    pub family: Family,
+    /// How it is written.
+    pub unit: Unit,
+    /// Where it comes from.
+    pub source: &'static str,
+    pub(super) read: fn(&View<'_>) -> Option<f64>,
+}
+
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+macro_rules! signals {
+    ($($id:ident: $family:ident, $unit:ident, $name:literal, $source:literal, $read:expr;)*) => {
+        $(
+            #[doc = $name]
+            pub static $id: Signal = Signal {
+                name: $name,
+                family: Family::$family,
+                unit: Unit::$unit,
+                source: $source,
+                read: $read,
+            };
+        )*
+        /// Every signal.
+        pub static SIGNALS: &[&Signal] = &[$(&$id),*];
+    };
+}
+
+signals! {
+    // The generator.
+    GENERATOR_THREAD: Generator, Share, "busiest generator thread, of a core",
+        "schedstat of its threads; of its quota where it has one", generator_thread;
+    GENERATOR_QUOTA: Quota, Share, "quota periods in which the generator was throttled",
+        "cpu.stat nr_throttled / nr_periods",
+        |view| view.of_role(GENERATOR, throttled);
+    GENERATOR_LAG: Generator, Nanoseconds, "99 % of the generator's lags were within",
+        "the generator's own clock: send (or wake-up) after due",
+        |view| Some(view.run.generator.lag_p99_ns as f64);
+    GENERATOR_WAIT: Scheduler, Share, "time that generator threads waited for a processor",
+        "schedstat run_delay", |view| view.run.generator.run_queue_wait_share;
+    // Where requests wait.
+    GENERATOR_UNREAD: Queue, Share, "generator sockets with unread answers",
+        "sock_diag rqueue > 0, median of the snapshots", |view| unread(view, SUBJECT, End::Client);
+    SUBJECT_UNREAD: Queue, Share, "subject sockets with unread requests",
+        "sock_diag rqueue > 0, median of the snapshots", |view| unread(view, SUBJECT, End::Server);
+    ORIGIN_UNREAD: Queue, Share, "origin sockets with unread requests",
+        "sock_diag rqueue > 0, median of the snapshots", |view| unread(view, ORIGIN, End::Server);
+    UNREAD_AT_GENERATOR: Queue, Times, "unread answers over unread requests",
+        "sock_diag, sockets of both ends", |view| {
+            let (client, server) =
+                (unread(view, SUBJECT, End::Client)?, unread(view, SUBJECT, End::Server)?);
+            Some((client + QUEUE_FLOOR) / (server + QUEUE_FLOOR))
+        };
+    IN_FLIGHT_SHARE: Latency, Share, "requests in flight, of all connections",
+        "counted by the generator", |view| {
+            let connections = view.run.totals.connections.obtained as f64;
+            Some(part_of(view.run.generator.in_flight_mean, connections))
+        };
+    LITTLE_ERROR: Latency, Share, "rate times latency, off from what was in flight",
+        "Little's law", |view| {
+            let generator = &view.run.generator;
+            let counted = generator.in_flight_mean;
+            (counted > 0.0).then(|| (generator.in_flight_by_littles_law - counted).abs() / counted)
+        };
+    LATENCY_SPREAD: Latency, Times, "p90 over p50 of the latency", "the latency histogram",
+        |view| {
+            let latency = &view.run.latency.last_byte.service;
+            (latency.p50_ns > 0).then(|| latency.p90_ns as f64 / latency.p50_ns as f64)
+        };
+    WAIT_WITHOUT_PROCESSOR: Latency, Times, "time of a request over its processor time",
+        "latency p50 over (subject and origin processor time per response)", |view| {
+            let used = cpus(view, SUBJECT)? + cpus(view, ORIGIN).unwrap_or(0.0);
+            let each_ns = used * 1e9 / responses(view)?;
+            Some(view.run.latency.last_byte.service.p50_ns as f64 / each_ns.max(1.0))
+        };
+    OFFERED_MISSED: Latency, Share, "offered load that was not answered", "an open loop's own count",
+        |view| {
+            let offered = view.run.rates.offered_per_s?;
+            Some((1.0 - part_of(view.run.rates.responses_per_s, offered)).max(0.0))
+        };
+    RATE_SPREAD: Latency, Share, "spread of the rate from second to second", "one entry a second",
+        |view| view.spread_of_rate();
+    // Processors.
+    SUBJECT_CPUS: Processor, Cpus, "processors that the subject used", "PID/stat utime + stime",
+        |view| cpus(view, SUBJECT);
+    SUBJECT_SATURATION: Processor, Share, "subject's processor time, of what it could have had",
+        "PID/stat, its affinity and quota, and what the machine left idle", subject_saturation;
+    SUBJECT_THREAD: Processor, Share, "busiest subject thread, of a core", "schedstat of its threads",
+        |view| view.of_role(SUBJECT, busiest);
+    SUBJECT_USER: Processor, Share, "user space, of the subject's processor time", "PID/stat",
+        |view| view.of_role(SUBJECT, |role| {
+            let all = role.user_cpus + role.system_cpus;
+            (all > 0.0).then(|| role.user_cpus / all)
+        });
+    SUBJECT_SYSTEM: Processor, Share, "kernel, of the subject's processor time", "PID/stat",
+        |view| view.of_role(SUBJECT, |role| {
+            let all = role.user_cpus + role.system_cpus;
+            (all > 0.0).then(|| role.system_cpus / all)
+        });
+    SUBJECT_IMBALANCE: Processor, Times, "busiest subject thread over the mean of the processors",
+        "schedstat of its threads, processors that it may use", |view| {
+            let mean = cpus(view, SUBJECT)? / allowed(view)?.max(1.0);
+            Some(view.of_role(SUBJECT, busiest)? / mean.max(1e-9))
+        };
+    ORIGIN_SATURATION: Processor, Share, "busiest origin thread, of a core", "schedstat",
+        |view| view.of_role(ORIGIN, busiest);
+    IDLE_CPUS: Processor, Cpus, "idle processors", "/proc/stat",
+        |view| view.of_samples(SUBJECT, |sample| Some(idle(sample)));
+    BUSIEST_CPU: Processor, Share, "busiest processor", "/proc/stat",
+        |view| view.of_samples(SUBJECT, |sample| {
+            sample.cpus.iter().map(|cpu| 1.0 - cpu.idle).reduce(f64::max)
+        });
+    SOFTIRQ_MAX: Processor, Share, "software interrupts on the processor with most of them",
+        "/proc/stat", |view| view.of_samples(SUBJECT, |sample| softirqs(sample).map(|two| two.0));
+    SOFTIRQ_REST: Processor, Share, "software interrupts on each of the others, at the most",
+        "/proc/stat", |view| view.of_samples(SUBJECT, |sample| softirqs(sample).map(|two| two.1));
+    NET_RX_RATIO: Counters, Times, "NET_RX of one processor over the others'", "/proc/softirqs",
+        |view| view.of_samples(SUBJECT, |sample| {
+            let mut rates: Vec<f64> = sample.cpus.iter().map(|cpu| cpu.net_rx_per_s).collect();
+            rates.sort_by(f64::total_cmp);
+            let (most, rest) = rates.split_last()?;
+            Some(most / rest.last()?.max(1.0))
+        });
+    STEERED: Counters, PerSecond, "packets that were steered to another processor",
+        "softnet_stat column 10",
+        |view| view.of_samples(SUBJECT, |sample| of_cpus(sample, |cpu| cpu.received_rps_per_s));
+    SQUEEZES: Counters, PerSecond, "times a softirq ran out of its share", "softnet_stat column 3",
+        |view| view.of_samples(SUBJECT, |sample| of_cpus(sample, |cpu| cpu.time_squeezes_per_s));
+    BACKLOG_DROPS: Counters, PerSecond, "packets dropped before a processor", "softnet_stat column 2",
+        |view| view.of_samples(SUBJECT, |sample| of_cpus(sample, |cpu| cpu.backlog_drops_per_s));
+    FOREIGN: Processor, Cpus, "processors that other programs used",
+        "/proc/stat without the roles", |view| {
+            view.of_samples(SUBJECT, |sample| sample.foreign_cpus)
+        };
+    STEAL: Processor, Share, "time that the hypervisor gave to others", "/proc/stat steal",
+        |view| view.of_samples(SUBJECT, |sample| {
+            let count = sample.cpus.len().max(1) as f64;
+            Some(sample.cpus.iter().map(|cpu| cpu.steal).sum::<f64>() / count)
+        });
+    SUBJECT_WAIT: Scheduler, Times, "time that the subject waited for a processor, over its running",
+        "schedstat run_delay / run time", |view| view.of_role(SUBJECT, wait_ratio);
+    CANARY: Scheduler, Nanoseconds, "99 % of wake-ups on the worst processor were late by",
+        "a thread a processor that sleeps for 1 ms",
+        |view| view.of_samples(SUBJECT, |sample| {
+            sample.canaries.iter().map(|canary| canary.lag_p99_ns as f64).reduce(f64::max)
+        });
+    VOLUNTARY: Scheduler, PerResponse, "voluntary switches of the subject per response",
+        "PID/task/*/status", |view| {
+            let switches = view.of_role(SUBJECT, |role| Some(role.voluntary_switches_per_s))?;
+            Some(switches / responses(view)?)
+        };
+    SUBJECT_THREADS: Scheduler, Count, "subject threads that worked", "PID/task",
+        |view| view.of_role(SUBJECT, |role| {
+            Some(role.threads.iter().filter(|thread| thread.busy > 0.02).count() as f64)
+        });
+    // Quotas.
+    SUBJECT_QUOTA: Quota, Share, "quota periods in which the subject was throttled",
+        "cpu.stat nr_throttled / nr_periods", |view| view.of_role(SUBJECT, throttled);
+    SUBJECT_THROTTLED: Quota, Cpus, "processors that the quota kept from the subject",
+        "cpu.stat throttled_time",
+        |view| view.of_role(SUBJECT, |role| role.cgroup.as_ref()?.throttled_cpus);
+    SUBJECT_OF_QUOTA: Processor, Share, "subject's processor time, of its quota", "PID/stat",
+        |view| {
+            let quota = view.of_role(SUBJECT, |role| role.cgroup.as_ref()?.quota_cpus)?;
+            Some(cpus(view, SUBJECT)? / quota.max(1e-9))
+        };
+    QUOTA_MODE: Latency, Share, "requests that waited for the rest of a quota's period",
+        "the latency histogram", |view| {
+            let (from_ns, to_ns) = fingerprints::quota_pause(view)?;
+            Some(fingerprints::share_between(&view.last_byte, from_ns, to_ns))
+        };
+    // TCP.
+    LISTEN_OVERFLOWS: Counters, PerSecond, "connections refused by a full accept queue",
+        "TcpExt ListenOverflows", |view| view.counter(SUBJECT, &["TcpExt.ListenOverflows"]);
+    LISTENER_FULL: Queue, Share, "snapshots in which the accept queue was full",
+        "sock_diag of the listening socket", listener_full;
+    CONNECT_RETRIES: Latency, Share, "connections that stood only after a second or more",
+        "connect times of the generator", |view| {
+            Some(fingerprints::share_between(&view.connect, 900_000_000, u64::MAX / 2))
+        };
+    SYN_QUEUE: Counters, PerSecond, "SYN cookies and refusals of a full SYN queue",
+        "TcpExt SyncookiesSent, TCPReqQFullDoCookies, TCPReqQFullDrop",
+        |view| view.counter(SUBJECT, &[
+            "TcpExt.SyncookiesSent", "TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop",
+        ]);
+    SYN_RECEIVED: Queue, Share, "half-open connections, of the listener's backlog",
+        "sock_diag in SYN_RECV", |view| {
+            let half = view.of_ends(SUBJECT, End::Server, |ends| state(ends, "syn-recv"))?;
+            Some(half / backlog(view)?.max(1.0))
+        };
+    RETRANSMITTED: Counters, Share, "segments sent again",
+        "Tcp RetransSegs / OutSegs, the namespaces of both ends", retransmitted;
+    LOSS_RECOVERY: Counters, PerSecond, "losses that TCP had to recover from",
+        "TcpExt TCPTimeouts, TCPSackRecovery, TCPLostRetransmit, TCPFastRetrans, TCPLossProbes",
+        |view| both(view, &[
+            "TcpExt.TCPTimeouts", "TcpExt.TCPSackRecovery", "TcpExt.TCPLostRetransmit",
+            "TcpExt.TCPFastRetrans", "TcpExt.TCPLossProbes",
+        ]);
+    RETRANSMITTED_BY_CONNECTIONS: Connections, PerSecond, "segments sent again on the connections",
+        "TCP_INFO total_retrans of both ends", |view| {
+            let of = |end| growth(view, end, |ends| ends.retransmitted as f64);
+            Some(of(End::Server)? + of(End::Client).unwrap_or(0.0))
+        };
+    RETRANSMISSION_MODE: Latency, Share, "requests that took a retransmission's time (200 ms)",
+        "the latency histogram", |view| {
+            Some(fingerprints::share_between(&view.last_byte, 195_000_000, 700_000_000))
+        };
+    DELAYED_ACKS: Counters, PerResponse, "delayed acknowledgements per response",
+        "TcpExt DelayedACKs", |view| {
+            Some(both(view, &["TcpExt.DelayedACKs"])? / responses(view)?)
+        };
+    DELAYED_ACK_MODE: Latency, Share, "requests that took 39 to 48 ms, and gather there",
+        "the latency histogram", |view| {
+            Some(fingerprints::gathered(&view.last_byte, 39_000_000, 48_000_000).unwrap_or(0.0))
+        };
+    ROUND_TRIP: Connections, Times, "round-trip time over the least",
+        "TCP_INFO rtt / min_rtt of the sending end", |view| {
+            view.of_ends(SUBJECT, End::Server, |ends| {
+                (ends.rtt_min_us > 0.0).then(|| ends.rtt_us / ends.rtt_min_us)
+            })
+        };
+    ROUND_TRIP_EXCESS: Connections, Nanoseconds, "round-trip time beyond the least",
+        "TCP_INFO rtt - min_rtt of the sending end", |view| {
+            view.of_ends(SUBJECT, End::Server, |ends| {
+                Some((ends.rtt_us - ends.rtt_min_us).max(0.0) * 1e3)
+            })
+        };
+    RECEIVE_WINDOW: Connections, Share, "time with bytes to send in which the receiver's window was full",
+        "TCP_INFO rwnd_limited / busy_time of the subject's sockets", |view| {
+            limited(view, |ends| ends.receive_window_limited_us as f64)
+        };
+    SEND_BUSY: Connections, Share, "time in which the subject's sockets had bytes on their way",
+        "TCP_INFO busy_time", |view| {
+            let ends = view.ends(SUBJECT, End::Server);
+            let per_s = growth(view, End::Server, |ends| ends.busy_us as f64)? / 1e6;
+            let sockets = median(ends.iter().filter_map(|ends| state(ends, "established")).collect())?;
+            (sockets > 0.0).then(|| per_s / sockets)
+        };
+    NOT_SENT: Queue, Bytes, "bytes that the subject's sockets could not send yet",
+        "TCP_INFO notsent_bytes", |view| {
+            view.of_ends(SUBJECT, End::Server, |ends| Some(ends.not_sent_bytes as f64))
+        };
+    // Links.
+    LINK: Link, Share, "busiest link, of its rate", "interface bytes; tbf rate or speed", link_share;
+    LINK_SPREAD: Link, Share, "spread of the link's bytes per second",
+        "interface bytes, sample by sample", |view| link_figure(view, |link| {
+            Some(link.rx_bytes_per_s.max(link.tx_bytes_per_s))
+        });
+    LINK_QUEUE: Link, Nanoseconds, "time that the link's queue takes to send", "qdisc backlog / rate",
+        |view| view.of_samples(SUBJECT, |sample| {
+            let queues = sample.links.iter().flat_map(|link| &link.queues);
+            let times = queues.filter_map(|queue| {
+                Some(queue.backlog_bytes as f64 * 8e9 / queue.rate_bits_per_s?)
+            });
+            times.reduce(f64::max)
+        });
+    OVERLIMITS: Link, PerSecond, "packets that had to wait for the link", "qdisc overlimits",
+        |view| view.of_samples(SUBJECT, |sample| {
+            let queues = sample.links.iter().flat_map(|link| &link.queues);
+            queues.map(|queue| queue.overlimits_per_s).reduce(f64::max)
+        });
+    PACKET_BYTES: Link, Bytes, "bytes a packet on the busiest link", "interface counters",
+        |view| {
+            let bytes = busiest_link(view, |link| link.rx_bytes_per_s + link.tx_bytes_per_s)?;
+            let packets = busiest_link(view, |link| link.rx_packets_per_s + link.tx_packets_per_s)?;
+            (packets > 0.0).then(|| bytes / packets)
+        };
+    LINK_DROPS: Link, PerSecond, "packets dropped by interfaces and their queues",
+        "interface and qdisc drops", |view| view.of_samples(SUBJECT, |sample| {
+            let of = |link: &LinkUse| {
+                let queued: f64 = link.queues.iter().map(|queue| queue.drops_per_s).sum();
+                link.rx_drops_per_s + link.tx_drops_per_s + queued
+            };
+            Some(sample.links.iter().map(of).sum())
+        });
+    PACKET_SPREAD: Link, Share, "spread of the link's packets per second",
+        "interface counters, sample by sample",
+        |view| link_figure(view, |link| Some(link.rx_packets_per_s.max(link.tx_packets_per_s)));
+    // Connections, ports, descriptors.
+    ORIGIN_CONNECTIONS: Tables, Times, "requests in flight over connections to the origin",
+        "generator, sock_diag", |view| {
+            let established = view.of_ends(ORIGIN, End::Client, |ends| state(ends, "established"))?;
+            Some(view.run.generator.in_flight_mean / established.max(1.0))
+        };
+    ORIGIN_PINNED: Queue, Share, "snapshots in which all connections to the origin were there",
+        "sock_diag: established within 5 % of the most", |view| {
+            let counts: Vec<f64> = view.ends(ORIGIN, End::Client).into_iter()
+                .filter_map(|ends| state(ends, "established")).collect();
+            let most = counts.iter().copied().reduce(f64::max)?;
+            let near = counts.iter().filter(|count| **count >= most * 0.95).count();
+            (most > 0.0).then(|| near as f64 / counts.len() as f64)
+        };
+    NO_PORT: Errors, Share, "requests without a local port", "connect(2): EADDRNOTAVAIL",
+        |view| Some(view.error_share(&["no_port"]));
+    PORTS: Tables, Share, "local ports towards the subject or its origin that are taken",
+        "sock_diag in any state / ip_local_port_range", ports_taken;
+    NO_DESCRIPTOR: Errors, Share, "requests without a descriptor", "EMFILE, ENFILE",
+        |view| Some(view.error_share(&["no_descriptor"]));
+    DESCRIPTORS: Tables, Share, "descriptors of the subject, of its limit", "PID/fd, PID/limits",
+        |view| view.of_role(SUBJECT, |role| {
+            Some(role.descriptors? as f64 / (role.descriptors_max? as f64).max(1.0))
+        });
+    CONNECT_FAILURES: Errors, Share, "connections or requests that failed or waited to connect",
+        "generator: failed connects, time-outs while connecting, connections missing", |view| {
+            let totals = &view.run.totals;
+            let timeouts = totals.timeouts_by_phase.get("connect").copied().unwrap_or(0);
+            let queued = totals.timeouts_by_phase.get("queue").copied().unwrap_or(0);
+            let missing = totals.connections.wanted.saturating_sub(totals.connections.obtained);
+            let bad = totals.connections.failed + timeouts + queued + missing;
+            Some(part_of(bad as f64, (totals.requests + missing) as f64))
+        };
+    UNSERVED: Queue, Share, "connections that nobody answers, of those that were wanted",
+        "generator, sock_diag: accepted or waiting without a request being read", |view| {
+            let waiting = view.snapshots(SUBJECT).iter().filter_map(|snapshot| {
+                Some(f64::from(listener(view, snapshot)?.waiting))
+            }).collect();
+            Some(part_of(median(waiting)?, view.run.totals.connections.wanted as f64))
+        };
+    CONNTRACK: Tables, Share, "connection tracking, of its limit", "nf_conntrack_count / max",
+        |view| view.of_samples(SUBJECT, |sample| {
+            let table = sample.conntrack?;
+            Some(part_of(table.entries as f64, table.entries_max as f64))
+        });
+    CONNTRACK_DROPS: Counters, PerSecond, "packets dropped by connection tracking",
+        "/proc/net/stat/nf_conntrack drop, early_drop, insert_failed",
+        |view| {
+            let drops = view.samples(SUBJECT).into_iter().filter_map(|sample| {
+                let table = sample.conntrack?;
+                Some(table.drops_per_s + table.early_drops_per_s + table.insert_failures_per_s)
+            }).collect::<Vec<_>>();
+            (!drops.is_empty()).then(|| drops.iter().sum::<f64>() / drops.len() as f64)
+        };
+    // Memory.
+    MEMORY_EVENTS: Counters, PerSecond, "times TCP ran short of memory",
+        "TcpExt TCPMemoryPressures, PruneCalled, RcvPruned, TCPAbortOnMemory, TCPRcvQDrop",
+        |view| view.counter(SUBJECT, &[
+            "TcpExt.TCPMemoryPressures", "TcpExt.PruneCalled", "TcpExt.RcvPruned",
+            "TcpExt.TCPAbortOnMemory", "TcpExt.TCPRcvQDrop",
+        ]);
+    MEMORY_LIMIT: Quota, PerSecond, "times the subject hit its group's bound of memory",
+        "memory.events max, memory.failcnt",
+        |view| view.of_role(SUBJECT, |role| role.cgroup.as_ref()?.memory_max_hits_per_s);
+    MEMORY_PRESSURE: Memory, Share, "time in which some task waited for memory",
+        "memory.pressure of the group, or /proc/pressure/memory", |view| {
+            let group = view.of_role(SUBJECT, |role| {
+                Some(role.cgroup.as_ref()?.pressure?.memory_some)
+            });
+            let host = view.of_samples(SUBJECT, |sample| Some(sample.pressure?.memory_some));
+            group.into_iter().chain(host).reduce(f64::max)
+        };
+    MAJOR_FAULTS: Memory, PerSecond, "page faults of the subject that needed a disk", "PID/stat majflt",
+        |view| view.of_role(SUBJECT, |role| Some(role.major_faults_per_s));
+    // Disks.
+    DISK_SLEEP: Scheduler, Count, "subject threads that wait for a disk", "PID/task state D, mean", |view| {
+        let index = |sample: &Sample| {
+            let at = view.machine(SUBJECT)?.roles.iter().position(|role| role.name == SUBJECT)?;
+            Some(f64::from(sample.roles.get(at)?.threads_in_disk_sleep))
+        };
+        let counts: Vec<f64> = view.samples(SUBJECT).into_iter().filter_map(index).collect();
+        (!counts.is_empty()).then(|| counts.iter().sum::<f64>() / counts.len() as f64)
+    };
+    DISK_WRITES: Disk, PerSecond, "bytes that the subject wrote to a disk", "PID/io write_bytes",
+        |view| view.of_role(SUBJECT, |role| role.disk_write_bytes_per_s);
+    DISK_PRESSURE: Disk, Share, "time in which some task waited for a disk",
+        "io.pressure of the group, or /proc/pressure/io", |view| {
+            let group = view.of_role(SUBJECT, |role| Some(role.cgroup.as_ref()?.pressure?.io_some));
+            group.or_else(|| view.of_samples(SUBJECT, |sample| Some(sample.pressure?.io_some)))
+        };
+    // Functions and calls.
+    ALLOCATION: Functions, Share, "memory allocation, of the subject's samples",
+        "functions on top of its stacks", |view| view.function_share(SUBJECT, is_allocation);
+    CRYPTO: Functions, Share, "bulk encryption, of the subject's samples",
+        "functions on top of its stacks", |view| view.function_share(SUBJECT, is_bulk_crypto);
+    HANDSHAKE: Functions, Share, "signatures and key exchange, of the subject's samples",
+        "functions on top of its stacks", |view| view.function_share(SUBJECT, is_handshake);
+    LOCKING: Functions, Share, "locks, of the subject's samples", "functions on top of its stacks",
+        |view| view.function_share(SUBJECT, is_lock);
+    FUTEXES: Calls, PerResponse, "futex calls of the subject per response", "tracepoint sys_enter_futex",
+        |view| Some(view.calls_per_s(SUBJECT, "futex")? / responses(view)?);
+    ALLOCATIONS: Calls, PerResponse, "allocations of the subject per response", "uprobe on its malloc",
+        |view| Some(view.calls_per_s(SUBJECT, "malloc")? / responses(view)?);
+    SYSTEM_CALLS: Calls, PerResponse, "system calls of the subject per response",
+        "tracepoint raw_syscalls:sys_enter",
+        |view| Some(view.calls_per_s(SUBJECT, "system calls")? / responses(view)?);
+    // Errors.
+    ERRORS: Errors, Share, "requests that failed or were answered with 400 and above",
+        "generator", |view| {
+            let totals = &view.run.totals;
+            let unwanted: u64 = totals.status.range(400..).map(|(_, count)| count).sum();
+            Some(part_of((totals.failed() + unwanted) as f64, totals.requests as f64))
+        };
+    ERROR_ANSWERS: Errors, Share, "answers with 400 and above", "generator", |view| {
+        let totals = &view.run.totals;
+        let unwanted: u64 = totals.status.range(400..).map(|(_, count)| count).sum();
+        Some(part_of(unwanted as f64, totals.requests as f64))
+    };
+    BROKEN: Errors, Share, "connections that were refused, reset or ended early, and answers that broke",
+        "generator", |view| {
+            Some(view.error_share(&["reset", "closed", "parse", "refused", "check"]))
+        };
+    RESETS: Counters, PerSecond, "resets", "Tcp EstabResets, OutRsts",
+        |view| both(view, &["Tcp.EstabResets", "Tcp.OutRsts"]);
+}
+
+/// A share, a time, a rate: as people read it.
+pub(super) fn written(value: f64, unit: Unit) -> String {
+    use record::units::{format_bytes, format_count, format_duration_ns};
+    match unit {
+        Unit::Share if value >= 0.0995 || value == 0.0 => format!("{:.0} %", value * 100.0),
+        Unit::Share => format!("{:.2} %", value * 100.0),
+        Unit::Cpus => format!("{value:.2}"),
+        Unit::PerSecond if value < 10.0 => format!("{value:.1}/s"),
+        Unit::PerSecond => format!("{}/s", format_count(value)),
+        Unit::PerResponse => format!("{value:.2}"),
+        Unit::Times if value >= 100.0 => format!("{value:.0} times"),
+        Unit::Times => format!("{value:.1} times"),
+        Unit::Nanoseconds => format_duration_ns(value.max(0.0) as u64),
+        Unit::Bytes => format_bytes(value),
+        Unit::Count => format!("{value:.1}"),
+    }
+}

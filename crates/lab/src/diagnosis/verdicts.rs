@@ -1,0 +1,128 @@
+//! The catalogue of bottlenecks, as a table: what each claims, what has to be seen for it, what rules
+//! it out, what to do, and which change would prove it.
+//!
+//! Thresholds are the ones that the induced scenarios of `weir lab selftest` tell apart; where a
+//! source names one, it stands beside the row.
+
+mod table;
+
+use super::signals::Signal;
+pub use table::VERDICTS;
+
+/// On which side of its bound a figure has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+}
+
+/// A signal and its bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Sign {
+    /// What is looked at.
+    pub signal: &'static Signal,
+    /// What it has to be.
+    pub bound: Bound,
+}
+
+/// What can be changed from outside to prove a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Perturbation {
+    /// A second generator beside the first.
+    SecondGenerator,
+    /// Twice the connections.
+    TwiceTheConnections,
+    /// Half the connections.
+    HalfTheConnections,
+    /// Three quarters of the subject's processor time.
+    LessProcessorTime,
+    /// A new connection for each request, or none.
+    KeptConnections,
+    /// Nothing that can be changed from here.
+    Nothing,
+}
+
+/// What a perturbation does to the throughput if the claim is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It grows by a good part of the change.
+    Rises,
+    /// It stays.
+    Stays,
+    /// It falls by a good part of the change.
+    Falls,
+}
+
+/// One row of the catalogue.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Its code in records.
+    pub code: &'static str,
+    /// What it claims.
+    pub claim: &'static str,
+    /// All of these have to hold.
+    pub proofs: &'static [Sign],
+    /// And so many of `signs`.
+    pub signs_min: usize,
+    /// Signs of which some have to hold; each that does adds to the confidence.
+    pub signs: &'static [Sign],
+    /// What it claims is what was counted, so that one family of signals is a proof.
+    pub counted: bool,
+    /// One of these rules it out.
+    pub unless: &'static [Sign],
+    /// With what it is confused.
+    pub confusions: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+    /// The change that proves it, and the answer that it predicts.
+    pub counter_test: (Perturbation, Answer, &'static str),
+    /// Why it cannot be told here at all; empty: it can.
+    pub not_observable: &'static str,
+}
+
+/// The code of a run without a bottleneck.
+pub const NONE: &str = "none";
+/// The code of a run whose limit could not be proven.
+pub const UNKNOWN: &str = "unknown";
+
+/// The row of a code.
+#[must_use]
+pub fn verdict(code: &str) -> Option<&'static Verdict> {
+    VERDICTS.iter().find(|row| row.code == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_code_of_the_schema_has_its_row_once() {
+        let codes: BTreeSet<&str> = VERDICTS.iter().map(|row| row.code).collect();
+        assert_eq!(codes.len(), VERDICTS.len());
+        let all = "client_bound user_cpu_bound kernel_cpu_bound single_thread_bound \
+            softirq_imbalance link_bound packet_rate_bound latency_bound connection_limited \
+            accept_backlog_overflow syn_backlog_overflow port_exhaustion fd_limit memory_pressure \
+            bufferbloat packet_loss delayed_ack_stall lock_contention log_write_bound \
+            handshake_bound bulk_crypto_bound allocator_bound memory_bandwidth_bound cpu_steal \
+            cpu_throttled numa_remote conntrack_full h2_window_bound receive_window_bound \
+            run_invalid";
+        assert_eq!(codes, all.split_whitespace().collect());
+    }
+
+    #[test]
+    fn a_verdict_needs_two_families_or_cannot_be_told() {
+        for row in VERDICTS.iter().filter(|row| row.not_observable.is_empty()) {
+            let families: BTreeSet<_> =
+                row.proofs.iter().chain(row.signs).map(|sign| sign.signal.family).collect();
+            assert!(families.len() >= 2 || row.counted, "{}", row.code);
+            assert!(row.signs_min <= row.signs.len(), "{}", row.code);
+            assert!(row.proofs.len() + row.signs_min >= 1, "{}", row.code);
+            for text in [row.claim, row.confusions, row.remedy, row.counter_test.2] {
+                assert!(!text.is_empty(), "{}", row.code);
+            }
+        }
+    }
+}
