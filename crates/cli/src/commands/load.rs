@@ -262,7 +262,7 @@ fn subjects(plan: &Plan) -> Subjects {
 }
 
 /// Writes the record where `--json` says.
-pub(super) fn write_json(run: &Run, json: Option<&str>) -> Result<(), Failure> {
+pub(in crate::commands) fn write_json(run: &Run, json: Option<&str>) -> Result<(), Failure> {
     match json {
         None => Ok(()),
         Some("-") => {

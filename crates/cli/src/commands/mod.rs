@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod ctl;
+mod lab;
 mod load;
 mod proxy;
 mod report;
@@ -28,6 +29,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("load", Some(("report", typed))) => report::run(Typed(typed)),
         ("load", _) => load::run(Typed(typed), arguments),
         ("calibrate", _) => calibrate::run(Typed(typed)),
+        ("lab", Some((name, typed))) => lab::run(name, typed),
         ("completions", _) => tools::completions(Typed(typed)),
         ("man", _) => tools::man(Typed(typed)),
         ("reference", _) => tools::reference(Typed(typed)),

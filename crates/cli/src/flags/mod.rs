@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod ctl;
+mod lab;
 mod load;
 mod proxy;
 mod serve;
@@ -69,6 +70,8 @@ pub(crate) const COMMANDS: &[&CommandRow] = &[
     &load::LOAD,
     &load::REPORT,
     &calibrate::CALIBRATE,
+    &lab::LAB,
+    &lab::DIAGNOSE,
     &tools::COMPLETIONS,
     &tools::MAN,
     &tools::REFERENCE,

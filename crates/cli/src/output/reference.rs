@@ -2,6 +2,7 @@
 //! and answers.
 
 use clap::Command;
+use lab::diagnosis::verdicts::{Sign, VERDICTS};
 use load::failure::KINDS;
 use load::validity::RULES;
 
@@ -28,12 +29,53 @@ pub(crate) fn markdown() -> String {
     for rule in RULES {
         text.push_str(&format!("| `{}` | {} |\n", rule.code, rule.doc));
     }
+    text.push_str(&bottlenecks());
     text.push_str("\n## Errors of a load\n\n| Kind | Meaning |\n| --- | --- |\n");
     for (_, name, doc) in KINDS {
         text.push_str(&format!("| `{name}` | {doc} |\n"));
     }
     text.push('\n');
     text.push_str(&serve::reference_markdown());
+    text
+}
+
+/// The catalogue of bottlenecks, with what has to be seen for each.
+fn bottlenecks() -> String {
+    let mut text = String::from(
+        "\n## Bottlenecks\n\nWhat `diagnosis.verdict` may say, causes before what they cause. All of \
+         \"proven by\" has to be seen, and of \"with\" so many as it says; every verdict needs two \
+         independent sources. `none`: the run got what it asked for. `unknown`: something limited it, \
+         and what could be seen does not prove what.\n",
+    );
+    for row in VERDICTS {
+        text.push_str(&format!("\n### `{}`\n\n{}.\n\n", row.code, sentence(row.claim)));
+        if row.not_observable.is_empty() {
+            text.push_str(&signs("Proven by", row.proofs));
+            text.push_str(&signs(&format!("With at least {} of", row.signs_min), row.signs));
+            text.push_str(&signs("Ruled out by", row.unless));
+            text.push_str(&format!("- Confused with: {}\n", row.confusions));
+            text.push_str(&format!("- Proof: {}\n", row.counter_test.2));
+        } else {
+            text.push_str(&format!("- Not observable: {}\n", row.not_observable));
+        }
+        text.push_str(&format!("- Remedy: {}\n", row.remedy));
+    }
+    text
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn signs(title: &str, signs: &[Sign]) -> String {
+    if signs.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("- {title}:\n");
+    for sign in signs {
+        text.push_str(&format!("  - {sign} ({})\n", sign.signal.source));
+    }
     text
 }
 

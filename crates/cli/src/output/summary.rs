@@ -6,6 +6,7 @@ use record::run::{Pair, Run};
 use record::units::{format_bytes, format_count, format_duration_ns};
 use record::validity::Verdict;
 
+use super::diagnosis::diagnosis;
 use super::table::table;
 
 /// The whole summary.
@@ -21,6 +22,11 @@ pub(crate) fn summary(run: &Run, colour: bool) -> String {
     text.push('\n');
     text.push_str(&objectives(run, colour));
     text.push_str(&verdict(run, colour));
+    let diagnosis = diagnosis(run, false);
+    if !diagnosis.is_empty() {
+        text.push('\n');
+        text.push_str(&diagnosis);
+    }
     text
 }
 

@@ -139,13 +139,9 @@ fn look(sign: &Sign, view: &View<'_>) -> Option<(bool, f64)> {
 
 /// "busiest subject thread, of a core: 99 % (bound: at least 92 %; schedstat of its threads)".
 fn words(sign: &Sign, value: f64) -> String {
-    let unit = sign.signal.unit;
-    let bound = match sign.bound {
-        Bound::AtLeast(bound) => format!("at least {}", written(bound, unit)),
-        Bound::AtMost(bound) => format!("at most {}", written(bound, unit)),
-    };
     let signal = sign.signal;
-    format!("{}: {} (bound: {bound}; {})", signal.name, written(value, unit), signal.source)
+    let value = written(value, signal.unit);
+    format!("{}: {value} (bound: {}; {})", signal.name, sign.bound_in_words(), signal.source)
 }
 
 /// An open loop (or one with think time) that got what it asked for has no bottleneck; anything else

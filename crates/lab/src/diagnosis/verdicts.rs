@@ -6,7 +6,7 @@
 
 mod table;
 
-use super::signals::Signal;
+use super::signals::{Signal, written};
 pub use table::VERDICTS;
 
 /// On which side of its bound a figure has to be.
@@ -25,6 +25,23 @@ pub struct Sign {
     pub signal: &'static Signal,
     /// What it has to be.
     pub bound: Bound,
+}
+
+impl Sign {
+    /// "at least 92 %".
+    #[must_use]
+    pub fn bound_in_words(&self) -> String {
+        match self.bound {
+            Bound::AtLeast(bound) => format!("at least {}", written(bound, self.signal.unit)),
+            Bound::AtMost(bound) => format!("at most {}", written(bound, self.signal.unit)),
+        }
+    }
+}
+
+impl std::fmt::Display for Sign {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.signal.name, self.bound_in_words())
+    }
 }
 
 /// What can be changed from outside to prove a claim.

@@ -1,0 +1,143 @@
+//! What limited a run, as people read it: the verdict first, then why, what else, what next. Reads the
+//! record and nothing else.
+
+use record::run::{Candidate, Diagnosis, Run};
+
+/// Lines of what was ruled out that are shown; the record has them all.
+const RULED_OUT_SHOWN: usize = 4;
+/// Lines of next limits that are shown.
+const NEXT_SHOWN: usize = 3;
+/// Width at which sentences are broken.
+const WIDTH: usize = 100;
+/// Where the text of a line begins.
+const MARGIN: usize = 13;
+
+/// The whole diagnosis; empty where there is none. `all` shows every line of it.
+pub(crate) fn diagnosis(run: &Run, all: bool) -> String {
+    let Some(diagnosis) = &run.diagnosis else {
+        return String::new();
+    };
+    let mut text = head(diagnosis);
+    for line in &diagnosis.evidence {
+        text += &labelled("", &format!("- {line}"));
+    }
+    for candidate in &diagnosis.also {
+        text += &also(candidate, all);
+    }
+    for line in &diagnosis.fingerprints {
+        text += &labelled("fingerprint", line);
+    }
+    text +=
+        &list("ruled out", &diagnosis.ruled_out, if all { usize::MAX } else { RULED_OUT_SHOWN });
+    if all {
+        text += &list("not told", &diagnosis.not_observable, usize::MAX);
+    }
+    text += &list("next limits", &diagnosis.next_limits, if all { usize::MAX } else { NEXT_SHOWN });
+    if !diagnosis.remedy.is_empty() {
+        text += &labelled("remedy", &diagnosis.remedy);
+        text += &labelled("proof", &format!("{} (--confirm)", diagnosis.counter_test));
+    }
+    if let Some(test) = &diagnosis.confirmation {
+        let word = if test.confirmed { "CONFIRMED" } else { "NOT CONFIRMED" };
+        let line = format!(
+            "{word}: {}; predicted: {}; measured: {}",
+            test.perturbation, test.prediction, test.measured
+        );
+        text += &labelled("confirmed", &line);
+    }
+    text + &watched(run)
+}
+
+fn head(diagnosis: &Diagnosis) -> String {
+    let confidence = match diagnosis.confidence {
+        share if share > 0.0 => format!(" (confidence {:.0} %)", share * 100.0),
+        _ => String::new(),
+    };
+    labelled("bottleneck", &format!("{}{confidence}: {}", diagnosis.verdict, diagnosis.claim))
+}
+
+fn also(candidate: &Candidate, all: bool) -> String {
+    let confidence = candidate.confidence * 100.0;
+    let mut text =
+        labelled("also", &format!("{} (confidence {confidence:.0} %)", candidate.verdict));
+    let shown = if all { usize::MAX } else { 1 };
+    for line in candidate.evidence.iter().take(shown) {
+        text += &labelled("", &format!("- {line}"));
+    }
+    text
+}
+
+fn list(label: &str, lines: &[String], shown: usize) -> String {
+    let mut text = String::new();
+    for (place, line) in lines.iter().take(shown).enumerate() {
+        text += &labelled(if place == 0 { label } else { "" }, line);
+    }
+    if lines.len() > shown {
+        text += &labelled("", &format!("and {} more in the record", lines.len() - shown));
+    }
+    text
+}
+
+/// What the watching cost, for each machine.
+fn watched(run: &Run) -> String {
+    let lines = run.observed.iter().map(|seen| {
+        let missing = match seen.not_observable.len() {
+            0 => String::new(),
+            count => format!("; {count} things are not observable on it"),
+        };
+        labelled(
+            "watching",
+            &format!(
+                "{}: {} samples, {} looks at the sockets, {:.2} % of a core{missing}",
+                seen.host,
+                seen.samples.len(),
+                seen.queues.len(),
+                seen.cost_cpus * 100.0
+            ),
+        )
+    });
+    lines.collect()
+}
+
+/// A label and a text behind it, broken into lines.
+fn labelled(label: &str, text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = format!("{label:<MARGIN$}");
+    let mut filled = false;
+    for word in text.split(' ') {
+        if filled && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines += line.trim_end();
+            lines.push('\n');
+            line = " ".repeat(MARGIN + if text.starts_with("- ") { 2 } else { 0 });
+            filled = false;
+        }
+        if filled {
+            line.push(' ');
+        }
+        line += word;
+        filled = true;
+    }
+    lines + line.trim_end() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_behind_the_margin() {
+        let text = labelled("remedy", &"word ".repeat(40));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
+        assert!(lines[0].starts_with("remedy       word"));
+        assert!(lines[1].starts_with("             word"));
+    }
+
+    #[test]
+    fn a_list_says_how_much_of_it_is_not_shown() {
+        let lines: Vec<String> = (0..5).map(|number| format!("line {number}")).collect();
+        let text = list("next limits", &lines, 3);
+        assert!(text.starts_with("next limits  line 0\n             line 1\n"));
+        assert!(text.ends_with("and 2 more in the record\n"));
+    }
+}
