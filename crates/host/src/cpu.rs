@@ -92,13 +92,27 @@ pub struct MachineCpu {
     pub per_cpu: Vec<CpuTimes>,
     /// The number of each processor in `per_cpu`; they skip where one is offline.
     pub cpu_ids: Vec<u32>,
+    /// Context switches since boot.
+    pub context_switches: Option<u64>,
+    /// Processes and threads that were made since boot: while it stays the same, nobody is new.
+    pub created: Option<u64>,
+    /// Tasks that run or want to, now.
+    pub runnable: Option<u64>,
 }
 
 impl MachineCpu {
-    /// What passed since `earlier`. A processor that was not online then is left out.
+    /// What passed since `earlier`, and what is runnable now. A processor that was not online then
+    /// is left out.
     #[must_use]
     pub fn delta(&self, earlier: &Self) -> Self {
-        let mut between = Self { total: self.total.delta(&earlier.total), ..Self::default() };
+        let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        let mut between = Self {
+            total: self.total.delta(&earlier.total),
+            context_switches: since(self.context_switches, earlier.context_switches),
+            created: since(self.created, earlier.created),
+            runnable: self.runnable,
+            ..Self::default()
+        };
         for (id, now) in self.cpu_ids.iter().zip(&self.per_cpu) {
             if let Some(at) = earlier.cpu_ids.iter().position(|other| other == id) {
                 between.cpu_ids.push(*id);
@@ -115,10 +129,20 @@ impl MachineCpu {
         self.cpu_ids.clear();
         let mut lines = text.lines();
         self.total = times(lines.next()?.strip_prefix("cpu ")?)?;
-        for line in lines.map_while(|line| line.strip_prefix("cpu")) {
-            let (id, figures) = line.split_once(' ')?;
-            self.cpu_ids.push(id.parse().ok()?);
-            self.per_cpu.push(times(figures)?);
+        (self.context_switches, self.created, self.runnable) = (None, None, None);
+        for line in lines {
+            let (name, figures) = line.split_once(' ').unwrap_or((line, ""));
+            match name {
+                "ctxt" => self.context_switches = figures.trim().parse().ok(),
+                "processes" => self.created = figures.trim().parse().ok(),
+                "procs_running" => self.runnable = figures.trim().parse().ok(),
+                _ => {
+                    if let Some(id) = name.strip_prefix("cpu") {
+                        self.cpu_ids.push(id.parse().ok()?);
+                        self.per_cpu.push(times(figures)?);
+                    }
+                }
+            }
         }
         Some(())
     }
@@ -210,6 +234,17 @@ intr 257990
             ..CpuTimes::default()
         };
         assert_eq!(machine.per_cpu[1], last);
+        assert_eq!(machine.context_switches, Some(348_743));
+        assert_eq!((machine.created, machine.runnable), (Some(7013), Some(2)));
+    }
+
+    #[test]
+    fn what_follows_the_processors_may_be_missing() {
+        let machine = parse(AFTER);
+        assert_eq!(machine.context_switches, None);
+        assert_eq!(machine.delta(&parse(BEFORE)).context_switches, None);
+        let later = parse(&BEFORE.replace("ctxt 348743", "ctxt 348800"));
+        assert_eq!(later.delta(&parse(BEFORE)).context_switches, Some(57));
     }
 
     #[test]

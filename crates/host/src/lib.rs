@@ -18,11 +18,19 @@
 #![deny(unsafe_code)]
 
 pub mod budget;
+pub mod cgroup;
+pub mod conntrack;
 pub mod cpu;
 pub mod facts;
+pub mod interrupts;
 pub mod limits;
+pub mod namespace;
+pub mod pressure;
 pub mod process;
+pub mod settings;
+pub mod snmp;
 pub mod sockets;
+pub mod softnet;
 mod source;
 pub mod watch;
 

@@ -1,5 +1,5 @@
 //! One process, or each of its threads: processor time, time spent waiting for a processor,
-//! resident memory, open descriptors.
+//! resident memory, open descriptors, page faults; [`figures`] has what else a process tells.
 //!
 //! Not for the machine as a whole ([`crate::cpu`]), nor for finding processes
 //! ([`crate::sockets::listeners_of`]).
@@ -7,6 +7,8 @@
 //! Sources: `/proc/PID/stat` and `/proc/PID/task/TID/stat` (proc_pid_stat(5)), `…/schedstat`
 //! (`Documentation/scheduler/sched-stats.rst`), `/proc/PID/statm` (proc_pid_statm(5)),
 //! `/proc/PID/task/TID/fd`, kcmp(2).
+
+pub mod figures;
 
 use crate::source::{NotObservable, Source, read_once};
 
@@ -26,6 +28,13 @@ pub struct ProcessTimes {
     pub threads: u64,
     /// When it started, in ticks after boot; with the number it names a process for good.
     pub start_ticks: u64,
+    /// Page faults without a disk.
+    pub minor_faults: u64,
+    /// Page faults with one.
+    pub major_faults: u64,
+    /// Resident memory, in pages; the kernel keeps it in parts for each processor, so it is right to
+    /// some hundred kilobytes.
+    pub resident_pages: u64,
 }
 
 /// Processor time of one thread.
@@ -43,6 +52,11 @@ pub struct ThreadTimes {
     pub run_ns: Option<u64>,
     /// Time ready to run but waiting for a processor, in nanoseconds.
     pub wait_ns: Option<u64>,
+    /// The processor it ran on last.
+    pub cpu: u32,
+    /// Its state: `R` runs or wants to, `S` sleeps, `D` sleeps and cannot be woken (mostly for a
+    /// disk), and others (proc_pid_stat(5)).
+    pub state: char,
 }
 
 /// What one `stat` line says, of a process or of a thread.
@@ -52,6 +66,14 @@ pub struct StatLine<'a> {
     pub id: i32,
     /// Its name, between the first `(` and the last `)`.
     pub name: &'a str,
+    /// Field 3.
+    pub state: char,
+    /// Field 4: the process that made it, or that took it on.
+    pub parent: i32,
+    /// Field 10.
+    pub minor_faults: u64,
+    /// Field 12.
+    pub major_faults: u64,
     /// Field 14, in ticks.
     pub user_ticks: u64,
     /// Field 15, in ticks.
@@ -60,6 +82,10 @@ pub struct StatLine<'a> {
     pub threads: u64,
     /// Field 22, in ticks after boot.
     pub start_ticks: u64,
+    /// Field 24, in pages.
+    pub resident_pages: u64,
+    /// Field 39: the processor it ran on last.
+    pub cpu: u32,
 }
 
 /// Parses one `stat` file. The name may hold spaces and parentheses.
@@ -72,10 +98,17 @@ pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
     Some(StatLine {
         id: id.parse().ok()?,
         name,
-        user_ticks: fields.nth(11)?.parse().ok()?,
+        state: fields.next()?.chars().next()?,
+        parent: fields.next()?.parse().ok()?,
+        minor_faults: fields.nth(5)?.parse().ok()?,
+        major_faults: fields.nth(1)?.parse().ok()?,
+        user_ticks: fields.nth(1)?.parse().ok()?,
         system_ticks: fields.next()?.parse().ok()?,
         threads: fields.nth(4)?.parse().ok()?,
         start_ticks: fields.nth(1)?.parse().ok()?,
+        // A kernel thread has none, written as 0; a negative one was seen on old kernels.
+        resident_pages: fields.nth(1)?.parse().unwrap_or(0),
+        cpu: fields.nth(14)?.parse().ok()?,
     })
 }
 
@@ -120,6 +153,9 @@ impl ProcessReader {
         self.last.system_ticks = line.system_ticks;
         self.last.threads = line.threads;
         self.last.start_ticks = line.start_ticks;
+        self.last.minor_faults = line.minor_faults;
+        self.last.major_faults = line.major_faults;
+        self.last.resident_pages = line.resident_pages;
         Ok(&self.last)
     }
 }
@@ -154,6 +190,8 @@ impl ThreadReader {
         self.last.tid = line.id;
         self.last.user_ticks = line.user_ticks;
         self.last.system_ticks = line.system_ticks;
+        self.last.cpu = line.cpu;
+        self.last.state = line.state;
         let scheduled = match &mut self.schedstat {
             Ok(source) => parse_schedstat(&source.read()?),
             Err(_) => None,
@@ -200,9 +238,24 @@ pub fn open_descriptors(pid: i32) -> Result<u64, NotObservable> {
     counts.sum()
 }
 
+/// Descriptors of the fullest table that process `pid` has: what its limit is held against.
+/// `tables` is what [`tables`] found lately.
+pub fn fullest_table(pid: i32, tables: &[i32]) -> Result<u64, NotObservable> {
+    let mut fullest = Err(NotObservable::new("open descriptors of a process", "it has ended"));
+    for tid in tables {
+        match (descriptors_of(pid, *tid), &fullest) {
+            (Ok(count), Ok(most)) if count <= *most => {}
+            (Err(_), Ok(_)) => {}
+            (count, _) => fullest = count,
+        }
+    }
+    fullest
+}
+
 /// A thread for each table of descriptors that a process has. Threads may have tables of their own
 /// (unshare(2) with `CLONE_FILES`), as weir's proxy does; `/proc/PID/fd` is the first one's only.
-fn tables(pid: i32) -> Vec<i32> {
+#[must_use]
+pub fn tables(pid: i32) -> Vec<i32> {
     let mut tables = vec![pid];
     // What cannot be read has no threads that could be told apart.
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
@@ -258,10 +311,16 @@ mod tests {
         let expected = StatLine {
             id: 6933,
             name: "nginx",
+            state: 'S',
+            parent: 6931,
+            minor_faults: 99,
+            major_faults: 0,
             user_ticks: 412,
             system_ticks: 1307,
             threads: 3,
             start_ticks: 84782,
+            resident_pages: 348,
+            cpu: 1,
         };
         assert_eq!(line, expected);
     }

@@ -21,7 +21,7 @@ pub use listeners::{listeners_of, listeners_of_unix};
 pub struct SockStat {
     /// Sockets of all kinds.
     pub used: u64,
-    /// TCP sockets over IPv4 that are bound or connected.
+    /// TCP sockets over IPv4 that are bound or connected; of a reader, over IPv6 too.
     pub tcp_inuse: u64,
     /// TCP sockets that no process holds any more.
     pub tcp_orphan: u64,
@@ -48,22 +48,42 @@ pub fn parse_sockstat(text: &str) -> Option<SockStat> {
     })
 }
 
-/// `/proc/net/sockstat`, kept open.
+/// Parses `/proc/net/sockstat6`: TCP sockets over IPv6 that are bound or connected.
+#[must_use]
+pub fn parse_sockstat6(text: &str) -> Option<u64> {
+    figure(text.lines().find_map(|line| line.strip_prefix("TCP6:"))?, "inuse")
+}
+
+/// `sockstat` and `sockstat6` of a network namespace, kept open.
 #[derive(Debug)]
 pub struct SockStatReader {
     source: Source,
+    /// `None` on a kernel without IPv6.
+    source6: Option<Source>,
 }
 
 impl SockStatReader {
-    /// Opens the file.
+    /// Opens the files of this process's namespace.
     pub fn open() -> Result<Self, NotObservable> {
-        Ok(Self { source: Source::open("counts of sockets", "/proc/net/sockstat")? })
+        Self::open_of(std::process::id().cast_signed())
+    }
+
+    /// Opens the files of the network namespace that process `pid` is in.
+    pub fn open_of(pid: i32) -> Result<Self, NotObservable> {
+        let open =
+            |file: &str| Source::open("counts of sockets", format!("/proc/{pid}/net/{file}"));
+        Ok(Self { source: open("sockstat")?, source6: open("sockstat6").ok() })
     }
 
     /// Reads the counts.
     pub fn sample(&mut self) -> Result<SockStat, NotObservable> {
         let parsed = parse_sockstat(&self.source.read()?);
-        parsed.ok_or_else(|| self.source.bad_form())
+        let mut counts = parsed.ok_or_else(|| self.source.bad_form())?;
+        if let Some(source6) = &mut self.source6 {
+            let parsed = parse_sockstat6(&source6.read()?);
+            counts.tcp_inuse += parsed.ok_or_else(|| source6.bad_form())?;
+        }
+        Ok(counts)
     }
 }
 
@@ -214,6 +234,8 @@ mod tests {
         };
         assert_eq!(parse_sockstat(text), Some(expected));
         assert_eq!(parse_sockstat("TCP6: inuse 0\n"), None);
+        assert_eq!(parse_sockstat6("TCP6: inuse 7\nUDP6: inuse 1\n"), Some(7));
+        assert_eq!(parse_sockstat6("UDP6: inuse 1\n"), None);
     }
 
     // The addresses below were captured on a little-endian machine.

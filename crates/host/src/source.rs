@@ -1,12 +1,17 @@
 //! One kernel text file, kept open and read again and again; and the one error of this crate.
 //!
 //! Not for large tables (`/proc/net/tcp`): those are streamed by their reader.
+//!
+//! Descriptors are the program's own, and a load generator needs its own for connections: only
+//! [`KEPT_SHARE`] of the limit is taken for files that stay open. A file beyond that is opened for
+//! each reading, which costs about two microseconds more.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Something that this machine does not let us see, and why.
 ///
@@ -33,6 +38,12 @@ impl NotObservable {
     }
 }
 
+impl From<NotObservable> for record::observed::Missing {
+    fn from(missing: NotObservable) -> Self {
+        Self { what: missing.what, why: missing.why }
+    }
+}
+
 impl fmt::Display for NotObservable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: not observable: {}", self.what, self.why)
@@ -44,7 +55,8 @@ impl std::error::Error for NotObservable {}
 /// A file of the kernel, open, with the buffer that every read of it reuses.
 #[derive(Debug)]
 pub(crate) struct Source {
-    file: File,
+    /// `None` where it is opened for each reading.
+    file: Option<Kept>,
     what: &'static str,
     path: String,
     buffer: Vec<u8>,
@@ -55,12 +67,28 @@ impl Source {
     pub(crate) fn open(what: &'static str, path: impl Into<String>) -> Result<Self, NotObservable> {
         let path = path.into();
         let file = File::open(&path).map_err(|error| NotObservable::io(what, &path, &error))?;
-        Ok(Self { file, what, path, buffer: vec![0; FIRST_BUFFER_BYTES] })
+        Ok(Self { file: Kept::new(file), what, path, buffer: vec![0; FIRST_BUFFER_BYTES] })
+    }
+
+    /// A file that was opened elsewhere, in another network namespace: it cannot be opened again
+    /// from here, so it always stays open.
+    pub(crate) fn of(what: &'static str, path: impl Into<String>, file: File) -> Self {
+        let file = Some(Kept::always(file));
+        Self { file, what, path: path.into(), buffer: vec![0; FIRST_BUFFER_BYTES] }
     }
 
     /// Reads the whole file from its start. Borrowed from the buffer unless the text is not UTF-8
     /// (a thread may be named by any bytes).
     pub(crate) fn read(&mut self) -> Result<Cow<'_, str>, NotObservable> {
+        let opened;
+        let file = match &self.file {
+            Some(kept) => &kept.0,
+            None => {
+                opened = File::open(&self.path)
+                    .map_err(|error| NotObservable::io(self.what, &self.path, &error))?;
+                &opened
+            }
+        };
         let mut filled = 0;
         loop {
             if filled == self.buffer.len() {
@@ -70,7 +98,7 @@ impl Source {
                 }
                 self.buffer.resize(filled * 2, 0);
             }
-            match self.file.read_at(&mut self.buffer[filled..], filled as u64) {
+            match file.read_at(&mut self.buffer[filled..], filled as u64) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -86,6 +114,33 @@ impl Source {
     }
 }
 
+/// A file that stays open, counted.
+#[derive(Debug)]
+struct Kept(File);
+
+/// Files that stay open, in this process.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+
+impl Kept {
+    /// `None` when there are enough already; the file is closed then.
+    fn new(file: File) -> Option<Self> {
+        use rustix::process::{Resource, getrlimit};
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        (KEPT.load(Ordering::Relaxed) < limit / KEPT_SHARE).then(|| Self::always(file))
+    }
+
+    fn always(file: File) -> Self {
+        KEPT.fetch_add(1, Ordering::Relaxed);
+        Self(file)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Reads one small file once, without its last line end.
 pub(crate) fn read_once(what: &'static str, path: &str) -> Result<String, NotObservable> {
     match std::fs::read(path) {
@@ -94,6 +149,8 @@ pub(crate) fn read_once(what: &'static str, path: &str) -> Result<String, NotObs
     }
 }
 
+/// One in so many of the descriptors that this process may have is used for files that stay open.
+pub(crate) const KEPT_SHARE: u64 = 8;
 const FIRST_BUFFER_BYTES: usize = 1024;
 /// `/proc/stat` of a machine with thousands of processors and interrupts stays well below.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -120,6 +177,21 @@ mod tests {
         assert_eq!(source.read().unwrap(), text);
         file.set_len(3).unwrap();
         assert_eq!(source.read().unwrap(), "012");
+        // Without a descriptor of its own it reads the same.
+        source.file = None;
+        assert_eq!(source.read().unwrap(), "012");
         std::fs::remove_file(path).unwrap();
+        assert!(source.read().unwrap_err().why.contains("host-source-"));
+    }
+
+    #[test]
+    fn files_that_stay_open_are_counted() {
+        let before = KEPT.load(Ordering::Relaxed);
+        let sources: Vec<_> =
+            (0..100).map(|_| Source::open("a thing", "/proc/self/stat").unwrap()).collect();
+        // Other tests open files meanwhile, but not as many.
+        assert!(KEPT.load(Ordering::Relaxed) > before);
+        drop(sources);
+        assert!(KEPT.load(Ordering::Relaxed) < before + 100);
     }
 }

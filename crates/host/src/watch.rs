@@ -256,6 +256,7 @@ mod tests {
             system_ticks: 0,
             run_ns: run_ms.map(|ms| ms * 1_000_000),
             wait_ns: wait_ms.map(|ms| ms * 1_000_000),
+            ..ThreadTimes::default()
         }
     }
 

@@ -1,0 +1,228 @@
+//! The control group that a process is in, read again and again. A process may be moved and a bound
+//! may be changed while it is watched.
+//!
+//! Not for the form of the files, which the parent module parses.
+
+use super::{
+    Controller, Quota, Throttling, folders, parse_cfs, parse_cpu_max, parse_cpu_stat, parse_io_max,
+    parse_memory_events, parse_memory_max, parse_mounts, parse_write_bps_device,
+};
+use crate::pressure;
+use crate::source::{NotObservable, Source, read_once};
+use record::observed::CgroupUse;
+
+const WHAT: &str = "control group of a process";
+
+/// The files of the group of one process, and of the groups above it, kept open.
+#[derive(Debug)]
+pub struct Reader {
+    membership: Source,
+    known: String,
+    files: Files,
+}
+
+/// What is open while the process stays in its group.
+#[derive(Debug, Default)]
+struct Files {
+    cpu: Vec<CpuFiles>,
+    memory: Vec<MemoryFiles>,
+    disk: Vec<DiskFile>,
+    pressure: Option<pressure::Reader>,
+}
+
+impl Reader {
+    /// Opens the files for process `pid`. What a group does not have is absent from its samples.
+    pub fn open(pid: i32) -> Result<Self, NotObservable> {
+        let membership = Source::open(WHAT, format!("/proc/{pid}/cgroup"))?;
+        Ok(Self { membership, known: String::new(), files: Files::default() })
+    }
+
+    /// Reads the group, with rates since the last reading; `None` when it is in the root group only,
+    /// which bounds nothing.
+    ///
+    /// Where groups above each other have bounds, it is the tightest that counts, with its figures.
+    pub fn sample(&mut self, seconds: f64) -> Result<Option<CgroupUse>, NotObservable> {
+        let text = self.membership.read()?;
+        if text != self.known {
+            self.known = text.into_owned();
+            self.files = Files::open(&self.known);
+        }
+        Ok(self.files.sample(seconds))
+    }
+}
+
+impl Files {
+    fn open(memberships: &str) -> Self {
+        let mountinfo = read_once(WHAT, "/proc/self/mountinfo").unwrap_or_default();
+        let mounts = parse_mounts(&mountinfo);
+        let of = |controller| folders(memberships, &mounts, controller).unwrap_or_default();
+        let unified = of(Controller::V2);
+        // A controller is in one hierarchy only: where version 1 has it, version 2's group has no
+        // such files, and the other way round.
+        let both = |name| of(Controller::V1(name)).into_iter().chain(unified.iter().cloned());
+        Self {
+            cpu: both("cpu").filter_map(|folder| CpuFiles::open(&folder)).collect(),
+            memory: both("memory").filter_map(|folder| MemoryFiles::open(&folder)).collect(),
+            disk: both("blkio").filter_map(|folder| DiskFile::open(&folder)).collect(),
+            pressure: unified.first().and_then(|own| pressure::Reader::open_cgroup(own).ok()),
+        }
+    }
+
+    fn sample(&mut self, seconds: f64) -> Option<CgroupUse> {
+        let pressure =
+            self.pressure.as_mut().and_then(|files| files.shares(seconds).ok().flatten());
+        let mut group = CgroupUse { pressure, ..CgroupUse::default() };
+        self.add_cpu(&mut group, seconds);
+        self.add_memory(&mut group, seconds);
+        group.disk_write_max_bytes_per_s =
+            self.disk.iter_mut().filter_map(DiskFile::bound).min().map(|bytes| bytes as f64);
+        (group != CgroupUse::default()).then_some(group)
+    }
+
+    fn add_cpu(&mut self, group: &mut CgroupUse, seconds: f64) {
+        let levels: Vec<CpuLevel> =
+            self.cpu.iter_mut().filter_map(|files| files.sample()).collect();
+        let tightest =
+            levels.iter().min_by(|one, other| one.quota.cpus().total_cmp(&other.quota.cpus()));
+        let Some(level) = tightest else {
+            return;
+        };
+        group.quota_cpus = Some(level.quota.cpus());
+        group.period_s = Some(level.quota.period_us as f64 / 1e6);
+        if let Some((then, now)) = level.throttling {
+            let periods = now.periods.saturating_sub(then.periods);
+            let throttled = now.throttled.saturating_sub(then.throttled);
+            let share = if periods == 0 { 0.0 } else { throttled as f64 / periods as f64 };
+            group.throttled_periods = Some(share.min(1.0));
+            let time_ns = now.throttled_ns.saturating_sub(then.throttled_ns);
+            group.throttled_cpus = Some(time_ns as f64 / 1e9 / seconds);
+        }
+    }
+
+    fn add_memory(&mut self, group: &mut CgroupUse, seconds: f64) {
+        let levels: Vec<MemoryLevel> =
+            self.memory.iter_mut().filter_map(|files| files.sample()).collect();
+        let Some(own) = levels.first() else {
+            return;
+        };
+        let tightest =
+            levels.iter().filter(|level| level.max.is_some()).min_by_key(|level| level.max);
+        let level = tightest.unwrap_or(own);
+        group.memory_bytes = Some(level.bytes);
+        group.memory_max_bytes = level.max;
+        group.memory_max_hits_per_s = level
+            .hits
+            .map(|(then, now)| now.saturating_sub(then) as f64 / seconds)
+            .filter(|_| level.max.is_some());
+    }
+}
+
+/// The quota of one group.
+#[derive(Debug)]
+struct CpuFiles {
+    bound: CpuBound,
+    stat: Source,
+    last: Option<Throttling>,
+}
+
+#[derive(Debug)]
+enum CpuBound {
+    V1 { quota: Source, period: Source },
+    V2 { max: Source },
+}
+
+struct CpuLevel {
+    quota: Quota,
+    throttling: Option<(Throttling, Throttling)>,
+}
+
+impl CpuFiles {
+    fn open(folder: &str) -> Option<Self> {
+        let open = |file: &str| Source::open(WHAT, format!("{folder}/{file}")).ok();
+        let bound = match open("cpu.max") {
+            Some(max) => CpuBound::V2 { max },
+            None => CpuBound::V1 {
+                quota: open("cpu.cfs_quota_us")?,
+                period: open("cpu.cfs_period_us")?,
+            },
+        };
+        Some(Self { bound, stat: open("cpu.stat")?, last: None })
+    }
+
+    /// `None` when there is no bound.
+    fn sample(&mut self) -> Option<CpuLevel> {
+        let now = parse_cpu_stat(&self.stat.read().ok()?);
+        let then = std::mem::replace(&mut self.last, now);
+        let quota = match &mut self.bound {
+            CpuBound::V1 { quota, period } => parse_cfs(&quota.read().ok()?, &period.read().ok()?)?,
+            CpuBound::V2 { max } => parse_cpu_max(&max.read().ok()?)?,
+        };
+        Some(CpuLevel { quota: quota?, throttling: then.zip(now) })
+    }
+}
+
+/// Memory of one group.
+#[derive(Debug)]
+struct MemoryFiles {
+    usage: Source,
+    max: Source,
+    /// `memory.events` of version 2, `memory.failcnt` of version 1.
+    hits: Option<(Source, ParseHits)>,
+    last: Option<u64>,
+}
+
+type ParseHits = fn(&str) -> Option<u64>;
+
+struct MemoryLevel {
+    bytes: u64,
+    max: Option<u64>,
+    hits: Option<(u64, u64)>,
+}
+
+impl MemoryFiles {
+    fn open(folder: &str) -> Option<Self> {
+        let open = |file: &str| Source::open(WHAT, format!("{folder}/{file}")).ok();
+        if let Some(usage) = open("memory.current") {
+            let events = open("memory.events").map(|file| (file, parse_memory_events as ParseHits));
+            return Some(Self { usage, max: open("memory.max")?, hits: events, last: None });
+        }
+        let failures = open("memory.failcnt").map(|file| (file, parse_figure as ParseHits));
+        let (usage, max) = (open("memory.usage_in_bytes")?, open("memory.limit_in_bytes")?);
+        Some(Self { usage, max, hits: failures, last: None })
+    }
+
+    fn sample(&mut self) -> Option<MemoryLevel> {
+        let hits = self.hits.as_mut().and_then(|(file, parse)| parse(&file.read().ok()?));
+        let then = std::mem::replace(&mut self.last, hits);
+        Some(MemoryLevel {
+            bytes: parse_figure(&self.usage.read().ok()?)?,
+            max: parse_memory_max(&self.max.read().ok()?)?,
+            hits: then.zip(hits),
+        })
+    }
+}
+
+fn parse_figure(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// The bound of writing to disks of one group.
+#[derive(Debug)]
+struct DiskFile {
+    file: Source,
+    parse: fn(&str) -> Option<u64>,
+}
+
+impl DiskFile {
+    fn open(folder: &str) -> Option<Self> {
+        let open = |file: &str| Source::open(WHAT, format!("{folder}/{file}")).ok();
+        if let Some(file) = open("io.max") {
+            return Some(Self { file, parse: parse_io_max });
+        }
+        Some(Self { file: open("blkio.throttle.write_bps_device")?, parse: parse_write_bps_device })
+    }
+
+    fn bound(&mut self) -> Option<u64> {
+        (self.parse)(&self.file.read().ok()?)
+    }
+}

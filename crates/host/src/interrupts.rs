@@ -1,0 +1,254 @@
+//! Interrupts by processor: the network's softirqs (`/proc/softirqs`) and hardware interrupts
+//! (`/proc/interrupts`).
+//!
+//! Not for the time that they take ([`crate::cpu`]), nor for who handles which queue.
+//!
+//! Source: `Documentation/filesystems/proc.rst`. Counts since boot.
+
+use crate::source::{NotObservable, Source};
+
+/// The network's softirqs, one figure a processor.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SoftIrqs {
+    /// The processors, in the order of the figures.
+    pub cpu_ids: Vec<u32>,
+    /// Receiving.
+    pub net_rx: Vec<u64>,
+    /// Sending.
+    pub net_tx: Vec<u64>,
+}
+
+impl SoftIrqs {
+    /// Parses the text of `/proc/softirqs` into `self`, reusing its memory.
+    pub fn parse_into(&mut self, text: &str) -> Option<()> {
+        let mut lines = text.lines();
+        parse_heading(lines.next()?, &mut self.cpu_ids)?;
+        self.net_rx.clear();
+        self.net_tx.clear();
+        for line in lines {
+            let (name, figures) = line.split_once(':')?;
+            let row = match name.trim() {
+                "NET_RX" => &mut self.net_rx,
+                "NET_TX" => &mut self.net_tx,
+                _ => continue,
+            };
+            row.extend(
+                figures.split_ascii_whitespace().map_while(|field| field.parse::<u64>().ok()),
+            );
+        }
+        let whole = |row: &Vec<u64>| row.len() == self.cpu_ids.len();
+        (whole(&self.net_rx) && whole(&self.net_tx)).then_some(())
+    }
+}
+
+/// Hardware interrupts, by processor and by line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interrupts {
+    /// The processors, in the order of the figures.
+    pub cpu_ids: Vec<u32>,
+    /// Interrupts of any kind on each, the timer's included.
+    pub sums: Vec<u64>,
+    /// Each line.
+    pub lines: Vec<InterruptLine>,
+}
+
+/// One line of interrupts: a queue of a network card, say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InterruptLine {
+    /// Its number, or its name: `LOC`, `RES`, …
+    pub name: String,
+    /// What stands behind the figures: controller, kind and device.
+    pub device: String,
+    /// One figure a processor.
+    pub per_cpu: Vec<u64>,
+}
+
+impl Interrupts {
+    /// Parses the text of `/proc/interrupts` into `self`, reusing its memory. Lines that are not
+    /// counted by processor (`ERR`, `MIS`) are left out.
+    pub fn parse_into(&mut self, text: &str) -> Option<()> {
+        let mut rows = text.lines();
+        parse_heading(rows.next()?, &mut self.cpu_ids)?;
+        self.sums.clear();
+        self.sums.resize(self.cpu_ids.len(), 0);
+        let mut used = 0;
+        for row in rows {
+            let (name, rest) = row.split_once(':')?;
+            if used == self.lines.len() {
+                self.lines.push(InterruptLine::default());
+            }
+            let line = &mut self.lines[used];
+            line.per_cpu.clear();
+            let mut device = rest.trim();
+            while line.per_cpu.len() < self.cpu_ids.len() {
+                let (figure, after) =
+                    device.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((device, ""));
+                let Ok(figure) = figure.parse() else {
+                    break;
+                };
+                line.per_cpu.push(figure);
+                device = after.trim_start();
+            }
+            if line.per_cpu.len() < self.cpu_ids.len() {
+                continue;
+            }
+            set(&mut line.name, name.trim());
+            set(&mut line.device, device);
+            for (sum, count) in self.sums.iter_mut().zip(&line.per_cpu) {
+                *sum += count;
+            }
+            used += 1;
+        }
+        self.lines.truncate(used);
+        Some(())
+    }
+}
+
+/// `/proc/softirqs`, kept open.
+#[derive(Debug)]
+pub struct SoftIrqReader {
+    source: Source,
+    last: SoftIrqs,
+}
+
+impl SoftIrqReader {
+    /// Opens the file.
+    pub fn open() -> Result<Self, NotObservable> {
+        let source = Source::open("softirqs by processor", "/proc/softirqs")?;
+        Ok(Self { source, last: SoftIrqs::default() })
+    }
+
+    /// Reads the counts. The value lives until the next sample.
+    pub fn sample(&mut self) -> Result<&SoftIrqs, NotObservable> {
+        let parsed = self.last.parse_into(&self.source.read()?);
+        parsed.ok_or_else(|| self.source.bad_form())?;
+        Ok(&self.last)
+    }
+}
+
+/// `/proc/interrupts`, kept open.
+#[derive(Debug)]
+pub struct InterruptReader {
+    source: Source,
+    last: Interrupts,
+}
+
+impl InterruptReader {
+    /// Opens the file.
+    pub fn open() -> Result<Self, NotObservable> {
+        let source = Source::open("hardware interrupts by processor", "/proc/interrupts")?;
+        Ok(Self { source, last: Interrupts::default() })
+    }
+
+    /// Reads the counts. The value lives until the next sample.
+    pub fn sample(&mut self) -> Result<&Interrupts, NotObservable> {
+        let parsed = self.last.parse_into(&self.source.read()?);
+        parsed.ok_or_else(|| self.source.bad_form())?;
+        Ok(&self.last)
+    }
+}
+
+/// "CPU0  CPU2": the processors of the columns, at least one.
+fn parse_heading(line: &str, cpu_ids: &mut Vec<u32>) -> Option<()> {
+    cpu_ids.clear();
+    for name in line.split_ascii_whitespace() {
+        cpu_ids.push(name.strip_prefix("CPU")?.parse().ok()?);
+    }
+    (!cpu_ids.is_empty()).then_some(())
+}
+
+fn set(kept: &mut String, text: &str) {
+    if kept != text {
+        kept.clear();
+        kept.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOFTIRQS: &str = "\
+                    CPU0       CPU1       
+          HI:          0          0
+       TIMER:      14358      18082
+      NET_TX:          4          0
+      NET_RX:       2726       3875
+       BLOCK:          0      95402
+     HRTIMER:          0          0
+";
+
+    const INTERRUPTS: &str = "           CPU0       CPU1       
+ 24:          1          0  IO-APIC   5-edge      ACPI:Ged
+ 36:          0      95403 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
+NMI:          0          0   Non-maskable interrupts
+LOC:      90040     104578   Local timer interrupts
+ERR:          0
+MIS:          0
+PIW:          0          7
+";
+
+    #[test]
+    fn the_networks_softirqs_are_read() {
+        let mut softirqs = SoftIrqs::default();
+        for _ in 0..2 {
+            softirqs.parse_into(SOFTIRQS).unwrap();
+            assert_eq!(softirqs.cpu_ids, [0, 1]);
+            assert_eq!(
+                (&softirqs.net_rx[..], &softirqs.net_tx[..]),
+                (&[2726, 3875][..], &[4, 0][..])
+            );
+        }
+    }
+
+    #[test]
+    fn interrupts_are_read_by_line_and_added_up() {
+        let mut interrupts = Interrupts::default();
+        for _ in 0..2 {
+            interrupts.parse_into(INTERRUPTS).unwrap();
+            assert_eq!(interrupts.sums, [90041, 199_988]);
+            let names: Vec<&str> = interrupts.lines.iter().map(|line| line.name.as_str()).collect();
+            assert_eq!(names, ["24", "36", "NMI", "LOC", "PIW"]);
+            assert_eq!(interrupts.lines[1].per_cpu, [0, 95403]);
+            assert_eq!(
+                interrupts.lines[1].device,
+                "PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0"
+            );
+            assert_eq!(interrupts.lines[4].device, "");
+        }
+    }
+
+    #[test]
+    fn a_processor_that_is_offline_has_no_column() {
+        let mut interrupts = Interrupts::default();
+        interrupts.parse_into("      CPU0  CPU3\n 1: 5 6 x 7\n").unwrap();
+        assert_eq!((&interrupts.cpu_ids[..], &interrupts.sums[..]), (&[0, 3][..], &[5, 6][..]));
+    }
+
+    #[test]
+    fn text_of_another_form_is_refused() {
+        for text in [
+            "",
+            "\n",
+            "CPUx\n",
+            " CPU0\nNET_RX: 1\n",
+            " CPU0\nNET_RX 1\n",
+            "CPU0 CPU1\nNET_RX: 1\nNET_TX: 1 2\n",
+        ] {
+            assert_eq!(SoftIrqs::default().parse_into(text), None, "{text:?}");
+        }
+        for text in ["", "x\n", "CPU0\nno colon\n"] {
+            assert_eq!(Interrupts::default().parse_into(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_live_files_are_read() {
+        let mut softirqs = SoftIrqReader::open().unwrap();
+        assert!(!softirqs.sample().unwrap().cpu_ids.is_empty());
+        match InterruptReader::open() {
+            Ok(mut interrupts) => assert!(!interrupts.sample().unwrap().sums.is_empty()),
+            Err(missing) => println!("skipped: {missing}"),
+        }
+    }
+}
