@@ -18,17 +18,21 @@
 #![deny(unsafe_code)]
 
 pub mod budget;
+pub mod canary;
 pub mod cgroup;
 pub mod conntrack;
 pub mod cpu;
 pub mod facts;
 pub mod interrupts;
 pub mod limits;
+pub mod links;
 pub mod namespace;
+mod netlink;
 pub mod pressure;
 pub mod process;
 pub mod settings;
 pub mod snmp;
+pub mod sock_diag;
 pub mod sockets;
 pub mod softnet;
 mod source;

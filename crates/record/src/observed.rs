@@ -361,6 +361,10 @@ pub struct ListenerQueue {
     pub full: u32,
     /// How many there are.
     pub sockets: u32,
+    /// Connections that they dropped since they were opened (`SK_MEMINFO_DROPS`): which listener the
+    /// namespace's `TcpExt.ListenDrops` is of.
+    #[serde(default)]
+    pub dropped: u64,
 }
 
 /// Which end of a connection.
@@ -412,6 +416,10 @@ pub struct EndQueues {
     pub delivery_bytes_per_s: f64,
     /// Sockets whose latest delivery rate was bounded by what the program gave.
     pub application_limited: u64,
+    /// Memory of all of them in the kernel, whatever their state: both queues with what is around the
+    /// bytes, and what is set aside (`SK_MEMINFO_*`).
+    #[serde(default)]
+    pub memory_bytes: u64,
 }
 
 /// A function on processors.

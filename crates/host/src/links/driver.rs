@@ -1,0 +1,148 @@
+//! What a network driver tells by itself: its speed, and counters of its own (`ethtool`,
+//! `ethtool -S`; `include/uapi/linux/ethtool.h`).
+//!
+//! Not for changing anything. By `SIOCETHTOOL` and not by ethtool's netlink family: that one does not
+//! have the drivers' own counters (`Documentation/networking/ethtool-netlink.rst`, "GSTATS").
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::message::Name;
+use crate::netlink::Namespace;
+use crate::netlink::message::{text, u32_at, u64_at};
+
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GSET: u32 = 0x01;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+/// `ETH_SS_STATS`: the set of strings that names the counters.
+const SET_STATS: u32 = 1;
+/// `ETH_GSTRING_LEN`.
+const STRING_BYTES: usize = 32;
+/// Counters that a driver may have here; one with more (hundreds of queues) is not read.
+const MAX_COUNTERS: usize = 4096;
+/// The kernel writes as many as the driver has at that moment, whatever was asked for; so there is
+/// room for twice the most, and they are counted before each reading.
+const ROOM: usize = MAX_COUNTERS * 2;
+
+/// Asks drivers, in one namespace.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    socket: OwnedFd,
+    answer: Vec<u8>,
+}
+
+impl Driver {
+    pub(crate) fn open(namespace: &Namespace) -> io::Result<Self> {
+        let made = namespace.run(|| {
+            socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        });
+        Ok(Self { socket: made??, answer: vec![0; 8 + ROOM * 8] })
+    }
+
+    /// Bits per second; `None` where there is none (the link is down, the device has no such thing).
+    #[allow(unsafe_code)]
+    pub(crate) fn speed_bits_per_s(&mut self, link: Name) -> Option<f64> {
+        let mut settings = [0; 44];
+        set_words(&mut settings, &[ETHTOOL_GSET]);
+        // SAFETY: ETHTOOL_GSET writes a `struct ethtool_cmd`, 44 bytes.
+        unsafe { ask(&self.socket, link, &mut settings) }.ok()?;
+        parse_speed(&settings)
+    }
+
+    /// The names of its counters, in their order; empty where it has none, or too many.
+    #[allow(unsafe_code)]
+    pub(crate) fn names(&mut self, link: Name) -> Vec<String> {
+        let count = self.count(link);
+        if count == 0 {
+            return Vec::new();
+        }
+        let mut strings = vec![0; 12 + ROOM * STRING_BYTES];
+        set_words(&mut strings, &[ETHTOOL_GSTRINGS, SET_STATS, count as u32]);
+        // SAFETY: ETHTOOL_GSTRINGS writes 12 bytes and 32 for each counter that the driver has,
+        // which were at most MAX_COUNTERS a moment ago; there is room for twice as many.
+        if unsafe { ask(&self.socket, link, &mut strings) }.is_err() {
+            return Vec::new();
+        }
+        parse_names(&strings, count)
+    }
+
+    /// Reads its counters into `values`, which is emptied first, and stays so when it has none.
+    #[allow(unsafe_code)]
+    pub(crate) fn read(&mut self, link: Name, values: &mut Vec<u64>) {
+        values.clear();
+        let count = self.count(link);
+        if count == 0 {
+            return;
+        }
+        set_words(&mut self.answer, &[ETHTOOL_GSTATS, count as u32]);
+        // SAFETY: ETHTOOL_GSTATS writes 8 bytes and 8 for each counter that the driver has, which
+        // were at most MAX_COUNTERS a moment ago; there is room for twice as many.
+        if unsafe { ask(&self.socket, link, &mut self.answer) }.is_ok() {
+            values.extend((1..=count).filter_map(|at| u64_at(&self.answer, at * 8)));
+        }
+    }
+
+    /// How many counters it has; 0 also for too many.
+    #[allow(unsafe_code)]
+    fn count(&mut self, link: Name) -> usize {
+        let mut info = [0; 20];
+        set_words(&mut info, &[ETHTOOL_GSSET_INFO, 0]);
+        info[8..16].copy_from_slice(&(1_u64 << SET_STATS).to_ne_bytes());
+        // SAFETY: ETHTOOL_GSSET_INFO writes a `struct ethtool_sset_info`, 16 bytes, and 4 for each
+        // bit of its mask, of which one is set.
+        if unsafe { ask(&self.socket, link, &mut info) }.is_err() {
+            return 0;
+        }
+        parse_count(&info)
+    }
+}
+
+/// Writes 32-bit figures at the start of a command.
+fn set_words(command: &mut [u8], figures: &[u32]) {
+    for (to, from) in command.chunks_exact_mut(4).zip(figures) {
+        to.copy_from_slice(&from.to_ne_bytes());
+    }
+}
+
+/// `struct ethtool_sset_info`: the kernel clears the bit of the mask when there is no such set.
+fn parse_count(info: &[u8]) -> usize {
+    let has = u64_at(info, 8).is_some_and(|mask| mask & (1 << SET_STATS) != 0);
+    let count = u32_at(info, 16).filter(|_| has).unwrap_or(0) as usize;
+    if count > MAX_COUNTERS { 0 } else { count }
+}
+
+/// `struct ethtool_cmd`: megabits per second, the low half and, far behind it, the high one. All
+/// ones, or zero, is "unknown".
+fn parse_speed(settings: &[u8]) -> Option<f64> {
+    let half = |at| crate::netlink::message::u16_at(settings, at);
+    let megabits = u32::from(half(28)?) << 16 | u32::from(half(12)?);
+    let known = megabits != 0 && megabits != u32::MAX && megabits != u32::from(u16::MAX);
+    known.then_some(f64::from(megabits) * 1e6)
+}
+
+fn parse_names(strings: &[u8], count: usize) -> Vec<String> {
+    let names = strings.get(12..).unwrap_or_default().chunks_exact(STRING_BYTES);
+    names.take(count).map(|name| text(name).trim().to_owned()).collect()
+}
+
+/// Asks the driver of `link`.
+///
+/// # Safety
+/// The command in `command`'s first four bytes must not write beyond its end.
+#[allow(unsafe_code)]
+unsafe fn ask(socket: &OwnedFd, link: Name, command: &mut [u8]) -> io::Result<()> {
+    // SAFETY: all zero is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(link.bytes()) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
+    // SAFETY: the request lives through the call, and its data is as long as the command needs,
+    // which the caller promises.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

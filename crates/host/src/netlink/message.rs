@@ -1,0 +1,202 @@
+//! Netlink messages and attributes, as views on bytes: `include/uapi/linux/netlink.h`.
+//!
+//! Pure. Whatever the bytes are, the iterators end and nothing panics: a length that does not fit
+//! ends them. Figures are in the machine's own byte order, which is what netlink speaks.
+
+/// `NLMSG_ERROR`: an error number, or 0 for an acknowledgement.
+pub(crate) const ERROR: u16 = 2;
+/// `NLMSG_DONE`: the end of a dump, with an error number or 0.
+pub(crate) const DONE: u16 = 3;
+/// `NLM_F_DUMP_INTR`: something changed during the dump.
+pub(crate) const DUMP_INTERRUPTED: u16 = 0x10;
+
+/// `NLM_F_REQUEST | NLM_F_DUMP`.
+const REQUEST_DUMP: u16 = 0x01 | 0x300;
+/// `struct nlmsghdr`.
+const HEADER_BYTES: usize = 16;
+/// `struct nlattr`.
+const ATTRIBUTE_HEADER_BYTES: usize = 4;
+/// `NLA_TYPE_MASK`: without the bits that say "nested" and "network byte order".
+const ATTRIBUTE_KIND: u16 = 0x3fff;
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message<'a> {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) sequence: u32,
+    pub(crate) body: &'a [u8],
+}
+
+impl Message<'_> {
+    /// The error number of an `ERROR` or a `DONE`; `None` when it is 0 or not there.
+    pub(crate) fn errno(&self) -> Option<i32> {
+        let number = u32_at(self.body, 0)? as i32;
+        (number != 0).then(|| number.saturating_neg())
+    }
+}
+
+/// The messages of what one receive gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Messages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Messages<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Message<'a>> {
+        let length = u32_at(self.rest, 0)? as usize;
+        let body = self.rest.get(HEADER_BYTES..length)?;
+        let message = Message {
+            kind: u16_at(self.rest, 4)?,
+            flags: u16_at(self.rest, 6)?,
+            sequence: u32_at(self.rest, 8)?,
+            body,
+        };
+        self.rest = self.rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    }
+}
+
+/// The attributes of a message behind its fixed part, or those in a nested one: kind and value.
+#[derive(Clone, Debug)]
+pub(crate) struct Attributes<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Attributes<'a> {
+    /// Those of `bytes` from `skip` on; none when there is less than that.
+    pub(crate) fn new(bytes: &'a [u8], skip: usize) -> Self {
+        Self { rest: bytes.get(skip..).unwrap_or_default() }
+    }
+
+    /// The value of the first of `kind`.
+    pub(crate) fn find(mut self, kind: u16) -> Option<&'a [u8]> {
+        self.find_map(|(one, value)| (one == kind).then_some(value))
+    }
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<(u16, &'a [u8])> {
+        let length = usize::from(u16_at(self.rest, 0)?);
+        let kind = u16_at(self.rest, 2)? & ATTRIBUTE_KIND;
+        let value = self.rest.get(ATTRIBUTE_HEADER_BYTES..length)?;
+        self.rest = self.rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    }
+}
+
+/// Writes the request of a dump into `into`, which is emptied first.
+pub(crate) fn write_dump(into: &mut Vec<u8>, kind: u16, sequence: u32, body: &[u8]) {
+    into.clear();
+    into.extend(((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
+    into.extend(kind.to_ne_bytes());
+    into.extend(REQUEST_DUMP.to_ne_bytes());
+    into.extend(sequence.to_ne_bytes());
+    into.extend(0_u32.to_ne_bytes());
+    into.extend(body);
+}
+
+/// Appends one attribute, filled up to a multiple of four.
+pub(crate) fn push_attribute(into: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    into.extend(((ATTRIBUTE_HEADER_BYTES + value.len()) as u16).to_ne_bytes());
+    into.extend(kind.to_ne_bytes());
+    into.extend(value);
+    into.resize(into.len().next_multiple_of(4), 0);
+}
+
+/// The two bytes at `at`, in the machine's order.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The four bytes at `at`, in the machine's order.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The eight bytes at `at`, in the machine's order.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A text that ends at its first zero byte, or with the value.
+pub(crate) fn text(value: &[u8]) -> std::borrow::Cow<'_, str> {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_dump(&mut bytes, kind, 7, body);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn messages_come_one_after_the_other_and_may_end_unaligned() {
+        let mut bytes = message(20, b"abcde");
+        bytes.extend(message(DONE, &0_i32.to_ne_bytes()));
+        let seen: Vec<_> = Messages::new(&bytes).collect();
+        assert_eq!(seen.len(), 2);
+        assert_eq!((seen[0].kind, seen[0].sequence, seen[0].body), (20, 7, &b"abcde"[..]));
+        assert_eq!((seen[1].kind, seen[1].errno()), (DONE, None));
+        // The last one may lack its filling.
+        let bytes = &message(20, b"abcde")[..21];
+        assert_eq!(Messages::new(bytes).count(), 1);
+    }
+
+    #[test]
+    fn an_error_is_a_negative_number() {
+        let bytes = message(ERROR, &(-2_i32).to_ne_bytes());
+        assert_eq!(Messages::new(&bytes).next().unwrap().errno(), Some(2));
+        let bytes = message(ERROR, &i32::MIN.to_ne_bytes());
+        assert_eq!(Messages::new(&bytes).next().unwrap().errno(), Some(i32::MAX));
+        let bytes = message(ERROR, &[1]);
+        assert_eq!(Messages::new(&bytes).next().unwrap().errno(), None);
+    }
+
+    #[test]
+    fn attributes_are_found_and_nested_ones_too() {
+        let mut inner = Vec::new();
+        push_attribute(&mut inner, 1, b"tbf\0");
+        let mut bytes = vec![9; 4];
+        push_attribute(&mut bytes, 3, b"abcde");
+        // NLA_F_NESTED is not part of the kind.
+        push_attribute(&mut bytes, 0x8000 | 2, &inner);
+        let all = Attributes::new(&bytes, 4);
+        assert_eq!(all.clone().find(3), Some(&b"abcde"[..]));
+        let nested = all.clone().find(2).unwrap();
+        assert_eq!(Attributes::new(nested, 0).find(1).map(text).unwrap(), "tbf");
+        assert_eq!(all.find(9), None);
+        assert_eq!(Attributes::new(&bytes, 1000).next(), None);
+    }
+
+    #[test]
+    fn lengths_that_lie_end_it() {
+        for length in [0_u32, 1, 15, 17, 1000, u32::MAX] {
+            let mut bytes = message(20, b"");
+            bytes[..4].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(Messages::new(&bytes).count(), 0, "{length}");
+        }
+        for length in [0_u16, 3, 9, u16::MAX] {
+            let mut bytes = Vec::new();
+            push_attribute(&mut bytes, 1, b"abcd");
+            bytes[..2].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(Attributes::new(&bytes, 0).count(), 0, "{length}");
+        }
+    }
+}
