@@ -11,6 +11,7 @@ mod client;
 mod collector;
 mod core;
 mod desk;
+pub mod edge;
 pub mod failure;
 mod flight;
 pub mod pace;

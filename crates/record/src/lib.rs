@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod edge;
 pub mod facts;
 pub mod file;
 pub mod histogram;

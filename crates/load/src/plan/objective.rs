@@ -93,6 +93,24 @@ impl Objective {
         Ok(Self { text: text.to_owned(), subject, bound, limit })
     }
 
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is about the share of requests that failed.
+    #[must_use]
+    pub fn is_of_errors(&self) -> bool {
+        self.subject == Subject::Errors
+    }
+
+    /// Whether it is about the rate.
+    #[must_use]
+    pub fn is_of_rate(&self) -> bool {
+        self.subject == Subject::Rate
+    }
+
     /// The measured value, and whether it is on the good side. Without any response no latency
     /// objective is met.
     #[must_use]

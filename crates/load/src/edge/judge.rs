@@ -1,0 +1,181 @@
+//! What a trial says of its level: held, missed, or nothing because the generator was the limit. Reads
+//! a run's record and nothing else.
+
+use record::edge::{Outcome, Trial};
+use record::run::Run;
+use record::units::{MICROSECOND_NS, MILLISECOND_NS, format_count, format_duration_ns};
+use record::validity::Verdict;
+
+use super::{Ask, Find};
+use crate::plan::Objective;
+use crate::validity::RULES;
+
+/// Share of what was offered that has to be answered within a trial.
+pub const ACHIEVED_SHARE: f64 = 0.99;
+/// Without an objective of latency, p99 may be so many times that of the reference.
+const LATENCY_TIMES: u64 = 10;
+/// But a bound is never lower than this: below it a machine's own unrest decides.
+const LATENCY_NS_FLOOR: u64 = MILLISECOND_NS;
+/// Little's law and the count may differ by this share, and by this many requests.
+const LITTLE_SHARE: f64 = 0.05;
+const LITTLE_REQUESTS: f64 = 0.01;
+/// Reasons against a measurement that can only have made its latencies longer: what is met in spite of
+/// them is met.
+const ONLY_SLOWER: [&str; 4] = ["client_bound", "run_queue_wait", "send_lag", "cpu_steal"];
+/// With idle connections, getting fewer than were asked for is what is searched for.
+const SOUGHT: &str = "connections_missing";
+
+/// What a trial says, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// What.
+    pub outcome: Outcome,
+    /// Why it is not `held`.
+    pub reasons: Vec<String>,
+}
+
+/// What a level has to hold: what was asked for, and errors below 0.1 % unless something was said of
+/// them. When nothing was asked for also a p99 of at most ten times that of the reference, or 1 ms.
+#[must_use]
+pub fn goal(asked: &[Objective], reference_p99_ns: Option<u64>) -> Vec<Objective> {
+    let mut goal = asked.to_vec();
+    let mut add = |text: &str| goal.extend(Objective::parse_list(text).0);
+    if !asked.iter().any(Objective::is_of_errors) {
+        add("errors<0.1%");
+    }
+    if let (true, Some(p99_ns)) = (asked.is_empty(), reference_p99_ns) {
+        let bound_ns = (LATENCY_TIMES * p99_ns).max(LATENCY_NS_FLOOR);
+        add(&format!("p99<={}us", bound_ns.div_ceil(MICROSECOND_NS)));
+    }
+    goal
+}
+
+/// Judges a trial by its record. `waiting_ns` is how long a request takes at low load: those of the last
+/// moments are not answered within the trial, and that is nobody's fault.
+#[must_use]
+pub fn judge(run: &Run, find: Find, waiting_ns: u64) -> Judgement {
+    let mut missed: Vec<String> = run.objectives.iter().filter_map(missed_objective).collect();
+    missed.extend(not_achieved(run, waiting_ns));
+    if find == Find::Connections {
+        missed.extend(connections_lost(run));
+    }
+    let invalid = invalid(run, find);
+    let outcome = match (missed.is_empty(), invalid.is_empty()) {
+        (true, true) => Outcome::Held,
+        (false, true) => Outcome::Missed,
+        (true, false) if invalid.iter().all(|(code, _)| ONLY_SLOWER.contains(code)) => {
+            Outcome::Held
+        }
+        _ => Outcome::NoVerdict,
+    };
+    let reasons = match outcome {
+        Outcome::Held => Vec::new(),
+        Outcome::Missed => missed,
+        Outcome::NoVerdict => {
+            invalid.into_iter().map(|(code, text)| format!("{code}: {text}")).collect()
+        }
+    };
+    Judgement { outcome, reasons }
+}
+
+fn missed_objective(objective: &record::run::Objective) -> Option<String> {
+    let value = if objective.text.starts_with("errors") {
+        format!("{:.2} %", objective.value * 100.0)
+    } else {
+        format_duration_ns(objective.value as u64)
+    };
+    (!objective.met).then(|| format!("{} was missed: {value}", objective.text))
+}
+
+fn not_achieved(run: &Run, waiting_ns: u64) -> Option<String> {
+    let offered_per_s = run.rates.offered_per_s?;
+    let length_s = run.window.length_s();
+    let waiting_s = (waiting_ns as f64 / 1e9).min(length_s / 2.0);
+    let due = offered_per_s * length_s;
+    let answered = run.rates.responses_per_s * length_s + offered_per_s * waiting_s;
+    // One request is cut by the window's edge anyway.
+    (answered + 1.0 < ACHIEVED_SHARE * due).then(|| {
+        format!(
+            "of {}/s offered only {}/s were answered",
+            format_count(offered_per_s),
+            format_count(run.rates.responses_per_s)
+        )
+    })
+}
+
+fn connections_lost(run: &Run) -> Vec<String> {
+    let connections = &run.totals.connections;
+    let mut reasons = Vec::new();
+    if connections.obtained < connections.wanted {
+        let kinds: Vec<_> = run.totals.errors.keys().map(String::as_str).collect();
+        let why = if kinds.is_empty() { "no answer".to_owned() } else { kinds.join(", ") };
+        reasons.push(format!(
+            "only {} of {} connections were obtained ({} attempts failed: {why})",
+            connections.obtained, connections.wanted, connections.failed
+        ));
+    }
+    if connections.closed_idle > 0 {
+        reasons.push(format!("the server closed {} idle connections", connections.closed_idle));
+    }
+    if connections.lost > 0 {
+        reasons.push(format!("{} connections were lost with a request", connections.lost));
+    }
+    reasons
+}
+
+/// What makes the measurement itself invalid: codes and texts.
+fn invalid(run: &Run, find: Find) -> Vec<(&str, &str)> {
+    let reasons = run.validity.reasons.iter().filter(|reason| {
+        let of_subject = RULES.iter().any(|rule| rule.code == reason.code && rule.of_subject);
+        let sought = find == Find::Connections && reason.code == SOUGHT;
+        reason.verdict == Verdict::Invalid && !of_subject && !sought
+    });
+    reasons.map(|reason| (reason.code.as_str(), reason.text.as_str())).collect()
+}
+
+/// A trial as the record of a search has it; number, begin, observer and file are for the caller.
+#[must_use]
+pub fn trial(ask: &Ask, purpose: &str, run: &Run, judgement: Judgement) -> Trial {
+    let bad: u64 =
+        run.totals.status.iter().filter(|(status, _)| **status >= 400).map(|(_, n)| n).sum();
+    let (counted, by_law) = (run.generator.in_flight_mean, run.generator.in_flight_by_littles_law);
+    let latency = &run.latency.last_byte.response;
+    Trial {
+        purpose: purpose.to_owned(),
+        length_s: run.duration_s,
+        level: ask.level,
+        connections: run.totals.connections.wanted,
+        outcome: judgement.outcome,
+        reasons: judgement.reasons,
+        offered_per_s: run.rates.offered_per_s,
+        responses_per_s: run.rates.responses_per_s,
+        bytes_in_per_s: run.rates.bytes_in_per_s,
+        error_share: (run.totals.failed() + bad) as f64 / run.totals.requests.max(1) as f64,
+        mean_ns: latency.mean_ns,
+        p50_ns: latency.p50_ns,
+        p99_ns: latency.p99_ns,
+        in_flight_mean: counted,
+        in_flight_by_littles_law: by_law,
+        littles_law_holds: (counted - by_law).abs()
+            <= LITTLE_SHARE * counted.max(by_law) + LITTLE_REQUESTS,
+        generator_busy: run.generator.busiest_thread_share,
+        ..Trial::default()
+    }
+}
+
+/// What kind of limit the reasons of a trial without a verdict name, for a summary: the generator, unless
+/// every reason is about something else of its machine.
+#[must_use]
+pub fn limit_of(reasons: &[String]) -> &'static str {
+    let starts = |code: &str| reasons.iter().any(|reason| reason.starts_with(code));
+    if starts("ports") {
+        "out of source ports"
+    } else if starts("client_bound") || starts("send_lag") || starts("run_queue_wait") {
+        "client-bound"
+    } else {
+        "not measurable"
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! What records say of a level.
+
+use std::collections::BTreeMap;
+
+use record::validity::{Reason, Validity};
+
+use super::*;
+
+fn run(offered_per_s: f64, responses_per_s: f64) -> Run {
+    let text = r#"{
+        "schema": "weir.run/1", "weir": {"version": "0", "commit": "0"}, "command": [],
+        "started_at": "", "duration_s": 10.0, "plan": null, "objectives": [], "intervals": [],
+        "validity": {"verdict": "valid", "reasons": []}
+    }"#;
+    let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+    let empty = serde_json::to_value(record::histogram::Latencies::new().summary()).unwrap();
+    let pair = serde_json::json!({"service": empty, "response": empty});
+    let put = |value: &mut serde_json::Value, name: &str, part: serde_json::Value| {
+        value[name] = part;
+    };
+    put(&mut value, "host", serde_json::to_value(record::facts::HostFacts::default()).unwrap());
+    put(&mut value, "totals", serde_json::to_value(record::run::Totals::default()).unwrap());
+    put(&mut value, "rates", serde_json::to_value(record::run::Rates::default()).unwrap());
+    put(&mut value, "window", serde_json::to_value(record::run::Window::default()).unwrap());
+    let latency = serde_json::json!({"connect": pair, "first_byte": pair, "last_byte": pair});
+    put(&mut value, "latency", latency);
+    put(&mut value, "generator", serde_json::to_value(record::run::Generator::default()).unwrap());
+    put(&mut value, "cpu", serde_json::to_value(record::run::Cpu::default()).unwrap());
+    let mut run: Run = serde_json::from_value(value).unwrap();
+    run.rates.offered_per_s = Some(offered_per_s);
+    run.rates.responses_per_s = responses_per_s;
+    run.window.to_s = 10.0;
+    run
+}
+
+fn because(mut run: Run, code: &str) -> Run {
+    let reason = Reason { code: code.to_owned(), verdict: Verdict::Invalid, text: "so".to_owned() };
+    run.validity = Validity::from_reasons(vec![reason]);
+    run
+}
+
+fn outcome(run: &Run) -> Outcome {
+    judge(run, Find::Rate, 0).outcome
+}
+
+#[test]
+fn what_is_offered_has_to_be_answered() {
+    assert_eq!(outcome(&run(1000.0, 991.0)), Outcome::Held);
+    let judged = judge(&run(1000.0, 980.0), Find::Rate, 0);
+    assert_eq!(judged.outcome, Outcome::Missed);
+    assert!(judged.reasons[0].contains("980/s"), "{judged:?}");
+    // 20 ms of requests are still on their way when the window ends.
+    assert_eq!(judge(&run(1000.0, 989.0), Find::Rate, 20_000_000).outcome, Outcome::Held);
+}
+
+#[test]
+fn an_objective_is_an_objective() {
+    let mut slow = run(1000.0, 1000.0);
+    slow.objectives =
+        vec![record::run::Objective { text: "p99<5ms".into(), met: false, value: 6e6 }];
+    let judged = judge(&slow, Find::Rate, 0);
+    assert_eq!(judged.outcome, Outcome::Missed);
+    assert_eq!(judged.reasons, ["p99<5ms was missed: 6.00ms"]);
+}
+
+#[test]
+fn a_generator_at_its_limit_says_nothing_of_a_miss() {
+    for code in ["client_bound", "littles_law"] {
+        let judged = judge(&because(run(1000.0, 900.0), code), Find::Rate, 0);
+        assert_eq!(judged.outcome, Outcome::NoVerdict, "{code}");
+        assert_eq!(judged.reasons, [format!("{code}: so")]);
+    }
+    assert_eq!(outcome(&because(run(1000.0, 1000.0), "client_bound")), Outcome::Held);
+    assert_eq!(outcome(&because(run(1000.0, 1000.0), "littles_law")), Outcome::NoVerdict);
+    // What the subject did is no fault of the measurement.
+    assert_eq!(outcome(&because(run(1000.0, 900.0), "errors")), Outcome::Missed);
+}
+
+#[test]
+fn connections_that_are_not_there_are_what_is_searched_for() {
+    let mut refused = because(run(10.0, 10.0), "connections_missing");
+    refused.totals.connections.wanted = 100;
+    refused.totals.connections.obtained = 90;
+    refused.totals.errors = BTreeMap::from([("refused".to_owned(), 3)]);
+    assert_eq!(outcome(&refused), Outcome::NoVerdict);
+    let judged = judge(&refused, Find::Connections, 0);
+    assert_eq!(judged.outcome, Outcome::Missed);
+    assert!(judged.reasons[0].contains("90 of 100") && judged.reasons[0].contains("refused"));
+    let mut closed = run(10.0, 10.0);
+    closed.totals.connections.closed_idle = 2;
+    assert_eq!(judge(&closed, Find::Connections, 0).outcome, Outcome::Missed);
+    assert_eq!(judge(&closed, Find::Rate, 0).outcome, Outcome::Held);
+}
+
+#[test]
+fn what_was_not_said_is_filled_in() {
+    let texts = |asked: &str, reference| {
+        let asked = if asked.is_empty() { Vec::new() } else { Objective::parse_list(asked).0 };
+        let goal = goal(&asked, reference);
+        goal.iter().map(|objective| objective.text().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts("", None), ["errors<0.1%"]);
+    assert_eq!(texts("", Some(20_000)), ["errors<0.1%", "p99<=1000us"]);
+    assert_eq!(texts("", Some(2_000_000)), ["errors<0.1%", "p99<=20000us"]);
+    assert_eq!(texts("p99<5ms", Some(1)), ["p99<5ms", "errors<0.1%"]);
+    assert_eq!(texts("p99<5ms,errors<1%", None), ["p99<5ms", "errors<1%"]);
+}
+
+#[test]
+fn figures_go_from_the_run_to_the_trial() {
+    let mut run = run(1000.0, 991.0);
+    run.totals.requests = 100;
+    run.totals.status = BTreeMap::from([(200, 90), (503, 8)]);
+    run.totals.errors = BTreeMap::from([("timeout".to_owned(), 2)]);
+    (run.generator.in_flight_mean, run.generator.in_flight_by_littles_law) = (10.0, 9.0);
+    let ask = Ask { level: 1000.0, length_ns: 1, purpose: super::super::Purpose::Grow };
+    let judged = judge(&run, Find::Rate, 0);
+    let trial = trial(&ask, "grow", &run, judged);
+    assert!((trial.error_share - 0.1).abs() < 1e-9 && !trial.littles_law_holds);
+}
+
+#[test]
+fn a_limit_has_a_name() {
+    assert_eq!(limit_of(&["ports: 28k".into()]), "out of source ports");
+    assert_eq!(limit_of(&["client_bound: x".into()]), "client-bound");
+    assert_eq!(limit_of(&["littles_law: x".into()]), "not measurable");
+}

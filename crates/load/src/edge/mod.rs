@@ -1,0 +1,37 @@
+//! How much a subject takes: which trial comes next, what a trial says of its level, the ladder, the
+//! knee, the law of scaling. Pure: trials are run elsewhere, and their records come back.
+
+mod judge;
+mod knee;
+mod ladder;
+mod scaling;
+mod search;
+mod settings;
+
+pub use judge::{ACHIEVED_SHARE, Judgement, goal, judge, limit_of, trial};
+pub use knee::{KNEE_POINTS_MIN, knee};
+pub use ladder::{RUNGS, added, observer_rate_per_s, operating_range, rungs, scaling_connections};
+pub use scaling::{SCALING_POINTS_MIN, predicted_per_s, scaling};
+pub use search::{Ask, Purpose, Search, Step};
+pub use settings::{Find, Settings};
+
+/// A value that a share of `share` of `sorted` is below of; 0 when there is none.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    let at = (last as f64 * share).round() as usize;
+    sorted.get(at.min(last)).copied().unwrap_or(0.0)
+}
+
+/// Resamples of a bootstrap.
+const RESAMPLES: usize = 1_000;
+
+/// The 95 % interval of a bootstrap around `value`.
+fn estimate(value: f64, mut resampled: Vec<f64>) -> record::edge::Estimate {
+    resampled.retain(|value| value.is_finite());
+    resampled.sort_by(f64::total_cmp);
+    let (low, high) = match resampled.is_empty() {
+        true => (value, value),
+        false => (quantile(&resampled, 0.025), quantile(&resampled, 0.975)),
+    };
+    record::edge::Estimate { value, low: low.min(value), high: high.max(value) }
+}

@@ -1,0 +1,233 @@
+//! The Universal Scalability Law (Gunther): X(N) = γN / (1 + α(N−1) + βN(N−1)), fitted by Gauss's and
+//! Newton's method with Levenberg's damping. α is contention, β coherency, γ what one does alone.
+//! Nothing is said of more than twice what was measured.
+
+use record::edge::{Estimate, Scaling};
+
+use super::knee::{least_squares, solve};
+use super::{RESAMPLES, estimate};
+
+/// Fewer points than this are not fitted.
+pub const SCALING_POINTS_MIN: usize = 6;
+/// What is beyond so many times the most that was measured is not told.
+const BEYOND: f64 = 2.0;
+/// Steps of the fit.
+const STEPS_MAX: u32 = 100;
+
+#[derive(Clone, Copy, Debug)]
+struct Law {
+    alpha: f64,
+    beta: f64,
+    gamma: f64,
+}
+
+impl Law {
+    fn throughput(&self, n: f64) -> f64 {
+        self.gamma * n / (1.0 + self.alpha * (n - 1.0) + self.beta * n * (n - 1.0))
+    }
+
+    /// Where throughput is highest; infinite when it never falls.
+    fn best(&self) -> f64 {
+        if self.beta > 0.0 {
+            ((1.0 - self.alpha).max(0.0) / self.beta).sqrt()
+        } else {
+            f64::INFINITY
+        }
+    }
+
+    fn clamped(self) -> Self {
+        Self {
+            alpha: self.alpha.clamp(0.0, 1.0),
+            beta: self.beta.max(0.0),
+            gamma: self.gamma.max(1e-9),
+        }
+    }
+
+    /// Squares of the relative errors: a point with little throughput weighs as much as others.
+    fn squares(&self, points: &[(f64, f64)]) -> f64 {
+        points.iter().map(|(n, x)| ((self.throughput(*n) - x) / x).powi(2)).sum()
+    }
+}
+
+/// Fits the law to `points`: connections and responses per second.
+///
+/// # Errors
+/// There are too few points, or they do not determine the law.
+pub fn scaling(points: &[(f64, f64)], seed: u64) -> Result<Scaling, String> {
+    let points: Vec<(f64, f64)> =
+        points.iter().copied().filter(|(n, x)| *n > 0.0 && *x > 0.0).collect();
+    if points.len() < SCALING_POINTS_MIN {
+        return Err(format!(
+            "no law of scaling: {} points, {SCALING_POINTS_MIN} are needed (more -c)",
+            points.len()
+        ));
+    }
+    let law = fit(&points).ok_or("no law of scaling: the points do not determine it")?;
+    let resampled = resample(&law, &points, seed);
+    let of =
+        |value: f64, pick: fn(&Law) -> f64| estimate(value, resampled.iter().map(pick).collect());
+    let measured_max = points.iter().map(|(n, _)| *n).fold(0.0, f64::max);
+    let best = law.best();
+    let told = best <= BEYOND * measured_max;
+    let mean = points.iter().map(|(_, x)| x).sum::<f64>() / points.len() as f64;
+    let total: f64 = points.iter().map(|(_, x)| (x - mean).powi(2)).sum();
+    let left: f64 = points.iter().map(|(n, x)| (law.throughput(*n) - x).powi(2)).sum();
+    Ok(Scaling {
+        alpha: of(law.alpha, |law| law.alpha),
+        beta: of(law.beta, |law| law.beta),
+        gamma_per_s: of(law.gamma, |law| law.gamma),
+        best_connections: told.then(|| bounded(of(best, Law::best), BEYOND * measured_max)),
+        best_per_s: told.then(|| law.throughput(best.max(1.0))),
+        measured_max: measured_max as u64,
+        r_squared: if total > 0.0 { 1.0 - left / total } else { 0.0 },
+        points,
+    })
+}
+
+/// The throughput that a fitted law gives for `connections`; `None` beyond twice what was measured.
+#[must_use]
+pub fn predicted_per_s(scaling: &Scaling, connections: f64) -> Option<f64> {
+    let law = Law {
+        alpha: scaling.alpha.value,
+        beta: scaling.beta.value,
+        gamma: scaling.gamma_per_s.value,
+    };
+    (connections <= BEYOND * scaling.measured_max as f64).then(|| law.throughput(connections))
+}
+
+fn bounded(estimate: Estimate, most: f64) -> Estimate {
+    Estimate { high: estimate.high.min(most), low: estimate.low.min(most), ..estimate }
+}
+
+/// Laws of points whose relative errors were dealt out anew.
+fn resample(law: &Law, points: &[(f64, f64)], seed: u64) -> Vec<Law> {
+    let errors: Vec<f64> = points.iter().map(|(n, x)| x / law.throughput(*n)).collect();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let laws = (0..RESAMPLES).filter_map(|_| {
+        let drawn: Vec<(f64, f64)> = points
+            .iter()
+            .map(|(n, _)| (*n, law.throughput(*n) * errors[random.usize(..errors.len())]))
+            .collect();
+        fit(&drawn)
+    });
+    laws.collect()
+}
+
+fn fit(points: &[(f64, f64)]) -> Option<Law> {
+    let mut law = start(points)?.clamped();
+    let (mut squares, mut damping) = (law.squares(points), 1e-3);
+    for _ in 0..STEPS_MAX {
+        let Some(next) = step(&law, points, damping) else {
+            damping *= 10.0;
+            continue;
+        };
+        let next_squares = next.squares(points);
+        if next_squares < squares {
+            let done = squares - next_squares < 1e-12 * squares;
+            (law, squares, damping) = (next, next_squares, (damping / 10.0).max(1e-12));
+            if done {
+                break;
+            }
+        } else {
+            damping *= 10.0;
+            if damping > 1e12 {
+                break;
+            }
+        }
+    }
+    squares.is_finite().then_some(law)
+}
+
+/// N/X(N) is linear in 1/γ, α/γ and β/γ: a first guess.
+fn start(points: &[(f64, f64)]) -> Option<Law> {
+    // Weighted with X/N, so that the relative errors are what is small.
+    let rows = points.iter().map(|(n, x)| {
+        let weight = x / n;
+        ([weight, weight * (n - 1.0), weight * n * (n - 1.0)], 1.0)
+    });
+    let [one, alpha, beta] = least_squares(rows)?;
+    let one =
+        if one > 0.0 { one } else { points.iter().map(|(n, x)| n / x).fold(f64::MAX, f64::min) };
+    Some(Law { alpha: alpha / one, beta: beta / one, gamma: 1.0 / one })
+}
+
+/// One damped step, on relative errors.
+fn step(law: &Law, points: &[(f64, f64)], damping: f64) -> Option<Law> {
+    let mut matrix = [[0.0; 4]; 3];
+    for &(n, x) in points {
+        let below = 1.0 + law.alpha * (n - 1.0) + law.beta * n * (n - 1.0);
+        let value = law.gamma * n / below;
+        // Derivatives to α, β and γ, each divided by x.
+        let row =
+            [-value / below * (n - 1.0) / x, -value / below * n * (n - 1.0) / x, n / below / x];
+        let error = (x - value) / x;
+        for i in 0..3 {
+            for j in 0..3 {
+                matrix[i][j] += row[i] * row[j];
+            }
+            matrix[i][3] += row[i] * error;
+        }
+    }
+    for (i, row) in matrix.iter_mut().enumerate() {
+        row[i] += damping * row[i] + 1e-30;
+    }
+    let [alpha, beta, gamma] = solve(matrix)?;
+    let next = Law { alpha: law.alpha + alpha, beta: law.beta + beta, gamma: law.gamma + gamma };
+    Some(next.clamped())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(law: Law, most: u64, noise: f64, seed: u64) -> Vec<(f64, f64)> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let ns = super::super::scaling_connections(most).into_iter();
+        ns.map(|n| {
+            let noisy = 1.0 + noise * (2.0 * random.f64() - 1.0);
+            (n as f64, law.throughput(n as f64) * noisy)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_law_is_found_again() {
+        let law = Law { alpha: 0.05, beta: 0.001, gamma: 1000.0 };
+        let exact = scaling(&points(law, 64, 0.0, 1), 1).unwrap();
+        assert!((exact.alpha.value - 0.05).abs() < 1e-4, "{exact:?}");
+        assert!((exact.beta.value - 0.001).abs() < 1e-5, "{exact:?}");
+        assert!((exact.gamma_per_s.value - 1000.0).abs() < 1.0, "{exact:?}");
+        let best = exact.best_connections.unwrap();
+        assert!((best.value - law.best()).abs() < 0.1 && exact.r_squared > 0.999);
+    }
+
+    #[test]
+    fn an_interval_has_the_truth_in_it_as_a_rule() {
+        let law = Law { alpha: 0.05, beta: 0.001, gamma: 1000.0 };
+        let within = |seed| {
+            let found = scaling(&points(law, 64, 0.05, seed), 1).unwrap().gamma_per_s;
+            usize::from(found.low <= 1000.0 && 1000.0 <= found.high)
+        };
+        let hits: usize = (0..40).map(within).sum();
+        assert!(hits >= 28, "{hits} of 40");
+    }
+
+    #[test]
+    fn nothing_is_said_of_more_than_twice_what_was_measured() {
+        let law = Law { alpha: 0.01, beta: 1e-6, gamma: 1000.0 };
+        let found = scaling(&points(law, 64, 0.0, 1), 1).unwrap();
+        assert_eq!((found.best_connections, found.best_per_s), (None, None));
+        assert!(predicted_per_s(&found, 128.0).is_some());
+        assert!(predicted_per_s(&found, 129.0).is_none());
+    }
+
+    #[test]
+    fn a_flat_subject_is_all_contention_and_too_few_points_are_refused() {
+        let flat: Vec<(f64, f64)> = [1.0, 2.0, 3.0, 6.0, 11.0, 20.0].map(|n| (n, 500.0)).to_vec();
+        let found = scaling(&flat, 1).unwrap();
+        assert!(found.alpha.value > 0.95, "{found:?}");
+        assert!(scaling(&flat[..5], 1).unwrap_err().contains("5 points"));
+        let silent: Vec<(f64, f64)> = flat.iter().map(|(n, _)| (*n, 0.0)).collect();
+        assert!(scaling(&silent, 1).is_err());
+    }
+}

@@ -1,0 +1,426 @@
+//! Which trial comes next: growth, bisection with short trials and then with long ones, verification,
+//! and a last look for drift. Pure: told what each trial said, it says what to try, and it ends.
+//!
+//! ```text
+//! reference ─► grow (or shrink) ─► narrow, short ─► confirm lower ─► narrow, full ─► confirm upper
+//!                  ▲                                     │ missed          │              │ held
+//!                  └─────────────────────────────────────┴─────────────────┴──────────────┘
+//!                                                              verify 100, 95, 90 % ─► found ─► recheck
+//! ```
+//!
+//! Bisection takes for granted that what holds at a level holds below it. On a noisy machine that is
+//! not so, which is why a bound counts only when a full trial, and for the upper one two, say so.
+
+use record::edge::{Conclusion, End, Outcome};
+
+use super::settings::{FULL_TRIALS_MAX, SHORT_TRIALS_MAX, Settings, VERIFICATIONS, VERIFY_SHARES};
+
+/// Why a trial is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The first, at low load: what latency is when nothing waits.
+    Reference,
+    /// Nothing has been missed yet.
+    Grow,
+    /// Nothing has held yet.
+    Shrink,
+    /// Between what held and what did not.
+    Narrow,
+    /// A bound, once more and longer.
+    Confirm,
+    /// What was found, for long.
+    Verify,
+    /// Whether it still holds at the end.
+    Recheck,
+}
+
+impl Purpose {
+    /// The name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reference => "reference",
+            Self::Grow => "grow",
+            Self::Shrink => "shrink",
+            Self::Narrow => "narrow",
+            Self::Confirm => "confirm",
+            Self::Verify => "verify",
+            Self::Recheck => "recheck",
+        }
+    }
+}
+
+/// A trial to run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ask {
+    /// The level to try.
+    pub level: f64,
+    /// For how long.
+    pub length_ns: u64,
+    /// Why.
+    pub purpose: Purpose,
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// This trial.
+    Try(Ask),
+    /// Nothing; this was found.
+    Ended(Conclusion),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lower {
+    level: f64,
+    confirmed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Upper {
+    level: f64,
+    misses: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Narrowing,
+    Verifying { base: f64, share: usize, held: u32, missed: u32 },
+    Rechecking { level: f64, missed: u32, lowered: u32, found: Conclusion },
+    Ended(Conclusion),
+}
+
+/// A search.
+#[derive(Clone, Debug)]
+pub struct Search {
+    settings: Settings,
+    lower: Option<Lower>,
+    upper: Option<Upper>,
+    /// How far the next step outwards goes, as a share.
+    step: f64,
+    /// Trials without a verdict, one after the other.
+    repeats: u32,
+    short_left: u32,
+    full_left: u32,
+    /// How often verifying failed altogether.
+    unverified: u32,
+    drift: Option<String>,
+    /// Why the upper bound was missed.
+    reasons: Vec<String>,
+    phase: Phase,
+}
+
+/// The first steps outwards double the level.
+const STEP_FIRST: f64 = 1.0;
+/// Bisection with short trials ends within so many times the wanted width.
+const SHORT_WIDTHS: f64 = 4.0;
+/// A trial without a verdict is repeated so often.
+const REPEATS_MAX: u32 = 2;
+/// A recheck goes down by this share, so often at the most.
+const RECHECK_STEP: f64 = 0.05;
+const RECHECK_STEPS_MAX: u32 = 4;
+
+impl Search {
+    /// A search that has not tried anything.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            lower: None,
+            upper: None,
+            step: STEP_FIRST,
+            repeats: 0,
+            short_left: SHORT_TRIALS_MAX,
+            full_left: FULL_TRIALS_MAX,
+            unverified: 0,
+            drift: None,
+            reasons: Vec::new(),
+            phase: Phase::Narrowing,
+        }
+    }
+
+    /// What comes next.
+    #[must_use]
+    pub fn next(&self) -> Step {
+        match &self.phase {
+            Phase::Narrowing => Step::Try(self.narrow()),
+            Phase::Verifying { base, share, .. } => {
+                self.ask(base * VERIFY_SHARES[*share], self.settings.verify_ns, Purpose::Verify)
+            }
+            Phase::Rechecking { level, .. } => {
+                self.ask(*level, self.settings.full_ns, Purpose::Recheck)
+            }
+            Phase::Ended(conclusion) => Step::Ended(conclusion.clone()),
+        }
+    }
+
+    fn ask(&self, level: f64, length_ns: u64, purpose: Purpose) -> Step {
+        Step::Try(Ask { level: self.level(level), length_ns, purpose })
+    }
+
+    fn level(&self, level: f64) -> f64 {
+        let level = if self.settings.whole { level.round() } else { level };
+        level.clamp(self.settings.lowest, self.settings.highest)
+    }
+
+    fn narrow(&self) -> Ask {
+        let Settings { short_ns, full_ns, width, .. } = self.settings;
+        // Steps outwards from bounds that full trials have moved are full trials themselves.
+        let outwards_ns =
+            if self.step >= STEP_FIRST && self.short_left > 0 { short_ns } else { full_ns };
+        let (level, length_ns, purpose) = match (self.lower, self.upper) {
+            (None, None) => (self.settings.from, short_ns, Purpose::Reference),
+            (Some(lower), None) if lower.level >= self.settings.highest => {
+                (lower.level, full_ns, Purpose::Confirm)
+            }
+            (Some(lower), None) => (lower.level * (1.0 + self.step), outwards_ns, Purpose::Grow),
+            (None, Some(upper)) => (upper.level / (1.0 + self.step), outwards_ns, Purpose::Shrink),
+            (Some(lower), Some(upper)) => {
+                let middle = f64::midpoint(lower.level, upper.level);
+                if self.gap_is_wider_than(SHORT_WIDTHS * width) && self.short_left > 0 {
+                    (middle, short_ns, Purpose::Narrow)
+                } else if !lower.confirmed {
+                    (lower.level, full_ns, Purpose::Confirm)
+                } else if self.gap_is_wider_than(width) {
+                    (middle, full_ns, Purpose::Narrow)
+                } else {
+                    (upper.level, full_ns, Purpose::Confirm)
+                }
+            }
+        };
+        Ask { level: self.level(level), length_ns, purpose }
+    }
+
+    fn gap_is_wider_than(&self, share: f64) -> bool {
+        let (Some(lower), Some(upper)) = (self.lower, self.upper) else {
+            return true;
+        };
+        let gap = upper.level - lower.level;
+        gap > share * upper.level * (1.0 + 1e-9) && !(self.settings.whole && gap <= 1.0)
+    }
+
+    /// What the trial said that [`Search::next`] asked for, and why.
+    pub fn tell(&mut self, outcome: Outcome, reasons: &[String]) {
+        let Step::Try(ask) = self.next() else { return };
+        if outcome == Outcome::NoVerdict {
+            self.repeats += 1;
+            if self.repeats > REPEATS_MAX {
+                self.end_at_the_generator(ask.level, reasons);
+            }
+            return;
+        }
+        self.repeats = 0;
+        let held = outcome == Outcome::Held;
+        match self.phase.clone() {
+            Phase::Narrowing => {
+                self.narrowed(ask, held, reasons);
+                self.look_at_bounds();
+            }
+            Phase::Verifying { base, share, held: before, missed } => {
+                let (held, missed) = (before + u32::from(held), missed + u32::from(!held));
+                self.phase = Phase::Verifying { base, share, held, missed };
+                self.verified(base, share, held, missed, reasons);
+            }
+            Phase::Rechecking { level, missed, lowered, found } => {
+                let missed = if held { 0 } else { missed + 1 };
+                self.rechecked(level, missed, lowered, found, held);
+            }
+            Phase::Ended(_) => {}
+        }
+    }
+
+    fn narrowed(&mut self, ask: Ask, held: bool, reasons: &[String]) {
+        let full = ask.length_ns >= self.settings.full_ns;
+        let left = if full { &mut self.full_left } else { &mut self.short_left };
+        *left = left.saturating_sub(1);
+        let outwards = matches!(ask.purpose, Purpose::Grow | Purpose::Shrink);
+        if held {
+            if self.upper.is_some_and(|upper| ask.level >= upper.level) {
+                self.upper = None;
+            }
+            self.lower = Some(Lower { level: ask.level, confirmed: full });
+        } else {
+            if self.lower.is_some_and(|lower| ask.level <= lower.level) {
+                self.lower = None;
+            }
+            let before = self.upper.filter(|upper| upper.level == ask.level);
+            let misses = before.map_or(0, |upper| upper.misses) + 1;
+            self.upper = Some(Upper { level: ask.level, misses });
+            self.reasons = reasons.to_vec();
+        }
+        if self.lower.is_some() && self.upper.is_some() {
+            self.step = 2.0 * self.settings.width;
+        } else if outwards {
+            self.step = (2.0 * self.step).min(STEP_FIRST);
+        }
+    }
+
+    /// Goes on to verifying, or ends, when there is nothing left to narrow.
+    fn look_at_bounds(&mut self) {
+        let Settings { lowest, highest, width, .. } = self.settings;
+        let exhausted = self.full_left == 0;
+        match (self.lower, self.upper) {
+            (None, Some(upper)) if upper.level <= lowest && upper.misses >= 2 => {
+                self.end(End::BelowLowest, None);
+            }
+            (Some(lower), None) if lower.level >= highest && lower.confirmed => {
+                self.begin_verifying(lower.level);
+            }
+            (Some(lower), Some(upper)) => {
+                let settled =
+                    lower.confirmed && !self.gap_is_wider_than(width) && upper.misses >= 2;
+                if settled || exhausted {
+                    self.begin_verifying(lower.level);
+                }
+            }
+            (Some(lower), None) if exhausted => self.begin_verifying(lower.level),
+            (None, _) if exhausted => self.end(End::NotVerified, None),
+            _ => {}
+        }
+    }
+
+    fn begin_verifying(&mut self, base: f64) {
+        self.phase = Phase::Verifying { base, share: 0, held: 0, missed: 0 };
+    }
+
+    fn verified(&mut self, base: f64, share: usize, held: u32, missed: u32, reasons: &[String]) {
+        let level = self.level(base * VERIFY_SHARES[share]);
+        let needed = VERIFICATIONS / 2 + 1;
+        if missed >= needed {
+            self.reasons = reasons.to_vec();
+            self.upper = Some(Upper { level, misses: missed });
+            self.drift = Some(format!(
+                "{} held before and not when it was verified",
+                record::units::format_count(base)
+            ));
+            if share + 1 < VERIFY_SHARES.len() && level > self.settings.lowest {
+                self.phase = Phase::Verifying { base, share: share + 1, held: 0, missed: 0 };
+            } else {
+                self.start_again();
+            }
+        } else if held + missed >= VERIFICATIONS {
+            self.lower = Some(Lower { level, confirmed: true });
+            let top = self.upper.is_none() && level >= self.settings.highest;
+            self.end(if top { End::Top } else { End::Found }, Some((level, held, held + missed)));
+        }
+    }
+
+    /// What had been found is no longer so: the interval is widened downwards, once.
+    fn start_again(&mut self) {
+        self.unverified += 1;
+        self.lower = None;
+        if self.unverified > 1 {
+            self.end(End::NotVerified, None);
+            return;
+        }
+        self.step = 0.25;
+        self.full_left = FULL_TRIALS_MAX;
+        self.phase = Phase::Narrowing;
+    }
+
+    fn end(&mut self, end: End, level: Option<(f64, u32, u32)>) {
+        let (verified, verifications) = level.map_or((0, 0), |(_, held, of)| (held, of));
+        self.phase = Phase::Ended(Conclusion {
+            end,
+            level: level.map(|(level, _, _)| level),
+            lower: self.lower.map(|lower| lower.level),
+            upper: self.upper.map(|upper| upper.level),
+            verified,
+            verifications,
+            drift: self.drift.clone(),
+            limited_at: None,
+            reasons: self.reasons.clone(),
+        });
+    }
+
+    fn end_at_the_generator(&mut self, at: f64, reasons: &[String]) {
+        let found = match &self.phase {
+            Phase::Rechecking { found, .. } => Some(found.clone()),
+            _ => None,
+        };
+        if let Some(mut found) = found {
+            // What was verified stays so; only that it was looked at again cannot be said.
+            found.drift = found.drift.or_else(|| {
+                Some(format!("it could not be rechecked at the end: {}", reasons.join("; ")))
+            });
+            self.phase = Phase::Ended(found);
+            return;
+        }
+        reasons.clone_into(&mut self.reasons);
+        self.end(End::GeneratorLimit, None);
+        if let Phase::Ended(conclusion) = &mut self.phase {
+            conclusion.limited_at = Some(at);
+        }
+    }
+
+    /// Asks for another look at what was found: a search takes minutes, and a machine changes.
+    pub fn recheck(&mut self) {
+        if let Phase::Ended(found) = &self.phase
+            && let (End::Found | End::Top, Some(level)) = (found.end, found.level)
+        {
+            let found = found.clone();
+            self.phase = Phase::Rechecking { level, missed: 0, lowered: 0, found };
+        }
+    }
+
+    fn rechecked(
+        &mut self,
+        level: f64,
+        missed: u32,
+        lowered: u32,
+        mut found: Conclusion,
+        held: bool,
+    ) {
+        if !held && missed < 2 {
+            // Once is chance.
+            self.phase = Phase::Rechecking { level, missed, lowered, found };
+            return;
+        }
+        if held && lowered == 0 {
+            self.phase = Phase::Ended(found);
+            return;
+        }
+        let text = |level: f64| record::units::format_count(level);
+        let verified = found.level.unwrap_or(level);
+        if held {
+            found.lower = Some(level);
+            found.drift = Some(format!(
+                "{} was verified, but at the end only {} held",
+                text(verified),
+                text(level)
+            ));
+            self.phase = Phase::Ended(found);
+        } else if lowered < RECHECK_STEPS_MAX && level > self.settings.lowest {
+            let level = self.level(level * (1.0 - RECHECK_STEP));
+            self.phase = Phase::Rechecking { level, missed: 0, lowered: lowered + 1, found };
+        } else {
+            found.lower = None;
+            found.drift = Some(format!(
+                "{} was verified, but at the end not even {} held",
+                text(verified),
+                text(level)
+            ));
+            self.phase = Phase::Ended(found);
+        }
+    }
+
+    /// Ends it by hand; what it knows so far.
+    #[must_use]
+    pub fn stopped(&self) -> Conclusion {
+        match &self.phase {
+            Phase::Ended(conclusion) => conclusion.clone(),
+            Phase::Rechecking { found, .. } => found.clone(),
+            _ => Conclusion {
+                end: End::Stopped,
+                lower: self.lower.map(|lower| lower.level),
+                upper: self.upper.map(|upper| upper.level),
+                drift: self.drift.clone(),
+                reasons: self.reasons.clone(),
+                ..Conclusion::default()
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
