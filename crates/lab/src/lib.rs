@@ -8,3 +8,4 @@
 
 pub mod confirm;
 pub mod diagnosis;
+pub mod marks;

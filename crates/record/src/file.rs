@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::run::{Run, SCHEMA};
 
@@ -32,12 +33,14 @@ pub enum ReadError {
         text: String,
     },
     /// It has another schema.
-    #[error("{path}: the schema is '{found}', this weir reads '{SCHEMA}'", path = .path.display())]
+    #[error("{path}: the schema is '{found}', this weir reads '{wanted}'", path = .path.display())]
     Schema {
         /// Which file.
         path: PathBuf,
         /// The schema that it names.
         found: String,
+        /// The schema that is read here.
+        wanted: &'static str,
     },
 }
 
@@ -76,6 +79,11 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 /// # Errors
 /// The file cannot be read, is not a record, or has another schema.
 pub fn read_run(path: &Path) -> Result<Run, ReadError> {
+    read(path, SCHEMA)
+}
+
+/// Reads a record of one schema.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, ReadError> {
     let io = |error| ReadError::Io { path: path.to_owned(), error };
     let bytes = fs::read(path).map_err(io)?;
     let syntax = |error: serde_json::Error| ReadError::Syntax {
@@ -86,8 +94,8 @@ pub fn read_run(path: &Path) -> Result<Run, ReadError> {
     };
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(syntax)?;
     let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
-    if found != SCHEMA {
-        return Err(ReadError::Schema { path: path.to_owned(), found: found.to_owned() });
+    if found != wanted {
+        return Err(ReadError::Schema { path: path.to_owned(), found: found.to_owned(), wanted });
     }
     // Parsed again from the text, because only that knows lines and columns.
     serde_json::from_slice(&bytes).map_err(syntax)

@@ -16,3 +16,4 @@ pub mod problem;
 pub mod run;
 pub mod units;
 pub mod validity;
+pub mod watch;
