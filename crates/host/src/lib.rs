@@ -28,6 +28,7 @@ pub mod limits;
 pub mod links;
 pub mod namespace;
 mod netlink;
+pub mod perf;
 pub mod pressure;
 pub mod process;
 pub mod settings;
