@@ -5,7 +5,8 @@
 //! else on the machine did meanwhile, and whether the machine has the descriptors and the ports
 //! that the run needs.
 //!
-//! Not for: changing anything on the host, deciding what a figure means (thresholds and verdicts
+//! Not for: changing the host's settings ([`setup`] starts programs and makes devices for experiments),
+//! deciding what a figure means (thresholds and verdicts
 //! live with their users), or reading a clock: every time comes in as an argument.
 //!
 //! Every collector has two halves. A pure parser takes text and gives values; it is tested on
@@ -32,6 +33,7 @@ pub mod perf;
 pub mod pressure;
 pub mod process;
 pub mod settings;
+pub mod setup;
 pub mod snmp;
 pub mod sock_diag;
 pub mod sockets;

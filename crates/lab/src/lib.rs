@@ -9,3 +9,6 @@
 pub mod confirm;
 pub mod diagnosis;
 pub mod marks;
+pub mod scenario;
+pub mod sick;
+pub mod trial;

@@ -25,33 +25,33 @@ const CRATES: &[(&str, &[&str])] = &[
     ("wire", &[]),
 ];
 
-/// Foreign crates that only one crate of ours may have: each stands for a job that is done in one
-/// place. A name that ends in `*` stands for all that start so.
-const ONLY_IN: &[(&str, &str)] = &[
-    ("anyhow", "cli"),
-    ("async-nats", "fleet"),
-    ("clap*", "cli"),
-    ("cpp_demangle", "host"),
-    ("h2", "wire"),
-    ("hdrhistogram", "record"),
-    ("hmac", "proxy"),
-    ("httparse", "wire"),
-    ("indicatif", "cli"),
-    ("inferno", "host"),
-    ("landlock", "rt"),
-    ("netlink-*", "host"),
-    ("object", "host"),
-    ("perf-event-open-sys*", "host"),
-    ("ratatui", "cli"),
-    ("rcgen", "rt"),
-    ("regex", "proxy"),
-    ("rustc-demangle", "host"),
-    ("rustls", "rt"),
-    ("sha2", "proxy"),
-    ("socket2", "rt"),
-    ("statrs", "lab"),
-    ("tokio-rustls", "rt"),
-    ("toml", "proxy"),
+/// Foreign crates that only one crate of ours may have (TOML two, which cannot see each other): each
+/// stands for a job that is done in one place. A name that ends in `*` stands for all that start so.
+const ONLY_IN: &[(&str, &[&str])] = &[
+    ("anyhow", &["cli"]),
+    ("async-nats", &["fleet"]),
+    ("clap*", &["cli"]),
+    ("cpp_demangle", &["host"]),
+    ("h2", &["wire"]),
+    ("hdrhistogram", &["record"]),
+    ("hmac", &["proxy"]),
+    ("httparse", &["wire"]),
+    ("indicatif", &["cli"]),
+    ("inferno", &["host"]),
+    ("landlock", &["rt"]),
+    ("netlink-*", &["host"]),
+    ("object", &["host"]),
+    ("perf-event-open-sys*", &["host"]),
+    ("ratatui", &["cli"]),
+    ("rcgen", &["rt"]),
+    ("regex", &["proxy"]),
+    ("rustc-demangle", &["host"]),
+    ("rustls", &["rt"]),
+    ("sha2", &["proxy"]),
+    ("socket2", &["rt"]),
+    ("statrs", &["lab"]),
+    ("tokio-rustls", &["rt"]),
+    ("toml", &["proxy", "lab"]),
 ];
 
 /// Crates that may hold unsafe code.
@@ -97,12 +97,12 @@ fn a_foreign_crate_has_one_home() {
     for name in crate_names() {
         for dependency in dependencies(&read(&format!("crates/{name}/Cargo.toml"))) {
             let home = ONLY_IN.iter().find(|(pattern, _)| fits(&dependency, pattern));
-            if let Some((_, home)) = home
-                && *home != name
+            if let Some((_, homes)) = home
+                && !homes.contains(&name.as_str())
             {
                 problems.push(format!(
-                    "{name} depends on {dependency}, which only {home} may use: add what {name} \
-                     needs of it to {home}'s interface"
+                    "{name} depends on {dependency}, which only {homes:?} may use: add what {name} \
+                     needs of it to their interface"
                 ));
             }
         }

@@ -335,6 +335,7 @@ fn middle_end(snapshots: &[QueueSnapshot], last: &EndQueues) -> EndQueues {
         unsent_bytes: count(|end| end.unsent_bytes),
         unread_bytes_max: count(|end| end.unread_bytes_max),
         not_sent_bytes: count(|end| end.not_sent_bytes),
+        memory_bytes: count(|end| end.memory_bytes),
         rtt_us: of(|end| end.rtt_us),
         rtt_min_us: of(|end| end.rtt_min_us),
         busy_us: added(|end| end.busy_us),

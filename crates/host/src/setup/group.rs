@@ -1,0 +1,102 @@
+//! Where this machine's control groups are, v1 and v2, and what is in one
+//! (`Documentation/admin-guide/cgroup-v1/`, `Documentation/admin-guide/cgroup-v2.rst`).
+//!
+//! Not for their figures (what a group used) nor for naming groups.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::source::{NotObservable, read_once};
+
+const MOUNTS: &str = "/proc/self/mounts";
+
+/// The hierarchies that are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchies {
+    /// The second version's, which every kernel of today can have beside the first.
+    pub unified: Option<PathBuf>,
+    /// Controllers that the unified one gives to its first level (`cgroup.subtree_control`).
+    pub unified_controllers: Vec<String>,
+    /// The first version's, by the controllers mounted there.
+    pub first_version: Vec<(Vec<String>, PathBuf)>,
+}
+
+impl Hierarchies {
+    /// Where a controller of the first version is mounted.
+    #[must_use]
+    pub fn controller(&self, name: &str) -> Option<&Path> {
+        let has = |(names, _): &&(Vec<String>, PathBuf)| names.iter().any(|one| one == name);
+        self.first_version.iter().find(has).map(|(_, path)| path.as_path())
+    }
+
+    /// Whether the unified hierarchy gives a controller to groups on its first level.
+    #[must_use]
+    pub fn is_unified(&self, name: &str) -> bool {
+        self.unified_controllers.iter().any(|one| one == name)
+    }
+}
+
+/// Reads which hierarchies there are.
+///
+/// # Errors
+/// `/proc` is not there.
+pub fn hierarchies() -> Result<Hierarchies, NotObservable> {
+    let mut found = parse_mounts(&read_once("control groups", MOUNTS)?);
+    if let Some(unified) = &found.unified {
+        let path = unified.join("cgroup.subtree_control");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        found.unified_controllers = text.split_whitespace().map(str::to_owned).collect();
+    }
+    Ok(found)
+}
+
+/// Parses `/proc/self/mounts`.
+#[must_use]
+pub fn parse_mounts(text: &str) -> Hierarchies {
+    let mut found = Hierarchies::default();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, place, kind, options, ..] = fields.as_slice() else { continue };
+        match *kind {
+            "cgroup2" if found.unified.is_none() => found.unified = Some(PathBuf::from(place)),
+            "cgroup" => {
+                let names = options.split(',').map(str::to_owned).collect();
+                found.first_version.push((names, PathBuf::from(place)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The processes in a group, by its own list; none when the group is not there.
+#[must_use]
+pub fn processes(group: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIXED: &str = "tmpfs /sys/fs/cgroup tmpfs rw,relatime,mode=755 0 0\n\
+        cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu,cpuacct 0 0\n\
+        cgroup /sys/fs/cgroup/blkio cgroup rw,relatime,blkio 0 0\n\
+        cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+
+    #[test]
+    fn both_versions_are_found() {
+        let found = parse_mounts(MIXED);
+        assert_eq!(found.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
+        assert_eq!(found.controller("cpuacct"), Some(Path::new("/sys/fs/cgroup/cpu")));
+        assert_eq!(found.controller("memory"), None);
+        assert_eq!(parse_mounts("x\n\n"), Hierarchies::default());
+    }
+
+    #[test]
+    fn the_live_ones_are_read_and_a_missing_group_is_empty() {
+        assert!(hierarchies().is_ok());
+        assert!(processes(Path::new("/no/such")).is_empty());
+    }
+}

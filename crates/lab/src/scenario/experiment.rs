@@ -1,0 +1,376 @@
+//! One experiment as a file: a scenario, the programs in it, and the load; text to values, with
+//! every problem at once.
+//!
+//! Not for running it: that is [`crate::trial`]'s.
+
+use std::collections::BTreeMap;
+
+use record::problem::Problem;
+
+use super::keys::FILE;
+use super::plan::{
+    Bandwidth, CpuQuota, Delay, Loss, NODES, Network, Node, Noise, Packets, Queue, Scenario,
+    Steering,
+};
+use super::programs::words;
+use super::read::{Problems, Values, read};
+
+/// The length of a quota's period, where none is given.
+const PERIOD_NS: u64 = 100_000_000;
+/// What may go at once over a link, where nothing else is given.
+const BURST_BYTES: u64 = 64 << 10;
+/// How long packets may wait before a link, where nothing else is given.
+const QUEUE_NS: u64 = 50_000_000;
+/// How long a load runs unrecorded before, where nothing else is given.
+const WARM_UP_NS: u64 = 1_000_000_000;
+/// Groups take no quota below this share of a processor.
+const QUOTA_CPUS_MIN: f64 = 0.01;
+
+/// A program and how it is known to be ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Its words, with placeholders.
+    pub command: Vec<String>,
+    /// The address that takes connections once it is ready, with placeholders.
+    pub ready: String,
+}
+
+/// An experiment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Experiment {
+    /// What it shows.
+    pub title: String,
+    /// What is made around the programs.
+    pub scenario: Scenario,
+    /// The program under test.
+    pub subject: Program,
+    /// A server behind it.
+    pub origin: Option<Program>,
+    /// What stands behind `weir load`, with placeholders.
+    pub load: Vec<String>,
+    /// How long the same load runs unrecorded before.
+    pub warm_up_ns: u64,
+    /// Files of the run's folder, with placeholders.
+    pub files: BTreeMap<String, String>,
+}
+
+impl Experiment {
+    /// Reads a file's text. `file` names it in problems.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in the order of the file.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Problem>> {
+        let mut problems = Problems::default();
+        let values = read(text, FILE, &mut problems);
+        let experiment = build(&values, &mut problems);
+        let problems = problems.placed(file, text);
+        if problems.is_empty() { Ok(experiment) } else { Err(problems) }
+    }
+}
+
+fn build(values: &Values, problems: &mut Problems) -> Experiment {
+    let scenario = values.table("scenario").map(|table| scenario(table, problems));
+    let scenario = scenario.unwrap_or_default();
+    let subject = values.table("subject").map(|table| program(table, problems));
+    let origin = values.table("origin").map(|table| program(table, problems));
+    let load = values.table("load");
+    let flags = load.map(|load| split(load, "flags", problems)).unwrap_or_default();
+    let files = values.texts("files").cloned().unwrap_or_default();
+    for name in files.keys().filter(|name| !is_file_name(name)) {
+        let text = format!("'{name}' is no name of a file: letters, digits, '.', '-' and '_'");
+        problems.add(values.place("files"), text);
+    }
+    if scenario.network == Network::Pair && origin.is_some() {
+        let text = "an origin needs `network = \"chain\"` or \"loopback\"";
+        problems.add(values.place("origin"), text);
+    }
+    Experiment {
+        title: values.text("title").unwrap_or_default().to_owned(),
+        scenario,
+        subject: subject.unwrap_or_default(),
+        origin,
+        load: flags,
+        warm_up_ns: load.and_then(|load| load.whole("warm-up")).unwrap_or(WARM_UP_NS),
+        files,
+    }
+}
+
+fn is_file_name(name: &str) -> bool {
+    let fits = |one: char| one.is_ascii_alphanumeric() || ".-_".contains(one);
+    !name.starts_with('.') && name.chars().all(fits) && !name.is_empty()
+}
+
+fn program(values: &Values, problems: &mut Problems) -> Program {
+    Program {
+        command: split(values, "command", problems),
+        ready: values.text("ready").unwrap_or_default().to_owned(),
+    }
+}
+
+fn split(values: &Values, key: &str, problems: &mut Problems) -> Vec<String> {
+    let Some(text) = values.text(key) else { return Vec::new() };
+    match words(text) {
+        Some(words) if !words.is_empty() => words,
+        Some(_) => {
+            problems.add(values.place(key), format!("'{key}' is empty"));
+            Vec::new()
+        }
+        None => {
+            problems
+                .add(values.place(key), format!("'{key}' has a quotation mark without its other"));
+            Vec::new()
+        }
+    }
+}
+
+fn scenario(values: &Values, problems: &mut Problems) -> Scenario {
+    let network = match values.text("network") {
+        Some("loopback") => Network::Loopback,
+        Some("chain") => Network::Chain,
+        _ => Network::Pair,
+    };
+    let scenario = Scenario {
+        network,
+        bandwidth: values.table("bandwidth").map(|table| bandwidth(table, problems)),
+        loss: values.table("loss").map(|table| Loss {
+            share: table.decimal("share").unwrap_or_default(),
+            at: node(table, Node::Client),
+        }),
+        delay: values.table("delay").map(|table| Delay {
+            round_trip_ns: table.whole("round-trip").unwrap_or_default(),
+            jitter_ns: table.whole("jitter").unwrap_or_default(),
+            at: node(table, Node::Subject),
+        }),
+        packets: values.table("packets").map(|table| Packets {
+            rate_per_s: table.whole("per-second").unwrap_or_default(),
+            drop: table.is_set("drop"),
+            at: node(table, Node::Subject),
+        }),
+        cpu_quotas: quotas(values, problems),
+        disk_bytes_per_s: values.whole("disk-quota"),
+        pins: by_node(values, "pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
+        noise: values.table("noise").map(|table| Noise {
+            processes: table.whole("processes").and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
+            cpus: table.cpus("cpus").unwrap_or_default().to_vec(),
+        }),
+        descriptors: by_node(values, "descriptors", |table, name| table.whole(name)),
+        ports: values.table("ports").and_then(|table| ports(table, problems)),
+        sysctls: by_node(values, "sysctl", |table, name| table.texts(name).cloned()),
+        steering: values.table("rps").map(|table| Steering {
+            at: node(table, Node::Subject),
+            cpus: table.cpus("cpus").unwrap_or_default().to_vec(),
+        }),
+        receive_buffer_bytes: values
+            .table("slow-reader")
+            .and_then(|table| table.whole("receive-buffer")),
+        half_open_per_s: values.table("drop-syn-ack").and_then(|table| table.whole("per-second")),
+        conntrack_max: values.whole("conntrack-max"),
+    };
+    check(&scenario, values, problems);
+    scenario
+}
+
+/// What needs something else to make sense.
+fn check(scenario: &Scenario, values: &Values, problems: &mut Problems) {
+    const OF_A_NETWORK: &[&str] = &[
+        "bandwidth",
+        "loss",
+        "delay",
+        "packets",
+        "ports",
+        "sysctl",
+        "rps",
+        "slow-reader",
+        "drop-syn-ack",
+        "conntrack-max",
+    ];
+    if scenario.network == Network::Loopback {
+        for key in OF_A_NETWORK.iter().filter(|key| values.place(key) != values.at) {
+            let text = format!("'{key}' needs namespaces: network = \"pair\" or \"chain\"");
+            problems.add(values.place(key), text);
+        }
+    }
+    if let (Some(bandwidth), Some(packets)) = (&scenario.bandwidth, &scenario.packets)
+        && bandwidth.at == packets.at
+        && !packets.drop
+    {
+        problems.add(values.place("packets"), "the same sending is bounded by 'bandwidth' already");
+    }
+    let nodes = scenario.network.nodes();
+    let named = [
+        ("bandwidth", scenario.bandwidth.map(|it| it.at)),
+        ("loss", scenario.loss.map(|it| it.at)),
+        ("delay", scenario.delay.map(|it| it.at)),
+        ("packets", scenario.packets.map(|it| it.at)),
+        ("rps", scenario.steering.as_ref().map(|it| it.at)),
+        ("sysctl", scenario.sysctls.keys().next_back().copied()),
+    ];
+    for (key, node) in named {
+        if let Some(node) = node
+            && !nodes.is_empty()
+            && !nodes.contains(&node)
+        {
+            let text = format!("there is no {node} in this network: network = \"chain\" has one");
+            problems.add(values.place(key), text);
+        }
+    }
+}
+
+fn node(values: &Values, default: Node) -> Node {
+    values.text("at").and_then(Node::named).unwrap_or(default)
+}
+
+fn bandwidth(values: &Values, problems: &mut Problems) -> Bandwidth {
+    let queue = match (values.whole("latency"), values.whole("limit")) {
+        (Some(_), Some(_)) => {
+            problems.add(values.place("limit"), "give either 'latency' or 'limit'");
+            Queue::Time(QUEUE_NS)
+        }
+        (_, Some(bytes)) => Queue::Bytes(bytes),
+        (time, None) => Queue::Time(time.unwrap_or(QUEUE_NS)),
+    };
+    Bandwidth {
+        rate_bits_per_s: values.whole("rate").unwrap_or_default(),
+        burst_bytes: values.whole("burst").unwrap_or(BURST_BYTES),
+        queue,
+        at: node(values, Node::Subject),
+    }
+}
+
+fn quotas(values: &Values, problems: &mut Problems) -> BTreeMap<Node, CpuQuota> {
+    let quotas = by_node(values, "cpu-quota", |table, name| {
+        let period_ns = table.whole("period").unwrap_or(PERIOD_NS);
+        table.decimal(name).map(|cpus| CpuQuota { cpus, period_ns })
+    });
+    let fits = |quota: &CpuQuota| {
+        // What the kernel takes: periods of 1 ms to 1 s, and at least 1 ms in each.
+        let ms = 1_000_000..=1_000_000_000;
+        ms.contains(&quota.period_ns)
+            && quota.cpus >= QUOTA_CPUS_MIN
+            && quota.cpus * quota.period_ns as f64 >= 1e6
+    };
+    if !quotas.values().all(fits) {
+        let text = "a quota needs a period of 1ms to 1s, and at least 1ms of it";
+        problems.add(values.place("cpu-quota"), text);
+    }
+    quotas
+}
+
+fn ports(values: &Values, problems: &mut Problems) -> Option<(u16, u16)> {
+    let port = |key| values.whole(key).and_then(|port| u16::try_from(port).ok());
+    let (first, last) = (port("first")?, port("last")?);
+    if first > last {
+        problems.add(values.place("last"), "the last port is below the first");
+    }
+    Some((first, last))
+}
+
+fn by_node<T>(
+    values: &Values,
+    key: &str,
+    of: impl Fn(&Values, &str) -> Option<T>,
+) -> BTreeMap<Node, T> {
+    let Some(table) = values.table(key) else { return BTreeMap::new() };
+    NODES.into_iter().filter_map(|node| Some((node, of(table, node.name())?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+title = "everything"
+[scenario]
+network = "chain"
+bandwidth = { rate = "50mbit", limit = "4m" }
+loss = { share = "2%" }
+delay = { round-trip = "40ms", jitter = "1ms", at = "origin" }
+packets = { per-second = 1000, drop = true }
+cpu-quota = { subject = 0.3, period = "50ms" }
+disk-quota = "2m"
+pin = { client = "0", subject = 1 }
+noise = { processes = 2, cpus = "1" }
+descriptors = { subject = 60 }
+ports = { first = 40000, last = 40099 }
+sysctl.client = { ipv4.tcp_rmem = "4096 4096 4096" }
+rps = { cpus = "1" }
+slow-reader = { receive-buffer = "4k" }
+drop-syn-ack = { per-second = 500 }
+conntrack-max = 50
+[subject]
+command = "{weir} serve --listen '{subject}:8000'"
+ready = "{subject}:8000"
+[origin]
+command = "x"
+ready = "y"
+[load]
+flags = "-c 10 http://{subject}:8000/"
+warm-up = "500ms"
+[files]
+"nginx.conf" = "daemon off;"
+"#;
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let experiment = Experiment::parse("a.toml", WHOLE).unwrap();
+        let scenario = &experiment.scenario;
+        assert_eq!(scenario.network, Network::Chain);
+        assert_eq!(scenario.bandwidth.unwrap().queue, Queue::Bytes(4 << 20));
+        assert_eq!(scenario.delay.unwrap().round_trip_ns, 40_000_000);
+        assert_eq!(scenario.cpu_quotas[&Node::Subject].period_ns, 50_000_000);
+        assert_eq!(scenario.pins[&Node::Subject], [1]);
+        assert_eq!(scenario.sysctls[&Node::Client]["ipv4.tcp_rmem"], "4096 4096 4096");
+        assert_eq!(experiment.subject.command[2..], ["--listen", "{subject}:8000"]);
+        assert_eq!(experiment.warm_up_ns, 500_000_000);
+        assert_eq!(scenario.global_settings(), ["net.netfilter.nf_conntrack_max"]);
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once_with_their_places() {
+        let text = "[scenario]\nbandwith = 3\nloss = { share = \"x\", at = \"moon\" }\n\
+             cpu-quota = { subject = -1 }\nports = { first = 9000, last = 8000 }\n\
+             [subject]\ncommand = \"a 'b\"\nready = \"r\"\n";
+        let problems = Experiment::parse("a.toml", text).unwrap_err();
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let expected = [
+            "a.toml:1:1: 'load' is missing",
+            "a.toml:2:1: there is no key 'scenario.bandwith'",
+            "a.toml:3:18: 'scenario.loss.share' takes a share",
+            "a.toml:3:28: 'scenario.loss.at' takes client or subject or origin",
+            "a.toml:4:25: 'scenario.cpu-quota.subject' takes a number above 0",
+            "a.toml:5:25: the last port is below the first",
+            "a.toml:7:1: 'command' has a quotation mark",
+        ];
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
+        for (told, expected) in told.iter().zip(expected) {
+            assert!(told.starts_with(expected), "{told}\n{expected}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_said() {
+        let rest = "[subject]\ncommand = \"a\"\nready = \"r\"\n[load]\nflags = \"x\"\n";
+        let problems = |scenario: &str| {
+            let text = format!("[scenario]\n{scenario}\n{rest}");
+            let problems = Experiment::parse("a", &text).err().unwrap_or_default();
+            problems.into_iter().map(|problem| problem.text).collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(problems(""), "");
+        assert!(problems("network = \"loopback\"\nloss.share = 0.1").contains("needs namespaces"));
+        assert!(problems("loss = { share = 0.1, at = \"origin\" }").contains("no origin"));
+        assert!(problems("cpu-quota = { subject = 0.5, period = \"2s\" }").contains("1ms to 1s"));
+        let both = "bandwidth.rate = \"1mbit\"\npackets.per-second = 5";
+        assert!(problems(both).contains("already"));
+        let queue = "bandwidth = { rate = \"1mbit\", limit = \"1k\", latency = \"1ms\" }";
+        assert!(problems(queue).contains("either"));
+    }
+
+    #[test]
+    fn broken_syntax_is_placed() {
+        let problems = Experiment::parse("a.toml", "[scenario\nx = ").unwrap_err();
+        assert!(
+            problems.iter().all(|problem| problem.place.starts_with("a.toml:")),
+            "{problems:?}"
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! Programs of the system that make things: `ip`, `tc`, `nft`; and command lines as words.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// The programs that are used, and the package that has each (Debian's names).
+const PACKAGES: &[(&str, &str)] = &[("ip", "iproute2"), ("tc", "iproute2"), ("nft", "nftables")];
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// It is not installed (then with what to install), or it failed (then with what it said).
+pub(super) fn run(line: &[String], input: Option<&str>) -> Result<(), String> {
+    let (program, arguments) = line.split_first().ok_or("an empty command")?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    let mut child = command.spawn().map_err(|error| missing(program, &error))?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // A program that does not read to the end says why, below.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {}", line.join(" "), said.trim()))
+}
+
+fn missing(program: &str, error: &std::io::Error) -> String {
+    let package = PACKAGES.iter().find(|(name, _)| *name == program).map(|(_, package)| *package);
+    match (error.kind(), package) {
+        (std::io::ErrorKind::NotFound, Some(package)) => {
+            format!("the program '{program}' is not installed: install {package}")
+        }
+        _ => format!("{program}: {error}"),
+    }
+}
+
+/// The words of a command line, as a shell has them: `'…'` and `"…"` hold blanks. `None` when a
+/// quotation mark has no other.
+pub(super) fn words(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for one in line.chars() {
+        match quote {
+            Some(mark) if one == mark => quote = None,
+            Some(_) => word.get_or_insert_default().push(one),
+            None if one == '\'' || one == '"' => {
+                quote = Some(one);
+                word.get_or_insert_default();
+            }
+            None if one.is_whitespace() => words.extend(word.take()),
+            None => word.get_or_insert_default().push(one),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_split_as_a_shell_does() {
+        assert_eq!(words(" a  'b c'\"d\" '' ").unwrap(), ["a", "b cd", ""]);
+        assert_eq!(words(""), Some(vec![]));
+        assert_eq!(words("a 'b"), None);
+    }
+
+    #[test]
+    fn a_missing_program_is_said_with_its_package() {
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert_eq!(missing("nft", &error), "the program 'nft' is not installed: install nftables");
+        let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let failed = run(&line(&["sh", "-c", "echo no >&2; exit 3"]), None).unwrap_err();
+        assert!(failed.ends_with(": no"), "{failed}");
+        assert_eq!(run(&line(&["cat"]), Some("x")), Ok(()));
+    }
+}
