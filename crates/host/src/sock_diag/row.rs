@@ -14,8 +14,8 @@ const ROW_BYTES: usize = 72;
 const INFO: u16 = 2;
 const SOCKET_MEMORY: u16 = 7;
 /// `AF_INET` and `AF_INET6` as they stand in the row.
-pub(crate) const IPV4: u8 = libc::AF_INET as u8;
-pub(crate) const IPV6: u8 = libc::AF_INET6 as u8;
+const IPV4: u8 = libc::AF_INET as u8;
+const IPV6: u8 = libc::AF_INET6 as u8;
 
 /// States of TCP (`include/net/tcp_states.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,14 +29,22 @@ struct EndTally {
     rtt_mins_us: Vec<u32>,
 }
 
+/// What of the last sums stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Nothing,
+    /// How many are in TIME_WAIT: they are not looked at this time, and the ports are the same.
+    TimeWait,
+}
+
 impl Tally {
     /// Empties it for these ports.
-    pub(crate) fn start(&mut self, ports: &[u16]) {
+    pub(crate) fn start(&mut self, ports: &[u16], keep: Keep) {
         self.ports.resize_with(ports.len(), PortTally::default);
         for (tally, port) in self.ports.iter_mut().zip(ports) {
             tally.listener = ListenerQueue { port: *port, ..ListenerQueue::default() };
-            tally.server.start(*port, End::Server);
-            tally.client.start(*port, End::Client);
+            tally.server.start(*port, End::Server, keep);
+            tally.client.start(*port, End::Client, keep);
         }
     }
 
@@ -54,6 +62,12 @@ impl Tally {
                 tally.client.add(row);
             }
         }
+    }
+
+    /// Sockets in TIME_WAIT.
+    pub(crate) fn time_wait(&self) -> u64 {
+        let of = |end: &EndTally| end.states[State::TimeWait.at()];
+        self.ports.iter().map(|port| of(&port.server) + of(&port.client)).sum()
     }
 
     /// Appends what was counted; a port or an end without a socket is left out.
@@ -80,8 +94,11 @@ fn add_listener(sum: &mut ListenerQueue, row: &Row) {
 }
 
 impl EndTally {
-    fn start(&mut self, port: u16, end: End) {
+    fn start(&mut self, port: u16, end: End, keep: Keep) {
+        let time_wait = State::TimeWait.at();
+        let kept = if keep == Keep::TimeWait { self.states[time_wait] } else { 0 };
         self.states.fill(0);
+        self.states[time_wait] = kept;
         self.rtts_us.clear();
         self.rtt_mins_us.clear();
         self.sums = EndQueues { port, end, ..EndQueues::default() };
@@ -116,7 +133,7 @@ impl EndTally {
         self.rtt_mins_us.extend(Some(info.rtt_min_us).filter(measured));
     }
 
-    /// What was counted, if anything was; the tally is empty then.
+    /// What was counted, if anything was. It has to be started again then.
     fn finish(&mut self) -> Option<EndQueues> {
         if self.states == [0; STATES.len()] {
             return None;
@@ -166,9 +183,9 @@ mod tests {
         let (mut listeners, mut ends) = (vec![], vec![]);
         let mut tally = Tally::default();
         // What stood in it before must not matter.
-        tally.start(&[1, 2, 3]);
+        tally.start(&[1, 2, 3], Keep::Nothing);
         rows.iter().for_each(|row| tally.add(row));
-        tally.start(ports);
+        tally.start(ports, Keep::Nothing);
         rows.iter().for_each(|row| tally.add(row));
         tally.append(&mut listeners, &mut ends);
         (listeners, ends)
@@ -233,6 +250,24 @@ mod tests {
             ],
         );
         assert_eq!((ends[0].rtt_us, ends[0].rtt_min_us, ends[0].busy_us), (20.0, 5.0, u64::MAX));
+    }
+
+    #[test]
+    fn what_is_in_time_wait_may_be_kept_from_before() {
+        let mut tally = Tally::default();
+        tally.start(&[80], Keep::Nothing);
+        tally.add(&row(80, 5000, State::TimeWait));
+        tally.add(&row(80, 5001, State::Established));
+        assert_eq!(tally.time_wait(), 1);
+        let (mut listeners, mut ends) = (vec![], vec![]);
+        tally.append(&mut listeners, &mut ends);
+        for (keep, expected) in [(Keep::TimeWait, 1), (Keep::TimeWait, 1), (Keep::Nothing, 0)] {
+            tally.start(&[80], keep);
+            ends.clear();
+            tally.append(&mut listeners, &mut ends);
+            let kept: u64 = ends.iter().map(|end| end.states["time-wait"]).sum();
+            assert_eq!(kept, expected);
+        }
     }
 
     #[test]

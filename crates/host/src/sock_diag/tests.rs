@@ -45,3 +45,23 @@ fn no_port_is_no_socket() {
     diag.snapshot(&[], &mut listeners, &mut ends).unwrap();
     assert_eq!((listeners, ends), (vec![], vec![]));
 }
+
+#[test]
+fn very_many_in_time_wait_are_counted_in_every_tenth_look() {
+    let mut time_wait = TimeWait::default();
+    let mut look = |ports: &[u16], count| {
+        let wanted = time_wait.is_wanted(ports);
+        time_wait.asked(wanted, ports, count);
+        wanted
+    };
+    assert!(look(&[80], 5) && look(&[80], TIME_WAIT_MANY + 1));
+    assert_eq!((0..20).filter(|_| look(&[80], 2000)).count(), 2);
+    // Other ports are another question.
+    assert!(look(&[81], 2000) && !look(&[81], 0) && look(&[80], 5) && look(&[80], 5));
+}
+
+#[test]
+fn who_looks_often_waits_for_as_long_as_it_costs() {
+    assert_eq!(interval_ns(100_000, 200_000_000), 200_000_000);
+    assert_eq!(interval_ns(2_000_000, 200_000_000), 500_000_000);
+}
