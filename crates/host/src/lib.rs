@@ -29,6 +29,7 @@ pub mod limits;
 pub mod links;
 pub mod namespace;
 mod netlink;
+pub mod observe;
 pub mod perf;
 pub mod pressure;
 pub mod process;

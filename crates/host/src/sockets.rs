@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+pub(crate) use listeners::{is_of_this_machine, listeners_at_port, listeners_in, sockets_held};
 pub use listeners::{listeners_of, listeners_of_unix};
 
 /// Counts of sockets, as `/proc/net/sockstat` gives them.
@@ -146,15 +147,24 @@ pub(crate) fn parse_tcp_row(line: &str) -> Option<TcpRow> {
 
 /// Calls `each` with the rows of both tables; a table is left when it returns `false`. True when a
 /// table was too long.
-pub(crate) fn scan_tcp(mut each: impl FnMut(TcpRow) -> bool) -> Result<bool, NotObservable> {
+pub(crate) fn scan_tcp(each: impl FnMut(TcpRow) -> bool) -> Result<bool, NotObservable> {
+    scan_tcp_at("/proc/net", each)
+}
+
+/// The same for the tables of another network namespace: `/proc/PID/net` is a process's in it.
+pub(crate) fn scan_tcp_at(
+    folder: &str,
+    mut each: impl FnMut(TcpRow) -> bool,
+) -> Result<bool, NotObservable> {
     let what = "table of TCP sockets";
+    let (ipv4, ipv6) = (format!("{folder}/tcp"), format!("{folder}/tcp6"));
     // A line that is no row, like the heading, is passed over.
     let mut row = |line: &str| parse_tcp_row(line).is_none_or(&mut each);
-    let ipv4_truncated = scan_lines(what, "/proc/net/tcp", &mut row)?;
-    match scan_lines(what, "/proc/net/tcp6", &mut row) {
+    let ipv4_truncated = scan_lines(what, &ipv4, &mut row)?;
+    match scan_lines(what, &ipv6, &mut row) {
         Ok(truncated) => Ok(truncated || ipv4_truncated),
         // A kernel without IPv6 has no such file.
-        Err(_) if !std::path::Path::new("/proc/net/tcp6").exists() => Ok(ipv4_truncated),
+        Err(_) if !std::path::Path::new(&ipv6).exists() => Ok(ipv4_truncated),
         Err(error) => Err(error),
     }
 }

@@ -91,7 +91,8 @@ pub struct Sample {
     /// Busy processors that are neither of a role nor interrupts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_cpus: Option<f64>,
-    /// What each role used, in the order of `Observed::roles`.
+    /// What each role used, in the order of `Observed::roles`. A role that was found later is not in
+    /// the samples before.
     pub roles: Vec<RoleUse>,
     /// Counters of each network namespace that a role is in, once each.
     pub namespaces: Vec<NamespaceUse>,
@@ -167,6 +168,10 @@ pub struct RoleUse {
     /// Resident memory of all its processes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resident_bytes: Option<u64>,
+    /// The same with a page that `n` processes share counted as an `n`th for each; only of roles with
+    /// several processes, and looked at every few seconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub proportional_bytes: Option<u64>,
     /// Page faults without a disk, per second.
     pub minor_faults_per_s: f64,
     /// Page faults with one.

@@ -1,10 +1,10 @@
 //! Which processes of this machine hold the listening socket of an address, so that a run against
 //! a server on the same machine can tell the server's processor time from everything else's.
 //!
-//! Not for remote servers (the answer is an empty list), nor for sockets of another network
-//! namespace, which no table here shows.
+//! Not for remote servers (the answer is an empty list). Another network namespace has tables of its
+//! own, which are read through a process that is in it.
 
-use super::{LISTEN, MAX_ROWS, TcpRow, canonical, scan_lines, scan_tcp};
+use super::{LISTEN, MAX_ROWS, TcpRow, canonical, scan_lines, scan_tcp_at};
 use crate::source::NotObservable;
 use std::collections::HashSet;
 use std::fs;
@@ -21,13 +21,32 @@ pub fn listeners_of(address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
     if !is_of_this_machine(address.ip()) {
         return Ok(Vec::new());
     }
+    listeners_in(std::process::id().cast_signed(), address)
+}
+
+/// The same in the network namespace of process `pid`; whether the address is of this machine is not
+/// looked at.
+pub(crate) fn listeners_in(pid: i32, address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
+    let address = canonical(address);
     let mut best = Matches::default();
     // Each table lists its listening sockets first, and the many others are of no interest.
-    scan_tcp(|row| {
+    scan_tcp_at(&format!("/proc/{pid}/net"), |row| {
         best.offer(&row, address);
         row.state == LISTEN
     })?;
     holders_of(&best.inodes, &address)
+}
+
+/// The processes that listen at `port` of any address, in the network namespace of process `pid`.
+pub(crate) fn listeners_at_port(pid: i32, port: u16) -> Result<Vec<i32>, NotObservable> {
+    let mut inodes = HashSet::new();
+    scan_tcp_at(&format!("/proc/{pid}/net"), |row| {
+        if row.state == LISTEN && row.local.port() == port {
+            inodes.insert(row.inode);
+        }
+        row.state == LISTEN
+    })?;
+    holders_of(&inodes, &format_args!("port {port}"))
 }
 
 /// The processes that hold the unix socket listening at `path`. A path is compared as it was bound,
@@ -88,7 +107,7 @@ fn rank(row: &TcpRow, wanted: SocketAddr) -> u8 {
 }
 
 /// An address is of this machine when a socket can be bound to it. No packet is sent.
-fn is_of_this_machine(ip: IpAddr) -> bool {
+pub(crate) fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
@@ -154,6 +173,20 @@ fn holds_one_of(pid: i32, inodes: &HashSet<u64>, links_left: &mut usize) -> Opti
         }
     }
     Some(false)
+}
+
+/// Adds the sockets that a thread's table of descriptors holds to `inodes`, looking at `links_left`
+/// descriptors at most.
+pub(crate) fn sockets_held(pid: i32, tid: i32, inodes: &mut HashSet<u64>, links_left: &mut usize) {
+    let links = fs::read_dir(format!("/proc/{pid}/task/{tid}/fd")).into_iter().flatten();
+    for link in links {
+        if *links_left == 0 {
+            return;
+        }
+        *links_left -= 1;
+        let target = link.ok().and_then(|link| fs::read_link(link.path()).ok());
+        inodes.extend(target.as_deref().and_then(Path::to_str).and_then(parse_socket_link));
+    }
 }
 
 /// "socket:[1665]".

@@ -1,0 +1,364 @@
+//! Watches programs and the machine that they run on, and puts what was seen into the form of
+//! [`record::observed`].
+//!
+//! [`Watching`] is a thread that looks about once a second and keeps what it saw; [`Observer`] is one
+//! look after the other, for who has a thread already. [`chain`] finds out which programs there are.
+//!
+//! Not for judging anything. Nothing here stops a run: what cannot be seen is said in
+//! `not_observable`.
+
+mod chain;
+mod family;
+mod history;
+mod machine;
+mod network;
+mod process;
+mod role;
+mod unseen;
+mod watching;
+
+pub use chain::{Chain, chain, chain_at};
+pub use watching::Watching;
+
+use crate::canary::Canaries;
+use crate::namespace::network_id;
+use crate::source::NotObservable;
+use crate::{conntrack, cpu, facts, settings};
+use family::{Family, MAX_PROCESSES};
+use machine::{Machine, foreign_cpus};
+use network::Network;
+use process::Began;
+use record::observed::{
+    End, EndQueues, Missing, Observed, PortUse, QueueSnapshot, RoleUse, Sample,
+};
+use role::RoleWatch;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The role of who makes the load.
+pub const GENERATOR: &str = "generator";
+/// The role of the program under test.
+pub const SUBJECT: &str = "subject";
+/// The role of servers behind it.
+pub const ORIGIN: &str = "origin";
+
+/// A program to watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// Its role: [`GENERATOR`], [`SUBJECT`], [`ORIGIN`], or any other name.
+    pub role: String,
+    /// Its processes; the children that they have or get are watched with them, except those of this
+    /// very process.
+    pub pids: Vec<i32>,
+}
+
+/// What to watch, and how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// The programs. A process belongs to the first that names it.
+    pub roles: Vec<Watched>,
+    /// The ports on which they meet.
+    pub ports: Vec<PortUse>,
+    /// Run a thread on each processor that notes how late it wakes up.
+    pub canary: bool,
+    /// Between two samples, in nanoseconds.
+    pub sample_ns: u64,
+    /// Between two snapshots of the sockets, in nanoseconds.
+    pub queue_ns: u64,
+    /// Look for servers behind the subject while it runs, until one is found: a proxy connects to its
+    /// servers only when it is asked.
+    pub follow: bool,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            roles: Vec::new(),
+            ports: Vec::new(),
+            canary: true,
+            sample_ns: 1_000_000_000,
+            queue_ns: 200_000_000,
+            follow: true,
+        }
+    }
+}
+
+/// The samples at which the servers behind a subject are looked for.
+const FOLLOW_AT: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128];
+
+/// One look after the other. All files stay open between them.
+#[derive(Debug)]
+pub struct Observer {
+    zero_ns: u64,
+    last_ns: Option<u64>,
+    samples: u64,
+    follow: bool,
+    ports: Vec<PortUse>,
+    port_numbers: Vec<u16>,
+    roles: Vec<RoleWatch>,
+    family: Family,
+    machine: Machine,
+    networks: Vec<Network>,
+    conntrack: Result<conntrack::Reader, NotObservable>,
+    canaries: Option<Canaries>,
+    settings: BTreeMap<String, String>,
+    missing: BTreeSet<Missing>,
+}
+
+impl Observer {
+    /// Opens everything that `spec` needs. `clock` gives nanoseconds of `CLOCK_MONOTONIC`; times in
+    /// samples count from now.
+    #[must_use]
+    pub fn new(spec: &Spec, clock: fn() -> u64) -> Self {
+        let mut machine = Machine::open();
+        let cpus = machine.cpus();
+        let own = std::process::id().cast_signed();
+        let mut observer = Self {
+            zero_ns: clock(),
+            last_ns: None,
+            samples: 0,
+            follow: spec.follow,
+            ports: Vec::new(),
+            port_numbers: Vec::new(),
+            roles: Vec::new(),
+            family: Family::new(),
+            machine,
+            networks: Vec::new(),
+            conntrack: Err(NotObservable::new("connection tracking", "not looked at yet")),
+            canaries: spec.canary.then(|| Canaries::start(&cpus, clock)),
+            settings: BTreeMap::new(),
+            missing: unseen::read().into_iter().map(Missing::from).collect(),
+        };
+        for watched in &spec.roles {
+            observer.add_role(watched);
+        }
+        observer.add_ports(&spec.ports);
+        for (pid, role) in observer.family.scan() {
+            observer.roles[role].add(pid, Began::Before);
+        }
+        observer.find_networks();
+        let subject = observer.subject().and_then(RoleWatch::a_pid).unwrap_or(own);
+        observer.conntrack = conntrack::Reader::open(subject);
+        let (settings, missing) = settings::read(subject);
+        observer.settings = settings;
+        observer.missing.extend(missing.into_iter().map(Missing::from));
+        observer
+    }
+
+    /// Looks at the machine and all programs, and says what passed since the last look; nothing the
+    /// first time. `now_ns` is of the same clock.
+    pub fn sample(&mut self, now_ns: u64) -> Option<Sample> {
+        let last_ns = self.last_ns.replace(now_ns);
+        let length_s = now_ns.saturating_sub(last_ns.unwrap_or(self.zero_ns)) as f64 / 1e9;
+        let seconds = length_s.max(1e-3);
+        self.samples += 1;
+        let machine = self.machine.sample(seconds);
+        let somebody_is_new = machine.between.created != Some(0);
+        if somebody_is_new {
+            for (pid, role) in self.family.scan() {
+                self.roles[role].add(pid, Began::Since);
+            }
+        }
+        let mut ended = Vec::new();
+        let roles: Vec<RoleUse> = self
+            .roles
+            .iter_mut()
+            .map(|role| role.sample(seconds, somebody_is_new, &mut ended))
+            .collect();
+        ended.into_iter().for_each(|pid| self.family.forget(pid));
+        let role_cpus: f64 = roles.iter().map(|role| role.user_cpus + role.system_cpus).sum();
+        let mut sample = Sample {
+            time_s: now_ns.saturating_sub(self.zero_ns) as f64 / 1e9,
+            length_s,
+            context_switches_per_s: machine.between.context_switches.map(|n| n as f64 / seconds),
+            runnable: machine.between.runnable,
+            pressure: machine.pressure,
+            conntrack: self
+                .conntrack
+                .as_mut()
+                .ok()
+                .and_then(|it| it.sample(seconds).ok().flatten()),
+            canaries: self.canaries.as_mut().map(Canaries::take).unwrap_or_default(),
+            roles,
+            ..Sample::default()
+        };
+        if !machine.cpus.is_empty() {
+            let ticks = cpu::ticks_per_s() as f64 * seconds;
+            let apart = self.machine.interrupts_are_apart();
+            sample.foreign_cpus = Some(foreign_cpus(&machine.between, role_cpus, apart, ticks));
+        }
+        sample.cpus = machine.cpus;
+        self.sample_networks(seconds, &mut sample);
+        if FOLLOW_AT.contains(&self.samples) {
+            self.follow_subject();
+        }
+        last_ns.map(|_| sample)
+    }
+
+    /// Looks at the sockets of the watched ports.
+    pub fn queues(&mut self, now_ns: u64) -> QueueSnapshot {
+        let time_s = now_ns.saturating_sub(self.zero_ns) as f64 / 1e9;
+        let mut snapshot = QueueSnapshot { time_s, ..QueueSnapshot::default() };
+        if self.port_numbers.is_empty() {
+            return snapshot;
+        }
+        let (ports, roles) = (&self.ports, &self.roles);
+        for network in &mut self.networks {
+            // Ports of other namespaces have the same numbers: an end counts where its role lives.
+            let here: Vec<&str> = network.roles.iter().map(|at| roles[*at].name()).collect();
+            let belongs = |port: u16, end: End| {
+                let of_port = ports.iter().filter(|known| known.port == port);
+                let mut roles = of_port.filter_map(|known| match end {
+                    End::Server => known.served_by.as_deref(),
+                    End::Client => known.used_by.as_deref(),
+                });
+                let first = roles.next();
+                first.is_none_or(|first| here.contains(&first) || roles.any(|r| here.contains(&r)))
+            };
+            let QueueSnapshot { listeners, ends, .. } = &mut snapshot;
+            network.queues(&self.port_numbers, belongs, listeners, ends);
+        }
+        fuller_only(&mut snapshot.ends);
+        snapshot
+    }
+
+    /// Everything about what is watched but the samples.
+    #[must_use]
+    pub fn describe(&self) -> Observed {
+        let facts = facts::read();
+        Observed {
+            host: facts.hostname,
+            cpus: facts.cpus_online.unwrap_or_default(),
+            memory_bytes: facts.memory_bytes.unwrap_or_default(),
+            roles: self.roles.iter().map(RoleWatch::describe).collect(),
+            ports: self.ports.clone(),
+            settings: self.settings.clone(),
+            not_observable: self.not_observable(),
+            ..Observed::default()
+        }
+    }
+
+    /// What cannot be seen here, and why, as of now.
+    #[must_use]
+    pub fn not_observable(&self) -> Vec<Missing> {
+        let mut missing = self.missing.clone();
+        let roles = self.roles.iter().flat_map(RoleWatch::not_observable);
+        let networks = self.networks.iter().flat_map(Network::not_observable);
+        let machine = self.machine.not_observable().into_iter();
+        let all =
+            machine.chain(roles).chain(networks).chain(self.conntrack.as_ref().err().cloned());
+        let canaries = self.canaries.as_ref().map(Canaries::not_observable).unwrap_or_default();
+        missing.extend(all.chain(canaries.iter().cloned()).map(Missing::from));
+        if self.family.overflowed {
+            missing.insert(Missing {
+                what: "every process".to_owned(),
+                why: format!("the programs have more than the {MAX_PROCESSES} that are watched"),
+            });
+        }
+        missing.into_iter().take(MAX_MISSING).collect()
+    }
+
+    /// Processor time of the canaries so far, in nanoseconds.
+    #[must_use]
+    pub fn canaries_cost_ns(&self) -> u64 {
+        self.canaries.as_ref().map_or(0, Canaries::cost_ns)
+    }
+
+    fn subject(&self) -> Option<&RoleWatch> {
+        let named = self.roles.iter().find(|role| role.name() == SUBJECT);
+        named.or_else(|| self.roles.iter().find(|role| role.name() != GENERATOR))
+    }
+
+    fn add_role(&mut self, watched: &Watched) {
+        let known = self.roles.iter().position(|role| role.name() == watched.role);
+        let at = known.unwrap_or_else(|| {
+            self.roles.push(RoleWatch::new(&watched.role));
+            self.roles.len() - 1
+        });
+        for &pid in watched.pids.iter().take(MAX_PROCESSES) {
+            if self.family.claim(pid, at) {
+                self.roles[at].add(pid, Began::Before);
+            }
+        }
+    }
+
+    fn add_ports(&mut self, ports: &[PortUse]) {
+        self.ports.extend(ports.iter().cloned());
+        self.port_numbers = self.ports.iter().map(|port| port.port).collect();
+        self.port_numbers.sort_unstable();
+        self.port_numbers.dedup();
+    }
+
+    /// Opens the network namespaces of roles that have none yet; with no role at all, our own.
+    fn find_networks(&mut self) {
+        for at in 0..self.roles.len() {
+            let placed = self.networks.iter().any(|network| network.roles.contains(&at));
+            if !placed && let Some(pid) = self.roles[at].a_pid() {
+                self.place(pid, Some(at));
+            }
+        }
+        if self.roles.is_empty() && self.networks.is_empty() {
+            self.place(std::process::id().cast_signed(), None);
+        }
+    }
+
+    fn place(&mut self, pid: i32, role: Option<usize>) {
+        match network_id(pid) {
+            Ok(id) => {
+                let known = self.networks.iter().position(|network| network.id == id);
+                let at = known.unwrap_or_else(|| {
+                    self.networks.push(Network::open(id, pid));
+                    self.networks.len() - 1
+                });
+                self.networks[at].roles.extend(role);
+            }
+            Err(error) => _ = self.missing.insert(error.into()),
+        }
+    }
+
+    fn sample_networks(&mut self, seconds: f64, sample: &mut Sample) {
+        self.find_networks();
+        let roles = &self.roles;
+        for network in &mut self.networks {
+            let names = network.roles.iter().map(|at| roles[*at].name().to_owned()).collect();
+            let (namespace, links) = network.sample(seconds, names);
+            sample.namespaces.push(namespace);
+            sample.links.extend(links);
+        }
+    }
+
+    /// Looks for the servers behind the subject, and watches them from now on.
+    fn follow_subject(&mut self) {
+        let used_by_subject = |port: &PortUse| port.used_by.as_deref() == Some(SUBJECT);
+        if !self.follow || self.ports.iter().any(used_by_subject) {
+            return;
+        }
+        let Some(subject) = self.roles.iter().find(|role| role.name() == SUBJECT) else {
+            return;
+        };
+        match chain::origins(&subject.live_pids(), &self.port_numbers) {
+            Ok(mut origins) => {
+                // A port that is known already stays as it was told.
+                origins.ports.retain(|port| !self.port_numbers.contains(&port.port));
+                if let Some(role) = origins.role() {
+                    self.add_role(&role);
+                }
+                self.add_ports(&origins.ports);
+                self.find_networks();
+            }
+            Err(error) => _ = self.missing.insert(error.into()),
+        }
+    }
+}
+
+/// What cannot be seen is listed up to this many.
+const MAX_MISSING: usize = 100;
+
+/// Where two namespaces both have an end of a port, the one with more connections is meant.
+fn fuller_only(ends: &mut Vec<EndQueues>) {
+    let established = |end: &EndQueues| end.states.get("established").copied().unwrap_or(0);
+    ends.sort_by_key(|end| (end.port, end.end == End::Server, std::cmp::Reverse(established(end))));
+    ends.dedup_by_key(|end| (end.port, end.end));
+}
+
+#[cfg(test)]
+mod tests;

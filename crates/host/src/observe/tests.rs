@@ -1,0 +1,123 @@
+//! Programs of this machine, watched for a moment.
+
+use super::*;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+fn clock_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn burner() -> Child {
+    let mut child = Command::new("sh")
+        .args(["-c", "echo ready; while :; do :; done"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    child
+}
+
+fn spec(roles: &[(&str, i32)]) -> Spec {
+    let roles =
+        roles.iter().map(|(role, pid)| Watched { role: (*role).to_owned(), pids: vec![*pid] });
+    Spec { roles: roles.collect(), canary: false, follow: false, ..Spec::default() }
+}
+
+#[test]
+fn the_first_look_says_nothing_and_the_second_what_passed() {
+    let mut child = burner();
+    let own = std::process::id() as i32;
+    let spec = spec(&[(GENERATOR, own), (SUBJECT, child.id() as i32)]);
+    let mut observer = Observer::new(&spec, clock_ns);
+    let start_ns = clock_ns();
+    assert_eq!(observer.sample(start_ns), None);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let sample = observer.sample(clock_ns()).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(sample.roles.len(), 2);
+    assert_eq!(sample.roles[1].processes, 1);
+    assert!(sample.length_s > 0.1 && sample.time_s >= sample.length_s);
+    assert!(!sample.cpus.is_empty() && sample.foreign_cpus.is_some());
+    assert_eq!(sample.namespaces[0].roles, [GENERATOR, SUBJECT]);
+    let observed = observer.describe();
+    assert!(observed.cpus > 0 && observed.memory_bytes > 0);
+    assert!(observed.settings.contains_key("net.core.somaxconn"));
+    // It has ended, which is no error.
+    let sample = observer.sample(clock_ns()).unwrap();
+    assert_eq!(sample.roles[1].processes, 0);
+}
+
+#[test]
+fn a_process_that_is_not_there_is_said() {
+    let mut observer = Observer::new(&spec(&[(SUBJECT, i32::MAX)]), clock_ns);
+    observer.sample(1);
+    let missing = observer.not_observable();
+    assert!(
+        missing.iter().any(|missing| missing.why.contains("/proc/2147483647/stat")),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn both_ends_of_a_port_are_seen() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let _server = listener.accept().unwrap();
+    client.write_all(b"not read").unwrap();
+    let own = std::process::id() as i32;
+    let mut spec = spec(&[(SUBJECT, own)]);
+    spec.ports = vec![PortUse { port, served_by: Some(SUBJECT.to_owned()), used_by: None }];
+    let mut observer = Observer::new(&spec, clock_ns);
+    let snapshot = observer.queues(clock_ns());
+    if snapshot.listeners.is_empty() {
+        println!("skipped: {:?}", observer.not_observable());
+        return;
+    }
+    assert_eq!(snapshot.listeners[0].port, port);
+    let server = snapshot.ends.iter().find(|end| end.end == End::Server).unwrap();
+    assert_eq!((server.with_unread, server.unread_bytes), (1, 8));
+    assert!(snapshot.ends.iter().any(|end| end.end == End::Client));
+}
+
+#[test]
+fn of_two_namespaces_the_one_with_more_connections_counts() {
+    let end = |port, end, established| EndQueues {
+        port,
+        end,
+        states: [("established".to_owned(), established)].into(),
+        ..EndQueues::default()
+    };
+    let mut ends = vec![end(80, End::Server, 1), end(80, End::Client, 3), end(80, End::Server, 5)];
+    fuller_only(&mut ends);
+    assert_eq!(ends, [end(80, End::Client, 3), end(80, End::Server, 5)]);
+}
+
+#[test]
+fn a_watch_ends_with_what_it_saw_and_what_it_cost() {
+    let own = std::process::id() as i32;
+    let spec = Spec {
+        sample_ns: 50_000_000,
+        queue_ns: 20_000_000,
+        canary: true,
+        ..spec(&[(SUBJECT, own)])
+    };
+    let watching = Watching::start(spec, clock_ns);
+    let mut latest = watching.latest().unwrap();
+    while latest.samples.len() < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        latest = watching.latest().unwrap();
+    }
+    assert!(latest.samples[0].time_s > 0.0);
+    let zero_ns = clock_ns();
+    let observed = watching.finish(zero_ns);
+    assert!(observed.samples.len() >= 3 && observed.queues.len() >= 3);
+    assert!(observed.samples[0].time_s < 0.0);
+    assert!(observed.cost_cpus > 0.0);
+    assert_eq!(observed.roles[0].name, SUBJECT);
+}
