@@ -9,6 +9,7 @@ mod commands;
 mod embedded;
 mod exit;
 mod flags;
+mod observation;
 mod output;
 mod preflight;
 mod store;

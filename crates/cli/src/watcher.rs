@@ -6,9 +6,11 @@ use host::watch::{Sampler, Snapshot, Window, window};
 use load::recorder::Phases;
 use load::run::{Observer, SecondLatencies, THREAD_NAME};
 use record::interval_log::IntervalLog;
+use record::observed::Observed;
 use record::run::{Cpu, Interval};
 use rt::clock::now_ns;
 
+use crate::observation::Observation;
 use crate::output::live::Live;
 
 /// What stands beside a running load.
@@ -20,6 +22,8 @@ pub(crate) struct Watcher {
     live: Option<Live>,
     log: Option<IntervalLog>,
     log_failure: Option<io::Error>,
+    observation: Option<Observation>,
+    start_ns: u64,
 }
 
 impl Watcher {
@@ -33,7 +37,20 @@ impl Watcher {
             live,
             log,
             log_failure: None,
+            observation: None,
+            start_ns: 0,
         }
+    }
+
+    /// The same, with all of the machine looked at.
+    pub(crate) fn observing(self, observation: Option<Observation>) -> Self {
+        Self { observation, ..self }
+    }
+
+    /// What was seen of the machine, when it was looked at.
+    pub(crate) fn observed(&mut self, started_at: &str) -> Option<Observed> {
+        let observation = self.observation.take()?;
+        Some(observation.finish(self.start_ns, started_at.to_owned()))
     }
 
     fn sample(&mut self) -> Snapshot {
@@ -81,7 +98,8 @@ impl Watcher {
 }
 
 impl Observer for Watcher {
-    fn started(&mut self, _start_ns: u64) {
+    fn started(&mut self, start_ns: u64) {
+        self.start_ns = start_ns;
         self.last = Some(self.sample());
         if let Some(live) = &mut self.live {
             live.header();
@@ -89,6 +107,9 @@ impl Observer for Watcher {
     }
 
     fn window_begins(&mut self) {
+        if let Some(observation) = &mut self.observation {
+            observation.window_begins();
+        }
         self.begin = Some(self.sample());
     }
 

@@ -1,5 +1,7 @@
 //! `weir load`.
 
+mod confirm;
+
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -22,6 +24,7 @@ use super::calibrate::{self, Trials};
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{Typed, load_text};
+use crate::observation::{Observation, diagnose};
 use crate::output::csv::csv;
 use crate::output::live::Live;
 use crate::output::percentiles::percentiles;
@@ -130,9 +133,17 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
         None => None,
     };
     let mut watcher =
-        Watcher::new(job.subjects.clone().unwrap_or_default(), lines.then(Live::default), log);
+        Watcher::new(job.subjects.clone().unwrap_or_default(), lines.then(Live::default), log)
+            .observing((!typed.is_set("no-watch")).then(|| Observation::start(&job.plan)));
     let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
-    let run = recorded(job, &measured, &watcher, started_at);
+    let observed = watcher.observed(&started_at);
+    let mut run = recorded(job, &measured, &watcher, started_at);
+    if let Some(observed) = observed {
+        diagnose(&mut run, observed);
+    }
+    if typed.is_set("confirm") {
+        confirm_diagnosis(job, &mut run, quiet, stop);
+    }
     if !quiet {
         print(&format!("{}{}", if lines { "\n" } else { "" }, summary(&run, colour())));
         if typed.is_set("percentiles") {
@@ -147,13 +158,32 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     Ok(exit_of(&run))
 }
 
+/// Makes the counter-test of the diagnosis, and puts its outcome into the record.
+fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatch) {
+    if !quiet {
+        eprintln!("weir: confirming the diagnosis by short trials");
+    }
+    let subjects = job.subjects.clone().unwrap_or_default();
+    match confirm::confirm(&job.plan, run, &subjects, stop) {
+        Ok(outcome) => {
+            if let Some(diagnosis) = &mut run.diagnosis {
+                diagnosis.confirmation = Some(outcome);
+            }
+        }
+        Err(why) => eprintln!("weir: the diagnosis cannot be confirmed: {why}"),
+    }
+}
+
 fn cannot_run(error: RunError) -> Failure {
     Failure::CannotRun(error.to_string())
 }
 
-/// A result that could not be kept is found out before the run and not after it.
+/// A result that could not be kept, or confirmed, is found out before the run and not after it.
 fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
     let mut problems = Vec::new();
+    if typed.is_set("confirm") && typed.is_set("no-watch") {
+        problems.push(Problem::new("--confirm", "there is nothing to confirm with --no-watch"));
+    }
     for flag in ["json", "csv", "hdr"] {
         let Some(path) = typed.text(flag).filter(|path| path != "-") else {
             continue;

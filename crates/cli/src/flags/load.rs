@@ -13,7 +13,8 @@ pub(crate) const LOAD: CommandRow = CommandRow {
           been answered) or, with --rate, in an open loop (requests are due by the clock, whatever \
           the server does). Latencies are measured twice: from the send (service: what the server \
           did) and from the due time (response: what a user saw). Every result carries a verdict: \
-          valid, suspect or invalid, with the reasons.\n\nWithout a URL it starts an origin of its \
+          valid, suspect or invalid, with the reasons; and a diagnosis: what limited it, with the \
+          evidence, from what was seen of the machine meanwhile.\n\nWithout a URL it starts an origin of its \
           own, calibrates the generator, and drives the origin at a quarter of that rate.",
     values: Some(("URL", "What to ask for: http://host[:port][/path]; several are taken in turn")),
     flags: LOAD_FLAGS,
@@ -26,6 +27,10 @@ pub(crate) const LOAD: CommandRow = CommandRow {
         (
             "weir load -c 50 -R 2k -d 2s --slo 'p99<500ms,errors<1%' http://127.0.0.1:8000/",
             "2,000 requests per second whatever happens, with objectives",
+        ),
+        (
+            "weir load -c 4 -d 3s --confirm 'http://127.0.0.1:8000/?t=20'",
+            "what limits this service, and proof of it",
         ),
         (
             "weir load -n 1000 -r 10 --json run.json http://127.0.0.1:8000/",
@@ -287,6 +292,18 @@ const LOAD_FLAGS: &[Flag] = &[
     },
     Flag { long: "live", doc: "Print a line a second even when stdout is not a terminal", ..FLAG },
     Flag { long: "quiet", short: Some('q'), doc: "Print no line a second", ..FLAG },
+    Flag {
+        long: "no-watch",
+        doc: "Do not look at the machine, its sockets and the subject meanwhile: no diagnosis then",
+        ..FLAG
+    },
+    Flag {
+        long: "confirm",
+        doc: "Prove the diagnosis: change what is said to be the limit (connections, generator \
+              threads, the subject's processor time) in short trials, and see whether the \
+              throughput answers as it predicts",
+        ..FLAG
+    },
 ];
 
 pub(crate) const REPORT: CommandRow = CommandRow {

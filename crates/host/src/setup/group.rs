@@ -4,8 +4,10 @@
 //! Not for their figures (what a group used) nor for naming groups.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cgroup::{Membership, parse_memberships};
 use crate::source::{NotObservable, read_once};
 
 const MOUNTS: &str = "/proc/self/mounts";
@@ -67,6 +69,39 @@ pub fn parse_mounts(text: &str) -> Hierarchies {
         }
     }
     found
+}
+
+/// The group that process `pid` is in, in the hierarchy that has `controller`: its folder.
+///
+/// # Errors
+/// The process is gone, or there is no such hierarchy.
+pub fn home(found: &Hierarchies, controller: &str, pid: i32) -> Result<PathBuf, NotObservable> {
+    let path = format!("/proc/{pid}/cgroup");
+    let text = read_once("the control group of a process", &path)?;
+    let (root, first_version) = match (found.controller(controller), &found.unified) {
+        (Some(root), _) => (root, true),
+        (None, Some(root)) => (root.as_path(), false),
+        (None, None) => {
+            let why = format!("no hierarchy has the controller '{controller}'");
+            return Err(NotObservable::new("the control group of a process", why));
+        }
+    };
+    let of_hierarchy = |one: &Membership<'_>| match first_version {
+        true => one.controllers.split(',').any(|name| name == controller),
+        false => one.controllers.is_empty(),
+    };
+    let member = parse_memberships(&text).find(of_hierarchy);
+    let member =
+        member.ok_or_else(|| NotObservable::form("the control group of a process", &path))?;
+    Ok(root.join(member.group.trim_start_matches('/')))
+}
+
+/// Moves a process into a group, by its folder.
+///
+/// # Errors
+/// As of the kernel: it is gone, the group is not there, there is no right to.
+pub fn move_to(pid: i32, group: &Path) -> io::Result<()> {
+    fs::write(group.join("cgroup.procs"), pid.to_string())
 }
 
 /// The processes in a group, by its own list; none when the group is not there.

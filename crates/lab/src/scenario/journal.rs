@@ -37,6 +37,13 @@ pub enum Made {
         /// Its folder.
         path: PathBuf,
     },
+    /// A control group with processes that were there before it, and go back to theirs.
+    Guests {
+        /// Its folder.
+        path: PathBuf,
+        /// The processes.
+        guests: Vec<Guest>,
+    },
     /// A process.
     Process {
         /// Its number.
@@ -56,6 +63,18 @@ pub enum Made {
         /// Where.
         path: PathBuf,
     },
+}
+
+/// A process in a control group that is not its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Guest {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in ticks after boot.
+    pub start_ticks: u64,
+    /// The folder of its own group.
+    pub home: PathBuf,
 }
 
 /// The process that a journal belongs to.
@@ -204,6 +223,7 @@ fn undo(made: &Made) -> Result<(), String> {
             programs::run(&line, None)
         }
         Made::Group { path } => end_group(path),
+        Made::Guests { path, guests } => send_home(path, guests),
         Made::Process { pid, start_ticks } => end_process(*pid, *start_ticks),
         Made::Setting { path, before } => {
             fs::write(path, before).map_err(|error| format!("{}: {error}", path.display()))
@@ -234,6 +254,30 @@ fn end_group(path: &Path) -> Result<(), String> {
     }
     let why = last.map(|error| error.to_string()).unwrap_or_default();
     Err(format!("control group {}: {why}", path.display()))
+}
+
+/// Sends the guests of a group to their own groups (and whom they started meanwhile to the first
+/// one's), and removes it.
+fn send_home(path: &Path, guests: &[Guest]) -> Result<(), String> {
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        for pid in group::processes(path) {
+            let own = guests
+                .iter()
+                .find(|guest| guest.pid == pid && start_ticks(pid) == Some(guest.start_ticks));
+            if let Some(guest) = own.or_else(|| guests.first()) {
+                // One that cannot be moved keeps the group, and that is said.
+                let _ = group::move_to(pid, &guest.home);
+            }
+        }
+        match fs::remove_dir(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => last = error.to_string(),
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    Err(format!("control group {}: {last}", path.display()))
 }
 
 fn end_process(pid: i32, started: u64) -> Result<(), String> {

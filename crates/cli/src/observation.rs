@@ -1,0 +1,184 @@
+//! Looks at the machine while a load runs, and puts what was seen into its record: programs, sockets,
+//! links, functions, calls. What it means is the lab's to say.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use host::NotObservable;
+use host::observe::{Spec, Watched, Watching, chain_at};
+use host::perf::calls::{self, Budget, Call, Counted};
+use host::perf::{Profile, Profiler};
+use load::plan::Plan;
+use record::observed::{Missing, Observed};
+use record::run::Run;
+use record::units::SECOND_NS;
+use rt::address::Address;
+use rt::clock::now_ns;
+
+/// Samples per second of the subject's functions: enough for shares of a few per cent in seconds, and
+/// less than a thousandth of its time.
+const FREQUENCY: u32 = 199;
+/// Functions that a record keeps of a role.
+const FUNCTIONS_KEPT: usize = 60;
+/// Runs that are shorter than this have no calls counted: there is no time for it.
+const COUNTED_MIN_NS: u64 = 3 * SECOND_NS;
+/// What is counted, each for a part of the run.
+const CALLS: [&str; 3] = ["syscalls", "futex", "malloc"];
+/// The part of a run in which calls are counted, all kinds together: a quarter.
+const COUNTED_PART: u64 = 4;
+/// And this at the most, for each kind.
+const COUNTED_MAX_NS: u64 = SECOND_NS;
+
+/// What stands beside a running load.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    watching: Watching,
+    subjects: Vec<Watched>,
+    missing: Vec<NotObservable>,
+    length_ns: u64,
+    probe: Option<Probe>,
+}
+
+/// A thread that looks into the subject while it works.
+#[derive(Debug)]
+struct Probe {
+    /// Dropped to end it.
+    stop: Sender<()>,
+    thread: JoinHandle<Probed>,
+}
+
+/// What it found.
+#[derive(Debug, Default)]
+struct Probed {
+    profiles: Vec<(Watched, Profile)>,
+    counted: Vec<Counted>,
+    missing: Vec<NotObservable>,
+}
+
+impl Observation {
+    /// Starts to watch the generator, who listens where the plan goes to, and who stands behind that.
+    pub(crate) fn start(plan: &Plan) -> Self {
+        let mut chain = chain_at(&targets(plan));
+        if let Some(path) = &plan.unix
+            && let Ok(pids) = host::sockets::listeners_of_unix(path)
+            && !pids.is_empty()
+        {
+            // Its processes can be watched; a unix socket's queues cannot.
+            chain.roles.push(Watched { role: host::observe::SUBJECT.to_owned(), pids });
+        }
+        let subjects = chain.roles.iter().filter(|role| role.role == host::observe::SUBJECT);
+        Self {
+            subjects: subjects.cloned().collect(),
+            missing: chain.not_observable,
+            length_ns: plan.end.duration_ns,
+            probe: None,
+            watching: Watching::start(
+                Spec { roles: chain.roles, ports: chain.ports, ..Spec::default() },
+                now_ns,
+            ),
+        }
+    }
+
+    /// The measured window begins: what costs the subject a little is done in it.
+    pub(crate) fn window_begins(&mut self) {
+        if self.subjects.is_empty() {
+            return;
+        }
+        let (stop, stopped) = channel();
+        let (subjects, length_ns) = (self.subjects.clone(), self.length_ns);
+        let thread = std::thread::Builder::new()
+            .name("probe".to_owned())
+            .spawn(move || probe(&subjects, length_ns, &stopped));
+        match thread {
+            Ok(thread) => self.probe = Some(Probe { stop, thread }),
+            Err(error) => self.missing.push(NotObservable {
+                what: "functions and calls of the subject".to_owned(),
+                why: error.to_string(),
+            }),
+        }
+    }
+
+    /// Everything that was seen; times count from `zero_ns`.
+    pub(crate) fn finish(self, zero_ns: u64, started_at: String) -> Observed {
+        let mut observed = self.watching.finish(zero_ns);
+        observed.started_at = started_at;
+        let mut missing = self.missing;
+        let probed = self.probe.map(|probe| {
+            drop(probe.stop);
+            // A probe that failed has found nothing.
+            probe.thread.join().unwrap_or_default()
+        });
+        if let Some(probed) = probed {
+            for (role, profile) in &probed.profiles {
+                let mut functions = profile.functions_of(&role.role, &role.pids);
+                functions.truncate(FUNCTIONS_KEPT);
+                observed.functions.extend(functions);
+            }
+            observed.calls = probed.counted.into_iter().map(|counted| counted.call).collect();
+            for call in &mut observed.calls {
+                call.from_s -= zero_ns as f64 / 1e9;
+            }
+            missing.extend(probed.missing);
+        }
+        let told = missing.into_iter().map(|one| Missing { what: one.what, why: one.why });
+        observed.not_observable.extend(told);
+        observed
+    }
+}
+
+/// The addresses that the plan connects to; a unix socket has no port to look at.
+fn targets(plan: &Plan) -> Vec<SocketAddr> {
+    if plan.unix.is_some() {
+        return Vec::new();
+    }
+    let addresses = plan.authorities().into_iter().filter_map(|authority| authority.resolve().ok());
+    addresses
+        .filter_map(|address| match address {
+            Address::Tcp(address) => Some(address),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Samples functions until it is told to stop, and counts calls meanwhile.
+fn probe(subjects: &[Watched], length_ns: u64, stopped: &Receiver<()>) -> Probed {
+    let mut probed = Probed::default();
+    let mut running = Vec::new();
+    for role in subjects {
+        match Profiler::start(&role.pids, FREQUENCY, now_ns) {
+            Ok(profiler) => running.push((role.clone(), profiler)),
+            Err(missing) => probed.missing.push(missing),
+        }
+    }
+    if length_ns >= COUNTED_MIN_NS {
+        let each_ns = length_ns / COUNTED_PART / CALLS.len() as u64;
+        let budget = Budget { length_ns: each_ns.min(COUNTED_MAX_NS), ..Budget::default() };
+        let words = CALLS.iter().filter_map(|word| Call::parse(word).ok());
+        let calls: Vec<Call> = words.collect();
+        for role in subjects {
+            for call in &calls {
+                if stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected) {
+                    break;
+                }
+                let one = std::slice::from_ref(call);
+                let (counted, missing) =
+                    calls::count(&role.role, &role.pids, one, budget, now_ns, 0);
+                probed.counted.extend(counted);
+                probed.missing.extend(missing);
+            }
+        }
+    }
+    // Ends when the other side is dropped; the run has an end, and so has this.
+    let _ = stopped.recv_timeout(Duration::from_nanos(length_ns.saturating_mul(2)));
+    let done = running.into_iter().map(|(role, profiler)| (role, profiler.stop()));
+    probed.profiles = done.collect();
+    probed
+}
+
+/// Puts what was seen, and what it means, into the record.
+pub(crate) fn diagnose(run: &mut Run, observed: Observed) {
+    run.observed = vec![observed];
+    run.diagnosis = Some(lab::diagnosis::diagnose(run));
+}
