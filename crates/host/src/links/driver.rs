@@ -146,3 +146,59 @@ unsafe fn ask(socket: &OwnedFd, link: Name, command: &mut [u8]) -> io::Result<()
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_has_two_halves_and_may_be_unknown() {
+        let speed = |low: u16, high: u16| {
+            let mut settings = [0; 44];
+            settings[12..14].copy_from_slice(&low.to_ne_bytes());
+            settings[28..30].copy_from_slice(&high.to_ne_bytes());
+            parse_speed(&settings)
+        };
+        assert_eq!(speed(1000, 0), Some(1e9));
+        assert_eq!(speed((100_000 % 65536) as u16, 1), Some(100e9));
+        for unknown in [(0, 0), (u16::MAX, u16::MAX), (u16::MAX, 0)] {
+            assert_eq!(speed(unknown.0, unknown.1), None);
+        }
+        assert_eq!(parse_speed(&[0; 20]), None);
+    }
+
+    #[test]
+    fn a_set_that_is_not_there_or_too_large_has_no_counters() {
+        let count = |mask: u64, count: u32| {
+            parse_count(&[&[0; 8], &mask.to_ne_bytes()[..], &count.to_ne_bytes()].concat())
+        };
+        assert_eq!(count(1 << SET_STATS, 25), 25);
+        assert_eq!(count(0, 25), 0);
+        assert_eq!(count(1 << SET_STATS, MAX_COUNTERS as u32 + 1), 0);
+        assert_eq!(parse_count(&[]), 0);
+    }
+
+    #[test]
+    fn names_are_of_a_fixed_length() {
+        let mut strings = vec![0; 12];
+        for name in ["rx_queue_0_drops", " trimmed "] {
+            strings.extend(name.bytes().chain([0; 32]).take(STRING_BYTES));
+        }
+        assert_eq!(parse_names(&strings, 9), ["rx_queue_0_drops", "trimmed"]);
+        assert_eq!(parse_names(&strings, 1).len(), 1);
+        assert!(parse_names(&[], 1).is_empty());
+    }
+
+    #[test]
+    fn lo_has_neither_speed_nor_counters_live() {
+        let mut driver = match Namespace::of(None).and_then(|own| Driver::open(&own)) {
+            Ok(driver) => driver,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let lo = Name::new(b"lo");
+        assert_eq!((driver.speed_bits_per_s(lo), driver.names(lo)), (None, vec![]));
+        let mut values = vec![1];
+        driver.read(lo, &mut values);
+        assert!(values.is_empty());
+    }
+}

@@ -196,7 +196,8 @@ fn rate_bits(long: Option<u64>, short: Option<u32>) -> Option<f64> {
     (bytes > 0).then_some(bytes as f64 * 8.0)
 }
 
-/// The ceiling of an `htb` class that hangs at the root, in bits per second; `None` for any other.
+/// The rate of an `htb` class that hangs at the root, in bits per second; `None` for any other. Its
+/// ceiling does not count: nothing is above it that it could borrow from.
 pub(crate) fn parse_root_class(body: &[u8]) -> Option<f64> {
     if u32_at(body, 12)? != ROOT {
         return None;
@@ -206,8 +207,8 @@ pub(crate) fn parse_root_class(body: &[u8]) -> Option<f64> {
         return None;
     }
     let options = Attributes::new(attributes.find(TCA_OPTIONS)?, 0);
-    // TCA_HTB_PARMS: tc_htb_opt.ceil.rate; TCA_HTB_CEIL64.
-    let short = options.clone().find(1).and_then(|value| u32_at(value, 20));
-    let long = options.find(7).and_then(|value| u64_at(value, 0));
+    // TCA_HTB_PARMS: tc_htb_opt.rate.rate; TCA_HTB_RATE64.
+    let short = options.clone().find(1).and_then(|value| u32_at(value, 8));
+    let long = options.find(6).and_then(|value| u64_at(value, 0));
     rate_bits(long, short)
 }

@@ -225,14 +225,14 @@ impl Links {
         for link in links {
             for qdisc in link.qdiscs.iter_mut().filter(|qdisc| qdisc.has_classes()) {
                 message::write_traffic_request(request, qdisc.link);
-                let mut ceilings: Option<f64> = None;
+                let mut rates: Option<f64> = None;
                 socket.dump(GET_CLASS, request, |_, body| {
-                    if let Some(ceiling) = message::parse_root_class(body) {
-                        *ceilings.get_or_insert(0.0) += ceiling;
+                    if let Some(rate) = message::parse_root_class(body) {
+                        *rates.get_or_insert(0.0) += rate;
                     }
                     ControlFlow::Continue(())
                 })?;
-                qdisc.rate_bits_per_s = ceilings;
+                qdisc.rate_bits_per_s = rates;
             }
         }
         Ok(())

@@ -135,6 +135,29 @@ pub(crate) fn text(value: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(&value[..end])
 }
 
+/// What tests of parsers share.
+#[cfg(test)]
+pub(crate) mod testing {
+    /// Bytes from hexadecimal text, over any number of lines.
+    pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
+    }
+
+    /// Shows `each` all beginnings of `whole`, and `whole` with some byte set to some value.
+    pub(crate) fn mangled(whole: &[u8], mut each: impl FnMut(&[u8])) {
+        (0..=whole.len()).for_each(|end| each(&whole[..end]));
+        let mut bytes = whole.to_vec();
+        for at in 0..whole.len() {
+            for value in [0, 1, 3, 4, 0x7f, 0x80, 0xff] {
+                bytes[at] = value;
+                each(&bytes);
+            }
+            bytes[at] = whole[at];
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -70,6 +70,13 @@ fn explain(errno: rustix::io::Errno) -> io::Error {
 mod tests {
     use super::*;
 
+    /// A process in a namespace of its own, which lives until it is killed.
+    fn unshared() -> io::Result<std::process::Child> {
+        use std::process::{Command, Stdio};
+        let mut command = Command::new("unshare");
+        command.args(["-n", "cat"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn()
+    }
+
     #[test]
     fn our_own_namespace_takes_no_privilege_however_it_is_named() {
         let before = fs::read_link(OWN).unwrap();
@@ -77,6 +84,31 @@ mod tests {
             let there = Namespace::of(pid).unwrap().run(|| fs::read_link(OWN)).unwrap();
             assert_eq!(there.unwrap(), before);
         }
+    }
+
+    #[test]
+    fn another_process_s_namespace_is_entered_and_left_live() {
+        let mut child = match unshared() {
+            Ok(child) => child,
+            Err(error) => return println!("skipped: unshare: {error}"),
+        };
+        let before = fs::read_link(OWN).unwrap();
+        let there = loop {
+            let namespace = Namespace::of(Some(child.id() as i32));
+            match (namespace, child.try_wait().unwrap()) {
+                (Ok(namespace), None) if namespace.there.is_some() => break namespace,
+                (_, Some(_)) => return println!("skipped: unshare -n takes root"),
+                _ => std::thread::sleep(std::time::Duration::from_millis(1)),
+            }
+        };
+        let within = there.run(|| fs::read_link(OWN).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        match within {
+            Ok(within) => assert_ne!(within, before),
+            Err(error) => println!("skipped: {error}"),
+        }
+        assert_eq!(fs::read_link(OWN).unwrap(), before);
     }
 
     #[test]

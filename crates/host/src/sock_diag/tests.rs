@@ -5,7 +5,121 @@ use std::net::{TcpListener, TcpStream};
 
 use record::observed::End;
 
+use super::row::{Memory, TcpInfo};
 use super::*;
+use crate::netlink::message::testing::{bytes, mangled};
+
+const ESTABLISHED: &str = include_str!("captured/established.hex");
+const ESTABLISHED_IPV6: &str = include_str!("captured/established_ipv6.hex");
+const LISTENING: &str = include_str!("captured/listening.hex");
+const SYN_RECEIVED: &str = include_str!("captured/syn_recv.hex");
+const TIME_WAIT: &str = include_str!("captured/time_wait.hex");
+
+// Captured on Linux 6.18, x86-64.
+#[cfg(target_endian = "little")]
+#[test]
+fn a_connection_is_read_with_its_figures() {
+    let expected = Row {
+        local: "127.0.0.1:18999".parse().unwrap(),
+        remote: "127.0.0.1:54172".parse().unwrap(),
+        state: State::Established,
+        received: 2000,
+        unacknowledged: 0,
+        inode: 77390,
+        info: Some(TcpInfo {
+            rtt_us: 24,
+            rtt_min_us: 24,
+            application_limited: true,
+            ..TcpInfo::default()
+        }),
+        memory: Some(Memory { bytes: 3664 + 432, drops: 0 }),
+    };
+    assert_eq!(row::parse(&bytes(ESTABLISHED)), Some(expected));
+    let ipv6 = row::parse(&bytes(ESTABLISHED_IPV6)).unwrap();
+    assert_eq!((ipv6.local, ipv6.received), ("[::1]:18998".parse().unwrap(), 5));
+    assert_eq!((ipv6.state, ipv6.info.unwrap().rtt_us), (State::Established, 13));
+}
+
+#[cfg(target_endian = "little")]
+#[test]
+fn a_listener_and_what_is_no_full_socket_are_read() {
+    let listener = row::parse(&bytes(LISTENING)).unwrap();
+    assert_eq!((listener.state, listener.local.port()), (State::Listen, 18999));
+    assert_eq!((listener.received, listener.unacknowledged), (1, 128));
+    let waiting = row::parse(&bytes(TIME_WAIT)).unwrap();
+    assert_eq!((waiting.state, waiting.inode, waiting.info), (State::TimeWait, 0, None));
+    let half_open = row::parse(&bytes(SYN_RECEIVED)).unwrap();
+    assert_eq!((half_open.state, half_open.memory), (State::SynReceived, None));
+    assert_eq!(half_open.remote, "10.99.1.77:40000".parse().unwrap());
+}
+
+/// The place of a field of `tcp_info` in a captured row.
+#[cfg(target_endian = "little")]
+fn info_at(row: &[u8]) -> usize {
+    // The header of the attribute: 284 bytes long, of kind 2.
+    row.windows(4).position(|four| four == [28, 1, 2, 0]).unwrap() + 4
+}
+
+#[cfg(target_endian = "little")]
+#[test]
+fn every_figure_of_tcp_info_stands_where_the_kernel_puts_it() {
+    let mut row = bytes(ESTABLISHED);
+    let at = info_at(&row);
+    row[at + 7] = 0xfe;
+    for (offset, value) in [(68, 1_u32), (100, 2), (144, 3), (148, 4)] {
+        row[at + offset..at + offset + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    for (offset, value) in [(160, 5_u64), (168, 6), (176, 7), (184, 8)] {
+        row[at + offset..at + offset + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+    let expected = TcpInfo {
+        rtt_us: 1,
+        retransmitted: 2,
+        not_sent_bytes: 3,
+        rtt_min_us: 4,
+        application_limited: false,
+        delivery_bytes_per_s: 5,
+        busy_us: 6,
+        receive_window_limited_us: 7,
+        send_buffer_limited_us: 8,
+    };
+    assert_eq!(row::parse(&row).unwrap().info, Some(expected));
+}
+
+#[cfg(target_endian = "little")]
+#[test]
+fn a_kernel_with_less_or_more_of_tcp_info_is_read_as_far_as_it_goes() {
+    let whole = bytes(ESTABLISHED);
+    let at = info_at(&whole);
+    let info = |length: usize| {
+        let mut row = whole[..at - 4].to_vec();
+        let mut value = whole[at..at + 280].to_vec();
+        value.resize(length, 0xff);
+        crate::netlink::message::push_attribute(&mut row, 2, &value);
+        row::parse(&row).unwrap().info.unwrap()
+    };
+    assert_eq!(info(400), info(280));
+    // Linux 2.6.32 ended at tcpi_total_retrans.
+    assert_eq!((info(104).rtt_us, info(104).rtt_min_us), (24, 0));
+    assert_eq!(info(0), TcpInfo::default());
+}
+
+#[test]
+fn rows_that_are_cut_or_garbage_are_refused_or_read_but_never_a_panic() {
+    for text in [ESTABLISHED, ESTABLISHED_IPV6, LISTENING, SYN_RECEIVED, TIME_WAIT] {
+        mangled(&bytes(text), |row| {
+            let parsed = row::parse(row);
+            assert!(row.len() >= 72 || parsed.is_none());
+        });
+    }
+    let mut row = bytes(TIME_WAIT);
+    for state in [0, 12, 255] {
+        row[1] = state;
+        assert_eq!(row::parse(&row), None);
+    }
+    row[..2].copy_from_slice(&[1, 6]);
+    assert_eq!(row::parse(&row), None, "neither IPv4 nor IPv6");
+}
 
 #[test]
 fn sockets_of_our_own_are_seen_live() {
