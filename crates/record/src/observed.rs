@@ -104,7 +104,7 @@ pub struct Sample {
     /// Connection tracking; absent where it is not loaded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub conntrack: Option<ConntrackUse>,
-    /// How late a thread that sleeps for 1 ms wakes up, on each processor.
+    /// How late a thread that sleeps for some milliseconds wakes up, on each processor.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub canaries: Vec<CanaryUse>,
 }

@@ -97,7 +97,8 @@ impl LinkCounters {
         }
     }
 
-    /// The queueing disciplines that bound the rate, hold something, or did something.
+    /// The queueing disciplines that bound the rate, hold something, or did something. What waits in
+    /// one that hangs in another counts in both, as in `tc -s qdisc`.
     fn queues_since(&self, earlier: &Self, seconds: f64) -> Vec<QdiscUse> {
         let use_of = |now: &Qdisc| {
             let same = |then: &&Qdisc| (then.handle, then.kind) == (now.handle, now.kind);

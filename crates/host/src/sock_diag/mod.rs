@@ -196,7 +196,8 @@ impl SockDiag {
 }
 
 fn explain(error: &io::Error) -> String {
-    if error.kind() == io::ErrorKind::NotFound {
+    // The first without the module for TCP, the second without that for any socket.
+    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported) {
         return "the kernel has no tcp_diag (try `modprobe tcp_diag`)".to_owned();
     }
     error.to_string()
