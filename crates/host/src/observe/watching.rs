@@ -100,6 +100,7 @@ struct Watcher {
     last_sample_ns: u64,
     next_sample_ns: u64,
     next_queues_ns: u64,
+    purse: Purse,
     cost_before_ns: u64,
     samples: History<Sample>,
     queues: History<QueueSnapshot>,
@@ -121,6 +122,7 @@ impl Watcher {
             last_sample_ns: now_ns,
             next_sample_ns: now_ns + sample_ns,
             next_queues_ns: now_ns + queue_ns,
+            purse: Purse::new(now_ns),
             samples: History::new(RECENT_SAMPLES),
             queues: History::new(RECENT_QUEUES),
         }
@@ -154,9 +156,12 @@ impl Watcher {
             self.next_sample_ns = next(self.next_sample_ns, self.sample_ns, now_ns);
         }
         if now_ns >= self.next_queues_ns {
-            let now_ns = (self.clock)();
-            let snapshot = self.observer.queues(now_ns);
-            self.queues.offer(snapshot);
+            let (now_ns, before_ns) = ((self.clock)(), thread_cpu_ns());
+            if self.purse.allows(now_ns) {
+                let snapshot = self.observer.queues(now_ns);
+                self.queues.offer(snapshot);
+                self.purse.pay(thread_cpu_ns() - before_ns);
+            }
             self.next_queues_ns = next(self.next_queues_ns, self.queue_ns, now_ns);
         }
     }
@@ -189,11 +194,22 @@ impl Watcher {
         let (queues, queues_every) = self.queues.into_kept();
         observed.samples = samples;
         observed.queues = queues;
-        for (what, every) in [("every sample", samples_every), ("every snapshot", queues_every)] {
+        for (what, every) in
+            [("every sample", samples_every), ("every look at the sockets", queues_every)]
+        {
             if every > 1 {
                 let why = format!("one of {every} was kept: no more than {MAX_KEPT} are");
                 observed.not_observable.push(Missing { what: what.to_owned(), why });
             }
+        }
+        if self.purse.skipped > 0 {
+            let (skipped, taken) = (self.purse.skipped, observed.queues.len());
+            let why = format!(
+                "{skipped} of {} were left out: they take too much processor time here",
+                skipped + taken as u64
+            );
+            let what = "every snapshot of the sockets".to_owned();
+            observed.not_observable.push(Missing { what, why });
         }
         let shift_s = (zero_ns as f64 - self.started_ns as f64) / 1e9;
         observed.samples.iter_mut().for_each(|sample| sample.time_s -= shift_s);
@@ -214,12 +230,50 @@ fn next(due_ns: u64, every_ns: u64, now_ns: u64) -> u64 {
     due_ns + every_ns * (now_ns.saturating_sub(due_ns) / every_ns + 1)
 }
 
+/// Processor time that snapshots of the sockets may take: [`SNAPSHOT_SHARE`] of what passes, and
+/// [`SNAPSHOT_CREDIT_NS`] to begin with, so that a run of seconds has enough of them. With many
+/// sockets, or a large table of them, there are fewer then than was asked for.
+#[derive(Debug)]
+struct Purse {
+    left_ns: i64,
+    paid_at_ns: u64,
+    /// Snapshots that were due and not taken.
+    skipped: u64,
+}
+
+impl Purse {
+    fn new(now_ns: u64) -> Self {
+        Self { left_ns: SNAPSHOT_CREDIT_NS, paid_at_ns: now_ns, skipped: 0 }
+    }
+
+    /// Whether there is something left now.
+    fn allows(&mut self, now_ns: u64) -> bool {
+        let passed_ns = now_ns.saturating_sub(self.paid_at_ns);
+        let earned_ns = i64::try_from(passed_ns / SNAPSHOT_SHARE).unwrap_or(SNAPSHOT_CREDIT_NS);
+        self.left_ns = self.left_ns.saturating_add(earned_ns).min(SNAPSHOT_CREDIT_NS);
+        // What is less than a nanosecond stays to be earned.
+        self.paid_at_ns += passed_ns - passed_ns % SNAPSHOT_SHARE;
+        let allowed = self.left_ns > 0;
+        self.skipped += u64::from(!allowed);
+        allowed
+    }
+
+    fn pay(&mut self, cost_ns: u64) {
+        self.left_ns = self.left_ns.saturating_sub(i64::try_from(cost_ns).unwrap_or(i64::MAX));
+    }
+}
+
 /// Processor time of the calling thread, in nanoseconds.
 fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
+/// Snapshots of the sockets take one part in so many of a core in the long run: with the canaries and
+/// the rest, watching stays below one in a hundred.
+const SNAPSHOT_SHARE: u64 = 250;
+/// What they may take at once, in nanoseconds; a snapshot takes 1 to 5 milliseconds.
+const SNAPSHOT_CREDIT_NS: i64 = 60_000_000;
 /// The least time between two looks.
 const LEAST_NS: u64 = 10_000_000;
 
@@ -232,5 +286,29 @@ mod tests {
         assert_eq!(next(100, 10, 100), 110);
         assert_eq!(next(100, 10, 109), 110);
         assert_eq!(next(100, 10, 135), 140);
+    }
+
+    #[test]
+    fn a_short_run_has_its_snapshots_and_a_long_one_stays_cheap() {
+        const MS: u64 = 1_000_000;
+        let taken = |cost_ns: u64, seconds: u64| {
+            let mut purse = Purse::new(0);
+            let due = (1..=seconds * 5).filter(|tick| {
+                let allowed = purse.allows(tick * 200 * MS);
+                if allowed {
+                    purse.pay(cost_ns);
+                }
+                allowed
+            });
+            let taken = due.count() as u64;
+            assert_eq!(purse.skipped, seconds * 5 - taken);
+            taken
+        };
+        // Cheap ones are all taken.
+        assert_eq!(taken(MS / 2, 600), 3000);
+        assert_eq!(taken(3 * MS, 4), 20);
+        // In the long run it is the share, 4 ms a second, and the credit.
+        assert_eq!(taken(4 * MS, 600), 600 + 15);
+        assert!(taken(1000 * MS, 600) <= 4);
     }
 }
