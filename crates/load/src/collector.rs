@@ -134,6 +134,7 @@ impl Collector {
         let ended_ns = last.iter().filter_map(|snapshot| snapshot.ended_ns).min().unwrap_or(0);
         let done_ns = last.iter().map(|snapshot| snapshot.done_ns).max().unwrap_or(0);
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
+        let drained_ns = last.iter().map(|snapshot| snapshot.drained_ns).sum();
         let lost_ns = last.iter().map(|snapshot| snapshot.lost_ns).sum();
         // Seconds that some cores delivered and others skipped.
         for second in std::mem::take(&mut self.open) {
@@ -175,6 +176,7 @@ impl Collector {
             window_bytes_in: 0,
             window_due: 0,
             area_ns,
+            drained_ns,
             lost_ns,
             load_s: ended_ns as f64 / 1e9,
             partial,

@@ -8,11 +8,13 @@ pub(crate) struct FlightArea {
     now: u64,
     since_ns: u64,
     area_ns: u128,
+    /// The same after the window.
+    after_ns: u128,
 }
 
 impl FlightArea {
     pub(crate) fn new(from_ns: u64, to_ns: u64) -> Self {
-        Self { to_ns, now: 0, since_ns: from_ns, area_ns: 0 }
+        Self { to_ns, now: 0, since_ns: from_ns, area_ns: 0, after_ns: 0 }
     }
 
     #[inline]
@@ -38,12 +40,21 @@ impl FlightArea {
         self.area_ns
     }
 
+    /// Count times ns, after the window.
+    pub(crate) fn after_ns(&self) -> u128 {
+        self.after_ns
+    }
+
     #[inline]
     fn settle(&mut self, at_ns: u64) {
-        let at_ns = at_ns.min(self.to_ns);
         // Stamps of different requests can be a little out of order; none counts twice.
-        if at_ns > self.since_ns {
-            self.area_ns += u128::from(self.now) * u128::from(at_ns - self.since_ns);
+        let within_ns = at_ns.min(self.to_ns);
+        if within_ns > self.since_ns {
+            self.area_ns += u128::from(self.now) * u128::from(within_ns - self.since_ns);
+            self.since_ns = within_ns;
+        }
+        if at_ns > self.to_ns && at_ns > self.since_ns {
+            self.after_ns += u128::from(self.now) * u128::from(at_ns - self.since_ns);
             self.since_ns = at_ns;
         }
     }
@@ -60,7 +71,7 @@ mod tests {
         area.begin(150);
         area.end(180);
         area.end(300);
-        assert_eq!(area.area_ns(), 100 + 30);
+        assert_eq!((area.area_ns(), area.after_ns()), (100 + 30, 100));
     }
 
     #[test]
@@ -69,6 +80,6 @@ mod tests {
         area.begin(0);
         area.close(70);
         area.end(100);
-        assert_eq!(area.area_ns(), 70);
+        assert_eq!((area.area_ns(), area.after_ns()), (70, 30));
     }
 }

@@ -225,6 +225,8 @@ pub struct Snapshot {
     pub waiting: u64,
     /// Requests in flight times ns, since the window began.
     pub area_ns: u128,
+    /// The same from the end of the load on.
+    pub drained_ns: u128,
     /// Time that requests of the window spent in flight before they failed, in ns.
     pub lost_ns: u128,
     /// When the last request ended, in ns after the start.
@@ -444,6 +446,7 @@ impl Recorder {
             in_flight: self.in_flight,
             waiting: self.waiting,
             area_ns: self.flight.area_ns(),
+            drained_ns: self.flight.after_ns(),
             lost_ns: self.lost_ns,
             done_ns: self.done_ns.saturating_sub(self.start_ns),
             ended_ns: self.ended_ns.map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),

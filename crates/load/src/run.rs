@@ -77,6 +77,8 @@ pub struct Measured {
     pub window_due: u64,
     /// Requests in flight, integrated from the start of the window to the end of the load.
     pub area_ns: u128,
+    /// The same from the end of the load to that of the drain: latencies have it, the mean has not.
+    pub drained_ns: u128,
     /// The part of that which requests took that failed, so that no latency tells of it.
     pub lost_ns: u128,
     /// How long the load lasted, in s, without the drain.
@@ -374,7 +376,7 @@ impl Measured {
         let length_ns = (self.load_s - self.window_s.0).max(1e-9) * 1e9;
         let sum = |latencies: &Latencies| latencies.mean_ns() * latencies.count() as f64;
         let answered_ns = sum(&self.latencies.last_byte.service) + sum(&self.tail_service);
-        let sum_ns = answered_ns + self.lost_ns as f64;
+        let sum_ns = answered_ns + self.lost_ns as f64 - self.drained_ns as f64;
         (self.area_ns as f64 / length_ns, sum_ns / length_ns)
     }
 }

@@ -106,15 +106,15 @@ fn round_to_two_digits(rate: f64) -> f64 {
 
 /// The processes under load on this machine, or why it cannot be told which they are: then the
 /// processor time of others cannot be told from theirs.
-type Subjects = Result<Vec<i32>, host::NotObservable>;
+pub(super) type Subjects = Result<Vec<i32>, host::NotObservable>;
 
 /// One load with everything around it.
-struct Job<'a> {
-    typed: Typed<'a>,
-    arguments: &'a [String],
-    plan: Plan,
-    subjects: Subjects,
-    ports_tight: Option<String>,
+pub(super) struct Job<'a> {
+    pub(super) typed: Typed<'a>,
+    pub(super) arguments: &'a [String],
+    pub(super) plan: Plan,
+    pub(super) subjects: Subjects,
+    pub(super) ports_tight: Option<String>,
 }
 
 fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
@@ -179,7 +179,7 @@ fn cannot_run(error: RunError) -> Failure {
 }
 
 /// A result that could not be kept, or confirmed, is found out before the run and not after it.
-fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
+pub(super) fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
     let mut problems = Vec::new();
     if typed.is_set("confirm") && typed.is_set("no-watch") {
         problems.push(Problem::new("--confirm", "there is nothing to confirm with --no-watch"));
@@ -202,7 +202,12 @@ fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
 }
 
 /// The record of a run, with its verdict.
-fn recorded(job: &Job<'_>, measured: &Measured, watcher: &Watcher, started_at: String) -> Run {
+pub(super) fn recorded(
+    job: &Job<'_>,
+    measured: &Measured,
+    watcher: &Watcher,
+    started_at: String,
+) -> Run {
     let facts = host::facts::read();
     let window = watcher.window();
     let mut cpu = watcher::cpu(window.as_ref());
@@ -254,7 +259,7 @@ fn held_against(stored: &[Calibration], measured: &Measured) -> Option<Calibrate
     })
 }
 
-fn recorded_host(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedHost {
+pub(super) fn recorded_host(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedHost {
     not_observable.extend(facts.not_observable.iter().map(ToString::to_string));
     RecordedHost {
         kernel: facts.kernel,
@@ -276,7 +281,7 @@ fn recorded_host(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedH
 }
 
 /// The processes on this machine that listen where the load goes; none when it goes elsewhere.
-fn subjects(plan: &Plan) -> Subjects {
+pub(super) fn subjects(plan: &Plan) -> Subjects {
     if let Some(path) = &plan.unix {
         return host::sockets::listeners_of_unix(path);
     }

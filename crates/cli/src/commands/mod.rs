@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod ctl;
+mod edge;
 mod lab;
 mod load;
 mod proxy;
@@ -30,6 +31,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("load", _) => load::run(Typed(typed), arguments),
         ("calibrate", _) => calibrate::run(Typed(typed)),
         ("lab", Some((name, typed))) => lab::run(name, typed),
+        ("edge", _) => edge::run(Typed(typed), arguments),
         ("completions", _) => tools::completions(Typed(typed)),
         ("man", _) => tools::man(Typed(typed)),
         ("reference", _) => tools::reference(Typed(typed)),
@@ -55,4 +57,13 @@ pub(crate) fn check_calibrate(
     url: String,
 ) -> Result<(), Vec<record::problem::Problem>> {
     calibrate::check(typed, url).map(|_| ())
+}
+
+/// As [`check_calibrate`], of `weir edge`.
+#[cfg(test)]
+pub(crate) fn check_edge(
+    typed: Typed<'_>,
+    url: String,
+) -> Result<(), Vec<record::problem::Problem>> {
+    edge::check(typed, vec![url]).map(|_| ())
 }

@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod ctl;
+mod edge;
 mod lab;
 mod load;
 mod proxy;
@@ -72,6 +73,7 @@ pub(crate) const COMMANDS: &[&CommandRow] = &[
     &calibrate::CALIBRATE,
     &lab::LAB,
     &lab::DIAGNOSE,
+    &edge::EDGE,
     &tools::COMPLETIONS,
     &tools::MAN,
     &tools::REFERENCE,
@@ -190,6 +192,7 @@ impl Typed<'_> {
 
 pub(crate) use calibrate::calibrate_text;
 pub(crate) use ctl::SOCKET_DEFAULT;
+pub(crate) use edge::edge_text;
 pub(crate) use load::load_text;
 pub(crate) use proxy::proxy_text;
 pub(crate) use serve::serve_text;

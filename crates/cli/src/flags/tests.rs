@@ -23,6 +23,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
         }),
         "proxy" => ::proxy::config::from_flags(&proxy_text(typed)).map(|_| ()),
         "calibrate" => crate::commands::check_calibrate(typed, url),
+        "edge" => crate::commands::check_edge(typed, url),
         _ => ::serve::plan::Plan::parse(&serve_text(typed)).map(|_| ()),
     };
     result.err().unwrap_or_default().into_iter().map(|problem| problem.place).collect()
@@ -30,7 +31,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
 
 #[test]
 fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
-    for row in [&serve::SERVE, &proxy::PROXY, &load::LOAD, &calibrate::CALIBRATE] {
+    for row in [&serve::SERVE, &proxy::PROXY, &load::LOAD, &calibrate::CALIBRATE, &edge::EDGE] {
         for flag in row.flags {
             let long = format!("--{}", flag.long);
             // A flag that only an open loop has is tried in one.

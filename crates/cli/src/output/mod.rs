@@ -3,6 +3,7 @@
 pub(crate) mod compare;
 pub(crate) mod csv;
 pub(crate) mod diagnosis;
+pub(crate) mod edge;
 pub(crate) mod live;
 pub(crate) mod percentiles;
 pub(crate) mod reference;

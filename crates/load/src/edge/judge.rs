@@ -3,7 +3,7 @@
 
 use record::edge::{Outcome, Trial};
 use record::run::Run;
-use record::units::{MICROSECOND_NS, MILLISECOND_NS, format_count, format_duration_ns};
+use record::units::{MILLISECOND_NS, format_count, format_duration_ns};
 use record::validity::Verdict;
 
 use super::{Ask, Find};
@@ -45,7 +45,7 @@ pub fn goal(asked: &[Objective], reference_p99_ns: Option<u64>) -> Vec<Objective
     }
     if let (true, Some(p99_ns)) = (asked.is_empty(), reference_p99_ns) {
         let bound_ns = (LATENCY_TIMES * p99_ns).max(LATENCY_NS_FLOOR);
-        add(&format!("p99<={}us", bound_ns.div_ceil(MICROSECOND_NS)));
+        add(&format!("p99<={}", format_duration_ns(bound_ns)));
     }
     goal
 }

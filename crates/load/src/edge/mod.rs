@@ -4,6 +4,7 @@
 mod judge;
 mod knee;
 mod ladder;
+mod plans;
 mod scaling;
 mod search;
 mod settings;
@@ -11,6 +12,7 @@ mod settings;
 pub use judge::{ACHIEVED_SHARE, Judgement, goal, judge, limit_of, trial};
 pub use knee::{KNEE_POINTS_MIN, knee};
 pub use ladder::{RUNGS, added, observer_rate_per_s, operating_range, rungs, scaling_connections};
+pub use plans::{closed_plan, observer_plan, trial_plan};
 pub use scaling::{SCALING_POINTS_MIN, predicted_per_s, scaling};
 pub use search::{Ask, Purpose, Search, Step};
 pub use settings::{Find, Settings};

@@ -99,15 +99,20 @@ impl Settings {
         length_ns.max(((needed_s * 1e9) as u64).min(STRETCHED_NS_MAX))
     }
 
-    /// How long the search takes: as a rule, and at the most, in ns, without what comes behind it.
+    /// How long the search takes: as a rule, and when it is given up, in ns, without what comes behind it.
     #[must_use]
     pub fn duration_ns(&self) -> (u64, u64) {
         let growth = 12;
         let verify_ns = u64::from(VERIFICATIONS) * self.verify_ns;
         let usual_ns = (growth + 5) * self.short_ns + 6 * self.full_ns + verify_ns;
-        let narrowing_ns = u64::from(SHORT_TRIALS_MAX) * self.short_ns.max(STRETCHED_NS_MAX)
-            + 2 * u64::from(FULL_TRIALS_MAX) * self.full_ns.max(STRETCHED_NS_MAX);
+        let at_first_ns = |length_ns| match self.whole {
+            true => length_ns,
+            false => Self::stretched_ns(length_ns, self.from),
+        };
+        let narrowing_ns = u64::from(SHORT_TRIALS_MAX) * at_first_ns(self.short_ns)
+            + 2 * u64::from(FULL_TRIALS_MAX) * at_first_ns(self.full_ns);
         let most_ns = narrowing_ns + 2 * VERIFY_SHARES.len() as u64 * verify_ns;
-        (usual_ns, most_ns)
+        // Connecting, and bringing what is in flight to its end, are not in the length of a trial.
+        (usual_ns, most_ns * 3 / 2)
     }
 }

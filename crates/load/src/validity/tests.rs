@@ -49,6 +49,7 @@ fn good() -> Measured {
         window_bytes_in: 1_000_000,
         window_due: 10_000,
         area_ns: 100_000_000_000,
+        drained_ns: 0,
         lost_ns: 0,
         load_s: 10.0,
         partial: false,

@@ -100,8 +100,8 @@ fn what_was_not_said_is_filled_in() {
         goal.iter().map(|objective| objective.text().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(texts("", None), ["errors<0.1%"]);
-    assert_eq!(texts("", Some(20_000)), ["errors<0.1%", "p99<=1000us"]);
-    assert_eq!(texts("", Some(2_000_000)), ["errors<0.1%", "p99<=20000us"]);
+    assert_eq!(texts("", Some(20_000)), ["errors<0.1%", "p99<=1.00ms"]);
+    assert_eq!(texts("", Some(2_000_000)), ["errors<0.1%", "p99<=20.0ms"]);
     assert_eq!(texts("p99<5ms", Some(1)), ["p99<5ms", "errors<0.1%"]);
     assert_eq!(texts("p99<5ms,errors<1%", None), ["p99<5ms", "errors<1%"]);
 }

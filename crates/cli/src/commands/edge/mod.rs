@@ -1,0 +1,372 @@
+//! `weir edge`: searches, drives the ladder, fits, looks for drift, and says what it found.
+
+mod asked;
+mod bench;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+
+use host::budget::FdBudget;
+use load::edge::{
+    Ask, Find, Purpose, Search, Step, added, closed_plan, goal, knee, observer_plan,
+    observer_rate_per_s, operating_range, rungs, scaling, scaling_connections, trial_plan,
+};
+use load::plan::{Objective, Plan};
+use record::edge::{Conclusion, Edge, End, Knee, Outcome, SCHEMA, Scaling};
+use record::problem::Problem;
+use record::run::{Run, Weir};
+use rt::drain::{Drain, DrainWatch, Held, hold_signals};
+
+use asked::Asked;
+pub(super) use asked::check;
+use bench::{Bench, Setup};
+
+use super::load::{check_writable, recorded_host};
+use crate::exit::{Exit, Failure};
+use crate::flags::Typed;
+use crate::output::edge::{announcement, summary, trial_line, words};
+use crate::output::{colour, print};
+
+pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    let mut asked = check(typed, typed.values())?;
+    check_writable(typed)?;
+    if let Some(folder) = &asked.keep {
+        std::fs::create_dir_all(folder)
+            .map_err(|why| Problem::new("--keep", format!("{}: {why}", folder.display())))
+            .map_err(|problem| vec![problem])?;
+    }
+    let own_limit = bound_by_descriptors(&mut asked);
+    let drain = Drain::default();
+    let stop = drain.watch();
+    hold_signals(Held::Stop)?.follow(drain, None)?;
+    let json = typed.text("json");
+    let quiet = json.as_deref() == Some("-");
+    if !quiet {
+        print(&announcement(&asked.base, asked.find, duration_ns(&asked)));
+    }
+    let lines = !quiet && std::io::stdout().is_terminal();
+    let started_at = record::file::wall_clock();
+    let edge =
+        Explorer::new(&asked, (typed, arguments), &stop, lines).explore(own_limit, started_at)?;
+    if !quiet {
+        print(&summary(&edge, colour()));
+    }
+    write(&edge, json.as_deref())?;
+    Ok(exit_of(&edge, asked.bounded))
+}
+
+/// Connections are bounded by what this process may open; the sentence that says so.
+fn bound_by_descriptors(asked: &mut Asked) -> Option<String> {
+    let limit = rt::limits::raise_descriptor_limit().now;
+    let shortage = FdBudget::client(load::plan::CONNECTIONS_MAX, limit).check().err()?;
+    if asked.find != Find::Connections {
+        return None;
+    }
+    let settings = &mut asked.settings;
+    let possible = shortage.connections_possible as f64;
+    if settings.highest <= possible {
+        return None;
+    }
+    settings.highest = possible;
+    settings.from = settings.from.min(possible);
+    Some(format!("descriptors: this process may open {limit} files, so {possible} connections"))
+}
+
+/// How long it takes: as a rule, and at the most, in ns.
+fn duration_ns(asked: &Asked) -> (u64, u64) {
+    let settings = &asked.settings;
+    let (usual_ns, most_ns) = settings.duration_ns();
+    if asked.search_only || asked.find == Find::Connections {
+        return (usual_ns, most_ns);
+    }
+    let ladders = if asked.direct.is_some() { 2 } else { 1 };
+    let ladder_ns = ladders * rungs(1.0).len() as u64 * settings.full_ns;
+    let scaling_ns = match asked.find {
+        Find::Rate => scaling_connections(asked.base.connections).len() as u64 * settings.full_ns,
+        _ => 0,
+    };
+    let behind_ns = ladder_ns + scaling_ns + settings.full_ns;
+    (usual_ns + behind_ns, most_ns + 2 * behind_ns)
+}
+
+/// After a trial that overloaded the subject, it is left alone for so long.
+const CALM: Duration = Duration::from_millis(300);
+
+struct Explorer<'a> {
+    asked: &'a Asked,
+    bench: Bench<'a>,
+    arguments: &'a [String],
+    lines: bool,
+    objectives: Vec<Objective>,
+    /// p99 of the first level that held.
+    reference_p99_ns: Option<u64>,
+    /// The last verifying run that held, and the one at the lowest level that did not.
+    held: Option<Run>,
+    missed: Option<(f64, Run)>,
+    knee: Option<Knee>,
+    operating_range: Option<(f64, f64)>,
+    scaling: Option<Scaling>,
+    notes: Vec<String>,
+}
+
+impl<'a> Explorer<'a> {
+    fn new(
+        asked: &'a Asked,
+        (typed, arguments): (Typed<'a>, &'a [String]),
+        stop: &'a DrainWatch,
+        lines: bool,
+    ) -> Self {
+        Self {
+            asked,
+            bench: Bench::new((typed, arguments), stop, asked.find, asked.keep.as_deref()),
+            arguments,
+            lines,
+            objectives: goal(&asked.base.objectives, None),
+            reference_p99_ns: None,
+            held: None,
+            missed: None,
+            knee: None,
+            operating_range: None,
+            scaling: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn explore(mut self, own_limit: Option<String>, started_at: String) -> Result<Edge, Failure> {
+        let mut search = Search::new(self.asked.settings);
+        let mut conclusion = self.follow(&mut search)?;
+        let found = matches!(conclusion.end, End::Found | End::Top);
+        if let (true, Some(level), false) = (found, conclusion.level, self.bench.is_stopped()) {
+            if self.asked.find != Find::Connections && !self.asked.search_only {
+                self.ladder(level)?;
+                self.scaling()?;
+            }
+            search.recheck();
+            conclusion = self.follow(&mut search)?;
+        }
+        if let (End::Top, Some(own_limit)) = (conclusion.end, own_limit) {
+            conclusion.end = End::GeneratorLimit;
+            conclusion.limited_at = conclusion.level;
+            conclusion.reasons = vec![own_limit];
+        }
+        if self.bench.is_stopped() {
+            self.notes.push("ended by hand: this is what was known then".to_owned());
+        }
+        Ok(self.into_edge(conclusion, started_at))
+    }
+
+    /// Runs what the search asks for, until it ends or is ended.
+    fn follow(&mut self, search: &mut Search) -> Result<Conclusion, Failure> {
+        loop {
+            let ask = match search.next() {
+                Step::Ended(conclusion) => return Ok(conclusion),
+                Step::Try(ask) => ask,
+            };
+            if self.bench.is_stopped() || self.is_over() {
+                return Ok(search.stopped());
+            }
+            let plan = self.plan_of(&self.asked.base, &ask);
+            let Some(driven) = self.try_one(plan, ask, ask.purpose.name(), None)? else {
+                return Ok(search.stopped());
+            };
+            let (outcome, reasons) = (driven.trial.outcome, driven.trial.reasons.clone());
+            self.remember(&ask, driven);
+            search.tell(outcome, &reasons);
+        }
+    }
+
+    /// Whether the time is over that was told in advance.
+    fn is_over(&mut self) -> bool {
+        let over = self.bench.elapsed_s() > duration_ns(self.asked).1 as f64 / 1e9;
+        if over {
+            self.notes.push("given up: it took longer than was told in advance".to_owned());
+        }
+        over
+    }
+
+    fn plan_of(&self, base: &Plan, ask: &Ask) -> Plan {
+        let mut plan = trial_plan(base, self.asked.find, ask.level, ask.length_ns);
+        plan.objectives.clone_from(&self.objectives);
+        plan
+    }
+
+    /// Runs a trial; `None` when it was ended by hand, so that it says nothing.
+    fn try_one(
+        &mut self,
+        plan: Plan,
+        ask: Ask,
+        purpose: &'static str,
+        beside: Option<Plan>,
+    ) -> Result<Option<bench::Driven>, Failure> {
+        let setup = Setup { ask, purpose, waiting_ns: self.reference_p99_ns, beside };
+        let driven = match self.bench.drive(plan, setup) {
+            // Ended before it began, which the engine calls a failure.
+            Err(_) if self.bench.is_stopped() => return Ok(None),
+            driven => driven?,
+        };
+        if self.bench.is_stopped() {
+            self.bench.trials.pop();
+            return Ok(None);
+        }
+        if self.lines {
+            print(&trial_line(&driven.trial, self.asked.find));
+        }
+        if driven.trial.outcome == Outcome::Missed {
+            std::thread::sleep(CALM);
+        }
+        Ok(Some(driven))
+    }
+
+    /// Keeps the reference, and the runs at the edge.
+    fn remember(&mut self, ask: &Ask, driven: bench::Driven) {
+        let (trial, Some(run)) = (driven.trial, driven.run) else {
+            return;
+        };
+        match trial.outcome {
+            Outcome::Held => {
+                if self.reference_p99_ns.is_none() {
+                    self.reference_p99_ns = Some(trial.p99_ns);
+                    self.objectives = goal(&self.asked.base.objectives, Some(trial.p99_ns));
+                }
+                if ask.purpose == Purpose::Verify {
+                    self.held = Some(run);
+                }
+            }
+            Outcome::Missed => {
+                if self.missed.as_ref().is_none_or(|(level, _)| ask.level <= *level) {
+                    self.missed = Some((ask.level, run));
+                }
+            }
+            Outcome::NoVerdict => {}
+        }
+    }
+
+    /// Drives the ladder, in turn with the direct one, for the knee and the range to run it at.
+    fn ladder(&mut self, edge: f64) -> Result<(), Failure> {
+        for level in rungs(edge) {
+            let ask =
+                Ask { level, length_ns: self.asked.settings.full_ns, purpose: Purpose::Confirm };
+            let mut plan = self.plan_of(&self.asked.base, &ask);
+            let beside = observer_plan(&mut plan, observer_rate_per_s(level));
+            if self.try_one(plan, ask, "ladder", Some(beside))?.is_none() {
+                return Ok(());
+            }
+            if let Some(direct) = &self.asked.direct {
+                let plan = self.plan_of(direct, &ask);
+                if self.try_one(plan, ask, "direct", None)?.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+        let of_ladder = self
+            .bench
+            .trials
+            .iter()
+            .filter(|trial| trial.purpose == "ladder" && trial.outcome != Outcome::NoVerdict);
+        let points: Vec<_> = of_ladder.map(|trial| (trial.level, trial.p99_ns as f64)).collect();
+        self.knee = knee(&points, self.asked.base.seed).map_err(|why| self.notes.push(why)).ok();
+        self.operating_range = Some(operating_range(edge, self.knee.as_ref()));
+        Ok(())
+    }
+
+    /// Drives a closed loop with one connection, and more and more, for the law of scaling.
+    fn scaling(&mut self) -> Result<(), Failure> {
+        if self.asked.find != Find::Rate {
+            return Ok(());
+        }
+        let length_ns = self.asked.settings.full_ns;
+        for connections in scaling_connections(self.asked.base.connections) {
+            let plan = closed_plan(&self.asked.base, connections, length_ns);
+            let ask = Ask { level: connections as f64, length_ns, purpose: Purpose::Confirm };
+            if self.try_one(plan, ask, "scaling", None)?.is_none() {
+                return Ok(());
+            }
+        }
+        let of_scaling = self.bench.trials.iter().filter(|trial| trial.purpose == "scaling");
+        let (used, left): (Vec<_>, Vec<_>) =
+            of_scaling.partition(|trial| trial.generator_busy.is_none_or(|busy| busy < BUSY_MAX));
+        if !left.is_empty() {
+            self.notes.push(format!(
+                "{} points of the law of scaling are left out: the generator was the limit there",
+                left.len()
+            ));
+        }
+        let points: Vec<_> =
+            used.iter().map(|trial| (trial.level, trial.responses_per_s)).collect();
+        let fitted = scaling(&points, self.asked.base.seed);
+        self.scaling = fitted.map_err(|why| self.notes.push(why)).ok();
+        Ok(())
+    }
+
+    fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> Edge {
+        let held = self.held.filter(|_| conclusion.level.is_some());
+        let at_edge = held.or_else(|| self.missed.map(|(_, run)| run));
+        if let Some(run) = &at_edge
+            && run.generator.in_flight_mean > CONNECTIONS_SHARE * self.asked.base.connections as f64
+            && self.asked.find != Find::Connections
+        {
+            self.notes.push(format!(
+                "at the edge {:.0} of {} connections were in use: it may take more with a larger -c",
+                run.generator.in_flight_mean, self.asked.base.connections
+            ));
+        }
+        let mut edge = Edge {
+            schema: SCHEMA.to_owned(),
+            weir: Weir {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                commit: env!("WEIR_COMMIT").to_owned(),
+            },
+            command: self.arguments.to_vec(),
+            started_at,
+            duration_s: self.bench.elapsed_s(),
+            host: recorded_host(host::facts::read(), Vec::new()),
+            plan: serde_json::to_value(&self.asked.base).unwrap_or_default(),
+            find: self.asked.find.name().to_owned(),
+            objectives: self
+                .objectives
+                .iter()
+                .map(|objective| objective.text().to_owned())
+                .collect(),
+            conclusion,
+            words: String::new(),
+            added: added(&self.bench.trials),
+            trials: self.bench.trials,
+            knee: self.knee,
+            operating_range: self.operating_range,
+            scaling: self.scaling,
+            notes: self.notes,
+            at_edge: at_edge.map(Box::new),
+        };
+        edge.words = words(&edge);
+        edge
+    }
+}
+
+/// A point of the law of scaling counts when the generator's busiest thread used less of a core.
+const BUSY_MAX: f64 = 0.95;
+/// When more of the connections are in use at the edge, they may be what limits it.
+const CONNECTIONS_SHARE: f64 = 0.8;
+
+fn write(edge: &Edge, json: Option<&str>) -> Result<(), Failure> {
+    match json {
+        None => Ok(()),
+        Some("-") => {
+            let text = serde_json::to_string_pretty(edge)
+                .map_err(|error| Failure::cannot("--json", error))?;
+            print(&format!("{text}\n"));
+            Ok(())
+        }
+        Some(path) => Ok(record::file::write_json(Path::new(path), edge)?),
+    }
+}
+
+/// That the highest level held is a success only for who named that level.
+fn exit_of(edge: &Edge, bounded: bool) -> Exit {
+    match edge.conclusion.end {
+        End::Found => Exit::Done,
+        End::Top if bounded => Exit::Done,
+        End::BelowLowest => Exit::ObjectiveMissed,
+        End::Top | End::GeneratorLimit | End::NotVerified | End::Stopped => Exit::Invalid,
+    }
+}

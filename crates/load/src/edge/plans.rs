@@ -1,0 +1,125 @@
+//! The plan of each trial, from the plan that they have in common. Pure.
+
+use super::{Find, Settings};
+use crate::pace::Pace;
+use crate::plan::{Arrivals, LINE_MAX, Plan};
+
+/// With idle connections each has a request about so often, in s; and the rate of all stays within this.
+const TRICKLE_S: f64 = 30.0;
+const TRICKLE_PER_S: (f64, f64) = (10.0, 1_000.0);
+/// Connections of the observer.
+const OBSERVER_CONNECTIONS_MAX: u64 = 16;
+/// The shortest line: a burst must find room.
+const LINE_MIN: u64 = 1_000;
+
+/// A trial of `level`, with the objectives of `base`.
+#[must_use]
+pub fn trial_plan(base: &Plan, find: Find, level: f64, length_ns: u64) -> Plan {
+    let mut plan = base.clone();
+    let mut rate_per_s = level;
+    match find {
+        Find::Rate | Find::Bandwidth => {}
+        Find::ConnectionsPerSecond => plan.requests_per_connection = Some(1),
+        Find::Connections => {
+            plan.connections = (level as u64).max(1);
+            plan.threads = plan.threads.min(usize::try_from(plan.connections).unwrap_or(1));
+            rate_per_s = (level / TRICKLE_S).clamp(TRICKLE_PER_S.0, TRICKLE_PER_S.1);
+        }
+    }
+    set_rate(&mut plan, rate_per_s);
+    plan.end.duration_ns = match find {
+        Find::Connections => length_ns,
+        _ => Settings::stretched_ns(length_ns, rate_per_s),
+    };
+    plan
+}
+
+/// The load of few requests beside `main`, at `rate_per_s`; `main` has that much less from now on.
+#[must_use]
+pub fn observer_plan(main: &mut Plan, rate_per_s: f64) -> Plan {
+    let mut plan = main.clone();
+    plan.connections = plan.connections.min(OBSERVER_CONNECTIONS_MAX);
+    plan.threads = 1;
+    set_rate(&mut plan, rate_per_s);
+    if let Pace::Open { rate_per_s: whole, .. } = main.pace {
+        set_rate(main, whole - rate_per_s);
+    }
+    plan
+}
+
+/// A closed loop of so many connections, for the law of scaling.
+#[must_use]
+pub fn closed_plan(base: &Plan, connections: u64, length_ns: u64) -> Plan {
+    let mut plan = base.clone();
+    plan.connections = connections;
+    plan.threads = plan.threads.min(usize::try_from(connections).unwrap_or(1));
+    plan.pace = Pace::Closed { think_ns: 0 };
+    plan.end.duration_ns = length_ns;
+    plan.objectives.clear();
+    plan
+}
+
+fn set_rate(plan: &mut Plan, rate_per_s: f64) {
+    let arrivals = match plan.pace {
+        Pace::Open { arrivals, .. } => arrivals,
+        Pace::Closed { .. } => Arrivals::Constant,
+    };
+    plan.pace = Pace::Open { rate_per_s, arrivals };
+    let within_timeout = rate_per_s * plan.timeout_ns as f64 / 1e9;
+    plan.line_max = (within_timeout.ceil() as u64).clamp(LINE_MIN, LINE_MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::PlanText;
+    use record::units::SECOND_NS;
+
+    fn base() -> Plan {
+        let text = PlanText {
+            urls: vec!["http://127.0.0.1:1/".to_owned()],
+            connections: Some("100".to_owned()),
+            threads: Some("2".to_owned()),
+            rate: Some("1".to_owned()),
+            arrivals: Some("poisson".to_owned()),
+            slo: vec!["p99<5ms".to_owned()],
+            ..PlanText::default()
+        };
+        Plan::parse(&text, 2).unwrap()
+    }
+
+    fn rate(plan: &Plan) -> f64 {
+        match plan.pace {
+            Pace::Open { rate_per_s, arrivals: Arrivals::Poisson } => rate_per_s,
+            _ => panic!("{:?}", plan.pace),
+        }
+    }
+
+    #[test]
+    fn a_level_is_what_is_searched_for() {
+        let plan = |find, level| trial_plan(&base(), find, level, SECOND_NS);
+        let of_rate = plan(Find::Rate, 50.0);
+        assert_eq!((rate(&of_rate), of_rate.end.duration_ns), (50.0, 2 * SECOND_NS));
+        assert_eq!((of_rate.line_max, of_rate.objectives.len()), (1000, 1));
+        assert_eq!(plan(Find::Rate, 1e4).line_max, 50_000);
+        assert_eq!(plan(Find::ConnectionsPerSecond, 1e4).requests_per_connection, Some(1));
+        let idle = plan(Find::Connections, 3000.0);
+        assert_eq!((idle.connections, rate(&idle), idle.end.duration_ns), (3000, 100.0, SECOND_NS));
+        assert_eq!(plan(Find::Connections, 1.0).threads, 1);
+    }
+
+    #[test]
+    fn the_observer_takes_its_rate_from_the_load() {
+        let mut main = trial_plan(&base(), Find::Rate, 1000.0, SECOND_NS);
+        let observer = observer_plan(&mut main, 10.0);
+        assert_eq!((rate(&main), rate(&observer)), (990.0, 10.0));
+        assert_eq!((main.connections, observer.connections, observer.threads), (100, 16, 1));
+    }
+
+    #[test]
+    fn a_closed_loop_has_no_objectives() {
+        let plan = closed_plan(&base(), 1, SECOND_NS);
+        assert!(!plan.is_open_loop() && plan.objectives.is_empty());
+        assert_eq!((plan.connections, plan.threads), (1, 1));
+    }
+}
