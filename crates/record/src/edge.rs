@@ -171,7 +171,9 @@ pub struct Trial {
 pub struct Observer {
     /// Its rate; the main load has that much less.
     pub rate_per_s: f64,
-    /// Its responses.
+    /// Its responses per second.
+    pub responses_per_s: f64,
+    /// Latencies that were counted.
     pub responses: u64,
     /// Median of its response latency.
     pub p50_ns: u64,

@@ -28,9 +28,9 @@ pub(crate) const EDGE: CommandRow = CommandRow {
     flags: EDGE_FLAGS,
     examples: &[
         (
-            "weir edge --quick --trial 200ms --from 200 --to 400 --slo 'p99<2s,errors<5%' \
+            "weir edge --quick --trial 200ms --from 500 --to 1000 --slo 'p99<2s,errors<5%' \
              http://127.0.0.1:8000/?s=100",
-            "whether it holds 400 requests per second, in short trials",
+            "whether it holds 1,000 requests per second, in short trials",
         ),
         (
             "weir edge --quick --trial 200ms --find connections --from 8 --to 16 --slo 'errors<5%' \

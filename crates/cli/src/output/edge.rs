@@ -169,7 +169,7 @@ pub(crate) fn summary(edge: &Edge, colour: bool) -> String {
     let mut text = format!("\n{}\n", edge.words);
     let mut line = |name: &str, words: &str| text.push_str(&format!("{name:<12} {words}\n"));
     if !edge.conclusion.reasons.is_empty() && edge.conclusion.end == End::Found {
-        line("stopped by", &edge.conclusion.reasons.join("; "));
+        line("above it", &edge.conclusion.reasons.join("; "));
     }
     if let Some(drift) = &edge.conclusion.drift {
         line("drift", drift);
@@ -200,11 +200,13 @@ fn ladder(edge: &Edge) -> String {
     head.push("");
     let mut rows = vec![head.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>()];
     for trial in of_ladder {
+        let beside_per_s = trial.observer.map_or(0.0, |seen| seen.responses_per_s);
+        let answered_per_s = trial.responses_per_s + beside_per_s;
         let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_duration_ns);
         let mut row = vec![
             String::new(),
             number(trial.level),
-            number(trial.responses_per_s),
+            number(answered_per_s),
             time(Some(trial.p50_ns)),
             time(Some(trial.p99_ns)),
             time(trial.observer.map(|seen| seen.p50_ns)),

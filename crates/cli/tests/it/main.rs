@@ -4,6 +4,7 @@
 
 mod cli;
 mod cli_run;
+mod edge;
 mod examples;
 mod foreign;
 mod proxy_balance;

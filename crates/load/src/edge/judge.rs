@@ -91,13 +91,15 @@ fn not_achieved(run: &Run, waiting_ns: u64) -> Option<String> {
     let offered_per_s = run.rates.offered_per_s?;
     let length_s = run.window.length_s();
     let waiting_s = (waiting_ns as f64 / 1e9).min(length_s / 2.0);
-    let due = offered_per_s * length_s;
-    let answered = run.rates.responses_per_s * length_s + offered_per_s * waiting_s;
+    // Without a whole second the window goes on to the end of the drain, in which nothing is due.
+    let due_per_s = offered_per_s * (length_s / run.duration_s.max(1e-9)).max(1.0);
+    let due = due_per_s * length_s;
+    let answered = run.rates.responses_per_s * length_s + due_per_s * waiting_s;
     // One request is cut by the window's edge anyway.
     (answered + 1.0 < ACHIEVED_SHARE * due).then(|| {
         format!(
             "of {}/s offered only {}/s were answered",
-            format_count(offered_per_s),
+            format_count(due_per_s),
             format_count(run.rates.responses_per_s)
         )
     })

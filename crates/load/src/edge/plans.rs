@@ -1,12 +1,20 @@
 //! The plan of each trial, from the plan that they have in common. Pure.
 
+use record::units::SECOND_NS;
+
 use super::{Find, Settings};
 use crate::pace::Pace;
 use crate::plan::{Arrivals, LINE_MAX, Plan};
 
-/// With idle connections each has a request about so often, in s; and the rate of all stays within this.
-const TRICKLE_S: f64 = 30.0;
+/// With idle connections each has about one request in a trial, so that one which stands and is served by
+/// nobody is found; trials become so much longer that the rate of all stays below this, up to a bound.
 const TRICKLE_PER_S: (f64, f64) = (10.0, 1_000.0);
+const TRICKLE_NS_MAX: f64 = 60e9;
+/// Shorter ones have no whole second, and what is answered only when others close would not be told from
+/// what is answered.
+const IDLE_NS_MIN: u64 = SECOND_NS;
+/// A little more than one, because the first and the last of a trial are at its edges.
+const TRICKLE_EACH: f64 = 1.1;
 /// Connections of the observer.
 const OBSERVER_CONNECTIONS_MAX: u64 = 16;
 /// The shortest line: a burst must find room.
@@ -23,15 +31,21 @@ pub fn trial_plan(base: &Plan, find: Find, level: f64, length_ns: u64) -> Plan {
         Find::Connections => {
             plan.connections = (level as u64).max(1);
             plan.threads = plan.threads.min(usize::try_from(plan.connections).unwrap_or(1));
-            rate_per_s = (level / TRICKLE_S).clamp(TRICKLE_PER_S.0, TRICKLE_PER_S.1);
+            rate_per_s = (TRICKLE_EACH * level * 1e9 / idle_ns(level, length_ns) as f64)
+                .max(TRICKLE_PER_S.0);
         }
     }
     set_rate(&mut plan, rate_per_s);
     plan.end.duration_ns = match find {
-        Find::Connections => length_ns,
+        Find::Connections => idle_ns(level, length_ns),
         _ => Settings::stretched_ns(length_ns, rate_per_s),
     };
     plan
+}
+
+fn idle_ns(level: f64, length_ns: u64) -> u64 {
+    let needed_ns = (TRICKLE_EACH * level / TRICKLE_PER_S.1 * 1e9).min(TRICKLE_NS_MAX);
+    length_ns.max(needed_ns as u64).max(IDLE_NS_MIN)
 }
 
 /// The load of few requests beside `main`, at `rate_per_s`; `main` has that much less from now on.
@@ -73,7 +87,6 @@ fn set_rate(plan: &mut Plan, rate_per_s: f64) {
 mod tests {
     use super::*;
     use crate::plan::PlanText;
-    use record::units::SECOND_NS;
 
     fn base() -> Plan {
         let text = PlanText {
@@ -104,7 +117,8 @@ mod tests {
         assert_eq!(plan(Find::Rate, 1e4).line_max, 50_000);
         assert_eq!(plan(Find::ConnectionsPerSecond, 1e4).requests_per_connection, Some(1));
         let idle = plan(Find::Connections, 3000.0);
-        assert_eq!((idle.connections, rate(&idle), idle.end.duration_ns), (3000, 100.0, SECOND_NS));
+        assert_eq!((idle.connections, idle.end.duration_ns), (3000, 3_300_000_000));
+        assert!((rate(&idle) - 1000.0).abs() < 1e-6 && rate(&plan(Find::Connections, 2.0)) == 10.0);
         assert_eq!(plan(Find::Connections, 1.0).threads, 1);
     }
 

@@ -112,6 +112,8 @@ pub struct Search {
 
 /// The first steps outwards double the level.
 const STEP_FIRST: f64 = 1.0;
+/// While nothing has held, the level is divided by this: trials at low rates are long.
+const SHRINK_FIRST: f64 = 10.0;
 /// Bisection with short trials ends within so many times the wanted width.
 const SHORT_WIDTHS: f64 = 4.0;
 /// A trial without a verdict is repeated so often.
@@ -174,7 +176,10 @@ impl Search {
                 (lower.level, full_ns, Purpose::Confirm)
             }
             (Some(lower), None) => (lower.level * (1.0 + self.step), outwards_ns, Purpose::Grow),
-            (None, Some(upper)) => (upper.level / (1.0 + self.step), outwards_ns, Purpose::Shrink),
+            (None, Some(upper)) => {
+                let first = if self.step >= STEP_FIRST { SHRINK_FIRST } else { 1.0 + self.step };
+                (upper.level / first, outwards_ns, Purpose::Shrink)
+            }
             (Some(lower), Some(upper)) => {
                 let middle = f64::midpoint(lower.level, upper.level);
                 if self.gap_is_wider_than(SHORT_WIDTHS * width) && self.short_left > 0 {

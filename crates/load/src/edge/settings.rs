@@ -95,7 +95,9 @@ impl Settings {
     /// Length of a trial at a rate, which is at least `length_ns`.
     #[must_use]
     pub fn stretched_ns(length_ns: u64, rate_per_s: f64) -> u64 {
-        let needed_s = (REQUESTS_MIN / rate_per_s.max(1e-3)).ceil();
+        let needed_s = REQUESTS_MIN / rate_per_s.max(1e-3);
+        // Rates are counted in whole seconds, once there is one.
+        let needed_s = if needed_s > 1.0 { needed_s.ceil() } else { needed_s };
         length_ns.max(((needed_s * 1e9) as u64).min(STRETCHED_NS_MAX))
     }
 

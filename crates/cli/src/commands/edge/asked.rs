@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use load::edge::{Find, Settings};
-use load::plan::{Plan, PlanText};
+use load::plan::{Objective, Plan, PlanText};
 use record::problem::Problem;
 use record::units::{
     DurationUnit, MILLISECOND_NS, SECOND_NS, parse_count, parse_duration_ns, parse_share,
@@ -48,22 +48,13 @@ pub(in crate::commands) fn check(
     let settings = reader.settings(find);
     let direct = reader.direct(&text, cores);
     let mut problems = reader.problems;
-    let base = match Plan::parse(&text, cores) {
-        Ok(base) => {
-            let rates = base.objectives.iter().filter(|objective| objective.is_of_rate());
-            problems.extend(rates.map(|objective| {
-                let why = format!("'{}': the rate is what is searched for", objective.text());
-                Problem::new("--slo", why)
-            }));
-            Some(base)
-        }
-        Err(more) => {
-            problems.extend(more);
-            None
-        }
-    };
-    match base {
-        Some(base) if problems.is_empty() => Ok(Asked {
+    let objectives = text.slo.iter().flat_map(|list| Objective::parse_list(list).0);
+    problems.extend(objectives.filter(Objective::is_of_rate).map(|objective| {
+        let why = format!("'{}': the rate is what is searched for", objective.text());
+        Problem::new("--slo", why)
+    }));
+    match Plan::parse(&text, cores) {
+        Ok(base) if problems.is_empty() => Ok(Asked {
             find,
             base,
             direct,
@@ -72,7 +63,10 @@ pub(in crate::commands) fn check(
             search_only: typed.is_set("search-only"),
             keep: typed.text("keep").map(PathBuf::from),
         }),
-        _ => Err(problems),
+        parsed => {
+            problems.extend(parsed.err().unwrap_or_default());
+            Err(problems)
+        }
     }
 }
 

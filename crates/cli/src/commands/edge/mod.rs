@@ -99,8 +99,8 @@ struct Explorer<'a> {
     arguments: &'a [String],
     lines: bool,
     objectives: Vec<Objective>,
-    /// p99 of the first level that held.
-    reference_p99_ns: Option<u64>,
+    /// Mean latency of the first level that held.
+    reference_ns: Option<u64>,
     /// The last verifying run that held, and the one at the lowest level that did not.
     held: Option<Run>,
     missed: Option<(f64, Run)>,
@@ -123,7 +123,7 @@ impl<'a> Explorer<'a> {
             arguments,
             lines,
             objectives: goal(&asked.base.objectives, None),
-            reference_p99_ns: None,
+            reference_ns: None,
             held: None,
             missed: None,
             knee: None,
@@ -199,7 +199,7 @@ impl<'a> Explorer<'a> {
         purpose: &'static str,
         beside: Option<Plan>,
     ) -> Result<Option<bench::Driven>, Failure> {
-        let setup = Setup { ask, purpose, waiting_ns: self.reference_p99_ns, beside };
+        let setup = Setup { ask, purpose, waiting_ns: self.reference_ns, beside };
         let driven = match self.bench.drive(plan, setup) {
             // Ended before it began, which the engine calls a failure.
             Err(_) if self.bench.is_stopped() => return Ok(None),
@@ -225,9 +225,11 @@ impl<'a> Explorer<'a> {
         };
         match trial.outcome {
             Outcome::Held => {
-                if self.reference_p99_ns.is_none() {
-                    self.reference_p99_ns = Some(trial.p99_ns);
-                    self.objectives = goal(&self.asked.base.objectives, Some(trial.p99_ns));
+                if self.reference_ns.is_none() {
+                    self.reference_ns = Some(trial.mean_ns as u64);
+                    // With idle connections latency is not what is asked about.
+                    let bound = (self.asked.find != Find::Connections).then_some(trial.p99_ns);
+                    self.objectives = goal(&self.asked.base.objectives, bound);
                 }
                 if ask.purpose == Purpose::Verify {
                     self.held = Some(run);

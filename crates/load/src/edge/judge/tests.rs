@@ -54,6 +54,16 @@ fn what_is_offered_has_to_be_answered() {
 }
 
 #[test]
+fn what_is_answered_after_a_trial_is_not_answered_in_it() {
+    // 550 were due in half a second, and answered in one.
+    let mut late = run(550.0, 550.0);
+    (late.duration_s, late.window.to_s) = (0.5, 1.0);
+    assert_eq!(outcome(&late), Outcome::Missed);
+    (late.duration_s, late.window.to_s) = (0.5, 0.502);
+    assert_eq!(outcome(&late), Outcome::Held);
+}
+
+#[test]
 fn an_objective_is_an_objective() {
     let mut slow = run(1000.0, 1000.0);
     slow.objectives =

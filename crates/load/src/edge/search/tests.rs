@@ -186,7 +186,7 @@ fn a_limited_generator_ends_it_with_a_lower_bound() {
 fn what_never_or_always_holds_ends_at_the_bounds() {
     let (found, trials) = drive(&mut Search::new(SETTINGS), |_| Outcome::Missed);
     assert_eq!((found.end, found.level, found.upper), (End::BelowLowest, None, Some(1.0)));
-    assert!(trials < 12, "{trials}");
+    assert!(trials < 6, "{trials}");
     let settings = Settings { highest: 1000.0, ..SETTINGS };
     let (found, _) = drive(&mut Search::new(settings), |_| Outcome::Held);
     assert_eq!((found.end, found.level, found.upper), (End::Top, Some(1000.0), None));

@@ -1,0 +1,129 @@
+//! `weir edge` against origins and limits whose edge is known beforehand. What it finds is asserted by
+//! order and kind, not by figures: those depend on the machine.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{
+    Origin, PATIENCE, Process, WEIR, beside_others, command, folder, pause_ms, weir,
+};
+
+/// Runs a search in a folder; its exit code, what it said, and its record.
+fn edge(arguments: &[&str]) -> (i32, String, Value) {
+    let place = folder();
+    let json = place.path().join("edge.json");
+    let out = place.path().join("out");
+    let mut search = command(WEIR, place.path());
+    search.arg("edge").args(arguments).arg("--json").arg(&json).current_dir(place.path());
+    search.stdout(fs::File::create(&out).unwrap());
+    let code = Process::spawn(&mut search).wait(4 * PATIENCE);
+    let record = fs::read(&json).map_or(Value::Null, |text| serde_json::from_slice(&text).unwrap());
+    (code, fs::read_to_string(&out).unwrap(), record)
+}
+
+fn purposes(record: &Value) -> Vec<&str> {
+    let trials = record["trials"].as_array().unwrap().iter();
+    trials.map(|trial| trial["purpose"].as_str().unwrap()).collect()
+}
+
+const SHORT: [&str; 3] = ["--quick", "--trial", "100ms"];
+
+#[test]
+fn a_search_ends_with_a_ladder_a_law_and_a_record() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let bounds = ["--from", "500", "--to", "1k", "--slo", "p99<4s,errors<5%", "-t", "1"];
+    let direct = ["--direct", &origin.url("/?t=1"), &origin.url("/?t=2")];
+    let (code, said, record) = edge(&[&SHORT[..], &bounds, &direct].concat());
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(record["schema"], "weir.edge/1");
+    assert!(said.contains("takes about") && said.contains(record["words"].as_str().unwrap()));
+    assert!(["top", "found"].contains(&record["conclusion"]["end"].as_str().unwrap()), "{said}");
+    let purposes = purposes(&record);
+    let count = |name: &str| purposes.iter().filter(|purpose| **purpose == name).count();
+    assert_eq!((purposes[0], count("ladder"), count("direct")), ("reference", 12, 12));
+    assert!(count("scaling") >= 6 && count("verify") >= 2 && count("recheck") >= 1);
+    assert_eq!(record["added"].as_array().unwrap().len(), 12);
+    let trials = record["trials"].as_array().unwrap();
+    let ladder = trials.iter().find(|trial| trial["purpose"] == "ladder").unwrap();
+    assert!(ladder["observer"]["responses"].as_u64() > Some(0), "{ladder}");
+    assert!(record["at_edge"]["totals"]["responses"].as_u64() > Some(0));
+    assert!(record["operating_range"][1].as_f64() > record["operating_range"][0].as_f64());
+}
+
+#[test]
+fn an_objective_that_nothing_meets_is_missed() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let asked = ["--find", "connections", "--from", "4", "--slo", "p99<1ns", &origin.url("/")];
+    let (code, said, record) = edge(&[&SHORT[..], &asked].concat());
+    assert_eq!((code, record["conclusion"]["end"].as_str()), (3, Some("below_lowest")), "{said}");
+    assert!(said.contains("does not hold p99<1ns, errors<0.1% even at 1 connections"), "{said}");
+}
+
+#[test]
+fn connections_are_counted_up_to_what_the_server_takes() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1", "--connections-max", "40"]);
+    let asked = ["--find", "connections", "--from", "10", "--to", "100", "-w", "500ms"];
+    let (code, said, record) = edge(&[&SHORT[..], &asked, &[&origin.url("/")]].concat());
+    assert_eq!(code, 0, "{said}");
+    // One request may be cut by the end of a trial, and so one or two connections too many.
+    let level = record["conclusion"]["level"].as_f64().unwrap();
+    assert!((1.0..=44.0).contains(&level), "{said}");
+}
+
+#[test]
+fn own_descriptors_are_a_limit_of_the_generator() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let place = folder();
+    let out = place.path().join("out");
+    let line = format!(
+        "ulimit -n 128; exec {WEIR} edge --quick --trial 100ms --find connections --from 10 {}",
+        origin.url("/")
+    );
+    let mut shell = command("sh", place.path());
+    shell.args(["-c", &line]).stdout(fs::File::create(&out).unwrap());
+    let code = Process::spawn(&mut shell).wait(4 * PATIENCE);
+    let said = fs::read_to_string(&out).unwrap();
+    assert_eq!(code, 4, "{said}");
+    assert!(said.contains("the edge is at least") && said.contains("descriptors"), "{said}");
+}
+
+#[test]
+fn what_was_known_is_kept_when_it_is_interrupted() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let place = folder();
+    let mut search = command(WEIR, place.path());
+    let asked = ["edge", "--json", "edge.json", "--keep", "trials", "--trial", "400ms"];
+    search.args(asked).arg(origin.url("/")).current_dir(place.path());
+    search.stdout(fs::File::create(place.path().join("out")).unwrap());
+    let mut search = Process::spawn(&mut search);
+    pause_ms(2500);
+    search.signal(Signal::INT);
+    assert_eq!(search.wait(PATIENCE), 4);
+    let text = fs::read(place.path().join("edge.json")).unwrap();
+    let record: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(record["conclusion"]["end"], "stopped");
+    let kept = fs::read_dir(place.path().join("trials")).unwrap().count();
+    assert!(kept >= record["trials"].as_array().unwrap().len() && kept > 0, "{kept}");
+}
+
+#[test]
+fn what_cannot_be_searched_for_is_said() {
+    let _shared = beside_others();
+    let handshakes = weir(&["edge", "--find", "handshakes", "http://127.0.0.1:1/"]);
+    assert_eq!(handshakes.code, 2);
+    assert!(handshakes.stderr.contains("TLS is not in weir yet: not available"));
+    let nothing = weir(&["edge", "--slo", "rate>5", "--to", "1"]);
+    assert_eq!(nothing.code, 2);
+    for place in ["--slo", "--to", "URL"] {
+        assert!(nothing.stderr.contains(place), "{place}: {}", nothing.stderr);
+    }
+    let nobody = weir(&["edge", "http://127.0.0.1:1/"]);
+    assert_eq!(nobody.code, 1, "{}", nobody.stderr);
+}
