@@ -36,7 +36,7 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
             let long = format!("--{}", flag.long);
             // A flag that only an open loop has is tried in one.
             let rate: &[&str] = match (row.name, flag.long) {
-                (_, "arrivals" | "line") => &["--rate", "10"],
+                ("load", "arrivals" | "line") => &["--rate", "10"],
                 // A proxy has somewhere to carry requests to.
                 ("proxy", "to") => &[],
                 ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],
