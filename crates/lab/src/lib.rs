@@ -11,5 +11,6 @@ pub mod diagnosis;
 pub mod lend;
 pub mod marks;
 pub mod scenario;
+pub mod selftest;
 pub mod sick;
 pub mod trial;

@@ -1,14 +1,16 @@
-//! The flags of `weir lab` and of the commands below it.
+//! The flags of `weir lab` and the commands below it.
 
 use super::{CommandRow, FLAG, Flag};
 
 pub(crate) const LAB: CommandRow = CommandRow {
     name: "lab",
-    about: "Say what limits a service, with evidence, and prove it",
-    doc: "The commands below it work on records, programs and scenarios; see each one's help.",
+    about: "Say what limits a service, with evidence; experiments; the test of the verdicts",
+    doc: "The commands below it make network namespaces, control groups and programs, each named by \
+          run. All of it is removed at the end, and what a killed run left at the next start. Most \
+          scenarios need root.",
     values: None,
     flags: &[],
-    examples: &[("weir lab diagnose run.json", "why was it not faster")],
+    examples: &[("weir lab selftest --list", "what the analyser is tested with, here")],
 };
 
 pub(crate) const DIAGNOSE: CommandRow = CommandRow {
@@ -26,4 +28,243 @@ pub(crate) const DIAGNOSE: CommandRow = CommandRow {
         ..FLAG
     }],
     examples: &[("weir lab diagnose run.json", "why was it not faster")],
+};
+
+pub(crate) const TRY: CommandRow = CommandRow {
+    name: "lab try",
+    about: "Run one experiment: a scenario, the programs in it, and a load",
+    doc: "The file is TOML with the tables [scenario], [subject], [load], and where they are needed \
+          [origin] and [files]; every key stands below. `weir load` prints its summary, and its exit \
+          code is ours.",
+    values: Some(("FILE", "The experiment")),
+    flags: &[
+        Flag {
+            long: "duration",
+            short: Some('d'),
+            value: "TIME",
+            default: "8s",
+            doc: "Length of the load where the file says {duration}; bare: s",
+            right: &["8s"],
+            ..FLAG
+        },
+        Flag {
+            long: "json",
+            value: "FILE",
+            doc: "Keep the record of the load",
+            right: &["run.json"],
+            ..FLAG
+        },
+        Flag {
+            long: "allow-global",
+            doc: "Allow settings of the whole machine to be changed while it runs",
+            ..FLAG
+        },
+        Flag {
+            long: "check",
+            doc: "Read the file, say what is wrong with it, and run nothing",
+            ..FLAG
+        },
+    ],
+    examples: &[
+        ("weir lab try --check slow-origin.toml", "whether a file is right"),
+        ("weir lab try -d 1s --json slow.json slow-origin.toml", "run it, and keep the record"),
+    ],
+};
+
+pub(crate) const SELFTEST: CommandRow = CommandRow {
+    name: "lab selftest",
+    about: "Test the verdicts: induce each illness, and count what is said about it",
+    doc: "Each case is an experiment whose limit is known. Cases and repetitions run in a random \
+          order, each with fresh programs and namespaces. The result is a confusion matrix: what was \
+          induced, and what `weir load` named first. The exit code is 4 when fewer than 90 % of the \
+          runs of any verdict are right, or fewer than 95 % of the healthy ones.",
+    values: None,
+    flags: &[
+        Flag {
+            long: "only",
+            value: "CODE,...",
+            default: "all that this machine can show",
+            doc: "Only these verdicts",
+            right: &["none,link_bound"],
+            ..FLAG
+        },
+        Flag {
+            long: "repetitions",
+            value: "N",
+            default: "5",
+            doc: "How often each case runs",
+            right: &["5"],
+            ..FLAG
+        },
+        Flag {
+            long: "duration",
+            short: Some('d'),
+            value: "TIME",
+            default: "8s",
+            doc: "Length of each load; bare: s",
+            right: &["8s"],
+            ..FLAG
+        },
+        Flag { long: "quick", doc: "One repetition of 3s each", ..FLAG },
+        Flag {
+            long: "seed",
+            value: "N",
+            default: "from the clock; it is printed",
+            doc: "Seed of the order",
+            right: &["1"],
+            ..FLAG
+        },
+        Flag {
+            long: "keep",
+            value: "FOLDER",
+            doc: "Keep the record of each load there",
+            right: &["records"],
+            ..FLAG
+        },
+        Flag {
+            long: "json",
+            value: "FILE|-",
+            doc: "Write the result as JSON; with - to stdout, and nothing else there",
+            right: &["selftest.json"],
+            ..FLAG
+        },
+        Flag {
+            long: "allow-global",
+            doc: "Allow settings of the whole machine to be changed while a case runs",
+            ..FLAG
+        },
+        Flag {
+            long: "list",
+            doc: "List the cases, and what this machine cannot show; run nothing",
+            ..FLAG
+        },
+    ],
+    examples: &[("weir lab selftest --list", "the cases, and what cannot be shown here")],
+};
+
+pub(crate) const SICK: CommandRow = CommandRow {
+    name: "lab sick",
+    about: "A server with a known illness, for the self-test and for experiments",
+    doc: "It answers any GET. Without flags it is healthy: a thread a connection, 100 bytes.",
+    values: None,
+    flags: &[
+        Flag {
+            long: "listen",
+            value: "ADDRESS",
+            default: "127.0.0.1:8000",
+            doc: "Where to listen; port 0 lets the kernel choose",
+            right: &["127.0.0.1:8000"],
+            ..FLAG
+        },
+        Flag {
+            long: "threads",
+            short: Some('t'),
+            value: "N",
+            default: "one a connection",
+            doc: "Threads, each of which serves many connections",
+            right: &["1"],
+            ..FLAG
+        },
+        Flag {
+            long: "burn",
+            value: "TIME",
+            doc: "Processor time in user space for each answer; bare: us",
+            right: &["200us"],
+            ..FLAG
+        },
+        Flag {
+            long: "syscalls",
+            value: "N",
+            doc: "System calls for each answer: small reads of /dev/zero",
+            right: &["100"],
+            ..FLAG
+        },
+        Flag {
+            long: "lock",
+            value: "TIME",
+            doc: "Processor time for each answer under one lock for all; bare: us",
+            right: &["100us"],
+            ..FLAG
+        },
+        Flag {
+            long: "allocations",
+            value: "N",
+            doc: "Allocations for each answer",
+            right: &["1000"],
+            ..FLAG
+        },
+        Flag {
+            long: "log",
+            value: "FILE",
+            doc: "Write a line for each answer",
+            right: &["sick.log"],
+            ..FLAG
+        },
+        Flag {
+            long: "log-dsync",
+            doc: "Have each line on the disk before the answer goes",
+            ..FLAG
+        },
+        Flag {
+            long: "log-pipe",
+            value: "SIZE",
+            doc: "Write a line for each answer into a pipe that is read at so many bytes per second",
+            right: &["64k"],
+            ..FLAG
+        },
+        Flag {
+            long: "split-write",
+            doc: "Write head and body apart, with Nagle's algorithm on",
+            ..FLAG
+        },
+        Flag {
+            long: "backlog",
+            value: "N",
+            default: "1024",
+            doc: "Connections that may wait to be accepted",
+            right: &["8"],
+            ..FLAG
+        },
+        Flag {
+            long: "accept-delay",
+            value: "TIME",
+            doc: "A pause before each accept; bare: ms",
+            right: &["20ms"],
+            ..FLAG
+        },
+        Flag {
+            long: "delay",
+            value: "TIME",
+            doc: "A pause before each answer; bare: ms",
+            right: &["20ms"],
+            ..FLAG
+        },
+        Flag {
+            long: "fail-share",
+            value: "SHARE",
+            doc: "Share of the requests that get a 500",
+            right: &["5%"],
+            ..FLAG
+        },
+        Flag {
+            long: "drop-share",
+            value: "SHARE",
+            doc: "Share of the requests that get no answer, and their connection closed",
+            right: &["5%"],
+            ..FLAG
+        },
+        Flag {
+            long: "body",
+            value: "SIZE",
+            default: "100",
+            doc: "Bytes of a body",
+            right: &["10k"],
+            ..FLAG
+        },
+        Flag { long: "close-each", doc: "Close the connection after each answer", ..FLAG },
+    ],
+    examples: &[(
+        "weir lab sick --listen 127.0.0.1:0 --threads 1 --burn 200us",
+        "a server that is bound by its one thread",
+    )],
 };

@@ -225,7 +225,7 @@ impl Kit {
 
     fn make_groups(&mut self) -> Result<(), String> {
         let found = group::hierarchies().map_err(|error| error.to_string())?;
-        let is_root = rustix::process::geteuid().is_root();
+        let is_root = is_root();
         for name in NODES.iter().map(|node| node.name()).chain([NOISE]) {
             let node = Node::named(name);
             let disk = match self.scenario.disk_bytes_per_s.filter(|_| name == "subject") {
@@ -301,6 +301,12 @@ fn run_name() -> String {
     format!("{PREFIX}{pid}-{ticks:x}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Whether this process may make namespaces and groups.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Says what this process may not do before anything is made.
 fn refuse(scenario: &Scenario, context: &Context) -> Result<(), String> {
     let global = scenario.global_settings();
@@ -310,7 +316,7 @@ fn refuse(scenario: &Scenario, context: &Context) -> Result<(), String> {
             global.join(", ")
         ));
     }
-    if !scenario.network.nodes().is_empty() && !rustix::process::geteuid().is_root() {
+    if !scenario.network.nodes().is_empty() && !is_root() {
         let text = "network namespaces can be made by root only; network = \"loopback\" needs none";
         return Err(text.to_owned());
     }

@@ -1,17 +1,58 @@
-//! `weir lab`: one function a command below it.
+//! `weir lab`: experiments. Each command below it is a file here.
 
 mod diagnose;
+mod selftest;
+mod sick;
+mod try_;
 
-use clap::ArgMatches;
+use std::path::{Path, PathBuf};
+
+use lab::scenario::journal::{folder, sweep};
+use lab::scenario::kit::Context;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 
-/// Runs the command that was typed behind `lab`.
-pub(super) fn run(name: &str, typed: &ArgMatches) -> Result<Exit, Failure> {
-    match name {
-        "diagnose" => diagnose::run(Typed(typed)),
-        // clap knows no other names.
-        _ => Ok(Exit::Usage),
+/// Runs the command that was typed below `weir lab`.
+pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
+    match typed.0.subcommand() {
+        Some(("diagnose", typed)) => diagnose::run(Typed(typed)),
+        Some(("try", typed)) => try_::run(Typed(typed)),
+        Some(("selftest", typed)) => selftest::run(Typed(typed)),
+        Some(("sick", typed)) => sick::run(Typed(typed)),
+        _ => {
+            eprintln!("weir: give a command: weir lab diagnose, for instance; --help lists them");
+            Ok(Exit::Usage)
+        }
     }
+}
+
+/// What scenarios are made with; what killed runs left is removed first, and said.
+fn context(typed: Typed<'_>) -> Context {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let journals = folder(runtime.as_deref());
+    let swept = sweep(&journals);
+    for run in &swept.runs {
+        eprintln!("weir: removed what the killed run {run} had left");
+    }
+    for problem in &swept.problems {
+        eprintln!("weir: left by a killed run, and still there: {problem}");
+    }
+    Context { journals, allow_global: typed.is_set("allow-global"), clock: rt::clock::now_ns }
+}
+
+/// This program, which is the load generator and the sick server of experiments too.
+fn own_path() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| Failure::cannot("the path of this program", error))
+}
+
+/// A path that can be written to, as far as can be told before.
+fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if folder.is_dir() && !path.is_dir() {
+        return Ok(());
+    }
+    let text = format!("{} cannot be written: no such folder", path.display());
+    Err(vec![record::problem::Problem::new(format!("--{flag}"), text)].into())
 }

@@ -1,0 +1,263 @@
+//! `weir lab selftest`: induces each illness, and counts what is said about it.
+
+use std::path::{Path, PathBuf};
+
+use lab::selftest::cases::{CASES, Case, Machine, NOT_INDUCED};
+use lab::selftest::matrix::{NotHere, Outcome, SCHEMA, SelfTest, passed, rows, text};
+use lab::selftest::order::order;
+use lab::trial::Tools;
+use record::problem::Problem;
+use record::run::Run;
+use record::units::{DurationUnit, parse_count, parse_duration_ns};
+use rt::clock::now_ns;
+use rt::drain::{Drain, Held, Stage, hold_signals};
+
+use super::try_::DURATION;
+use super::{check_folder_of, context, own_path};
+use crate::exit::{Exit, Failure};
+use crate::flags::Typed;
+use crate::output::print;
+
+const REPETITIONS: u32 = 5;
+const REPETITIONS_MAX: u64 = 1000;
+/// The length of each load with --quick.
+const QUICK_NS: u64 = 3_000_000_000;
+/// What a run takes besides its load: scenario, programs, warm-up.
+const AROUND_S: f64 = 2.5;
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    only: Vec<String>,
+    repetitions: u32,
+    duration_ns: u64,
+    seed: u64,
+}
+
+pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
+    let asked = asked(typed)?;
+    let (cases, not_here) = chosen(typed, &asked);
+    if typed.is_set("list") {
+        print(&list(&cases, &not_here));
+        return Ok(Exit::Done);
+    }
+    if cases.is_empty() {
+        let why = not_here.iter().map(|one| format!("{}: {}", one.name, one.why));
+        let why: Vec<String> = why.collect();
+        return Err(Failure::cannot("nothing to run here", why.join("; ")));
+    }
+    let json = typed.text("json");
+    if let Some(path) = json.as_deref().filter(|path| *path != "-") {
+        check_folder_of("json", Path::new(path))?;
+    }
+    let keep = typed.text("keep").map(PathBuf::from);
+    if let Some(folder) = &keep {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::cannot(folder.display(), error))?;
+    }
+    let result = test(typed, &asked, &cases, not_here, keep.as_deref())?;
+    show(&result, json.as_deref())?;
+    Ok(if result.passed { Exit::Done } else { Exit::Invalid })
+}
+
+fn test(
+    typed: Typed<'_>,
+    asked: &Asked,
+    cases: &[&'static Case],
+    not_here: Vec<NotHere>,
+    keep: Option<&Path>,
+) -> Result<SelfTest, Failure> {
+    let drain = Drain::default();
+    let stop = drain.watch();
+    hold_signals(Held::Stop)?.follow(drain, None)?;
+    let context = context(typed);
+    let weir = own_path()?;
+    let stopped = || stop.stage() > Stage::Running;
+    let duration_ns = asked.duration_ns;
+    let tools = Tools { weir: &weir, context: &context, duration_ns, show: false, stop: &stopped };
+    let order = order(cases, asked.repetitions, asked.seed);
+    let expected_s = order.len() as f64 * (duration_ns as f64 / 1e9 + AROUND_S);
+    eprintln!(
+        "{} runs of {} cases, about {:.0} minutes; seed {}",
+        order.len(),
+        cases.len(),
+        (expected_s / 60.0).max(1.0),
+        asked.seed
+    );
+    let started_at = record::file::wall_clock();
+    let begin_ns = now_ns();
+    let mut number = 0;
+    let mut not_kept = None;
+    let outcomes = lab::selftest::run(&order, tools, &mut |outcome, run| {
+        number += 1;
+        eprintln!("{number:4}/{} {}", order.len(), line(outcome));
+        if let (Some(folder), Some(run)) = (keep, run)
+            && let Err(error) = kept(folder, outcome, run)
+        {
+            not_kept = Some(error);
+        }
+    });
+    if let Some(error) = not_kept {
+        eprintln!("weir: --keep: {error}");
+    }
+    let verdicts: Vec<&str> = verdicts(cases);
+    let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+    let by_verdict = rows(&outcomes, &verdicts, |one| &one.induced);
+    Ok(SelfTest {
+        schema: SCHEMA.to_owned(),
+        started_at,
+        duration_s: (now_ns() - begin_ns) as f64 / 1e9,
+        seed: asked.seed,
+        partial: outcomes.len() < order.len(),
+        passed: passed(&by_verdict),
+        verdicts: by_verdict,
+        cases: rows(&outcomes, &names, |one| &one.case),
+        not_here,
+        outcomes,
+    })
+}
+
+fn kept(folder: &Path, outcome: &Outcome, run: &Run) -> std::io::Result<()> {
+    let path = folder.join(Case::record_name(&outcome.case, outcome.repetition));
+    record::file::write_json(&path, run)
+}
+
+fn line(outcome: &Outcome) -> String {
+    let mark = if outcome.is_right() { "right" } else { "WRONG" };
+    let said = match (&outcome.reported, &outcome.error) {
+        (Some(verdict), _) => verdict.clone(),
+        (None, why) => format!("failed: {}", why.clone().unwrap_or_default()),
+    };
+    format!("{mark}  {}: {said}", outcome.case)
+}
+
+/// The verdicts of the cases, each once.
+fn verdicts(cases: &[&'static Case]) -> Vec<&'static str> {
+    let mut verdicts: Vec<&str> = Vec::new();
+    for case in cases {
+        if !verdicts.contains(&case.verdict) {
+            verdicts.push(case.verdict);
+        }
+    }
+    verdicts
+}
+
+fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure> {
+    if json != Some("-") {
+        let early = if result.partial { "ended early; " } else { "" };
+        print(&format!(
+            "{}\n{}\n{}{early}took {:.0} s, seed {}: {}\n",
+            text(&result.verdicts),
+            text(&result.cases),
+            not_here_text(&result.not_here),
+            result.duration_s,
+            result.seed,
+            if result.passed { "passed" } else { "not passed" }
+        ));
+    }
+    match json {
+        None => Ok(()),
+        Some("-") => {
+            let text = serde_json::to_string_pretty(result)
+                .map_err(|error| Failure::cannot("--json", error))?;
+            print(&format!("{text}\n"));
+            Ok(())
+        }
+        Some(path) => Ok(record::file::write_json(Path::new(path), result)?),
+    }
+}
+
+fn not_here_text(not_here: &[NotHere]) -> String {
+    let lines = not_here.iter().map(|one| format!("  {}: {}\n", one.name, one.why));
+    match not_here.is_empty() {
+        true => String::new(),
+        false => format!("not induced here:\n{}\n", lines.collect::<String>()),
+    }
+}
+
+fn list(cases: &[&'static Case], not_here: &[NotHere]) -> String {
+    let mut text = String::new();
+    for case in cases {
+        let title = case.experiment().map(|experiment| experiment.title).unwrap_or_default();
+        text.push_str(&format!("{:24} {:28} {title}\n", case.verdict, case.name));
+    }
+    format!("{text}{}", not_here_text(not_here))
+}
+
+/// The cases that run here, and why others do not.
+fn chosen(typed: Typed<'_>, asked: &Asked) -> (Vec<&'static Case>, Vec<NotHere>) {
+    let machine = Machine {
+        root: lab::scenario::kit::is_root(),
+        cpus: rt::cores::available().len() as u32,
+        allow_global: typed.is_set("allow-global"),
+        has: &is_installed,
+    };
+    let wanted = |code: &str| asked.only.is_empty() || asked.only.iter().any(|one| one == code);
+    let mut cases = Vec::new();
+    let mut not_here = Vec::new();
+    for case in CASES.iter().filter(|case| wanted(case.verdict) || wanted(case.name)) {
+        match case.missing(machine) {
+            None => cases.push(case),
+            Some(why) => not_here.push(NotHere { name: case.name.to_owned(), why }),
+        }
+    }
+    for (code, why) in NOT_INDUCED.iter().filter(|(code, _)| wanted(code)) {
+        not_here.push(NotHere { name: (*code).to_owned(), why: (*why).to_owned() });
+    }
+    (cases, not_here)
+}
+
+/// Whether a program is in the search path, or where system programs are.
+fn is_installed(name: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    folders.filter(|folder| !folder.is_empty()).any(|folder| Path::new(folder).join(name).is_file())
+}
+
+/// What was typed, or everything that is wrong with it.
+pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut note = |flag: &str, why: String| problems.push(Problem::new(format!("--{flag}"), why));
+    let only: Vec<String> = typed
+        .text("only")
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|code| !code.is_empty())
+        .map(str::to_owned)
+        .collect();
+    for code in &only {
+        let known = CASES.iter().flat_map(|case| [case.verdict, case.name]);
+        let known = known.chain(NOT_INDUCED.iter().map(|(code, _)| *code));
+        if !known.into_iter().any(|one| one == code) {
+            note("only", format!("there is no verdict and no case '{code}'; --list lists them"));
+        }
+    }
+    let quick = typed.is_set("quick");
+    let mut repetitions = if quick { 1 } else { REPETITIONS };
+    if let Some(text) = typed.text("repetitions") {
+        match parse_count(&text) {
+            Ok(count) if (1..=REPETITIONS_MAX).contains(&count) => repetitions = count as u32,
+            Ok(_) => {
+                note("repetitions", format!("'{text}' is not between 1 and {REPETITIONS_MAX}"))
+            }
+            Err(why) => note("repetitions", why),
+        }
+    }
+    let default = if quick { format!("{}ms", QUICK_NS / 1_000_000) } else { DURATION.to_owned() };
+    let duration = typed.text("duration").unwrap_or(default);
+    let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds);
+    let duration_ns = duration_ns.map_err(|why| note("duration", why)).unwrap_or(0);
+    let seed = match typed.text("seed").map(|text| parse_count(&text)) {
+        None => now_ns() % 1_000_000,
+        Some(Ok(seed)) => seed,
+        Some(Err(why)) => {
+            note("seed", why);
+            0
+        }
+    };
+    match problems.is_empty() {
+        true => Ok(Asked { only, repetitions, duration_ns, seed }),
+        false => Err(problems),
+    }
+}

@@ -1,0 +1,84 @@
+//! `weir lab try FILE`: one experiment, run once.
+
+use std::path::Path;
+
+use lab::scenario::experiment::Experiment;
+use lab::trial::{Tools, TrialError};
+use record::problem::Problem;
+use record::units::{DurationUnit, parse_duration_ns};
+use rt::drain::{Drain, Held, Stage, hold_signals};
+
+use super::{check_folder_of, context, own_path};
+use crate::exit::{Exit, Failure};
+use crate::flags::Typed;
+use crate::output::print;
+
+/// The length of a load, if nothing else is said.
+pub(super) const DURATION: &str = "8s";
+
+pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
+    let files = typed.values();
+    let [file] = files.as_slice() else {
+        return Err(vec![Problem::new("FILE", "give one file: the experiment")].into());
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::cannot(file, error))?;
+    let duration = typed.text("duration").unwrap_or_else(|| DURATION.to_owned());
+    let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds)
+        .map_err(|why| vec![Problem::new("--duration", why)]);
+    let parsed = Experiment::parse(file, &text);
+    let (experiment, duration_ns) = both(parsed, duration_ns)?;
+    if typed.is_set("check") {
+        print(&format!("{file}: right\n"));
+        return Ok(Exit::Done);
+    }
+    let json = typed.text("json");
+    if let Some(path) = &json {
+        check_folder_of("json", Path::new(path))?;
+    }
+    let drain = Drain::default();
+    let stop = drain.watch();
+    hold_signals(Held::Stop)?.follow(drain, None)?;
+    let context = context(typed);
+    let weir = own_path()?;
+    let stopped = || stop.stage() > Stage::Running;
+    let tools = Tools { weir: &weir, context: &context, duration_ns, show: true, stop: &stopped };
+    let trial = match lab::trial::run(&experiment, tools) {
+        Ok(trial) => trial,
+        Err(TrialError::Stopped) => {
+            eprintln!("weir: stopped; nothing was measured");
+            return Ok(Exit::Done);
+        }
+        Err(error) => return Err(Failure::CannotRun(error.to_string())),
+    };
+    for problem in &trial.left {
+        eprintln!("weir: could not be removed, and is tried again at the next start: {problem}");
+    }
+    if let Some(path) = json {
+        record::file::write_json(Path::new(&path), &trial.run)?;
+    }
+    Ok(exit_of(trial.exit))
+}
+
+/// Both values, or the problems of both.
+fn both<A, B>(
+    one: Result<A, Vec<Problem>>,
+    other: Result<B, Vec<Problem>>,
+) -> Result<(A, B), Vec<Problem>> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok((one, other)),
+        (one, other) => {
+            let mut problems = one.err().unwrap_or_default();
+            problems.extend(other.err().unwrap_or_default());
+            Err(problems)
+        }
+    }
+}
+
+/// The exit code of `weir load`, which is ours.
+fn exit_of(code: i32) -> Exit {
+    match code {
+        3 => Exit::ObjectiveMissed,
+        4 => Exit::Invalid,
+        _ => Exit::Done,
+    }
+}

@@ -1,0 +1,99 @@
+//! The test of the analyser: illnesses that are known, induced in random order, and what the
+//! analyser names first each time.
+//!
+//! Not for judging: the verdict comes with each load's record.
+
+pub mod cases;
+pub mod matrix;
+pub mod order;
+
+use std::path::PathBuf;
+
+use record::run::Run;
+
+use crate::scenario::experiment::Experiment;
+use crate::trial::{Tools, TrialError};
+use cases::Case;
+use matrix::Outcome;
+
+/// What a record without a diagnosis counts as.
+pub const NO_DIAGNOSIS: &str = "no_diagnosis";
+
+/// Runs cases in the order of `order`, and tells `told` each outcome with its record. Ends early
+/// when it is stopped; what was found by then is returned.
+pub fn run(
+    order: &[(&'static Case, u32)],
+    tools: Tools<'_>,
+    told: &mut dyn FnMut(&Outcome, Option<&Run>),
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for &(case, repetition) in order {
+        let begin_ns = (tools.context.clock)();
+        let result = one(case, tools);
+        if result.as_ref().is_err_and(|error| *error == TrialError::Stopped) {
+            break;
+        }
+        let length_s = ((tools.context.clock)() - begin_ns) as f64 / 1e9;
+        let outcome = outcome(case, repetition, &result, length_s);
+        told(&outcome, result.as_ref().ok());
+        outcomes.push(outcome);
+    }
+    outcomes
+}
+
+fn one(case: &Case, tools: Tools<'_>) -> Result<Run, TrialError> {
+    if (tools.stop)() {
+        return Err(TrialError::Stopped);
+    }
+    let experiment = case.experiment().map_err(|problems| {
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        TrialError::Scenario(told.join("; "))
+    })?;
+    let trial = crate::trial::run(&experiment, tools)?;
+    match trial.left.is_empty() {
+        true => Ok(trial.run),
+        false => Err(TrialError::Scenario(format!("not removed: {}", trial.left.join("; ")))),
+    }
+}
+
+fn outcome(
+    case: &Case,
+    repetition: u32,
+    result: &Result<Run, TrialError>,
+    length_s: f64,
+) -> Outcome {
+    let diagnosis = result.as_ref().ok().and_then(|run| run.diagnosis.as_ref());
+    let reported = match (result, diagnosis) {
+        (Ok(_), Some(diagnosis)) => Some(diagnosis.verdict.clone()),
+        (Ok(_), None) => Some(NO_DIAGNOSIS.to_owned()),
+        (Err(_), _) => None,
+    };
+    Outcome {
+        case: case.name.to_owned(),
+        induced: case.verdict.to_owned(),
+        repetition,
+        reported,
+        confidence: diagnosis.map(|diagnosis| diagnosis.confidence),
+        also: diagnosis
+            .map(|diagnosis| diagnosis.also.iter().map(|one| one.verdict.clone()).collect())
+            .unwrap_or_default(),
+        error: result.as_ref().err().map(ToString::to_string),
+        length_s,
+    }
+}
+
+impl Case {
+    /// The experiment of the case.
+    ///
+    /// # Errors
+    /// Its file is wrong, which a test excludes.
+    pub fn experiment(&self) -> Result<Experiment, Vec<record::problem::Problem>> {
+        Experiment::parse(self.name, self.file)
+    }
+
+    /// The name of the file that a repetition's record is kept under.
+    #[must_use]
+    pub fn record_name(name: &str, repetition: u32) -> PathBuf {
+        PathBuf::from(format!("{name}-{repetition}.json"))
+    }
+}
