@@ -4,7 +4,7 @@
 //! Not for judging it: the verdict is in the record.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -92,7 +92,9 @@ pub struct Trial {
 /// Why there is no record.
 pub fn run(experiment: &Experiment, tools: Tools<'_>) -> Result<Trial, TrialError> {
     let kit = Kit::make(&experiment.scenario, tools.context).map_err(TrialError::Scenario)?;
-    let mut stage = Stage { kit, tools };
+    let port =
+        kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
+    let mut stage = Stage { kit, tools, port: port.map_err(TrialError::Scenario)? };
     stage.write_files(experiment)?;
     if let Some(origin) = &experiment.origin {
         stage.start(Node::Origin, origin)?;
@@ -111,6 +113,13 @@ pub fn run(experiment: &Experiment, tools: Tools<'_>) -> Result<Trial, TrialErro
 struct Stage<'a> {
     kit: Kit,
     tools: Tools<'a>,
+    /// What stands for `{port}`.
+    port: u16,
+}
+
+/// A port that nobody has, as far as the kernel knows.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Stage<'_> {
@@ -122,6 +131,7 @@ impl Stage<'_> {
     fn filled(&self, text: &str) -> String {
         text.replace("{weir}", &self.tools.weir.to_string_lossy())
             .replace("{dir}", &self.kit.folder().to_string_lossy())
+            .replace("{port}", &self.port.to_string())
             .replace("{client}", self.kit.address(Node::Client))
             .replace("{subject}", self.kit.address(Node::Subject))
             .replace("{origin}", self.kit.address(Node::Origin))

@@ -262,6 +262,11 @@ pub(crate) const SICK: CommandRow = CommandRow {
             ..FLAG
         },
         Flag { long: "close-each", doc: "Close the connection after each answer", ..FLAG },
+        Flag {
+            long: "ignore-close",
+            doc: "Leave closing to the client, also when it asks for it",
+            ..FLAG
+        },
     ],
     examples: &[(
         "weir lab sick --listen 127.0.0.1:0 --threads 1 --burn 200us",

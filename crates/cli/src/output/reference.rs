@@ -100,6 +100,9 @@ fn command(row: &CommandRow) -> String {
     if row.name == "ctl" {
         text.push_str(&format!("\n{}", proxy::ctl::reference()));
     }
+    if row.name == "lab try" {
+        text.push_str(&format!("\n{}", lab::scenario::keys::markdown()));
+    }
     if !row.examples.is_empty() {
         text.push_str("\n```sh\n");
         for (line, what) in row.examples {

@@ -59,6 +59,7 @@ fn run_line(line: &str, place: &Path) -> (i32, String) {
     let path = format!("{}:{}", place.join(".bin").display(), env!("PATH"));
     shell.env("PATH", path).stdout(fs::File::create(&out).unwrap());
     let goes_on = line.starts_with("weir serve")
+        || line.starts_with("weir lab sick")
         || (line.starts_with("weir proxy") && !line.contains("--explain"));
     if !goes_on {
         let code = Process::spawn(&mut shell).wait(4 * PATIENCE);
@@ -93,6 +94,9 @@ fn every_example_of_the_reference_works() {
     let mut operated = Process::spawn(&mut operated);
     let socket = folder.path().join("ctl.sock");
     assert!(within(PATIENCE, || socket.exists()));
+    // What `weir lab try` is shown with.
+    let experiment = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/scenarios");
+    fs::copy(experiment.join("slow-origin.toml"), folder.path().join("slow-origin.toml")).unwrap();
     let lines = examples();
     assert!(lines.len() >= 12, "{lines:?}");
     for line in lines {
@@ -104,7 +108,7 @@ fn every_example_of_the_reference_works() {
             _ => line,
         };
         let (code, stdout) = run_line(&line, folder.path());
-        let may_be_invalid = line.starts_with("weir load");
+        let may_be_invalid = line.starts_with("weir load") || line.starts_with("weir lab try");
         assert!(code == 0 || (code == 4 && may_be_invalid), "{line}: {code} {stdout}");
     }
     let read = |name: &str| fs::read(folder.path().join(name)).unwrap();

@@ -7,6 +7,7 @@ mod cli_run;
 mod edge;
 mod examples;
 mod foreign;
+mod lab;
 mod proxy_balance;
 mod proxy_config;
 mod proxy_ctl;

@@ -220,7 +220,7 @@ fn undo(made: &Made) -> Result<(), String> {
                 return Ok(());
             }
             let line = ["ip", "netns", "del", name].map(str::to_owned);
-            programs::run(&line, None)
+            programs::run(&line, None, None)
         }
         Made::Group { path } => end_group(path),
         Made::Guests { path, guests } => send_home(path, guests),

@@ -203,7 +203,7 @@ const PROGRAM: &[Key] = &[
     needed(
         "command",
         Form::Text,
-        "The command, with `'…'` and `\"…\"` as in a shell; `{weir}` is this program, `{dir}` the run's folder, `{subject}` and `{origin}` are addresses",
+        "The command, with `'…'` and `\"…\"` as in a shell; `{weir}` is this program, `{dir}` the run's folder, `{subject}` and `{origin}` are addresses, `{port}` is a free port",
     ),
     needed(
         "ready",

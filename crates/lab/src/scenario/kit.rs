@@ -166,11 +166,12 @@ impl Kit {
         for &node in self.scenario.network.nodes() {
             let name = format!("{}-{node}", self.run);
             self.note(Made::Namespace { name: name.clone() })?;
-            programs::run(&["ip".into(), "netns".into(), "add".into(), name], None)?;
+            programs::run(&["ip".into(), "netns".into(), "add".into(), name], None, None)?;
         }
         self.start_forwarder(context.clock)?;
         for step in network::steps(&self.scenario, &self.run) {
-            programs::run(&step.line, step.input.as_deref())?;
+            let namespace = step.within.and_then(|node| self.namespace(node));
+            programs::run(&step.line, step.input.as_deref(), namespace)?;
         }
         for setting in network::settings(&self.scenario) {
             let name = &setting.name;

@@ -18,6 +18,8 @@ const PACKET_QUEUE_BYTES: u64 = 512 << 10;
 pub(super) struct Step {
     pub(super) line: Vec<String>,
     pub(super) input: Option<String>,
+    /// In whose namespace it runs; none: in ours.
+    pub(super) within: Option<Node>,
 }
 
 /// A setting below `/proc/sys/net` of a node's namespace.
@@ -49,7 +51,7 @@ pub(super) fn is_delayed(scenario: &Scenario, far: Node) -> bool {
 }
 
 fn line(text: &str) -> Step {
-    Step { line: text.split(' ').map(str::to_owned).collect(), input: None }
+    Step { line: text.split(' ').map(str::to_owned).collect(), input: None, within: None }
 }
 
 /// Commands that make everything once the namespaces are there (and the TUN devices of links with a
@@ -92,7 +94,7 @@ pub(super) fn steps(scenario: &Scenario, run: &str) -> Vec<Step> {
         step.line.push(format!("echo {mask} > /sys/class/net/{device}/queues/rx-0/rps_cpus"));
         steps.push(step);
     }
-    steps.extend(scenario.network.nodes().iter().filter_map(|&node| filter(scenario, run, node)));
+    steps.extend(scenario.network.nodes().iter().filter_map(|&node| filter(scenario, node)));
     steps
 }
 
@@ -122,7 +124,7 @@ fn paced(run: &str, packets: Packets) -> Step {
 }
 
 /// The rules of a node's packet filter, if it has any. The table goes with its namespace.
-fn filter(scenario: &Scenario, run: &str, node: Node) -> Option<Step> {
+fn filter(scenario: &Scenario, node: Node) -> Option<Step> {
     /// What `numgen` counts up to.
     const PARTS: f64 = 10_000.0;
     let device = interface(node);
@@ -160,8 +162,9 @@ fn filter(scenario: &Scenario, run: &str, node: Node) -> Option<Step> {
         );
     }
     text.push_str("}\n");
-    let mut step = line(&format!("ip netns exec {run}-{node} nft -f -"));
+    let mut step = line("nft -f -");
     step.input = Some(text);
+    step.within = Some(node);
     Some(step)
 }
 

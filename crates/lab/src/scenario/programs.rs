@@ -1,21 +1,29 @@
 //! Programs of the system that make things: `ip`, `tc`, `nft`; and command lines as words.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+use host::setup::launch::Launch;
 
 /// The programs that are used, and the package that has each (Debian's names).
 const PACKAGES: &[(&str, &str)] = &[("ip", "iproute2"), ("tc", "iproute2"), ("nft", "nftables")];
 
-/// Runs a program to its end.
+/// Runs a program to its end, in a network namespace if one is given.
 ///
 /// # Errors
 /// It is not installed (then with what to install), or it failed (then with what it said).
-pub(super) fn run(line: &[String], input: Option<&str>) -> Result<(), String> {
+pub(super) fn run(
+    line: &[String],
+    input: Option<&str>,
+    namespace: Option<PathBuf>,
+) -> Result<(), String> {
     let (program, arguments) = line.split_first().ok_or("an empty command")?;
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-    let mut child = command.spawn().map_err(|error| missing(program, &error))?;
+    let launch = Launch { namespace, ..Launch::default() };
+    let mut child = launch.spawn(&mut command).map_err(|error| missing(program, &error))?;
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
         // A program that does not read to the end says why, below.
         let _ = stdin.write_all(input.as_bytes());
@@ -76,8 +84,8 @@ mod tests {
         let error = std::io::Error::from(std::io::ErrorKind::NotFound);
         assert_eq!(missing("nft", &error), "the program 'nft' is not installed: install nftables");
         let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        let failed = run(&line(&["sh", "-c", "echo no >&2; exit 3"]), None).unwrap_err();
+        let failed = run(&line(&["sh", "-c", "echo no >&2; exit 3"]), None, None).unwrap_err();
         assert!(failed.ends_with(": no"), "{failed}");
-        assert_eq!(run(&line(&["cat"]), Some("x")), Ok(()));
+        assert_eq!(run(&line(&["cat"]), Some("x"), None), Ok(()));
     }
 }

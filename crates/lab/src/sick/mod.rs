@@ -48,6 +48,8 @@ pub struct Illness {
     pub body_bytes: usize,
     /// Close the connection after each answer.
     pub close_each: bool,
+    /// Leave closing to the client, also when it asks for it.
+    pub ignore_close: bool,
 }
 
 impl Default for Illness {
@@ -70,6 +72,7 @@ impl Default for Illness {
             drop_share: 0.0,
             body_bytes: 100,
             close_each: false,
+            ignore_close: false,
         }
     }
 }

@@ -141,7 +141,8 @@ impl Connection {
     fn answer_all(&mut self, shared: &Shared) -> io::Result<bool> {
         while let Some(at) = find(&self.unread, END) {
             let head: Vec<u8> = self.unread.drain(..at + END.len()).collect();
-            let close = shared.illness.close_each || asks_to_close(&head);
+            let asked = asks_to_close(&head) && !shared.illness.ignore_close;
+            let close = shared.illness.close_each || asked;
             let ending = shared.work()?;
             if ending == Ending::Nothing {
                 return Ok(false);

@@ -32,6 +32,7 @@ pub(super) fn illness(typed: Typed<'_>) -> Result<Illness, Vec<Problem>> {
         log_pipe_bytes_per_s: value(typed, "log-pipe", parse_size, &mut problems),
         split_write: typed.is_set("split-write"),
         close_each: typed.is_set("close-each"),
+        ignore_close: typed.is_set("ignore-close"),
         ..healthy
     };
     let us = |text: &str| parse_duration_ns(text, DurationUnit::Microseconds);

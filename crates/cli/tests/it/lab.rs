@@ -1,0 +1,122 @@
+//! `weir lab`: experiments that are run, killed and swept up; the sick server; what is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::support::{PATIENCE, Process, WEIR, beside_others, command, folder, weir, within};
+
+/// The experiments of the documentation.
+fn documented() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/scenarios");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn the_documented_experiments_are_right() {
+    let _shared = beside_others();
+    let files = documented();
+    assert!(files.len() >= 3, "{files:?}");
+    for file in files {
+        let ran = weir(&["lab", "try", "--check", file.to_str().unwrap()]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_at_once() {
+    let _shared = beside_others();
+    let folder = folder();
+    let file = folder.path().join("a.toml");
+    fs::write(&file, "[scenario]\nlos = 1\n[subject]\ncommand = \"x\"\n").unwrap();
+    let ran = weir(&["lab", "try", "-d", "x", file.to_str().unwrap()]);
+    let expected =
+        ["'load' is missing", "a.toml:2:1: there is no key 'scenario.los'", "--duration"];
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    for part in expected {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    let ran =
+        weir(&["lab", "selftest", "--only", "none,nope", "--repetitions", "0", "--seed", "x"]);
+    assert_eq!(ran.code, 2);
+    for part in ["'nope'", "--repetitions", "--seed"] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    let ran = weir(&["lab", "sick", "--threads", "0", "--fail-share", "x", "--listen", "y"]);
+    assert_eq!((ran.code, ran.stderr.lines().count()), (2, 3), "{}", ran.stderr);
+    assert_eq!(weir(&["lab"]).code, 2);
+}
+
+#[test]
+fn the_selftest_lists_its_cases_and_what_cannot_be_shown() {
+    let _shared = beside_others();
+    let listed = weir(&["lab", "selftest", "--list"]);
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    assert!(listed.stdout.contains("numa_remote: it takes a machine with two memory nodes"));
+}
+
+/// Whatever has `run` in its name and is still there.
+fn left(run: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut look = |folder: &Path| {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(run) {
+                found.push(format!("{}/{name}", folder.display()));
+            }
+        }
+    };
+    look(Path::new("/run/netns"));
+    look(Path::new("/run/weir/lab"));
+    look(Path::new("/var/tmp"));
+    let groups = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    look(Path::new("/sys/fs/cgroup"));
+    groups.for_each(|entry| look(&entry.path()));
+    found
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_after_the_next_start() {
+    let _shared = beside_others();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can make network namespaces");
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("a.toml");
+    let text = "[scenario]\ndelay.round-trip = \"2ms\"\nnoise.processes = 1\n\
+        cpu-quota.subject = 0.5\nbandwidth.rate = \"100mbit\"\n\
+        [subject]\ncommand = \"sh -c '{weir} lab sick --listen {subject}:8000 & wait'\"\n\
+        ready = \"{subject}:8000\"\n\
+        [load]\nflags = \"-t 1 -c 2 -d 60s http://{subject}:8000/\"\nwarm-up = \"100ms\"\n";
+    fs::write(&file, text).unwrap();
+    let mut lab = command(WEIR, folder.path());
+    lab.args(["lab", "try", file.to_str().unwrap()]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut lab = Process::spawn(&mut lab);
+    let run = format!("weir-{}-", lab.id());
+    // The folder of the run has a log of the load once everything stands.
+    let stands = || {
+        let left = left(&run);
+        let files = left.iter().filter(|path| path.starts_with("/var/tmp"));
+        files.map(Path::new).any(|path| path.join("load.log").exists())
+    };
+    let stood = within(PATIENCE, || stands() || lab.has_ended());
+    if lab.has_ended() {
+        println!("skipped: this machine cannot make the scenario");
+        return;
+    }
+    assert!(stood && left(&run).len() >= 6, "{:?}", left(&run));
+    lab.signal(Signal::KILL);
+    lab.wait(PATIENCE);
+    assert!(!left(&run).is_empty());
+    let next = documented().into_iter().find(|file| file.ends_with("slow-origin.toml")).unwrap();
+    let ran = weir(&["lab", "try", "-d", "200ms", next.to_str().unwrap()]);
+    assert!(ran.code == 0 || ran.code == 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("removed what the killed run"), "{}", ran.stderr);
+    assert_eq!(left(&run), [""; 0]);
+}
