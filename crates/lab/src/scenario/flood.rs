@@ -15,7 +15,10 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
 
 /// Half-open connections that are kept at a time; the oldest go.
-const KEPT_MAX: usize = 2_000;
+const KEPT_MAX: u64 = 2_000;
+/// For how long each is kept, as a share of a second: the kernel would begin it anew after one
+/// (`Documentation/networking/ip-sysctl.rst`, `tcp_syn_retries`).
+const KEPT_S: f64 = 0.9;
 /// How often a batch is begun.
 const BATCHES_PER_S: u64 = 100;
 
@@ -57,6 +60,7 @@ impl Drop for Flood {
 
 fn run(from: SocketAddr, to: SocketAddr, rate_per_s: u64, stop: &AtomicBool) {
     let mut kept: VecDeque<OwnedFd> = VecDeque::new();
+    let kept_max = ((rate_per_s as f64 * KEPT_S) as u64).clamp(1, KEPT_MAX) as usize;
     let each = rate_per_s.div_ceil(BATCHES_PER_S).max(1);
     let between = Duration::from_secs(each) / u32::try_from(rate_per_s.max(1)).unwrap_or(1);
     while !stop.load(Ordering::Relaxed) {
@@ -66,7 +70,7 @@ fn run(from: SocketAddr, to: SocketAddr, rate_per_s: u64, stop: &AtomicBool) {
                 kept.push_back(socket);
             }
         }
-        while kept.len() > KEPT_MAX {
+        while kept.len() > kept_max {
             kept.pop_front();
         }
         std::thread::sleep(between);

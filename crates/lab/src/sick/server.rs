@@ -79,7 +79,9 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, workers: &[Sender<TcpStr
             true => {
                 let shared = Arc::clone(shared);
                 // A thread that cannot be started is a connection that is closed.
-                let _ = std::thread::Builder::new().spawn(move || alone(&shared, stream));
+                let _ = std::thread::Builder::new()
+                    .name("connection".to_owned())
+                    .spawn(move || alone(&shared, stream));
             }
         }
     }
