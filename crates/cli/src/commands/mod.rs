@@ -67,3 +67,9 @@ pub(crate) fn check_edge(
 ) -> Result<(), Vec<record::problem::Problem>> {
     edge::check(typed, vec![url]).map(|_| ())
 }
+
+/// The same of `weir lab profile`.
+#[cfg(test)]
+pub(crate) fn check_lab_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
+    lab::check_profile(typed)
+}

@@ -5,6 +5,7 @@ mod calibrate;
 mod ctl;
 mod edge;
 mod lab;
+mod lab_profile;
 mod load;
 mod proxy;
 mod serve;
@@ -77,6 +78,7 @@ pub(crate) const COMMANDS: &[&CommandRow] = &[
     &lab::TRY,
     &lab::SELFTEST,
     &lab::SICK,
+    &lab_profile::PROFILE,
     &tools::COMPLETIONS,
     &tools::MAN,
     &tools::REFERENCE,

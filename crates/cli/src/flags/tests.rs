@@ -6,9 +6,10 @@ use ::load::plan::Plan;
 use super::*;
 
 fn typed(command: &str, arguments: &[&str]) -> ArgMatches {
-    let line = ["weir", command].into_iter().chain(arguments.iter().copied());
+    let words = command.split(' ');
+    let line = ["weir"].into_iter().chain(words.clone()).chain(arguments.iter().copied());
     let matches = program().try_get_matches_from(line).unwrap();
-    matches.subcommand().unwrap().1.clone()
+    words.fold(matches, |matches, _| matches.subcommand().unwrap().1.clone())
 }
 
 /// The places of the problems that a command line has.
@@ -22,6 +23,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
             Plan::parse(&text, 4).map(|_| ())
         }),
         "proxy" => ::proxy::config::from_flags(&proxy_text(typed)).map(|_| ()),
+        "lab profile" => crate::commands::check_lab_profile(typed),
         "calibrate" => crate::commands::check_calibrate(typed, url),
         "edge" => crate::commands::check_edge(typed, url),
         _ => ::serve::plan::Plan::parse(&serve_text(typed)).map(|_| ()),
@@ -31,7 +33,14 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
 
 #[test]
 fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
-    for row in [&serve::SERVE, &proxy::PROXY, &load::LOAD, &calibrate::CALIBRATE, &edge::EDGE] {
+    for row in [
+        &serve::SERVE,
+        &proxy::PROXY,
+        &load::LOAD,
+        &calibrate::CALIBRATE,
+        &edge::EDGE,
+        &lab_profile::PROFILE,
+    ] {
         for flag in row.flags {
             let long = format!("--{}", flag.long);
             // A flag that only an open loop has is tried in one.
@@ -40,6 +49,8 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
                 // A proxy has somewhere to carry requests to.
                 ("proxy", "to") => &[],
                 ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],
+                ("lab profile", "pid" | "port") => &[],
+                ("lab profile", _) => &["--pid", "1"],
                 ("proxy", _) => &["--to", "127.0.0.1:1"],
                 _ => &[],
             };

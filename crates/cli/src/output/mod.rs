@@ -6,6 +6,7 @@ pub(crate) mod diagnosis;
 pub(crate) mod edge;
 pub(crate) mod live;
 pub(crate) mod percentiles;
+pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod summary;
 pub(crate) mod table;

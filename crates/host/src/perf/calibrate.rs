@@ -10,6 +10,7 @@ use std::io;
 
 use super::event::{self, Event};
 use super::maps::{self, Space};
+use super::sampler::own_cpu_ns;
 
 /// Calls that are timed, three times: some 15 ms each with a probe.
 const CALLS: u64 = 20_000;
@@ -31,25 +32,25 @@ pub struct HitCost {
 
 /// What a hit of a probe costs when so many events watch the place; `kind` is the number of probes
 /// among the kernel's kinds of events.
-pub(super) fn probe(kind: u32, watchers: usize, clock: fn() -> u64) -> HitCost {
+pub(super) fn probe(kind: u32, watchers: usize) -> HitCost {
     let event = own_malloc().map(|(path, offset)| Event::Uprobe { kind, path, offset });
     let measured = event.and_then(|event| {
         let pairs = || {
             (0..CALLS).for_each(|_| allocates());
         };
-        measure(&event, watchers, clock, &pairs).ok()
+        measure(&event, watchers, &pairs).ok()
     });
     or_known(measured, PROBE_NS)
 }
 
 /// What a system call costs more when it is counted.
-pub(super) fn tracepoint(event: &Event, clock: fn() -> u64) -> HitCost {
+pub(super) fn tracepoint(event: &Event) -> HitCost {
     let calls = || {
         (0..CALLS).for_each(|_| {
             black_box(rustix::process::getppid());
         });
     };
-    or_known(measure(event, 1, clock, &calls).ok(), TRACEPOINT_NS)
+    or_known(measure(event, 1, &calls).ok(), TRACEPOINT_NS)
 }
 
 fn or_known(measured: Option<f64>, known_ns: f64) -> HitCost {
@@ -60,17 +61,12 @@ fn or_known(measured: Option<f64>, known_ns: f64) -> HitCost {
     }
 }
 
-/// The time that each of [`CALLS`] takes longer under `watchers` events: the median of the rounds.
-fn measure(
-    event: &Event,
-    watchers: usize,
-    clock: fn() -> u64,
-    calls: &dyn Fn(),
-) -> io::Result<f64> {
+/// The processor time (which others on the machine do not change) that each of [`CALLS`] takes longer under `watchers` events: the median of the rounds.
+fn measure(event: &Event, watchers: usize, calls: &dyn Fn()) -> io::Result<f64> {
     let timed = || {
-        let before_ns = clock();
+        let before_ns = own_cpu_ns();
         calls();
-        clock().saturating_sub(before_ns) as f64
+        own_cpu_ns().saturating_sub(before_ns) as f64
     };
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     let mut costs = Vec::new();

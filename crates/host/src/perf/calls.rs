@@ -125,7 +125,7 @@ pub fn count(
 ) -> (Vec<Counted>, Vec<NotObservable>) {
     let (mut counted, mut missing) = (Vec::new(), Vec::new());
     for call in which {
-        let done = Target::of(pids, call, clock)
+        let done = Target::of(pids, call)
             .and_then(|target| target.count(budget, clock, zero_ns))
             .map_err(|why| NotObservable::new(format!("calls of {call}"), why));
         match done {
@@ -149,17 +149,15 @@ struct Target {
 }
 
 impl Target {
-    fn of(pids: &[i32], call: &Call, clock: fn() -> u64) -> Result<Self, String> {
+    fn of(pids: &[i32], call: &Call) -> Result<Self, String> {
         match call {
-            Call::SystemCalls => Self::traced(pids, "raw_syscalls", "sys_enter", clock),
-            Call::SystemCall(name) => {
-                Self::traced(pids, "syscalls", &format!("sys_enter_{name}"), clock)
-            }
-            Call::Allocator(call) => Self::probed(pids, *call, clock),
+            Call::SystemCalls => Self::traced(pids, "raw_syscalls", "sys_enter"),
+            Call::SystemCall(name) => Self::traced(pids, "syscalls", &format!("sys_enter_{name}")),
+            Call::Allocator(call) => Self::probed(pids, *call),
         }
     }
 
-    fn traced(pids: &[i32], group: &str, name: &str, clock: fn() -> u64) -> Result<Self, String> {
+    fn traced(pids: &[i32], group: &str, name: &str) -> Result<Self, String> {
         let tracefs = Tracefs::open()?;
         let id = tracefs.id(group, name);
         let id = id.map_err(|error| format!("tracepoint {group}:{name}: {error}"))?;
@@ -168,11 +166,11 @@ impl Target {
         let tids = pids.iter().flat_map(|&pid| busiest(pid, TRACED_THREADS_MAX, &mut of)).collect();
         // Every tracepoint of a system call is passed by a call that is watched as this one is.
         let any = tracefs.id("raw_syscalls", "sys_enter").map(Event::Tracepoint);
-        let hit = calibrate::tracepoint(any.as_ref().unwrap_or(&event), clock);
+        let hit = calibrate::tracepoint(any.as_ref().unwrap_or(&event));
         Ok(Self { events: vec![(event, tids)], hit, of })
     }
 
-    fn probed(pids: &[i32], call: AllocatorCall, clock: fn() -> u64) -> Result<Self, String> {
+    fn probed(pids: &[i32], call: AllocatorCall) -> Result<Self, String> {
         let path = "/sys/bus/event_source/devices/uprobe/type";
         let kind = read_once("probes", path).map_err(|error| error.why)?;
         let kind = kind.parse().map_err(|_| format!("{path}: not a number"))?;
@@ -200,7 +198,7 @@ impl Target {
                 target.events.push((Event::Uprobe { kind, path, offset }, tids.clone()));
             }
         }
-        target.hit = calibrate::probe(kind, watchers, clock);
+        target.hit = calibrate::probe(kind, watchers);
         Ok(target)
     }
 

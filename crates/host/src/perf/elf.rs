@@ -41,6 +41,8 @@ struct Segment {
 pub(super) struct Image {
     /// By address, without two at the same.
     symbols: Vec<Symbol>,
+    /// Other names of functions, with their addresses.
+    aliases: Vec<(u64, String)>,
     /// Where functions begin, by address.
     starts: Vec<u64>,
     /// Jumps to other files' functions.
@@ -134,10 +136,19 @@ impl Image {
         let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
         // `read` rather than `__libc_read`: the name that people call.
         self.symbols.sort_by(|a, b| {
-            let by_name = || underscores(&a.name).cmp(&underscores(&b.name));
-            a.start.cmp(&b.start).then_with(by_name).then_with(|| a.name.cmp(&b.name))
+            let by_use = || underscores(&a.name).cmp(&underscores(&b.name));
+            let by_length = || a.name.len().cmp(&b.name.len());
+            let by_name = || a.name.cmp(&b.name);
+            a.start.cmp(&b.start).then_with(by_use).then_with(by_length).then_with(by_name)
         });
-        self.symbols.dedup_by_key(|symbol| symbol.start);
+        let aliases = &mut self.aliases;
+        self.symbols.dedup_by(|later, kept| {
+            let is_same = later.start == kept.start;
+            if is_same && later.name != kept.name {
+                aliases.push((later.start, std::mem::take(&mut later.name)));
+            }
+            is_same
+        });
         let starts: Vec<u64> = self.symbols.iter().map(|symbol| symbol.start).collect();
         for (at, symbol) in self.symbols.iter_mut().enumerate() {
             if symbol.end == symbol.start {
@@ -159,7 +170,9 @@ impl Image {
 
     /// Where the function of this name begins in the file, in bytes.
     pub(super) fn offset_of(&self, name: &str) -> Option<u64> {
-        let address = self.symbols.iter().find(|symbol| symbol.name == name)?.start;
+        let by_name = self.symbols.iter().find(|symbol| symbol.name == name);
+        let alias = || self.aliases.iter().find(|(_, alias)| alias == name).map(|(at, _)| *at);
+        let address = by_name.map(|symbol| symbol.start).or_else(alias)?;
         let holds = |segment: &&Segment| {
             address >= segment.address && address - segment.address < segment.length
         };
@@ -225,10 +238,13 @@ mod tests {
     fn an_address_is_in_a_function_or_near_none() {
         let mut image = Image {
             symbols: vec![
+                symbol(0x1010, 0x1020, "cfree"),
+                symbol(0x1010, 0x1020, "free"),
                 symbol(0x200, 0x280, "__read"),
                 symbol(0x200, 0x280, "read"),
                 symbol(0x100, 0x100, "label"),
             ],
+            aliases: Vec::new(),
             starts: vec![0x300, 0x100],
             jumps: vec![0x80..0x90, 0xa0..0xb0],
             segments: vec![Segment { address: 0x1000, offset: 0x400, length: 0x100 }],
@@ -243,6 +259,8 @@ mod tests {
         assert_eq!(image.place(0x10), Place::Unknown);
         assert_eq!((image.address_of(0x410), image.address_of(0x500)), (Some(0x1010), None));
         assert_eq!(image.offset_of("read"), None);
+        assert_eq!((image.offset_of("free"), image.offset_of("cfree")), (Some(0x410), Some(0x410)));
+        assert_eq!(image.place(0x1011), Place::Named("free"));
     }
 
     #[test]

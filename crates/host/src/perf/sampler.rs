@@ -10,12 +10,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::event::{self, Event};
 use super::profile::Profile;
 use super::records;
 use super::ring::Ring;
 use super::stacks::Collected;
-use crate::process::{parse_schedstat, thread_ids};
+use crate::process::thread_ids;
 use crate::source::{NotObservable, read_once};
 
 /// Samples per second and processor when nothing else is wanted: beside the beat of timers.
@@ -120,10 +122,10 @@ fn collect(mut opened: Opened, mut collected: Collected, stopped: &Receiver<()>)
     }
 }
 
-/// Processor time of the calling thread, in nanoseconds; 0 where the kernel does not tell.
+/// Processor time of the calling thread, in nanoseconds: what a profile costs, not a time of day.
 pub(super) fn own_cpu_ns() -> u64 {
-    let text = read_once("processor time of a thread", "/proc/thread-self/schedstat");
-    text.ok().and_then(|text| parse_schedstat(&text)).map_or(0, |(run_ns, _)| run_ns)
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Why nothing could be opened.

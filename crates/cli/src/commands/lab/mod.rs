@@ -1,8 +1,10 @@
 //! `weir lab`: experiments. Each command below it is a file here.
 
 mod diagnose;
+mod profile;
 mod selftest;
 mod sick;
+mod subject;
 mod try_;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use crate::flags::Typed;
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     match typed.0.subcommand() {
         Some(("diagnose", typed)) => diagnose::run(Typed(typed)),
+        Some(("profile", typed)) => profile::run(Typed(typed)),
         Some(("try", typed)) => try_::run(Typed(typed)),
         Some(("selftest", typed)) => selftest::run(Typed(typed)),
         Some(("sick", typed)) => sick::run(Typed(typed)),
@@ -55,4 +58,10 @@ fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
     }
     let text = format!("{} cannot be written: no such folder", path.display());
     Err(vec![record::problem::Problem::new(format!("--{flag}"), text)].into())
+}
+
+/// Everything that is wrong with the flags of `weir lab profile`, for the test of the flag tables.
+#[cfg(test)]
+pub(super) fn check_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
+    profile::check(typed).map(|_| ())
 }

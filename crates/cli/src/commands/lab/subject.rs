@@ -1,0 +1,113 @@
+//! The program that a command of the lab looks at: processes that are there, whoever listens on a
+//! port, or a command that is started for it.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use record::units::SECOND_NS;
+use rt::clock::now_ns;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::exit::Failure;
+
+/// How often it is looked whether anything has ended.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a command may take to end when it is asked to.
+const PATIENCE_NS: u64 = 2 * SECOND_NS;
+/// Waits for a line, and becomes the command.
+const WAITS: &str = "read -r _ && exec \"$@\" </dev/null";
+
+/// Which program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Pids(Vec<i32>),
+    Listener(SocketAddr),
+    Command(Vec<String>),
+}
+
+/// A program that is there.
+#[derive(Debug)]
+pub(super) struct Running {
+    pids: Vec<i32>,
+    child: Option<Child>,
+}
+
+impl Subject {
+    /// Finds or starts it; a command waits for [`Running::go`].
+    pub(super) fn start(&self) -> Result<Running, Failure> {
+        match self {
+            Self::Pids(pids) => Ok(Running { pids: pids.clone(), child: None }),
+            Self::Listener(address) => {
+                let pids = host::sockets::listeners_of(*address);
+                let pids = pids.map_err(|error| Failure::cannot("--port", error))?;
+                if pids.is_empty() {
+                    let why = format!("nothing on this machine listens on {address}");
+                    return Err(Failure::cannot("--port", why));
+                }
+                Ok(Running { pids, child: None })
+            }
+            Self::Command(words) => {
+                let child = Command::new("sh")
+                    .args(["-c", WAITS, "sh"])
+                    .args(words)
+                    .stdin(Stdio::piped())
+                    .stdout(io::stderr())
+                    .spawn()
+                    .map_err(|error| Failure::cannot("COMMAND", error))?;
+                let pid = i32::try_from(child.id()).unwrap_or(0);
+                Ok(Running { pids: vec![pid], child: Some(child) })
+            }
+        }
+    }
+}
+
+impl Running {
+    pub(super) fn pids(&self) -> &[i32] {
+        &self.pids
+    }
+
+    /// Lets a command begin.
+    pub(super) fn go(&mut self) -> Result<(), Failure> {
+        let stdin = self.child.as_mut().and_then(|child| child.stdin.take());
+        let Some(mut stdin) = stdin else { return Ok(()) };
+        stdin.write_all(b"\n").map_err(|error| Failure::cannot("COMMAND", error))
+    }
+
+    /// Whether all its processes have ended.
+    pub(super) fn has_ended(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),
+            None => {
+                self.pids.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    /// Ends a command that was started for this; others go on.
+    fn drop(&mut self) {
+        if self.child.is_none() || self.has_ended() {
+            return;
+        }
+        // It has not been waited for, so the number is still its own.
+        if let Some(pid) = self.pids.first().and_then(|&pid| Pid::from_raw(pid)) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let until_ns = now_ns() + PATIENCE_NS;
+        while !self.has_ended() && now_ns() < until_ns {
+            std::thread::sleep(LOOK);
+        }
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits for a while, at most for so long.
+pub(super) fn pause(most_ns: u64) {
+    std::thread::sleep(LOOK.min(Duration::from_nanos(most_ns)));
+}
