@@ -160,7 +160,8 @@ pub struct Line {
     pub share: Option<f64>,
     /// The parts of that share, where it has some; they add up to it.
     pub parts: Vec<(PartKind, f64)>,
-    /// Its main figure over the last samples, the newest last; for a small graph.
+    /// Its main figure over the last samples, the newest last; for a small graph. Shares of the
+    /// resource where the line has a share.
     pub history: Vec<f64>,
     /// How much it matters now.
     pub mark: Mark,
@@ -212,9 +213,6 @@ pub struct Spans {
 /// A live screen: figures of the last sample, rules over 10 s.
 pub const LIVE: Spans = Spans { shown_s: 1.0, judged_s: 10.0 };
 
-/// Lines of the section "now" at the most; the rest is counted.
-pub const NOW_LINES_MAX: usize = 12;
-
 /// The screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Screen {
@@ -264,19 +262,33 @@ fn now(findings: &[Finding], judged_s: f64, observed: &Observed) -> Vec<Line> {
         let cells = vec![Cell::new("", format!("nothing stands out in the last {seen_s:.0} s"))];
         return vec![Line::new(Section::Now, "calm", cells)];
     }
-    let shown = findings.iter().take(NOW_LINES_MAX).map(|finding| {
-        let cells = vec![Cell::new("", finding.sentence.clone())];
-        let mut line = Line::new(Section::Now, finding.label.clone(), cells);
+    let mut lines: Vec<Line> = Vec::new();
+    for (at, finding) in findings.iter().enumerate() {
+        // What holds for several lines is said of the worst of them, with the names of the others.
+        let of_rule = |other: &&Finding| other.rule == finding.rule;
+        if findings[..at].iter().any(|other| of_rule(&other)) {
+            continue;
+        }
+        let others: Vec<&str> =
+            findings[at + 1..].iter().filter(of_rule).map(|other| other.label.as_str()).collect();
+        let text = format!("{}{}", finding.sentence, also(&others));
+        let mut line = Line::new(Section::Now, finding.label.clone(), vec![Cell::new("", text)]);
         line.mark = finding.rule.mark;
         line.why = Some(format!("{}; {}", finding.rule.looks_at, finding.rule.source));
-        line
-    });
-    let mut lines: Vec<Line> = shown.collect();
-    if findings.len() > NOW_LINES_MAX {
-        let more = format!("{} more are marked below", findings.len() - NOW_LINES_MAX);
-        lines.push(Line::new(Section::Now, "", vec![Cell::new("", more)]));
+        lines.push(line);
     }
     lines
+}
+
+/// Other lines of which the same is true.
+fn also(others: &[&str]) -> String {
+    /// Names that are listed; of the others only the number.
+    const NAMES: usize = 3;
+    match others.len() {
+        0 => String::new(),
+        few if few <= NAMES => format!(" The same of {}.", others.join(", ")),
+        many => format!(" The same of {} and {} more.", others[..NAMES].join(", "), many - NAMES),
+    }
 }
 
 /// A share as a percentage: `0 %`, `0.12 %`, `37 %`.

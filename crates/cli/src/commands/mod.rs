@@ -9,6 +9,7 @@ mod proxy;
 mod report;
 mod serve;
 mod tools;
+mod watch;
 
 use std::io::Read;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("load", _) => load::run(Typed(typed), arguments),
         ("calibrate", _) => calibrate::run(Typed(typed)),
         ("edge", _) => edge::run(Typed(typed), arguments),
+        ("watch", _) => watch::run(Typed(typed), arguments),
         ("completions", _) => tools::completions(Typed(typed)),
         ("man", _) => tools::man(Typed(typed)),
         ("reference", _) => tools::reference(Typed(typed)),
@@ -72,4 +74,10 @@ pub(crate) fn check_edge(
 #[cfg(test)]
 pub(crate) fn check_lab_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
     lab::check_profile(typed)
+}
+
+/// Everything that is wrong with the flags of `weir watch`, for the test of the flag tables.
+#[cfg(test)]
+pub(crate) fn check_watch(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
+    watch::check(typed)
 }

@@ -10,6 +10,7 @@ mod load;
 mod proxy;
 mod serve;
 mod tools;
+mod watch;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -72,13 +73,14 @@ pub(crate) const COMMANDS: &[&CommandRow] = &[
     &load::LOAD,
     &load::REPORT,
     &calibrate::CALIBRATE,
+    &edge::EDGE,
+    &watch::WATCH,
     &lab::LAB,
     &lab::DIAGNOSE,
-    &edge::EDGE,
+    &lab_profile::PROFILE,
     &lab::TRY,
     &lab::SELFTEST,
     &lab::SICK,
-    &lab_profile::PROFILE,
     &tools::COMPLETIONS,
     &tools::MAN,
     &tools::REFERENCE,

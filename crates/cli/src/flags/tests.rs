@@ -24,6 +24,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
         }),
         "proxy" => ::proxy::config::from_flags(&proxy_text(typed)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(typed),
+        "watch" => crate::commands::check_watch(typed),
         "calibrate" => crate::commands::check_calibrate(typed, url),
         "edge" => crate::commands::check_edge(typed, url),
         _ => ::serve::plan::Plan::parse(&serve_text(typed)).map(|_| ()),
@@ -40,6 +41,7 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
         &calibrate::CALIBRATE,
         &edge::EDGE,
         &lab_profile::PROFILE,
+        &watch::WATCH,
     ] {
         for flag in row.flags {
             let long = format!("--{}", flag.long);

@@ -10,6 +10,7 @@ pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod summary;
 pub(crate) mod table;
+pub(crate) mod watch;
 
 use std::io::{IsTerminal, Write};
 

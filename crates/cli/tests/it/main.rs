@@ -26,4 +26,5 @@ mod smuggling;
 mod support;
 mod tidy;
 mod truth;
+mod watch;
 mod wire_truth;

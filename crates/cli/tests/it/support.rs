@@ -100,6 +100,12 @@ impl Process {
     }
 }
 
+impl From<Child> for Process {
+    fn from(child: Child) -> Self {
+        Self(child)
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended already; and a stopped one is killed too.

@@ -5,6 +5,7 @@
 //! own, which are read through a process that is in it.
 
 use super::{LISTEN, MAX_ROWS, TcpRow, canonical, scan_lines, scan_tcp_at};
+use crate::process::tables;
 use crate::source::NotObservable;
 use std::collections::HashSet;
 use std::fs;
@@ -47,6 +48,32 @@ pub(crate) fn listeners_at_port(pid: i32, port: u16) -> Result<Vec<i32>, NotObse
         row.state == LISTEN
     })?;
     holders_of(&inodes, &format_args!("port {port}"))
+}
+
+/// The TCP ports at which any of `pids` listens, in ascending order.
+///
+/// # Errors
+/// The tables of sockets cannot be read.
+pub fn ports_of(pids: &[i32]) -> Result<Vec<u16>, NotObservable> {
+    /// Descriptors that are looked at.
+    const LINKS_MAX: usize = 100_000;
+    let mut held = HashSet::new();
+    let mut links_left = LINKS_MAX;
+    let mut ports = Vec::new();
+    for &pid in pids {
+        for tid in tables(pid) {
+            sockets_held(pid, tid, &mut held, &mut links_left);
+        }
+        scan_tcp_at(&format!("/proc/{pid}/net"), |row| {
+            if row.state == LISTEN && held.contains(&row.inode) {
+                ports.push(row.local.port());
+            }
+            row.state == LISTEN
+        })?;
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(ports)
 }
 
 /// The processes that hold the unix socket listening at `path`. A path is compared as it was bound,
@@ -268,6 +295,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(listeners_of(([127, 0, 0, 1], port).into()).unwrap().contains(&own));
+        assert!(ports_of(&[own]).unwrap().contains(&port));
         // An address of the documentation's block is nobody's.
         assert_eq!(listeners_of(([192, 0, 2, 1], port).into()), Ok(vec![]));
         drop(listener);

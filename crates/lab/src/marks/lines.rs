@@ -20,6 +20,8 @@ const HISTORY_POINTS: usize = 60;
 pub(super) mod label {
     use record::observed::{End, EndQueues, LinkUse, NamespaceUse, Role, ThreadUse};
 
+    use crate::marks::view::View;
+
     /// The machine as a whole.
     pub(in crate::marks) const MACHINE: &str = "all";
     /// Connection tracking.
@@ -41,15 +43,22 @@ pub(super) mod label {
         format!("{} thread {} {}", role.name, thread.tid, thread.name)
     }
 
-    pub(in crate::marks) fn link(link: &LinkUse) -> String {
+    /// With its role where there are several network namespaces, in which names may be the same.
+    pub(in crate::marks) fn link(view: &View<'_>, link: &LinkUse) -> String {
         match link.of_role.as_str() {
-            "" => link.name.clone(),
-            role => format!("{} ({role})", link.name),
+            role if !role.is_empty() && view.mean.namespaces.len() > 1 => {
+                format!("{} ({role})", link.name)
+            }
+            _ => link.name.clone(),
         }
     }
 
-    pub(in crate::marks) fn namespace(namespace: &NamespaceUse) -> String {
-        if namespace.roles.is_empty() { "machine".to_owned() } else { namespace.roles.join(" ") }
+    pub(in crate::marks) fn namespace(view: &View<'_>, namespace: &NamespaceUse) -> String {
+        match view.mean.namespaces.len() {
+            0 | 1 => "this network".to_owned(),
+            _ if namespace.roles.is_empty() => "another network".to_owned(),
+            _ => namespace.roles.join(" "),
+        }
     }
 
     pub(in crate::marks) fn listener(port: u16) -> String {
@@ -58,7 +67,7 @@ pub(super) mod label {
 
     pub(in crate::marks) fn end(end: &EndQueues) -> String {
         let which = match end.end {
-            End::Client => "clients",
+            End::Client => "client",
             End::Server => "server",
         };
         format!("port {} {which}", end.port)
@@ -121,7 +130,10 @@ fn processors(view: &View<'_>, lines: &mut Vec<Line>) {
         Cell::new("runnable", or_dash(view.mean.runnable, |tasks| tasks.to_string())),
         Cell::new("switches/s", or_dash(view.mean.context_switches_per_s, rate)),
     ];
-    let busy_cpus = |sample: &Sample| Some(sample.cpus.iter().map(busy).sum::<f64>());
+    let busy_cpus = |sample: &Sample| {
+        let busy: f64 = sample.cpus.iter().map(busy).sum();
+        Some(busy / sample.cpus.len().max(1) as f64)
+    };
     let share = (count > 0).then(|| all / count as f64);
     let machine = Line::new(Section::Processors, label::MACHINE, cells).share(share);
     lines.push(machine.history(history(view, busy_cpus)));
@@ -155,7 +167,7 @@ fn processors(view: &View<'_>, lines: &mut Vec<Line>) {
         lines.push(line.parts(parts).history(history(view, of)));
     }
     if count > CPUS_SHOWN {
-        let more = format!("{} less busy processors are not shown", count - CPUS_SHOWN);
+        let more = format!("less busy processors that are not shown: {}", count - CPUS_SHOWN);
         lines.push(Line::new(Section::Processors, "", vec![Cell::new("", more)]));
     }
 }
@@ -176,7 +188,7 @@ fn programs(view: &View<'_>, lines: &mut Vec<Line>) {
     }
     let total: u32 = view.roles().map(|(_, used)| used.threads_total).sum();
     if shown > 0 && u64::from(total) > shown {
-        let more = format!("{} less busy threads are not shown", u64::from(total) - shown);
+        let more = format!("less busy threads that are not shown: {}", u64::from(total) - shown);
         lines.push(Line::new(Section::Programs, "", vec![Cell::new("", more)]));
     }
 }
@@ -246,9 +258,10 @@ fn links(view: &View<'_>, lines: &mut Vec<Line>) {
                 .links
                 .iter()
                 .find(|other| other.name == link.name && other.of_role == link.of_role)?;
-            Some(same.rx_bytes_per_s + same.tx_bytes_per_s)
+            let most = same.rx_bytes_per_s.max(same.tx_bytes_per_s);
+            Some(speed.map_or(most, |speed| most * 8.0 / speed))
         };
-        let line = Line::new(Section::Links, label::link(link), cells);
+        let line = Line::new(Section::Links, label::link(view, link), cells);
         lines.push(line.share(speed.map(|speed| most / speed)).history(history(view, of)));
         for (name, per_s) in &link.driver {
             let label = format!("{} {name}", link.name);
@@ -288,7 +301,7 @@ fn tcp(view: &View<'_>, lines: &mut Vec<Line>) {
             let same = all.find(|other| other.roles == namespace.roles)?;
             Some(counter(same, "Tcp.OutSegs"))
         };
-        let line = Line::new(Section::Tcp, label::namespace(namespace), cells);
+        let line = Line::new(Section::Tcp, label::namespace(view, namespace), cells);
         lines.push(line.history(history(view, of)));
     }
 }

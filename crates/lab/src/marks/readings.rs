@@ -50,7 +50,7 @@ fn none() -> [String; 2] {
 pub(super) fn counters(view: &View<'_>, names: &[&str], out: &mut Vec<Reading>) {
     for namespace in &view.mean.namespaces {
         let value = names.iter().map(|name| counter(namespace, name)).sum();
-        add(out, Section::Tcp, label::namespace(namespace), value, none());
+        add(out, Section::Tcp, label::namespace(view, namespace), value, none());
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn counters(view: &View<'_>, names: &[&str], out: &mut Vec<Reading>) 
 pub(super) fn counters_max(view: &View<'_>, names: &[&str], out: &mut Vec<Reading>) {
     for namespace in &view.mean.namespaces {
         let value = names.iter().map(|name| counter(namespace, name)).fold(0.0, f64::max);
-        add(out, Section::Tcp, label::namespace(namespace), value, none());
+        add(out, Section::Tcp, label::namespace(view, namespace), value, none());
     }
 }
 
@@ -76,7 +76,7 @@ fn ratio(view: &View<'_>, part: &str, whole: &str, out: &mut Vec<Reading>) {
                 format!("{} a second", format_count(part)),
                 format!("{} a second", format_count(whole)),
             ];
-            add(out, Section::Tcp, label::namespace(namespace), part / whole, facts);
+            add(out, Section::Tcp, label::namespace(view, namespace), part / whole, facts);
         }
     }
 }
@@ -97,7 +97,7 @@ pub(super) fn tcp_memory(view: &View<'_>, out: &mut Vec<Reading>) {
     for namespace in &view.mean.namespaces {
         let pages = namespace.tcp_memory_pages as f64;
         let facts = [format_bytes(pages * PAGE_BYTES), format_bytes(pressure * PAGE_BYTES)];
-        add(out, Section::Tcp, label::namespace(namespace), pages / pressure, facts);
+        add(out, Section::Tcp, label::namespace(view, namespace), pages / pressure, facts);
     }
 }
 
@@ -195,6 +195,14 @@ pub(super) fn bloat(view: &View<'_>, out: &mut Vec<Reading>) {
 pub(super) fn not_sent(view: &View<'_>, out: &mut Vec<Reading>) {
     for end in &view.queues.ends {
         add(out, Section::Sockets, label::end(end), end.not_sent_bytes as f64, none());
+    }
+}
+
+/// 1 for a program that has ended.
+pub(super) fn ended(view: &View<'_>, out: &mut Vec<Reading>) {
+    for (role, used) in view.roles() {
+        let value = if used.processes == 0 { 1.0 } else { 0.0 };
+        add(out, Section::Programs, role.name.clone(), value, none());
     }
 }
 
@@ -382,7 +390,7 @@ pub(super) fn link_fill(view: &View<'_>, out: &mut Vec<Reading>) {
         for (bits, rate) in sent.into_iter().chain(received).filter(|(_, rate)| *rate > 0.0) {
             let per_s = |bits| format!("{}bit/s", format_count(bits));
             let facts = [per_s(bits), per_s(rate)];
-            add(out, Section::Links, label::link(link), bits / rate, facts);
+            add(out, Section::Links, label::link(view, link), bits / rate, facts);
         }
     }
 }
@@ -393,7 +401,7 @@ pub(super) fn queue_delay(view: &View<'_>, out: &mut Vec<Reading>) {
             let Some(rate) = queue.rate_bits_per_s.filter(|rate| *rate > 0.0) else { continue };
             let value = queue.backlog_bytes as f64 * 8.0 / rate * 1e9;
             let facts = [format_bytes(queue.backlog_bytes as f64), queue.kind.clone()];
-            add(out, Section::Links, label::link(link), value, facts);
+            add(out, Section::Links, label::link(view, link), value, facts);
         }
     }
 }
@@ -411,7 +419,7 @@ pub(super) fn link_drops(view: &View<'_>, out: &mut Vec<Reading>) {
             ),
             String::new(),
         ];
-        add(out, Section::Links, label::link(link), link.rx_drops_per_s + sent, facts);
+        add(out, Section::Links, label::link(view, link), link.rx_drops_per_s + sent, facts);
     }
 }
 
@@ -420,7 +428,7 @@ pub(super) fn allowances(view: &View<'_>, out: &mut Vec<Reading>) {
         for (name, per_s) in &link.driver {
             if name.ends_with("_allowance_exceeded") {
                 let facts = [name.clone(), String::new()];
-                add(out, Section::Links, label::link(link), *per_s, facts);
+                add(out, Section::Links, label::link(view, link), *per_s, facts);
             }
         }
     }

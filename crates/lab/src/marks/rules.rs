@@ -118,6 +118,11 @@ pub const RULES: &[Rule] = &[
         "{of} has {a} of its {b} file descriptors open ({value}): the next connections are refused \
          or wait; raise its limit (ulimit -n, LimitNOFILE).",
     ),
+    rule("ended", Alarm, Count, 0.0, "a program that is not there").of(
+        "processes of a program",
+        read::ended,
+        "{of} has 0 processes left: it has ended, or was started anew under another number.",
+    ),
     rule("conntrack_full", Alarm, Share, 0.95, "V25").of(
         "entries against nf_conntrack_max",
         read::conntrack_fill,
@@ -238,11 +243,11 @@ pub const RULES: &[Rule] = &[
         read::machine_busy,
         "all {a} processors together are {value} busy: whatever is added takes from the rest.",
     ),
-    rule("run_queue", Notice, Share, 0.2, "V22: waiting above 0.2 of running").of(
+    rule("run_queue", Notice, Times, 0.2, "V22: waiting above 0.2 of running").of(
         "time ready and waiting over time running (schedstat)",
         read::run_queue,
-        "the threads of {of} wait for a processor for {value} of the time that they run: more \
-         threads want to run than there are processors.",
+        "the threads of {of} wait for a processor {value} as long as they run: more threads want \
+         to run than there are processors.",
     ),
     rule("unread_server", Notice, Share, 0.5, "V2: 31 of 32 when the server was the limit").of(
         "connections whose server has not read what came",
@@ -382,13 +387,15 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
-/// What the rules find, the worst first. Of two rules about one line and figure, the worse.
+/// What the rules find, the worst rule first, and of a rule the line that is furthest above its
+/// threshold. Of two rules about one line and figure, the worse.
 pub(super) fn find(view: &View<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut readings = Vec::new();
     for rule in RULES {
         readings.clear();
         (rule.measure)(view, &mut readings);
+        readings.sort_by(|one, other| other.value.total_cmp(&one.value));
         for reading in readings.iter().filter(|reading| reading.value > rule.above) {
             if !findings.iter().any(|other| says_it_already(other, rule, reading)) {
                 findings.push(finding(rule, reading));

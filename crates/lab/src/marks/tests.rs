@@ -174,6 +174,7 @@ const CASES: &[(&str, f64, f64, Change)] = &[
         end(o, 1, |end| put(&mut end.states, "syn-recv", v as u64));
     }),
     ("descriptors_gone", 980.0, 900.0, |o, v| role(o, |role| role.descriptors = Some(v as u64))),
+    ("ended", 0.0, 1.0, |o, v| role(o, |role| role.processes = v as u32)),
     ("conntrack_full", 960.0, 940.0, |o, v| {
         each(o, |sample| sample.conntrack.as_mut().unwrap().entries = v as u64);
     }),
@@ -298,7 +299,7 @@ fn what_a_rule_finds_is_a_sentence_and_marks_its_line() {
         assert!(sentence.contains(|c: char| c.is_ascii_digit()), "{sentence}");
         let screen = screen(&observed, JUDGED);
         let on_top = screen.lines.iter().take_while(|line| line.section == Section::Now);
-        assert!(on_top.into_iter().any(|line| line.cells[0].text == *sentence), "{code}");
+        assert!(on_top.into_iter().any(|line| line.cells[0].text.starts_with(sentence)), "{code}");
         let line = screen
             .lines
             .iter()
@@ -316,6 +317,23 @@ fn the_worst_comes_first_and_says_it_once() {
     counter(&mut observed, "TcpExt.ListenOverflows", 1.0);
     assert_eq!(found(&observed), ["accept_queue_overflow", "steal", "timeouts"]);
     assert_eq!(screen(&observed, JUDGED).mark, Mark::Alarm);
+}
+
+#[test]
+fn what_is_true_of_several_lines_is_said_once_on_top() {
+    let mut observed = calm();
+    each(&mut observed, |sample| {
+        sample.cpus[0].steal = 0.03;
+        sample.cpus[1].steal = 0.05;
+    });
+    let screen = screen(&observed, JUDGED);
+    let now: Vec<&Line> = screen.lines.iter().filter(|line| line.section == Section::Now).collect();
+    assert_eq!(now.len(), 1);
+    let text = &now[0].cells[0].text;
+    assert!(text.contains("5.0 % of cpu1") && text.ends_with("The same of cpu0."), "{text}");
+    let marked = screen.lines.iter().filter(|line| line.mark == Mark::Notice).count();
+    assert_eq!(marked, 3);
+    assert_eq!(also(&["a", "b", "c", "d", "e"]), " The same of a, b, c and 2 more.");
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! `weir watch`: targets → collectors → a screen, blocks of text, or one look; and a record of it.
+
+mod busiest;
+mod live;
+mod plan;
+mod targets;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+
+use host::observe::Watching;
+use lab::marks::{LIVE, Spans, screen};
+use record::observed::{Missing, Observed};
+use record::run::Weir;
+use record::watch::{SCHEMA, Watch};
+use rt::clock::now_ns;
+use rt::drain::{Drain, DrainWatch, Held, Stage, hold_signals};
+
+use self::plan::Plan;
+use crate::exit::{Exit, Failure};
+use crate::flags::Typed;
+use crate::output::watch::text::text;
+use crate::output::{colour, print};
+
+/// How often the end is looked for while nothing is shown.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How long taking a sample may last before it is asked for.
+const SAMPLE_TAKES_NS: u64 = 30_000_000;
+
+pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    let plan = Plan::parse(typed)?;
+    let drain = Drain::default();
+    let stop = drain.watch();
+    hold_signals(Held::Stop)?.follow(drain, None)?;
+    let found = targets::find(&plan)?;
+    let started_at = record::file::wall_clock();
+    let watching = Watching::start(found.spec, now_ns);
+    let start_ns = now_ns();
+    let end_ns = plan.duration_ns.map_or(u64::MAX, |length| start_ns.saturating_add(length));
+    let looks = Looks { watching: &watching, missing: &found.missing, start_ns, plan: &plan };
+    let full_screen = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if plan.once || plan.json_only() {
+        wait(end_ns, &stop);
+    } else if full_screen && std::env::var_os("TERM").is_none_or(|term| term != "dumb") {
+        live::run(&looks, end_ns, &stop)?;
+    } else {
+        blocks(&looks, end_ns, &stop);
+    }
+    let mut observed = Observed { started_at, ..watching.finish(start_ns) };
+    observed.not_observable.extend(found.missing);
+    if plan.once && !plan.json_only() {
+        let all = Spans { shown_s: f64::INFINITY, judged_s: f64::INFINITY };
+        print(&text(&observed, &screen(&observed, all), colour()));
+    }
+    write(observed, plan.json.as_deref(), arguments)?;
+    Ok(Exit::Done)
+}
+
+/// Everything that is wrong with the flags.
+#[cfg(test)]
+pub(super) fn check(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
+    Plan::parse(typed).map(|_| ())
+}
+
+/// Waits for the end, or for a signal.
+fn wait(end_ns: u64, stop: &DrainWatch) {
+    while stop.stage() == Stage::Running {
+        let left = Duration::from_nanos(end_ns.saturating_sub(now_ns()));
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(PATIENCE));
+    }
+}
+
+/// What a live view asks, and when something new is there.
+#[derive(Clone, Copy)]
+struct Looks<'a> {
+    watching: &'a Watching,
+    missing: &'a [Missing],
+    start_ns: u64,
+    plan: &'a Plan,
+}
+
+impl Looks<'_> {
+    /// Samples that are there by now, as far as the clock tells.
+    fn due(&self) -> u64 {
+        now_ns().saturating_sub(self.start_ns + SAMPLE_TAKES_NS) / self.plan.every_ns
+    }
+
+    fn latest(&self) -> Observed {
+        let mut observed = self.watching.latest().unwrap_or_default();
+        observed.not_observable.extend_from_slice(self.missing);
+        observed
+    }
+}
+
+/// Prints each interval as text.
+fn blocks(looks: &Looks<'_>, end_ns: u64, stop: &DrainWatch) {
+    let mut shown = 0;
+    // The last interval may be taken just when the time is over.
+    let end_ns = end_ns.saturating_add(2 * SAMPLE_TAKES_NS);
+    while stop.stage() == Stage::Running && now_ns() < end_ns {
+        let due = looks.due();
+        if due > shown {
+            shown = due;
+            let observed = looks.latest();
+            print(&format!("{}\n", text(&observed, &screen(&observed, LIVE), colour())));
+        }
+        wait(end_ns.min(now_ns() + PATIENCE.as_nanos() as u64), stop);
+    }
+}
+
+/// Writes the record where `--json` says.
+fn write(observed: Observed, json: Option<&str>, arguments: &[String]) -> Result<(), Failure> {
+    let Some(json) = json else { return Ok(()) };
+    let watch = Watch {
+        schema: SCHEMA.to_owned(),
+        weir: Weir {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: env!("WEIR_COMMIT").to_owned(),
+        },
+        command: arguments.to_vec(),
+        observed,
+    };
+    if json != "-" {
+        return Ok(record::file::write_json(Path::new(json), &watch)?);
+    }
+    let text =
+        serde_json::to_string_pretty(&watch).map_err(|error| Failure::cannot("--json", error))?;
+    print(&format!("{text}\n"));
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Which programs of the machine are the busiest, when none was named. Processes with one name are
+//! one program: a server with ten workers counts as one.
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+use host::process::ProcessReader;
+
+/// Between the two looks of which the difference says who is busy.
+const BETWEEN: Duration = Duration::from_millis(250);
+/// Processes that are looked at.
+const PROCESSES_MAX: usize = 20_000;
+
+/// A program: its name and its processes, in ascending order.
+pub(super) type Program = (String, Vec<i32>);
+
+/// The busiest programs, `most` at the most; programs that did nothing are not among them.
+pub(super) fn find(most: usize) -> Vec<Program> {
+    let own = std::process::id().cast_signed();
+    let mut readers: Vec<(i32, ProcessReader)> = pids()
+        .into_iter()
+        .filter(|pid| *pid != own)
+        .filter_map(|pid| Some((pid, ProcessReader::open(pid).ok()?)))
+        .collect();
+    let before = look(&mut readers);
+    sleep(BETWEEN);
+    rank(&before, &look(&mut readers), most)
+}
+
+fn pids() -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).take(PROCESSES_MAX).collect()
+}
+
+/// Names and processor time, in ticks, by process.
+type Look = BTreeMap<i32, (String, u64)>;
+
+/// Processes that have ended since are left out.
+fn look(readers: &mut [(i32, ProcessReader)]) -> Look {
+    let one = |(pid, reader): &mut (i32, ProcessReader)| {
+        let times = reader.sample().ok()?;
+        Some((*pid, (times.name.clone(), times.user_ticks + times.system_ticks)))
+    };
+    readers.iter_mut().filter_map(one).collect()
+}
+
+fn rank(before: &Look, after: &Look, most: usize) -> Vec<Program> {
+    let mut programs: BTreeMap<&str, (u64, Vec<i32>)> = BTreeMap::new();
+    for (pid, (name, ticks)) in after {
+        let earlier = before.get(pid).map_or(*ticks, |(_, ticks)| *ticks);
+        let program = programs.entry(name).or_default();
+        program.0 += ticks.saturating_sub(earlier);
+        program.1.push(*pid);
+    }
+    let mut busy: Vec<_> = programs.into_iter().filter(|(_, (ticks, _))| *ticks > 0).collect();
+    busy.sort_by_key(|(_, (ticks, _))| std::cmp::Reverse(*ticks));
+    busy.truncate(most);
+    busy.into_iter().map(|(name, (_, pids))| (name.to_owned(), pids)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_ranked_by_what_all_their_processes_used() {
+        let look = |rows: &[(i32, &str, u64)]| -> Look {
+            rows.iter().map(|(pid, name, ticks)| (*pid, ((*name).to_owned(), *ticks))).collect()
+        };
+        let before = look(&[(1, "init", 9), (2, "nginx", 5), (3, "nginx", 5), (4, "db", 0)]);
+        let after =
+            look(&[(1, "init", 9), (2, "nginx", 8), (3, "nginx", 8), (4, "db", 5), (9, "new", 4)]);
+        let ranked = rank(&before, &after, 5);
+        assert_eq!(ranked, [("nginx".to_owned(), vec![2, 3]), ("db".to_owned(), vec![4])]);
+        assert_eq!(rank(&before, &after, 1).len(), 1);
+    }
+
+    #[test]
+    fn this_machine_has_processes_and_this_one_is_not_among_the_busiest() {
+        let own = std::process::id().cast_signed();
+        assert!(pids().contains(&own));
+        assert!(find(5).iter().all(|(_, pids)| !pids.contains(&own) && !pids.is_empty()));
+    }
+}
