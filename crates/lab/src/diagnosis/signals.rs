@@ -216,6 +216,10 @@ signals! {
         });
     SUBJECT_WAIT: Scheduler, Times, "time that the subject waited for a processor, over its running",
         "schedstat run_delay / run time", |view| view.of_role(SUBJECT, wait_ratio);
+    SUBJECT_DEMAND: Processor, Cpus, "processors that the subject used or waited for",
+        "schedstat of its threads", |view| view.of_role(SUBJECT, |role| {
+            role.threads.iter().map(|thread| Some(thread.busy + thread.waiting?)).sum()
+        });
     CANARY: Scheduler, Nanoseconds, "99 % of wake-ups on the worst processor were late by",
         "a thread a processor that sleeps for 1 ms",
         |view| view.of_samples(SUBJECT, |sample| {
@@ -481,6 +485,8 @@ signals! {
 
 /// A share, a time, a rate: as people read it.
 pub(super) fn written(value: f64, unit: Unit) -> String {
+    // The sum of nothing is a negative zero.
+    let value = value + 0.0;
     use record::units::{format_bytes, format_count, format_duration_ns};
     match unit {
         Unit::Share if value >= 0.0995 || value == 0.0 => format!("{:.0} %", value * 100.0),

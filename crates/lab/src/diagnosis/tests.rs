@@ -2,7 +2,7 @@
 //! has to get its verdict; and a healthy one has to get none.
 
 use super::*;
-use record::facts::HostFacts;
+use record::facts::{HostFacts, HostLimits};
 use record::histogram::Latencies;
 use record::observed::{
     CgroupUse, CpuUse, End, EndQueues, FunctionShare, LinkUse, ListenerQueue, NamespaceUse,
@@ -34,7 +34,10 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         started_at: String::new(),
         duration_s: 10.0,
         partial: false,
-        host: HostFacts::default(),
+        host: HostFacts {
+            limits: HostLimits { port_range: Some((32_768, 60_999)), ..HostLimits::default() },
+            ..HostFacts::default()
+        },
         plan: serde_json::json!({"pace": {"loop": "closed", "think_ns": 0}, "spin": false}),
         validity: Validity::from_reasons(vec![]),
         objectives: vec![],
@@ -74,12 +77,10 @@ fn observed(connections: u64) -> Observed {
         served_by: Some("subject".to_owned()),
         used_by: Some("generator".to_owned()),
     };
-    let range = ("net.ipv4.ip_local_port_range".to_owned(), "32768\t60999".to_owned());
     Observed {
         cpus: 2,
         roles: vec![role("generator"), role("subject")],
         ports: vec![port],
-        settings: [range].into(),
         samples: (1..=10).map(|second| sample(f64::from(second))).collect(),
         queues: (1..50).map(|at| snapshot(f64::from(at) * 0.2, connections)).collect(),
         ..Observed::default()
@@ -240,6 +241,22 @@ fn a_generator_at_its_limit_comes_before_a_busy_subject() {
     ends(&mut run, End::Client, |_, ends| ends.with_unread = 30);
     ends(&mut run, End::Server, |_, ends| ends.with_unread = 1);
     assert_first(&run, "client_bound");
+}
+
+#[test]
+fn others_on_the_machine_matter_to_who_needs_a_processor() {
+    let mut run = run(32, 4 * MS);
+    busy(&mut run, 0.6, 0.1, 1);
+    samples(&mut run, |sample| {
+        sample.foreign_cpus = Some(1.2);
+        sample.roles[1].threads[0].waiting = Some(0.3);
+    });
+    assert_first(&run, "cpu_steal");
+    samples(&mut run, |sample| {
+        sample.roles[1] = role_use(0.01, 0.01);
+        sample.roles[1].threads[0].waiting = Some(0.02);
+    });
+    assert_ne!(diagnose(&run).verdict, "cpu_steal");
 }
 
 #[test]

@@ -181,9 +181,8 @@ pub(super) fn link_figure(view: &View<'_>, figure: fn(&LinkUse) -> Option<f64>) 
 }
 
 pub(super) fn ports_taken(view: &View<'_>) -> Option<f64> {
-    let range = view.machine(GENERATOR)?.settings.get("net.ipv4.ip_local_port_range")?;
-    let (first, last) = range.split_once(char::is_whitespace)?;
-    let ports = last.trim().parse::<f64>().ok()? - first.parse::<f64>().ok()? + 1.0;
+    let (first, last) = view.run.host.limits.port_range?;
+    let ports = f64::from(last) - f64::from(first) + 1.0;
     let taken = |role: &str| {
         view.of_ends(role, End::Client, |ends| Some(ends.states.values().sum::<u64>() as f64))
     };

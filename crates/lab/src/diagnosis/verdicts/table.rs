@@ -140,7 +140,8 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "cpu_steal",
         claim: "others run on the processors that the subject needs",
-        proofs: &[at_least(&s::SUBJECT_WAIT, 0.2)],
+        // Who hardly needs a processor loses little by waiting for one.
+        proofs: &[at_least(&s::SUBJECT_WAIT, 0.2), at_least(&s::SUBJECT_DEMAND, 0.5)],
         signs: &[at_least(&s::FOREIGN, 0.35), at_least(&s::STEAL, 0.05)],
         unless: &[at_least(&s::GENERATOR_QUOTA, 0.05)],
         confusions: "a quota (cpu_throttled); the generator's own threads on the same processors",
