@@ -7,7 +7,7 @@
 use super::{GENERATOR, ORIGIN, SUBJECT, Watched};
 use crate::namespace::{in_network_of, network_id};
 use crate::process::tables;
-use crate::sock_diag::SockDiag;
+use crate::sock_diag::{Connection, SockDiag};
 use crate::sockets::{is_of_this_machine, listeners_at_port, listeners_in, sockets_held};
 use crate::source::NotObservable;
 use record::observed::PortUse;
@@ -120,6 +120,9 @@ pub(super) fn origins(subject: &[i32], served: &[u16]) -> Result<Origins, NotObs
     };
     let mut connections = Vec::new();
     SockDiag::open(Some(first))?.connections_of(served, &mut connections)?;
+    // The subject's clients on this machine are most of them; without them there is often nothing
+    // left, and no descriptor has to be looked at.
+    connections.retain(|connection| !is_to(served, connection));
     if connections.is_empty() {
         return Ok(Origins::default());
     }
@@ -151,6 +154,13 @@ pub(super) fn origins(subject: &[i32], served: &[u16]) -> Result<Origins, NotObs
     origins.pids.sort_unstable();
     origins.pids.dedup();
     Ok(origins)
+}
+
+/// Whether a connection goes to one of the ports `served` at the address that it comes from. A server
+/// behind the subject may have the same port, but then not the same address.
+fn is_to(served: &[u16], connection: &Connection) -> bool {
+    let ip = |address: SocketAddr| address.ip().to_canonical();
+    served.contains(&connection.remote.port()) && ip(connection.remote) == ip(connection.local)
 }
 
 /// The addresses that stand most often, the most frequent first.
@@ -215,6 +225,19 @@ mod tests {
         let remotes = [9, 8, 9, 7, 8, 9].map(address);
         assert_eq!(most_used(remotes.into_iter()), [9, 8, 7].map(address));
         assert_eq!(most_used((1..100).map(address)).len(), MAX_ORIGINS);
+    }
+
+    #[test]
+    fn a_client_of_the_subject_is_told_from_a_server_behind_it() {
+        let connection = |local: &str, remote: &str| Connection {
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+            inode: 5,
+        };
+        let client = connection("127.0.0.1:40000", "127.0.0.1:80");
+        assert!(is_to(&[443, 80], &client) && !is_to(&[443], &client));
+        assert!(is_to(&[80], &connection("[::ffff:10.0.0.1]:40000", "10.0.0.1:80")));
+        assert!(!is_to(&[80], &connection("10.0.0.1:40000", "10.0.0.2:80")));
     }
 
     #[test]
