@@ -271,7 +271,7 @@ fn thread_cpu_ns() -> u64 {
 
 /// Snapshots of the sockets take one part in so many of a core in the long run: with the canaries and
 /// the rest, watching stays below one in a hundred.
-const SNAPSHOT_SHARE: u64 = 250;
+const SNAPSHOT_SHARE: u64 = 300;
 /// What they may take at once, in nanoseconds; a snapshot takes 1 to 5 milliseconds.
 const SNAPSHOT_CREDIT_NS: i64 = 60_000_000;
 /// The least time between two looks.
@@ -307,8 +307,8 @@ mod tests {
         // Cheap ones are all taken.
         assert_eq!(taken(MS / 2, 600), 3000);
         assert_eq!(taken(3 * MS, 4), 20);
-        // In the long run it is the share, 4 ms a second, and the credit.
-        assert_eq!(taken(4 * MS, 600), 600 + 15);
+        // In the long run it is the share, 2 s of 600 s, and the credit.
+        assert!((514..=516).contains(&taken(4 * MS, 600)));
         assert!(taken(1000 * MS, 600) <= 4);
     }
 }
