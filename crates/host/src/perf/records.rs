@@ -13,7 +13,7 @@ pub(super) enum Record<'a> {
     /// A process was started by another.
     Forked { pid: i32, parent: i32 },
     /// A process runs another program now.
-    Executed { pid: i32 },
+    Executed { pid: i32, name: &'a [u8] },
     /// So many samples found no room.
     Lost(u64),
     /// The kernel took fewer samples for a while because they cost it too much.
@@ -59,14 +59,16 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record<'_>> {
             let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
             // Device, inode and its generation; access and flags.
             fields.skip(24 + 8)?;
-            let end = fields.0.iter().position(|&byte| byte == 0).unwrap_or(fields.0.len());
-            Some(Record::Mapped { pid, start, length, offset, path: &fields.0[..end] })
+            Some(Record::Mapped { pid, start, length, offset, path: fields.text() })
         }
         FORK => {
             let (pid, parent) = (fields.i32()?, fields.i32()?);
             (pid != parent).then_some(Record::Forked { pid, parent })
         }
-        COMM if misc & MISC_EXEC != 0 => Some(Record::Executed { pid: fields.i32()? }),
+        COMM if misc & MISC_EXEC != 0 => {
+            let (pid, _tid) = (fields.i32()?, fields.u32()?);
+            Some(Record::Executed { pid, name: fields.text() })
+        }
         LOST => {
             let _id = fields.u64()?;
             Some(Record::Lost(fields.u64()?))
@@ -106,7 +108,13 @@ fn sample(mut fields: Fields<'_>, in_kernel: bool) -> Option<Sample> {
 /// What is left of a record.
 struct Fields<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl<'a> Fields<'a> {
+    /// The rest, up to its first zero.
+    fn text(&self) -> &'a [u8] {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        &self.0[..end]
+    }
+
     fn skip(&mut self, count: usize) -> Option<()> {
         self.0 = self.0.get(count..)?;
         Some(())
@@ -182,10 +190,9 @@ mod tests {
         let forked = Some(Record::Forked { pid: 9, parent: 7 });
         assert_eq!(parse(&record(FORK, 0, &[pair(9, 7), pair(9, 7), 1])), forked);
         assert_eq!(parse(&record(FORK, 0, &[pair(7, 7), pair(9, 7), 1])), None);
-        assert_eq!(
-            parse(&record(COMM, MISC_EXEC, &[pair(7, 7), 0])),
-            Some(Record::Executed { pid: 7 })
-        );
+        let name = u64::from_ne_bytes(*b"sleep\0\0\0");
+        let executed = Record::Executed { pid: 7, name: b"sleep" };
+        assert_eq!(parse(&record(COMM, MISC_EXEC, &[pair(7, 7), name])), Some(executed));
         assert_eq!(parse(&record(COMM, 0, &[pair(7, 7), 0])), None);
         assert_eq!(parse(&record(LOST, 0, &[1, 12])), Some(Record::Lost(12)));
         assert_eq!(parse(&record(THROTTLE, 0, &[1, 1, 1])), Some(Record::Throttled));

@@ -81,9 +81,11 @@ impl Collected {
                     self.processes.insert(pid, copy.unwrap_or_else(|| Process::of(pid)));
                 }
             }
-            Record::Executed { pid } => {
+            Record::Executed { pid, name } => {
                 if self.processes.len() < PROCESSES_MAX {
-                    self.processes.insert(pid, Process::of(pid));
+                    // It may be gone by now, and what it maps is told too.
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    self.processes.insert(pid, Process { name, space: Space::of(pid) });
                 }
             }
             Record::Lost(count) => self.lost += count,
@@ -154,7 +156,8 @@ mod tests {
         all.take(mapped);
         all.take(Record::Forked { pid: NOBODY, parent: NOBODY - 1 });
         assert!(all.processes[&NOBODY].space.find(0x1800).is_some());
-        all.take(Record::Executed { pid: NOBODY });
+        all.take(Record::Executed { pid: NOBODY, name: b"b" });
+        assert_eq!(all.processes[&NOBODY].name, "b");
         assert!(all.processes[&NOBODY].space.find(0x1800).is_none());
     }
 }
