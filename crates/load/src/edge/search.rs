@@ -5,7 +5,7 @@
 //! reference ─► grow (or shrink) ─► narrow, short ─► confirm lower ─► narrow, full ─► confirm upper
 //!                  ▲                                     │ missed          │              │ held
 //!                  └─────────────────────────────────────┴─────────────────┴──────────────┘
-//!                                                              verify 100, 95, 90 % ─► found ─► recheck
+//!                                                   verify 100, 95, 90 %, between ─► found ─► recheck
 //! ```
 //!
 //! Bisection takes for granted that what holds at a level holds below it. On a noisy machine that is
@@ -85,9 +85,23 @@ struct Upper {
 #[derive(Clone, Debug)]
 enum Phase {
     Narrowing,
-    Verifying { base: f64, share: usize, held: u32, missed: u32 },
+    Verifying(Verifying),
     Rechecking { level: f64, missed: u32, lowered: u32, found: Conclusion },
     Ended(Conclusion),
+}
+
+/// Long trials at one level.
+#[derive(Clone, Copy, Debug)]
+struct Verifying {
+    /// What the full trials found.
+    base: f64,
+    /// Which share of it; the last that is tried is between one that held and one that did not.
+    share: usize,
+    level: f64,
+    held: u32,
+    missed: u32,
+    /// A lower level that was verified, with the trials that held and all of them.
+    verified: Option<(f64, u32, u32)>,
 }
 
 /// A search.
@@ -145,9 +159,9 @@ impl Search {
     #[must_use]
     pub fn next(&self) -> Step {
         match &self.phase {
-            Phase::Narrowing => Step::Try(self.narrow()),
-            Phase::Verifying { base, share, .. } => {
-                self.ask(base * VERIFY_SHARES[*share], self.settings.verify_ns, Purpose::Verify)
+            Phase::Narrowing => Step::Try(self.repeated(self.narrow())),
+            Phase::Verifying(verifying) => {
+                self.ask(verifying.level, self.settings.verify_ns, Purpose::Verify)
             }
             Phase::Rechecking { level, .. } => {
                 self.ask(*level, self.settings.full_ns, Purpose::Recheck)
@@ -158,6 +172,12 @@ impl Search {
 
     fn ask(&self, level: f64, length_ns: u64, purpose: Purpose) -> Step {
         Step::Try(Ask { level: self.level(level), length_ns, purpose })
+    }
+
+    /// A trial that said nothing is repeated with full length: what disturbed it may be short.
+    fn repeated(&self, ask: Ask) -> Ask {
+        let length_ns = if self.repeats > 0 { self.settings.full_ns } else { 0 };
+        Ask { length_ns: ask.length_ns.max(length_ns), ..ask }
     }
 
     fn level(&self, level: f64) -> f64 {
@@ -221,10 +241,10 @@ impl Search {
                 self.narrowed(ask, held, reasons);
                 self.look_at_bounds();
             }
-            Phase::Verifying { base, share, held: before, missed } => {
-                let (held, missed) = (before + u32::from(held), missed + u32::from(!held));
-                self.phase = Phase::Verifying { base, share, held, missed };
-                self.verified(base, share, held, missed, reasons);
+            Phase::Verifying(mut verifying) => {
+                verifying.held += u32::from(held);
+                verifying.missed += u32::from(!held);
+                self.verify(verifying, reasons);
             }
             Phase::Rechecking { level, missed, lowered, found } => {
                 let missed = if held { 0 } else { missed + 1 };
@@ -285,28 +305,50 @@ impl Search {
     }
 
     fn begin_verifying(&mut self, base: f64) {
-        self.phase = Phase::Verifying { base, share: 0, held: 0, missed: 0 };
+        let level = self.level(base);
+        self.phase = Phase::Verifying(Verifying {
+            base,
+            share: 0,
+            level,
+            held: 0,
+            missed: 0,
+            verified: None,
+        });
     }
 
-    fn verified(&mut self, base: f64, share: usize, held: u32, missed: u32, reasons: &[String]) {
-        let level = self.level(base * VERIFY_SHARES[share]);
-        let needed = VERIFICATIONS / 2 + 1;
-        if missed >= needed {
+    /// Goes on after a verifying trial: with the same level until two of three agree, with a lower one
+    /// when it was missed, and once with one between, when a lower one held.
+    fn verify(&mut self, verifying: Verifying, reasons: &[String]) {
+        let Verifying { base, share, level, held, missed, verified } = verifying;
+        self.phase = Phase::Verifying(verifying);
+        let tries = |share, level, verified| {
+            Phase::Verifying(Verifying { base, share, level, held: 0, missed: 0, verified })
+        };
+        if missed > VERIFICATIONS / 2 {
             self.reasons = reasons.to_vec();
             self.upper = Some(Upper { level, misses: missed });
             self.drift = Some(format!(
                 "{} held before and not when it was verified",
                 record::units::format_count(base)
             ));
-            if share + 1 < VERIFY_SHARES.len() && level > self.settings.lowest {
-                self.phase = Phase::Verifying { base, share: share + 1, held: 0, missed: 0 };
+            if verified.is_some() {
+                self.end(End::Found, verified);
+            } else if share + 1 < VERIFY_SHARES.len() && level > self.settings.lowest {
+                let lower = self.level(base * VERIFY_SHARES[share + 1]);
+                self.phase = tries(share + 1, lower, None);
             } else {
                 self.start_again();
             }
         } else if held + missed >= VERIFICATIONS {
             self.lower = Some(Lower { level, confirmed: true });
+            let found = Some((level, held, held + missed));
+            if share > 0 && verified.is_none() && self.gap_is_wider_than(self.settings.width) {
+                let between = f64::midpoint(base * VERIFY_SHARES[share - 1], level);
+                self.phase = tries(share, self.level(between), found);
+                return;
+            }
             let top = self.upper.is_none() && level >= self.settings.highest;
-            self.end(if top { End::Top } else { End::Found }, Some((level, held, held + missed)));
+            self.end(if top { End::Top } else { End::Found }, found);
         }
     }
 

@@ -113,7 +113,7 @@ impl Settings {
         };
         let narrowing_ns = u64::from(SHORT_TRIALS_MAX) * at_first_ns(self.short_ns)
             + 2 * u64::from(FULL_TRIALS_MAX) * at_first_ns(self.full_ns);
-        let most_ns = narrowing_ns + 2 * VERIFY_SHARES.len() as u64 * verify_ns;
+        let most_ns = narrowing_ns + 2 * (VERIFY_SHARES.len() as u64 + 1) * verify_ns;
         // Connecting, and bringing what is in flight to its end, are not in the length of a trial.
         (usual_ns, most_ns * 3 / 2)
     }

@@ -90,7 +90,7 @@ fn duration_ns(asked: &Asked) -> (u64, u64) {
     (usual_ns + behind_ns, most_ns + 2 * behind_ns)
 }
 
-/// After a trial that overloaded the subject, it is left alone for so long.
+/// After a trial that overloaded the subject, or in which something disturbed us, it is quiet for so long.
 const CALM: Duration = Duration::from_millis(300);
 
 struct Explorer<'a> {
@@ -212,7 +212,7 @@ impl<'a> Explorer<'a> {
         if self.lines {
             print(&trial_line(&driven.trial, self.asked.find));
         }
-        if driven.trial.outcome == Outcome::Missed {
+        if driven.trial.outcome != Outcome::Held {
             std::thread::sleep(CALM);
         }
         Ok(Some(driven))

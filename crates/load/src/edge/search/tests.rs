@@ -203,6 +203,7 @@ fn what_holds_only_for_a_moment_is_lowered_and_then_given_up() {
     let (found, _) = drive(&mut Search::new(SETTINGS), long(960.0));
     let level = found.level.unwrap();
     assert!((0.93..0.96).contains(&(level / 1000.0)) && found.drift.is_some(), "{found:?}");
+    assert!(found.upper.unwrap() / level < 1.03, "one between was tried: {found:?}");
     let (found, _) = drive(&mut Search::new(SETTINGS), long(0.0));
     assert_eq!((found.end, found.level), (End::NotVerified, None));
 }
