@@ -87,6 +87,23 @@ fn a_generator_at_its_limit_says_nothing_of_a_miss() {
 }
 
 #[test]
+fn a_generator_with_time_left_is_not_why_answers_are_few() {
+    let mut waited = because(run(1000.0, 900.0), "run_queue_wait");
+    (waited.generator.busiest_thread_share, waited.generator.run_queue_wait_share) =
+        (Some(0.1), Some(0.6));
+    assert_eq!(outcome(&waited), Outcome::Missed);
+    waited.generator.busiest_thread_share = Some(0.35);
+    assert_eq!(outcome(&waited), Outcome::NoVerdict);
+    // A latency that was missed may be that of the wait.
+    let mut slow = because(run(1000.0, 1000.0), "run_queue_wait");
+    slow.generator = waited.generator.clone();
+    slow.generator.busiest_thread_share = Some(0.1);
+    slow.objectives =
+        vec![record::run::Objective { text: "p99<5ms".into(), met: false, value: 6e6 }];
+    assert_eq!(outcome(&slow), Outcome::NoVerdict);
+}
+
+#[test]
 fn connections_that_are_not_there_are_what_is_searched_for() {
     let mut refused = because(run(10.0, 10.0), "connections_missing");
     refused.totals.connections.wanted = 100;
