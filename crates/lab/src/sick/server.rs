@@ -29,10 +29,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for ever, or until the server has panicked.
-    pub fn wait(self) {
-        // Nothing is left to do when it has.
-        let _ = self.acceptor.join();
+    /// Whether it has panicked and accepts no more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.acceptor.is_finished()
     }
 }
 

@@ -1,24 +1,36 @@
 //! `weir lab sick`: the server with a known illness.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lab::sick::Illness;
 use record::problem::Problem;
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_share, parse_size};
+use rt::drain::{Drain, Held, Stage, hold_signals};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::print;
 
+/// How often it is looked whether it should end.
+const LOOK: Duration = Duration::from_millis(50);
 /// Where it listens, if nothing else is said.
 const LISTEN: &str = "127.0.0.1:8000";
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let illness = illness(typed)?;
+    let drain = Drain::default();
+    let stop = drain.watch();
+    hold_signals(Held::Stop)?.follow(drain, None)?;
     let running = lab::sick::start(illness, rt::clock::now_ns)?;
     print(&format!("listening on http://{}/\n", running.address));
-    running.wait();
-    Ok(Exit::CannotRun)
+    while stop.stage() == Stage::Running {
+        if running.has_ended() {
+            return Ok(Exit::CannotRun);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(Exit::Done)
 }
 
 /// What was typed, or everything that is wrong with it.
