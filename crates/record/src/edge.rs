@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
-use crate::run::{Run, Weir};
+use crate::run::{Diagnosis, Run, Weir};
 
 /// The name of this schema.
 pub const SCHEMA: &str = "weir.edge/1";
@@ -52,7 +52,10 @@ pub struct Edge {
     /// What is not there, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
-    /// The run at the edge, whole: its diagnosis is the verdict at the edge.
+    /// What stops it there: the diagnosis of the run at the lowest level that did not hold.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stopped_by: Option<Diagnosis>,
+    /// The run at the edge, whole.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_edge: Option<Box<Run>>,
 }

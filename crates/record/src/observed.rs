@@ -40,6 +40,22 @@ pub struct Observed {
     pub not_observable: Vec<Missing>,
 }
 
+impl Observed {
+    /// Makes all times count from another moment (RFC 3339), as those of a run on another machine do.
+    /// The clocks of both are taken to agree. A time that cannot be read changes nothing.
+    pub fn count_from(&mut self, started_at: &str) {
+        let moment = |text: &str| text.parse::<jiff::Timestamp>().ok();
+        let (Some(own), Some(other)) = (moment(&self.started_at), moment(started_at)) else {
+            return;
+        };
+        let later_s = own.duration_since(other).as_secs_f64();
+        self.samples.iter_mut().for_each(|sample| sample.time_s += later_s);
+        self.queues.iter_mut().for_each(|snapshot| snapshot.time_s += later_s);
+        self.calls.iter_mut().for_each(|call| call.from_s += later_s);
+        started_at.clone_into(&mut self.started_at);
+    }
+}
+
 /// A program that was watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {
@@ -457,4 +473,23 @@ pub struct CallCount {
     pub count: u64,
     /// Processor time that the counting cost the role, as a share of one core meanwhile.
     pub cost_cpus: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_can_count_from_another_moment() {
+        let sample = Sample { time_s: 1.0, ..Sample::default() };
+        let mut seen = Observed {
+            started_at: "2026-01-01T00:00:10.500Z".to_owned(),
+            samples: vec![sample],
+            ..Observed::default()
+        };
+        seen.count_from("2026-01-01T00:00:12Z");
+        assert!((seen.samples[0].time_s - -0.5).abs() < 1e-9);
+        seen.count_from("never");
+        assert_eq!(seen.started_at, "2026-01-01T00:00:12Z");
+    }
 }

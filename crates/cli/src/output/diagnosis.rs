@@ -14,10 +14,15 @@ const MARGIN: usize = 13;
 
 /// The whole diagnosis; empty where there is none. `all` shows every line of it.
 pub(crate) fn diagnosis(run: &Run, all: bool) -> String {
-    let Some(diagnosis) = &run.diagnosis else {
-        return String::new();
-    };
-    let mut text = head(diagnosis);
+    match &run.diagnosis {
+        Some(diagnosis) => words(diagnosis, "bottleneck", all) + &watched(run),
+        None => String::new(),
+    }
+}
+
+/// One diagnosis, with the label that it stands under.
+pub(crate) fn words(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
+    let mut text = head(diagnosis, label);
     for line in &diagnosis.evidence {
         text += &labelled("", &format!("- {line}"));
     }
@@ -45,15 +50,15 @@ pub(crate) fn diagnosis(run: &Run, all: bool) -> String {
         );
         text += &labelled("confirmed", &line);
     }
-    text + &watched(run)
+    text
 }
 
-fn head(diagnosis: &Diagnosis) -> String {
+fn head(diagnosis: &Diagnosis, label: &str) -> String {
     let confidence = match diagnosis.confidence {
         share if share > 0.0 => format!(" (confidence {:.0} %)", share * 100.0),
         _ => String::new(),
     };
-    labelled("bottleneck", &format!("{}{confidence}: {}", diagnosis.verdict, diagnosis.claim))
+    labelled(label, &format!("{}{confidence}: {}", diagnosis.verdict, diagnosis.claim))
 }
 
 fn also(candidate: &Candidate, all: bool) -> String {

@@ -6,8 +6,8 @@ use load::plan::Plan;
 use record::edge::{Edge, End, Estimate, Outcome, Trial};
 use record::units::{format_bytes, format_duration_ns};
 
-use super::summary;
 use super::table::table;
+use super::{diagnosis, summary};
 
 /// What is about to be done, and for how long.
 pub(crate) fn announcement(base: &Plan, find: Find, (usual_ns, most_ns): (u64, u64)) -> String {
@@ -275,18 +275,10 @@ fn at_edge(edge: &Edge, colour: bool) -> String {
     let Some(run) = &edge.at_edge else {
         return String::new();
     };
-    let mut text = String::new();
-    if let Some(diagnosis) = &run.diagnosis {
-        text.push_str(&format!(
-            "at the edge  {}: {} ({:.0} % sure)\n",
-            diagnosis.verdict,
-            diagnosis.claim,
-            diagnosis.confidence * 100.0
-        ));
-        for evidence in &diagnosis.evidence {
-            text.push_str(&format!("             {evidence}\n"));
-        }
-    }
+    let mut text = match edge.stopped_by.as_ref().or(run.diagnosis.as_ref()) {
+        Some(diagnosis) => diagnosis::words(diagnosis, "stopped by", false),
+        None => String::new(),
+    };
     let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}"));
     text.push_str(&format!(
         "processors   subject {}, others {}, of {}, at the edge\n",
@@ -321,6 +313,7 @@ mod tests {
             scaling: None,
             added: Vec::new(),
             notes: Vec::new(),
+            stopped_by: None,
             at_edge: None,
         }
     }

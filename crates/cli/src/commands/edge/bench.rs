@@ -14,6 +14,7 @@ use rt::drain::{DrainWatch, Stage};
 use super::super::load::{Job, Subjects, recorded, subjects};
 use crate::exit::Failure;
 use crate::flags::Typed;
+use crate::observation::{Observation, diagnose};
 use crate::preflight;
 use crate::watcher::Watcher;
 
@@ -99,7 +100,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Driven, Failure> {
         let started_at = record::file::wall_clock();
         let subjects = self.subjects_of(&plan);
-        let mut watcher = Watcher::new(subjects.clone().unwrap_or_default(), None, None);
+        let mut watcher = Watcher::new(subjects.clone().unwrap_or_default(), None, None)
+            .observing(Some(Observation::start(&plan)));
         let (measured, beside) = run_both(&plan, setup.beside.as_ref(), self.stop, &mut watcher);
         let measured = match measured {
             Ok(measured) => measured,
@@ -111,7 +113,11 @@ impl<'a> Bench<'a> {
         };
         let (typed, arguments) = (self.typed, self.arguments);
         let job = Job { typed, arguments, plan, subjects, ports_tight };
-        let run = recorded(&job, &measured, &watcher, started_at);
+        let observed = watcher.observed(&started_at);
+        let mut run = recorded(&job, &measured, &watcher, started_at);
+        if let Some(observed) = observed {
+            diagnose(&mut run, observed);
+        }
         let waiting_ns = setup.waiting_ns.unwrap_or(run.latency.last_byte.response.p50_ns);
         let judgement = judge(&run, self.find, waiting_ns);
         let mut trial = trial(&setup.ask, setup.purpose, &run, judgement);

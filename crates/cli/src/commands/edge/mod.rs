@@ -303,7 +303,10 @@ impl<'a> Explorer<'a> {
 
     fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> Edge {
         let held = self.held.filter(|_| conclusion.level.is_some());
-        let at_edge = held.or_else(|| self.missed.map(|(_, run)| run));
+        let missed = self.missed.map(|(_, run)| run);
+        // What holds shows no limit; what comes next does.
+        let stopped_by = missed.as_ref().and_then(|run| run.diagnosis.clone());
+        let at_edge = held.or(missed);
         if let Some(run) = &at_edge
             && run.generator.in_flight_mean > CONNECTIONS_SHARE * self.asked.base.connections as f64
             && self.asked.find != Find::Connections
@@ -338,6 +341,7 @@ impl<'a> Explorer<'a> {
             operating_range: self.operating_range,
             scaling: self.scaling,
             notes: self.notes,
+            stopped_by,
             at_edge: at_edge.map(Box::new),
         };
         edge.words = words(&edge);

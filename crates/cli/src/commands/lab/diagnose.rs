@@ -19,6 +19,19 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     };
     let mut run =
         read_run(Path::new(file)).map_err(|error| vec![Problem::new("FILE", error.to_string())])?;
+    let mut problems = Vec::new();
+    for other in &files[1..] {
+        match record::watch::read(Path::new(other)) {
+            Ok(mut watch) => {
+                watch.observed.count_from(&run.started_at);
+                run.observed.push(watch.observed);
+            }
+            Err(error) => problems.push(Problem::new("FILE", error.to_string())),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
     // What a perturbation showed is measured and cannot be worked out again.
     let confirmation = run.diagnosis.take().and_then(|diagnosis| diagnosis.confirmation);
     let mut found = lab::diagnosis::diagnose(&run);
