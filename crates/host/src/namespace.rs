@@ -3,10 +3,9 @@
 //!
 //! Not for making namespaces. Source: setns(2), which needs `CAP_SYS_ADMIN`; namespaces(7).
 
+use crate::netlink::Namespace;
 use crate::source::NotObservable;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::{self, File};
-use std::os::fd::AsFd as _;
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 /// What names the network namespace of process `pid`: equal for two processes in the same one.
@@ -22,30 +21,8 @@ pub(crate) fn in_network_of<T: Send>(
     what: &'static str,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, NotObservable> {
-    if network_id(pid)? == network_id(std::process::id().cast_signed())? {
-        return Ok(work());
-    }
-    let path = format!("/proc/{pid}/ns/net");
-    let namespace = File::open(&path).map_err(|error| NotObservable::io(what, &path, &error))?;
-    let enter = || {
-        let kind = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(namespace.as_fd(), kind).map(|()| work())
-    };
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("observe-enter".to_owned());
-        let thread = thread.spawn_scoped(scope, enter).map_err(|error| {
-            NotObservable::new(what, format!("no thread could be made: {error}"))
-        })?;
-        match thread.join() {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => {
-                let why =
-                    format!("{path}: {error}: entering a network namespace needs CAP_SYS_ADMIN");
-                Err(NotObservable::new(what, why))
-            }
-            Err(_) => Err(NotObservable::new(what, "the thread in that namespace failed")),
-        }
-    })
+    let done = Namespace::of(Some(pid)).and_then(|there| there.run(work));
+    done.map_err(|error| NotObservable::new(what, error.to_string()))
 }
 
 #[cfg(test)]
