@@ -52,7 +52,7 @@ fn own_path() -> Result<PathBuf, Failure> {
 /// A path that can be written to, as far as can be told before.
 fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = folder.unwrap_or_else(|| Path::new("."));
     if folder.is_dir() && !path.is_dir() {
         return Ok(());
     }
