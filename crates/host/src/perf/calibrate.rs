@@ -5,18 +5,21 @@
 //! thread that calls pays for every event that watches the place, also for those of other threads.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use super::event::{self, Event};
 use super::maps::{self, Space};
 use super::sampler::own_cpu_ns;
 
-/// Calls that are timed, three times: some 15 ms each with a probe.
-const CALLS: u64 = 20_000;
+/// Calls that are timed, three times: 2 to 50 ms each with a probe.
+const CALLS: u64 = 5_000;
 const ROUNDS: usize = 3;
 /// What a hit of a probe is taken to cost where it cannot be measured: `malloc` of the C library on a
-/// virtual machine, 2026 (13.0 million calls per second became 1.4 million).
+/// virtual machine, 2026 (13.0 million calls per second became 1.4 million). Where the instruction has to
+/// be stepped, the same machine takes 10 µs.
 const PROBE_NS: f64 = 630.0;
 /// The same of a tracepoint.
 const TRACEPOINT_NS: f64 = 200.0;
@@ -30,15 +33,44 @@ pub struct HitCost {
     pub is_measured: bool,
 }
 
+/// How the kernel goes on behind a breakpoint: the instruction that stood there decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum First {
+    /// It does by itself what the instruction would.
+    Emulated,
+    /// It lets the processor do that one alone, which is another trap.
+    Stepped,
+}
+
+impl First {
+    /// Of a place in a file. What cannot be read is taken to be the dearer one.
+    pub(super) fn of(path: &str, offset: u64) -> Self {
+        let mut bytes = [0; 2];
+        let read = File::open(path).and_then(|file| file.read_exact_at(&mut bytes, offset));
+        if read.is_ok() { Self::by(bytes) } else { Self::Stepped }
+    }
+
+    /// By its first bytes on x86-64 (`arch/x86/kernel/uprobes.c`): pushing a register, doing nothing,
+    /// and jumps are emulated. Elsewhere there is one kind.
+    fn by(bytes: [u8; 2]) -> Self {
+        match bytes {
+            [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb, _] | [0x41, 0x50..=0x57] => Self::Emulated,
+            _ => Self::Stepped,
+        }
+    }
+}
+
 /// What a hit of a probe costs when so many events watch the place; `kind` is the number of probes
 /// among the kernel's kinds of events.
-pub(super) fn probe(kind: u32, watchers: usize) -> HitCost {
-    let event = own_malloc().map(|(path, offset)| Event::Uprobe { kind, path, offset });
+pub(super) fn probe(kind: u32, first: First, watchers: usize) -> HitCost {
+    let function = own::function(first);
+    let event = place(function as *const () as u64);
+    let event = event.map(|(path, offset)| Event::Uprobe { kind, path, offset });
     let measured = event.and_then(|event| {
-        let pairs = || {
-            (0..CALLS).for_each(|_| allocates());
+        let calls = || {
+            (0..CALLS).for_each(|_| black_box(function)());
         };
-        measure(&event, watchers, &pairs).ok()
+        measure(&event, watchers, &calls).ok()
     });
     or_known(measured, PROBE_NS)
 }
@@ -79,29 +111,62 @@ fn measure(event: &Event, watchers: usize, calls: &dyn Fn()) -> io::Result<f64> 
             events.push(opened);
         }
         let with_ns = timed();
+        event::close_all(events);
         costs.push((with_ns - without_ns) / CALLS as f64);
     }
     costs.sort_by(f64::total_cmp);
     Ok(costs[costs.len() / 2])
 }
 
-/// One call of the C library's `malloc`, and of its `free`, which is not watched.
-#[allow(unsafe_code)]
-fn allocates() {
-    // SAFETY: what was allocated is given back once, and not touched; a null pointer may be given
-    // back too.
-    unsafe { libc::free(black_box(libc::malloc(16))) };
-}
-
-/// The file that this process's `malloc` is in, and where.
-fn own_malloc() -> Option<(CString, u64)> {
+/// The file that a function of this process is in, and where.
+fn place(address: u64) -> Option<(CString, u64)> {
     let pid = std::process::id() as i32;
-    let address = libc::malloc as *const () as u64;
     let space = Space::of(pid);
     let mapping = space.find(address)?;
     let path = maps::places(pid, mapping).into_iter().find(|place| place.exists())?;
     let path = CString::new(path.to_string_lossy().as_bytes()).ok()?;
     Some((path, address - mapping.start + mapping.offset))
+}
+
+/// Functions to be probed, of which the first instruction is known.
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod own {
+    use super::First;
+
+    // SAFETY: pushes and pops what the caller has no use for, and returns.
+    #[unsafe(naked)]
+    extern "C" fn pushes() {
+        core::arch::naked_asm!("push rax", "pop rax", "ret");
+    }
+
+    // SAFETY: changes a register that the caller has no use for, and returns.
+    #[unsafe(naked)]
+    extern "C" fn adds() {
+        core::arch::naked_asm!("lea rax, [rdi + 1]", "ret");
+    }
+
+    pub(super) fn function(first: First) -> extern "C" fn() {
+        match first {
+            First::Emulated => pushes,
+            First::Stepped => adds,
+        }
+    }
+}
+
+/// A function to be probed.
+#[cfg(not(target_arch = "x86_64"))]
+mod own {
+    use super::First;
+
+    #[inline(never)]
+    extern "C" fn nothing() {
+        std::hint::black_box(());
+    }
+
+    pub(super) fn function(_first: First) -> extern "C" fn() {
+        nothing
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +177,10 @@ mod tests {
     fn what_cannot_be_measured_is_a_known_figure() {
         assert_eq!(or_known(None, 600.0), HitCost { hit_ns: 600.0, is_measured: false });
         assert_eq!(or_known(Some(-3.0), 600.0).hit_ns, 600.0);
+        assert_eq!(First::by([0x55, 0x48]), First::Emulated);
+        assert_eq!(First::by([0x41, 0x54]), First::Emulated);
+        assert_eq!(First::by([0x48, 0x85]), First::Stepped);
+        assert_eq!(First::of("/no/such/file", 0), First::Stepped);
         assert_eq!(or_known(Some(500.0), 600.0), HitCost { hit_ns: 500.0, is_measured: true });
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Not for who calls, or for how long a call takes.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use record::observed::CallCount;
 
 use super::allocator::{Allocator, AllocatorCall};
-use super::calibrate::{self, HitCost};
+use super::calibrate::{self, First, HitCost};
 use super::event::{self, Event};
 use super::tracefs::Tracefs;
 use crate::process::{thread_ids, threads};
@@ -124,8 +125,9 @@ pub fn count(
     zero_ns: u64,
 ) -> (Vec<Counted>, Vec<NotObservable>) {
     let (mut counted, mut missing) = (Vec::new(), Vec::new());
+    let mut costs = Costs::new();
     for call in which {
-        let done = Target::of(pids, call)
+        let done = Target::of(pids, call, &mut costs)
             .and_then(|target| target.count(budget, clock, zero_ns))
             .map_err(|why| NotObservable::new(format!("calls of {call}"), why));
         match done {
@@ -140,6 +142,9 @@ pub fn count(
     (counted, missing)
 }
 
+/// What probes cost that were measured already, by their first instruction and the events at it.
+type Costs = BTreeMap<(First, usize), HitCost>;
+
 /// Where one kind of call is counted.
 struct Target {
     /// Events with the threads that they are for.
@@ -149,11 +154,11 @@ struct Target {
 }
 
 impl Target {
-    fn of(pids: &[i32], call: &Call) -> Result<Self, String> {
+    fn of(pids: &[i32], call: &Call, costs: &mut Costs) -> Result<Self, String> {
         match call {
             Call::SystemCalls => Self::traced(pids, "raw_syscalls", "sys_enter"),
             Call::SystemCall(name) => Self::traced(pids, "syscalls", &format!("sys_enter_{name}")),
-            Call::Allocator(call) => Self::probed(pids, *call),
+            Call::Allocator(call) => Self::probed(pids, *call, costs),
         }
     }
 
@@ -170,7 +175,7 @@ impl Target {
         Ok(Self { events: vec![(event, tids)], hit, of })
     }
 
-    fn probed(pids: &[i32], call: AllocatorCall) -> Result<Self, String> {
+    fn probed(pids: &[i32], call: AllocatorCall, costs: &mut Costs) -> Result<Self, String> {
         let path = "/sys/bus/event_source/devices/uprobe/type";
         let kind = read_once("probes", path).map_err(|error| error.why)?;
         let kind = kind.parse().map_err(|_| format!("{path}: not a number"))?;
@@ -179,7 +184,7 @@ impl Target {
             hit: HitCost { hit_ns: 0.0, is_measured: false },
             of: String::new(),
         };
-        let mut watchers = 0;
+        let (mut watchers, mut first) = (0, First::Emulated);
         for &pid in pids {
             let allocator = Allocator::of(pid)?;
             let offsets = allocator.offsets(call);
@@ -193,12 +198,16 @@ impl Target {
             let tids = busiest(pid, PROBED_THREADS_MAX, &mut target.of);
             watchers = watchers.max(tids.len());
             for offset in offsets {
+                if First::of(&allocator.file, offset) == First::Stepped {
+                    first = First::Stepped;
+                }
                 let path =
                     CString::new(allocator.file.as_str()).map_err(|error| error.to_string())?;
                 target.events.push((Event::Uprobe { kind, path, offset }, tids.clone()));
             }
         }
-        target.hit = calibrate::probe(kind, watchers);
+        let cost = costs.entry((first, watchers));
+        target.hit = *cost.or_insert_with(|| calibrate::probe(kind, first, watchers));
         Ok(target)
     }
 
@@ -263,9 +272,10 @@ impl Target {
             event::disable(event).map_err(|error| error.to_string())?;
             count += event::count(event).map_err(|error| error.to_string())?;
         }
-        let counted_ns = clock().saturating_sub(began_ns).max(1);
-        drop(opened);
-        let open_ns = clock().saturating_sub(opened_ns).max(counted_ns);
+        let ended_ns = clock();
+        let counted_ns = ended_ns.saturating_sub(began_ns).max(1);
+        let open_ns = ended_ns.saturating_sub(opened_ns).max(counted_ns);
+        event::close_all(opened);
         Ok(Burst { count, counted_ns, open_ns })
     }
 }
@@ -274,7 +284,8 @@ impl Target {
 struct Burst {
     count: u64,
     counted_ns: u64,
-    /// A probe is in the program's way from before the first event was open until all are closed.
+    /// A probe is in the program's way from when its first event is opened. Closing takes breakpoints
+    /// away before it waits (`kernel/trace/trace_uprobe.c`).
     open_ns: u64,
 }
 
