@@ -22,7 +22,8 @@ pub struct Illness {
     pub burn_ns: u64,
     /// System calls for each answer: reads of 64 bytes from /dev/zero.
     pub syscalls: u32,
-    /// Processor time for each answer under one lock for all, in nanoseconds.
+    /// Processor time for each answer under one lock for all, which is taken four times for it, in
+    /// nanoseconds.
     pub lock_ns: u64,
     /// Allocations for each answer, all held at once and then freed.
     pub allocations: u32,
