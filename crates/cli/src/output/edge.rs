@@ -13,11 +13,13 @@ use super::{diagnosis, summary};
 pub(crate) fn announcement(base: &Plan, find: Find, (usual_ns, most_ns): (u64, u64)) -> String {
     let urls = base.requests.iter().map(|request| request.url.to_string()).collect::<Vec<_>>();
     let what = Find::ALL.iter().find(|(one, _, _)| *one == find).map_or("", |(_, _, what)| what);
+    let connections = match find {
+        Find::Connections => String::new(),
+        _ => format!(", {} connections", base.connections),
+    };
     format!(
-        "{}\nsearching for the most {what}, {} connections, {} thread{}; takes about {}, {} at the \
-         most\n",
+        "{}\nsearching for the most {what}{connections}, {} thread{}; takes about {}, {} at the most\n",
         urls.join("\n"),
-        if find == Find::Connections { "idle".to_owned() } else { base.connections.to_string() },
         base.threads,
         if base.threads == 1 { "" } else { "s" },
         format_minutes(usual_ns),

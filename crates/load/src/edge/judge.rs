@@ -187,6 +187,8 @@ pub fn limit_of(reasons: &[String]) -> &'static str {
     let starts = |code: &str| reasons.iter().any(|reason| reason.starts_with(code));
     if starts("ports") {
         "out of source ports"
+    } else if starts("descriptors") {
+        "out of descriptors"
     } else if starts("client_bound") || starts("send_lag") || starts("run_queue_wait") {
         "client-bound"
     } else {

@@ -149,6 +149,7 @@ fn figures_go_from_the_run_to_the_trial() {
 #[test]
 fn a_limit_has_a_name() {
     assert_eq!(limit_of(&["ports: 28k".into()]), "out of source ports");
+    assert_eq!(limit_of(&["descriptors: 20k".into()]), "out of descriptors");
     assert_eq!(limit_of(&["client_bound: x".into()]), "client-bound");
     assert_eq!(limit_of(&["littles_law: x".into()]), "not measurable");
 }
