@@ -84,9 +84,25 @@ struct Looks<'a> {
 }
 
 impl Looks<'_> {
-    /// Samples that are there by now, as far as the clock tells.
+    /// Samples that should be there by now.
     fn due(&self) -> u64 {
         now_ns().saturating_sub(self.start_ns + SAMPLE_TAKES_NS) / self.plan.every_ns
+    }
+
+    /// What is seen, once a sample is there that was not when `seen` was written. One may come late,
+    /// when the machine is busy.
+    fn newer(&self, seen: &mut Seen) -> Option<Observed> {
+        let due = self.due();
+        if due <= seen.due {
+            return None;
+        }
+        let observed = self.latest();
+        let end_s = observed.samples.last()?.time_s;
+        if end_s <= seen.end_s {
+            return None;
+        }
+        *seen = Seen { due, end_s };
+        Some(observed)
     }
 
     fn latest(&self) -> Observed {
@@ -96,19 +112,25 @@ impl Looks<'_> {
     }
 }
 
-/// Prints each interval as text.
+/// The last sample that was shown.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// How many were due by then.
+    due: u64,
+    /// Its end.
+    end_s: f64,
+}
+
+/// Prints each interval as text; waits for the last one for as long as another at the most.
 fn blocks(looks: &Looks<'_>, end_ns: u64, stop: &DrainWatch) {
-    let mut shown = 0;
-    // The last interval may be taken just when the time is over.
-    let end_ns = end_ns.saturating_add(2 * SAMPLE_TAKES_NS);
-    while stop.stage() == Stage::Running && now_ns() < end_ns {
-        let due = looks.due();
-        if due > shown {
-            shown = due;
-            let observed = looks.latest();
+    let mut seen = Seen::default();
+    let wanted = looks.plan.duration_ns.map_or(u64::MAX, |length| length / looks.plan.every_ns);
+    let last_ns = end_ns.saturating_add(looks.plan.every_ns);
+    while stop.stage() == Stage::Running && seen.due < wanted && now_ns() < last_ns {
+        if let Some(observed) = looks.newer(&mut seen) {
             print(&format!("{}\n", text(&observed, &screen(&observed, LIVE), colour())));
         }
-        wait(end_ns.min(now_ns() + PATIENCE.as_nanos() as u64), stop);
+        wait(last_ns.min(now_ns() + PATIENCE.as_nanos() as u64), stop);
     }
 }
 

@@ -63,9 +63,9 @@ const WATCH_FLAGS: &[Flag] = &[
         short: Some('d'),
         value: "TIME",
         default: "until Ctrl-C, or 1s with --once",
-        doc: "End after this time; bare: s",
+        doc: "End after this time, 100ms at the least; bare: s",
         right: &["10", "1m"],
-        wrong: &["0", "1d", "long"],
+        wrong: &["0", "10ms", "1d", "long"],
         ..FLAG
     },
     Flag {

@@ -77,6 +77,7 @@ fn run_line(line: &str, place: &Path) -> (i32, String) {
 fn every_example_of_the_reference_works() {
     let _shared = beside_others();
     let origin = Origin::start(&["-t", "1"]);
+    let port = origin.authority.rsplit(':').next().unwrap();
     let folder = folder();
     fs::create_dir(folder.path().join(".bin")).unwrap();
     std::os::unix::fs::symlink(WEIR, folder.path().join(".bin/weir")).unwrap();
@@ -101,6 +102,7 @@ fn every_example_of_the_reference_works() {
     assert!(lines.len() >= 12, "{lines:?}");
     for line in lines {
         let line = line.replace("127.0.0.1:8000", &origin.authority);
+        let line = line.replace("--port 8000", &format!("--port {port}"));
         let line = match line.as_str() {
             // The port that it would listen on may be taken here.
             "weir serve" => "weir serve --listen 127.0.0.1:0".to_owned(),

@@ -211,7 +211,7 @@ impl Watcher {
             let what = "every snapshot of the sockets".to_owned();
             observed.not_observable.push(Missing { what, why });
         }
-        let shift_s = (zero_ns as f64 - self.started_ns as f64) / 1e9;
+        let shift_s = (zero_ns as f64 - self.observer.zero_ns as f64) / 1e9;
         observed.samples.iter_mut().for_each(|sample| sample.time_s -= shift_s);
         observed.queues.iter_mut().for_each(|snapshot| snapshot.time_s -= shift_s);
         observed

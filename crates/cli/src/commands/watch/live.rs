@@ -10,7 +10,7 @@ use record::observed::Observed;
 use rt::clock::now_ns;
 use rt::drain::{DrainWatch, Stage};
 
-use super::Looks;
+use super::{Looks, Seen};
 use crate::output;
 use crate::output::watch::Glyphs;
 use crate::output::watch::screen::{Dress, Key, Next, Position, draw};
@@ -36,7 +36,7 @@ pub(super) fn run(looks: &Looks<'_>, end_ns: u64, stop: &DrainWatch) -> io::Resu
     let dress = Dress { glyphs: Glyphs::of_locale(), colour: output::colour() };
     let mut position = Position::default();
     let mut shown = Shown::new(looks.latest());
-    let mut seen = 0;
+    let mut seen = Seen::default();
     let mut page = 1;
     let mut stale = true;
     while stop.stage() == Stage::Running && now_ns() < end_ns {
@@ -51,10 +51,9 @@ pub(super) fn run(looks: &Looks<'_>, end_ns: u64, stop: &DrainWatch) -> io::Resu
                 Next::GoOn => stale = true,
             }
         }
-        let due = looks.due();
-        if !position.paused && due > seen {
-            seen = due;
-            shown = Shown::new(looks.latest());
+        let newer = if position.paused { None } else { looks.newer(&mut seen) };
+        if let Some(observed) = newer {
+            shown = Shown::new(observed);
             stale = true;
         }
     }

@@ -65,6 +65,9 @@ impl Plan {
         };
         let duration_ns = time("duration");
         let every_ns = time("every").unwrap_or(SECOND_NS);
+        if duration_ns.is_some_and(|length| length < EVERY_MIN_NS) {
+            problems.push(Problem::new("--duration", "it is 100ms at the least"));
+        }
         if !(EVERY_MIN_NS..=EVERY_MAX_NS).contains(&every_ns) {
             problems.push(Problem::new("--every", "an interval is 100ms to 1m"));
         }
@@ -72,7 +75,14 @@ impl Plan {
         let duration_ns = duration_ns.or_else(|| once.then_some(ONCE_NS));
         let json = typed.text("json");
         match problems.is_empty() {
-            true => Ok(Self { targets, once, duration_ns, every_ns, json }),
+            // An interval ends with the watch at the latest.
+            true => Ok(Self {
+                every_ns: every_ns.min(duration_ns.unwrap_or(u64::MAX)),
+                targets,
+                once,
+                duration_ns,
+                json,
+            }),
             false => Err(problems),
         }
     }
