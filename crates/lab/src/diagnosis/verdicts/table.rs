@@ -390,9 +390,10 @@ pub static VERDICTS: &[Verdict] = &[
         code: "allocator_bound",
         claim: "a good part of the subject's processor time is memory allocation",
         proofs: &[at_least(&s::ALLOCATION, 0.1), at_least(&s::SUBJECT_THREAD, 0.8)],
-        signs: &[at_least(&s::ALLOCATIONS, 20.0), at_least(&s::SUBJECT_USER, 0.5)],
+        signs: &[at_least(&s::SUBJECT_USER, 0.5), at_least(&s::ALLOCATIONS, 20.0)],
         confusions: "the cost of counting the calls, which is declared beside them",
-        remedy: "pools and arenas; another allocator as an arm of an experiment (jemalloc, mimalloc)",
+        remedy: "weir lab profile --calls malloc; pools and arenas; another allocator as an arm of an \
+                 experiment (jemalloc, mimalloc)",
         counter_test: (
             Perturbation::LessProcessorTime,
             Answer::Falls,
