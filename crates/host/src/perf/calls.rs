@@ -21,8 +21,9 @@ use super::tracefs::Tracefs;
 use crate::process::{thread_ids, threads};
 use crate::source::{NotObservable, read_once};
 
-/// Threads of a process under one probe: each call pays for every event at its place.
-const PROBED_THREADS_MAX: usize = 16;
+/// Threads of a process under one probe: each call pays for every event at its place, and each event
+/// takes the kernel some 80 ms to close, during which the probes of the others are still there.
+const PROBED_THREADS_MAX: usize = 4;
 /// Threads of a process of which system calls are counted.
 const TRACED_THREADS_MAX: usize = 256;
 /// The first burst, and the shortest that says something.
@@ -274,8 +275,11 @@ impl Target {
         }
         let ended_ns = clock();
         let counted_ns = ended_ns.saturating_sub(began_ns).max(1);
-        let open_ns = ended_ns.saturating_sub(opened_ns).max(counted_ns);
+        let events = opened.len() as u64;
         event::close_all(opened);
+        // The kernel closes one after the other; all but the last keep the breakpoint there.
+        let closing_ns = clock().saturating_sub(ended_ns) / events * (events - 1);
+        let open_ns = ended_ns.saturating_sub(opened_ns).max(counted_ns) + closing_ns;
         Ok(Burst { count, counted_ns, open_ns })
     }
 }
@@ -284,8 +288,8 @@ impl Target {
 struct Burst {
     count: u64,
     counted_ns: u64,
-    /// A probe is in the program's way from when its first event is opened. Closing takes breakpoints
-    /// away before it waits (`kernel/trace/trace_uprobe.c`).
+    /// A probe is in the program's way from when its first event is opened until the last one begins to
+    /// close, which takes breakpoints away before it waits (`kernel/trace/trace_uprobe.c`).
     open_ns: u64,
 }
 

@@ -164,8 +164,8 @@ pub(super) fn count(event: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-/// Closes events at the same time. Each takes the kernel some 70 ms, and a breakpoint stays in the
-/// program's way until the last of those that want it begins to close.
+/// Closes events, at the same time as far as the kernel lets us. Each takes it some 80 ms, and a
+/// breakpoint stays in the program's way until the last of those that want it begins to close.
 pub(super) fn close_all(events: Vec<OwnedFd>) {
     std::thread::scope(|scope| {
         for event in events {
