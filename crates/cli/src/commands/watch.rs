@@ -14,7 +14,7 @@ use lab::marks::{LIVE, Spans, screen};
 use record::observed::{Missing, Observed};
 use record::run::Weir;
 use record::watch::{SCHEMA, Watch};
-use rt::clock::now_ns;
+use rt::clock::{now_ns, thread_cpu_ns};
 use rt::drain::{Drain, DrainWatch, Held, Stage, hold_signals};
 
 use self::plan::Plan;
@@ -38,7 +38,8 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     let watching = Watching::start(found.spec, now_ns);
     let start_ns = now_ns();
     let end_ns = plan.duration_ns.map_or(u64::MAX, |length| start_ns.saturating_add(length));
-    let looks = Looks { watching: &watching, missing: &found.missing, start_ns, plan: &plan };
+    let (missing, own_before_ns) = (&found.missing[..], thread_cpu_ns());
+    let looks = Looks { watching: &watching, missing, start_ns, own_before_ns, plan: &plan };
     let full_screen = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if plan.once || plan.json_only() {
         wait(end_ns, &stop);
@@ -47,7 +48,9 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     } else {
         blocks(&looks, end_ns, &stop);
     }
+    let own_cpus = looks.own_cpus();
     let mut observed = Observed { started_at, ..watching.finish(start_ns) };
+    observed.cost_cpus += own_cpus;
     observed.not_observable.extend(found.missing);
     if plan.once && !plan.json_only() {
         let all = Spans { shown_s: f64::INFINITY, judged_s: f64::INFINITY };
@@ -80,6 +83,8 @@ struct Looks<'a> {
     watching: &'a Watching,
     missing: &'a [Missing],
     start_ns: u64,
+    /// Processor time of this thread at the start.
+    own_before_ns: u64,
     plan: &'a Plan,
 }
 
@@ -87,6 +92,12 @@ impl Looks<'_> {
     /// Samples that should be there by now.
     fn due(&self) -> u64 {
         now_ns().saturating_sub(self.start_ns + SAMPLE_TAKES_NS) / self.plan.every_ns
+    }
+
+    /// What asking and drawing cost beside the collectors, as a share of one core.
+    fn own_cpus(&self) -> f64 {
+        let used_ns = thread_cpu_ns().saturating_sub(self.own_before_ns);
+        used_ns as f64 / now_ns().saturating_sub(self.start_ns).max(1) as f64
     }
 
     /// What is seen, once a sample is there that was not when `seen` was written. One may come late,
@@ -107,6 +118,7 @@ impl Looks<'_> {
 
     fn latest(&self) -> Observed {
         let mut observed = self.watching.latest().unwrap_or_default();
+        observed.cost_cpus += self.own_cpus();
         observed.not_observable.extend_from_slice(self.missing);
         observed
     }

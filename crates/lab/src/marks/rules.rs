@@ -345,7 +345,7 @@ pub const RULES: &[Rule] = &[
     rule("disk_sleep", Notice, Count, 0.0, "V18").of(
         "threads in uninterruptible sleep",
         read::disk_sleep,
-        "{value} threads of {of} wait for a disk: requests that they serve wait with them.",
+        "threads of {of} that wait for a disk: {value}; requests that they serve wait with them.",
     ),
     rule("disk_pressure", Notice, Share, 0.1, "V18; this height is ours").of(
         "pressure io full",
