@@ -164,6 +164,11 @@ signals! {
         "PID/stat, its affinity and quota, and what the machine left idle", subject_saturation;
     SUBJECT_THREAD: Processor, Share, "busiest subject thread, of a core", "schedstat of its threads",
         |view| view.of_role(SUBJECT, busiest);
+    SUBJECT_AT_LIMIT: Processor, Share, "subject's processor time or busiest thread, of what it can have",
+        "PID/stat, schedstat", |view| {
+            let thread = view.of_role(SUBJECT, busiest);
+            subject_saturation(view).into_iter().chain(thread).reduce(f64::max)
+        };
     SUBJECT_USER: Processor, Share, "user space, of the subject's processor time", "PID/stat",
         |view| view.of_role(SUBJECT, |role| {
             let all = role.user_cpus + role.system_cpus;
@@ -320,6 +325,11 @@ signals! {
     NOT_SENT: Queue, Bytes, "bytes that the subject's sockets could not send yet",
         "TCP_INFO notsent_bytes", |view| {
             view.of_ends(SUBJECT, End::Server, |ends| Some(ends.not_sent_bytes as f64))
+        };
+    HELD_BACK: Queue, Bytes, "bytes that wait in a sender although the window is open",
+        "TCP_INFO notsent_bytes of either end, median", |view| {
+            let of = |end| view.of_ends(SUBJECT, end, |ends| Some(ends.not_sent_bytes as f64));
+            of(End::Server).into_iter().chain(of(End::Client)).reduce(f64::max)
         };
     // Links.
     LINK: Link, Share, "busiest link, of its rate", "interface bytes; tbf rate or speed", link_share;

@@ -220,6 +220,11 @@ pub(super) fn is_allocation(function: &str) -> bool {
         "pool_alloc_nocache",
         "sysmalloc",
     ];
+    // An interpreter's own pool of objects is not the allocator that could be exchanged.
+    let is_pool = function.trim_start_matches('_').starts_with("Py");
+    if is_pool {
+        return false;
+    }
     function == "free" || function == "__libc_free" || contains_any(function, NAMES)
 }
 

@@ -164,10 +164,11 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::GENERATOR_QUOTA, 0.1),
             at_least(&s::UNREAD_AT_GENERATOR, 1.5),
             at_least(&s::GENERATOR_LAG, 10_000_000.0),
+            at_most(&s::SUBJECT_SATURATION, 0.85),
         ],
         unless: &[
             // It waits for nothing of its own.
-            at_most(&s::GENERATOR_THREAD, 0.6),
+            at_most(&s::GENERATOR_THREAD, 0.8),
             at_most(&s::UNREAD_AT_GENERATOR, 0.67),
         ],
         confusions: "both at their limit on a small machine; the kernel charges the subject's \
@@ -233,6 +234,8 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::BACKLOG_DROPS, 1.0),
             at_least(&s::SOFTIRQ_MAX, 0.9),
             at_most(&s::PACKET_SPREAD, 0.02),
+            at_least(&s::OVERLIMITS, 1.0),
+            at_least(&s::ROUND_TRIP, 3.0),
         ],
         unless: &[at_least(&s::LINK, 0.7)],
         confusions: "softirqs on one processor (softirq_imbalance)",
@@ -285,7 +288,8 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "delayed_ack_stall",
         claim: "small writes wait for delayed acknowledgements (Nagle's algorithm)",
-        proofs: &[at_least(&s::DELAYED_ACK_MODE, 0.01)],
+        // Who has nothing to send waits for something else that takes as long.
+        proofs: &[at_least(&s::DELAYED_ACK_MODE, 0.01), at_least(&s::HELD_BACK, 1.0)],
         signs: &[at_least(&s::DELAYED_ACKS, 0.01)],
         confusions: "an origin that really takes 40 ms",
         remedy: "TCP_NODELAY; head and body in one write; TCP_QUICKACK",
@@ -335,7 +339,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "handshake_bound",
         claim: "TLS handshakes take the processor time",
-        proofs: &[at_least(&s::HANDSHAKE, 0.3), at_least(&s::SUBJECT_THREAD, 0.8)],
+        proofs: &[at_least(&s::HANDSHAKE, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6), at_least(&s::SUBJECT_UNREAD, 0.3)],
         confusions: "bulk encryption (bulk_crypto_bound)",
@@ -350,7 +354,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "bulk_crypto_bound",
         claim: "encryption of bodies takes the processor time",
-        proofs: &[at_least(&s::CRYPTO, 0.3), at_least(&s::SUBJECT_THREAD, 0.8)],
+        proofs: &[at_least(&s::CRYPTO, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6)],
         confusions: "handshakes (handshake_bound)",
@@ -389,7 +393,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "allocator_bound",
         claim: "a good part of the subject's processor time is memory allocation",
-        proofs: &[at_least(&s::ALLOCATION, 0.1), at_least(&s::SUBJECT_THREAD, 0.8)],
+        proofs: &[at_least(&s::ALLOCATION, 0.1), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs: &[at_least(&s::SUBJECT_USER, 0.5), at_least(&s::ALLOCATIONS, 20.0)],
         confusions: "the cost of counting the calls, which is declared beside them",
         remedy: "weir lab profile --calls malloc; pools and arenas; another allocator as an arm of an \
