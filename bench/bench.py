@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 import harness
 import part_churn
 import part_connections
+import part_edge
 import part_load
 import part_memory
 import part_overload
@@ -22,8 +23,8 @@ import peers
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
          "memory": part_memory, "proxy": part_proxy,
          "overload": part_overload}
-# These measure nothing and take long, so they are done when they are named.
-FAULTS = {"reload": part_reload, "churn": part_churn}
+# These compare with no peer and take long, so they are done when they are named.
+FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge}
 
 
 def options():
@@ -35,7 +36,7 @@ def options():
     parser.add_argument("--rounds", type=int, help="rounds of load, serve and proxy [9]")
     parser.add_argument("--seconds", type=int, help="length of a run in them, and of each in reload [3]")
     parser.add_argument("--minutes", type=float, default=10, help="churn: how long [10]")
-    parser.add_argument("--times", type=int, help="how often connections and memory, of proxies too, are done [3]")
+    parser.add_argument("--times", type=int, help="how often connections and memory, of proxies too, and edge are done [3]")
     parser.add_argument("--seed", type=int, help="of the order of runs [random, printed]")
     parser.add_argument("--wait", type=float, default=120,
                         help="seconds to wait in all for a quiet machine [120]")

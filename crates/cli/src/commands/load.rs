@@ -23,7 +23,7 @@ use rt::drain::{Drain, DrainWatch, Held, hold_signals};
 use super::calibrate::{self, Trials};
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
-use crate::flags::{Typed, load_text};
+use crate::flags::{Typed, load_text, subject_pids};
 use crate::observation::{Observation, diagnose};
 use crate::output::csv::csv;
 use crate::output::live::Live;
@@ -35,6 +35,8 @@ use crate::{preflight, store};
 
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let text = load_text(typed)?;
+    // A run that was killed may have left the subject with less than its share of the processors.
+    super::lab::sweep();
     let drain = Drain::default();
     let stop = drain.watch();
     if text.urls.is_empty() && text.unix.is_none() {
@@ -43,7 +45,10 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     let plan = Plan::parse(&text, rt::cores::available().len())?;
     let ports_tight = preflight::check(&plan)?;
     hold_signals(Held::Stop)?.follow(drain, None)?;
-    let subjects = subjects(&plan);
+    let subjects = match subject_pids(typed)?.as_slice() {
+        [] => subjects(&plan),
+        named => Ok(named_subjects(named)?),
+    };
     drive(&Job { typed, arguments, plan, subjects, ports_tight }, &stop)
 }
 
@@ -132,9 +137,10 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
         ),
         None => None,
     };
+    let named = subject_pids(typed)?;
     let mut watcher =
         Watcher::new(job.subjects.clone().unwrap_or_default(), lines.then(Live::default), log)
-            .observing((!typed.is_set("no-watch")).then(|| Observation::start(&job.plan)));
+            .observing((!typed.is_set("no-watch")).then(|| Observation::start(&job.plan, &named)));
     let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
     let observed = watcher.observed(&started_at);
     let mut run = recorded(job, &measured, &watcher, started_at);
@@ -294,6 +300,15 @@ pub(super) fn subjects(plan: &Plan) -> Subjects {
     pids.sort_unstable();
     pids.dedup();
     Ok(pids)
+}
+
+/// The processes that were named; each has to be there.
+fn named_subjects(pids: &[i32]) -> Result<Vec<i32>, Failure> {
+    for pid in pids {
+        host::process::thread_ids(*pid)
+            .map_err(|missing| Failure::CannotRun(format!("--subject {pid}: {}", missing.why)))?;
+    }
+    Ok(pids.to_vec())
 }
 
 /// Writes the record where `--json` says.

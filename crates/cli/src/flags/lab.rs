@@ -194,6 +194,29 @@ pub(crate) const SICK: CommandRow = CommandRow {
             ..FLAG
         },
         Flag {
+            long: "data",
+            value: "FILE",
+            doc: "Make this file at the start, to read of it",
+            right: &["sick.data"],
+            ..FLAG
+        },
+        Flag {
+            long: "data-bytes",
+            value: "SIZE",
+            default: "one page",
+            doc: "Size of that file",
+            right: &["64m"],
+            ..FLAG
+        },
+        Flag {
+            long: "pages",
+            value: "N",
+            default: "none",
+            doc: "Pages of 4 KiB that each answer reads of it, at random",
+            right: &["16"],
+            ..FLAG
+        },
+        Flag {
             long: "log",
             value: "FILE",
             doc: "Write a line for each answer",

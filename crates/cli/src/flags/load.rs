@@ -293,6 +293,17 @@ const LOAD_FLAGS: &[Flag] = &[
     Flag { long: "live", doc: "Print a line a second even when stdout is not a terminal", ..FLAG },
     Flag { long: "quiet", short: Some('q'), doc: "Print no line a second", ..FLAG },
     Flag {
+        long: "subject",
+        value: "PID",
+        many: true,
+        default: "who listens where the load goes",
+        doc: "A process of the server under load, where it cannot be found by its port (behind a \
+              forwarder, say); its children are watched with it",
+        right: &["1"],
+        wrong: &["x", "0", "-1"],
+        ..FLAG
+    },
+    Flag {
         long: "no-watch",
         doc: "Do not look at the machine, its sockets and the subject meanwhile: no diagnosis then",
         ..FLAG
@@ -341,6 +352,7 @@ pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<Problem>> {
         read.map_err(|why| problems.push(Problem::new("--data-file", format!("{path}: {why}"))))
             .ok()
     });
+    problems.extend(subject_pids(typed).err().unwrap_or_default());
     let mut text = PlanText {
         urls: typed.values(),
         connections: typed.text("connections"),
@@ -379,6 +391,21 @@ pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<Problem>> {
     let cores = rt::cores::available().len();
     problems.extend(Plan::parse(&text, cores).err().unwrap_or_default());
     Err(problems)
+}
+
+/// The processes that were named with `--subject`.
+pub(crate) fn subject_pids(typed: Typed<'_>) -> Result<Vec<i32>, Vec<Problem>> {
+    let (mut pids, mut problems) = (Vec::new(), Vec::new());
+    for text in typed.texts("subject") {
+        match text.parse::<i32>() {
+            Ok(pid) if pid > 0 => pids.push(pid),
+            _ => {
+                let why = format!("'{text}' is no number of a process");
+                problems.push(Problem::new("--subject", why));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(pids) } else { Err(problems) }
 }
 
 fn read_body(path: &str) -> Result<Vec<u8>, String> {

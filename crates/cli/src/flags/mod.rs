@@ -200,7 +200,7 @@ impl Typed<'_> {
 pub(crate) use calibrate::calibrate_text;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_text;
-pub(crate) use load::load_text;
+pub(crate) use load::{load_text, subject_pids};
 pub(crate) use proxy::proxy_text;
 pub(crate) use serve::serve_text;
 

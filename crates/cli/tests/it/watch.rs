@@ -70,7 +70,10 @@ fn names_that_are_given_are_the_roles() {
     assert_eq!(names, ["origin", "subject"]);
     // The ports of a process are found without being named.
     let ports = record["observed"]["ports"].as_array().unwrap();
-    assert!(ports.iter().any(|used| used["port"].as_u64() == port(&other).parse().ok()), "{ports:?}");
+    assert!(
+        ports.iter().any(|used| used["port"].as_u64() == port(&other).parse().ok()),
+        "{ports:?}"
+    );
 }
 
 #[test]

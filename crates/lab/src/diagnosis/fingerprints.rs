@@ -82,6 +82,9 @@ pub const FINGERPRINTS: &[Fingerprint] = &[
 const SHARE_MIN: f64 = 0.002;
 /// Fewer requests than this are no mark.
 const COUNT_MIN: f64 = 5.0;
+/// More than this is no tail: it is how long requests take. Only a stall of each request does that, and
+/// that has a verdict of its own.
+const SHARE_MAX: f64 = 0.5;
 /// How much denser than its surroundings it has to be.
 const DENSITY_RATIO_MIN: f64 = 3.0;
 
@@ -115,7 +118,8 @@ pub(super) fn found(view: &View<'_>) -> Vec<String> {
                 Phase::LastByte => &view.last_byte,
             };
             let share = gathered(latencies, mark.from_ns, mark.to_ns)?;
-            Some(words(mark.name, share, mark.from_ns, mark.to_ns, mark.cause))
+            (share <= SHARE_MAX)
+                .then(|| words(mark.name, share, mark.from_ns, mark.to_ns, mark.cause))
         })
         .collect();
     if let Some((from_ns, to_ns)) = quota_pause(view)

@@ -10,6 +10,7 @@ pub mod signals;
 pub mod verdicts;
 mod view;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use record::run::{Candidate, Diagnosis, Run};
@@ -28,12 +29,16 @@ pub fn diagnose(run: &Run) -> Diagnosis {
     for (place, row) in VERDICTS.iter().enumerate() {
         match judge(row, &view) {
             Judged::Holds(one) => held.push((place, one)),
-            Judged::RuledOut(why) => ruled_out.push(format!("{}: {why}", row.code)),
+            Judged::RuledOut { near, why } => {
+                ruled_out.push((near, format!("{}: {why}", row.code)));
+            }
             Judged::NotObservable(why) => not_observable.push(format!("{}: {why}", row.code)),
         }
     }
+    // What came nearest to holding is what somebody would ask about.
+    ruled_out.sort_by_key(|(near, _)| Reverse(*near));
     let common = Diagnosis {
-        ruled_out,
+        ruled_out: ruled_out.into_iter().map(|(_, why)| why).collect(),
         not_observable,
         next_limits: headroom::next_limits(&view),
         fingerprints: fingerprints::found(&view),
@@ -68,7 +73,11 @@ struct Held {
 
 enum Judged {
     Holds(Held),
-    RuledOut(String),
+    /// By which sign, after so many that were there.
+    RuledOut {
+        near: usize,
+        why: String,
+    },
     NotObservable(String),
 }
 
@@ -87,7 +96,9 @@ fn judge(row: &Verdict, view: &View<'_>) -> Judged {
     for sign in row.proofs {
         match look(sign, view) {
             None => return Judged::NotObservable(format!("{} is not told", sign.signal.name)),
-            Some((false, value)) => return Judged::RuledOut(words(sign, value)),
+            Some((false, value)) => {
+                return Judged::RuledOut { near: evidence.len(), why: words(sign, value) };
+            }
             Some((true, value)) => {
                 note(sign, value, &mut evidence, &mut families);
                 doubt *= 1.0 - PROOF_WEIGHT;
@@ -96,7 +107,7 @@ fn judge(row: &Verdict, view: &View<'_>) -> Judged {
     }
     for sign in row.unless {
         if let Some((true, value)) = look(sign, view) {
-            return Judged::RuledOut(words(sign, value));
+            return Judged::RuledOut { near: evidence.len(), why: words(sign, value) };
         }
     }
     let mut signs = 0;
@@ -115,7 +126,7 @@ fn judge(row: &Verdict, view: &View<'_>) -> Judged {
     if signs < row.signs_min || (families.len() < 2 && !row.counted) {
         let why = "what could be seen is not enough: a second, independent signal is missing";
         return match against {
-            Some(why) => Judged::RuledOut(why),
+            Some(why) => Judged::RuledOut { near: evidence.len(), why },
             None => Judged::NotObservable(why.to_owned()),
         };
     }

@@ -332,6 +332,11 @@ signals! {
             let queues = sample.links.iter().flat_map(|link| &link.queues);
             queues.map(|queue| queue.overlimits_per_s).reduce(f64::max)
         });
+    PACKETS_HELD: Link, PerSecond, "packets that had to wait, were dropped, or were left for later",
+        "qdisc overlimits and drops, interface drops, softnet_stat columns 2 and 3", |view| {
+            let of = [&OVERLIMITS, &LINK_DROPS, &SQUEEZES, &BACKLOG_DROPS];
+            of.into_iter().filter_map(|signal| (signal.read)(view)).reduce(|sum, one| sum + one)
+        };
     PACKET_BYTES: Link, Bytes, "bytes a packet on the busiest link", "interface counters",
         |view| {
             let bytes = busiest_link(view, |link| link.rx_bytes_per_s + link.tx_bytes_per_s)?;

@@ -6,7 +6,7 @@ use record::facts::{HostFacts, HostLimits};
 use record::histogram::Latencies;
 use record::observed::{
     CgroupUse, CpuUse, End, EndQueues, FunctionShare, LinkUse, ListenerQueue, NamespaceUse,
-    Observed, PortUse, QdiscUse, QueueSnapshot, Role, RoleUse, Sample, ThreadUse,
+    Observed, PortUse, Pressure, QdiscUse, QueueSnapshot, Role, RoleUse, Sample, ThreadUse,
 };
 use record::run::{Generator, Interval, Latency, Pair, Rates, Totals, Weir, Window};
 use record::validity::Validity;
@@ -303,6 +303,21 @@ fn links_queues_and_losses_are_told_apart() {
     let mut deep = shaped(3_000_000);
     ends(&mut deep, End::Server, |_, ends| ends.rtt_us = 400_000.0);
     assert_first(&deep, "bufferbloat");
+    // Small packets that nothing holds up are no bound, however steady.
+    let mut small = run(32, 5 * MS);
+    let link = |queues| LinkUse {
+        name: "v0".to_owned(),
+        tx_bytes_per_s: 1e6,
+        tx_packets_per_s: 10_000.0,
+        queues,
+        ..LinkUse::default()
+    };
+    samples(&mut small, |sample| sample.links = vec![link(vec![])]);
+    ends(&mut small, End::Server, |_, ends| ends.rtt_us = 5_000.0);
+    assert_first(&small, "latency_bound");
+    let queue = QdiscUse { overlimits_per_s: 5_000.0, ..QdiscUse::default() };
+    samples(&mut small, |sample| sample.links = vec![link(vec![queue.clone()])]);
+    assert_first(&small, "packet_rate_bound");
     let mut lossy = run(32, 5 * MS);
     count(&mut lossy, "Tcp.RetransSegs", 200.0);
     count(&mut lossy, "TcpExt.TCPSackRecovery", 20.0);
@@ -343,16 +358,51 @@ fn full_tables_and_queues_come_before_their_consequences() {
 }
 
 #[test]
+fn who_waits_for_a_disk_is_told_from_who_has_no_memory() {
+    let mut log = run(16, 100 * MS);
+    samples(&mut log, |sample| {
+        sample.roles[1].threads_in_disk_sleep = 15;
+        sample.roles[1].disk_write_bytes_per_s = Some(500_000.0);
+        sample.pressure = Some(Pressure { io_some: 0.7, ..Pressure::default() });
+    });
+    assert_first(&log, "log_write_bound");
+    let mut memory = run(16, 100 * MS);
+    samples(&mut memory, |sample| {
+        sample.roles[1].threads_in_disk_sleep = 15;
+        sample.roles[1].disk_write_bytes_per_s = Some(0.0);
+        sample.pressure = Some(Pressure { io_some: 0.7, memory_some: 0.5, ..Pressure::default() });
+        let hits = Some(3_000.0);
+        let group = CgroupUse { memory_max_hits_per_s: hits, ..CgroupUse::default() };
+        sample.roles[1].cgroup = Some(group);
+    });
+    assert_first(&memory, "memory_pressure");
+}
+
+#[test]
 fn stalls_of_40_ms_are_recognised() {
     let mut run = run(20, 44 * MS);
     let rate = run.rates.responses_per_s;
     count(&mut run, "TcpExt.DelayedACKs", rate * 0.98);
     ends(&mut run, End::Server, |_, ends| ends.not_sent_bytes = 800);
     assert_first(&run, "delayed_ack_stall");
-    assert!(diagnose(&run).fingerprints[0].starts_with("delayed_ack"));
+    // All of them take that long, so it is no tail.
+    assert!(diagnose(&run).fingerprints.is_empty());
     // An origin that takes 40 ms has nothing to send meanwhile, though acknowledgements are delayed.
     ends(&mut run, End::Server, |_, ends| ends.not_sent_bytes = 0);
     assert_first(&run, "latency_bound");
+}
+
+#[test]
+fn a_tail_has_its_fingerprint() {
+    let mut run = run(20, 2 * MS);
+    let mut latencies = Latencies::new();
+    (0..1_000).for_each(|at| latencies.record(if at % 50 == 0 { 205 * MS } else { 2 * MS }));
+    run.latency.last_byte.service = latencies.summary();
+    let fingerprints = diagnose(&run).fingerprints;
+    assert!(
+        fingerprints[0].starts_with("retransmission: 2.0 % of the requests"),
+        "{fingerprints:?}"
+    );
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl<'a> View<'a> {
         let decode = |text: &str| Latencies::decode(text).unwrap_or_default();
         Self {
             run,
-            own: with(GENERATOR).or_else(|| run.observed.first()),
+            own: with(GENERATOR),
             subject: with(SUBJECT),
             last_byte: decode(&run.latency.last_byte.service.hdr),
             connect: decode(&run.latency.connect.service.hdr),

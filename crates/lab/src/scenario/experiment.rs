@@ -148,6 +148,7 @@ fn scenario(values: &Values, problems: &mut Problems) -> Scenario {
         }),
         cpu_quotas: quotas(values, problems),
         disk_bytes_per_s: values.whole("disk-quota"),
+        memory_bytes: values.whole("memory-max"),
         pins: by_node(values, "pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
         noise: values.table("noise").map(|table| Noise {
             processes: table.whole("processes").and_then(|n| u32::try_from(n).ok()).unwrap_or(1),

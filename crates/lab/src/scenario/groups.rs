@@ -26,6 +26,8 @@ pub struct Bounds {
     pub cpu: Option<CpuQuota>,
     /// Bytes per second written to a device, with its numbers (`254:0`).
     pub disk: Option<(u64, (u32, u32))>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
 }
 
 /// The groups of one program, called `name`.
@@ -57,6 +59,11 @@ pub fn groups(found: &Hierarchies, name: &str, bounds: Bounds) -> Result<Vec<Gro
         let second = vec![("io.max", format!("{major}:{minor} wbps={bytes_per_s}"))];
         let controller = if found.is_unified("io") { "io" } else { "blkio" };
         add(found, name, controller, (first, second), &mut groups)?;
+    }
+    if let Some(bytes) = bounds.memory {
+        let first = vec![("memory.limit_in_bytes", bytes.to_string())];
+        let second = vec![("memory.max", bytes.to_string())];
+        add(found, name, "memory", (first, second), &mut groups)?;
     }
     Ok(groups)
 }
@@ -101,7 +108,7 @@ mod tests {
         let found = parse_mounts(
             "c /c/cpu cgroup rw,cpu 0 0\nc /c/io cgroup rw,blkio 0 0\nu /c/u cgroup2 rw 0 0\n",
         );
-        let bounds = Bounds { cpu: Some(QUOTA), disk: Some((2 << 20, (254, 0))) };
+        let bounds = Bounds { cpu: Some(QUOTA), disk: Some((2 << 20, (254, 0))), memory: None };
         let groups = groups(&found, "weir-1", bounds).unwrap();
         assert_eq!(groups[0], Group { path: "/c/u/weir-1".into(), settings: vec![] });
         assert_eq!(groups[1].settings[1], ("cpu.cfs_quota_us", "30000".to_owned()));
@@ -111,7 +118,7 @@ mod tests {
     #[test]
     fn the_second_version_has_one_for_all() {
         let mut found = parse_mounts("u /c cgroup2 rw 0 0\n");
-        let bounds = Bounds { cpu: Some(QUOTA), disk: Some((100, (8, 16))) };
+        let bounds = Bounds { cpu: Some(QUOTA), disk: Some((100, (8, 16))), memory: None };
         assert!(groups(&found, "weir-1", bounds).unwrap_err().contains("'cpu'"));
         found.unified_controllers = vec!["cpu".to_owned(), "io".to_owned()];
         let groups = groups(&found, "weir-1", bounds).unwrap();

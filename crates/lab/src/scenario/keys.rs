@@ -86,6 +86,11 @@ pub const SCENARIO: &[Key] = &[
         Form::Size,
         "Bytes per second that the subject may write to the disk of `{dir}`; only synchronous writes are bounded by groups of version 1",
     ),
+    key(
+        "memory-max",
+        Form::Size,
+        "Bytes of memory that the subject may use, with what it has in the page cache (a control group's bound)",
+    ),
     key("pin", Form::Table(CPUS_BY_NODE), "Processors that each may run on"),
     key("noise", Form::Table(NOISE), "Programs that only use processors"),
     key(

@@ -234,10 +234,12 @@ impl Kit {
                 None => None,
             };
             let cpu = node.and_then(|node| self.scenario.cpu_quotas.get(&node).copied());
-            if !is_root && cpu.is_none() && disk.is_none() {
+            let memory = self.scenario.memory_bytes.filter(|_| name == "subject");
+            let bounds = Bounds { cpu, disk, memory };
+            if !is_root && bounds == Bounds::default() {
                 continue;
             }
-            let wanted = groups(&found, &format!("{}-{name}", self.run), Bounds { cpu, disk })?;
+            let wanted = groups(&found, &format!("{}-{name}", self.run), bounds)?;
             for group in wanted {
                 self.note(Made::Group { path: group.path.clone() })?;
                 let explain =

@@ -184,6 +184,8 @@ pub struct Scenario {
     pub cpu_quotas: BTreeMap<Node, CpuQuota>,
     /// Bytes per second that the subject may write to the disk of the run's folder.
     pub disk_bytes_per_s: Option<u64>,
+    /// Bytes of memory that the subject may use, with what it has in the page cache.
+    pub memory_bytes: Option<u64>,
     /// Processors that each may run on.
     pub pins: BTreeMap<Node, Vec<u32>>,
     /// Programs that only use processors.

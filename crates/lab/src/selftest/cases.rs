@@ -64,6 +64,7 @@ pub const CASES: &[Case] = &[
     case!("port_exhaustion", "port_exhaustion", Need::Nothing),
     case!("fd_limit", "fd_limit", Need::Nothing),
     case!("fd_limit", "fd_limit_nginx", Need::Program("nginx")),
+    case!("memory_pressure", "memory_pressure", Need::Nothing),
     case!("bufferbloat", "bufferbloat", Need::Nothing),
     case!("packet_loss", "packet_loss", Need::Nothing),
     case!("packet_loss", "packet_loss_nginx", Need::Program("nginx")),
@@ -81,10 +82,6 @@ pub const CASES: &[Case] = &[
 
 /// Verdicts that nothing here induces, and why.
 pub const NOT_INDUCED: &[(&str, &str)] = &[
-    (
-        "memory_pressure",
-        "TCP's memory bounds (tcp_mem) are the whole machine's, and changing them would strike every other program on it",
-    ),
     ("handshake_bound", "the load generator has no TLS yet"),
     ("bulk_crypto_bound", "the load generator has no TLS yet"),
     (

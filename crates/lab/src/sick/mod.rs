@@ -27,6 +27,10 @@ pub struct Illness {
     pub lock_ns: u64,
     /// Allocations for each answer, all held at once and then freed.
     pub allocations: u32,
+    /// A file that is made at the start, with so many bytes.
+    pub data: Option<(PathBuf, u64)>,
+    /// Pages of 4 KiB that each answer reads of it, at random.
+    pub pages: u32,
     /// A file to which each answer writes a line.
     pub log: Option<PathBuf>,
     /// The line is on the disk before the answer goes (`O_DSYNC`).
@@ -62,6 +66,8 @@ impl Default for Illness {
             syscalls: 0,
             lock_ns: 0,
             allocations: 0,
+            data: None,
+            pages: 0,
             log: None,
             log_dsync: false,
             log_pipe_bytes_per_s: None,

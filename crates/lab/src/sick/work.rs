@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub(super) struct Shared {
     )]
     lock: std::sync::Mutex<u64>,
     log: Option<File>,
+    data: Option<Data>,
     pipe: Option<io::PipeWriter>,
     served: AtomicU64,
 }
@@ -58,6 +60,11 @@ impl Shared {
         let pipe = illness.log_pipe_bytes_per_s.map(slow_pipe).transpose()?;
         Ok(Self {
             log: log.transpose()?,
+            data: illness
+                .data
+                .as_ref()
+                .map(|(path, bytes)| Data::make(path, *bytes))
+                .transpose()?,
             pipe,
             illness,
             clock,
@@ -85,6 +92,10 @@ impl Shared {
         if ill.allocations > 0 {
             allocate(ill.allocations);
         }
+        if let Some(data) = self.data.as_ref() {
+            let number = self.served.load(Ordering::Relaxed);
+            data.read(number.wrapping_mul(u64::from(ill.pages)), ill.pages)?;
+        }
         if let Some(mut log) = self.log.as_ref() {
             log.write_all(LINE)?;
         }
@@ -108,6 +119,51 @@ impl Shared {
                 state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
             }
         }
+    }
+}
+
+/// A page, as the kernel caches files.
+const PAGE_BYTES: u64 = 4096;
+
+/// A file that is read at random: more than fits into memory has to come from the disk again.
+#[derive(Debug)]
+struct Data {
+    file: File,
+    pages: u64,
+}
+
+impl Data {
+    /// Makes it, with bytes that are really on the disk.
+    fn make(path: &Path, bytes: u64) -> io::Result<Self> {
+        let explain = |error: io::Error| {
+            io::Error::new(error.kind(), format!("data {}: {error}", path.display()))
+        };
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .map_err(explain)?;
+        let pages = bytes.div_ceil(PAGE_BYTES).max(1);
+        let mut page = [0xa5; PAGE_BYTES as usize];
+        for number in 0..pages {
+            page[..8].copy_from_slice(&number.to_le_bytes());
+            file.write_all(&page).map_err(explain)?;
+        }
+        file.sync_all().map_err(explain)?;
+        Ok(Self { file, pages })
+    }
+
+    /// Reads so many pages, each somewhere else; `seed` makes them differ from the last ones.
+    fn read(&self, seed: u64, pages: u32) -> io::Result<()> {
+        let mut page = [0; PAGE_BYTES as usize];
+        for at in 0..u64::from(pages) {
+            let mixed = (seed + at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+            self.file.read_exact_at(&mut page, mixed % self.pages * PAGE_BYTES)?;
+        }
+        black_box(&page);
+        Ok(())
     }
 }
 
@@ -167,6 +223,17 @@ fn slow_pipe(bytes_per_s: u64) -> io::Result<io::PipeWriter> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_is_made_and_read_anywhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = Data::make(&folder.path().join("data"), 10_000).unwrap();
+        assert_eq!((data.pages, data.file.metadata().unwrap().len()), (3, 3 * PAGE_BYTES));
+        for seed in 0..100 {
+            data.read(seed, 5).unwrap();
+        }
+        assert!(Data::make(Path::new("/no/such/data"), 1).is_err());
+    }
 
     #[test]
     fn failures_are_spread_evenly() {

@@ -101,7 +101,7 @@ impl<'a> Bench<'a> {
         let started_at = record::file::wall_clock();
         let subjects = self.subjects_of(&plan);
         let mut watcher = Watcher::new(subjects.clone().unwrap_or_default(), None, None)
-            .observing(Some(Observation::start(&plan)));
+            .observing(Some(Observation::start(&plan, &[])));
         let (measured, beside) = run_both(&plan, setup.beside.as_ref(), self.stop, &mut watcher);
         let measured = match measured {
             Ok(measured) => measured,

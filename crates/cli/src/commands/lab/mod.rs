@@ -9,7 +9,7 @@ mod try_;
 
 use std::path::{Path, PathBuf};
 
-use lab::scenario::journal::{folder, sweep};
+use lab::scenario::journal::{self, folder};
 use lab::scenario::kit::Context;
 
 use crate::exit::{Exit, Failure};
@@ -30,18 +30,26 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
 }
 
-/// What scenarios are made with; what killed runs left is removed first, and said.
+/// What scenarios are made with; what killed runs left is removed first.
 fn context(typed: Typed<'_>) -> Context {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let journals = folder(runtime.as_deref());
-    let swept = sweep(&journals);
+    sweep();
+    let (allow_global, clock) = (typed.is_set("allow-global"), rt::clock::now_ns);
+    Context { journals: journals(), allow_global, clock }
+}
+
+fn journals() -> PathBuf {
+    folder(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).as_deref())
+}
+
+/// Removes what killed runs left, and says so.
+pub(super) fn sweep() {
+    let swept = journal::sweep(&journals());
     for run in &swept.runs {
         eprintln!("weir: removed what the killed run {run} had left");
     }
     for problem in &swept.problems {
         eprintln!("weir: left by a killed run, and still there: {problem}");
     }
-    Context { journals, allow_global: typed.is_set("allow-global"), clock: rt::clock::now_ns }
 }
 
 /// This program, which is the load generator and the sick server of experiments too.

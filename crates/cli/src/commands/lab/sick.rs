@@ -56,6 +56,9 @@ pub(super) fn illness(typed: Typed<'_>) -> Result<Illness, Vec<Problem>> {
             problems.push(Problem::new("--listen", format!("'{listen}' is no address with a port")))
         }
     }
+    let data_bytes = value(typed, "data-bytes", parse_size, &mut problems);
+    ill.data = typed.text("data").map(|path| (PathBuf::from(path), data_bytes.unwrap_or(0)));
+    set(&mut ill.pages, value(typed, "pages", count, &mut problems));
     set(&mut ill.burn_ns, value(typed, "burn", us, &mut problems));
     set(&mut ill.lock_ns, value(typed, "lock", us, &mut problems));
     set(&mut ill.delay_ns, value(typed, "delay", ms, &mut problems));

@@ -226,16 +226,11 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "packet_rate_bound",
         claim: "the number of packets is the limit, and not their bytes",
-        proofs: &[at_most(&s::PACKET_BYTES, 300.0)],
-        signs_min: 2,
+        proofs: &[at_most(&s::PACKET_BYTES, 300.0), at_least(&s::PACKETS_HELD, 50.0)],
         signs: &[
-            at_least(&s::LINK_DROPS, 10.0),
-            at_least(&s::SQUEEZES, 10.0),
-            at_least(&s::BACKLOG_DROPS, 1.0),
-            at_least(&s::SOFTIRQ_MAX, 0.9),
             at_most(&s::PACKET_SPREAD, 0.02),
-            at_least(&s::OVERLIMITS, 1.0),
             at_least(&s::ROUND_TRIP, 3.0),
+            at_least(&s::SOFTIRQ_MAX, 0.9),
         ],
         unless: &[at_least(&s::LINK, 0.7)],
         confusions: "softirqs on one processor (softirq_imbalance)",
@@ -303,8 +298,8 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "log_write_bound",
         claim: "the subject waits for its writes to a disk",
-        proofs: &[at_least(&s::DISK_SLEEP, 0.3)],
-        signs: &[at_least(&s::DISK_WRITES, 1_000.0), at_least(&s::DISK_PRESSURE, 0.1)],
+        proofs: &[at_least(&s::DISK_SLEEP, 0.3), at_least(&s::DISK_WRITES, 1_000.0)],
+        signs: &[at_least(&s::DISK_PRESSURE, 0.1), at_least(&s::IDLE_CPUS, 0.5)],
         unless: &[at_least(&s::SUBJECT_SATURATION, 0.9)],
         confusions: "iowait of others; writes that the page cache takes, and that stall later",
         remedy: "a thread of its own for the log behind a bounded queue; larger writes; no O_SYNC; \
