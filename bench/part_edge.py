@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 
 import harness
 import peers
@@ -76,10 +77,15 @@ def subjects():
 def measure(bench):
     length = ["--quick"] if bench.options.quick else ["--trial", "1s"]
     rows, kept = [], {}
+    # Both sides may use all processors; the bench itself only waits.
+    os.sched_setaffinity(0, range(os.cpu_count()))
     for subject in subjects():
         with subject:
             before = subject.capacity()
-            found = [subject.weir("edge", "--search-only", *length) for _ in range(bench.options.times)]
+            found = []
+            for _ in range(bench.options.times):
+                found.append(subject.weir("edge", "--search-only", *length))
+                print(f"{subject.name}: {found[-1]['words']}", file=sys.stderr)
             known = statistics.mean([before, subject.capacity()])
         levels = [edge["conclusion"].get("level") or 0 for edge in found]
         verdicts = [(edge.get("stopped_by") or {}).get("verdict", "-") for edge in found]
