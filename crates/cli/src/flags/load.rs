@@ -300,7 +300,7 @@ const LOAD_FLAGS: &[Flag] = &[
         doc: "A process of the server under load, where it cannot be found by its port (behind a \
               forwarder, say); its children are watched with it",
         right: &["1"],
-        wrong: &["x", "0", "-1"],
+        wrong: &["x", "0"],
         ..FLAG
     },
     Flag {
