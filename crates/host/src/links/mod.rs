@@ -3,8 +3,8 @@
 //!
 //! Not for changing anything, and not for what a figure means.
 //!
-//! A sample is one dump of links and one of queueing disciplines over `rtnetlink` ([`message`]), and
-//! two `ioctl`s for each driver that has counters ([`driver`]). The memory of a sample is used
+//! A sample is one dump of links and one of queueing disciplines over `rtnetlink` (`message`), and
+//! two `ioctl`s for each driver that has counters (`driver`). The memory of a sample is used
 //! again by the next, except for links that are new.
 //! Sources: `include/uapi/linux/{if_link,rtnetlink,pkt_sched,gen_stats,ethtool}.h`.
 

@@ -9,8 +9,8 @@
 //! memory of the socket, which is cold (Linux 6.18, a virtual machine). 1,000 connections with both
 //! ends here took 2.1 ms. So who looks again and again asks [`interval_ns`] how long to wait.
 //!
-//! The kernel chooses by port ([`request`]), so that the sockets of others cost next to nothing.
-//! The parser takes bytes ([`row`]) and is tested on captured ones; [`tally`] adds up.
+//! The kernel chooses by port (`request`), so that the sockets of others cost next to nothing.
+//! The parser takes bytes (`row`) and is tested on captured ones; `tally` adds up.
 //! Sources: `include/uapi/linux/{sock_diag,inet_diag,tcp}.h`, `net/ipv4/{inet,tcp}_diag.c`.
 
 mod request;
