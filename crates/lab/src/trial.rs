@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use record::run::Run;
 
-use crate::scenario::experiment::{Experiment, Program};
 use crate::scenario::kit::{Context, Kit};
 use crate::scenario::plan::Node;
+use crate::scenario::setup::{Program, Setup};
 
 /// How long a program may take to listen.
 const READY_NS_MAX: u64 = 15_000_000_000;
@@ -90,7 +90,7 @@ pub struct Trial {
 ///
 /// # Errors
 /// Why there is no record.
-pub fn run(experiment: &Experiment, tools: Tools<'_>) -> Result<Trial, TrialError> {
+pub fn run(experiment: &Setup, tools: Tools<'_>) -> Result<Trial, TrialError> {
     let kit = Kit::make(&experiment.scenario, tools.context).map_err(TrialError::Scenario)?;
     let port =
         kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
@@ -137,7 +137,7 @@ impl Stage<'_> {
             .replace("{origin}", self.kit.address(Node::Origin))
     }
 
-    fn write_files(&self, experiment: &Experiment) -> Result<(), TrialError> {
+    fn write_files(&self, experiment: &Setup) -> Result<(), TrialError> {
         for (name, text) in &experiment.files {
             let path = self.kit.folder().join(name);
             fs::write(&path, self.filled(text))
@@ -193,7 +193,7 @@ impl Stage<'_> {
     /// Runs the load to its end; its exit code. A warm-up leaves no record.
     fn load(
         &mut self,
-        experiment: &Experiment,
+        experiment: &Setup,
         duration_ns: u64,
         warm_up: bool,
     ) -> Result<i32, TrialError> {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod edge;
+pub mod experiment;
 pub mod facts;
 pub mod file;
 pub mod histogram;
@@ -14,6 +15,7 @@ pub mod merge;
 pub mod observed;
 pub mod problem;
 pub mod run;
+pub mod trial;
 pub mod units;
 pub mod validity;
 pub mod watch;

@@ -60,7 +60,7 @@ pub struct Run {
 }
 
 /// Which weir.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weir {
     /// Its version.
     pub version: String,

@@ -7,7 +7,6 @@
 //!
 //! Not for judging what a run showed.
 
-pub mod experiment;
 mod flood;
 mod forward;
 pub mod groups;
@@ -18,3 +17,4 @@ mod network;
 pub mod plan;
 mod programs;
 pub mod read;
+pub mod setup;

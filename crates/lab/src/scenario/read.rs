@@ -1,6 +1,6 @@
 //! TOML to values by the table of keys: every problem at once, each with its line and column.
 //!
-//! Not for what the values mean together: that is [`super::experiment`]'s.
+//! Not for what the values mean together: that is [`super::setup`]'s.
 
 use std::collections::BTreeMap;
 

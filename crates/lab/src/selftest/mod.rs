@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use record::run::Run;
 
-use crate::scenario::experiment::Experiment;
+use crate::scenario::setup::Setup;
 use crate::trial::{Tools, TrialError};
 use cases::Case;
 use matrix::Outcome;
@@ -87,8 +87,8 @@ impl Case {
     ///
     /// # Errors
     /// Its file is wrong, which a test excludes.
-    pub fn experiment(&self) -> Result<Experiment, Vec<record::problem::Problem>> {
-        Experiment::parse(self.name, self.file)
+    pub fn experiment(&self) -> Result<Setup, Vec<record::problem::Problem>> {
+        Setup::parse(self.name, self.file)
     }
 
     /// The name of the file that a repetition's record is kept under.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lab::scenario::experiment::Experiment;
+use lab::scenario::setup::Setup;
 use lab::trial::{Tools, TrialError};
 use record::problem::Problem;
 use record::units::{DurationUnit, parse_duration_ns};
@@ -25,7 +25,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let duration = typed.text("duration").unwrap_or_else(|| DURATION.to_owned());
     let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds)
         .map_err(|why| vec![Problem::new("--duration", why)]);
-    let parsed = Experiment::parse(file, &text);
+    let parsed = Setup::parse(file, &text);
     let (experiment, duration_ns) = both(parsed, duration_ns)?;
     if typed.is_set("check") {
         print(&format!("{file}: right\n"));

@@ -1,5 +1,5 @@
-//! One experiment as a file: a scenario, the programs in it, and the load; text to values, with
-//! every problem at once.
+//! What one trial runs: a scenario, the programs in it, and the load; text to values, with every problem
+//! at once.
 //!
 //! Not for running it: that is [`crate::trial`]'s.
 
@@ -33,11 +33,31 @@ pub struct Program {
     pub command: Vec<String>,
     /// The address that takes connections once it is ready, with placeholders.
     pub ready: String,
+    /// Variables added to its environment, with placeholders in the values.
+    pub env: BTreeMap<String, String>,
 }
 
-/// An experiment.
+/// Which program drives the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Tool {
+    /// `weir load`.
+    #[default]
+    Weir,
+    /// wrk.
+    Wrk,
+    /// ApacheBench.
+    Ab,
+    /// nghttp2's h2load.
+    H2load,
+    /// h1load.
+    H1load,
+    /// oha.
+    Oha,
+}
+
+/// What one trial runs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Experiment {
+pub struct Setup {
     /// What it shows.
     pub title: String,
     /// What is made around the programs.
@@ -46,15 +66,21 @@ pub struct Experiment {
     pub subject: Program,
     /// A server behind it.
     pub origin: Option<Program>,
-    /// What stands behind `weir load`, with placeholders.
+    /// What drives the load.
+    pub tool: Tool,
+    /// What stands behind the driver's name (`weir load`, or another's), with placeholders.
     pub load: Vec<String>,
+    /// Whether the subject's functions are sampled while it is loaded.
+    pub profile: bool,
+    /// The function of which calls are counted (`malloc`).
+    pub calls: Option<String>,
     /// How long the same load runs unrecorded before.
     pub warm_up_ns: u64,
     /// Files of the run's folder, with placeholders.
     pub files: BTreeMap<String, String>,
 }
 
-impl Experiment {
+impl Setup {
     /// Reads a file's text. `file` names it in problems.
     ///
     /// # Errors
@@ -68,7 +94,7 @@ impl Experiment {
     }
 }
 
-fn build(values: &Values, problems: &mut Problems) -> Experiment {
+fn build(values: &Values, problems: &mut Problems) -> Setup {
     let scenario = values.table("scenario").map(|table| scenario(table, problems));
     let scenario = scenario.unwrap_or_default();
     let subject = values.table("subject").map(|table| program(table, problems));
@@ -84,12 +110,15 @@ fn build(values: &Values, problems: &mut Problems) -> Experiment {
         let text = "an origin needs `network = \"chain\"` or \"loopback\"";
         problems.add(values.place("origin"), text);
     }
-    Experiment {
+    Setup {
         title: values.text("title").unwrap_or_default().to_owned(),
         scenario,
         subject: subject.unwrap_or_default(),
         origin,
+        tool: Tool::Weir,
         load: flags,
+        profile: false,
+        calls: None,
         warm_up_ns: load.and_then(|load| load.whole("warm-up")).unwrap_or(WARM_UP_NS),
         files,
     }
@@ -104,6 +133,7 @@ fn program(values: &Values, problems: &mut Problems) -> Program {
     Program {
         command: split(values, "command", problems),
         ready: values.text("ready").unwrap_or_default().to_owned(),
+        env: BTreeMap::new(),
     }
 }
 
@@ -313,7 +343,7 @@ warm-up = "500ms"
 
     #[test]
     fn a_whole_file_is_read() {
-        let experiment = Experiment::parse("a.toml", WHOLE).unwrap();
+        let experiment = Setup::parse("a.toml", WHOLE).unwrap();
         let scenario = &experiment.scenario;
         assert_eq!(scenario.network, Network::Chain);
         assert_eq!(scenario.bandwidth.unwrap().queue, Queue::Bytes(4 << 20));
@@ -331,7 +361,7 @@ warm-up = "500ms"
         let text = "[scenario]\nbandwith = 3\nloss = { share = \"x\", at = \"moon\" }\n\
              cpu-quota = { subject = -1 }\nports = { first = 9000, last = 8000 }\n\
              [subject]\ncommand = \"a 'b\"\nready = \"r\"\n";
-        let problems = Experiment::parse("a.toml", text).unwrap_err();
+        let problems = Setup::parse("a.toml", text).unwrap_err();
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
             "a.toml:1:1: 'load' is missing",
@@ -353,7 +383,7 @@ warm-up = "500ms"
         let rest = "[subject]\ncommand = \"a\"\nready = \"r\"\n[load]\nflags = \"x\"\n";
         let problems = |scenario: &str| {
             let text = format!("[scenario]\n{scenario}\n{rest}");
-            let problems = Experiment::parse("a", &text).err().unwrap_or_default();
+            let problems = Setup::parse("a", &text).err().unwrap_or_default();
             problems.into_iter().map(|problem| problem.text).collect::<Vec<_>>().join("; ")
         };
         assert_eq!(problems(""), "");
@@ -368,7 +398,7 @@ warm-up = "500ms"
 
     #[test]
     fn broken_syntax_is_placed() {
-        let problems = Experiment::parse("a.toml", "[scenario\nx = ").unwrap_err();
+        let problems = Setup::parse("a.toml", "[scenario\nx = ").unwrap_err();
         assert!(
             problems.iter().all(|problem| problem.place.starts_with("a.toml:")),
             "{problems:?}"

@@ -1,0 +1,139 @@
+//! The schema of one trial of an experiment, `weir.trial/1`: one arm under one load, run once with fresh
+//! programs. The raw data of an experiment is a file of these each; none is ever written over.
+//! Not for what an experiment concludes: that is in [`crate::experiment`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::observed::Observed;
+use crate::run::{Diagnosis, Run, Weir};
+
+/// The name of this schema.
+pub const SCHEMA: &str = "weir.trial/1";
+
+/// One trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Which weir wrote it.
+    pub weir: Weir,
+    /// Where it stands in its experiment.
+    #[serde(flatten)]
+    pub place: Place,
+    /// When its load began, RFC 3339.
+    pub started_at: String,
+    /// Length of the load.
+    pub duration_s: f64,
+    /// How long the same load ran before, unrecorded.
+    pub warm_up_s: f64,
+    /// Command lines as they were run, by role: `subject`, `origin`, `driver`.
+    pub commands: BTreeMap<String, String>,
+    /// What drove the load.
+    pub driver: Driver,
+    /// The load's record; absent where the driver is another program.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub run: Option<Run>,
+    /// What was seen of the machine, where the driver is another program (else it is in `run`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub observed: Option<Observed>,
+    /// What limited it, where that could be said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub diagnosis: Option<Diagnosis>,
+    /// Its figures by the names of the plan's metrics; one that this driver or machine does not tell is
+    /// absent.
+    pub metrics: BTreeMap<String, f64>,
+    /// What could have disturbed it, whatever it measured.
+    pub covariates: Covariates,
+    /// When its rate became steady.
+    pub steady: Steady,
+    /// Why it does not count; decided by covariates, never by what it measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub discarded: Option<Discarded>,
+    /// Why there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failed: Option<String>,
+    /// The file with the folded stacks of its profile, beside this one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub folded: Option<String>,
+}
+
+/// Where a trial stands in its experiment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// Its number in the order of running, from 1.
+    pub number: u32,
+    /// Its block, from 1: each has every arm under every load once. 0 is a pilot, which finds out how
+    /// long a warm-up has to be and is never judged.
+    pub block: u32,
+    /// Which try at that block, from 1: a block with a discarded trial is run again whole.
+    pub attempt: u32,
+    /// Its arm.
+    pub arm: String,
+    /// Its load.
+    pub load: String,
+}
+
+/// What drove a load.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Driver {
+    /// `weir`, `wrk`, `ab`, `h2load`, `h1load` or `oha`.
+    pub program: String,
+    /// What it says its version is.
+    pub version: String,
+    /// What another program than weir printed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub output: Option<String>,
+    /// What it does not tell, or tells in a way that has to be known to read it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
+}
+
+/// What could have disturbed a trial. What the machine does not tell is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Covariates {
+    /// Share of the machine's time that the hypervisor gave to others.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub steal_share: Option<f64>,
+    /// Processors used by programs that are not the experiment's.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub foreign_cpus: Option<f64>,
+    /// How late a sleeping thread wakes up: 99 % of it, the worst of the processors, in ns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub wake_up_p99_ns: Option<u64>,
+    /// 99 % of the generator's own lags, in ns.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generator_lag_p99_ns: Option<u64>,
+    /// Share of one processor that the generator's busiest thread used.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generator_busiest_share: Option<f64>,
+    /// Share of the requests that failed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error_share: Option<f64>,
+    /// Share of the periods in which a quota stopped the subject, where the experiment gave it none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub throttled_share: Option<f64>,
+    /// By how much the wall clock was set while it ran, in s.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock_step_s: Option<f64>,
+}
+
+/// When a rate became steady.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Steady {
+    /// The second from which on it was; absent: it never was, or there are no seconds to tell from.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub from_s: Option<f64>,
+    /// In words.
+    pub text: String,
+}
+
+/// Why a trial does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Discarded {
+    /// The covariate: its name in [`Covariates`].
+    pub code: String,
+    /// What was seen, and the bound.
+    pub text: String,
+}
