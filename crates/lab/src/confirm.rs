@@ -7,7 +7,7 @@
 use record::run::Confirmation;
 use record::units::format_count;
 
-use crate::diagnosis::verdicts::{Answer, Perturbation, Verdict};
+use crate::diagnosis::verdicts::{Answer, CounterTest, Perturbation};
 
 /// Pairs of trials that are made.
 pub const PAIRS: usize = 3;
@@ -25,6 +25,8 @@ impl Perturbation {
             Self::SecondGenerator | Self::TwiceTheConnections => 2.0,
             Self::HalfTheConnections => 0.5,
             Self::LessProcessorTime => 0.75,
+            // Where all the time is waiting, a cycle of one answer becomes one of one and a half.
+            Self::Pause => 2.0 / 3.0,
             Self::KeptConnections | Self::Nothing => 1.0,
         }
     }
@@ -38,15 +40,28 @@ impl Perturbation {
             Self::HalfTheConnections => "half the connections",
             Self::LessProcessorTime => "three quarters of the subject's processor time",
             Self::KeptConnections => "connections that are kept",
+            Self::Pause => "a pause of half an answer's time before each request",
             Self::Nothing => "nothing that can be changed from here",
         }
     }
 }
 
+/// What several counter-tests of one verdict say together: it is confirmed if all of them do.
+#[must_use]
+pub fn together(tests: Vec<Confirmation>) -> Option<Confirmation> {
+    let join = |one: String, other: &str| format!("{one}; {other}");
+    tests.into_iter().reduce(|all, test| Confirmation {
+        perturbation: join(all.perturbation, &test.perturbation),
+        prediction: join(all.prediction, &test.prediction),
+        measured: join(all.measured, &test.measured),
+        confirmed: all.confirmed && test.confirmed,
+    })
+}
+
 /// Judges pairs of rates (baseline, changed), in responses per second. `None` without any pair.
 #[must_use]
-pub fn judge(row: &Verdict, pairs: &[(f64, f64)]) -> Option<Confirmation> {
-    let (perturbation, answer, prediction) = row.counter_test;
+pub fn judge(test: CounterTest, pairs: &[(f64, f64)]) -> Option<Confirmation> {
+    let (perturbation, answer, prediction) = test;
     let mut ratios: Vec<f64> = pairs
         .iter()
         .filter(|(base, _)| *base > 0.0)
@@ -93,7 +108,7 @@ mod tests {
     use crate::diagnosis::verdicts::verdict;
 
     fn confirmed(code: &str, pairs: &[(f64, f64)]) -> bool {
-        judge(verdict(code).unwrap(), pairs).unwrap().confirmed
+        judge(verdict(code).unwrap().counter_test, pairs).unwrap().confirmed
     }
 
     #[test]
@@ -117,8 +132,25 @@ mod tests {
 
     #[test]
     fn no_trial_is_no_judgement() {
-        let row = verdict("latency_bound").unwrap();
-        assert!(judge(row, &[]).is_none());
-        assert!(judge(row, &[(0.0, 1.0)]).is_none());
+        let test = verdict("latency_bound").unwrap().counter_test;
+        assert!(judge(test, &[]).is_none());
+        assert!(judge(test, &[(0.0, 1.0)]).is_none());
+        assert!(together(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_pause_tells_waiting_from_work_and_one_test_that_fails_is_enough() {
+        let pause = |code: &str, pairs: &[(f64, f64)]| {
+            judge(verdict(code).unwrap().second_test.unwrap(), pairs).unwrap()
+        };
+        assert!(pause("latency_bound", &[(500.0, 335.0)]).confirmed);
+        assert!(!pause("latency_bound", &[(500.0, 495.0)]).confirmed);
+        assert!(pause("single_thread_bound", &[(5_000.0, 4_900.0)]).confirmed);
+        assert!(!pause("link_bound", &[(577.0, 400.0)]).confirmed);
+        let both = together(vec![
+            pause("latency_bound", &[(500.0, 335.0)]),
+            pause("latency_bound", &[(500.0, 495.0)]),
+        ]);
+        assert!(!both.unwrap().confirmed);
     }
 }

@@ -310,9 +310,9 @@ const LOAD_FLAGS: &[Flag] = &[
     },
     Flag {
         long: "confirm",
-        doc: "Prove the diagnosis: change what is said to be the limit (connections, generator \
-              threads, the subject's processor time) in short trials, and see whether the \
-              throughput answers as it predicts",
+        doc: "Prove the diagnosis: change what is said to be the limit (connections, pauses, \
+              generator threads, the subject's processor time) in short trials, and see whether \
+              the throughput answers as it predicts",
         ..FLAG
     },
 ];

@@ -54,7 +54,9 @@ fn bottlenecks() -> String {
             text.push_str(&signs(&format!("With at least {} of", row.signs_min), row.signs));
             text.push_str(&signs("Ruled out by", row.unless));
             text.push_str(&format!("- Confused with: {}\n", row.confusions));
-            text.push_str(&format!("- Proof: {}\n", row.counter_test.2));
+            for (_, _, prediction) in row.counter_tests() {
+                text.push_str(&format!("- Proof: {prediction}\n"));
+            }
         } else {
             text.push_str(&format!("- Not observable: {}\n", row.not_observable));
         }

@@ -56,7 +56,7 @@ pub fn diagnose(run: &Run) -> Diagnosis {
         evidence: first.evidence,
         also: held.map(|(place, one)| candidate(&VERDICTS[place], one)).collect(),
         remedy: row.remedy.to_owned(),
-        counter_test: row.counter_test.2.to_owned(),
+        counter_test: row.counter_tests().map(|test| test.2).collect::<Vec<_>>().join("; "),
         ..common
     }
 }

@@ -80,8 +80,6 @@ macro_rules! signals {
                 read: $read,
             };
         )*
-        /// Every signal.
-        pub static SIGNALS: &[&Signal] = &[$(&$id),*];
     };
 }
 
@@ -95,8 +93,6 @@ signals! {
     GENERATOR_LAG: Generator, Nanoseconds, "99 % of the generator's lags were within",
         "the generator's own clock: send (or wake-up) after due",
         |view| Some(view.run.generator.lag_p99_ns as f64);
-    GENERATOR_WAIT: Scheduler, Share, "time that generator threads waited for a processor",
-        "schedstat run_delay", |view| view.run.generator.run_queue_wait_share;
     // Where requests wait.
     GENERATOR_UNREAD: Queue, Share, "generator sockets with unread answers",
         "sock_diag rqueue > 0, median of the snapshots", |view| unread(view, SUBJECT, End::Client);
@@ -137,8 +133,6 @@ signals! {
             let offered = view.run.rates.offered_per_s?;
             Some((1.0 - part_of(view.run.rates.responses_per_s, offered)).max(0.0))
         };
-    RATE_SPREAD: Latency, Share, "spread of the rate from second to second", "one entry a second",
-        |view| view.spread_of_rate();
     // Processors.
     SUBJECT_CPUS: Processor, Cpus, "processors that the subject used", "PID/stat utime + stime",
         |view| cpus(view, SUBJECT);
@@ -206,11 +200,6 @@ signals! {
     SUBJECT_DEMAND: Processor, Cpus, "processors that the subject used or waited for",
         "schedstat of its threads", |view| view.of_role(SUBJECT, |role| {
             role.threads.iter().map(|thread| Some(thread.busy + thread.waiting?)).sum()
-        });
-    CANARY: Scheduler, Nanoseconds, "99 % of wake-ups on the worst processor were late by",
-        "a thread a processor that sleeps for 1 ms",
-        |view| view.of_samples(SUBJECT, |sample| {
-            sample.canaries.iter().map(|canary| canary.lag_p99_ns as f64).reduce(f64::max)
         });
     VOLUNTARY: Scheduler, PerResponse, "voluntary switches of the subject per response",
         "PID/task/*/status", |view| {

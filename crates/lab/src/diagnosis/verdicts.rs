@@ -57,6 +57,8 @@ pub enum Perturbation {
     LessProcessorTime,
     /// A new connection for each request, or none.
     KeptConnections,
+    /// A pause before each request, half as long as an answer took: more delay, as throughput sees it.
+    Pause,
     /// Nothing that can be changed from here.
     Nothing,
 }
@@ -71,6 +73,9 @@ pub enum Answer {
     /// It falls by a good part of the change.
     Falls,
 }
+
+/// A change, what it does to the throughput if the claim is true, and that in words.
+pub type CounterTest = (Perturbation, Answer, &'static str);
 
 /// One row of the catalogue.
 #[derive(Debug)]
@@ -94,9 +99,18 @@ pub struct Verdict {
     /// What to do.
     pub remedy: &'static str,
     /// The change that proves it, and the answer that it predicts.
-    pub counter_test: (Perturbation, Answer, &'static str),
+    pub counter_test: CounterTest,
+    /// One more change that has to be answered as predicted, where another claim would pass the first.
+    pub second_test: Option<CounterTest>,
     /// Why it cannot be told here at all; empty: it can.
     pub not_observable: &'static str,
+}
+
+impl Verdict {
+    /// The changes that prove it.
+    pub fn counter_tests(&self) -> impl Iterator<Item = CounterTest> {
+        std::iter::once(self.counter_test).chain(self.second_test)
+    }
 }
 
 /// The code of a run without a bottleneck.

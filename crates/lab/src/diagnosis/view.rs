@@ -163,14 +163,6 @@ impl<'a> View<'a> {
         (length_s > 0.0).then(|| count as f64 / length_s)
     }
 
-    /// How much the rate differs from second to second, relative to its mean.
-    pub(super) fn spread_of_rate(&self) -> Option<f64> {
-        let whole = self.run.intervals.iter().filter(|second| second.measured);
-        let rates: Vec<f64> =
-            whole.map(|second| second.responses as f64 / second.length_s.max(1e-9)).collect();
-        relative_spread(&rates)
-    }
-
     /// Share of all requests that failed with this kind.
     pub(super) fn error_share(&self, kinds: &[&str]) -> f64 {
         let errors: &BTreeMap<String, u64> = &self.run.totals.errors;
