@@ -122,6 +122,13 @@ impl Observation {
         });
         if let Some(probed) = probed {
             for (role, profile) in &probed.profiles {
+                if profile.threads_only {
+                    // What threads used stands in the samples; no verdict may take it for functions.
+                    let why = profile.notes.first().cloned().unwrap_or_default();
+                    let what = format!("functions of the {}", role.role);
+                    missing.push(NotObservable { what, why });
+                    continue;
+                }
                 let mut functions = profile.functions_of(&role.role, &role.pids);
                 functions.truncate(FUNCTIONS_KEPT);
                 observed.functions.extend(functions);

@@ -43,8 +43,9 @@ impl Outcome {
 pub(crate) fn words(outcome: &Outcome, top: usize) -> String {
     let profile = &outcome.profile;
     let seconds = profile.length_s.max(1e-9);
+    let unit = if profile.threads_only { "ticks  " } else { "samples" };
     let mut text = format!(
-        "samples      {} in {:.1} s at {} per second of processor time: {:.2} processors used; {} lost\n\
+        "{unit}      {} in {:.1} s at {} per second of processor time: {:.2} processors used; {} lost\n\
          cost         {:.2} % of a core to read them, {:.2} s to look up the names\n",
         profile.samples,
         profile.length_s,
@@ -210,6 +211,7 @@ pub(crate) fn json(outcome: &Outcome) -> Value {
         "not_kept": profile.not_kept,
         "throttled": profile.throttled,
         "has_kernel": profile.has_kernel,
+        "threads_only": profile.threads_only,
         "cost": {"reading_s": profile.reading_s, "naming_s": profile.naming_s},
         "notes": profile.notes,
         "functions": profile.functions(outcome.role),

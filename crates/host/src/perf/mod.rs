@@ -2,10 +2,12 @@
 //! (perf_event_open(2)); and how often some calls are made, counted for short times.
 //!
 //! Works without the program `perf`, with the names that `perf` would give. What the machine does not
-//! allow is said in words: without leave for the kernel's part, user space is sampled alone.
+//! allow is said in words: without leave for the kernel's part, user space is sampled alone, and where
+//! nothing may be sampled, what is left is the processor time of each thread.
 //!
 //! Not for deciding what a share means.
 
+mod accounts;
 mod allocator;
 mod calibrate;
 pub mod calls;

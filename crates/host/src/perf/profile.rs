@@ -31,6 +31,8 @@ pub struct Profile {
     pub throttled: u64,
     /// Whether the kernel's part was sampled.
     pub has_kernel: bool,
+    /// Whether nothing could be sampled, so that what stands here is time of threads and no functions.
+    pub threads_only: bool,
     /// Processor time of reading the samples, in seconds.
     pub reading_s: f64,
     /// Processor time of looking up the names afterwards, in seconds.
@@ -80,6 +82,35 @@ impl Profile {
             names,
             ..Self::default()
         }
+    }
+
+    /// Ticks of threads, in user space (false) or in the kernel (true), by process and thread name.
+    pub(super) fn of_threads(
+        rows: &[(i32, &str, bool, u64)],
+        names: BTreeMap<i32, String>,
+        notes: Vec<String>,
+    ) -> Self {
+        let mut profile =
+            Self { notes, names, has_kernel: true, threads_only: true, ..Self::default() };
+        for &(pid, thread, is_kernel, ticks) in rows.iter().filter(|row| row.3 > 0) {
+            let mode = if is_kernel { "(kernel)" } else { "(user space)" };
+            let mode = profile.function(mode, "[unknown]", is_kernel);
+            let thread = profile.function(&format!("thread {thread}"), "[thread]", false);
+            profile.stacks.push(Named { pid, frames: vec![mode, thread], samples: ticks });
+            profile.samples += ticks;
+        }
+        profile
+    }
+
+    /// The place of a function, which is made if it is not there.
+    fn function(&mut self, name: &str, module: &str, is_kernel: bool) -> u32 {
+        let is_it = |one: &Function| one.name == name && one.module == module;
+        let at = self.functions.iter().position(is_it).unwrap_or_else(|| {
+            let (name, module) = (name.to_owned(), module.to_owned());
+            self.functions.push(Function { name, module, is_kernel });
+            self.functions.len() - 1
+        });
+        at as u32
     }
 
     /// All functions that were seen in a role's processes, those that were on processors most first.

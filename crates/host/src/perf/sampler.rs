@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::accounts::Accounts;
 use super::event::{self, Event};
 use super::profile::Profile;
 use super::records;
 use super::ring::Ring;
 use super::stacks::Collected;
+use crate::cpu::ticks_per_s;
 use crate::process::thread_ids;
 use crate::source::{NotObservable, read_once};
 
@@ -30,35 +32,87 @@ const EVENTS_MAX: usize = 4096;
 const LOOKS: usize = 3;
 /// How often rings are emptied: a full one holds more than a second of deep stacks.
 const PERIOD: Duration = Duration::from_millis(100);
+/// How often threads are looked at where nothing can be sampled: one that lived shorter is not seen.
+const ACCOUNTS_PERIOD: Duration = Duration::from_millis(250);
 const WHAT: &str = "functions on processors";
 
 /// A running profiler. Dropped, it ends without a result.
 #[derive(Debug)]
 pub struct Profiler {
     stop: Sender<()>,
-    thread: JoinHandle<Collected>,
+    source: Source,
     pids: Vec<i32>,
-    frequency: u32,
-    kernel: bool,
-    notes: Vec<String>,
     began_ns: u64,
     clock: fn() -> u64,
+}
+
+/// Where a profile comes from.
+#[derive(Debug)]
+enum Source {
+    /// Samples of the kernel.
+    Events { thread: JoinHandle<Collected>, frequency: u32, kernel: bool, notes: Vec<String> },
+    /// The processor time of threads, because it may not be sampled; why.
+    Accounts { thread: JoinHandle<Accounts>, why: String },
 }
 
 impl Profiler {
     /// Starts to sample processes at `frequency` samples per second of a processor's time; `clock`
     /// gives nanoseconds and never goes back.
     ///
+    /// Where the kernel does not let us (`kernel.perf_event_paranoid`, a seccomp filter, other users'
+    /// processes) the profile will have threads and no functions, and its notes say why.
+    ///
     /// # Errors
-    /// The kernel does not let us (`kernel.perf_event_paranoid`, a seccomp filter, other users'
-    /// processes), or none of the processes is there: the reason says which, and what to do.
+    /// None of the processes is there, or no thread can be started.
     pub fn start(pids: &[i32], frequency: u32, clock: fn() -> u64) -> Result<Self, NotObservable> {
         let frequency = frequency.clamp(1, FREQUENCY_MAX);
-        let mut opened = match Opened::new(pids, frequency, true) {
+        let opened = match Opened::new(pids, frequency, true) {
             Err(Refusal::NotAllowed(_)) => Opened::new(pids, frequency, false),
             other => other,
-        }
-        .map_err(|refusal| NotObservable::new(WHAT, refusal.words()))?;
+        };
+        let (stop, stopped) = channel();
+        let source = match opened {
+            Ok(opened) => Source::events(opened, pids, frequency, stopped)?,
+            Err(refusal @ Refusal::NotAllowed(_)) => {
+                Source::accounts(pids, refusal.words(), stopped)?
+            }
+            Err(refusal) => return Err(NotObservable::new(WHAT, refusal.words())),
+        };
+        Ok(Self { stop, source, pids: pids.to_vec(), began_ns: clock(), clock })
+    }
+
+    /// Ends the sampling, and looks up the names.
+    #[must_use]
+    pub fn stop(self) -> Profile {
+        // Its thread waits for this, or for us to be gone.
+        let _ = self.stop.send(());
+        let length_ns = (self.clock)().saturating_sub(self.began_ns);
+        let mut profile = match self.source {
+            Source::Events { thread, frequency, kernel, notes } => {
+                let mut profile = Profile::of(&thread.join().unwrap_or_default(), notes);
+                profile.frequency = frequency;
+                profile.has_kernel = kernel;
+                profile
+            }
+            Source::Accounts { thread, why } => {
+                let mut profile = thread.join().unwrap_or_default().profile(&why);
+                profile.frequency = ticks_per_s() as u32;
+                profile
+            }
+        };
+        profile.pids = self.pids;
+        profile.length_s = length_ns as f64 / 1e9;
+        profile
+    }
+}
+
+impl Source {
+    fn events(
+        mut opened: Opened,
+        pids: &[i32],
+        frequency: u32,
+        stopped: Receiver<()>,
+    ) -> Result<Self, NotObservable> {
         if !opened.kernel {
             opened.notes.push(
                 "the kernel's functions are not sampled (kernel.perf_event_paranoid is 2 or more, \
@@ -72,30 +126,35 @@ impl Profiler {
             let enabled = event::enable(event);
             enabled.map_err(|error| NotObservable::new(WHAT, error.to_string()))?;
         }
-        let began_ns = clock();
-        let (stop, stopped) = channel();
-        let thread = std::thread::Builder::new()
-            .name("weir-profiler".to_owned())
-            .spawn(move || collect(opened, collected, &stopped))
-            .map_err(|error| NotObservable::new(WHAT, error.to_string()))?;
-        let pids = pids.to_vec();
-        Ok(Self { stop, thread, pids, frequency, kernel, notes, began_ns, clock })
+        let thread = in_thread(move || collect(opened, collected, &stopped))?;
+        Ok(Self::Events { thread, frequency, kernel, notes })
     }
 
-    /// Ends the sampling, and looks up the names.
-    #[must_use]
-    pub fn stop(self) -> Profile {
-        // Its thread waits for this, or for us to be gone.
-        let _ = self.stop.send(());
-        let length_ns = (self.clock)().saturating_sub(self.began_ns);
-        let collected = self.thread.join().unwrap_or_default();
-        let mut profile = Profile::of(&collected, self.notes);
-        profile.pids = self.pids;
-        profile.frequency = self.frequency;
-        profile.has_kernel = self.kernel;
-        profile.length_s = length_ns as f64 / 1e9;
-        profile
+    fn accounts(pids: &[i32], why: String, stopped: Receiver<()>) -> Result<Self, NotObservable> {
+        let pids = pids.to_vec();
+        let mut accounts = Accounts::default();
+        accounts.look(&pids);
+        if accounts.is_empty() {
+            return Err(NotObservable::new(WHAT, why));
+        }
+        let thread = in_thread(move || {
+            while stopped.recv_timeout(ACCOUNTS_PERIOD) == Err(RecvTimeoutError::Timeout) {
+                accounts.look(&pids);
+            }
+            accounts.look(&pids);
+            accounts
+        })?;
+        Ok(Self::Accounts { thread, why })
     }
+}
+
+fn in_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, NotObservable> {
+    std::thread::Builder::new()
+        .name("weir-profiler".to_owned())
+        .spawn(work)
+        .map_err(|error| NotObservable::new(WHAT, error.to_string()))
 }
 
 /// Empties the rings until it is told to stop.
