@@ -2,6 +2,7 @@
 
 mod asked;
 mod bench;
+mod missed;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -21,6 +22,7 @@ use rt::drain::{Drain, DrainWatch, Held, hold_signals};
 use asked::Asked;
 pub(super) use asked::check;
 use bench::{Bench, Setup};
+use missed::Missed;
 
 use super::load::{check_writable, recorded_host};
 use crate::exit::{Exit, Failure};
@@ -101,9 +103,9 @@ struct Explorer<'a> {
     objectives: Vec<Objective>,
     /// Mean latency of the first level that held.
     reference_ns: Option<u64>,
-    /// The last verifying run that held, and the one at the lowest level that did not.
+    /// The last verifying run that held.
     held: Option<Run>,
-    missed: Option<(f64, Run)>,
+    missed: Missed<Run>,
     knee: Option<Knee>,
     operating_range: Option<(f64, f64)>,
     scaling: Option<Scaling>,
@@ -125,7 +127,7 @@ impl<'a> Explorer<'a> {
             objectives: goal(&asked.base.objectives, None),
             reference_ns: None,
             held: None,
-            missed: None,
+            missed: Missed::default(),
             knee: None,
             operating_range: None,
             scaling: None,
@@ -236,9 +238,8 @@ impl<'a> Explorer<'a> {
                 }
             }
             Outcome::Missed => {
-                if self.missed.as_ref().is_none_or(|(level, _)| ask.level <= *level) {
-                    self.missed = Some((ask.level, run));
-                }
+                let diagnosis = run.diagnosis.clone();
+                self.missed.add(ask.level, run, diagnosis);
             }
             Outcome::NoVerdict => {}
         }
@@ -303,9 +304,9 @@ impl<'a> Explorer<'a> {
 
     fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> Edge {
         let held = self.held.filter(|_| conclusion.level.is_some());
-        let missed = self.missed.map(|(_, run)| run);
-        // What holds shows no limit; what comes next does.
-        let stopped_by = missed.as_ref().and_then(|run| run.diagnosis.clone());
+        let (stopped_by, note) = self.missed.stopped_by();
+        self.notes.extend(note);
+        let missed = self.missed.lowest.map(|(_, run)| run);
         let at_edge = held.or(missed);
         if let Some(run) = &at_edge
             && run.generator.in_flight_mean > CONNECTIONS_SHARE * self.asked.base.connections as f64
