@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::message::Name;
-use crate::netlink::Namespace;
+use crate::namespace::Namespace;
 use crate::netlink::message::{text, u32_at, u64_at};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;

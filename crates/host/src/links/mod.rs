@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use record::observed::{LinkUse, QdiscUse};
 
-use crate::netlink::{Family, Namespace, Socket};
+use crate::namespace::Namespace;
+use crate::netlink::{Family, Socket};
 use crate::source::NotObservable;
 use driver::Driver;
 use message::{GET_CLASS, GET_LINK, GET_QDISC, Link, Qdisc};

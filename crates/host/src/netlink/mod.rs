@@ -8,7 +8,6 @@
 //! at where the kernel wrote it, in one buffer that every dump uses again, and nothing is allocated.
 
 pub(crate) mod message;
-mod namespace;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -22,8 +21,8 @@ use rustix::net::{
     socket_with,
 };
 
+use crate::namespace::Namespace;
 use message::{DUMP_INTERRUPTED, Message, Messages};
-pub(crate) use namespace::Namespace;
 
 /// Which part of the kernel is talked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

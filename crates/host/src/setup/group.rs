@@ -7,10 +7,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cgroup::{Membership, parse_memberships};
+use crate::cgroup::{Membership, parse_memberships, parse_mounts};
 use crate::source::{NotObservable, read_once};
 
-const MOUNTS: &str = "/proc/self/mounts";
+const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// The hierarchies that are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Hierarchies {
 /// # Errors
 /// `/proc` is not there.
 pub fn hierarchies() -> Result<Hierarchies, NotObservable> {
-    let mut found = parse_mounts(&read_once("control groups", MOUNTS)?);
+    let mut found = parse_hierarchies(&read_once("control groups", MOUNTS)?);
     if let Some(unified) = &found.unified {
         let path = unified.join("cgroup.subtree_control");
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -52,20 +52,18 @@ pub fn hierarchies() -> Result<Hierarchies, NotObservable> {
     Ok(found)
 }
 
-/// Parses `/proc/self/mounts`.
+/// The hierarchies out of `/proc/self/mountinfo`.
 #[must_use]
-pub fn parse_mounts(text: &str) -> Hierarchies {
+pub fn parse_hierarchies(text: &str) -> Hierarchies {
     let mut found = Hierarchies::default();
-    for line in text.lines() {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let [_, place, kind, options, ..] = fields.as_slice() else { continue };
-        match *kind {
-            "cgroup2" if found.unified.is_none() => found.unified = Some(PathBuf::from(place)),
-            "cgroup" => {
-                let names = options.split(',').map(str::to_owned).collect();
-                found.first_version.push((names, PathBuf::from(place)));
+    for mount in parse_mounts(text) {
+        let place = PathBuf::from(mount.folder);
+        match mount.controllers {
+            None => found.unified = found.unified.or(Some(place)),
+            Some(names) => {
+                let names = names.split(',').map(str::to_owned).collect();
+                found.first_version.push((names, place));
             }
-            _ => {}
         }
     }
     found
@@ -115,18 +113,18 @@ pub fn processes(group: &Path) -> Vec<i32> {
 mod tests {
     use super::*;
 
-    const MIXED: &str = "tmpfs /sys/fs/cgroup tmpfs rw,relatime,mode=755 0 0\n\
-        cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu,cpuacct 0 0\n\
-        cgroup /sys/fs/cgroup/blkio cgroup rw,relatime,blkio 0 0\n\
-        cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+    const MIXED: &str = "31 23 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+        32 31 0:28 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n\
+        33 31 0:29 / /sys/fs/cgroup/blkio rw,relatime - cgroup cgroup rw,blkio\n\
+        34 31 0:30 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
 
     #[test]
     fn both_versions_are_found() {
-        let found = parse_mounts(MIXED);
+        let found = parse_hierarchies(MIXED);
         assert_eq!(found.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
         assert_eq!(found.controller("cpuacct"), Some(Path::new("/sys/fs/cgroup/cpu")));
         assert_eq!(found.controller("memory"), None);
-        assert_eq!(parse_mounts("x\n\n"), Hierarchies::default());
+        assert_eq!(parse_hierarchies("x\n\n"), Hierarchies::default());
     }
 
     #[test]

@@ -1,13 +1,11 @@
-//! Network namespaces (network_namespaces(7)): does something in one, on a thread of its own.
+//! Network namespaces that `ip netns` made (ip-netns(8)), by their names.
 //!
 //! Not for making them: `ip netns add` does.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use crate::namespace::Namespace;
 
 /// Where `ip netns add NAME` leaves a namespace's file (ip-netns(8)).
 const NAMED: &str = "/run/netns";
@@ -18,25 +16,15 @@ pub fn path_of(name: &str) -> PathBuf {
     Path::new(NAMED).join(name)
 }
 
-/// Runs `body` in the network namespace at `path`, on a thread that ends with it, so that the
-/// calling thread never leaves its own. Sockets and devices that it makes belong to that namespace
-/// for as long as they live, and `/proc/sys/net` is that namespace's.
+/// Runs `body` in the network namespace at `path`, on a thread that ends with it.
 ///
 /// # Errors
 /// The file cannot be opened, is no network namespace, or may not be entered (that takes
 /// `CAP_SYS_ADMIN`); `body` did not run then. Or `body` panicked.
 pub fn within<T: Send>(path: &Path, body: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let explain = |error: io::Error| {
+    Namespace::at(path).and_then(|there| there.run(body)).map_err(|error| {
         io::Error::new(error.kind(), format!("network namespace {}: {error}", path.display()))
-    };
-    let file = File::open(path).map_err(explain)?;
-    let run = || -> io::Result<T> {
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-        Ok(body())
-    };
-    let ended = std::thread::scope(|scope| scope.spawn(run).join());
-    let panicked = |_| io::Error::other("what ran in it panicked");
-    ended.map_err(panicked).and_then(|result| result).map_err(explain)
+    })
 }
 
 #[cfg(test)]

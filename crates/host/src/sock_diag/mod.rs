@@ -23,7 +23,8 @@ use std::ops::ControlFlow;
 
 use record::observed::{EndQueues, ListenerQueue};
 
-use crate::netlink::{Dumped, Family, Namespace, Socket};
+use crate::namespace::Namespace;
+use crate::netlink::{Dumped, Family, Socket};
 use crate::source::NotObservable;
 use request::{Detail, GET_TCP};
 use row::{Row, STATES, State};

@@ -99,14 +99,15 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::setup::group::parse_mounts;
+    use host::setup::group::parse_hierarchies;
 
     const QUOTA: CpuQuota = CpuQuota { cpus: 0.3, period_ns: 100_000_000 };
 
     #[test]
     fn the_first_version_has_a_group_a_controller() {
-        let found = parse_mounts(
-            "c /c/cpu cgroup rw,cpu 0 0\nc /c/io cgroup rw,blkio 0 0\nu /c/u cgroup2 rw 0 0\n",
+        let found = parse_hierarchies(
+            "1 0 0:1 / /c/cpu rw - cgroup cgroup rw,cpu\n2 0 0:2 / /c/io rw - cgroup cgroup rw,blkio\n\
+             3 0 0:3 / /c/u rw - cgroup2 cgroup2 rw\n",
         );
         let bounds = Bounds { cpu: Some(QUOTA), disk: Some((2 << 20, (254, 0))), memory: None };
         let groups = groups(&found, "weir-1", bounds).unwrap();
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_second_version_has_one_for_all() {
-        let mut found = parse_mounts("u /c cgroup2 rw 0 0\n");
+        let mut found = parse_hierarchies("3 0 0:3 / /c rw - cgroup2 cgroup2 rw\n");
         let bounds = Bounds { cpu: Some(QUOTA), disk: Some((100, (8, 16))), memory: None };
         assert!(groups(&found, "weir-1", bounds).unwrap_err().contains("'cpu'"));
         found.unified_controllers = vec!["cpu".to_owned(), "io".to_owned()];
