@@ -28,7 +28,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("serve", _) => serve::run(Typed(typed)),
         ("proxy", _) => proxy::run(Typed(typed)),
         ("ctl", _) => ctl::run(Typed(typed)),
-        ("lab", _) => lab::run(Typed(typed)),
+        ("lab", _) => lab::run(Typed(typed), arguments),
         ("load", Some(("report", typed))) => report::run(Typed(typed)),
         ("load", _) => load::run(Typed(typed), arguments),
         ("calibrate", _) => calibrate::run(Typed(typed)),

@@ -1,8 +1,14 @@
 //! `weir lab`: experiments. Each command below it is a file here.
 
+mod compare;
 mod diagnose;
+mod experiments;
+mod list;
 mod profile;
+mod run;
 mod selftest;
+mod serve;
+mod show;
 mod sick;
 mod subject;
 mod try_;
@@ -16,10 +22,15 @@ use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 
 /// Runs the command that was typed below `weir lab`.
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
+pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     match typed.0.subcommand() {
         Some(("diagnose", typed)) => diagnose::run(Typed(typed)),
         Some(("profile", typed)) => profile::run(Typed(typed)),
+        Some(("run", typed)) => run::run(Typed(typed), arguments),
+        Some(("list", typed)) => list::run(Typed(typed)),
+        Some(("show", typed)) => show::run(Typed(typed)),
+        Some(("compare", typed)) => compare::run(Typed(typed), arguments),
+        Some(("serve", typed)) => serve::run(Typed(typed)),
         Some(("try", typed)) => try_::run(Typed(typed)),
         Some(("selftest", typed)) => selftest::run(Typed(typed)),
         Some(("sick", typed)) => sick::run(Typed(typed)),
