@@ -76,6 +76,15 @@ pub(crate) fn check_lab_profile(typed: Typed<'_>) -> Result<(), Vec<record::prob
     lab::check_profile(typed)
 }
 
+/// The same of the commands about experiments that read values of flags.
+#[cfg(test)]
+pub(crate) fn check_lab_experiment(
+    command: &str,
+    typed: Typed<'_>,
+) -> Result<(), Vec<record::problem::Problem>> {
+    lab::check_experiment(command, typed)
+}
+
 /// Everything that is wrong with the flags of `weir watch`, for the test of the flag tables.
 #[cfg(test)]
 pub(crate) fn check_watch(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {

@@ -84,3 +84,16 @@ fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
 pub(super) fn check_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
     profile::check(typed).map(|_| ())
 }
+
+/// The same of `weir lab run`, `compare` and `serve`.
+#[cfg(test)]
+pub(super) fn check_experiment(
+    command: &str,
+    typed: Typed<'_>,
+) -> Result<(), Vec<record::problem::Problem>> {
+    match command {
+        "lab run" => run::check(typed),
+        "lab compare" => compare::check(typed),
+        _ => serve::check(typed),
+    }
+}
