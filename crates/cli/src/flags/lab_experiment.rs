@@ -86,7 +86,7 @@ pub(crate) const RUN: CommandRow = CommandRow {
             long: "folder",
             value: "FOLDER",
             default: "weir-lab/NAME-DATE-TIME",
-            doc: "Where everything is kept; made, and must be new or empty",
+            doc: "Where everything is kept; it must not be there yet",
             right: &["allocators"],
             ..FLAG
         },
@@ -95,6 +95,12 @@ pub(crate) const RUN: CommandRow = CommandRow {
             value: "FOLDER",
             doc: "Go on with the experiment in this folder, as it was begun",
             right: &["weir-lab/allocator-20260102-030405"],
+            ..FLAG
+        },
+        Flag {
+            long: "allow-other",
+            doc: "Go on although the machine, weir or a program is other than when it began; the report \
+                  says what",
             ..FLAG
         },
         Flag {

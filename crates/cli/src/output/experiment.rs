@@ -177,7 +177,7 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
 pub(crate) fn trials(plan: &Plan) -> (usize, usize) {
     let cells = plan.arms.len() * plan.loads.len();
     let of_own = plan.arms.iter().filter(|arm| arm.again.is_none()).count() * plan.loads.len();
-    let pilots = if plan.warm_up_s.is_none() { of_own } else { 0 };
+    let pilots = if plan.warm_up_s.is_none() { cells } else { 0 };
     let counting = if plan.calls.is_some() { of_own } else { 0 };
     let reruns = (f64::from(plan.blocks_max) * plan.reruns_max_share).ceil() as usize;
     let blocks_max = plan.blocks_max as usize + reruns;
@@ -298,9 +298,9 @@ mod tests {
     #[test]
     fn a_plan_says_what_is_run_and_how_long() {
         let experiment = experiment();
-        assert_eq!(trials(&experiment.plan), (2 + 30, 2 + 3 * 45));
+        assert_eq!(trials(&experiment.plan), (3 + 30, 3 + 3 * 45));
         let text = plan(&experiment.plan, (330.0, 3000.0));
-        for part in ["10 to 30", "at least 32, at most 137", "about 6 to 50 minutes", "a once more"] {
+        for part in ["10 to 30", "at least 33, at most 138", "about 6 to 50 minutes", "a once more"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

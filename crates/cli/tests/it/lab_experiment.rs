@@ -328,7 +328,9 @@ fn every_ready_made_experiment_is_listed_printed_and_right() {
         let folder = folder();
         let file = write(folder.path(), &printed.stdout);
         let checked = weir(&["lab", "run", "--check", &file]);
-        assert_eq!(checked.code, 0, "{name}: {}", checked.stderr);
+        // Some ask for what only the user has: those say so.
+        let asks = checked.code == 2 && checked.stderr.lines().all(|line| line.contains("--set"));
+        assert!(checked.code == 0 || asks, "{name}: {}", checked.stderr);
     }
 }
 

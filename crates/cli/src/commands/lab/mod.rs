@@ -3,6 +3,7 @@
 mod compare;
 mod diagnose;
 mod experiments;
+mod judging;
 mod list;
 mod profile;
 mod run;

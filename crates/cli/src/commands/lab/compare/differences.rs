@@ -9,7 +9,8 @@ use crate::output::comparison::Difference;
 /// The longest text that is shown of a value, in characters.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// Everything that differs, by its path, in the order of the paths; `name` stands before them.
+/// Everything that differs, by its path, in the order of the paths; `name` stands before them, if it is not
+/// empty.
 pub(super) fn differences(name: &str, a: &Value, b: &Value) -> Vec<Difference> {
     let (mut left, mut right) = (BTreeMap::new(), BTreeMap::new());
     flatten(name, a, &mut left);
@@ -32,7 +33,7 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
-                flatten(&format!("{path}.{name}"), field, into);
+                flatten(&joined(path, name), field, into);
             }
         }
         Value::Array(list) if list.iter().any(|one| one.is_object()) => {
@@ -40,13 +41,17 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
                 // What has a name is known by it, so that an arm more does not shift the others.
                 let name = one.get("name").and_then(Value::as_str);
                 let name = name.map_or_else(|| at.to_string(), str::to_owned);
-                flatten(&format!("{path}.{name}"), one, into);
+                flatten(&joined(path, &name), one, into);
             }
         }
         Value::Null => {}
         Value::String(text) => drop(into.insert(path.to_owned(), text.clone())),
         other => drop(into.insert(path.to_owned(), other.to_string())),
     }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn shortened(text: &str) -> String {

@@ -20,8 +20,8 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A text as one part of a path, or as a value of a query (RFC 3986 §2.3).
-pub(super) fn encode(text: &str) -> String {
+/// A text as one part of a path (RFC 3986 §2.3).
+fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -32,6 +32,12 @@ pub(super) fn encode(text: &str) -> String {
         }
     }
     encoded
+}
+
+/// The page of an experiment, by its folder's path below the root.
+pub(super) fn link(folder: &str) -> String {
+    let parts: Vec<String> = folder.split('/').map(encode).collect();
+    format!("/x/{}/", parts.join("/"))
 }
 
 /// A whole page. One that shows what is under way asks for itself again after so many seconds; no script
@@ -54,7 +60,7 @@ mod tests {
     #[test]
     fn text_stays_text() {
         assert_eq!(escape("<a b=\"c\">'&"), "&lt;a b=&quot;c&quot;&gt;&#39;&amp;");
-        assert_eq!(encode("a b/..?é"), "a%20b%2F..%3F%C3%A9");
+        assert_eq!(link("a b/..?é"), "/x/a%20b/..%3F%C3%A9/");
         let page = page("<x>", Some(2), "");
         assert!(!page.contains("<x>") && page.contains("content=\"2\""), "{page}");
     }

@@ -2,16 +2,12 @@
 
 use record::experiment::Outcome;
 
-use super::html::{encode, escape, page};
+use super::html::{escape, link, page};
 use crate::commands::lab::experiments::{Row, State};
-
-/// How often a list asks for itself while something in it is under way, in seconds.
-const AGAIN_S: u32 = 5;
 
 /// The page; `filter` keeps those in which each of its words stands somewhere.
 pub(super) fn index(folder: &str, rows: &[Row], filter: &str) -> String {
     let kept: Vec<&Row> = rows.iter().filter(|row| fits(row, filter)).collect();
-    let running = kept.iter().any(|row| row.state == State::Running);
     let mut body = format!(
         "<form method=\"get\" action=\"/\"><input name=\"filter\" value=\"{}\" placeholder=\"words\" \
          aria-label=\"words that must stand in it\"> <button>Filter</button></form>\n",
@@ -31,7 +27,7 @@ pub(super) fn index(folder: &str, rows: &[Row], filter: &str) -> String {
         body.push_str(&line(row, at));
     }
     body.push_str("</tbody></table><p><button>Compare A and B</button></p></form>\n");
-    page("Experiments", running.then_some(AGAIN_S), &body)
+    page("Experiments", None, &body)
 }
 
 fn line(row: &Row, at: usize) -> String {
@@ -45,13 +41,14 @@ fn line(row: &Row, at: usize) -> String {
     };
     // The older one is A, so that the comparison says what has changed since.
     format!(
-        "<tr>{}{}<td>{}</td><td><a href=\"/x/{}/\">{}</a><br>{}</td><td class=\"n\">{}</td>\
+        "<tr>{}{}<td>{}</td><td><a href=\"{}\">{}</a>{}<br>{}</td><td class=\"n\">{}</td>\
          <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}{}</td></tr>\n",
         choice("a", 1),
         choice("b", 0),
         escape(&row.started_at),
-        encode(&row.folder),
+        link(&row.folder),
         escape(&row.name),
+        files(row),
         escape(&row.title),
         row.arms.len(),
         row.loads,
@@ -59,6 +56,17 @@ fn line(row: &Row, at: usize) -> String {
         badges(row),
         escape(&row.answer),
     )
+}
+
+/// Links to what others read.
+fn files(row: &Row) -> String {
+    if !matches!(row.state, State::Done | State::Partial) {
+        return String::new();
+    }
+    let folder = link(&row.folder);
+    let names = [("experiment.json", "JSON"), ("report.md", "Markdown")];
+    let links = names.map(|(file, name)| format!(" <a href=\"{folder}{file}\">{name}</a>"));
+    links.concat()
 }
 
 /// What each arm is in the metric that decides, and what is not finished.
@@ -116,7 +124,6 @@ mod tests {
         let all = index("f", &rows, "");
         assert!(all.contains("/x/one-1/") && all.contains("/x/two-1/"), "{all}");
         assert!(!all.contains("<b>") && all.contains("x faster 1.250"), "{all}");
-        assert!(!all.contains("http-equiv"));
         let one = index("f", &rows, "TWO sais");
         assert!(!one.contains("/x/one-1/") && one.contains("/x/two-1/"), "{one}");
         assert!(index("f", &rows, "three").contains("none with these words"));
@@ -125,10 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_something_under_way_asks_again() {
+    fn what_is_under_way_is_marked() {
         let mut rows = [row("one")];
         rows[0].state = State::Running;
-        let page = index("f", &rows, "");
-        assert!(page.contains("http-equiv=\"refresh\"") && page.contains(">running<"), "{page}");
+        assert!(index("f", &rows, "").contains(">running<"));
     }
 }

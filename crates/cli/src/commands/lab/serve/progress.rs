@@ -1,6 +1,6 @@
 //! An experiment that has no report yet: how far it is, and no result. Not for one that has.
 
-use super::html::{encode, escape, page};
+use super::html::{escape, link, page};
 use crate::commands::lab::experiments::{Row, State};
 
 /// How often the page asks for itself, in seconds.
@@ -10,7 +10,7 @@ const AGAIN_S: u32 = 2;
 pub(super) fn progress(row: &Row) -> String {
     let is_running = row.state == State::Running;
     let mut body = format!(
-        "<p><a href=\"/\">All experiments</a></p>\n<p>{}</p>\n<p>{}, since {}: {} of {} to {} blocks, {} \
+        "<p><a href=\"/\">All experiments</a></p>\n<p>{}</p>\n<p>{}, since {}: block {} of {} to {}, {} \
          trials.</p>\n<p><progress max=\"{}\" value=\"{}\"></progress></p>\n",
         escape(&row.title),
         row.state.word(),
@@ -25,7 +25,8 @@ pub(super) fn progress(row: &Row) -> String {
     body.push_str(match is_running {
         true => {
             "<p class=\"note\">What came of it is shown at its end: who sees a result before is \
-             tempted to stop at it.</p>\n"
+             tempted to stop at it. A browser on the machine that is measured disturbs it: look, \
+             and close this.</p>\n"
         }
         false => "<p class=\"note\">It was ended before there was a report; weir lab run --resume goes \
                   on.</p>\n",
@@ -36,9 +37,9 @@ pub(super) fn progress(row: &Row) -> String {
 
 /// Links to what is there already.
 fn files(row: &Row) -> String {
-    let folder = encode(&row.folder);
+    let folder = link(&row.folder);
     let names = ["experiment.toml", "plan.json"];
-    let links = names.map(|name| format!("<a href=\"/x/{folder}/{name}\">{name}</a>"));
+    let links = names.map(|name| format!("<a href=\"{folder}{name}\">{name}</a>"));
     format!("<p>{}</p>\n", links.join(" "))
 }
 

@@ -1,6 +1,6 @@
 //! Two experiments side by side, as a page.
 
-use super::html::{encode, escape, page};
+use super::html::{escape, link, page};
 use crate::output::comparison::{Compared, cells, shown};
 
 /// The page.
@@ -8,8 +8,8 @@ pub(super) fn side_by_side(compared: &Compared) -> String {
     let mut body = String::from("<p><a href=\"/\">All experiments</a></p>\n<ul>\n");
     for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
         body.push_str(&format!(
-            "<li>{letter}: <a href=\"/x/{}/\">{}</a>, {}: {}</li>\n",
-            encode(&side.path),
+            "<li>{letter}: <a href=\"{}\">{}</a>, {}: {}</li>\n",
+            link(&side.path),
             escape(&side.path),
             escape(&side.started_at),
             escape(&side.title)
