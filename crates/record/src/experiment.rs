@@ -65,6 +65,9 @@ pub struct Plan {
     pub title: String,
     /// The file, as it was.
     pub file: String,
+    /// Texts that were given in place of the file's own parameters, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub parameters: BTreeMap<String, String>,
     /// Seed of every order and resampling.
     pub seed: u64,
     /// The arm that others are held against.
