@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::Observed;
+use crate::observed::{CallCount, Missing, Observed};
 use crate::run::{Diagnosis, Run, Weir};
 
 /// The name of this schema.
@@ -57,6 +57,28 @@ pub struct Trial {
     /// The file with the folded stacks of its profile, beside this one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub folded: Option<String>,
+    /// Calls of the function that the experiment asks about, where they were counted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calls: Option<Calls>,
+    /// What was asked for and could not be looked at: functions, calls.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub not_observable: Vec<Missing>,
+}
+
+/// Calls of one function of the subject that were counted for a part of the load, and what that cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// The count; its `cost_cpus` is what counting took of the subject while it was on.
+    #[serde(flatten)]
+    pub count: CallCount,
+    /// What exactly was counted: which allocator, in which file.
+    pub of: String,
+    /// Cost of one counted call, in ns.
+    pub hit_ns: f64,
+    /// Whether that cost was measured on this machine, and not taken from others.
+    pub hit_is_measured: bool,
+    /// What counting took of the subject with the pauses between, as a share of one core.
+    pub cost_in_all_cpus: f64,
 }
 
 /// Where a trial stands in its experiment.

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use lab::scenario::journal::{self, folder};
 use lab::scenario::kit::Context;
+use record::run::Weir;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
@@ -67,6 +68,11 @@ pub(super) fn sweep() {
 /// This program, which is the load generator and the sick server of experiments too.
 fn own_path() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::cannot("the path of this program", error))
+}
+
+/// Which weir this is, for records.
+fn build() -> Weir {
+    Weir { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
 }
 
 /// A path that can be written to, as far as can be told before.
