@@ -8,6 +8,7 @@
 
 pub mod confirm;
 pub mod diagnosis;
+pub mod engine;
 pub mod lend;
 pub mod marks;
 pub mod scenario;
