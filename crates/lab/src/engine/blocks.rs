@@ -152,14 +152,8 @@ mod tests {
             lines.iter().map(|line| line.discarded.as_ref().map(|why| why.code.clone())).collect()
         };
         let some = |code: &str| Some(code.to_owned());
-        let expected = [
-            some(BLOCK_RERUN),
-            some("steal_share"),
-            None,
-            None,
-            None,
-            some(BLOCK_NOT_WHOLE),
-        ];
+        let expected =
+            [some(BLOCK_RERUN), some("steal_share"), None, None, None, some(BLOCK_NOT_WHOLE)];
         assert_eq!(codes(&lines), expected);
         // Marking again changes nothing, and a block that becomes whole counts.
         lines.push(line(7, 2, 1, "b", "x"));

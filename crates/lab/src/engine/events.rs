@@ -89,7 +89,9 @@ impl fmt::Display for Event {
             Self::Begins { place, outlook } => {
                 write!(f, "trial {} of {}: {}", place.number, outlook.range(), At(place))
             }
-            Self::Ran { place, headline, failed } => ran(f, place, headline.as_ref(), failed.as_ref()),
+            Self::Ran { place, headline, failed } => {
+                ran(f, place, headline.as_ref(), failed.as_ref())
+            }
             Self::Left(what) => write!(f, "could not be removed: {}", what.join("; ")),
             Self::Discarded { place, why } => {
                 write!(f, "block {} runs again: {}, {}", place.block, At(place), why.text)
@@ -121,7 +123,11 @@ impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = self.left_s;
         write!(f, "{} trials, {} left", self.range(), length(least))?;
-        if length(least) == length(most) { Ok(()) } else { write!(f, " at least, {} at most", length(most)) }
+        if length(least) == length(most) {
+            Ok(())
+        } else {
+            write!(f, " at least, {} at most", length(most))
+        }
     }
 }
 
@@ -234,7 +240,8 @@ mod tests {
             line(Event::Ran { place: again, headline: Some((metric, 12.5)), failed: None }),
             "block 2 (try 2), jemalloc under c10: 12.50 us, processor time of the subject per response"
         );
-        let why = Discarded { code: "steal_share".to_owned(), text: "steal: 3 %; bound 2 %".to_owned() };
+        let why =
+            Discarded { code: "steal_share".to_owned(), text: "steal: 3 %; bound 2 %".to_owned() };
         assert_eq!(
             line(Event::Discarded { place: place(), why }),
             "block 2 runs again: block 2, jemalloc under c10, steal: 3 %; bound 2 %"

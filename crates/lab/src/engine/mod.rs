@@ -7,11 +7,14 @@
 //! [`Hooks`] has them.
 
 pub mod blocks;
+mod check;
 pub mod discard;
 pub mod environment;
 pub mod events;
 pub mod folder;
+mod hooks;
 pub mod next;
+mod outlook;
 mod run;
 pub mod schedule;
 pub mod warm_up;
@@ -21,4 +24,6 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
-pub use run::{Ask, Case, EngineError, Hooks, Judged, NotRun, Ran, Runner, check, run};
+pub use check::check;
+pub use hooks::{Ask, Case, EngineError, Hooks, Judged, NotRun, Ran, Runner};
+pub use run::run;

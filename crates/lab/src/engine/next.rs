@@ -175,13 +175,7 @@ fn go_on(plan: &Plan, block: u32, attempt: u32, run: &BTreeSet<Spot>) -> Option<
 }
 
 /// Runs a block again, unless that has been done too often.
-fn run_again(
-    plan: &Plan,
-    lines: &[TrialLine],
-    blocks: &Blocks,
-    block: u32,
-    attempt: u32,
-) -> Step {
+fn run_again(plan: &Plan, lines: &[TrialLine], blocks: &Blocks, block: u32, attempt: u32) -> Step {
     let begun = blocks.attempts.len() as u32;
     let most = reruns_max(plan, begun);
     if blocks.reruns() >= most {
@@ -350,7 +344,8 @@ mod tests {
         // As when files of both blocks turned out to be broken.
         let hole = lines.remove(1);
         let last = lines.pop().unwrap();
-        let slot_of = |line: &TrialLine| (line.place.block, line.place.attempt, line.place.arm.clone());
+        let slot_of =
+            |line: &TrialLine| (line.place.block, line.place.attempt, line.place.arm.clone());
         let found = slot(step(&plan, &mut lines));
         assert_eq!((found.block, found.attempt, found.spot.arm), slot_of(&last));
         lines.push(last);

@@ -197,7 +197,14 @@ mod tests {
         for block in 1..=1_000 {
             for (at, spot) in order(&plan, Draw::block(block, 1)).into_iter().enumerate() {
                 let number = block * 10 + at as u32;
-                let place = Place { number, block, arm: spot.arm, load: spot.load, attempt: 1, ..Place::default() };
+                let place = Place {
+                    number,
+                    block,
+                    arm: spot.arm,
+                    load: spot.load,
+                    attempt: 1,
+                    ..Place::default()
+                };
                 lines.push(TrialLine { place, ..TrialLine::default() });
             }
         }

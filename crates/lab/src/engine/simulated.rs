@@ -10,7 +10,7 @@ use record::experiment::{
 use record::trial::{Covariates, Kind, Place, Steady, Trial};
 
 use super::folder::Start;
-use super::run::{Ask, Case, Judged, NotRun, Ran, Runner};
+use super::hooks::{Ask, Case, Judged, NotRun, Ran, Runner};
 
 pub(super) const METRIC: &str = "responses_per_s";
 
@@ -163,9 +163,8 @@ pub(super) fn judge(case: Case<'_>) -> Judged {
     let mut judged = Judged::default();
     let value = |line: &TrialLine| line.metrics[METRIC];
     let of = |arm: &str, load: &str| -> BTreeMap<u32, f64> {
-        let of_cell = |line: &&TrialLine| {
-            line.counts() && line.place.arm == arm && line.place.load == load
-        };
+        let of_cell =
+            |line: &&TrialLine| line.counts() && line.place.arm == arm && line.place.load == load;
         case.lines.iter().filter(of_cell).map(|line| (line.place.block, value(line))).collect()
     };
     for load in &plan.loads {
@@ -175,7 +174,8 @@ pub(super) fn judge(case: Case<'_>) -> Judged {
             let mut sorted: Vec<f64> = own.values().copied().collect();
             sorted.sort_by(f64::total_cmp);
             let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-            let metrics = BTreeMap::from([(METRIC.to_owned(), Spread { median, ..Spread::default() })]);
+            let metrics =
+                BTreeMap::from([(METRIC.to_owned(), Spread { median, ..Spread::default() })]);
             judged.cells.push(Cell {
                 arm: arm.name.clone(),
                 load: load.name.clone(),
@@ -191,7 +191,8 @@ pub(super) fn judge(case: Case<'_>) -> Judged {
             };
             let pairs: Vec<Pair> = own.iter().filter_map(pair).collect();
             let logs: Vec<f64> = pairs.iter().map(|it| (it.arm / it.baseline).ln()).collect();
-            let ratio = (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp());
+            let ratio =
+                (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp());
             judged.comparisons.push(Comparison {
                 arm: arm.name.clone(),
                 baseline: plan.baseline.clone(),
@@ -213,7 +214,8 @@ pub(super) fn judge(case: Case<'_>) -> Judged {
 pub(super) fn settled(plan: &Plan, lines: &[TrialLine]) -> bool {
     let blocks = lines.iter().filter(|line| line.counts()).map(|line| line.place.block).max();
     // Any rule that looks at what counts will do.
-    let all: Vec<f64> = lines.iter().filter(|it| it.counts()).map(|it| it.metrics[METRIC]).collect();
+    let all: Vec<f64> =
+        lines.iter().filter(|it| it.counts()).map(|it| it.metrics[METRIC]).collect();
     let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
     let spread = all.iter().map(|value| (value - mean).abs()).fold(0.0, f64::max) / mean;
     spread < plan.effect && blocks >= Some(plan.blocks_min)

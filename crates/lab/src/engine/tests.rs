@@ -93,9 +93,9 @@ fn an_experiment_has_pilots_probes_and_blocks_in_this_order() {
     let kinds: Vec<Kind> = asked.iter().map(|(place, _)| place.kind).collect();
     let count = |kind| kinds.iter().filter(|it| **it == kind).count();
     assert_eq!((count(Kind::Pilot), count(Kind::Probe), count(Kind::Judged)), (3, 2, 12));
-    assert!(kinds.is_sorted_by_key(|kind| [Kind::Pilot, Kind::Probe, Kind::Judged]
-        .iter()
-        .position(|it| it == kind)));
+    assert!(kinds.is_sorted_by_key(|kind| {
+        [Kind::Pilot, Kind::Probe, Kind::Judged].iter().position(|it| it == kind)
+    }));
     let numbers: Vec<u32> = experiment.trials.iter().map(|line| line.place.number).collect();
     assert_eq!(numbers, (1..=17).collect::<Vec<u32>>());
     assert!(!experiment.partial);
@@ -112,9 +112,8 @@ fn an_experiment_has_pilots_probes_and_blocks_in_this_order() {
     // The A/A arm is compared, and says what the noise is.
     let noise: Vec<_> = experiment.comparisons.iter().filter(|it| it.noise).collect();
     assert_eq!((noise.len(), noise[0].pairs.len()), (1, 4));
-    let ratio = |arm: &str| {
-        experiment.comparisons.iter().find(|it| it.arm == arm).unwrap().ratio.unwrap()
-    };
+    let ratio =
+        |arm: &str| experiment.comparisons.iter().find(|it| it.arm == arm).unwrap().ratio.unwrap();
     assert!((ratio("a-again") - 1.0).abs() < 0.05 && ratio("b") > 1.0, "{experiment:?}");
     let blocks = events.iter().filter(|event| matches!(event, Event::BlockDone { .. })).count();
     assert_eq!(blocks, 4);
@@ -308,7 +307,9 @@ fn a_broken_trial_is_run_again_and_nothing_is_written_over() {
 fn what_does_not_run_stops_it_with_its_last_words_and_can_be_tried_again() {
     fn fails(place: &Place, _: &mut Trial) -> Result<(), NotRun> {
         match place.arm.as_str() {
-            "b" => Err(NotRun::Failed("'nginx' ended (exit status: 1): no such library".to_owned())),
+            "b" => {
+                Err(NotRun::Failed("'nginx' ended (exit status: 1): no such library".to_owned()))
+            }
             _ => Ok(()),
         }
     }

@@ -55,7 +55,10 @@ pub fn choose(plan: &Plan, lines: &[TrialLine]) -> WarmUp {
             let warm_up_s = from_s.clamp(WARM_UP_S_MIN, longest_s);
             let bound = if from_s > longest_s { ", more than is taken" } else { "" };
             let cell = cell(line);
-            (warm_up_s, format!("the slowest pilot, {cell}, was steady from second {from_s}{bound}"))
+            (
+                warm_up_s,
+                format!("the slowest pilot, {cell}, was steady from second {from_s}{bound}"),
+            )
         }
         None => (longest_s, format!("no pilot ran: the longest, {longest_s} s")),
     };

@@ -118,10 +118,7 @@ fn mitigations(folder: &Path) -> Vec<(String, String)> {
 
 /// What is other now than it was, in words: `governor: powersave, was performance`.
 #[must_use]
-pub fn changed(
-    before: &BTreeMap<String, String>,
-    now: &BTreeMap<String, String>,
-) -> Vec<String> {
+pub fn changed(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
     let names = before.keys().chain(now.keys().filter(|name| !before.contains_key(*name)));
     names
         .filter_map(|name| match (before.get(name), now.get(name)) {
@@ -216,7 +213,8 @@ mod tests {
 
     #[test]
     fn what_changed_is_said() {
-        let before = map(&[("governor", "performance"), ("program nginx", "1.24"), ("kernel", "6")]);
+        let before =
+            map(&[("governor", "performance"), ("program nginx", "1.24"), ("kernel", "6")]);
         let now = map(&[
             ("governor", "powersave"),
             ("kernel", "6"),

@@ -19,8 +19,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::scenario::setup::{Program, Setup, Tool};
 
 /// The flag with which a program says its version, where it is not `--version`.
-const FLAGS: &[(&str, &str)] =
-    &[("ab", "-V"), ("apache2", "-v"), ("haproxy", "-v"), ("httpd", "-v"), ("nginx", "-v"), ("wrk", "-v")];
+const FLAGS: &[(&str, &str)] = &[
+    ("ab", "-V"),
+    ("apache2", "-v"),
+    ("haproxy", "-v"),
+    ("httpd", "-v"),
+    ("nginx", "-v"),
+    ("wrk", "-v"),
+];
 /// Programs that say no version: asked, they would complain.
 const MUTE: &[&str] = &["h1load"];
 /// How long a program may take to say its version.
@@ -117,7 +123,10 @@ fn find(name: &str, path: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(runs);
     }
-    path.split(':').filter(|folder| !folder.is_empty()).map(|it| Path::new(it).join(name)).find(runs)
+    path.split(':')
+        .filter(|folder| !folder.is_empty())
+        .map(|it| Path::new(it).join(name))
+        .find(runs)
 }
 
 /// Where a file is, how large it is, and its hash.

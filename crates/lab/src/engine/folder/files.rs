@@ -191,8 +191,8 @@ fn misplaced(place: &Place, file: &str, plan: &Plan, before: &[TrialLine]) -> Op
     if file_name(place) != file {
         return Some(format!("its place is that of {}", file_name(place)));
     }
-    let known = plan.arm(&place.arm).is_some()
-        && plan.loads.iter().any(|load| load.name == place.load);
+    let known =
+        plan.arm(&place.arm).is_some() && plan.loads.iter().any(|load| load.name == place.load);
     if !known {
         return Some("its arm or its load is none of the plan's".to_owned());
     }

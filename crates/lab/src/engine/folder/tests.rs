@@ -50,7 +50,8 @@ fn what_is_stored_is_read_back_the_same() {
     assert_eq!(folder.folded(&line.file).as_deref(), Some("main;work 3\n"));
     let error = folder.store(trial(2, 1, "b"), None).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
-    let warm_up = WarmUp { schema: warm_up::SCHEMA.to_owned(), warm_up_s: 2.5, ..WarmUp::default() };
+    let warm_up =
+        WarmUp { schema: warm_up::SCHEMA.to_owned(), warm_up_s: 2.5, ..WarmUp::default() };
     folder.store_warm_up(&warm_up).unwrap();
     folder.store_sessions(vec![Session { took_s: 3.5, ..Session::default() }]).unwrap();
     let lines = folder.lines().to_vec();
