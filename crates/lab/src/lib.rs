@@ -8,6 +8,7 @@
 
 pub mod confirm;
 pub mod diagnosis;
+pub mod engine;
 pub mod experiment;
 pub mod lend;
 pub mod marks;

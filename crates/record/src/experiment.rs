@@ -90,7 +90,8 @@ pub struct Plan {
     pub reruns_max_share: f64,
     /// Length of each load.
     pub duration_s: f64,
-    /// How long each load runs before, unrecorded; absent: found out by pilots.
+    /// How long each load runs before, unrecorded; absent: to be found out by pilots. An experiment's
+    /// record has what they found.
     pub warm_up_s: Option<f64>,
     /// Bounds of the covariates, by their names; beyond it a trial is discarded.
     pub discard: BTreeMap<String, f64>,

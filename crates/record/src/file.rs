@@ -83,7 +83,10 @@ pub fn read_run(path: &Path) -> Result<Run, ReadError> {
 }
 
 /// Reads a record of one schema.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, ReadError> {
+///
+/// # Errors
+/// The file cannot be read, is not JSON of this form, or has another schema.
+pub fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, ReadError> {
     let io = |error| ReadError::Io { path: path.to_owned(), error };
     let bytes = fs::read(path).map_err(io)?;
     let syntax = |error: serde_json::Error| ReadError::Syntax {

@@ -86,8 +86,8 @@ pub struct Calls {
 pub struct Place {
     /// Its number in the order of running, from 1.
     pub number: u32,
-    /// Its block, from 1: each has every arm under every load once. 0 is a pilot, which finds out how
-    /// long a warm-up has to be and is never judged.
+    /// Its block, from 1: each has every arm under every load once. 0: it is never judged, and `kind`
+    /// says what it is for.
     pub block: u32,
     /// Which try at that block, from 1: a block with a discarded trial is run again whole.
     pub attempt: u32,
@@ -95,6 +95,30 @@ pub struct Place {
     pub arm: String,
     /// Its load.
     pub load: String,
+    /// What it is for.
+    #[serde(skip_serializing_if = "Kind::is_judged", default)]
+    pub kind: Kind,
+}
+
+/// What a trial is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It is judged.
+    #[default]
+    Judged,
+    /// It finds out how long a warm-up has to be.
+    Pilot,
+    /// Calls are counted in it, which slows the subject down.
+    Probe,
+}
+
+impl Kind {
+    /// Whether it is of those that are judged.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        *self == Self::Judged
+    }
 }
 
 /// What drove a load.
@@ -154,8 +178,21 @@ pub struct Steady {
 /// Why a trial does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discarded {
-    /// The covariate: its name in [`Covariates`].
+    /// The covariate: its name in [`Covariates`]; or [`BLOCK_RERUN`], [`BLOCK_NOT_WHOLE`].
     pub code: String,
     /// What was seen, and the bound.
     pub text: String,
+}
+
+/// The code of a trial whose block was, or has to be, run again.
+pub const BLOCK_RERUN: &str = "block_rerun";
+/// The code of a trial whose block has not been run to its end.
+pub const BLOCK_NOT_WHOLE: &str = "block_not_whole";
+
+impl Discarded {
+    /// Whether nothing disturbed the trial itself: its block is what does not count.
+    #[must_use]
+    pub fn is_of_its_block(&self) -> bool {
+        self.code == BLOCK_RERUN || self.code == BLOCK_NOT_WHOLE
+    }
 }
