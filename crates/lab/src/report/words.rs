@@ -204,6 +204,19 @@ pub(in crate::report) fn list(things: &[String]) -> String {
     }
 }
 
+/// Words of a command line as a shell takes them, with quotes where they need them.
+#[must_use]
+pub(in crate::report) fn shell(words: &[String]) -> String {
+    let quoted = |word: &String| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+        match !word.is_empty() && word.chars().all(plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', "'\\''")),
+        }
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,5 +285,7 @@ mod tests {
         assert_eq!(bound(0.02), "2 %");
         assert_eq!(list(&["a".into(), "b".into(), "c".into()]), "a, b and c");
         assert_eq!(code("user_cpu_bound"), "user cpu bound");
+        let words = ["weir", "--set", "a b", "it's", ""].map(str::to_owned);
+        assert_eq!(shell(&words), r"weir --set 'a b' 'it'\''s' ''");
     }
 }

@@ -4,6 +4,7 @@
 mod blocks;
 mod boxes;
 mod curve;
+pub(in crate::report) mod data;
 mod forest;
 mod latency;
 mod table;
