@@ -144,7 +144,7 @@ fn plan(loads: &[&str]) -> Plan {
     let arm = |name: &str, title: &str, again: Option<&str>, changes: &[(&str, &str)]| Arm {
         name: name.to_owned(),
         title: title.to_owned(),
-        changes: changes.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        changes: changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         again: again.map(str::to_owned),
         levels: BTreeMap::new(),
     };

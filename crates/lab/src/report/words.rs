@@ -165,7 +165,7 @@ pub(in crate::report) fn length(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);
     match (hours, minutes) {
-        (0, 0) if seconds < 10.0 => value(seconds, "s"),
+        (0, 0) if seconds < 10.0 && seconds.fract() > 0.0 => value(seconds, "s"),
         (0, 0) => format!("{rest} s"),
         (0, _) if rest == 0 => format!("{minutes} min"),
         (0, _) => format!("{minutes} min {rest} s"),
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(length(38.2), "38 s");
         assert_eq!(length(750.0), "12 min 30 s");
         assert_eq!(length(7500.0), "2 h 5 min");
-        assert_eq!(length(2.5), "2.50 s");
+        assert_eq!((length(2.5), length(8.0)), ("2.50 s".into(), "8 s".into()));
         assert_eq!((probability(0.0001), probability(0.0417)), ("< 0.001".into(), "0.042".into()));
         assert_eq!(bound(0.02), "2 %");
         assert_eq!(list(&["a".into(), "b".into(), "c".into()]), "a, b and c");

@@ -1,7 +1,7 @@
 //! Box plots: how each metric is spread over the trials of each arm.
 //! Not for differences: arms whose boxes overlap may still differ in every block.
 
-use record::experiment::{Arm, Cell, Experiment, LoadPlan, Metric, Spread};
+use record::experiment::{Arm, Experiment, LoadPlan, Metric, Spread};
 
 use super::data::{cell, counting};
 use super::{Chart, Part, series_of, several_loads};
@@ -63,16 +63,13 @@ fn figures(experiment: &Experiment) -> Figures {
         "load", "arm", "metric", "unit", "trials", "min", "p25", "median", "p75", "max",
         "median_low", "median_high",
     ]);
-    let metrics = |cell: &'_ Cell| -> Vec<(String, Spread)> {
-        cell.metrics.iter().map(|(name, spread)| (name.clone(), *spread)).collect()
-    };
     for cell in &experiment.cells {
-        for (name, spread) in metrics(cell) {
-            let unit = super::data::metric(experiment, &name).map(|metric| metric.unit.clone());
+        for (name, spread) in &cell.metrics {
+            let unit = super::data::metric(experiment, name).map(|metric| metric.unit.clone());
             let mut row = vec![
                 cell.load.clone(),
                 cell.arm.clone(),
-                name,
+                name.clone(),
                 unit.unwrap_or_default(),
                 cell.trials.to_string(),
             ];

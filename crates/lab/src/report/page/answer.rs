@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::experiment::{Comparison, Experiment, Outcome};
+use record::experiment::{Arm, Comparison, Experiment, Outcome};
 
 use crate::diagnosis::verdicts;
 use crate::report::charts::{several_loads, small_forest};
@@ -13,8 +13,8 @@ use crate::report::words;
 
 /// Comparisons on the first screen at most: the others are in the forest plot right below.
 const SHOWN_MAX: usize = 12;
-/// Changes of an arm that are listed at most.
-const CHANGES_MAX: usize = 12;
+/// Changes of an arm, and arms, that are listed at most.
+const LISTED_MAX: usize = 12;
 /// Warnings at most: nobody reads more, and the record has them all.
 const WARNINGS_MAX: usize = 40;
 
@@ -53,7 +53,7 @@ fn ended_early(out: &mut String, experiment: &Experiment) {
 }
 
 /// The comparisons of the primary metric, without those of the baseline with itself.
-pub(in crate::report) fn primary(experiment: &Experiment) -> Vec<&Comparison> {
+fn primary(experiment: &Experiment) -> Vec<&Comparison> {
     experiment.comparisons.iter().filter(|one| one.primary && !one.noise).collect()
 }
 
@@ -126,9 +126,22 @@ fn badge(outcome: Outcome) -> String {
     )
 }
 
+/// The arms that are listed: the baseline's repetition says nothing of its own.
+fn arms(experiment: &Experiment) -> impl Iterator<Item = &Arm> {
+    experiment.plan.arms.iter().filter(|arm| arm.again.is_none()).take(LISTED_MAX)
+}
+
+fn more_arms(out: &mut String, experiment: &Experiment) {
+    let all = experiment.plan.arms.iter().filter(|arm| arm.again.is_none()).count();
+    if all > LISTED_MAX {
+        let rest = words::count(all - LISTED_MAX, "more arm");
+        let _ = write!(out, "<p class=\"muted\">{rest}</p>");
+    }
+}
+
 fn compared(out: &mut String, experiment: &Experiment) {
     out.push_str("<div><h2>What was compared</h2><dl>");
-    for arm in experiment.plan.arms.iter().filter(|arm| arm.again.is_none()) {
+    for arm in arms(experiment) {
         let baseline = arm.name == experiment.plan.baseline;
         let role = if baseline { " <span class=\"load\">baseline</span>" } else { "" };
         let _ = write!(out, "<dt>{}{role}</dt><dd>", escaped(&arm.name));
@@ -139,8 +152,9 @@ fn compared(out: &mut String, experiment: &Experiment) {
         out.push_str("</dd>");
     }
     out.push_str("</dl>");
+    more_arms(out, experiment);
     if several_loads(&experiment.plan) {
-        let named = experiment.plan.loads.iter().take(CHANGES_MAX).map(|load| load.name.clone());
+        let named = experiment.plan.loads.iter().take(LISTED_MAX).map(|load| load.name.clone());
         let named: Vec<String> = named.collect();
         let rest = experiment.plan.loads.len() - named.len();
         let rest = if rest > 0 { format!(", {rest} more") } else { String::new() };
@@ -153,7 +167,7 @@ fn changes(out: &mut String, changes: &BTreeMap<String, String>, none: &str) {
     if changes.is_empty() {
         let _ = write!(out, "<p class=\"muted\">{none}</p>");
     }
-    for (key, value) in changes.iter().take(CHANGES_MAX) {
+    for (key, value) in changes.iter().take(LISTED_MAX) {
         let _ = write!(
             out,
             "<p class=\"change\"><code>{}</code> = <code>{}</code></p>",
@@ -161,8 +175,8 @@ fn changes(out: &mut String, changes: &BTreeMap<String, String>, none: &str) {
             escaped(value)
         );
     }
-    if changes.len() > CHANGES_MAX {
-        let rest = words::count(changes.len() - CHANGES_MAX, "more change");
+    if changes.len() > LISTED_MAX {
+        let rest = words::count(changes.len() - LISTED_MAX, "more change");
         let _ = write!(out, "<p class=\"muted\">{rest}</p>");
     }
 }
@@ -227,7 +241,7 @@ fn noise(out: &mut String, experiment: &Experiment) {
 /// The verdict of most of an arm's trials, and the loads under which it was that.
 fn why(out: &mut String, experiment: &Experiment) {
     out.push_str("<div><h2>What limited it</h2><dl>");
-    for arm in experiment.plan.arms.iter().filter(|arm| arm.again.is_none()) {
+    for arm in arms(experiment) {
         let mut by_code: BTreeMap<&str, (u32, u32, Vec<&str>)> = BTreeMap::new();
         for cell in experiment.cells.iter().filter(|cell| cell.arm == arm.name) {
             let most = cell.verdicts.iter().max_by_key(|(_, count)| **count);
@@ -246,7 +260,9 @@ fn why(out: &mut String, experiment: &Experiment) {
         }
         out.push_str("</dd>");
     }
-    out.push_str("</dl></div>");
+    out.push_str("</dl>");
+    more_arms(out, experiment);
+    out.push_str("</div>");
 }
 
 fn verdict(
