@@ -1,5 +1,7 @@
 //! The whole report of a made-up experiment: that it is well formed, complete, bounded and alone.
 
+mod browser;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Experiment, Outcome};
