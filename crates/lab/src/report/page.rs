@@ -95,41 +95,40 @@ fn contents(out: &mut String, sections: &[Section]) {
     out.push_str("</ol></nav>");
 }
 
-/// All charts by their sections, as many as fit.
+/// All charts by their sections, as many as fit: a drawing goes before the data of another.
 fn charts(experiment: &Experiment, raw: &dyn Raw, mut room: usize) -> Vec<Section> {
-    let mut sections: Vec<Section> = Vec::new();
+    let made = CHARTS.iter().flat_map(|(title, maker)| {
+        maker(experiment, raw).into_iter().map(move |chart| (*title, chart))
+    });
     let mut left_out = Vec::new();
-    for (title, maker) in CHARTS {
-        for chart in maker(experiment, raw) {
-            let Some(figure) = fitting(&chart, room) else {
-                left_out.push(chart.title);
-                continue;
-            };
-            room -= figure.len();
-            section(&mut sections, title).body.push_str(&figure);
+    let mut kept: Vec<(&str, Chart, String)> = Vec::new();
+    for (title, chart) in made {
+        let figure = figure::figure(&chart, false);
+        if figure.len() > room {
+            left_out.push(escaped(&chart.title));
+            continue;
         }
+        room -= figure.len();
+        kept.push((title, chart, figure));
+    }
+    let mut sections: Vec<Section> = Vec::new();
+    for (title, chart, short) in kept {
+        let whole = figure::figure(&chart, true);
+        let more = whole.len().saturating_sub(short.len());
+        let fits = more <= room;
+        room -= if fits { more } else { 0 };
+        section(&mut sections, title).body.push_str(if fits { &whole } else { &short });
     }
     if !left_out.is_empty() {
-        let titles = left_out.iter().map(|title| escaped(title)).collect::<Vec<_>>().join("; ");
         let title = sections.last().map_or_else(|| "Charts".to_owned(), |last| last.title.clone());
-        let last = section(&mut sections, &title);
         let _ = write!(
-            last.body,
-            "<p class=\"note\">Left out, because the page would be too large to hand around: {titles}. \
-             Their data are in the trials' records.</p>"
+            section(&mut sections, &title).body,
+            "<p class=\"note\">Left out, because the page would be too large to hand around: {}. Their \
+             data are in the trials' records.</p>",
+            left_out.join("; ")
         );
     }
     sections
-}
-
-/// The chart as it fits: with its data, or without.
-fn fitting(chart: &Chart, room: usize) -> Option<String> {
-    let whole = figure::figure(chart, true);
-    if whole.len() <= room {
-        return Some(whole);
-    }
-    let short = figure::figure(chart, false);
-    (short.len() <= room).then_some(short)
 }
 
 /// The section with this title; charts of one section stand together wherever they come from.
