@@ -10,6 +10,7 @@ pub mod confirm;
 pub mod diagnosis;
 pub mod lend;
 pub mod marks;
+pub mod report;
 pub mod scenario;
 pub mod selftest;
 pub mod sick;
