@@ -39,14 +39,18 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
         plan.loads.iter().map(|load| (load.name.as_str(), &load.changes)).collect();
     for (about, heading, sides) in [("arm", "Arms", &arms), ("load", "Loads", &loads)] {
         for (name, changes) in sides {
-            changes.iter().for_each(|(key, value)| note(&mut chart.figures, [about, name, key, value]));
+            changes
+                .iter()
+                .for_each(|(key, value)| note(&mut chart.figures, [about, name, key, value]));
         }
         if let Some(table) = differences(sides, AS_IN_FILE) {
             chart.parts.push(Part::Heading(heading.to_owned()));
             chart.parts.push(Part::Table(table));
         }
         if sides.len() > COLUMNS_MAX {
-            chart.notes.push(format!("{} {about}s are only in the figures.", sides.len() - COLUMNS_MAX));
+            chart
+                .notes
+                .push(format!("{} {about}s are only in the figures.", sides.len() - COLUMNS_MAX));
         }
     }
     programs(&mut chart, experiment, raw);
@@ -238,12 +242,10 @@ mod tests {
         let charts = chart(&experiment, &raw);
         let tables = tables(&charts[0]);
         let headings: Vec<&str> = tables.iter().map(|(heading, _)| *heading).collect();
-        assert_eq!(headings, [
-            "Arms",
-            "Loads",
-            "Programs",
-            "The same for all, fixed before the first trial",
-        ]);
+        assert_eq!(
+            headings,
+            ["Arms", "Loads", "Programs", "The same for all, fixed before the first trial",]
+        );
         for (heading, table) in &tables {
             assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{heading}");
         }
@@ -252,7 +254,9 @@ mod tests {
         assert_eq!((&*row[0].text, &*row[1].text), ("subject.env.LD_PRELOAD", AS_IN_FILE));
         assert_eq!(tables[2].1.rows[0][2].text, "all");
         let rows = parse(&charts[0].figures.text());
-        assert!(rows.iter().any(|row| row[..] == ["fixed", "", "smallest effect that matters", "2 %"]));
+        assert!(
+            rows.iter().any(|row| row[..] == ["fixed", "", "smallest effect that matters", "2 %"])
+        );
         assert!(rows.iter().any(|row| row[..3] == ["arm", ARMS[2], "subject.env.LD_PRELOAD"]));
     }
 
@@ -280,7 +284,10 @@ mod tests {
         experiment.plan.arms = vec![arm; 50];
         let charts = chart(&experiment, &NoRaw);
         for (heading, table) in tables(&charts[0]) {
-            assert!(table.rows.len() <= ROWS_MAX && table.columns.len() <= COLUMNS_MAX + 1, "{heading}");
+            assert!(
+                table.rows.len() <= ROWS_MAX && table.columns.len() <= COLUMNS_MAX + 1,
+                "{heading}"
+            );
             assert!(table.rows.iter().flatten().all(|cell| cell.text.chars().count() <= LETTERS));
         }
         experiment.plan.arms.clear();

@@ -135,7 +135,11 @@ fn alone(profiles: &[(String, Stacks)]) -> Chart {
         let root = tree(&[stacks], unit);
         let frames = frames(&root, FRAMES_ALL_MAX / profiles.len());
         for frame in &frames {
-            chart.figures.row(row(arm, frame, vec![figure(frame.node.total[0]), figure(frame.node.own[0])]));
+            chart.figures.row(row(
+                arm,
+                frame,
+                vec![figure(frame.node.total[0]), figure(frame.node.own[0])],
+            ));
         }
         chart.parts.push(Part::Heading(format!(
             "{arm}: {} samples of {}{}",
@@ -163,7 +167,8 @@ fn differences(baseline: &str, profiles: &[(String, Stacks)]) -> Option<Chart> {
     let caption = "The width of a function is the processor time of both arms added up, so that what \
                    only one of them does is there too. Vermilion: the arm spends more there than the \
                    baseline; blue: less; grey: as much.";
-    let columns = ["arm", "depth", "function", "place", "unit", "baseline", "arm_value", "difference"];
+    let columns =
+        ["arm", "depth", "function", "place", "unit", "baseline", "arm_value", "difference"];
     let mut chart = Chart::new("flame-difference", title, caption, Figures::new(&columns));
     for (arm, after) in others {
         let unit = unit_of(&[before, after]);
@@ -245,7 +250,8 @@ fn kind(name: &str) -> String {
     if kernel {
         return "k-system".to_owned();
     }
-    let hash = plain.bytes().fold(7u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    let hash =
+        plain.bytes().fold(7u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     format!("f{}", (hash >> 7) % COLOURS)
 }
 
@@ -321,7 +327,10 @@ mod tests {
     fn each_arm_has_a_graph_and_each_but_the_baseline_a_difference() {
         let (experiment, raw) = sample();
         let charts = chart(&experiment, &raw);
-        assert_eq!(charts.iter().map(|chart| &*chart.id).collect::<Vec<_>>(), ["flame", "flame-difference"]);
+        assert_eq!(
+            charts.iter().map(|chart| &*chart.id).collect::<Vec<_>>(),
+            ["flame", "flame-difference"]
+        );
         let alone = drawings(&charts[0]);
         assert_eq!(alone.len(), 2);
         // all, main, ngx_worker, its three callees, ngx_palloc, malloc, tcp_sendmsg.
@@ -378,7 +387,8 @@ mod tests {
     fn without_stacks_there_is_no_graph_and_odd_ones_are_passed_over() {
         let (experiment, raw) = sample();
         assert!(chart(&experiment, &NoRaw).is_empty());
-        let odd = |_: &str| "no count\na;b NaN\na;<b>&\"c\" 18446744073709551615\n;; 3\n".to_owned();
+        let odd =
+            |_: &str| "no count\na;b NaN\na;<b>&\"c\" 18446744073709551615\n;; 3\n".to_owned();
         let charts = chart(&experiment, &Stacked(raw, odd));
         let text = drawings(&charts[0]).concat();
         assert!(text.contains("&lt;b&gt;") && !text.contains("NaN") && !text.contains("inf"));

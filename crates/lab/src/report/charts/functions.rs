@@ -44,8 +44,8 @@ impl Profile {
         if let Some(stacks) = stacks::of_arm(experiment, raw, arm) {
             let share = |samples| stacks.weight(samples, false);
             let functions = stacks.functions().into_iter();
-            let functions = functions
-                .map(|(name, (own, total))| (name.to_owned(), (share(own), share(total))));
+            let functions =
+                functions.map(|(name, (own, total))| (name.to_owned(), (share(own), share(total))));
             return Some(Self { us: stacks.us_per_response, functions: functions.collect() });
         }
         let one = all.iter().find(|one| one.arm() == arm)?;
@@ -93,8 +93,16 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
                    (total), in order of how much its own time for a response changed. Green: less time \
                    than in the baseline.";
     let columns = [
-        "arm", "function", "place", "baseline_own_share", "own_share", "baseline_total_share",
-        "total_share", "baseline_own_us", "own_us", "difference",
+        "arm",
+        "function",
+        "place",
+        "baseline_own_share",
+        "own_share",
+        "baseline_total_share",
+        "total_share",
+        "baseline_own_us",
+        "own_us",
+        "difference",
     ];
     let title = "Functions side by side";
     let mut chart = Chart::new("functions", title, caption, Figures::new(&columns));
@@ -178,9 +186,11 @@ fn table(baseline: &str, arm: &str, rows: &[Row<'_>]) -> Table {
         ];
         if with_us {
             let us = |value| Cell::figure(Some(words::value(value, "us")));
-            cells.extend(row.us.map_or([Cell::figure(None), Cell::figure(None)], |(was, is)| {
-                [us(was), us(is)]
-            }));
+            cells.extend(
+                row.us.map_or([Cell::figure(None), Cell::figure(None)], |(was, is)| {
+                    [us(was), us(is)]
+                }),
+            );
         }
         cells.push(difference(row, all_us));
         let shares = [row.before.0, row.after.0, row.before.1, row.after.1];
@@ -254,7 +264,9 @@ fn calls(experiment: &Experiment, raw: &dyn Raw, typical: &[&Typical<'_>]) -> Op
 /// Adds the subject's counted calls of a trial, for each response.
 fn count(trial: &Trial, found: &mut BTreeMap<(String, String), Vec<f64>>) {
     let of_run = trial.run.as_ref().map(|run| run.rates.responses_per_s);
-    let Some(rate) = of_run.or_else(|| trial.metrics.get("responses_per_s").copied()) else { return };
+    let Some(rate) = of_run.or_else(|| trial.metrics.get("responses_per_s").copied()) else {
+        return;
+    };
     let of_run = trial.run.iter().flat_map(|run| &run.observed);
     let calls = of_run.chain(&trial.observed).flat_map(|seen| &seen.calls);
     for call in calls.filter(|call| call.role == "subject") {
@@ -294,7 +306,11 @@ mod tests {
         let charts = chart(&experiment, &raw);
         let tables = tables(&charts[0]);
         assert_eq!(tables.len(), 2);
-        assert!(tables.iter().all(|table| table.rows.iter().all(|row| row.len() == table.columns.len())));
+        assert!(
+            tables
+                .iter()
+                .all(|table| table.rows.iter().all(|row| row.len() == table.columns.len()))
+        );
         assert_eq!(tables[0].rows[0][0].text, "malloc");
         assert_eq!(tables[0].rows[0][4].class, Some("good"));
         let je = tables[0].rows.iter().find(|row| row[0].text == "je_malloc").unwrap();
@@ -302,7 +318,8 @@ mod tests {
         assert_eq!((tables[1].rows.len(), tables[1].rows[0][1].text.as_str()), (1, "11.00"));
         let rows = parse(&charts[0].figures.text());
         assert_eq!(rows[1][..3], [ARMS[2], "malloc", "user"]);
-        let (own, difference): (f64, f64) = (rows[1][7].parse().unwrap(), rows[1][9].parse().unwrap());
+        let (own, difference): (f64, f64) =
+            (rows[1][7].parse().unwrap(), rows[1][9].parse().unwrap());
         assert!((own + difference).abs() < 1e-4, "all of it is gone");
         assert!(charts[0].notes[0].contains("less"), "{:?}", charts[0].notes);
     }
@@ -322,7 +339,8 @@ mod tests {
     fn without_time_a_response_shares_are_compared() {
         let profile = |share| Profile {
             us: None,
-            functions: [("f".to_owned(), (share, f64::NAN)), ("g_[k]".to_owned(), (0.5, 0.5))].into(),
+            functions: [("f".to_owned(), (share, f64::NAN)), ("g_[k]".to_owned(), (0.5, 0.5))]
+                .into(),
         };
         let (before, after) = (profile(0.2), profile(0.3));
         let table = table("a", "b", &rows(&before, &after));
@@ -339,7 +357,9 @@ mod tests {
         assert!(chart(&experiment, &NoRaw).is_empty());
         let many = |add: f64| Profile {
             us: Some(20.0),
-            functions: (0..50_000).map(|n| (n.to_string(), (add + 1e-3 * f64::from(n % 7), 0.1))).collect(),
+            functions: (0..50_000)
+                .map(|n| (n.to_string(), (add + 1e-3 * f64::from(n % 7), 0.1)))
+                .collect(),
         };
         let (before, after) = (many(0.01), many(0.02));
         assert_eq!(table("a", "b", &rows(&before, &after)).rows.len(), ROWS_MAX);

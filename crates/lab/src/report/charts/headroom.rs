@@ -73,7 +73,10 @@ fn of_group<'a>(group: &'a Group<'_>, figures: &mut Figures) -> Vec<Of<'a>> {
         let of = Of {
             arm: one.arm(),
             rate_per_s: run.rates.responses_per_s,
-            used: diagnosis::headroom(run).into_iter().filter(|used| used.share.is_finite()).collect(),
+            used: diagnosis::headroom(run)
+                .into_iter()
+                .filter(|used| used.share.is_finite())
+                .collect(),
         };
         for used in &of.used {
             figures.row(vec![
@@ -132,12 +135,7 @@ fn drawing(experiment: &Experiment, load: &str, arms: &[Of<'_>]) -> Svg {
 }
 
 /// The bar of one arm, and what it means.
-fn bar(
-    svg: &mut Svg,
-    series: usize,
-    (of, resource): (&Of<'_>, &str),
-    (scale, top): (Scale, f64),
-) {
+fn bar(svg: &mut Svg, series: usize, (of, resource): (&Of<'_>, &str), (scale, top): (Scale, f64)) {
     let used = of.used.iter().find(|used| used.resource == resource);
     let said = match used {
         None => "not known".to_owned(),

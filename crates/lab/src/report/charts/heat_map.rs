@@ -139,11 +139,8 @@ fn column<'a>(raw: &dyn Raw, line: &'a TrialLine) -> Option<Column<'a>> {
         if edge < least_ns && row < last {
             continue;
         }
-        let within = if edge >= most_ns || row == last {
-            1.0
-        } else {
-            latencies.share_within(edge as u64)
-        };
+        let within =
+            if edge >= most_ns || row == last { 1.0 } else { latencies.share_within(edge as u64) };
         if within - below > 0.0 {
             shares.insert(row, within - below);
         }
@@ -211,7 +208,9 @@ fn drawing(experiment: &Experiment, load: &str, strips: &Strips<'_>) -> Svg {
     let rows = Rows::of(strips);
     let count = strips.len() as f64;
     let height = KEY + count * (rows.height() + GAP) + FOOT;
-    let text = format!("A strip for each arm under the load {load}: trials from left to right, latency upwards.");
+    let text = format!(
+        "A strip for each arm under the load {load}: trials from left to right, latency upwards."
+    );
     let mut svg = Svg::new(WIDTH, height, "Latency of every trial", &text);
     let labels = ["> 0", "0.001 %", "0.01 %", "0.1 %", "0.3 %", "1 %", "3 %", "10 %", "30 %"];
     panel::key(&mut svg, 0.0, "Share of a trial's requests, from", &labels.map(str::to_owned));
@@ -342,8 +341,12 @@ mod tests {
         let (experiment, raw) = sample();
         let line = experiment.trials.iter().find(|line| line.place.block == 1).unwrap();
         let column = column(&raw, line).unwrap();
-        let half: f64 =
-            column.shares.iter().filter(|(row, _)| edge_ns(**row) < column.p50_ns as f64).map(|(_, share)| share).sum();
+        let half: f64 = column
+            .shares
+            .iter()
+            .filter(|(row, _)| edge_ns(**row) < column.p50_ns as f64)
+            .map(|(_, share)| share)
+            .sum();
         assert!(half <= 0.5 && half > 0.2, "{half}");
         assert!(edge_ns(*column.shares.keys().max().unwrap()) >= column.max_ns as f64 * 0.999);
     }

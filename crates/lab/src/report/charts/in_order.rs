@@ -68,8 +68,19 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
                    discarded or failed, with the reason; grey figures below: what disturbs.";
     let title = format!("Every trial in order: {}", metric.title);
     let columns = [
-        "trial", "block", "attempt", "arm", "load", metric.name.as_str(), "counts", "discarded",
-        "failed", "steal_share", "foreign_cpus", "wake_up_p99_ns", "generator_lag_p99_ns",
+        "trial",
+        "block",
+        "attempt",
+        "arm",
+        "load",
+        metric.name.as_str(),
+        "counts",
+        "discarded",
+        "failed",
+        "steal_share",
+        "foreign_cpus",
+        "wake_up_p99_ns",
+        "generator_lag_p99_ns",
     ];
     let mut chart = Chart::new("in-order", &title, caption, Figures::new(&columns));
     for line in &experiment.trials {
@@ -127,9 +138,8 @@ fn drawing(experiment: &Experiment, metric: &Metric, lines: &[&TrialLine]) -> Sv
     let loads: Vec<&str> =
         experiment.plan.loads.iter().map(|load| load.name.as_str()).take(LOADS_MAX).collect();
     let covariates: Vec<&Row> = COVARIATES.iter().filter(|row| is_told(row, lines)).collect();
-    let height = loads.len() as f64 * (PANEL + GAP)
-        + covariates.len() as f64 * (LOW_PANEL + GAP)
-        + FOOT;
+    let height =
+        loads.len() as f64 * (PANEL + GAP) + covariates.len() as f64 * (LOW_PANEL + GAP) + FOOT;
     let text = format!("Points for {} trials, a panel for each load.", lines.len());
     let mut svg = Svg::new(WIDTH, height, &metric.title, &text);
     let order = Order::of(lines);

@@ -54,7 +54,9 @@ const ROWS: &[Row] = &[
         unit: "1/s",
         fold: Fold::Mean,
         read: |one| {
-            of_intervals(&one.trial, |s| Some(s.responses as f64 / s.length_s).filter(|_| s.length_s > 0.0))
+            of_intervals(&one.trial, |s| {
+                Some(s.responses as f64 / s.length_s).filter(|_| s.length_s > 0.0)
+            })
         },
     },
     Row {
@@ -344,7 +346,10 @@ mod tests {
         let long = |raw: &mut SampleRaw| {
             for run in raw.trials.values_mut().filter_map(|trial| trial.run.as_mut()) {
                 let one = run.intervals[1].clone();
-                run.intervals = (1..=3600).map(f64::from).map(|time_s| Interval { time_s, ..one.clone() }).collect();
+                run.intervals = (1..=3600)
+                    .map(f64::from)
+                    .map(|time_s| Interval { time_s, ..one.clone() })
+                    .collect();
                 run.intervals[7].length_s = f64::NAN;
                 run.intervals[8].time_s = f64::INFINITY;
             }

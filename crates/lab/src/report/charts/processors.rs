@@ -71,7 +71,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
                    limits, even where others are idle; much softirq on one alone is a receive path \
                    that is not spread; steal is time that the hypervisor gave to others.";
     let columns = [
-        "load", "arm", "trial", "host", "cpu", "time_s", "user", "system", "softirq", "irq", "steal",
+        "load", "arm", "trial", "host", "cpu", "time_s", "user", "system", "softirq", "irq",
+        "steal",
     ];
     let mut chart = Chart::new("processors", title, caption, Figures::new(&columns));
     let columns_max = columns_max(&trials);
@@ -216,12 +217,7 @@ fn time_axis(seen: &Seen) -> Axis {
 }
 
 /// The states of one processor.
-fn stack(
-    svg: &mut Svg,
-    seen: &Seen,
-    area: &Area,
-    (name, columns): (&str, &[Option<Shares>]),
-) {
+fn stack(svg: &mut Svg, seen: &Seen, area: &Area, (name, columns): (&str, &[Option<Shares>])) {
     let scale = Scale::linear((0.0, 1.0), (area.bottom, area.top));
     for share in [0.5, 1.0] {
         let at = scale.at(share);
@@ -377,7 +373,10 @@ mod tests {
         let (mut experiment, mut raw) = sample();
         assert!(chart(&experiment, &NoRaw).is_empty());
         samples(&mut raw, |all| all.truncate(1));
-        assert_eq!(markup(&chart(&experiment, &raw)[0]).matches("data-tip").count(), LOADS.len() * 2);
+        assert_eq!(
+            markup(&chart(&experiment, &raw)[0]).matches("data-tip").count(),
+            LOADS.len() * 2
+        );
         samples(&mut raw, Vec::clear);
         assert!(matches!(chart(&experiment, &raw)[0].parts[..], [Part::Empty(_)]));
         experiment.trials.clear();

@@ -279,7 +279,10 @@ mod tests {
         let charts = chart(&experiment, &raw);
         let text = markup(&charts[0]);
         let drawings = LOADS.len() * 2;
-        assert_eq!(text.matches("requests that subject has not read: ").count(), drawings + tips_of(&text));
+        assert_eq!(
+            text.matches("requests that subject has not read: ").count(),
+            drawings + tips_of(&text)
+        );
         assert!(text.contains("answers that generator has not read"));
         assert_eq!(text.matches("there is room for 511").count(), drawings);
         assert_eq!(text.matches("Unread bytes, from").count(), 1);
@@ -310,7 +313,9 @@ mod tests {
             let ends = seen.queues[0].ends[1].clone();
             let all = |index: u32| QueueSnapshot {
                 time_s: f64::from(index) / 5.0,
-                ends: (0..300).map(|port| EndQueues { port, unread_bytes: u64::MAX, ..ends.clone() }).collect(),
+                ends: (0..300)
+                    .map(|port| EndQueues { port, unread_bytes: u64::MAX, ..ends.clone() })
+                    .collect(),
                 listeners: Vec::new(),
             };
             seen.queues = (0..3_000).step_by(10).map(all).collect();

@@ -91,7 +91,8 @@ fn series(experiment: &Experiment, line: &ScalingLine) -> usize {
 }
 
 fn points(line: &ScalingLine) -> impl Iterator<Item = (f64, f64)> {
-    let finite = |(level, value): &&(f64, f64)| level.is_finite() && value.is_finite() && *level >= 0.0;
+    let finite =
+        |(level, value): &&(f64, f64)| level.is_finite() && value.is_finite() && *level >= 0.0;
     line.points.iter().filter(finite).take(POINTS_MAX).copied()
 }
 
@@ -172,7 +173,8 @@ fn drawing(experiment: &Experiment, lines: &[&ScalingLine]) -> Svg {
     // A bad fit may go anywhere: the figures that were measured decide what is in sight.
     let most = extent(highs).map_or(1.0, |(_, most)| most) * 1.3;
     let fitted = curves.iter().flatten().map(|(_, value)| *value);
-    let most = extent(fitted.filter(|value| *value <= most)).map_or(most, |(_, high)| high.max(most / 1.3));
+    let most = extent(fitted.filter(|value| *value <= most))
+        .map_or(most, |(_, high)| high.max(most / 1.3));
     let x = Scale::from_zero(end, (area.left, area.right));
     let y = Scale::from_zero(most, (area.bottom, area.top));
     let (unit, title) = experiment
@@ -246,11 +248,7 @@ fn point(
     if let Some((low, high)) = interval {
         let ends = ((at.0, y.clamped(low)), (at.0, y.clamped(high)));
         svg.add(Mark::line(ends.0, ends.1).class("stroke").series(series));
-        tip.push_str(&format!(
-            "\n{} to {}",
-            words::value(low, unit),
-            words::value(high, unit)
-        ));
+        tip.push_str(&format!("\n{} to {}", words::value(low, unit), words::value(high, unit)));
     }
     svg.add(Mark::circle(at, 4.0).class("fill").series(series).tip(&tip));
 }
@@ -325,7 +323,11 @@ mod tests {
         assert!(!text.contains("NaN") && !text.contains("inf"));
         let line = experiment.scalings[0].clone();
         experiment.scalings = (0..1_000)
-            .map(|index| ScalingLine { factor: index.to_string(), points: vec![(1.0, 2.0); 10_000], ..line.clone() })
+            .map(|index| ScalingLine {
+                factor: index.to_string(),
+                points: vec![(1.0, 2.0); 10_000],
+                ..line.clone()
+            })
             .collect();
         let charts = chart(&experiment, &NoRaw);
         assert!(markup(&charts[0]).len() < 150_000);
