@@ -12,6 +12,7 @@ pub mod engine;
 pub mod experiment;
 pub mod lend;
 pub mod marks;
+pub mod report;
 pub mod scenario;
 pub mod selftest;
 pub mod sick;
