@@ -92,7 +92,7 @@ impl File {
         let arms = variants::of(Side::Arms, &parts, &mut problems);
         let loads = variants::of(Side::Loads, &parts, &mut problems);
         beside.extend(variants::without_effect(&asked.parameters, &arms, &loads));
-        let cells = Cells::read(&parts, &arms, &loads, text, &mut problems);
+        let mut cells = Cells::read(&parts, &arms, &loads, text, &mut problems);
         let has_rate = cells.have_rate();
         let (plan, wrong) = measure::plan(&parts, asked, metrics, has_rate, &mut problems);
         beside.extend(wrong);
@@ -113,6 +113,7 @@ impl File {
             warm_up_s: cells.warm_up_ns.map(|ns| ns as f64 / 1e9),
             ..plan
         };
+        cells.setups.values_mut().for_each(|setup| setup.profile = plan.profile);
         Ok(Self { plan, setups: cells.setups })
     }
 
