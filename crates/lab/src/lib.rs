@@ -8,9 +8,11 @@
 
 pub mod confirm;
 pub mod diagnosis;
+pub mod judge;
 pub mod lend;
 pub mod marks;
 pub mod scenario;
 pub mod selftest;
 pub mod sick;
+pub mod statistics;
 pub mod trial;
