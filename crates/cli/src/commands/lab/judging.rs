@@ -41,7 +41,7 @@ pub(super) fn parse_again(folder: &Folder) -> Result<File, Vec<Problem>> {
         duration_ns: Some((plan.duration_s * 1e9).round() as u64),
         blocks: Some((plan.blocks_min, plan.blocks_max)),
         seed: plan.seed,
-        parameters: start.parameters.clone(),
+        parameters: start.plan.parameters.clone().into_iter().collect(),
     };
     // A file without a name of its own has been called by its file's.
     parse(&format!("{}.toml", plan.name), &plan.file, &asked)

@@ -31,7 +31,7 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
         Some(("run", typed)) => run::run(Typed(typed), arguments),
         Some(("list", typed)) => list::run(Typed(typed)),
         Some(("show", typed)) => show::run(Typed(typed)),
-        Some(("compare", typed)) => compare::run(Typed(typed), arguments),
+        Some(("compare", typed)) => compare::run(Typed(typed)),
         Some(("serve", typed)) => serve::run(Typed(typed)),
         Some(("try", typed)) => try_::run(Typed(typed)),
         Some(("selftest", typed)) => selftest::run(Typed(typed)),

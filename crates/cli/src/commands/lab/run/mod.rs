@@ -88,7 +88,7 @@ fn list() -> String {
 
 /// A new experiment.
 fn begin(typed: Typed<'_>, arguments: &[String], json: Option<&str>) -> Result<Exit, Failure> {
-    let (asked, file) = read(typed)?;
+    let file = read(typed)?;
     let plan = file.plan();
     if typed.is_set("check") {
         print(&plan_text(plan, expected_s(plan)));
@@ -103,7 +103,6 @@ fn begin(typed: Typed<'_>, arguments: &[String], json: Option<&str>) -> Result<E
         started_at: wall_clock(),
         host: recorded_host(host::facts::read(), Vec::new()),
         environment: environment::read(&wanted),
-        parameters: asked.parameters,
         plan: plan.clone(),
         ..Start::default()
     };
@@ -136,7 +135,7 @@ fn resume(typed: Typed<'_>, path: &Path, json: Option<&str>) -> Result<Exit, Fai
 }
 
 /// The flags and the file; everything that is wrong with both.
-fn read(typed: Typed<'_>) -> Result<(Asked, File), Failure> {
+fn read(typed: Typed<'_>) -> Result<File, Failure> {
     let asked = asked(typed);
     let names = typed.values();
     let [name] = names.as_slice() else {
@@ -159,10 +158,7 @@ fn read(typed: Typed<'_>) -> Result<(Asked, File), Failure> {
         },
     };
     match asked {
-        Ok(asked) => {
-            let file = parse(&named, &text, &asked)?;
-            Ok((asked, file))
-        }
+        Ok(asked) => Ok(parse(&named, &text, &asked)?),
         Err(mut problems) => {
             problems.extend(parse(&named, &text, &Asked::default()).err().unwrap_or_default());
             Err(problems.into())
