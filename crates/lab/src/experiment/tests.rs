@@ -419,9 +419,9 @@ fn every_ready_made_experiment_is_right() {
                 assert!(setup.scenario.pins.contains_key(&Node::Client), "{}", ready.name);
                 assert!(setup.scenario.pins.contains_key(&Node::Subject), "{}", ready.name);
                 let words = setup.subject.command.join(" ");
-                programs.extend(["nginx -c", "haproxy -db", "openssl req"].iter().filter_map(
-                    |line| words.contains(line).then(|| line.split(' ').next().unwrap_or_default()),
-                ));
+                let lines = ["nginx -c", "haproxy -db", "openssl req"];
+                let started = lines.into_iter().filter(|line| words.contains(line));
+                programs.extend(started.filter_map(|line| line.split(' ').next()));
                 programs.extend((setup.tool != Tool::Weir).then(|| setup.tool.name()));
             }
         }
