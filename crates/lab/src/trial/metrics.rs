@@ -10,7 +10,7 @@ use record::observed::RoleUse;
 use record::run::Run;
 use record::trial::Trial;
 
-use super::view::{GENERATOR, ORIGIN, SUBJECT, View, per_s};
+use super::view::{GENERATOR, ORIGIN, SUBJECT, View};
 
 /// One metric.
 pub struct Figure {
@@ -146,13 +146,10 @@ metrics! {
         connections_per_s;
     "syscalls_per_response" "1" Lower "system calls of the subject per response"
         "counted for a part of the load, by a tracepoint"
-        |view| Some(view.calls_per_s("system calls")? / view.responses_per_s()?);
+        |view| view.syscalls_per_response();
     "calls_per_response" "1" Lower "calls of the asked function per response"
         "counted for a part of the load, by a probe that costs the subject time: the trial says how much"
-        |view| {
-            let counted = per_s(view.trial.calls.iter().map(|calls| &calls.count))?;
-            Some(counted / view.responses_per_s()?)
-        };
+        |view| view.calls_per_response();
     "rate_max_per_s" "1/s" Higher "responses in the best second"
         "the best whole second of the measured window" rate_max_per_s;
     "subject_cpu_max_share" "share" Lower "the subject's busiest thread"

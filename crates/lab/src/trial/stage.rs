@@ -12,6 +12,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use record::run::Run;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::driver::{Call, Row};
 use super::watch::{Place, Seen, Watch};
@@ -204,8 +205,9 @@ impl<'a> Stage<'a> {
             places.push(Place { node, pids: self.pids(number), port: Some(address.port()) });
         }
         let watch = Watch::start(setup, &places, duration_ns, clock);
-        let status = self.wait(number, LOAD_NS_MAX + OVERTIME_NS)?;
+        self.wait_unreaped(number, LOAD_NS_MAX + OVERTIME_NS)?;
         let seen = watch.finish(zero_ns);
+        let status = self.wait(number, LOAD_NS_MAX)?;
         let driven = match is_weir(setup.tool) {
             true => self.recorded(status)?,
             false => self.printed(row, status)?,
@@ -305,6 +307,24 @@ impl<'a> Stage<'a> {
                 _ => return Err(TrialError::Load("it does not end".to_owned())),
             }
         }
+    }
+
+    /// Waits for a program's end and leaves it there (waitid(2), `WNOWAIT`): what it used in its last
+    /// second can still be read.
+    fn wait_unreaped(&mut self, number: usize, most_ns: u64) -> Result<(), TrialError> {
+        let clock = self.tools.context.clock;
+        let end_ns = clock() + most_ns;
+        let pid = self.pids(number).first().and_then(|&pid| Pid::from_raw(pid));
+        let Some(pid) = pid else { return Ok(()) };
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // An error means that it cannot be waited for so; then it is waited for as usual.
+        while let Ok(None) = waitid(WaitId::Pid(pid), look) {
+            if clock() > end_ns {
+                return Err(TrialError::Load("it does not end".to_owned()));
+            }
+            self.pause()?;
+        }
+        Ok(())
     }
 
     fn pids(&mut self, number: usize) -> Vec<i32> {

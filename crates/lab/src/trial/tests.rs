@@ -103,6 +103,8 @@ fn other_programs_drive_a_load() {
         assert!(value(latency) > 1e3, "{latency}");
         assert_eq!(value("error_share"), 0.0);
         assert!((1.8..2.5).contains(&trial.duration_s), "{}", trial.duration_s);
+        // What it used before it ended is not lost with it.
+        assert!(value("generator_cpus") > value("generator_cpu_max_share") * 0.7);
         assert!(trial.commands["subject"].starts_with("A_FOLDER=/var/tmp/"));
         assert!(trial.commands["driver"].starts_with(row.program));
         assert!(!trial.driver.version.contains("not told"), "{:?}", trial.driver);

@@ -158,18 +158,41 @@ impl<'a> View<'a> {
         self.samples().iter().filter_map(of).collect()
     }
 
-    /// Calls of one kind per second of the subject, where they were counted.
-    pub(super) fn calls_per_s(&self, call: &str) -> Option<f64> {
-        let counts = self.seen?.calls.iter();
-        per_s(counts.filter(|one| one.role == SUBJECT && one.call == call))
+    /// Responses per second while something else was counted; over the whole window where the driver does
+    /// not tell them by the second.
+    fn responses_per_s_during(&self, from_s: f64, to_s: f64) -> Option<f64> {
+        let (mut responses, mut length_s) = (0.0, 0.0);
+        for second in self.run().iter().flat_map(|run| &run.intervals) {
+            let begin_s = second.time_s - second.length_s;
+            let shared_s = second.time_s.min(to_s) - begin_s.max(from_s);
+            if shared_s > 0.0 && second.length_s > 0.0 {
+                responses += second.responses as f64 * shared_s / second.length_s;
+                length_s += shared_s;
+            }
+        }
+        match responses > 0.0 {
+            true => Some(responses / length_s),
+            false => self.responses_per_s(),
+        }
     }
-}
 
-/// Calls per second of some counts.
-pub(super) fn per_s<'a>(counts: impl Iterator<Item = &'a CallCount>) -> Option<f64> {
-    let (count, length_s) =
-        counts.fold((0, 0.0), |sum, one| (sum.0 + one.count, sum.1 + one.length_s));
-    (length_s > 0.0).then(|| count as f64 / length_s)
+    /// System calls of the subject per response, where they were counted.
+    pub(super) fn syscalls_per_response(&self) -> Option<f64> {
+        let mut counts = self.seen?.calls.iter();
+        let count = counts.find(|one| one.role == SUBJECT && one.call == "system calls")?;
+        self.per_response(count, count.length_s)
+    }
+
+    /// Calls of the function that was asked for per response.
+    pub(super) fn calls_per_response(&self) -> Option<f64> {
+        let calls = self.trial.calls.as_ref()?;
+        self.per_response(&calls.count, calls.over_s)
+    }
+
+    fn per_response(&self, count: &CallCount, over_s: f64) -> Option<f64> {
+        let rate = self.responses_per_s_during(count.from_s, count.from_s + over_s)?;
+        (count.length_s > 0.0).then(|| count.count as f64 / count.length_s / rate)
+    }
 }
 
 pub(super) const GENERATOR: &str = host::observe::GENERATOR;

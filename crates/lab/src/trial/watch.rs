@@ -4,7 +4,6 @@
 //! What cannot be seen is said; nothing here stops a trial. Not for what it means.
 
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use host::NotObservable;
 use host::observe::{GENERATOR, ORIGIN, SUBJECT, Spec, Watched, Watching};
@@ -27,9 +26,11 @@ const FUNCTIONS_KEPT: usize = 60;
 const PROCESSES_MAX: usize = 65_536;
 /// Loads that are shorter than this have no calls counted: there is no time for it.
 const COUNTED_NS_MIN: u64 = 2_000_000_000;
-/// Calls are counted from this part of the load on (a quarter), for this part of it (a half).
-const COUNTED_AFTER: u64 = 4;
-const COUNTED_FOR: u64 = 2;
+/// Calls are counted for this part of the load (a quarter), after what a probe costs was measured: that
+/// takes a second, and on a busy machine several.
+const COUNTED_FOR: u64 = 4;
+/// The counting that ends by so much after the load still counts.
+const COUNTED_LATE_S: f64 = 0.1;
 /// System calls are counted for this part of the load, as weir does it, and no longer than a second.
 const SYSCALLS_FOR: u64 = 8;
 const SYSCALLS_NS_MAX: u64 = 1_000_000_000;
@@ -59,15 +60,23 @@ pub(super) struct Watch {
     watching: Option<Watching>,
     profiler: Option<Profiler>,
     counting: Option<JoinHandle<Found>>,
+    clock: fn() -> u64,
     missing: Vec<Missing>,
 }
 
-/// What counting found; times count from the clock's own 0.
+/// What counting found.
 #[derive(Debug, Default)]
 struct Found {
-    syscalls: Option<Counted>,
-    asked: Option<Counted>,
+    syscalls: Option<During>,
+    asked: Option<During>,
     missing: Vec<NotObservable>,
+}
+
+/// A count; times count from the clock's own 0.
+#[derive(Debug)]
+struct During {
+    counted: Counted,
+    ended_ns: u64,
 }
 
 /// What is counted.
@@ -108,12 +117,13 @@ impl Watch {
                 None
             }
         };
-        Self { watching, profiler, counting, missing }
+        Self { watching, profiler, counting, clock, missing }
     }
 
     /// Ends all of it; times in what was seen count from `zero_ns`. The programs are still there, so that
     /// functions can be given their names.
     pub(super) fn finish(self, zero_ns: u64) -> Seen {
+        let load_ns = (zero_ns, (self.clock)());
         let mut seen = Seen { missing: self.missing, ..Seen::default() };
         let profile = self.profiler.map(Profiler::stop);
         seen.observed = self.watching.map(|watching| watching.finish(zero_ns));
@@ -136,24 +146,15 @@ impl Watch {
         }
         // A thread that failed has found nothing; one that still counts has a bound.
         let found = self.counting.and_then(|counting| counting.join().ok()).unwrap_or_default();
-        let zero_s = zero_ns as f64 / 1e9;
-        let shifted = |mut counted: Counted| {
-            counted.call.from_s -= zero_s;
-            counted
+        let mut told_in_time = |during: Option<During>| {
+            let placed = placed(during?, load_ns);
+            placed.map_err(|why| seen.missing.push(why)).ok()
         };
-        if let (Some(syscalls), Some(observed)) = (found.syscalls, &mut seen.observed) {
-            observed.calls.push(shifted(syscalls).call);
+        let (syscalls, asked) = (told_in_time(found.syscalls), told_in_time(found.asked));
+        if let (Some(syscalls), Some(observed)) = (syscalls, &mut seen.observed) {
+            observed.calls.push(syscalls.count);
         }
-        seen.calls = found.asked.map(|counted| {
-            let counted = shifted(counted);
-            Calls {
-                count: counted.call,
-                of: counted.of,
-                hit_ns: counted.hit.hit_ns,
-                hit_is_measured: counted.hit.is_measured,
-                cost_in_all_cpus: counted.cost_in_all_cpus,
-            }
-        });
+        seen.calls = asked;
         seen.missing.extend(found.missing.into_iter().map(told));
         seen
     }
@@ -182,33 +183,47 @@ impl Counting {
         started.map(Some).map_err(|error| explain(error.to_string()))
     }
 
-    /// Counts in the middle of the load.
+    /// Counts while the load runs.
     fn count(self) -> Found {
         let mut found = Found::default();
-        std::thread::sleep(Duration::from_nanos(self.length_ns / COUNTED_AFTER));
         if self.syscalls {
             let length_ns = (self.length_ns / SYSCALLS_FOR).min(SYSCALLS_NS_MAX);
             found.syscalls = self.one(&Call::SystemCalls, length_ns, &mut found.missing);
         }
         if let Some(call) = &self.asked {
-            let rest = if self.syscalls { COUNTED_FOR * 2 } else { COUNTED_FOR };
-            found.asked = self.one(call, self.length_ns / rest, &mut found.missing);
+            found.asked = self.one(call, self.length_ns / COUNTED_FOR, &mut found.missing);
         }
         found
     }
 
-    fn one(
-        &self,
-        call: &Call,
-        length_ns: u64,
-        missing: &mut Vec<NotObservable>,
-    ) -> Option<Counted> {
+    fn one(&self, call: &Call, length_ns: u64, missing: &mut Vec<NotObservable>) -> Option<During> {
         let budget = Budget { length_ns, ..Budget::default() };
         let which = std::slice::from_ref(call);
         let (counted, not) = calls::count(SUBJECT, &self.pids, which, budget, self.clock, 0);
         missing.extend(not);
-        counted.into_iter().next()
+        Some(During { counted: counted.into_iter().next()?, ended_ns: (self.clock)() })
     }
+}
+
+/// A count with its times from the load's beginning, if it ended with the load: what came after that
+/// are no calls of the load.
+fn placed(during: During, (zero_ns, end_ns): (u64, u64)) -> Result<Calls, Missing> {
+    let Counted { mut call, cost_in_all_cpus, hit, of } = during.counted;
+    call.from_s -= zero_ns as f64 / 1e9;
+    let late_s = (during.ended_ns as f64 - end_ns as f64) / 1e9;
+    if late_s > COUNTED_LATE_S {
+        let why = format!("the counting ended {late_s:.1} s after the load: it has to be longer");
+        return Err(Missing { what: format!("calls of {}", call.call), why });
+    }
+    let over_s = during.ended_ns.saturating_sub(zero_ns) as f64 / 1e9 - call.from_s;
+    Ok(Calls {
+        count: call,
+        over_s,
+        of,
+        hit_ns: hit.hit_ns,
+        hit_is_measured: hit.is_measured,
+        cost_in_all_cpus,
+    })
 }
 
 /// What is watched where weir does not do it: the driver, the programs behind it, and this process.
@@ -274,6 +289,8 @@ fn told(why: NotObservable) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use host::perf::HitCost;
+    use record::observed::CallCount;
 
     #[test]
     fn children_are_found_whatever_their_order() {
@@ -282,6 +299,24 @@ mod tests {
         assert_eq!(descendants(&[], &parents), Vec::<i32>::new());
         let own = std::process::id().cast_signed();
         assert!(with_children(&[own]).contains(&own));
+    }
+
+    #[test]
+    fn calls_that_were_counted_after_the_load_are_not_its_calls() {
+        let during = |ended_ns| During {
+            counted: Counted {
+                call: CallCount { from_s: 12.0, length_s: 0.5, count: 9, ..CallCount::default() },
+                cost_in_all_cpus: 0.01,
+                hit: HitCost { hit_ns: 100.0, is_measured: true },
+                of: "libc".to_owned(),
+            },
+            ended_ns,
+        };
+        let load_ns = (10_000_000_000, 18_000_000_000);
+        let calls = placed(during(14_000_000_000), load_ns).unwrap();
+        assert_eq!((calls.count.from_s, calls.over_s, calls.hit_ns), (2.0, 2.0, 100.0));
+        assert!(placed(during(18_050_000_000), load_ns).is_ok());
+        assert!(placed(during(19_000_000_000), load_ns).unwrap_err().why.contains("1.0 s after"));
     }
 
     #[test]

@@ -247,8 +247,8 @@ mod tests {
         assert_eq!(ROWS.len(), 6);
         for row in ROWS {
             assert!(!row.length.flags.is_empty() && row.length.step_ns > 0, "{row:?}");
-            assert!(row.tool == Tool::Weir || !row.notes.is_empty(), "{row:?}");
-            assert!(row.tool == Tool::Weir || !row.package.is_empty(), "{row:?}");
+            assert!(row.tool == Weir || !row.notes.is_empty(), "{row:?}");
+            assert!(row.tool == Weir || !row.package.is_empty(), "{row:?}");
             assert!((row.parse)("").is_err(), "{row:?}");
             assert!((row.parse)("nothing that\nanybody knows\n").is_err(), "{row:?}");
         }
