@@ -36,9 +36,9 @@ pub fn run(
     engine.go(runner)
 }
 
-struct Engine<'a> {
-    folder: &'a mut Folder,
-    hooks: Hooks<'a>,
+struct Engine<'f, 'h> {
+    folder: &'f mut Folder,
+    hooks: Hooks<'h>,
     /// The plan, with the warm-up when it is known.
     plan: Plan,
     weir: Weir,
@@ -52,8 +52,8 @@ struct Engine<'a> {
     overhead: Overhead,
 }
 
-impl<'a> Engine<'a> {
-    fn new(folder: &'a mut Folder, mut hooks: Hooks<'a>) -> Result<Self, EngineError> {
+impl<'f, 'h> Engine<'f, 'h> {
+    fn new(folder: &'f mut Folder, hooks: Hooks<'h>) -> Result<Self, EngineError> {
         let here = (hooks.here)();
         let what = differs(folder.start(), &here);
         if !what.is_empty() && !hooks.allow_other {
