@@ -305,7 +305,7 @@ mod tests {
         assert!(stopped.text.contains("steal_share 6 times"), "{}", stopped.text);
         // One in three blocks is disturbed: it goes on.
         let some = |line: &mut TrialLine| {
-            let first = line.place.block % 3 == 0 && line.place.attempt == 1;
+            let first = line.place.block.is_multiple_of(3) && line.place.attempt == 1;
             line.covariates.steal_share = Some(if first { 0.5 } else { 0.0 });
         };
         assert_eq!(all(given(&plan), &some).1.code, "most_blocks");
