@@ -5,9 +5,9 @@
 use record::experiment::{Comparison, Metric};
 
 use super::blocks::Blocks;
+use super::compare;
 use super::decide::{BLOCKS_NAMED_MAX, Numbers, Reason, blocks_needed};
 use super::words::{bound, count, difference, list, noun, p, percent, range, value};
-use super::compare;
 use crate::statistics::signed_rank::{PAIRS_MIN, p_min};
 use crate::statistics::{deviation, median};
 
@@ -94,7 +94,10 @@ pub(super) fn without_ratio(
     };
     if pairs.iter().all(|pair| pair.arm == first.arm && pair.baseline == first.arm) {
         let same = value(first.arm, &metric.unit);
-        let said = format!("{place}{noun} was {same} in every one of {}.", blocks_of(comparison));
+        let said = format!(
+            "{place}{noun} of both {arm} and {baseline} was {same} in every one of {}.",
+            blocks_of(comparison)
+        );
         return capital(&said, true);
     }
     let zeros = pairs.iter().filter(|pair| pair.arm <= 0.0 || pair.baseline <= 0.0).count();
@@ -191,7 +194,11 @@ fn missing(comparison: &Comparison, blocks: &Blocks<'_>) -> String {
 }
 
 fn not_decisive(comparison: &Comparison) -> &'static str {
-    if comparison.primary { "" } else { " (Not the metric that decides.)" }
+    match (comparison.noise, comparison.primary) {
+        (true, _) => " (Both are the same thing: this is the noise.)",
+        (false, true) => "",
+        (false, false) => " (Not the metric that decides.)",
+    }
 }
 
 fn capital(text: &str, wanted: bool) -> String {
