@@ -29,13 +29,13 @@ pub(super) fn summary(case: &Case<'_>, warnings: &[Warning]) -> Vec<String> {
         case.comparisons.iter().filter(|one| one.primary && !one.noise).collect();
     let head = head(&claims);
     let mut sentences = vec![answer(case, metric, &claims, head)];
-    if claims.len() > 1 {
+    if claims.len() > 1 && case.blocks.count() > 0 {
         sentences.push(overview(case, metric, &claims));
     }
-    if let Some(head) = head {
+    if let Some(head) = head.filter(|_| case.blocks.count() > 0) {
         sentences.push(why(case, head));
+        sentences.push(compared(case));
     }
-    sentences.push(compared(case));
     sentences.extend(also(case));
     sentences.extend(next(head, warnings));
     sentences
