@@ -5,6 +5,7 @@
 
 use record::experiment::{Better, Cell, Comparison, Metric, Outcome};
 
+use super::words::noun;
 use crate::diagnosis::verdicts::{NONE, UNKNOWN, verdict};
 
 /// The verdict of a load generator at its limit.
@@ -77,12 +78,16 @@ pub(super) fn weigh(comparison: &mut Comparison, metric: &Metric, cells: &[Cell]
         ((names.1, baseline), (names.0, arm))
     };
     if rest == CLIENT_BOUND {
-        let text = format!(
-            " But the load generator was the limit of {other}: these are the generator's figures, \
-             and nothing can be said of the subject."
-        );
+        let whose = if lead == rest { "both" } else { other };
         comparison.outcome = Outcome::Inconclusive;
-        comparison.text.push_str(&text);
+        comparison.text = format!(
+            "Nothing can be said of {} against {} in {}{}: the load generator was the limit of {whose}, \
+             so that it measured itself.",
+            comparison.arm,
+            comparison.baseline,
+            noun(metric),
+            comparison.ratio.map(|ratio| format!(" (ratio {ratio:.3})")).unwrap_or_default()
+        );
     } else if lead != rest && OUTSIDE.contains(&lead) {
         let text = format!(
             "{leader} was stopped by something else than itself and could have done more; the limit \

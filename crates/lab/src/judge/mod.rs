@@ -11,7 +11,7 @@
 //!   its interval from ten blocks can only end at one of the ten; outliers are flagged and widen the
 //!   interval, which is honest.
 //! - The interval is the wider at each end of the BCa bootstrap's and Student's. With six to ten blocks a
-//!   bootstrap alone holds the true value in 85 to 92 % instead of 95 % of experiments: it knows no noise
+//!   bootstrap alone holds the true value in 85 to 90 % instead of 95 % of experiments: it knows no noise
 //!   beyond what it saw.
 //! - Faster and slower take three things: an interval without 1, Wilcoxon's signed-rank p below
 //!   1 - confidence after Holm's correction over arms and loads, and a difference larger than that of the

@@ -5,9 +5,9 @@
 use record::experiment::{Comparison, Metric};
 
 use super::blocks::Blocks;
+use super::compare;
 use super::decide::{BLOCKS_NAMED_MAX, Numbers, Reason, blocks_needed};
 use super::words::{bound, count, difference, list, noun, p, percent, range, value};
-use super::compare;
 use crate::statistics::signed_rank::{PAIRS_MIN, p_min};
 use crate::statistics::{deviation, median};
 
@@ -22,56 +22,51 @@ pub(super) fn text(
     let plan = blocks.plan;
     let ratio = comparison.ratio.unwrap_or(1.0);
     let (arm, baseline) = names(comparison);
-    let place =
-        if plan.loads.len() > 1 { format!("Under {}: ", comparison.load) } else { String::new() };
+    let place = place(comparison, blocks);
     let differs = format!("{arm} {} {baseline}", difference(metric, ratio));
-    let matters = bound(plan.effect);
+    let (matters, noun, basis) = (bound(plan.effect), noun(metric), basis(comparison));
     let said = match reason {
         Reason::TooFew => format!(
-            "nothing can be said of {arm} against {baseline} in {} from {}; it takes {PAIRS_MIN}. So \
-             far {differs}.",
-            noun(metric),
-            count(numbers.pairs, "block")
+            "nothing can be said of {arm} against {baseline} in {noun} from {}; it takes {PAIRS_MIN}. \
+             So far {differs}.",
+            blocks_of(comparison)
         ),
         Reason::NoneThatMatters => format!(
-            "{arm} and {baseline} are equivalent in {}: whatever difference there is, it is smaller \
-             than the {matters} that matters ({}).",
-            noun(metric),
-            basis(comparison)
+            "{arm} and {baseline} are equivalent in {noun}: whatever difference there is, it is \
+             smaller than the {matters} that matters ({basis})."
         ),
         Reason::LessThanMatters => format!(
-            "{differs} ({}). That is less than the {matters} that matters: equivalent.",
-            basis(comparison)
+            "{differs} ({basis}). That is less than the {matters} that matters: equivalent."
         ),
-        Reason::AllOfItMatters => format!("{differs} ({}).", basis(comparison)),
+        Reason::AllOfItMatters => format!("{differs} ({basis})."),
         Reason::MayMatter => format!(
-            "{differs} ({}). There is a difference; whether it is as large as the {matters} that \
-             matters is open.",
-            basis(comparison)
+            "{differs} ({basis}). There is a difference; whether it is as large as the {matters} that \
+             matters is open."
         ),
-        Reason::NotTested => format!(
-            "nothing can be said yet: {differs} ({}), but {}.",
-            basis(comparison),
-            untested(numbers)
-        ),
+        Reason::NotTested => {
+            format!("nothing can be said yet: {differs} ({basis}), but {}.", untested(numbers))
+        }
         Reason::WithinNoise => format!(
-            "nothing can be said: {differs} ({}), but {baseline} differs from itself by {}, measured \
-             in the same way.",
-            basis(comparison),
-            percent(numbers.noise.unwrap_or(0.0).exp_m1())
+            "nothing can be said: {differs} ({basis}), but {baseline} differs from itself by {}, \
+             measured in the same way.",
+            percent(numbers.noise.unwrap_or(0.0))
         ),
         Reason::Wide => format!(
-            "nothing can be said yet of {arm} against {baseline} in {}: the difference lies between \
+            "nothing can be said yet of {arm} against {baseline} in {noun}: the difference lies between \
              {} ({}). {}",
-            noun(metric),
             comparison.interval.map(between).unwrap_or_default(),
-            count(numbers.pairs, "block"),
+            blocks_of(comparison),
             needed(comparison, numbers, blocks)
         ),
     };
-    format!("{}{}", place, capital(&said, place.is_empty()))
-        + &missing(comparison, blocks)
-        + not_decisive(comparison)
+    let said = capital(&said, place.is_empty());
+    place + &said + &missing(comparison, blocks) + not_decisive(comparison)
+}
+
+/// `Under LOAD: `, where there are several.
+fn place(comparison: &Comparison, blocks: &Blocks<'_>) -> String {
+    let several = blocks.plan.loads.len() > 1;
+    if several { format!("Under {}: ", comparison.load) } else { String::new() }
 }
 
 /// A comparison without one: no blocks, or values that are not above zero.
@@ -83,18 +78,17 @@ pub(super) fn without_ratio(
     let (arm, baseline) = names(comparison);
     let noun = noun(metric);
     let pairs = &comparison.pairs;
-    let place = if blocks.plan.loads.len() > 1 {
-        format!("Under {}: ", comparison.load)
-    } else {
-        String::new()
-    };
+    let place = place(comparison, blocks);
     let Some(first) = pairs.first() else {
         let said = format!("{place}no block has {noun} of both {arm} and {baseline}.");
         return capital(&said, true);
     };
     if pairs.iter().all(|pair| pair.arm == first.arm && pair.baseline == first.arm) {
         let same = value(first.arm, &metric.unit);
-        let said = format!("{place}{noun} was {same} in every one of {}.", blocks_of(comparison));
+        let said = format!(
+            "{place}{noun} of both {arm} and {baseline} was {same} in every one of {}.",
+            blocks_of(comparison)
+        );
         return capital(&said, true);
     }
     let zeros = pairs.iter().filter(|pair| pair.arm <= 0.0 || pair.baseline <= 0.0).count();
@@ -191,7 +185,11 @@ fn missing(comparison: &Comparison, blocks: &Blocks<'_>) -> String {
 }
 
 fn not_decisive(comparison: &Comparison) -> &'static str {
-    if comparison.primary { "" } else { " (Not the metric that decides.)" }
+    match (comparison.noise, comparison.primary) {
+        (true, _) => " (Both are the same thing: this is the noise.)",
+        (false, true) => "",
+        (false, false) => " (Not the metric that decides.)",
+    }
 }
 
 fn capital(text: &str, wanted: bool) -> String {

@@ -6,10 +6,12 @@
 use record::experiment::{Arm, Better, Comparison, LoadPlan, Metric, Outcome, Plan, TrialLine};
 use record::trial::{Place, Steady};
 
+use super::compare::interval;
 use super::{Extras, judge_with, settled_with};
+use crate::statistics::bootstrap::{Resampling, bca};
 
-/// Draws of an interval here: a twentieth of the judge's. Student's end is the outer one nearly always.
-const DRAWS: u32 = 400;
+/// Draws of an interval here: a fiftieth of the judge's. Student's end is the outer one nearly always.
+const DRAWS: u32 = 200;
 const RATE: &str = "responses_per_s";
 
 /// The noise of an experiment.
@@ -130,10 +132,16 @@ impl Tally {
         self.blocks += f64::from(blocks);
     }
 
-    fn of(plan: &Plan, effect: f64, experiments: u64, noise: impl Fn(u64) -> Noise) -> Self {
+    /// Runs experiments, of which `first` is the first seed.
+    fn of(
+        plan: &Plan,
+        effect: f64,
+        (first, experiments): (u64, u64),
+        noise: impl Fn(u64) -> Noise,
+    ) -> Self {
         let mut tally = Self::default();
         for seed in 0..experiments {
-            tally.add(experiment(plan, effect, noise(seed), 1 + seed));
+            tally.add(experiment(plan, effect, noise(seed), first + seed));
         }
         println!("{tally:?}, {:.1} blocks each", tally.blocks / experiments as f64);
         tally
@@ -146,9 +154,11 @@ impl Tally {
 
 #[test]
 fn the_same_thing_is_rarely_called_faster_or_slower() {
-    // CV of 1 to 3 % in turn, adaptive stopping from 10 to 30 blocks.
+    // Trials that deviate by 1 to 3 % in turn, stopped by the rule between 10 and 30 blocks. Measured: 2.7 %
+    // wrong, 48 % equivalent, 49 % open.
     let plan = plan(10, 30);
-    let tally = Tally::of(&plan, 0.0, 1200, |seed| realistic(0.01 + 0.002 * (seed % 11) as f64));
+    let tally =
+        Tally::of(&plan, 0.0, (0, 1000), |seed| realistic(0.01 + 0.002 * (seed % 11) as f64));
     let wrong = tally.share(tally.faster + tally.slower);
     assert!(wrong <= 0.04, "{wrong}");
     assert!(tally.equivalent > 0 && tally.surely_matters == 0, "{tally:?}");
@@ -157,16 +167,18 @@ fn the_same_thing_is_rarely_called_faster_or_slower() {
 #[test]
 fn few_blocks_hold_their_rate_too() {
     // Fixed numbers of blocks, three kinds of noise.
+    const EACH: u64 = 300;
     for blocks in [6, 10, 20, 30] {
         let plan = plan(blocks, blocks);
         let mut wrong = 0;
-        for noise in [NORMAL, HEAVY, DRIFTING] {
+        for (at, noise) in [NORMAL, HEAVY, DRIFTING].into_iter().enumerate() {
             let noise = Noise { trial: 0.03, ..noise };
-            let tally = Tally::of(&plan, 0.0, 250, |_| noise);
+            let first = 100_000 * u64::from(blocks) + 10_000 * at as u64;
+            let tally = Tally::of(&plan, 0.0, (first, EACH), |_| noise);
             wrong += tally.faster + tally.slower;
         }
-        let wrong = f64::from(wrong) / 750.0;
-        // 5 %; 750 experiments at 4 % are between 2.6 and 5.4 %.
+        let wrong = f64::from(wrong) / (3 * EACH) as f64;
+        // Measured over 2,400 experiments of each: 2.7, 3.6, 3.8 and 3.1 % with 6, 10, 20 and 30 blocks.
         assert!(wrong <= 0.05, "{blocks} blocks: {wrong}");
     }
 }
@@ -174,7 +186,8 @@ fn few_blocks_hold_their_rate_too() {
 #[test]
 fn an_effect_that_matters_is_found() {
     let plan = plan(10, 30);
-    let tally = Tally::of(&plan, 0.03, 300, |_| realistic(0.015));
+    // Measured: 98 % found, with 28 blocks on average, none wrong.
+    let tally = Tally::of(&plan, 0.03, (20_000, 300), |_| realistic(0.015));
     assert!(tally.share(tally.faster) >= 0.9, "{tally:?}");
     assert_eq!(tally.slower + tally.equivalent, 0, "{tally:?}");
 }
@@ -182,7 +195,8 @@ fn an_effect_that_matters_is_found() {
 #[test]
 fn no_effect_ends_as_equivalent_or_open() {
     let plan = plan(10, 30);
-    let tally = Tally::of(&plan, 0.0, 300, |_| realistic(0.01));
+    // Measured: 97 % equivalent after 20 blocks on average, 0.7 % wrong.
+    let tally = Tally::of(&plan, 0.0, (30_000, 300), |_| realistic(0.01));
     assert!(tally.share(tally.equivalent) >= 0.85, "{tally:?}");
     assert!(tally.share(tally.faster + tally.slower) <= 0.05, "{tally:?}");
 }
@@ -190,7 +204,28 @@ fn no_effect_ends_as_equivalent_or_open() {
 #[test]
 fn half_of_what_matters_is_no_win_of_what_matters() {
     let plan = plan(10, 30);
-    let tally = Tally::of(&plan, 0.01, 300, |_| realistic(0.015));
+    // Measured: 43 % equivalent, 37 % faster (by less than matters, or openly), 20 % open, none surely 2 %.
+    let tally = Tally::of(&plan, 0.01, (40_000, 300), |_| realistic(0.015));
     assert_eq!(tally.surely_matters, 0, "{tally:?}");
     assert!(tally.share(tally.slower) <= 0.01, "{tally:?}");
+}
+
+#[test]
+fn the_interval_holds_the_true_value_as_often_as_it_says() {
+    let mut random = fastrand::Rng::with_seed(11);
+    for blocks in [6_u32, 10, 20] {
+        let plan = plan(blocks, blocks);
+        let (mut held, mut held_by_bca) = (0, 0);
+        for seed in 0..1000 {
+            let logs: Vec<f64> = (0..blocks).map(|_| normal(&mut random)).collect();
+            let resampling = Resampling { draws: DRAWS, seed, confidence: 0.95 };
+            let of_draw = |values: &mut [f64]| values.iter().sum::<f64>() / values.len() as f64;
+            let holds = |(low, high): (f64, f64)| u32::from(low <= 0.0 && high >= 0.0);
+            held += interval(&logs, &plan, DRAWS).map_or(0, holds);
+            held_by_bca += bca(&logs, of_draw, resampling).map_or(0, holds);
+        }
+        println!("{blocks} blocks: {held} of 1000 held, {held_by_bca} by BCa alone");
+        assert!((930..=985).contains(&held), "{blocks}: {held}");
+        assert!(held_by_bca < held, "{blocks}: {held_by_bca}");
+    }
 }

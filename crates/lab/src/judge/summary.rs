@@ -29,13 +29,13 @@ pub(super) fn summary(case: &Case<'_>, warnings: &[Warning]) -> Vec<String> {
         case.comparisons.iter().filter(|one| one.primary && !one.noise).collect();
     let head = head(&claims);
     let mut sentences = vec![answer(case, metric, &claims, head)];
-    if claims.len() > 1 {
+    if claims.len() > 1 && case.blocks.count() > 0 {
         sentences.push(overview(case, metric, &claims));
     }
-    if let Some(head) = head {
+    if let Some(head) = head.filter(|_| case.blocks.count() > 0) {
         sentences.push(why(case, head));
+        sentences.push(compared(case));
     }
-    sentences.push(compared(case));
     sentences.extend(also(case));
     sentences.extend(next(head, warnings));
     sentences
@@ -166,7 +166,12 @@ fn why(case: &Case<'_>, head: &Comparison) -> String {
         .map(|(key, value)| format!("{key} = {}", shortened(value)))
         .collect();
     if !changes.is_empty() {
-        parts.push(format!("What {} changes: {}.", head.arm, some(&changes, KEYS_MAX)));
+        let more = match changes.len().saturating_sub(KEYS_MAX) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let shown = changes[..changes.len().min(KEYS_MAX)].join("; ");
+        parts.push(format!("What {} changes: {shown}{more}.", head.arm));
     }
     let limit = |arm: &str| case.cell(arm, &head.load).and_then(majority);
     parts.push(match (limit(&head.arm), limit(&head.baseline)) {
@@ -259,8 +264,10 @@ fn also(case: &Case<'_>) -> Option<String> {
             Some(format!("{} {said} {}{under} ({})", one.arm, one.baseline, basis(one)))
         })
         .collect();
-    (!texts.is_empty())
-        .then(|| format!("Seen too, but not what decides: {}.", some(&texts, NAMED_MAX)))
+    (!texts.is_empty()).then(|| {
+        let shown = texts[..texts.len().min(NAMED_MAX)].join("; ");
+        format!("Seen too, but not what decides: {shown}.")
+    })
 }
 
 /// What would be next after a warning.

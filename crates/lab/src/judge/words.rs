@@ -119,6 +119,7 @@ pub(super) fn range((low, high): (f64, f64)) -> String {
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
+        0.0 => "0 %".to_owned(),
         size if size < 0.095 => format!("{percent:.2} %"),
         size if size < 99.95 => format!("{percent:.1} %"),
         _ => format!("{percent:.0} %"),
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!(percent(0.0003), "0.03 %");
+        assert_eq!((percent(0.0), percent(0.0003)), ("0 %".to_owned(), "0.03 %".to_owned()));
         assert_eq!(bound(0.02), "2 %");
         assert_eq!(bound(0.005), "0.5 %");
         assert_eq!(p(0.00049), "0.0005");

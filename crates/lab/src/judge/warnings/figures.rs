@@ -209,10 +209,11 @@ pub(super) fn outliers(case: &Case<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "{}{} is far from the others in block {}. It stays in: what disturbed it was not seen, and \
+            "{}{} is far from the rest in {} {}. It stays in: what disturbed it was not seen, and \
              leaving out what does not fit makes every difference certain. It widens the interval.",
             comparison.arm,
             case.under(&comparison.load),
+            if far.len() == 1 { "block" } else { "blocks" },
             some(&far, NAMED_MAX)
         );
         found.push((Some(comparison.arm.clone()), text));
