@@ -363,7 +363,9 @@ mod tests {
     fn a_bad_histogram_and_extreme_latencies_are_no_trouble() {
         let (experiment, mut raw) = sample();
         let mut wide = Latencies::new();
-        [1, 1_000, u64::MAX].map(|ns| wide.record(ns));
+        for ns in [1, 1_000, u64::MAX] {
+            wide.record(ns);
+        }
         for (index, trial) in raw.trials.values_mut().enumerate() {
             let Some(run) = &mut trial.run else { continue };
             let response = &mut run.latency.last_byte.response;
