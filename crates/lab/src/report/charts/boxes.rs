@@ -35,7 +35,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
         }
         if rows.len() > ROWS_MAX {
             let rest = rows.len() - ROWS_MAX;
-            let note = format!("{}: {} more are in the data.", metric.title, words::count(rest, "row"));
+            let note =
+                format!("{}: {} more are in the data.", metric.title, words::count(rest, "row"));
             chart.notes.push(note);
         }
         let heading = format!("{} ({})", metric.title, words::better(metric));
@@ -60,8 +61,18 @@ fn rows_of<'a>(experiment: &'a Experiment, metric: &Metric) -> Vec<Row<'a>> {
 
 fn figures(experiment: &Experiment) -> Figures {
     let mut figures = Figures::new(&[
-        "load", "arm", "metric", "unit", "trials", "min", "p25", "median", "p75", "max",
-        "median_low", "median_high",
+        "load",
+        "arm",
+        "metric",
+        "unit",
+        "trials",
+        "min",
+        "p25",
+        "median",
+        "p75",
+        "max",
+        "median_low",
+        "median_high",
     ]);
     for cell in &experiment.cells {
         for (name, spread) in &cell.metrics {
@@ -90,7 +101,12 @@ fn drawing(experiment: &Experiment, metric: &Metric, rows: &[Row<'_>]) -> Option
     let text: Vec<String> = rows
         .iter()
         .map(|(arm, load, spread)| {
-            format!("{}, {}: median {}", arm.name, load.name, words::value(spread.median, &metric.unit))
+            format!(
+                "{}, {}: median {}",
+                arm.name,
+                load.name,
+                words::value(spread.median, &metric.unit)
+            )
         })
         .collect();
     let mut svg = Svg::new(720.0, area.bottom + 26.0, &metric.title, &text.join("; "));
@@ -125,7 +141,9 @@ fn one_box(
 ) {
     let series = series_of(&experiment.plan, &arm.name);
     let x = |value: f64| scale.at(value);
-    svg.add(Mark::line((x(spread.min), at), (x(spread.max), at)).class("stroke thin").series(series));
+    svg.add(
+        Mark::line((x(spread.min), at), (x(spread.max), at)).class("stroke thin").series(series),
+    );
     let tip = format!(
         "{}\nmedian {}\nmiddle half {} to {}\n{} to {}",
         arm.name,
