@@ -288,7 +288,7 @@ impl Svg {
         self.add(Mark::line((area.left, area.bottom), (area.right, area.bottom)).class("axis"));
         let middle = (area.left + area.right) / 2.0;
         self.add(Mark::text((middle, area.bottom + 36.0), &x.title).class("label middle"));
-        self.add(Mark::text((0.0, area.top - 10.0), &y.title).class("label"));
+        self.add(Mark::text((0.0, area.top - 14.0), &y.title).class("label"));
     }
 
     /// How many bytes its marks take.

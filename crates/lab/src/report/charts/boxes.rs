@@ -7,13 +7,15 @@ use super::data::{cell, counting};
 use super::{Chart, Part, series_of, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
-use crate::report::svg::{Area, Axis, Mark, Scale, Svg, shortened};
+use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, shortened};
 use crate::report::words;
 
 /// Rows of one metric at most; the others are in the figures.
 const ROWS_MAX: usize = 40;
 /// Height of a row.
-const ROW: f64 = 30.0;
+const ROW: f64 = 32.0;
+/// From this ratio of the largest to the least on, equal ratios take equal room.
+const LOG_FROM: f64 = 4.0;
 
 /// A row: an arm under a load, and its spread.
 type Row<'a> = (&'a Arm, &'a LoadPlan, &'a Spread);
@@ -22,7 +24,7 @@ type Row<'a> = (&'a Arm, &'a LoadPlan, &'a Spread);
 pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<Chart> {
     let (id, title) = ("boxes", "Spread over trials");
     let caption = "Each dot is a trial; the box holds the middle half, its line is the median, the \
-                   whiskers reach to the least and the largest, and the thick bar is the interval of \
+                   whiskers reach to the least and the largest, and the bar below is the interval of \
                    the median.";
     if experiment.cells.is_empty() {
         return vec![Chart::empty(id, title, caption, "No trial counts yet.")];
@@ -97,7 +99,12 @@ fn figures(experiment: &Experiment) -> Figures {
 fn drawing(experiment: &Experiment, metric: &Metric, rows: &[Row<'_>]) -> Option<Svg> {
     let area = Area { left: 210.0, top: 8.0, right: 610.0, bottom: 8.0 + ROW * rows.len() as f64 };
     let ends = rows.iter().flat_map(|(_, _, spread)| [spread.min, spread.max]);
-    let scale = Scale::around(ends, (area.left, area.right))?;
+    let (low, high) = extent(ends)?;
+    let scale = if low > 0.0 && high / low >= LOG_FROM {
+        Scale::log((low / 1.05, high * 1.05), (area.left, area.right))
+    } else {
+        Scale::around([low, high], (area.left, area.right))?
+    };
     let text: Vec<String> = rows
         .iter()
         .map(|(arm, load, spread)| {
@@ -156,8 +163,8 @@ fn one_box(
     let middle = Mark::rect((x(spread.p25), at - 9.0), (x(spread.p75), at + 9.0));
     svg.add(middle.class("box").series(series).tip(&tip));
     if let Some((low, high)) = spread.median_interval {
-        let bar = Mark::line((x(low), at), (x(high), at));
-        svg.add(bar.class("stroke thick soft").series(series));
+        let bar = Mark::line((x(low), at + 12.0), (x(high), at + 12.0));
+        svg.add(bar.class("stroke thick").series(series));
     }
     for line in counting(experiment, &arm.name, &load.name) {
         let Some(value) = line.metrics.get(&metric.name) else { continue };
