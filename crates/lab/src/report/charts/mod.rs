@@ -5,9 +5,22 @@ mod blocks;
 mod boxes;
 mod curve;
 pub(in crate::report) mod data;
+mod environment;
+mod flame;
 mod forest;
+mod functions;
+mod headroom;
+mod heat_map;
+mod in_order;
 mod latency;
+mod over_time;
+mod panel;
+mod processors;
+mod queues;
+mod scaling;
+mod stacks;
 mod table;
+mod typical;
 
 use record::experiment::{Experiment, Plan};
 
@@ -182,4 +195,14 @@ pub(in crate::report) const CHARTS: &[(&str, Maker)] = &[
     ("Latency and load", latency::chart),
     ("Latency and load", curve::chart),
     ("Latency and load", table::chart),
+    ("Over time", in_order::chart),
+    ("Over time", over_time::chart),
+    ("Over time", heat_map::chart),
+    ("Processors and queues", processors::chart),
+    ("Processors and queues", queues::chart),
+    ("Limits", headroom::chart),
+    ("Limits", scaling::chart),
+    ("Functions", flame::chart),
+    ("Functions", functions::chart),
+    ("What differs", environment::chart),
 ];
