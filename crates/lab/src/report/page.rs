@@ -37,8 +37,7 @@ pub(super) fn page(experiment: &Experiment, raw: &dyn Raw) -> String {
     let answer = answer::answer(experiment);
     let facts = facts::sections(experiment, raw);
     let taken = answer.len() + facts.iter().map(|section| section.body.len()).sum::<usize>();
-    let room = HTML_BYTES_MAX
-        .saturating_sub(taken + FRAME_BYTES + STYLE.len() + SCRIPT.len());
+    let room = HTML_BYTES_MAX.saturating_sub(taken + FRAME_BYTES + STYLE.len() + SCRIPT.len());
     let mut sections = charts(experiment, raw, room);
     sections.extend(facts);
     let mut out = String::with_capacity(taken + 400_000);
