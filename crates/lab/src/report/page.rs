@@ -57,11 +57,11 @@ pub(super) fn page(experiment: &Experiment, raw: &dyn Raw) -> String {
     }
     out.push_str("</main>");
     let weir = &experiment.weir;
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<footer>Made by weir {} ({}) from {}, {}. This page is complete: it loads nothing from \
          anywhere.</footer><div id=\"tip\" role=\"status\" hidden></div><script>{SCRIPT}</script>\
-         </body></html>\n",
+         </body></html>",
         escaped(&weir.version),
         escaped(&weir.commit),
         escaped(&experiment.plan.name),

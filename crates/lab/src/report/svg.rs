@@ -310,12 +310,6 @@ impl Svg {
         self.add(Mark::text((0.0, area.top - 14.0), &y.title).class("label"));
     }
 
-    /// How many bytes its marks take.
-    #[must_use]
-    pub(in crate::report) fn bytes(&self) -> usize {
-        self.body.len()
-    }
-
     /// The whole element. `id` has to be of its own within the page.
     #[must_use]
     pub(in crate::report) fn markup(&self, id: &str) -> String {

@@ -36,7 +36,7 @@ fn scaled(value: f64, unit: &str, digits: fn(f64) -> String) -> String {
     let grown = |value: f64, steps: &[(f64, &str)], behind: &str| {
         let size = rounded(value.abs());
         let step = steps.iter().find(|(from, _)| size >= *from && size > 0.0);
-        let (from, name) = step.or(steps.last()).copied().unwrap_or((0.0, ""));
+        let (from, name) = step.or_else(|| steps.last()).copied().unwrap_or((0.0, ""));
         let number = if from > 0.0 { value / from } else { value };
         format!("{}{name}{behind}", minus(&digits(number)))
     };

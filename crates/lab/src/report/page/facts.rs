@@ -258,9 +258,9 @@ fn again(experiment: &Experiment, raw: &dyn Raw) -> String {
     let first = first.take(1).find_map(|line| raw.trial(&line.file));
     let commands = first.filter(|trial| !trial.commands.is_empty());
     if let Some(trial) = commands {
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<p>What it ran, in trial {} ({}):</p><pre tabindex=\"0\">\n",
+            "<p>What it ran, in trial {} ({}):</p><pre tabindex=\"0\">",
             trial.place.number,
             escaped(&trial.place.arm)
         );
