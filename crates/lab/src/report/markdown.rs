@@ -134,7 +134,7 @@ fn aside(out: &mut String, experiment: &Experiment) {
     let _ = writeln!(out, "<details><summary>{count} discarded or failed</summary>\n");
     for line in lines.iter().take(ROWS_MAX) {
         let why = line.failed.as_deref();
-        let why = why.or(line.discarded.as_ref().map(|discarded| discarded.text.as_str()));
+        let why = why.or_else(|| line.discarded.as_ref().map(|discarded| discarded.text.as_str()));
         let _ = writeln!(
             out,
             "- trial {} ({}, {}): {}",

@@ -37,8 +37,7 @@ pub(super) fn page(experiment: &Experiment, raw: &dyn Raw) -> String {
     let answer = answer::answer(experiment);
     let facts = facts::sections(experiment, raw);
     let taken = answer.len() + facts.iter().map(|section| section.body.len()).sum::<usize>();
-    let room = HTML_BYTES_MAX
-        .saturating_sub(taken + FRAME_BYTES + STYLE.len() + SCRIPT.len());
+    let room = HTML_BYTES_MAX.saturating_sub(taken + FRAME_BYTES + STYLE.len() + SCRIPT.len());
     let mut sections = charts(experiment, raw, room);
     sections.extend(facts);
     let mut out = String::with_capacity(taken + 400_000);
@@ -58,11 +57,11 @@ pub(super) fn page(experiment: &Experiment, raw: &dyn Raw) -> String {
     }
     out.push_str("</main>");
     let weir = &experiment.weir;
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<footer>Made by weir {} ({}) from {}, {}. This page is complete: it loads nothing from \
          anywhere.</footer><div id=\"tip\" role=\"status\" hidden></div><script>{SCRIPT}</script>\
-         </body></html>\n",
+         </body></html>",
         escaped(&weir.version),
         escaped(&weir.commit),
         escaped(&experiment.plan.name),

@@ -144,7 +144,10 @@ fn plan(loads: &[&str]) -> Plan {
     let arm = |name: &str, title: &str, again: Option<&str>, changes: &[(&str, &str)]| Arm {
         name: name.to_owned(),
         title: title.to_owned(),
-        changes: changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        changes: changes
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
         again: again.map(str::to_owned),
         levels: BTreeMap::new(),
     };
@@ -234,7 +237,11 @@ fn trial(place: &Place, rng: &mut Rng) -> Trial {
         duration_s: f64::from(SECONDS),
         warm_up_s: 2.0,
         commands: [("subject".to_owned(), "nginx -c nginx.conf".to_owned())].into(),
-        driver: Driver { program: "weir".to_owned(), version: "0.1.0".to_owned(), ..Driver::default() },
+        driver: Driver {
+            program: "weir".to_owned(),
+            version: "0.1.0".to_owned(),
+            ..Driver::default()
+        },
         diagnosis: run.diagnosis.clone(),
         run: Some(run),
         metrics: metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
@@ -284,7 +291,11 @@ fn sample_run(place: &Place, rate: f64, latency_ns: f64, us: f64, rng: &mut Rng)
         schema: run::SCHEMA.to_owned(),
         weir: weir(),
         command: vec!["weir".to_owned(), "load".to_owned()],
-        started_at: format!("2026-10-01T10:{:02}:{:02}Z", place.number / 6 % 60, place.number % 6 * 10),
+        started_at: format!(
+            "2026-10-01T10:{:02}:{:02}Z",
+            place.number / 6 % 60,
+            place.number % 6 * 10
+        ),
         duration_s: f64::from(SECONDS),
         partial: false,
         host: host(),
@@ -316,10 +327,7 @@ fn diagnosis() -> Diagnosis {
         claim: "the subject's processors are busy in user space".to_owned(),
         confidence: 0.9,
         evidence: vec!["the subject used 0.97 of 1 processor".to_owned()],
-        next_limits: vec![
-            "generator: 38 % headroom".to_owned(),
-            "link: 91 % headroom".to_owned(),
-        ],
+        next_limits: vec!["generator: 38 % headroom".to_owned(), "link: 91 % headroom".to_owned()],
         remedy: "make the code cheaper or give it more processors".to_owned(),
         ..Diagnosis::default()
     }
@@ -390,7 +398,12 @@ fn seen(second: u32, rate: f64, us: f64, rng: &mut Rng) -> Sample {
         processes: 1,
         user_cpus: cpus * 0.7,
         system_cpus: cpus * 0.3,
-        threads: vec![ThreadUse { tid: 100, busy: cpus, waiting: Some(0.05), ..ThreadUse::default() }],
+        threads: vec![ThreadUse {
+            tid: 100,
+            busy: cpus,
+            waiting: Some(0.05),
+            ..ThreadUse::default()
+        }],
         threads_total: 1,
         resident_bytes: Some(48 << 20),
         ..RoleUse::default()
@@ -416,7 +429,12 @@ fn queues(time_s: f64, rng: &mut Rng) -> QueueSnapshot {
     };
     QueueSnapshot {
         time_s,
-        listeners: vec![ListenerQueue { port: 80, waiting: rng.u32(0..3), backlog: 511, ..ListenerQueue::default() }],
+        listeners: vec![ListenerQueue {
+            port: 80,
+            waiting: rng.u32(0..3),
+            backlog: 511,
+            ..ListenerQueue::default()
+        }],
         ends: vec![end(End::Client, rng.u64(0..2_000)), end(End::Server, rng.u64(0..9_000))],
     }
 }
@@ -429,7 +447,11 @@ fn functions(arm: &str) -> Vec<FunctionShare> {
         share_self: own,
         share_total: own * 1.4,
     };
-    let malloc = if arm == ARMS[2] { ("je_malloc", "libjemalloc.so.2", 0.03) } else { ("malloc", "libc.so.6", 0.08) };
+    let malloc = if arm == ARMS[2] {
+        ("je_malloc", "libjemalloc.so.2", 0.03)
+    } else {
+        ("malloc", "libc.so.6", 0.08)
+    };
     vec![
         share("ngx_http_process_request", "nginx", 0.21),
         share("tcp_sendmsg", "[kernel]", 0.17),
@@ -521,8 +543,10 @@ fn cells(plan: &Plan, trials: &[TrialLine]) -> Vec<Cell> {
     for load in &plan.loads {
         for arm in &plan.arms {
             let spread = |metric: &Metric| {
-                let mut values: Vec<f64> =
-                    figures(trials, &arm.name, &load.name, &metric.name).into_iter().map(|(_, value)| value).collect();
+                let mut values: Vec<f64> = figures(trials, &arm.name, &load.name, &metric.name)
+                    .into_iter()
+                    .map(|(_, value)| value)
+                    .collect();
                 values.sort_by(f64::total_cmp);
                 let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
                 let (p25, p75) = (at(0.25), at(0.75));
@@ -541,7 +565,8 @@ fn cells(plan: &Plan, trials: &[TrialLine]) -> Vec<Cell> {
                 load: load.name.clone(),
                 trials: BLOCKS,
                 metrics: plan.metrics.iter().map(spread).collect(),
-                verdicts: [("user_cpu_bound".to_owned(), BLOCKS - 1), ("unknown".to_owned(), 1)].into(),
+                verdicts: [("user_cpu_bound".to_owned(), BLOCKS - 1), ("unknown".to_owned(), 1)]
+                    .into(),
                 unsteady: 0,
             });
         }
@@ -568,7 +593,14 @@ fn comparisons(plan: &Plan, trials: &[TrialLine], rng: &mut Rng) -> Vec<Comparis
     all
 }
 
-fn comparison(plan: &Plan, metric: &Metric, arm: &Arm, load: &str, pairs: Vec<Pair>, rng: &mut Rng) -> Comparison {
+fn comparison(
+    plan: &Plan,
+    metric: &Metric,
+    arm: &Arm,
+    load: &str,
+    pairs: Vec<Pair>,
+    rng: &mut Rng,
+) -> Comparison {
     let logs: f64 = pairs.iter().map(|pair| (pair.arm / pair.baseline).ln()).sum();
     let ratio = (logs / pairs.len() as f64).exp();
     let half = 0.004 + 0.002 * rng.f64();

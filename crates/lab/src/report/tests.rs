@@ -60,7 +60,11 @@ fn around(text: &str) -> &str {
 fn assert_entities(text: &str) {
     for (at, _) in text.match_indices('&') {
         let known = ["&amp;", "&lt;", "&gt;", "&quot;", "&#39;"];
-        assert!(known.iter().any(|entity| text[at..].starts_with(entity)), "{}", around(&text[at..]));
+        assert!(
+            known.iter().any(|entity| text[at..].starts_with(entity)),
+            "{}",
+            around(&text[at..])
+        );
     }
 }
 
@@ -132,7 +136,7 @@ fn check(page: &str) {
 }
 
 /// The same experiment with names that no page may take for markup.
-fn nasty() -> (Experiment, super::sample::SampleRaw) {
+fn nasty() -> (Experiment, sample::SampleRaw) {
     let (mut experiment, raw) = sample();
     let rename = |name: &mut String| {
         if name == ARMS[2] {
@@ -268,7 +272,8 @@ fn the_first_screen_says_what_won_by_how_much_how_sure_and_why() {
         "12 blocks of 8 s each; planned were 10 to 30.",
         "glibc against itself (A/A) gives",
         "user cpu bound</b> in 33 of 36 trials",
-        "1 warning before this is believed",
+        "1 warning to read before it is believed",
+        "Read this before you believe it",
         "6 trials discarded, 3 failed",
     ] {
         assert!(answer.contains(said), "{said}: {answer}");

@@ -26,12 +26,8 @@ pub(in crate::report) fn tick(value: f64, unit: &str) -> String {
 /// How units grow: the factor from which a name is used, and the name.
 const TIMES_NS: &[(f64, &str)] = &[(1e9, " s"), (1e6, " ms"), (1e3, " µs"), (0.0, " ns")];
 const COUNTS: &[(f64, &str)] = &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, "")];
-const BYTES: &[(f64, &str)] = &[
-    (1_073_741_824.0, " GiB"),
-    (1_048_576.0, " MiB"),
-    (1024.0, " KiB"),
-    (0.0, " B"),
-];
+const BYTES: &[(f64, &str)] =
+    &[(1_073_741_824.0, " GiB"), (1_048_576.0, " MiB"), (1024.0, " KiB"), (0.0, " B")];
 
 fn scaled(value: f64, unit: &str, digits: fn(f64) -> String) -> String {
     if !value.is_finite() {
@@ -40,7 +36,7 @@ fn scaled(value: f64, unit: &str, digits: fn(f64) -> String) -> String {
     let grown = |value: f64, steps: &[(f64, &str)], behind: &str| {
         let size = rounded(value.abs());
         let step = steps.iter().find(|(from, _)| size >= *from && size > 0.0);
-        let (from, name) = step.or(steps.last()).copied().unwrap_or((0.0, ""));
+        let (from, name) = step.or_else(|| steps.last()).copied().unwrap_or((0.0, ""));
         let number = if from > 0.0 { value / from } else { value };
         format!("{}{name}{behind}", minus(&digits(number)))
     };
@@ -130,6 +126,17 @@ pub(in crate::report) fn signed(ratio: f64) -> String {
     format!("{sign}{}", percent((ratio - 1.0).abs()))
 }
 
+/// The same for a tick: `+2 %`, `−0.5 %`, `0 %`.
+#[must_use]
+pub(in crate::report) fn signed_tick(ratio: f64) -> String {
+    match ratio - 1.0 {
+        change if change.abs() < CHANGE_MIN / 100.0 => "0 %".to_owned(),
+        _ if ratio >= TIMES_FROM => format!("×{}", short(ratio)),
+        change if change > 0.0 => format!("+{} %", short(change * 100.0)),
+        change => minus(&format!("{} %", short(change * 100.0))),
+    }
+}
+
 /// An interval of ratios: `+1.9 % to +4.3 %`.
 #[must_use]
 pub(in crate::report) fn interval((low, high): (f64, f64)) -> String {
@@ -192,16 +199,6 @@ pub(in crate::report) fn better(metric: &Metric) -> &'static str {
 #[must_use]
 pub(in crate::report) fn code(code: &str) -> String {
     code.replace('_', " ")
-}
-
-/// Things in a row: `a, b and c`.
-#[must_use]
-pub(in crate::report) fn list(things: &[String]) -> String {
-    match things {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }
 
 /// Words of a command line as a shell takes them, with quotes where they need them.
@@ -271,6 +268,8 @@ mod tests {
         assert_eq!(signed(1.0004), "+0.04 %");
         assert_eq!(signed(0.5), "−50.0 %");
         assert_eq!(signed(f64::NAN), "–");
+        assert_eq!((signed_tick(1.02), signed_tick(0.995)), ("+2 %".into(), "−0.5 %".into()));
+        assert_eq!((signed_tick(1.0), signed_tick(5.0)), ("0 %".into(), "×5".into()));
         assert_eq!(interval((1.019, 1.043)), "+1.9 % to +4.3 %");
     }
 
@@ -283,7 +282,6 @@ mod tests {
         assert_eq!((length(2.5), length(8.0)), ("2.50 s".into(), "8 s".into()));
         assert_eq!((probability(0.0001), probability(0.0417)), ("< 0.001".into(), "0.042".into()));
         assert_eq!(bound(0.02), "2 %");
-        assert_eq!(list(&["a".into(), "b".into(), "c".into()]), "a, b and c");
         assert_eq!(code("user_cpu_bound"), "user cpu bound");
         let words = ["weir", "--set", "a b", "it's", ""].map(str::to_owned);
         assert_eq!(shell(&words), r"weir --set 'a b' 'it'\''s' ''");

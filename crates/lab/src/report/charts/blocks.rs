@@ -132,7 +132,8 @@ fn slopes(
     columns.sort_by_key(|(arm, _)| arm.again.is_none());
     columns.truncate(COLUMNS_MAX);
     let step = area.width() / columns.len().saturating_sub(1).max(1) as f64;
-    let place = |index: usize| area.left + 10.0 + (step - 20.0 / columns.len() as f64) * index as f64;
+    let place =
+        |index: usize| area.left + 10.0 + (step - 20.0 / columns.len() as f64) * index as f64;
     for (index, (arm, _)) in columns.iter().enumerate() {
         let at = place(index);
         svg.add(Mark::line((at, area.top), (at, area.bottom)).class("grid"));

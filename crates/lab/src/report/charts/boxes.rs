@@ -7,13 +7,15 @@ use super::data::{cell, counting};
 use super::{Chart, Part, series_of, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
-use crate::report::svg::{Area, Axis, Mark, Scale, Svg, shortened};
+use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, shortened};
 use crate::report::words;
 
 /// Rows of one metric at most; the others are in the figures.
 const ROWS_MAX: usize = 40;
 /// Height of a row.
-const ROW: f64 = 30.0;
+const ROW: f64 = 32.0;
+/// From this ratio of the largest to the least on, equal ratios take equal room.
+const LOG_FROM: f64 = 4.0;
 
 /// A row: an arm under a load, and its spread.
 type Row<'a> = (&'a Arm, &'a LoadPlan, &'a Spread);
@@ -22,7 +24,7 @@ type Row<'a> = (&'a Arm, &'a LoadPlan, &'a Spread);
 pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<Chart> {
     let (id, title) = ("boxes", "Spread over trials");
     let caption = "Each dot is a trial; the box holds the middle half, its line is the median, the \
-                   whiskers reach to the least and the largest, and the thick bar is the interval of \
+                   whiskers reach to the least and the largest, and the bar below is the interval of \
                    the median.";
     if experiment.cells.is_empty() {
         return vec![Chart::empty(id, title, caption, "No trial counts yet.")];
@@ -35,7 +37,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
         }
         if rows.len() > ROWS_MAX {
             let rest = rows.len() - ROWS_MAX;
-            let note = format!("{}: {} more are in the data.", metric.title, words::count(rest, "row"));
+            let note =
+                format!("{}: {} more are in the data.", metric.title, words::count(rest, "row"));
             chart.notes.push(note);
         }
         let heading = format!("{} ({})", metric.title, words::better(metric));
@@ -60,8 +63,18 @@ fn rows_of<'a>(experiment: &'a Experiment, metric: &Metric) -> Vec<Row<'a>> {
 
 fn figures(experiment: &Experiment) -> Figures {
     let mut figures = Figures::new(&[
-        "load", "arm", "metric", "unit", "trials", "min", "p25", "median", "p75", "max",
-        "median_low", "median_high",
+        "load",
+        "arm",
+        "metric",
+        "unit",
+        "trials",
+        "min",
+        "p25",
+        "median",
+        "p75",
+        "max",
+        "median_low",
+        "median_high",
     ]);
     for cell in &experiment.cells {
         for (name, spread) in &cell.metrics {
@@ -86,11 +99,21 @@ fn figures(experiment: &Experiment) -> Figures {
 fn drawing(experiment: &Experiment, metric: &Metric, rows: &[Row<'_>]) -> Option<Svg> {
     let area = Area { left: 210.0, top: 8.0, right: 610.0, bottom: 8.0 + ROW * rows.len() as f64 };
     let ends = rows.iter().flat_map(|(_, _, spread)| [spread.min, spread.max]);
-    let scale = Scale::around(ends, (area.left, area.right))?;
+    let (low, high) = extent(ends)?;
+    let scale = if low > 0.0 && high / low >= LOG_FROM {
+        Scale::log((low / 1.05, high * 1.05), (area.left, area.right))
+    } else {
+        Scale::around([low, high], (area.left, area.right))?
+    };
     let text: Vec<String> = rows
         .iter()
         .map(|(arm, load, spread)| {
-            format!("{}, {}: median {}", arm.name, load.name, words::value(spread.median, &metric.unit))
+            format!(
+                "{}, {}: median {}",
+                arm.name,
+                load.name,
+                words::value(spread.median, &metric.unit)
+            )
         })
         .collect();
     let mut svg = Svg::new(720.0, area.bottom + 26.0, &metric.title, &text.join("; "));
@@ -125,7 +148,9 @@ fn one_box(
 ) {
     let series = series_of(&experiment.plan, &arm.name);
     let x = |value: f64| scale.at(value);
-    svg.add(Mark::line((x(spread.min), at), (x(spread.max), at)).class("stroke thin").series(series));
+    svg.add(
+        Mark::line((x(spread.min), at), (x(spread.max), at)).class("stroke thin").series(series),
+    );
     let tip = format!(
         "{}\nmedian {}\nmiddle half {} to {}\n{} to {}",
         arm.name,
@@ -138,8 +163,8 @@ fn one_box(
     let middle = Mark::rect((x(spread.p25), at - 9.0), (x(spread.p75), at + 9.0));
     svg.add(middle.class("box").series(series).tip(&tip));
     if let Some((low, high)) = spread.median_interval {
-        let bar = Mark::line((x(low), at), (x(high), at));
-        svg.add(bar.class("stroke thick soft").series(series));
+        let bar = Mark::line((x(low), at + 12.0), (x(high), at + 12.0));
+        svg.add(bar.class("stroke thick").series(series));
     }
     for line in counting(experiment, &arm.name, &load.name) {
         let Some(value) = line.metrics.get(&metric.name) else { continue };

@@ -36,8 +36,11 @@ struct Point {
 /// Throughput and latencies over the loads; nothing where loads are no numbers.
 pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<Chart> {
     let panels = panels(experiment);
-    let metrics: Vec<&Metric> =
-        LADDER.iter().filter_map(|name| metric(experiment, name)).chain(own_primary(experiment)).collect();
+    let metrics: Vec<&Metric> = LADDER
+        .iter()
+        .filter_map(|name| metric(experiment, name))
+        .chain(own_primary(experiment))
+        .collect();
     if panels.is_empty() || metrics.is_empty() {
         return Vec::new();
     }

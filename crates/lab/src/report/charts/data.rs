@@ -100,11 +100,11 @@ fn add(merged: &mut Merged, trial: &Trial) -> Option<()> {
         merged.generator.push((run.cpu.user_s / window_s, run.cpu.system_s / window_s));
     }
     // A partial second at the end is no second.
-    let whole = run.intervals.iter().filter(|interval| interval.measured && interval.length_s > 0.9);
+    let whole =
+        run.intervals.iter().filter(|interval| interval.measured && interval.length_s > 0.9);
     let best = whole.map(|interval| interval.responses as f64 / interval.length_s);
-    merged.best_second = best.fold(merged.best_second, |best, rate| {
-        Some(best.map_or(rate, |best| best.max(rate)))
-    });
+    merged.best_second =
+        best.fold(merged.best_second, |best, rate| Some(best.map_or(rate, |best| best.max(rate))));
     Some(())
 }
 

@@ -7,13 +7,19 @@ use record::experiment::{Comparison, Experiment, Metric, Outcome};
 use super::{Chart, Part, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
-use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, shortened};
+use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, shortened, width_of};
 use crate::report::words;
 
 /// Rows of one metric at most; the others are in the figures.
 const ROWS_MAX: usize = 60;
 /// Height of a row.
 const ROW: f64 = 26.0;
+/// Width of the plot.
+const PLOT: f64 = 240.0;
+/// Room for the figures and the outcome behind it.
+const FIGURES: f64 = 275.0;
+/// Letters of a row's name at most.
+const NAME_LETTERS_MAX: usize = 28;
 /// From this ratio of the ends on, equal ratios take equal room.
 const LOG_FROM: f64 = 2.0;
 /// Size of the drawing of one comparison on the first screen.
@@ -70,8 +76,22 @@ fn of_metric<'a>(
 
 fn figures(experiment: &Experiment) -> Figures {
     let mut figures = Figures::new(&[
-        "load", "metric", "unit", "arm", "baseline", "noise", "ratio", "low", "high", "p",
-        "p_adjusted", "better_share", "cliffs_delta", "blocks", "outcome", "text",
+        "load",
+        "metric",
+        "unit",
+        "arm",
+        "baseline",
+        "noise",
+        "ratio",
+        "low",
+        "high",
+        "p",
+        "p_adjusted",
+        "better_share",
+        "cliffs_delta",
+        "blocks",
+        "outcome",
+        "text",
     ]);
     for one in &experiment.comparisons {
         let unit = super::data::metric(experiment, &one.metric).map(|metric| metric.unit.clone());
@@ -158,12 +178,15 @@ fn tip(experiment: &Experiment, one: &Comparison) -> String {
 }
 
 fn drawing(experiment: &Experiment, metric: &Metric, rows: &[&Comparison]) -> Svg {
-    let area = Area { left: 210.0, top: 20.0, right: 440.0, bottom: 20.0 + ROW * rows.len() as f64 };
+    let names = rows.iter().map(|one| width_of(&name(experiment, one)));
+    let left = names.fold(60.0, f64::max) + 14.0;
+    let area = Area { left, top: 20.0, right: left + PLOT, bottom: 20.0 + ROW * rows.len() as f64 };
     let places = (area.left, area.right);
     let scale = scale_of(rows.iter().copied(), experiment.plan.effect, places);
-    let axis = Axis::new(scale, 5, "", words::signed);
+    let axis = Axis::new(scale, 5, "", words::signed_tick);
     let text: Vec<String> = rows.iter().map(|one| one.text.clone()).collect();
-    let mut svg = Svg::new(720.0, area.bottom + 34.0, &metric.title, &text.join(". "));
+    let mut svg =
+        Svg::new(area.right + FIGURES, area.bottom + 34.0, &metric.title, &text.join(". "));
     for (value, label) in &axis.ticks {
         let at = scale.at(*value);
         svg.add(Mark::line((at, area.top), (at, area.bottom)).class("grid"));
@@ -178,7 +201,7 @@ fn drawing(experiment: &Experiment, metric: &Metric, rows: &[&Comparison]) -> Sv
     svg.add(Mark::text((area.left, 12.0), &format!("← {less}")).class("tick"));
     svg.add(Mark::text((area.right, 12.0), &format!("{more} →")).class("tick end"));
     for (index, one) in rows.iter().enumerate() {
-        row(&mut svg, experiment, &scale, top + ROW * (index as f64 + 0.5), one);
+        row(&mut svg, experiment, (&scale, &area), top + ROW * (index as f64 + 0.5), one);
     }
     svg
 }
@@ -190,12 +213,22 @@ fn bands(svg: &mut Svg, scale: &Scale, effect: f64, (top, bottom): (f64, f64)) {
     svg.add(Mark::line((scale.at(1.0), top), (scale.at(1.0), bottom)).class("zero"));
 }
 
-fn row(svg: &mut Svg, experiment: &Experiment, scale: &Scale, at: f64, one: &Comparison) {
-    let several = several_loads(&experiment.plan);
+/// What a row is called.
+fn name(experiment: &Experiment, one: &Comparison) -> String {
     let name = if one.noise { format!("{} again (A/A)", one.baseline) } else { one.arm.clone() };
-    let name = if several { format!("{name}, {}", one.load) } else { name };
+    let several = several_loads(&experiment.plan);
+    shortened(&if several { format!("{name}, {}", one.load) } else { name }, NAME_LETTERS_MAX)
+}
+
+fn row(
+    svg: &mut Svg,
+    experiment: &Experiment,
+    (scale, area): (&Scale, &Area),
+    at: f64,
+    one: &Comparison,
+) {
     let class = if one.noise { "label muted end" } else { "label strong end" };
-    svg.add(Mark::text((200.0, at + 4.0), &shortened(&name, 29)).class(class));
+    svg.add(Mark::text((area.left - 10.0, at + 4.0), &name(experiment, one)).class(class));
     if let Some((low, high)) = noise_of(experiment, one).and_then(|noise| noise.interval) {
         let (low, high) = (scale.clamped(low), scale.clamped(high));
         svg.add(Mark::rect((low, at - ROW / 2.0), (high, at + ROW / 2.0)).class("band"));
@@ -211,9 +244,10 @@ fn row(svg: &mut Svg, experiment: &Experiment, scale: &Scale, at: f64, one: &Com
         format!("{}{}", words::signed(ratio), interval.unwrap_or_default())
     });
     let figure = figure.unwrap_or_else(|| "no figures".to_owned());
-    svg.add(Mark::text((452.0, at + 4.0), &figure).class("label"));
+    svg.add(Mark::text((area.right + 12.0, at + 4.0), &figure).class("label"));
     let outcome = if one.noise { "noise" } else { one.outcome.word() };
-    svg.add(Mark::text((720.0, at + 4.0), outcome).class("label end ink").class(class_of(one)));
+    let outcome = Mark::text((area.right + FIGURES, at + 4.0), outcome);
+    svg.add(outcome.class("label end ink").class(class_of(one)));
 }
 
 fn interval(svg: &mut Svg, scale: &Scale, at: f64, one: &Comparison) {
@@ -247,7 +281,7 @@ pub(in crate::report) fn small<'a>(
     for value in scale.ticks(4) {
         let at = scale.at(value);
         svg.add(Mark::line((at, bottom), (at, bottom + 3.0)).class("axis"));
-        svg.add(Mark::text((at, bottom + 15.0), &words::signed(value)).class("tick middle"));
+        svg.add(Mark::text((at, bottom + 15.0), &words::signed_tick(value)).class("tick middle"));
     }
     interval(&mut svg, &scale, middle, one);
     if let Some(ratio) = one.ratio {

@@ -3,7 +3,7 @@
 
 use record::experiment::Experiment;
 
-use super::panel::{self, WIDTH};
+use super::panel::WIDTH;
 use super::typical::{Group, load_heading, typical};
 use super::{Chart, Part, Series, series_of};
 use crate::diagnosis::{self, Used};

@@ -11,7 +11,7 @@ use record::experiment::{Experiment, TrialLine};
 use record::histogram::Latencies;
 
 use super::panel::{self, Cells, FOOT, KEY, RIGHT, WIDTH};
-use super::{Chart, Part, series_of, several_loads};
+use super::{Chart, Part, several_loads};
 use crate::report::csv::Figures;
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, shortened};
 use crate::report::{Raw, words};
@@ -25,7 +25,7 @@ const ROWS_MAX: usize = 30;
 /// Strips of all maps at most: arms under loads.
 const STRIPS_MAX: usize = 18;
 /// Columns of all strips at most, each a record to read and a tip to write.
-const COLUMNS_MAX: usize = 540;
+const COLUMNS_MAX: usize = 320;
 /// Height of a row, and what is between strips.
 const ROW: f64 = 4.0;
 const GAP: f64 = 30.0;
@@ -78,10 +78,12 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
             continue;
         }
         note(&mut chart.figures, &strips);
+        // The colours are the same in all of them: one key is enough.
+        let key = chart.parts.is_empty();
         if several_loads(&experiment.plan) {
             chart.parts.push(Part::Heading(load.name.clone()));
         }
-        chart.parts.push(Part::Drawing(drawing(experiment, &load.name, &strips)));
+        chart.parts.push(Part::Drawing(drawing(&load.name, &strips, key)));
     }
     if chart.parts.is_empty() {
         let why = "There are no histograms of latency: the driver of these trials gives none, or \
@@ -204,24 +206,27 @@ impl Rows {
     }
 }
 
-fn drawing(experiment: &Experiment, load: &str, strips: &Strips<'_>) -> Svg {
+fn drawing(load: &str, strips: &Strips<'_>, key: bool) -> Svg {
     let rows = Rows::of(strips);
     let count = strips.len() as f64;
-    let height = KEY + count * (rows.height() + GAP) + FOOT;
+    let from = if key { KEY } else { 0.0 };
+    let height = from + count * (rows.height() + GAP) + FOOT;
     let text = format!(
         "A strip for each arm under the load {load}: trials from left to right, latency upwards."
     );
     let mut svg = Svg::new(WIDTH, height, "Latency of every trial", &text);
-    let labels = ["> 0", "0.001 %", "0.01 %", "0.1 %", "0.3 %", "1 %", "3 %", "10 %", "30 %"];
-    panel::key(&mut svg, 0.0, "Share of a trial's requests, from", &labels.map(str::to_owned));
-    let mut area = panel::area(KEY + GAP, rows.height());
+    if key {
+        let labels = ["> 0", "0.001 %", "0.01 %", "0.1 %", "0.3 %", "1 %", "3 %", "10 %", "30 %"];
+        panel::key(&mut svg, 0.0, "Share of a trial's requests, from", &labels.map(str::to_owned));
+    }
+    let mut area = panel::area(from + GAP, rows.height());
     // Attempts at blocks, in the order of running, are the places of columns in all strips.
     let places = places(strips);
     let width = (RIGHT - panel::LEFT) / places.len().max(1) as f64;
     for (index, (arm, columns)) in strips.iter().enumerate() {
-        let top = KEY + GAP + index as f64 * (rows.height() + GAP);
+        let top = from + GAP + index as f64 * (rows.height() + GAP);
         area = panel::area(top, rows.height());
-        strip(&mut svg, experiment, (arm, columns), (&rows, &area), (&places, width));
+        strip(&mut svg, (arm, columns), (&rows, &area), (&places, width));
     }
     let scale = Scale::linear((0.0, places.len() as f64), (panel::LEFT, RIGHT));
     let every = places.len().div_ceil(15).max(1);
@@ -244,7 +249,6 @@ fn places(strips: &Strips<'_>) -> Vec<(u32, u32)> {
 
 fn strip(
     svg: &mut Svg,
-    experiment: &Experiment,
     (arm, columns): (&str, &[Column<'_>]),
     (rows, area): (&Rows, &Area),
     (places, width): (&[(u32, u32)], f64),
@@ -278,12 +282,8 @@ fn strip(
         }
     }
     cells.draw(svg, panel::heat);
-    svg.add(Mark::polyline(&line).class("stroke thin").class(&colour(experiment, arm)));
+    svg.add(Mark::polyline(&line).class("zero"));
     hits.into_iter().for_each(|hit| svg.add(hit));
-}
-
-fn colour(experiment: &Experiment, arm: &str) -> String {
-    crate::report::svg::series_class(series_of(&experiment.plan, arm))
 }
 
 fn tip(column: &Column<'_>) -> String {
@@ -363,7 +363,9 @@ mod tests {
     fn a_bad_histogram_and_extreme_latencies_are_no_trouble() {
         let (experiment, mut raw) = sample();
         let mut wide = Latencies::new();
-        [1, 1_000, u64::MAX].map(|ns| wide.record(ns));
+        for ns in [1, 1_000, u64::MAX] {
+            wide.record(ns);
+        }
         for (index, trial) in raw.trials.values_mut().enumerate() {
             let Some(run) = &mut trial.run else { continue };
             let response = &mut run.latency.last_byte.response;

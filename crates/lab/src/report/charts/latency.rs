@@ -169,7 +169,9 @@ fn line(
     let firm = points.iter().take_while(|point| point.beyond >= BEYOND_MIN).count();
     let way: Vec<(f64, f64)> = points.iter().map(at).collect();
     svg.add(Mark::polyline(&way[..firm]).class("stroke").series(series));
-    svg.add(Mark::polyline(&way[firm.saturating_sub(1)..]).class("stroke thin soft").series(series));
+    svg.add(
+        Mark::polyline(&way[firm.saturating_sub(1)..]).class("stroke thin soft").series(series),
+    );
     for (point, place) in points.iter().zip(&way) {
         let tip = format!(
             "{}, {} %\n{}\n{} responses beyond",

@@ -135,13 +135,6 @@ impl Chart {
         chart
     }
 
-    /// Adds a drawing.
-    #[must_use]
-    pub(in crate::report) fn drawing(mut self, drawing: Svg) -> Self {
-        self.parts.push(Part::Drawing(drawing));
-        self
-    }
-
     /// Adds a table.
     #[must_use]
     pub(in crate::report) fn table(mut self, table: Table) -> Self {

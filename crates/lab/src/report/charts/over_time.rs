@@ -246,7 +246,7 @@ fn drawing(experiment: &Experiment, group: &Group<'_>, grids: &[Grid], step_s: f
             }
         }
     }
-    let x = Axis::new(time, 8, "Time since the load began", |value| words::tick(value, "s"));
+    let x = Axis::new(time, 8, "Time since the load began", panel::seconds);
     panel::foot(&mut svg, &lowest, &x);
     let bottom = lowest.bottom;
     tips(&mut svg, group, grids, step_s, (time, bottom));

@@ -3,6 +3,7 @@
 
 use crate::report::csv::number;
 use crate::report::svg::{Area, Axis, Mark, Svg};
+use crate::report::words;
 
 /// The usual width of a drawing.
 pub(super) const WIDTH: f64 = 720.0;
@@ -20,7 +21,7 @@ pub(super) fn area(top: f64, height: f64) -> Area {
 
 /// The frame of a panel without its lower axis: what it is, and lines at the ticks of its values.
 pub(super) fn frame(svg: &mut Svg, area: &Area, y: &Axis) {
-    svg.add(Mark::text((0.0, area.top - 9.0), &y.title).class("label"));
+    svg.add(Mark::text((0.0, area.top - 13.0), &y.title).class("label"));
     for (value, label) in &y.ticks {
         let at = y.scale.at(*value);
         svg.add(Mark::line((area.left, at), (area.right, at)).class("grid"));
@@ -58,36 +59,36 @@ pub(super) fn hit(one: (f64, f64), other: (f64, f64), tip: &str) -> Mark {
 /// marks.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
-    levels: Vec<Vec<(f64, f64)>>,
+    levels: Vec<Vec<Corners>>,
 }
+
+/// Two corners of a rectangle.
+type Corners = ((f64, f64), (f64, f64));
 
 impl Cells {
     /// Adds a rectangle of a level; none for level 0.
     pub(super) fn add(&mut self, level: usize, one: (f64, f64), other: (f64, f64)) {
-        let corners = [one, (other.0, one.1), other, (one.0, other.1)];
-        if level == 0 || corners.iter().any(|(x, y)| !x.is_finite() || !y.is_finite()) {
+        let finite = [one.0, one.1, other.0, other.1].iter().all(|place| place.is_finite());
+        if level == 0 || !finite {
             return;
         }
         if self.levels.len() <= level {
             self.levels.resize_with(level + 1, Vec::new);
         }
-        self.levels[level].extend(corners);
-        // Ends the shape: the next one starts anew.
-        self.levels[level].push((f64::NAN, f64::NAN));
-    }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
-        self.levels.iter().map(|points| points.len() / 5).sum()
+        self.levels[level].push((one, other));
     }
 
     /// Draws them, a level in the class that `class` has for it.
     pub(super) fn draw(&self, svg: &mut Svg, class: impl Fn(usize) -> String) {
-        for (level, points) in self.levels.iter().enumerate().filter(|(_, all)| !all.is_empty()) {
-            svg.add(Mark::polyline(points).class(&class(level)));
+        for (level, cells) in self.levels.iter().enumerate().filter(|(_, all)| !all.is_empty()) {
+            svg.add(Mark::cells(cells).class(&class(level)));
         }
     }
+}
+
+/// A time on an axis.
+pub(super) fn seconds(value: f64) -> String {
+    if value == 0.0 { "0 s".to_owned() } else { words::tick(value, "s") }
 }
 
 /// The class of a level of a heat map.
@@ -132,13 +133,17 @@ mod tests {
         cells.add(3, (0.0, 0.0), (1.0, 1.0));
         cells.add(3, (2.0, 0.0), (3.0, 1.0));
         cells.add(9, (f64::NAN, 0.0), (3.0, 1.0));
-        assert_eq!(cells.count(), 2);
         let mut svg = Svg::new(10.0, 10.0, "t", "d");
         cells.draw(&mut svg, heat);
         let text = svg.markup("x");
         assert_eq!(text.matches("<path").count(), 1);
         assert_eq!(text.matches('M').count(), 2, "{text}");
         assert!(text.contains("h3"));
+    }
+
+    #[test]
+    fn a_time_of_nothing_is_seconds_too() {
+        assert_eq!([0.0, 2.0, 0.5].map(seconds), ["0 s", "2 s", "500 ms"]);
     }
 
     #[test]

@@ -83,9 +83,11 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
         }
         note(&mut chart.figures, one, &seen);
         let title = heading(experiment, one);
+        // The colours are the same in all of them: one key is enough.
+        let key = chart.parts.is_empty();
         chart.parts.push(Part::Heading(title.clone()));
         let drawing = match seen.cpus.len() <= PANELS_MAX {
-            true => panels(&seen, &title),
+            true => panels(&seen, &title, key),
             false => rows(&seen, &title),
         };
         chart.parts.push(Part::Drawing(drawing));
@@ -192,28 +194,29 @@ fn busy(shares: &Shares) -> f64 {
 }
 
 /// A panel for each processor, what it did one above the other.
-fn panels(seen: &Seen, title: &str) -> Svg {
-    let height = 24.0 + seen.cpus.len() as f64 * (PANEL + GAP) + FOOT;
+fn panels(seen: &Seen, title: &str, key: bool) -> Svg {
+    let top = if key { 24.0 } else { 4.0 };
+    let height = top + seen.cpus.len() as f64 * (PANEL + GAP) + FOOT;
     let text = format!("What each of {} processors did over time.", seen.cpus.len());
     let mut svg = Svg::new(WIDTH, height, title, &text);
     let mut left = panel::LEFT;
-    for state in STATES {
+    for state in STATES.iter().filter(|_| key) {
         svg.add(Mark::rect((left, 2.0), (left + 12.0, 12.0)).class(state.class));
         svg.add(Mark::text((left + 17.0, 12.0), state.name).class("tick"));
         left += 84.0;
     }
-    let mut area = panel::area(24.0, PANEL);
+    let mut area = panel::area(top, PANEL);
     for (index, (name, columns)) in seen.cpus.iter().enumerate() {
-        area = panel::area(24.0 + index as f64 * (PANEL + GAP), PANEL);
+        area = panel::area(top + index as f64 * (PANEL + GAP), PANEL);
         stack(&mut svg, seen, &area, (&seen.name(name), columns));
     }
-    tips(&mut svg, seen, (24.0, area.bottom));
+    tips(&mut svg, seen, (top, area.bottom));
     panel::foot(&mut svg, &area, &time_axis(seen));
     svg
 }
 
 fn time_axis(seen: &Seen) -> Axis {
-    Axis::new(seen.time(), 8, "Time since the load began", |value| words::tick(value, "s"))
+    Axis::new(seen.time(), 8, "Time since the load began", panel::seconds)
 }
 
 /// The states of one processor.

@@ -27,6 +27,10 @@ const WORDS: f64 = 21.0;
 const BOUNDS: [f64; panel::LEVELS] =
     [1.0, 128.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
 
+/// The same in words.
+const LABELS: [&str; panel::LEVELS] =
+    ["1 B", "128 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB"];
+
 /// Who holds bytes: its rank from the generator on, and words for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
@@ -184,8 +188,7 @@ fn drawing(seen: &Seen, title: &str, key: bool) -> Svg {
     let text = "A strip for each program that holds bytes, the darker the more.";
     let mut svg = Svg::new(WIDTH, height, title, text);
     if key {
-        let labels = BOUNDS.map(|bound| words::tick(bound, "bytes"));
-        panel::key(&mut svg, 0.0, "Unread bytes, from", &labels);
+        panel::key(&mut svg, 0.0, "Unread bytes, from", &LABELS.map(str::to_owned));
     }
     let longest_s = seen.step_s * seen.columns as f64;
     let time = Scale::linear((0.0, longest_s), (LEFT, RIGHT));
@@ -208,7 +211,7 @@ fn drawing(seen: &Seen, title: &str, key: bool) -> Svg {
     cells.draw(&mut svg, panel::heat);
     tips(&mut svg, seen, time, (top, top + lanes_height));
     let area = panel::area(top, lanes_height);
-    let x = Axis::new(time, 8, "Time since the load began", |value| words::tick(value, "s"));
+    let x = Axis::new(time, 8, "Time since the load began", panel::seconds);
     panel::foot(&mut svg, &area, &x);
     for (index, (port, (waiting, backlog))) in seen.listeners.iter().take(LANES_MAX).enumerate() {
         let said = format!(

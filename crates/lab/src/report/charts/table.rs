@@ -49,7 +49,10 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
     let mut table = Table { columns: columns(&heads), rows: Vec::new() };
     for load in &experiment.plan.loads {
         for arm in &arms {
-            let keys = [keys(&arm_factors, &arm.levels, &arm.name), keys(&load_factors, &load.levels, &load.name)];
+            let keys = [
+                keys(&arm_factors, &arm.levels, &arm.name),
+                keys(&load_factors, &load.levels, &load.name),
+            ];
             let keys = keys.concat();
             let figured = figured(experiment, raw, arm, load);
             table.rows.push(row(&keys, &figured));
@@ -126,9 +129,8 @@ fn row(keys: &[String], figured: &Figured) -> Vec<Cell> {
     let cpus = |cpus: Option<(f64, f64)>| {
         Cell::figure(cpus.map(|(user, system)| format!("{user:.2} + {system:.2}")))
     };
-    let figure = |value: Option<f64>, unit: &str| {
-        Cell::figure(value.map(|value| words::value(value, unit)))
-    };
+    let figure =
+        |value: Option<f64>, unit: &str| Cell::figure(value.map(|value| words::value(value, unit)));
     let mut row: Vec<Cell> = keys.iter().map(Cell::words).collect();
     row.push(figure(figured.rate, "1/s"));
     row.push(figure(figured.best_second, "1/s"));

@@ -27,6 +27,13 @@ pub(super) fn answer(experiment: &Experiment) -> String {
     let none = "There is no answer yet: no block is complete.".to_owned();
     let first = experiment.summary.first().unwrap_or(&none);
     let _ = write!(out, "<p class=\"answer\">{}</p>", escaped(first));
+    if !experiment.warnings.is_empty() {
+        let _ = write!(
+            out,
+            "<p><a class=\"flag\" href=\"#warnings\">{} to read before it is believed</a></p>",
+            words::count(experiment.warnings.len(), "warning"),
+        );
+    }
     for sentence in experiment.summary.iter().skip(1) {
         let _ = write!(out, "<p class=\"more\">{}</p>", escaped(sentence));
     }
@@ -93,7 +100,13 @@ fn card(
     let ratio = one.ratio.map_or_else(|| "no figures".to_owned(), words::signed);
     let interval = one.interval.map_or_else(
         || "too few blocks for an interval".to_owned(),
-        |ends| format!("{} interval {}", words::bound(experiment.plan.confidence), words::interval(ends)),
+        |ends| {
+            format!(
+                "{} interval {}",
+                words::bound(experiment.plan.confidence),
+                words::interval(ends)
+            )
+        },
     );
     let svg = small_forest(experiment, one, all.iter().copied());
     let _ = write!(
@@ -301,10 +314,9 @@ fn warnings(out: &mut String, experiment: &Experiment) {
         out.push_str("<p class=\"calm\" id=\"warnings\">No warnings.</p>");
         return;
     }
-    let _ = write!(
-        out,
-        "<div class=\"warnings\" id=\"warnings\" role=\"note\"><h2>{} before this is believed</h2><ul>",
-        words::count(experiment.warnings.len(), "warning"),
+    out.push_str(
+        "<div class=\"warnings\" id=\"warnings\" role=\"note\"><h2>Read this before you believe \
+         it</h2><ul>",
     );
     for warning in experiment.warnings.iter().take(WARNINGS_MAX) {
         let arm = warning.arm.as_ref().map(|arm| format!(" ({})", escaped(arm)));

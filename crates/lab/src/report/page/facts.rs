@@ -81,21 +81,23 @@ fn reason(line: &TrialLine) -> (&'static str, &str) {
     match (&line.failed, &line.discarded) {
         (Some(text), _) => ("failed", text),
         (None, Some(discarded)) => ("discarded", &discarded.text),
-        (None, None) if line.place.block == 0 => ("pilot", "finds out how long a warm-up has to be"),
+        (None, None) if line.place.block == 0 => {
+            ("pilot", "finds out how long a warm-up has to be")
+        }
         (None, None) => ("counts", ""),
     }
 }
 
 fn table(experiment: &Experiment) -> Table {
     let metrics: Vec<_> = experiment.plan.metrics.iter().take(METRICS_MAX).collect();
-    let mut columns: Vec<String> =
-        ["trial", "block", "arm", "load"].map(str::to_owned).to_vec();
+    let mut columns: Vec<String> = ["trial", "block", "arm", "load"].map(str::to_owned).to_vec();
     columns.extend(metrics.iter().map(|metric| metric.title.clone()));
     columns.extend(["steal", "others' CPU", "wake-up 99 %", "limited by", ""].map(str::to_owned));
     let mut table = Table { columns, rows: Vec::new() };
     for line in experiment.trials.iter().take(TRIALS_MAX) {
         let place = &line.place;
-        let again = if place.attempt > 1 { format!(", try {}", place.attempt) } else { String::new() };
+        let again =
+            if place.attempt > 1 { format!(", try {}", place.attempt) } else { String::new() };
         let mut row = vec![
             Cell::figure(Some(place.number.to_string())),
             Cell::words(format!("{}{again}", place.block)),
@@ -122,7 +124,8 @@ fn table(experiment: &Experiment) -> Table {
 }
 
 fn figures(experiment: &Experiment) -> Figures {
-    let mut columns = vec!["trial", "block", "attempt", "arm", "load", "started_at", "state", "why"];
+    let mut columns =
+        vec!["trial", "block", "attempt", "arm", "load", "started_at", "state", "why"];
     let metrics: Vec<&str> =
         experiment.plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     columns.extend(&metrics);
@@ -166,17 +169,16 @@ fn machine(experiment: &Experiment) -> String {
     rows.extend(experiment.environment.iter().map(|(key, value)| (key.clone(), value.clone())));
     let left_out = rows.len().saturating_sub(FACTS_MAX);
     rows.truncate(FACTS_MAX);
-    let rows = rows.into_iter().map(|(key, value)| {
-        vec![Cell::words(key), Cell::words(short(&value)).class("mono")]
-    });
-    let table = Table {
-        columns: vec!["what".to_owned(), "value".to_owned()],
-        rows: rows.collect(),
-    };
+    let rows = rows
+        .into_iter()
+        .map(|(key, value)| vec![Cell::words(key), Cell::words(short(&value)).class("mono")]);
+    let table =
+        Table { columns: vec!["what".to_owned(), "value".to_owned()], rows: rows.collect() };
     let mut out = String::from(
         "<p>What was known of the machine and of the programs when the experiment began.</p>",
     );
-    let _ = write!(out, "<div class=\"scroll\">{}</div>", figure::rows(&table, "Machine and programs"));
+    let _ =
+        write!(out, "<div class=\"scroll\">{}</div>", figure::rows(&table, "Machine and programs"));
     if left_out > 0 {
         let _ = write!(out, "<p class=\"note\">{left_out} more are in the record.</p>");
     }
@@ -256,9 +258,9 @@ fn again(experiment: &Experiment, raw: &dyn Raw) -> String {
     let first = first.take(1).find_map(|line| raw.trial(&line.file));
     let commands = first.filter(|trial| !trial.commands.is_empty());
     if let Some(trial) = commands {
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<p>What it ran, in trial {} ({}):</p><pre tabindex=\"0\">\n",
+            "<p>What it ran, in trial {} ({}):</p><pre tabindex=\"0\">",
             trial.place.number,
             escaped(&trial.place.arm)
         );

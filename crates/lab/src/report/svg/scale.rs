@@ -112,7 +112,8 @@ impl Scale {
 
     fn log_ticks(&self, wanted: usize) -> Vec<f64> {
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
-        let within = |value: &f64| *value >= self.low * 0.999_999 && *value <= self.high * 1.000_001;
+        let within =
+            |value: &f64| *value >= self.low * 0.999_999 && *value <= self.high * 1.000_001;
         let powers = |multiples: &[f64]| -> Vec<f64> {
             let all = (first..=last).flat_map(|power| {
                 multiples.iter().map(move |multiple| multiple * 10f64.powi(power))
@@ -203,7 +204,10 @@ mod tests {
     fn ticks_are_round_and_within() {
         let even = Scale::linear((0.0, 1.0), (0.0, 1.0)).ticks(5);
         assert_eq!(even, [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
-        assert_eq!(Scale::linear((97.3, 103.1), (0.0, 1.0)).ticks(5), [98.0, 99.0, 100.0, 101.0, 102.0, 103.0]);
+        assert_eq!(
+            Scale::linear((97.3, 103.1), (0.0, 1.0)).ticks(5),
+            [98.0, 99.0, 100.0, 101.0, 102.0, 103.0]
+        );
         let log = Scale::log((1e3, 1e9), (0.0, 1.0)).ticks(7);
         assert_eq!(log.len(), 7);
         assert_eq!(Scale::log((1.0, 10.0), (0.0, 1.0)).ticks(5), [1.0, 2.0, 5.0, 10.0]);
