@@ -129,11 +129,7 @@ pub(crate) const LIST: CommandRow = CommandRow {
     doc: "When, its name, its arms and blocks, and the answer. Those that are not finished are listed \
           too.",
     values: Some(("FOLDER", "Where they are; weir-lab if not given")),
-    flags: &[Flag {
-        long: "json",
-        doc: "Print the list as JSON",
-        ..FLAG
-    }],
+    flags: &[Flag { long: "json", doc: "Print the list as JSON", ..FLAG }],
     examples: &[("weir lab list .", "what was run here")],
 };
 

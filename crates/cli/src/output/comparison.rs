@@ -90,9 +90,8 @@ pub(crate) fn text(compared: &Compared) -> String {
     for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
         text.push_str(&format!("{letter}: {}, {}: {}\n", side.path, side.started_at, side.title));
     }
-    let mut rows = vec![
-        ["", "", "A", "B", "B/A", "interval", "p", "B is"].map(str::to_owned).to_vec(),
-    ];
+    let mut rows =
+        vec![["", "", "A", "B", "B/A", "interval", "p", "B is"].map(str::to_owned).to_vec()];
     let mut before = String::new();
     for row in &compared.rows {
         let what = [&row.load, &row.arm].map(String::as_str);
@@ -155,11 +154,8 @@ mod tests {
             ratio: Some(1.1),
             ..Row::default()
         };
-        let difference = |n: usize| Difference {
-            what: format!("plan.{n}"),
-            a: Some("1".to_owned()),
-            b: None,
-        };
+        let difference =
+            |n: usize| Difference { what: format!("plan.{n}"), a: Some("1".to_owned()), b: None };
         let compared = Compared {
             schema: SCHEMA,
             a: Side { path: "one".to_owned(), ..Side::default() },
@@ -169,7 +165,8 @@ mod tests {
             notes: vec!["Time is in it.".to_owned()],
         };
         let text = text(&compared);
-        for part in ["A: one", "1.100", "not tested", "plan.0: 1 | (nothing)", "and 2 more", "Time"] {
+        for part in ["A: one", "1.100", "not tested", "plan.0: 1 | (nothing)", "and 2 more", "Time"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -71,9 +71,10 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
         let mut label = format!("{}{decides}", metric.title);
         for arm in &plan.arms {
             let median = median(experiment, &arm.name, load, metric);
-            let compared = experiment.comparisons.iter().find(|one| {
-                one.arm == arm.name && one.load == load && one.metric == metric.name
-            });
+            let compared = experiment
+                .comparisons
+                .iter()
+                .find(|one| one.arm == arm.name && one.load == load && one.metric == metric.name);
             if median.is_none() && compared.is_none() {
                 continue;
             }
@@ -181,10 +182,7 @@ pub(crate) fn trials(plan: &Plan) -> (usize, usize) {
     let counting = if plan.calls.is_some() { of_own } else { 0 };
     let reruns = (f64::from(plan.blocks_max) * plan.reruns_max_share).ceil() as usize;
     let blocks_max = plan.blocks_max as usize + reruns;
-    (
-        pilots + counting + cells * plan.blocks_min as usize,
-        pilots + counting + cells * blocks_max,
-    )
+    (pilots + counting + cells * plan.blocks_min as usize, pilots + counting + cells * blocks_max)
 }
 
 fn changes(title: &str, changes: &std::collections::BTreeMap<String, String>) -> String {
@@ -300,7 +298,8 @@ mod tests {
         let experiment = experiment();
         assert_eq!(trials(&experiment.plan), (3 + 30, 3 + 3 * 45));
         let text = plan(&experiment.plan, (330.0, 3000.0));
-        for part in ["10 to 30", "at least 33, at most 138", "about 6 to 50 minutes", "a once more"] {
+        for part in ["10 to 30", "at least 33, at most 138", "about 6 to 50 minutes", "a once more"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

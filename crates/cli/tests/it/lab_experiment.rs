@@ -75,8 +75,19 @@ fn an_experiment_is_run_kept_and_looked_at() {
     let result = folder.path().join("result.json");
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let ran = weir(&[
-        "lab", "run", "--blocks", "6", "--duration", "1s", "--seed", "7", "--folder", &path(&kept),
-        "--json", &path(&result), &file,
+        "lab",
+        "run",
+        "--blocks",
+        "6",
+        "--duration",
+        "1s",
+        "--seed",
+        "7",
+        "--folder",
+        &path(&kept),
+        "--json",
+        &path(&result),
+        &file,
     ]);
     assert!(ran.code == 0 || ran.code == 4, "{}", ran.stderr);
     assert!(ran.stdout.contains("report.html"), "{}", ran.stdout);
@@ -319,7 +330,8 @@ fn every_ready_made_experiment_is_listed_printed_and_right() {
     let _shared = beside_others();
     let listed = weir(&["lab", "run", "--list"]);
     assert_eq!(listed.code, 0, "{}", listed.stderr);
-    let names: Vec<&str> = listed.stdout.lines().filter_map(|line| line.split(' ').next()).collect();
+    let names: Vec<&str> =
+        listed.stdout.lines().filter_map(|line| line.split(' ').next()).collect();
     let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
     assert!(!names.is_empty(), "{}", listed.stdout);
     for name in names {
@@ -343,7 +355,8 @@ fn two_runs_are_set_side_by_side_without_a_test() {
     for (name, connections) in [("a-1.json", "1"), ("a-2.json", "1"), ("b-1.json", "2")] {
         let file = folder.path().join(name).to_string_lossy().into_owned();
         let url = origin.url("/");
-        let ran = weir(&["load", "-t", "1", "-c", connections, "-d", "300ms", "--json", &file, &url]);
+        let ran =
+            weir(&["load", "-t", "1", "-c", connections, "-d", "300ms", "--json", &file, &url]);
         assert!([0, 3, 4].contains(&ran.code), "{}", ran.stderr);
         files.push(file);
     }

@@ -7,7 +7,8 @@ use record::digest::sha256_base64;
 use super::{Body, HTML, Page};
 
 /// What every page may.
-const BASE: &str = "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const BASE: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// The policy of a page.
 pub(super) fn of(page: &Page) -> String {

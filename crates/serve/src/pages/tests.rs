@@ -106,8 +106,7 @@ fn a_foreign_name_is_refused() {
 #[test]
 fn hostile_requests_get_an_answer_and_an_end() {
     with_pages(|address| {
-        let long =
-            format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(9_000));
+        let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(9_000));
         let body = b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n";
         for (request, expected) in [
             (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"[..], "400"),

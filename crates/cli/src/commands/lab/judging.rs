@@ -153,9 +153,9 @@ fn scaling<'a>(
         if points.iter().any(|(known, _)| *known == level) {
             return None;
         }
-        let of_it = lines.iter().filter(|line| {
-            line.counts() && line.place.arm == *arm && line.place.load == *load
-        });
+        let of_it = lines
+            .iter()
+            .filter(|line| line.counts() && line.place.arm == *arm && line.place.load == *load);
         let values: Vec<f64> =
             of_it.filter_map(|line| line.metrics.get(&metric.name).copied()).collect();
         points.extend(lab::statistics::median(&values).map(|median| (level, median)));

@@ -177,9 +177,9 @@ fn marked(folder: &Folder) -> Vec<TrialLine> {
 }
 
 fn values(lines: &[TrialLine], arm: &str, load: &str, metric: &str) -> Vec<f64> {
-    let of_it = lines.iter().filter(|line| {
-        line.counts() && line.place.arm == arm && line.place.load == load
-    });
+    let of_it = lines
+        .iter()
+        .filter(|line| line.counts() && line.place.arm == arm && line.place.load == load);
     of_it.filter_map(|line| line.metrics.get(metric).copied()).collect()
 }
 

@@ -21,7 +21,8 @@ pub(super) fn files(patterns: &[String]) -> Result<Vec<PathBuf>, String> {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let shown = folder.unwrap_or_else(|| Path::new("."));
-        let entries = fs::read_dir(shown).map_err(|error| format!("{}: {error}", shown.display()))?;
+        let entries =
+            fs::read_dir(shown).map_err(|error| format!("{}: {error}", shown.display()))?;
         for entry in entries.flatten() {
             let own = entry.file_name();
             if fits(&name, &own.to_string_lossy()) && entry.path().is_file() {

@@ -271,7 +271,9 @@ fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
     };
     let mut measured = experiment.cells.iter().filter(|cell| cell.trials > 0).peekable();
     if measured.peek().is_some() && measured.all(is_bound) {
-        eprintln!("weir: the load generator was the limit everywhere: nothing is said of the subject");
+        eprintln!(
+            "weir: the load generator was the limit everywhere: nothing is said of the subject"
+        );
         return Ok(Exit::Invalid);
     }
     Ok(Exit::Done)

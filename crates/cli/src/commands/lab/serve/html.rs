@@ -43,7 +43,8 @@ pub(super) fn link(folder: &str) -> String {
 /// A whole page. One that shows what is under way asks for itself again after so many seconds; no script
 /// is needed for that.
 pub(super) fn page(title: &str, again_s: Option<u32>, body: &str) -> String {
-    let again = again_s.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));
+    let again =
+        again_s.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">{}\

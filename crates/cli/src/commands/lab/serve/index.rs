@@ -14,7 +14,8 @@ pub(super) fn index(folder: &str, rows: &[Row], filter: &str) -> String {
         escape(filter)
     );
     if kept.is_empty() {
-        let what = if rows.is_empty() { "is no experiment yet" } else { "is none with these words" };
+        let what =
+            if rows.is_empty() { "is no experiment yet" } else { "is none with these words" };
         body.push_str(&format!("<p>In {} there {what}.</p>\n", escape(folder)));
         return page("Experiments", None, &body);
     }

@@ -28,8 +28,10 @@ pub(super) fn progress(row: &Row) -> String {
              tempted to stop at it. A browser on the machine that is measured disturbs it: look, \
              and close this.</p>\n"
         }
-        false => "<p class=\"note\">It was ended before there was a report; weir lab run --resume goes \
-                  on.</p>\n",
+        false => {
+            "<p class=\"note\">It was ended before there was a report; weir lab run --resume goes \
+                  on.</p>\n"
+        }
     });
     body.push_str(&files(row));
     page(&row.name, is_running.then_some(AGAIN_S), &body)
