@@ -41,6 +41,9 @@ and name them with --a and --b.";
 const OF_MANY: &str = "Each p stands for itself: of twenty figures that are the same on both sides, one is below \
 0.05 by chance.";
 
+/// A record and where it is.
+type Named = (PathBuf, Run);
+
 /// What was asked for.
 enum Asked {
     Experiments(PathBuf, PathBuf),
@@ -202,10 +205,7 @@ fn facts(folder: &Folder, plan: &Plan) -> Value {
     })
 }
 
-fn read_both(
-    a: &[PathBuf],
-    b: &[PathBuf],
-) -> Result<(Vec<(PathBuf, Run)>, Vec<(PathBuf, Run)>), Vec<Problem>> {
+fn read_both(a: &[PathBuf], b: &[PathBuf]) -> Result<(Vec<Named>, Vec<Named>), Vec<Problem>> {
     let mut problems = Vec::new();
     let mut read = |files: &[PathBuf]| {
         let mut runs = Vec::new();
@@ -222,8 +222,8 @@ fn read_both(
 }
 
 /// Two lists of runs, each of at least one.
-fn runs(a: &[(PathBuf, Run)], b: &[(PathBuf, Run)], effect: f64) -> Compared {
-    let figures = |runs: &[(PathBuf, Run)]| -> Vec<BTreeMap<String, f64>> {
+fn runs(a: &[Named], b: &[Named], effect: f64) -> Compared {
+    let figures = |runs: &[Named]| -> Vec<BTreeMap<String, f64>> {
         runs.iter().map(|(_, run)| figures(run)).collect()
     };
     let (first, second) = (figures(a), figures(b));
@@ -257,7 +257,7 @@ fn runs(a: &[(PathBuf, Run)], b: &[(PathBuf, Run)], effect: f64) -> Compared {
 }
 
 /// That the runs of one list are not of the same plan, if so.
-fn within(letter: &str, runs: &[(PathBuf, Run)]) -> Option<String> {
+fn within(letter: &str, runs: &[Named]) -> Option<String> {
     let ((_, first), others) = runs.split_first()?;
     let (path, _) = others.iter().find(|(_, run)| run.plan != first.plan)?;
     let path = path.display();
@@ -269,7 +269,7 @@ fn of_run(run: &Run) -> Value {
     json!({"plan": run.plan, "machine": run.host, "weir": run.weir})
 }
 
-fn side(runs: &[(PathBuf, Run)]) -> Side {
+fn side(runs: &[Named]) -> Side {
     let names: Vec<String> = runs.iter().map(|(path, _)| path.display().to_string()).collect();
     let times = runs.iter().map(|(_, run)| run.started_at.as_str());
     let (first, last) = (times.clone().min().unwrap_or(""), times.max().unwrap_or(""));
