@@ -8,9 +8,14 @@
 
 pub mod confirm;
 pub mod diagnosis;
+pub mod engine;
+pub mod experiment;
+pub mod judge;
 pub mod lend;
 pub mod marks;
+pub mod report;
 pub mod scenario;
 pub mod selftest;
 pub mod sick;
+pub mod statistics;
 pub mod trial;

@@ -2,7 +2,6 @@
 //! connections, one request each, everything bounded: who reaches it may see all, but must not be
 //! able to hold anything up. It only reads; it is not a way to change what the proxy does.
 
-mod digest;
 mod status;
 
 use std::future::Future;

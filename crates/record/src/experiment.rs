@@ -65,6 +65,9 @@ pub struct Plan {
     pub title: String,
     /// The file, as it was.
     pub file: String,
+    /// Texts that were given in place of the file's own parameters, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub parameters: BTreeMap<String, String>,
     /// Seed of every order and resampling.
     pub seed: u64,
     /// The arm that others are held against.
@@ -87,7 +90,8 @@ pub struct Plan {
     pub reruns_max_share: f64,
     /// Length of each load.
     pub duration_s: f64,
-    /// How long each load runs before, unrecorded; absent: found out by pilots.
+    /// How long each load runs before, unrecorded; absent: to be found out by pilots. An experiment's
+    /// record has what they found.
     pub warm_up_s: Option<f64>,
     /// Bounds of the covariates, by their names; beyond it a trial is discarded.
     pub discard: BTreeMap<String, f64>,

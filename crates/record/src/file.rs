@@ -83,7 +83,10 @@ pub fn read_run(path: &Path) -> Result<Run, ReadError> {
 }
 
 /// Reads a record of one schema.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, ReadError> {
+///
+/// # Errors
+/// The file cannot be read, is not JSON of this form, or has another schema.
+pub fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, ReadError> {
     let io = |error| ReadError::Io { path: path.to_owned(), error };
     let bytes = fs::read(path).map_err(io)?;
     let syntax = |error: serde_json::Error| ReadError::Syntax {
@@ -107,9 +110,29 @@ pub fn wall_clock() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
+/// Now by the wall clock, in ns since the beginning of 1970, UTC. It may be set while something runs:
+/// times are measured with another clock.
+#[must_use]
+pub fn wall_clock_ns() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default()
+}
+
+/// A time of [`wall_clock_ns`] as [`wall_clock`] writes it.
+#[must_use]
+pub fn wall_clock_text(ns: u64) -> String {
+    let moment = jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default();
+    format!("{moment:.3}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_the_wall_clock_is_written_with_milliseconds() {
+        assert_eq!(wall_clock_text(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123Z");
+        assert_eq!(wall_clock_text(wall_clock_ns())[..10], wall_clock()[..10]);
+    }
 
     #[test]
     fn a_failed_write_keeps_the_old_file_and_leaves_no_part() {

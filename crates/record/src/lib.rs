@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod digest;
 pub mod edge;
 pub mod experiment;
 pub mod facts;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::Observed;
+use crate::observed::{CallCount, Missing, Observed};
 use crate::run::{Diagnosis, Run, Weir};
 
 /// The name of this schema.
@@ -57,6 +57,31 @@ pub struct Trial {
     /// The file with the folded stacks of its profile, beside this one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub folded: Option<String>,
+    /// Calls of the function that the experiment asks about, where they were counted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calls: Option<Calls>,
+    /// What was asked for and could not be looked at: functions, calls.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub not_observable: Vec<Missing>,
+}
+
+/// Calls of one function of the subject that were counted for a part of the load, and what that cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// The count; its `cost_cpus` is what counting took of the subject while it was on.
+    #[serde(flatten)]
+    pub count: CallCount,
+    /// From the first call that was counted to the end of the last pause, in s: calls were counted for
+    /// the `length_s` of `count` only.
+    pub over_s: f64,
+    /// What exactly was counted: which allocator, in which file.
+    pub of: String,
+    /// Cost of one counted call, in ns.
+    pub hit_ns: f64,
+    /// Whether that cost was measured on this machine, and not taken from others.
+    pub hit_is_measured: bool,
+    /// What counting took of the subject with the pauses between, as a share of one core.
+    pub cost_in_all_cpus: f64,
 }
 
 /// Where a trial stands in its experiment.
@@ -64,8 +89,8 @@ pub struct Trial {
 pub struct Place {
     /// Its number in the order of running, from 1.
     pub number: u32,
-    /// Its block, from 1: each has every arm under every load once. 0 is a pilot, which finds out how
-    /// long a warm-up has to be and is never judged.
+    /// Its block, from 1: each has every arm under every load once. 0: it is never judged, and `kind`
+    /// says what it is for.
     pub block: u32,
     /// Which try at that block, from 1: a block with a discarded trial is run again whole.
     pub attempt: u32,
@@ -73,6 +98,30 @@ pub struct Place {
     pub arm: String,
     /// Its load.
     pub load: String,
+    /// What it is for.
+    #[serde(skip_serializing_if = "Kind::is_judged", default)]
+    pub kind: Kind,
+}
+
+/// What a trial is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It is judged.
+    #[default]
+    Judged,
+    /// It finds out how long a warm-up has to be.
+    Pilot,
+    /// Calls are counted in it, which slows the subject down.
+    Probe,
+}
+
+impl Kind {
+    /// Whether it is of those that are judged.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        *self == Self::Judged
+    }
 }
 
 /// What drove a load.
@@ -132,8 +181,21 @@ pub struct Steady {
 /// Why a trial does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discarded {
-    /// The covariate: its name in [`Covariates`].
+    /// The covariate: its name in [`Covariates`]; or [`BLOCK_RERUN`], [`BLOCK_NOT_WHOLE`].
     pub code: String,
     /// What was seen, and the bound.
     pub text: String,
+}
+
+/// The code of a trial whose block was, or has to be, run again.
+pub const BLOCK_RERUN: &str = "block_rerun";
+/// The code of a trial whose block has not been run to its end.
+pub const BLOCK_NOT_WHOLE: &str = "block_not_whole";
+
+impl Discarded {
+    /// Whether nothing disturbed the trial itself: its block is what does not count.
+    #[must_use]
+    pub fn is_of_its_block(&self) -> bool {
+        self.code == BLOCK_RERUN || self.code == BLOCK_NOT_WHOLE
+    }
 }

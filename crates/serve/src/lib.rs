@@ -4,7 +4,8 @@
 //! httpterm's language ([`language`], [`reference_markdown`]); nothing is looked up and nothing is
 //! stored. One thread a core, one task a connection, one read and one write a request.
 //!
-//! It serves no files and speaks no TLS, and it never judges a measurement: it counts.
+//! It speaks no TLS, and it never judges a measurement: it counts. Beside it are [`pages`], a small server for
+//! people, which shares nothing with the origin.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod language;
 mod log;
 mod make;
 mod output;
+pub mod pages;
 pub mod plan;
 mod run;
 mod slow;

@@ -28,7 +28,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("serve", _) => serve::run(Typed(typed)),
         ("proxy", _) => proxy::run(Typed(typed)),
         ("ctl", _) => ctl::run(Typed(typed)),
-        ("lab", _) => lab::run(Typed(typed)),
+        ("lab", _) => lab::run(Typed(typed), arguments),
         ("load", Some(("report", typed))) => report::run(Typed(typed)),
         ("load", _) => load::run(Typed(typed), arguments),
         ("calibrate", _) => calibrate::run(Typed(typed)),
@@ -74,6 +74,15 @@ pub(crate) fn check_edge(
 #[cfg(test)]
 pub(crate) fn check_lab_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
     lab::check_profile(typed)
+}
+
+/// The same of the commands about experiments that read values of flags.
+#[cfg(test)]
+pub(crate) fn check_lab_experiment(
+    command: &str,
+    typed: Typed<'_>,
+) -> Result<(), Vec<record::problem::Problem>> {
+    lab::check_experiment(command, typed)
 }
 
 /// Everything that is wrong with the flags of `weir watch`, for the test of the flag tables.

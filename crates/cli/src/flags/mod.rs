@@ -5,6 +5,7 @@ mod calibrate;
 mod ctl;
 mod edge;
 mod lab;
+mod lab_experiment;
 mod lab_profile;
 mod load;
 mod proxy;
@@ -78,6 +79,11 @@ pub(crate) const COMMANDS: &[&CommandRow] = &[
     &lab::LAB,
     &lab::DIAGNOSE,
     &lab_profile::PROFILE,
+    &lab_experiment::RUN,
+    &lab_experiment::LIST,
+    &lab_experiment::SHOW,
+    &lab_experiment::COMPARE,
+    &lab_experiment::SERVE,
     &lab::TRY,
     &lab::SELFTEST,
     &lab::SICK,

@@ -24,6 +24,9 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
         }),
         "proxy" => ::proxy::config::from_flags(&proxy_text(typed)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(typed),
+        "lab run" | "lab compare" | "lab serve" => {
+            crate::commands::check_lab_experiment(command, typed)
+        }
         "watch" => crate::commands::check_watch(typed),
         "calibrate" => crate::commands::check_calibrate(typed, url),
         "edge" => crate::commands::check_edge(typed, url),
@@ -41,6 +44,9 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
         &calibrate::CALIBRATE,
         &edge::EDGE,
         &lab_profile::PROFILE,
+        &lab_experiment::RUN,
+        &lab_experiment::COMPARE,
+        &lab_experiment::SERVE,
         &watch::WATCH,
     ] {
         for flag in row.flags {

@@ -1,9 +1,11 @@
 //! What people see: the line a second, the summary, the comparison; and the files.
 
 pub(crate) mod compare;
+pub(crate) mod comparison;
 pub(crate) mod csv;
 pub(crate) mod diagnosis;
 pub(crate) mod edge;
+pub(crate) mod experiment;
 pub(crate) mod live;
 pub(crate) mod percentiles;
 pub(crate) mod profile;

@@ -60,6 +60,7 @@ fn run_line(line: &str, place: &Path) -> (i32, String) {
     shell.env("PATH", path).stdout(fs::File::create(&out).unwrap());
     let goes_on = line.starts_with("weir serve")
         || line.starts_with("weir lab sick")
+        || line.starts_with("weir lab serve")
         || (line.starts_with("weir proxy") && !line.contains("--explain"));
     if !goes_on {
         let code = Process::spawn(&mut shell).wait(4 * PATIENCE);
@@ -98,6 +99,9 @@ fn every_example_of_the_reference_works() {
     // What `weir lab try` is shown with.
     let experiment = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/scenarios");
     fs::copy(experiment.join("slow-origin.toml"), folder.path().join("slow-origin.toml")).unwrap();
+    // And `weir lab run`.
+    let experiment = experiment.join("../experiments/threads.toml");
+    fs::copy(experiment, folder.path().join("threads.toml")).unwrap();
     let lines = examples();
     assert!(lines.len() >= 12, "{lines:?}");
     for line in lines {
@@ -116,7 +120,8 @@ fn every_example_of_the_reference_works() {
             continue;
         }
         let (code, stdout) = run_line(&line, folder.path());
-        let may_be_invalid = line.starts_with("weir load") || line.starts_with("weir lab try");
+        let may_be_invalid = ["weir load", "weir lab try", "weir lab run"];
+        let may_be_invalid = may_be_invalid.iter().any(|command| line.starts_with(command));
         assert!(code == 0 || (code == 4 && may_be_invalid), "{line}: {code} {stdout}");
     }
     let read = |name: &str| fs::read(folder.path().join(name)).unwrap();

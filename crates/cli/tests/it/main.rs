@@ -8,6 +8,7 @@ mod edge;
 mod examples;
 mod foreign;
 mod lab;
+mod lab_experiment;
 mod profile;
 mod proxy_balance;
 mod proxy_config;

@@ -25,22 +25,37 @@ const RESOURCES: &[(&Signal, &str)] = &[
     (&s::CONNTRACK, "connection tracking"),
 ];
 
+/// A resource with a bound, and how much of it was used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Used {
+    /// What it is, in words.
+    pub resource: &'static str,
+    /// The share that was used: 1 is all of it. A little more comes of samples that are not quite as
+    /// long as they should be.
+    pub share: f64,
+}
+
 /// The resources that can be seen, the fullest first.
+pub(super) fn used(view: &View<'_>) -> Vec<Used> {
+    let mut used: Vec<Used> = RESOURCES
+        .iter()
+        .filter_map(|(signal, resource)| Some(Used { resource, share: (signal.read)(view)? }))
+        .filter(|one| one.share.is_finite() && one.share > 0.0)
+        .collect();
+    used.sort_by(|a, b| b.share.total_cmp(&a.share));
+    used
+}
+
+/// The same in words.
 pub(super) fn next_limits(view: &View<'_>) -> Vec<String> {
     let rate = view.run.rates.responses_per_s;
-    let mut used: Vec<(f64, &str)> = RESOURCES
-        .iter()
-        .filter_map(|(signal, name)| Some(((signal.read)(view)?, *name)))
-        .filter(|(used, _)| used.is_finite() && *used > 0.0)
-        .collect();
-    used.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let line = |(used, name): (f64, &str)| match used >= 0.01 {
+    let line = |Used { resource, share }: Used| match share >= 0.01 {
         true => format!(
-            "{name}: {:.0} % used, full at {}/s",
-            used * 100.0,
-            format_count(rate / used.min(1.0))
+            "{resource}: {:.0} % used, full at {}/s",
+            share * 100.0,
+            format_count(rate / share.min(1.0))
         ),
-        false => format!("{name}: {:.2} % used", used * 100.0),
+        false => format!("{resource}: {:.2} % used", share * 100.0),
     };
-    used.into_iter().map(line).collect()
+    used(view).into_iter().map(line).collect()
 }

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use record::run::{Candidate, Diagnosis, Run};
 
 pub use fingerprints::{FINGERPRINTS, Fingerprint, Phase};
+pub use headroom::Used;
 use signals::{Family, written};
 use verdicts::{Bound, NONE, Sign, UNKNOWN, VERDICTS, Verdict};
 use view::View;
@@ -59,6 +60,13 @@ pub fn diagnose(run: &Run) -> Diagnosis {
         counter_test: row.counter_tests().map(|test| test.2).collect::<Vec<_>>().join("; "),
         ..common
     }
+}
+
+/// How much of each resource with a bound was used, the fullest first: the next limits. A resource of
+/// which the record does not tell is absent.
+#[must_use]
+pub fn headroom(run: &Run) -> Vec<Used> {
+    headroom::used(&View::new(run))
 }
 
 fn candidate(row: &Verdict, held: Held) -> Candidate {

@@ -24,10 +24,21 @@ pub enum Form {
     Cpus,
     /// `true` or `false`.
     Flag,
+    /// A time, or this word.
+    TimeOr(&'static str),
+    /// A text, or a number as it is written.
+    Plain,
+    /// Texts or numbers: `["1", "2"]`.
+    List,
     /// A table of texts by any name.
     Texts,
     /// A table of these keys.
     Table(&'static [Key]),
+    /// A table of tables of these keys, by any name. What is no table stands for the first of the keys.
+    Each(&'static [Key]),
+    /// A table of tables by any name, each of which has these keys and any key of [`FILE`]. What they
+    /// change there is read where they are laid over a file.
+    Patches(&'static [Key]),
 }
 
 /// One key.
@@ -53,8 +64,10 @@ const fn needed(name: &'static str, form: Form, doc: &'static str) -> Key {
 
 const NODE: Form = Form::Word(&["client", "subject", "origin"]);
 const COUNT: Form = Form::Count(1, 1 << 40);
+/// More would take days.
+const BLOCK_COUNT: Form = Form::Count(1, 1000);
 
-/// The tables of a file.
+/// The tables of one trial's file.
 pub const FILE: &[Key] = &[
     key("title", Form::Text, "What the experiment shows, in a line"),
     key("scenario", Form::Table(SCENARIO), "What is made around the programs"),
@@ -62,6 +75,136 @@ pub const FILE: &[Key] = &[
     key("origin", Form::Table(PROGRAM), "A server behind it, started before"),
     needed("load", Form::Table(LOAD), "What is asked of the subject"),
     key("files", Form::Texts, "Files to write into the run's folder, `{dir}`, by their names"),
+];
+
+/// What an experiment's file has besides.
+pub const EXPERIMENT: &[Key] = &[
+    key("name", Form::Text, "A short name: letters, digits and `-`; the file's name if not given"),
+    key(
+        "parameters",
+        Form::Each(PARAMETER),
+        "Texts that stand for `{NAME}` in every text of the tables above; `--set NAME=TEXT` gives \
+         another one. `{{NAME}}` stands for `{NAME}` itself, and `${NAME}` is left as it is",
+    ),
+    key(
+        "arms",
+        Form::Patches(TITLED),
+        "What is compared: each arm is the file with these keys changed, for instance \
+         `subject.env.LD_PRELOAD` or `parameters.threads`",
+    ),
+    key(
+        "loads",
+        Form::Patches(TITLED),
+        "Under what it is compared: each load is the file with these keys changed too; every arm \
+         runs under every load",
+    ),
+    key(
+        "factors",
+        Form::Each(FACTOR),
+        "Parameters with their levels; the arms, or the loads, are all combinations of them",
+    ),
+    key("measure", Form::Table(MEASURE), "What is measured, how often, and how sure it has to be"),
+    key(
+        "discard",
+        Form::Table(DISCARD),
+        "Bounds of what could have disturbed a trial. Beyond one of them its block does not count and \
+         is run again, whatever was measured",
+    ),
+];
+
+const PARAMETER: &[Key] = &[
+    key(
+        "value",
+        Form::Plain,
+        "The text; without one it has to be given with `--set`. `NAME = \"text\"` is short for it",
+    ),
+    key("doc", Form::Text, "What it is"),
+];
+
+const TITLED: &[Key] = &[key("title", Form::Text, "What it is, in a line")];
+
+const FACTOR: &[Key] = &[
+    needed("levels", Form::List, "Its levels; `NAME = [\"1\", \"2\"]` is short for it"),
+    key("of", Form::Word(&["arms", "loads"]), "Which it makes; arms if not given"),
+];
+
+const MEASURE: &[Key] = &[
+    key(
+        "primary",
+        Form::Text,
+        "The metric that decides, fixed before the run; `responses_per_s` if not given, and \
+         `subject_us_per_response` where a load has a rate of its own (`-R`)",
+    ),
+    key(
+        "also",
+        Form::List,
+        "Further metrics; `responses_per_s`, `p50_ns`, `p99_ns`, `subject_us_per_response`, \
+         `subject_cpus`, `generator_cpus` and `error_share` if not given",
+    ),
+    key("effect", Form::Share, "The smallest effect that matters; 2% if not given"),
+    key("baseline", Form::Text, "The arm that others are held against; the first if not given"),
+    key("duration", Form::Time, "Length of each load, `{duration}`; 8s if not given"),
+    key(
+        "blocks",
+        Form::Table(BLOCKS),
+        "Blocks: each is every arm under every load, in random order",
+    ),
+    key("confidence", Form::Share, "Of the intervals; 95% if not given"),
+    key("profile", Form::Flag, "Sample the subject's functions, and keep the folded stacks"),
+    key(
+        "calls",
+        Form::Text,
+        "Count the calls of this function of the C library (`malloc`), in trials of their own that \
+         are not judged",
+    ),
+];
+
+const BLOCKS: &[Key] = &[
+    key("min", BLOCK_COUNT, "How many there are at least; 10 if not given"),
+    key("max", BLOCK_COUNT, "How many there are at most; 30 if not given"),
+    key(
+        "reruns-max",
+        Form::Share,
+        "Most blocks that are run again because something disturbed them, as a share of the \
+         blocks; 50% if not given",
+    ),
+];
+
+const DISCARD: &[Key] = &[
+    key(
+        "steal",
+        Form::Share,
+        "Share of the machine's time that the hypervisor gave to others; 2% if not given",
+    ),
+    key(
+        "foreign-cpus",
+        Form::Number,
+        "Processors used by programs that are not the experiment's; 0.05 if not given",
+    ),
+    key(
+        "wake-up-ratio",
+        Form::Number,
+        "How late sleeping threads wake up (99 % of it), over the experiment's median of that; 2 \
+         if not given",
+    ),
+    key(
+        "generator-lag",
+        Form::Time,
+        "How late the generator sends (99 % of it), where the load has a rate; 1ms if not given",
+    ),
+    key(
+        "generator-busiest",
+        Form::Share,
+        "Share of a processor that the generator's busiest thread used; no bound if not given",
+    ),
+    key("errors", Form::Share, "Share of the requests that failed; 0.1% if not given"),
+    key(
+        "throttled",
+        Form::Share,
+        "Share of the periods in which a quota stopped the subject that the experiment did not \
+         give it; 0 if not given",
+    ),
+    key("clock-step", Form::Time, "By how much the wall clock was set; 100ms if not given"),
 ];
 
 /// The keys of `[scenario]`.
@@ -215,23 +358,38 @@ const PROGRAM: &[Key] = &[
         Form::Text,
         "Address and port that it listens on once it is ready: `{subject}:8000`",
     ),
+    key("env", Form::Texts, "Variables of its environment, besides those that it has anyway"),
 ];
 
 const LOAD: &[Key] = &[
+    key(
+        "tool",
+        Form::Word(&["weir", "wrk", "ab", "h2load", "h1load", "oha"]),
+        "Which program drives the load: `weir load` if not given",
+    ),
     needed(
         "flags",
         Form::Text,
-        "What stands behind `weir load`; `{duration}` is the length that was asked for",
+        "What stands behind its name (`weir load`); `{duration}` is the length that was asked for",
     ),
-    key("warm-up", Form::Time, "How long the same load runs before, unrecorded; 1s if not given"),
+    key(
+        "warm-up",
+        Form::TimeOr("auto"),
+        "How long the same load runs before, unrecorded. `auto`, which is the default: an experiment \
+         finds it out with pilots, and a single trial takes 1s",
+    ),
 ];
 
 /// The reference of the keys, as Markdown.
 #[must_use]
 pub fn markdown() -> String {
-    let mut text = String::new();
-    lines("", FILE, &mut text);
-    format!("| Key | Value | Meaning |\n| --- | --- | --- |\n{text}")
+    let table = |keys| {
+        let mut text = String::new();
+        lines("", keys, &mut text);
+        format!("| Key | Value | Meaning |\n| --- | --- | --- |\n{text}")
+    };
+    let (trial, experiment) = (table(FILE), table(EXPERIMENT));
+    format!("{trial}\nThe file of an experiment has these besides:\n\n{experiment}")
 }
 
 fn lines(before: &str, keys: &[Key], text: &mut String) {
@@ -240,8 +398,12 @@ fn lines(before: &str, keys: &[Key], text: &mut String) {
         let needed = if key.needed { ", needed" } else { "" };
         let doc = key.doc.replace('|', "\\|");
         text.push_str(&format!("| `{name}` | {}{needed} | {doc} |\n", describe(key.form)));
-        if let Form::Table(below) = key.form {
-            lines(&format!("{name}."), below, text);
+        match key.form {
+            Form::Table(below) => lines(&format!("{name}."), below, text),
+            Form::Each(below) | Form::Patches(below) => {
+                lines(&format!("{name}.NAME."), below, text);
+            }
+            _ => {}
         }
     }
 }
@@ -260,8 +422,12 @@ pub(super) fn describe(form: Form) -> String {
         Form::Rate => "a rate: \"50mbit\"".to_owned(),
         Form::Cpus => "processors: \"0,2-3\"".to_owned(),
         Form::Flag => "true or false".to_owned(),
+        Form::TimeOr(word) => format!("a time: \"20ms\", or \"{word}\""),
+        Form::Plain => "a text or a number".to_owned(),
+        Form::List => "a list of texts: [\"1\", \"2\"]".to_owned(),
         Form::Texts => "a table of texts".to_owned(),
         Form::Table(_) => "a table".to_owned(),
+        Form::Each(_) | Form::Patches(_) => "a table by names".to_owned(),
     }
 }
 
@@ -273,7 +439,7 @@ mod tests {
         for (at, key) in keys.iter().enumerate() {
             assert!(!key.doc.is_empty() && !key.doc.ends_with('.'), "{}", key.name);
             assert!(keys[..at].iter().all(|other| other.name != key.name), "{} twice", key.name);
-            if let Form::Table(below) = key.form {
+            if let Form::Table(below) | Form::Each(below) | Form::Patches(below) = key.form {
                 check(below);
             }
         }
@@ -282,6 +448,11 @@ mod tests {
     #[test]
     fn every_key_has_a_doc_and_stands_once() {
         check(FILE);
-        assert!(markdown().contains("| `scenario.delay.round-trip` | a time: \"20ms\", needed |"));
+        check(EXPERIMENT);
+        assert!(EXPERIMENT.iter().all(|key| FILE.iter().all(|other| other.name != key.name)));
+        let markdown = markdown();
+        assert!(markdown.contains("| `scenario.delay.round-trip` | a time: \"20ms\", needed |"));
+        assert!(markdown.contains("| `arms.NAME.title` | a text |"));
+        assert!(markdown.contains("| `measure.blocks.min` | a whole number from 1 to 1000 |"));
     }
 }

@@ -4,12 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use record::problem::Problem;
+use record::problem::{Problem, suggestion};
 use record::units::{DurationUnit, parse_duration_ns, parse_share, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{Form, Key, describe};
+use super::keys::{EXPERIMENT, Form, Key, describe};
+
+/// Entries of a list: what is made of each is run.
+const ENTRIES_MAX: usize = 64;
 
 /// A value that fits its form.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +29,23 @@ pub enum Value {
     Cpus(Vec<u32>),
     /// Texts by name.
     Texts(BTreeMap<String, String>),
+    /// Texts, each with the byte at which it stands.
+    List(Vec<(usize, String)>),
     /// A table.
     Table(Values),
+    /// Tables by any name, in the order of the file.
+    Each(Vec<Entry>),
+}
+
+/// A table by a name of the file's own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Where the name stands.
+    pub at: usize,
+    /// What is in it.
+    pub values: Values,
 }
 
 /// The values of a table, each with the byte at which it stands.
@@ -100,6 +118,24 @@ impl Values {
         }
     }
 
+    /// The list of a key.
+    #[must_use]
+    pub fn list(&self, name: &str) -> Option<&[(usize, String)]> {
+        match self.value(name) {
+            Some(Value::List(entries)) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The tables of a key that stand there by names, in the order of the file.
+    #[must_use]
+    pub fn each(&self, name: &str) -> &[Entry] {
+        match self.value(name) {
+            Some(Value::Each(entries)) => entries,
+            _ => &[],
+        }
+    }
+
     /// The texts of a key.
     #[must_use]
     pub fn texts(&self, name: &str) -> Option<&BTreeMap<String, String>> {
@@ -111,13 +147,18 @@ impl Values {
 }
 
 /// Problems so far, with the byte at which each stands.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Problems(Vec<(usize, String)>);
 
 impl Problems {
     /// Notes one.
     pub fn add(&mut self, at: usize, text: impl Into<String>) {
         self.0.push((at, text.into()));
+    }
+
+    /// Each with the byte at which it stands.
+    pub(crate) fn into_found(self) -> Vec<(usize, String)> {
+        self.0
     }
 
     /// All of them in the order of the file, with file, line and column.
@@ -142,21 +183,36 @@ fn position(text: &str, at: usize) -> (usize, usize) {
 
 /// Reads a whole file by its keys.
 pub fn read(text: &str, keys: &'static [Key], problems: &mut Problems) -> Values {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let is_whole = errors.is_empty();
-    for error in errors {
-        let at = error.span().map_or(0, |span| span.start);
-        problems.add(at, error.message().to_owned());
-    }
+    let (document, is_whole) = document(text, problems);
     let mut found = Problems::default();
-    let values = table(document.get_ref(), document.span().start, "", keys, &mut found);
+    let values = table(&document, keys, &mut found);
     if is_whole {
         problems.0.append(&mut found.0);
     }
     values
 }
 
-fn table(
+/// The tables of a text, and whether it is right as TOML; if not, what is missing in them says nothing.
+pub(crate) fn document<'t>(text: &'t str, problems: &mut Problems) -> (DeTable<'t>, bool) {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let is_whole = errors.is_empty();
+    for error in errors {
+        let at = error.span().map_or(0, |span| span.start);
+        problems.add(at, error.message().to_owned());
+    }
+    (document.into_inner(), is_whole)
+}
+
+/// Reads the table at the top by its keys.
+pub(crate) fn table(
+    document: &DeTable<'_>,
+    keys: &'static [Key],
+    problems: &mut Problems,
+) -> Values {
+    table_at(document, 0, "", keys, problems)
+}
+
+fn table_at(
     table: &DeTable<'_>,
     at: usize,
     path: &str,
@@ -167,13 +223,7 @@ fn table(
     for (name, value) in table {
         let place = name.span().start;
         let Some(key) = keys.iter().find(|key| key.name == &**name.get_ref()) else {
-            let known: Vec<&str> = keys.iter().map(|key| key.name).collect();
-            let text = format!(
-                "there is no key '{path}{}'; there are: {}",
-                name.get_ref(),
-                known.join(", ")
-            );
-            problems.add(place, text);
+            problems.add(place, no_key(path, name.get_ref(), keys));
             continue;
         };
         let name = format!("{path}{}", key.name);
@@ -189,6 +239,16 @@ fn table(
     values
 }
 
+/// What there is instead of a key that is none.
+fn no_key(path: &str, name: &str, keys: &[Key]) -> String {
+    if path.is_empty() && EXPERIMENT.iter().any(|key| key.name == name) {
+        return format!("'{name}' is a key of experiments, which `weir lab run` runs");
+    }
+    let near = suggestion(name, keys.iter().map(|key| key.name));
+    let known: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    format!("there is no key '{path}{name}'{near}; there are: {}", known.join(", "))
+}
+
 fn value(
     form: Form,
     value: &Spanned<DeValue<'_>>,
@@ -198,8 +258,14 @@ fn value(
     let at = value.span().start;
     match (form, value.get_ref()) {
         (Form::Table(keys), DeValue::Table(inner)) => {
-            Some(Value::Table(table(inner, at, &format!("{name}."), keys, problems)))
+            Some(Value::Table(table_at(inner, at, &format!("{name}."), keys, problems)))
         }
+        (Form::Each(keys), DeValue::Table(inner)) => {
+            Some(Value::Each(entries(inner, name, keys, problems)))
+        }
+        // What is in them is read where they are laid over a file.
+        (Form::Patches(_), DeValue::Table(_)) => None,
+        (Form::List, DeValue::Array(inner)) => list(inner, at, name, problems).map(Value::List),
         (Form::Texts, DeValue::Table(inner)) => {
             let mut texts = BTreeMap::new();
             collect_texts(inner, "", name, &mut texts, problems);
@@ -213,6 +279,62 @@ fn value(
                 None
             }
         },
+    }
+}
+
+/// Tables by any name. What is no table stands for the first of their keys.
+fn entries(
+    table: &DeTable<'_>,
+    path: &str,
+    keys: &'static [Key],
+    problems: &mut Problems,
+) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (name, inner) in table {
+        let (at, name) = (name.span().start, name.get_ref().to_string());
+        let path = format!("{path}.{name}");
+        let values = match inner.get_ref() {
+            DeValue::Table(inner) => table_at(inner, at, &format!("{path}."), keys, problems),
+            _ => {
+                let first = value(keys[0].form, inner, &path, problems);
+                let found = first.map(|value| (keys[0].name, (at, value)));
+                Values { at, found: found.into_iter().collect() }
+            }
+        };
+        entries.push(Entry { name, at, values });
+    }
+    entries.sort_by_key(|entry| entry.at);
+    entries
+}
+
+fn list(
+    array: &[Spanned<DeValue<'_>>],
+    at: usize,
+    name: &str,
+    problems: &mut Problems,
+) -> Option<Vec<(usize, String)>> {
+    if array.is_empty() || array.len() > ENTRIES_MAX {
+        problems.add(at, format!("'{name}' takes 1 to {ENTRIES_MAX} entries"));
+        return None;
+    }
+    let texts = array.iter().map(|entry| {
+        let at = entry.span().start;
+        let text = plain(entry.get_ref());
+        if text.is_none() {
+            problems.add(at, format!("'{name}' takes {} here", describe(Form::Plain)));
+        }
+        Some((at, text?))
+    });
+    texts.collect()
+}
+
+/// A text, or a number as it is written.
+pub(crate) fn plain(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        _ => None,
     }
 }
 
@@ -239,11 +361,8 @@ fn collect_texts(
 
 fn scalar(form: Form, value: &DeValue<'_>) -> Result<Value, String> {
     let text = value.as_str();
-    let number = match value {
-        DeValue::Integer(number) => Some(number.to_string()),
-        DeValue::Float(number) => Some(number.to_string()),
-        _ => None,
-    };
+    // A number may be written as a text, because a parameter may stand for it.
+    let number = plain(value);
     let nothing = String::new;
     match form {
         Form::Word(words) => {
@@ -261,25 +380,23 @@ fn scalar(form: Form, value: &DeValue<'_>) -> Result<Value, String> {
             let number = number.filter(|number| *number > 0.0 && number.is_finite());
             Ok(Value::Decimal(number.ok_or_else(nothing)?))
         }
-        Form::Share => {
-            let text = text.map(str::to_owned).or(number).ok_or_else(nothing)?;
-            Ok(Value::Decimal(parse_share(&text)?))
-        }
-        Form::Time => {
+        Form::Plain => Ok(Value::Text(number.ok_or_else(nothing)?)),
+        Form::Share => Ok(Value::Decimal(parse_share(&number.ok_or_else(nothing)?)?)),
+        Form::TimeOr(word) if text == Some(word) => Ok(Value::Text(word.to_owned())),
+        Form::Time | Form::TimeOr(_) => {
             let text = text.ok_or_else(nothing)?;
             Ok(Value::Whole(parse_duration_ns(text, DurationUnit::Seconds)?))
         }
-        Form::Size => {
-            let text = text.map(str::to_owned).or(number).ok_or_else(nothing)?;
-            Ok(Value::Whole(parse_size(&text)?))
-        }
+        Form::Size => Ok(Value::Whole(parse_size(&number.ok_or_else(nothing)?)?)),
         Form::Rate => Ok(Value::Whole(text.and_then(parse_rate).ok_or_else(nothing)?)),
         Form::Cpus => {
-            let text = text.map(str::to_owned).or(number).ok_or_else(nothing)?;
+            let text = number.ok_or_else(nothing)?;
             Ok(Value::Cpus(parse_cpus(&text).ok_or_else(nothing)?))
         }
         Form::Flag => Ok(Value::Flag(value.as_bool().ok_or_else(nothing)?)),
-        Form::Texts | Form::Table(_) => Err(nothing()),
+        Form::Texts | Form::List | Form::Table(_) | Form::Each(_) | Form::Patches(_) => {
+            Err(nothing())
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use record::problem::Problem;
+use toml::de::DeTable;
 
 use super::keys::FILE;
 use super::plan::{
@@ -13,7 +14,7 @@ use super::plan::{
     Steering,
 };
 use super::programs::words;
-use super::read::{Problems, Values, read};
+use super::read::{Problems, Values, read, table};
 
 /// The length of a quota's period, where none is given.
 const PERIOD_NS: u64 = 100_000_000;
@@ -55,6 +56,30 @@ pub enum Tool {
     Oha,
 }
 
+/// All of them, by the names of their programs.
+const TOOLS: [(Tool, &str); 6] = [
+    (Tool::Weir, "weir"),
+    (Tool::Wrk, "wrk"),
+    (Tool::Ab, "ab"),
+    (Tool::H2load, "h2load"),
+    (Tool::H1load, "h1load"),
+    (Tool::Oha, "oha"),
+];
+
+impl Tool {
+    /// Its program.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        TOOLS.iter().find(|(tool, _)| *tool == self).map_or("", |(_, name)| name)
+    }
+
+    /// The tool of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        TOOLS.iter().find(|(_, other)| *other == name).map(|(tool, _)| *tool)
+    }
+}
+
 /// What one trial runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Setup {
@@ -74,7 +99,8 @@ pub struct Setup {
     pub profile: bool,
     /// The function of which calls are counted (`malloc`).
     pub calls: Option<String>,
-    /// How long the same load runs unrecorded before.
+    /// How long the same load runs unrecorded before: what the file says, or else what a single trial
+    /// takes. An experiment whose plan has none finds it out.
     pub warm_up_ns: u64,
     /// Files of the run's folder, with placeholders.
     pub files: BTreeMap<String, String>,
@@ -88,9 +114,14 @@ impl Setup {
     pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Problem>> {
         let mut problems = Problems::default();
         let values = read(text, FILE, &mut problems);
-        let experiment = build(&values, &mut problems);
+        let setup = build(&values, &mut problems);
         let problems = problems.placed(file, text);
-        if problems.is_empty() { Ok(experiment) } else { Err(problems) }
+        if problems.is_empty() { Ok(setup) } else { Err(problems) }
+    }
+
+    /// Reads the tables of a file.
+    pub(crate) fn of(document: &DeTable<'_>, problems: &mut Problems) -> Self {
+        build(&table(document, FILE, problems), problems)
     }
 }
 
@@ -115,7 +146,7 @@ fn build(values: &Values, problems: &mut Problems) -> Setup {
         scenario,
         subject: subject.unwrap_or_default(),
         origin,
-        tool: Tool::Weir,
+        tool: load.and_then(|load| load.text("tool")).and_then(Tool::named).unwrap_or_default(),
         load: flags,
         profile: false,
         calls: None,
@@ -130,11 +161,24 @@ fn is_file_name(name: &str) -> bool {
 }
 
 fn program(values: &Values, problems: &mut Problems) -> Program {
+    let env = values.texts("env").cloned().unwrap_or_default();
+    for name in env.keys().filter(|name| !is_variable(name)) {
+        let text = format!("'{name}' is no name of a variable: letters, digits and '_'");
+        problems.add(values.place("env"), text);
+    }
     Program {
         command: split(values, "command", problems),
         ready: values.text("ready").unwrap_or_default().to_owned(),
-        env: BTreeMap::new(),
+        env,
     }
+}
+
+/// As POSIX has names of variables.
+fn is_variable(name: &str) -> bool {
+    let fits = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    name.chars().all(fits)
+        && !name.starts_with(|one: char| one.is_ascii_digit())
+        && !name.is_empty()
 }
 
 fn split(values: &Values, key: &str, problems: &mut Problems) -> Vec<String> {
@@ -394,6 +438,35 @@ warm-up = "500ms"
         assert!(problems(both).contains("already"));
         let queue = "bandwidth = { rate = \"1mbit\", limit = \"1k\", latency = \"1ms\" }";
         assert!(problems(queue).contains("either"));
+    }
+
+    #[test]
+    fn a_load_has_its_tool_and_a_program_its_variables() {
+        let text = "[subject]\ncommand = \"a\"\nready = \"r\"\nenv.LD_PRELOAD = \"x.so\"\n\
+                    env.MALLOC_ARENA_MAX = 1\n[load]\ntool = \"wrk\"\nflags = \"x\"\n\
+                    warm-up = \"auto\"\n";
+        let setup = Setup::parse("a", text).unwrap();
+        assert_eq!((setup.tool, setup.warm_up_ns), (Tool::Wrk, WARM_UP_NS));
+        assert_eq!(setup.subject.env["LD_PRELOAD"], "x.so");
+        assert_eq!(setup.subject.env["MALLOC_ARENA_MAX"], "1");
+        let wrong = text.replace("LD_PRELOAD", "\"LD PRELOAD\"").replace("wrk", "work");
+        let problems = Setup::parse("a", &wrong).unwrap_err();
+        assert!(problems[0].text.starts_with("'LD PRELOAD' is no name of a variable"));
+        assert_eq!(problems[1].place, "a:7:8");
+        assert!(problems[1].text.contains("weir or wrk or ab"), "{problems:?}");
+        for (tool, name) in TOOLS {
+            assert_eq!((tool.name(), Tool::named(name)), (name, Some(tool)));
+        }
+    }
+
+    #[test]
+    fn the_keys_of_experiments_are_told_from_what_is_wrong() {
+        let text = "[subject]\ncommand = \"a\"\nready = \"r\"\n[load]\nflag = \"x\"\n[arms.a]\n";
+        let problems = Setup::parse("a", text).unwrap_err();
+        let told: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
+        assert!(told[0].starts_with("'load.flags' is missing"), "{told:?}");
+        assert!(told[1].starts_with("there is no key 'load.flag' (did you mean 'flags'?); there"));
+        assert!(told[2].contains("weir lab run"), "{told:?}");
     }
 
     #[test]

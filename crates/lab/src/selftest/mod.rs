@@ -49,10 +49,11 @@ fn one(case: &Case, tools: Tools<'_>) -> Result<Run, TrialError> {
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         TrialError::Scenario(told.join("; "))
     })?;
-    let trial = crate::trial::run(&experiment, tools)?;
-    match trial.left.is_empty() {
-        true => Ok(trial.run),
-        false => Err(TrialError::Scenario(format!("not removed: {}", trial.left.join("; ")))),
+    let done = crate::trial::run(&experiment, tools)?;
+    match (done.left.is_empty(), done.trial.run) {
+        (true, Some(run)) => Ok(run),
+        (true, None) => Err(TrialError::Load("it left no record".to_owned())),
+        (false, _) => Err(TrialError::Scenario(format!("not removed: {}", done.left.join("; ")))),
     }
 }
 

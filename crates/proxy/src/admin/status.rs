@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use record::digest::sha256_base64;
 use serde::Serialize;
 
-use super::digest::sha256_base64;
 use crate::ctl::InForce;
 use crate::health::server_state;
 use crate::metrics::{Amount, BOUNDS_NS, Snapshot};

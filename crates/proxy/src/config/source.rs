@@ -1,6 +1,7 @@
 //! Where in a file something stands, and what is wrong there. It knows no directive.
 
 use record::problem::Problem;
+pub(crate) use record::problem::suggestion;
 
 /// A value and the byte at which it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,57 +75,9 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// ` (did you mean 'x'?)` for the nearest of `known`, if one is near.
-pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let plain = word.replace('_', "-").to_lowercase();
-    let near = known
-        .into_iter()
-        // A word from a file may be long, and then it is near to nothing.
-        .filter(|known| known.len().abs_diff(plain.len()) <= known.len())
-        .map(|known| (distance(&plain, known), known))
-        .filter(|(distance, known)| *distance <= (known.len() / 3).max(1))
-        .min();
-    near.map_or_else(String::new, |(_, known)| format!(" (did you mean '{known}'?)"))
-}
-
-/// How many letters have to change, two that changed places counting as one.
-fn distance(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.chars().collect();
-    let other: Vec<char> = other.chars().collect();
-    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
-    for line in 1..=one.len() {
-        let mut row = vec![line];
-        for column in 1..=other.len() {
-            let same = one[line - 1] == other[column - 1];
-            let changed = rows[line - 1][column - 1] + usize::from(!same);
-            let mut least = changed.min(rows[line - 1][column] + 1).min(row[column - 1] + 1);
-            if line > 1
-                && column > 1
-                && one[line - 1] == other[column - 2]
-                && one[line - 2] == other[column - 1]
-            {
-                least = least.min(rows[line - 2][column - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_word_is_suggested() {
-        let known = ["retries", "reuse", "queue", "idle-max"];
-        assert_eq!(suggestion("retrys", known), " (did you mean 'retries'?)");
-        assert_eq!(suggestion("Idle_Max", known), " (did you mean 'idle-max'?)");
-        assert_eq!(suggestion("frobnicate", known), "");
-        assert_eq!(suggestion("wbe", ["web"]), " (did you mean 'web'?)");
-        assert_eq!((distance("kitten", "sitting"), distance("", "ab")), (3, 2));
-    }
 
     #[test]
     fn columns_are_characters() {

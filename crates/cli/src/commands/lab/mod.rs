@@ -1,8 +1,15 @@
 //! `weir lab`: experiments. Each command below it is a file here.
 
+mod compare;
 mod diagnose;
+mod experiments;
+mod judging;
+mod list;
 mod profile;
+mod run;
 mod selftest;
+mod serve;
+mod show;
 mod sick;
 mod subject;
 mod try_;
@@ -11,15 +18,21 @@ use std::path::{Path, PathBuf};
 
 use lab::scenario::journal::{self, folder};
 use lab::scenario::kit::Context;
+use record::run::Weir;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 
 /// Runs the command that was typed below `weir lab`.
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
+pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     match typed.0.subcommand() {
         Some(("diagnose", typed)) => diagnose::run(Typed(typed)),
         Some(("profile", typed)) => profile::run(Typed(typed)),
+        Some(("run", typed)) => run::run(Typed(typed), arguments),
+        Some(("list", typed)) => list::run(Typed(typed)),
+        Some(("show", typed)) => show::run(Typed(typed)),
+        Some(("compare", typed)) => compare::run(Typed(typed)),
+        Some(("serve", typed)) => serve::run(Typed(typed)),
         Some(("try", typed)) => try_::run(Typed(typed)),
         Some(("selftest", typed)) => selftest::run(Typed(typed)),
         Some(("sick", typed)) => sick::run(Typed(typed)),
@@ -57,6 +70,11 @@ fn own_path() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::cannot("the path of this program", error))
 }
 
+/// Which weir this is, for records.
+fn build() -> Weir {
+    Weir { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
+}
+
 /// A path that can be written to, as far as can be told before.
 fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -72,4 +90,17 @@ fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 pub(super) fn check_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
     profile::check(typed).map(|_| ())
+}
+
+/// The same of `weir lab run`, `compare` and `serve`.
+#[cfg(test)]
+pub(super) fn check_experiment(
+    command: &str,
+    typed: Typed<'_>,
+) -> Result<(), Vec<record::problem::Problem>> {
+    match command {
+        "lab run" => run::check(typed),
+        "lab compare" => compare::check(typed),
+        _ => serve::check(typed),
+    }
 }

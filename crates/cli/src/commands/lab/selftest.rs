@@ -13,7 +13,7 @@ use rt::clock::now_ns;
 use rt::drain::{Drain, Held, Stage, hold_signals};
 
 use super::try_::DURATION;
-use super::{check_folder_of, context, own_path};
+use super::{build, check_folder_of, context, own_path};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::print;
@@ -74,7 +74,16 @@ fn test(
     let weir = own_path()?;
     let stopped = || stop.stage() > Stage::Running;
     let duration_ns = asked.duration_ns;
-    let tools = Tools { weir: &weir, context: &context, duration_ns, show: false, stop: &stopped };
+    let build = build();
+    let tools = Tools {
+        weir: &weir,
+        build: &build,
+        context: &context,
+        wall_ns: record::file::wall_clock_ns,
+        duration_ns,
+        show: false,
+        stop: &stopped,
+    };
     let order = order(cases, asked.repetitions, asked.seed);
     let expected_s = order.len() as f64 * (duration_ns as f64 / 1e9 + AROUND_S);
     eprintln!(

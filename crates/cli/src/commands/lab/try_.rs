@@ -8,7 +8,7 @@ use record::problem::Problem;
 use record::units::{DurationUnit, parse_duration_ns};
 use rt::drain::{Drain, Held, Stage, hold_signals};
 
-use super::{check_folder_of, context, own_path};
+use super::{build, check_folder_of, context, own_path};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::print;
@@ -41,22 +41,37 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let context = context(typed);
     let weir = own_path()?;
     let stopped = || stop.stage() > Stage::Running;
-    let tools = Tools { weir: &weir, context: &context, duration_ns, show: true, stop: &stopped };
-    let trial = match lab::trial::run(&experiment, tools) {
-        Ok(trial) => trial,
+    let build = build();
+    let tools = Tools {
+        weir: &weir,
+        build: &build,
+        context: &context,
+        wall_ns: record::file::wall_clock_ns,
+        duration_ns,
+        show: true,
+        stop: &stopped,
+    };
+    let done = match lab::trial::run(&experiment, tools) {
+        Ok(done) => done,
         Err(TrialError::Stopped) => {
             eprintln!("weir: stopped; nothing was measured");
             return Ok(Exit::Done);
         }
         Err(error) => return Err(Failure::CannotRun(error.to_string())),
     };
-    for problem in &trial.left {
+    for problem in &done.left {
         eprintln!("weir: could not be removed, and is tried again at the next start: {problem}");
     }
-    if let Some(path) = json {
-        record::file::write_json(Path::new(&path), &trial.run)?;
+    if let Some(output) = &done.trial.driver.output {
+        print(output);
     }
-    Ok(exit_of(trial.exit))
+    if let Some(path) = json {
+        match &done.trial.run {
+            Some(run) => record::file::write_json(Path::new(&path), run)?,
+            None => record::file::write_json(Path::new(&path), &done.trial)?,
+        }
+    }
+    Ok(exit_of(done.exit))
 }
 
 /// Both values, or the problems of both.

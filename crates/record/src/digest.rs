@@ -21,7 +21,8 @@ const START: [u32; 8] = [
 const BLOCK_BYTES: usize = 64;
 
 /// The digest of a text, in base64.
-pub(super) fn sha256_base64(text: &str) -> String {
+#[must_use]
+pub fn sha256_base64(text: &str) -> String {
     base64(&sha256(text.as_bytes()))
 }
 

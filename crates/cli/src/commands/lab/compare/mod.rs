@@ -1,0 +1,302 @@
+//! `weir lab compare A B`: two experiments, two runs, or two lists of runs, that were not run in turn.
+
+mod differences;
+mod patterns;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lab::engine::blocks::mark;
+use lab::engine::folder::Folder;
+use lab::judge::unpaired;
+use lab::trial::metrics;
+use record::experiment::{Metric, ONLY_LOAD, Plan, TrialLine};
+use record::file::read_run;
+use record::problem::Problem;
+use record::run::Run;
+use record::trial::Trial;
+use record::units::parse_share;
+use serde_json::{Value, json};
+
+use self::differences::differences;
+use super::check_folder_of;
+use super::experiments::{open, write_json};
+use crate::exit::{Exit, Failure};
+use crate::flags::Typed;
+use crate::output::comparison::{Compared, Row, SCHEMA, Side, text};
+use crate::output::print;
+
+/// The smallest difference that matters, if nothing else is said; as of an experiment's file.
+pub(super) const EFFECT: f64 = 0.02;
+/// Of the intervals.
+const CONFIDENCE: f64 = 0.95;
+
+/// What every comparison here has to say.
+const OF_TIME: &str = "A and B were not run in turn: whatever else was different at the two times (other work \
+on the machine, its temperature, a neighbour, an update) is in the difference too, and no test can see it. Run \
+both as arms of one experiment to be sure.";
+const OF_SINGLE_RUNS: &str = "Nothing is tested: the seconds of a run depend on each other, so they are one \
+observation and not many, and of one observation on each side nothing can be told from chance. Repeat the runs, \
+and name them with --a and --b.";
+const OF_MANY: &str = "Each p stands for itself: of twenty figures that are the same on both sides, one is below \
+0.05 by chance.";
+
+/// A record and where it is.
+type Named = (PathBuf, Run);
+
+/// What was asked for.
+enum Asked {
+    Experiments(PathBuf, PathBuf),
+    Runs(Vec<PathBuf>, Vec<PathBuf>),
+}
+
+pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
+    let (asked, effect) = asked(typed)?;
+    let json = typed.text("json");
+    if let Some(path) = json.as_deref().filter(|path| *path != "-") {
+        check_folder_of("json", Path::new(path))?;
+    }
+    let compared = match asked {
+        Asked::Experiments(a, b) => experiments(&a, &b, effect)?,
+        Asked::Runs(a, b) => {
+            let (a, b) = read_both(&a, &b)?;
+            runs(&a, &b, effect)
+        }
+    };
+    if json.as_deref() != Some("-") {
+        print(&text(&compared));
+    }
+    write_json(&compared, json.as_deref())?;
+    Ok(Exit::Done)
+}
+
+/// Everything that is wrong with the flags.
+#[cfg(test)]
+pub(super) fn check(typed: Typed<'_>) -> Result<(), Vec<Problem>> {
+    effect(typed).map(|_| ()).map_err(|problem| vec![problem])
+}
+
+fn effect(typed: Typed<'_>) -> Result<f64, Problem> {
+    let Some(text) = typed.text("effect") else { return Ok(EFFECT) };
+    match parse_share(&text) {
+        Ok(share) if share > 0.0 => Ok(share),
+        Ok(_) => Err(Problem::new("--effect", "a difference of 0 matters to nobody")),
+        Err(why) => Err(Problem::new("--effect", why)),
+    }
+}
+
+fn asked(typed: Typed<'_>) -> Result<(Asked, f64), Vec<Problem>> {
+    let mut problems = Vec::new();
+    let effect = effect(typed).map_err(|problem| problems.push(problem)).unwrap_or(EFFECT);
+    let sides = typed.values();
+    let (a, b) = (typed.texts("a"), typed.texts("b"));
+    let asked = if a.is_empty() && b.is_empty() {
+        two(&sides, &mut problems)
+    } else {
+        if !sides.is_empty() {
+            problems.push(Problem::new("A B", "give either two values, or --a and --b"));
+        }
+        let mut files = |flag: &str, patterns: &[String]| {
+            let found = match patterns {
+                [] => Err("give both, --a and --b".to_owned()),
+                some => patterns::files(some),
+            };
+            found.map_err(|why| problems.push(Problem::new(flag, why))).unwrap_or_default()
+        };
+        Some(Asked::Runs(files("--a", &a), files("--b", &b)))
+    };
+    match asked {
+        Some(asked) if problems.is_empty() => Ok((asked, effect)),
+        _ => Err(problems),
+    }
+}
+
+/// Two folders, or two files.
+fn two(sides: &[String], problems: &mut Vec<Problem>) -> Option<Asked> {
+    let [a, b] = sides else {
+        let text = "give two: folders of experiments, or records of weir load";
+        problems.push(Problem::new("A B", text));
+        return None;
+    };
+    let (a, b) = (PathBuf::from(a), PathBuf::from(b));
+    for path in [&a, &b] {
+        if !path.exists() {
+            problems.push(Problem::new("A B", format!("{}: there is none", path.display())));
+        }
+    }
+    match (a.is_dir(), b.is_dir()) {
+        _ if !problems.is_empty() => None,
+        (true, true) => Some(Asked::Experiments(a, b)),
+        (false, false) => Some(Asked::Runs(vec![a], vec![b])),
+        _ => {
+            let text = "one is a folder and one is a file: give two experiments, or two records";
+            problems.push(Problem::new("A B", text));
+            None
+        }
+    }
+}
+
+/// Two experiments: arms of the same name under loads of the same name.
+pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, Failure> {
+    let (first, second) = (open(a)?, open(b)?);
+    let (one, other) = (marked(&first), marked(&second));
+    let (plan_a, plan_b) = (&first.start().plan, &second.start().plan);
+    let mut rows = Vec::new();
+    for load in plan_a.loads.iter().map(|load| load.name.as_str()) {
+        for arm in plan_a.arms.iter().filter(|arm| arm.again.is_none()) {
+            for metric in &plan_a.metrics {
+                let values = |lines: &[TrialLine]| values(lines, &arm.name, load, &metric.name);
+                let (a, b) = (values(&one), values(&other));
+                let mut row = row(&a, &b, metric, effect);
+                row.arm.clone_from(&arm.name);
+                if load != ONLY_LOAD {
+                    load.clone_into(&mut row.load);
+                }
+                rows.extend((!a.is_empty() && !b.is_empty()).then_some(row));
+            }
+        }
+    }
+    let mut notes = vec![OF_TIME.to_owned()];
+    if rows.is_empty() {
+        notes.push("They have no arm under the same load in common, by their names.".to_owned());
+    } else {
+        notes.push(OF_MANY.to_owned());
+    }
+    let differing = differences("", &facts(&first, plan_a), &facts(&second, plan_b));
+    let side = |folder: &Folder, path: &Path| Side {
+        path: path.display().to_string(),
+        title: folder.start().plan.title.clone(),
+        started_at: folder.start().started_at.clone(),
+    };
+    let (a, b) = (side(&first, a), side(&second, b));
+    Ok(Compared { schema: SCHEMA, a, b, rows, differences: differing, notes })
+}
+
+/// The trials of a folder, with those marked that do not count.
+fn marked(folder: &Folder) -> Vec<TrialLine> {
+    let mut lines = folder.lines().to_vec();
+    mark(&folder.start().plan, &mut lines);
+    lines
+}
+
+fn values(lines: &[TrialLine], arm: &str, load: &str, metric: &str) -> Vec<f64> {
+    let of_it = lines
+        .iter()
+        .filter(|line| line.counts() && line.place.arm == arm && line.place.load == load);
+    of_it.filter_map(|line| line.metrics.get(metric).copied()).collect()
+}
+
+/// What may differ between two experiments, apart from when they were run and how their orders were
+/// drawn.
+fn facts(folder: &Folder, plan: &Plan) -> Value {
+    let start = folder.start();
+    let mut plan = json!(plan);
+    if let Some(fields) = plan.as_object_mut() {
+        // The file is in the plan's other fields; names and titles say nothing of what was run.
+        for name in ["file", "seed", "name", "title"] {
+            fields.remove(name);
+        }
+    }
+    json!({
+        "plan": plan,
+        "machine": start.host,
+        "environment": start.environment,
+        "weir": start.weir,
+    })
+}
+
+fn read_both(a: &[PathBuf], b: &[PathBuf]) -> Result<(Vec<Named>, Vec<Named>), Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut read = |files: &[PathBuf]| {
+        let mut runs = Vec::new();
+        for file in files {
+            match read_run(file) {
+                Ok(run) => runs.push((file.clone(), run)),
+                Err(error) => problems.push(Problem::new("FILE", error.to_string())),
+            }
+        }
+        runs
+    };
+    let (a, b) = (read(a), read(b));
+    if problems.is_empty() { Ok((a, b)) } else { Err(problems) }
+}
+
+/// Two lists of runs, each of at least one.
+fn runs(a: &[Named], b: &[Named], effect: f64) -> Compared {
+    let figures = |runs: &[Named]| -> Vec<BTreeMap<String, f64>> {
+        runs.iter().map(|(_, run)| figures(run)).collect()
+    };
+    let (first, second) = (figures(a), figures(b));
+    let is_single = a.len() == 1 && b.len() == 1;
+    let mut rows = Vec::new();
+    for figure in metrics::METRICS {
+        let values = |of: &[BTreeMap<String, f64>]| -> Vec<f64> {
+            of.iter().filter_map(|one| one.get(figure.name).copied()).collect()
+        };
+        let (a, b) = (values(&first), values(&second));
+        if a.is_empty() || b.is_empty() {
+            continue;
+        }
+        let row = row(&a, &b, &figure.metric(), effect);
+        rows.push(match is_single {
+            true => Row { interval: None, p: None, outcome: None, ..row },
+            false => row,
+        });
+    }
+    let mut notes = vec![OF_TIME.to_owned()];
+    notes.push(if is_single { OF_SINGLE_RUNS } else { OF_MANY }.to_owned());
+    let differing = match (a.first(), b.first()) {
+        (Some((_, a)), Some((_, b))) => differences("", &of_run(a), &of_run(b)),
+        _ => Vec::new(),
+    };
+    for (letter, runs) in [("A", a), ("B", b)] {
+        notes.extend(within(letter, runs));
+    }
+    let (a, b) = (side(a), side(b));
+    Compared { schema: SCHEMA, a, b, rows, differences: differing, notes }
+}
+
+/// That the runs of one list are not of the same plan, if so.
+fn within(letter: &str, runs: &[Named]) -> Option<String> {
+    let ((_, first), others) = runs.split_first()?;
+    let (path, _) = others.iter().find(|(_, run)| run.plan != first.plan)?;
+    let path = path.display();
+    Some(format!("The runs of {letter} are not all of one plan: {path} differs from the first."))
+}
+
+/// What may differ between two runs.
+fn of_run(run: &Run) -> Value {
+    json!({"plan": run.plan, "machine": run.host, "weir": run.weir})
+}
+
+fn side(runs: &[Named]) -> Side {
+    let names: Vec<String> = runs.iter().map(|(path, _)| path.display().to_string()).collect();
+    let times = runs.iter().map(|(_, run)| run.started_at.as_str());
+    let (first, last) = (times.clone().min().unwrap_or(""), times.max().unwrap_or(""));
+    Side {
+        path: names.join(" "),
+        title: crate::output::experiment::counted(runs.len(), "run"),
+        started_at: if first == last { first.to_owned() } else { format!("{first} to {last}") },
+    }
+}
+
+/// A run's figures, by the names of an experiment's metrics.
+fn figures(run: &Run) -> BTreeMap<String, f64> {
+    metrics::read(&Trial { run: Some(run.clone()), ..Trial::default() })
+}
+
+fn row(a: &[f64], b: &[f64], metric: &Metric, effect: f64) -> Row {
+    let found = unpaired(a, b, metric, effect, CONFIDENCE);
+    Row {
+        metric: metric.name.clone(),
+        title: metric.title.clone(),
+        unit: metric.unit.clone(),
+        counts: (a.len(), b.len()),
+        medians: (found.a_median.unwrap_or(0.0), found.b_median.unwrap_or(0.0)),
+        ratio: found.ratio,
+        interval: found.interval,
+        p: found.p,
+        outcome: Some(found.outcome),
+        ..Row::default()
+    }
+}

@@ -1,0 +1,102 @@
+//! What was asked for beside the file: flags to values, every problem at once.
+
+use lab::experiment::Asked;
+use record::problem::Problem;
+use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
+use rt::clock::now_ns;
+
+use crate::flags::Typed;
+
+/// The blocks and the length of a load with --quick. Six is the fewest of which anything can be said: the
+/// least p of six pairs is 0.03.
+const QUICK_BLOCKS: u32 = 6;
+const QUICK_NS: u64 = 3 * SECOND_NS;
+/// More would take days.
+const BLOCKS_MAX: u32 = 1000;
+/// The longest load of a trial.
+const DURATION_NS_MAX: u64 = 3600 * SECOND_NS;
+/// Seeds from the clock are below this, so that they can be typed.
+const SEED_MAX: u64 = 1_000_000;
+
+/// Flags that say how an experiment is begun: one that goes on is as it was.
+const AT_THE_BEGIN: &[&str] = &["set", "blocks", "duration", "quick", "seed", "folder"];
+
+/// Reads the flags.
+pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut note = |flag: &str, why: String| problems.push(Problem::new(format!("--{flag}"), why));
+    let quick = typed.is_set("quick");
+    let mut asked = Asked {
+        duration_ns: quick.then_some(QUICK_NS),
+        blocks: quick.then_some((QUICK_BLOCKS, QUICK_BLOCKS)),
+        seed: now_ns() % SEED_MAX,
+        parameters: Vec::new(),
+    };
+    if let Some(text) = typed.text("duration") {
+        match duration_ns(&text) {
+            Ok(ns) => asked.duration_ns = Some(ns),
+            Err(why) => note("duration", why),
+        }
+    }
+    if let Some(text) = typed.text("blocks") {
+        match blocks(&text) {
+            Ok(blocks) => asked.blocks = Some(blocks),
+            Err(why) => note("blocks", why),
+        }
+    }
+    if let Some(text) = typed.text("seed") {
+        match parse_count(&text) {
+            Ok(seed) => asked.seed = seed,
+            Err(why) => note("seed", why),
+        }
+    }
+    for text in typed.texts("set") {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => {
+                asked.parameters.push((name.to_owned(), value.to_owned()));
+            }
+            _ => note("set", format!("'{text}' is no NAME=VALUE")),
+        }
+    }
+    if typed.is_given("resume") {
+        for flag in AT_THE_BEGIN.iter().filter(|flag| typed.is_given(flag)) {
+            note(flag, "an experiment goes on as it was begun: leave this out".to_owned());
+        }
+    }
+    if let Some(name) = typed.text("print")
+        && lab::experiment::ready::find(&name).is_none()
+    {
+        note("print", format!("there is no ready-made experiment '{name}'; --list lists them"));
+    }
+    if problems.is_empty() { Ok(asked) } else { Err(problems) }
+}
+
+fn duration_ns(text: &str) -> Result<u64, String> {
+    let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
+    let within = (1..=DURATION_NS_MAX).contains(&ns);
+    if within { Ok(ns) } else { Err(format!("'{text}' is not above 0 and up to 1h")) }
+}
+
+/// `10..30`, or `10` for exactly so many.
+fn blocks(text: &str) -> Result<(u32, u32), String> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let count = |text: &str| u32::try_from(parse_count(text)?).map_err(|error| error.to_string());
+    let (least, most) = (count(least)?, count(most)?);
+    if (1..=most).contains(&least) && most <= BLOCKS_MAX {
+        return Ok((least, most));
+    }
+    Err(format!("'{text}' is no range within 1..{BLOCKS_MAX}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_a_number_or_a_range() {
+        assert_eq!((blocks("6"), blocks("10..30")), (Ok((6, 6)), Ok((10, 30))));
+        for text in ["", "0", "..", "3..2", "1..", "x", "1...2", "5000"] {
+            assert!(blocks(text).is_err(), "{text}");
+        }
+    }
+}

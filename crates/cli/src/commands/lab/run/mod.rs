@@ -1,0 +1,280 @@
+//! `weir lab run FILE|NAME`: an experiment, from its file to its report.
+
+mod asked;
+mod progress;
+mod trials;
+
+use std::path::{Path, PathBuf};
+
+use lab::engine::environment::{self, Here, Wanted};
+use lab::engine::folder::{Folder, Start};
+use lab::engine::{EngineError, Hooks};
+use lab::experiment::{Asked, File, ready};
+use lab::trial::Tools;
+use record::experiment::{Experiment, Plan};
+use record::file::{wall_clock, wall_clock_ns};
+use record::problem::Problem;
+use rt::clock::now_ns;
+use rt::drain::{Drain, Held, Stage, hold_signals};
+
+use self::asked::asked;
+use self::progress::Progress;
+use self::trials::Trials;
+use super::experiments::{FOLDER, failure, write_json};
+use super::judging::{REPORT_HTML, judge, parse, parse_again, write_reports};
+use super::{build, check_folder_of, context, own_path};
+use crate::commands::load::recorded_host;
+use crate::exit::{Exit, Failure};
+use crate::flags::Typed;
+use crate::output::experiment::{blocks, plan as plan_text, text, trials as trial_counts};
+use crate::output::print;
+
+/// What a trial takes besides its load and its warm-up: scenario, programs, looking.
+const AROUND_S: f64 = 2.5;
+/// The warm-up of which a plan's length is worked out, as long as pilots have not found it.
+const WARM_UP_S: f64 = 2.0;
+
+pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    if typed.is_set("list") {
+        asked(typed)?;
+        print(&list());
+        return Ok(Exit::Done);
+    }
+    if let Some(name) = typed.text("print") {
+        asked(typed)?;
+        let text = ready::find(&name).map(|ready| ready.text).unwrap_or_default();
+        print(text);
+        return Ok(Exit::Done);
+    }
+    let json = typed.text("json");
+    if let Some(path) = json.as_deref().filter(|path| *path != "-") {
+        check_folder_of("json", Path::new(path))?;
+    }
+    match typed.text("resume") {
+        Some(path) => {
+            asked(typed)?;
+            if !typed.values().is_empty() {
+                let text = "the file is taken from the folder: give --resume alone";
+                return Err(vec![Problem::new("FILE", text)].into());
+            }
+            resume(typed, Path::new(&path), json.as_deref())
+        }
+        None => begin(typed, arguments, json.as_deref()),
+    }
+}
+
+/// Everything that is wrong with the flags.
+#[cfg(test)]
+pub(super) fn check(typed: Typed<'_>) -> Result<(), Vec<Problem>> {
+    asked(typed).map(|_| ())
+}
+
+/// The ready-made experiments, and what each needs.
+fn list() -> String {
+    let width = ready::READY.iter().map(|one| one.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for one in ready::READY {
+        let programs = one.programs.iter().map(|program| (*program).to_owned());
+        let mut needs: Vec<String> = programs.collect();
+        needs.extend((!one.besides.is_empty()).then(|| one.besides.to_owned()));
+        text.push_str(&format!("{:width$}  {}\n", one.name, one.title));
+        text.push_str(&format!("{:width$}  {}\n", "", one.question));
+        if !needs.is_empty() {
+            text.push_str(&format!("{:width$}  needs {}\n", "", needs.join(", ")));
+        }
+    }
+    text
+}
+
+/// A new experiment.
+fn begin(typed: Typed<'_>, arguments: &[String], json: Option<&str>) -> Result<Exit, Failure> {
+    let file = read(typed)?;
+    let plan = file.plan();
+    if typed.is_set("check") {
+        print(&plan_text(plan, expected_s(plan)));
+        return Ok(Exit::Done);
+    }
+    lab::engine::check(plan).map_err(not_run)?;
+    let weir = own_path()?;
+    let wanted = wanted(&file, &weir);
+    let start = Start {
+        weir: build(),
+        command: arguments.to_vec(),
+        started_at: wall_clock(),
+        host: recorded_host(host::facts::read(), Vec::new()),
+        environment: environment::read(&wanted),
+        plan: plan.clone(),
+        ..Start::default()
+    };
+    let folder = match typed.text("folder") {
+        Some(path) => Folder::create(Path::new(&path), start),
+        None => Folder::create_below(Path::new(FOLDER), &start),
+    };
+    let mut folder = folder.map_err(failure)?;
+    eprintln!("{}: seed {}, in {}", plan.name, plan.seed, folder.path().display());
+    go(typed, &mut folder, &file, json)
+}
+
+/// An experiment that was begun.
+fn resume(typed: Typed<'_>, path: &Path, json: Option<&str>) -> Result<Exit, Failure> {
+    let resumed = |error| match failure(error) {
+        Failure::Usage(problems) => {
+            let texts = problems.into_iter().map(|problem| Problem::new("--resume", problem.text));
+            Failure::Usage(texts.collect())
+        }
+        other => other,
+    };
+    let mut folder = Folder::open(path).map_err(resumed)?;
+    let file = parse_again(&folder)?;
+    folder.check_plan(file.plan()).map_err(resumed)?;
+    if typed.is_set("check") {
+        print(&plan_text(file.plan(), expected_s(file.plan())));
+        return Ok(Exit::Done);
+    }
+    go(typed, &mut folder, &file, json)
+}
+
+/// The flags and the file; everything that is wrong with both.
+fn read(typed: Typed<'_>) -> Result<File, Failure> {
+    let asked = asked(typed);
+    let names = typed.values();
+    let [name] = names.as_slice() else {
+        let mut problems = asked.err().unwrap_or_default();
+        let text = "give one: an experiment's file, or the name of a ready-made one (--list)";
+        problems.push(Problem::new("FILE|NAME", text));
+        return Err(problems.into());
+    };
+    let path = PathBuf::from(name);
+    let (named, text) = match ready::find(name).filter(|_| !path.exists()) {
+        Some(ready) => (format!("{name}.toml"), ready.text.to_owned()),
+        None => match std::fs::read_to_string(&path) {
+            Ok(text) => (name.clone(), text),
+            Err(error) => {
+                let mut problems = asked.err().unwrap_or_default();
+                let text = format!("{name}: {error}; ready-made experiments: --list");
+                problems.push(Problem::new("FILE|NAME", text));
+                return Err(problems.into());
+            }
+        },
+    };
+    match asked {
+        Ok(asked) => Ok(parse(&named, &text, &asked)?),
+        Err(mut problems) => {
+            problems.extend(parse(&named, &text, &Asked::default()).err().unwrap_or_default());
+            Err(problems.into())
+        }
+    }
+}
+
+/// How long it takes, with the fewest blocks and with the most.
+fn expected_s(plan: &Plan) -> (f64, f64) {
+    let (least, most) = trial_counts(plan);
+    let each = plan.duration_s + plan.warm_up_s.unwrap_or(WARM_UP_S) + AROUND_S;
+    (least as f64 * each, most as f64 * each)
+}
+
+/// The programs whose versions are kept.
+fn wanted(file: &File, weir: &Path) -> Wanted {
+    let plan = file.plan();
+    let cells = plan.arms.iter().flat_map(|arm| plan.loads.iter().map(move |load| (arm, load)));
+    let setups = cells.filter_map(|(arm, load)| file.setup(&arm.name, &load.name));
+    Wanted::of(setups, weir)
+}
+
+/// Runs it to its end, and shows what came of it.
+fn go(
+    typed: Typed<'_>,
+    folder: &mut Folder,
+    file: &File,
+    json: Option<&str>,
+) -> Result<Exit, Failure> {
+    let drain = Drain::default();
+    let stop = drain.watch();
+    hold_signals(Held::Stop)?.follow(drain, None)?;
+    let context = context(typed);
+    let (weir, build) = (own_path()?, build());
+    let stopped = || stop.stage() > Stage::Running;
+    let wanted = wanted(file, &weir);
+    let here = || Here {
+        weir: super::build(),
+        host: recorded_host(host::facts::read(), Vec::new()),
+        environment: environment::read(&wanted),
+    };
+    let tools = Tools {
+        weir: &weir,
+        build: &build,
+        context: &context,
+        wall_ns: wall_clock_ns,
+        duration_ns: 0,
+        show: false,
+        stop: &stopped,
+    };
+    let progress = Progress::of(file.plan());
+    let hooks = Hooks {
+        clock: &now_ns,
+        wall: &wall_clock,
+        stop: &stopped,
+        here: &here,
+        allow_other: typed.is_set("allow-other"),
+        settled: &lab::judge::settled,
+        judge: &|case| judge(file, case),
+        told: &mut |event| progress.tell(event),
+    };
+    let ran = lab::engine::run(folder, &mut Trials { file, tools }, hooks);
+    progress.end();
+    let experiment = ran.map_err(not_run)?;
+    write_reports(&experiment, folder)?;
+    show(&experiment, folder.path(), json)?;
+    exit_of(&experiment)
+}
+
+fn not_run(error: EngineError) -> Failure {
+    match error {
+        EngineError::Plan(problems) => {
+            let problems = problems.into_iter().map(|text| Problem::new("FILE", text));
+            Failure::Usage(problems.collect())
+        }
+        EngineError::Differs(_) => {
+            let text = error.to_string();
+            Failure::Usage(vec![Problem::new("--resume", format!("{text} by --allow-other"))])
+        }
+        EngineError::Io(text) => Failure::CannotRun(text),
+    }
+}
+
+fn show(experiment: &Experiment, folder: &Path, json: Option<&str>) -> Result<(), Failure> {
+    if json != Some("-") {
+        let report = folder.join(REPORT_HTML);
+        print(&format!("{}\nreport      {}\n", text(experiment), report.display()));
+    }
+    if experiment.stopped.code == "interrupted" {
+        eprintln!("weir: to go on: weir lab run --resume {}", folder.display());
+    }
+    write_json(experiment, json)
+}
+
+/// What the exit code says of the whole.
+fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
+    if experiment.stopped.code == "interrupted" {
+        return Ok(Exit::Done);
+    }
+    if blocks(experiment) == 0 {
+        if experiment.stopped.code == "failed" {
+            return Err(Failure::CannotRun(experiment.stopped.text.clone()));
+        }
+        eprintln!("weir: no block counts: nothing can be said");
+        return Ok(Exit::Invalid);
+    }
+    // In most of its trials, as the warning about it has it.
+    let is_bound = |cell: &record::experiment::Cell| {
+        2 * cell.verdicts.get("client_bound").copied().unwrap_or(0) > cell.trials
+    };
+    let mut measured = experiment.cells.iter().filter(|cell| cell.trials > 0).peekable();
+    if measured.peek().is_some() && measured.all(is_bound) {
+        eprintln!(
+            "weir: the load generator was the limit everywhere: nothing is said of the subject"
+        );
+        return Ok(Exit::Invalid);
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,68 @@
+//! What all pages here are made of: their frame and style, and text that stays text. Not the reports, which
+//! `lab::report` makes.
+
+/// The style of all pages; it follows the system's light or dark.
+const STYLE: &str = include_str!("style.css");
+
+/// Text within an element or a quoted attribute.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A text as one part of a path (RFC 3986 §2.3).
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            other => encoded.push_str(&format!("%{other:02X}")),
+        }
+    }
+    encoded
+}
+
+/// The page of an experiment, by its folder's path below the root.
+pub(super) fn link(folder: &str) -> String {
+    let parts: Vec<String> = folder.split('/').map(encode).collect();
+    format!("/x/{}/", parts.join("/"))
+}
+
+/// A whole page. One that shows what is under way asks for itself again after so many seconds; no script
+/// is needed for that.
+pub(super) fn page(title: &str, again_s: Option<u32>, body: &str) -> String {
+    let again =
+        again_s.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">{}\
+         <title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n{body}</body></html>\n",
+        again.unwrap_or_default(),
+        title = escape(title),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stays_text() {
+        assert_eq!(escape("<a b=\"c\">'&"), "&lt;a b=&quot;c&quot;&gt;&#39;&amp;");
+        assert_eq!(link("a b/..?é"), "/x/a%20b/..%3F%C3%A9/");
+        let page = page("<x>", Some(2), "");
+        assert!(!page.contains("<x>") && page.contains("content=\"2\""), "{page}");
+    }
+}

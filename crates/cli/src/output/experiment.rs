@@ -1,0 +1,318 @@
+//! An experiment as people read it in a terminal: what came of it, every comparison with its figures, and
+//! what has to be known before they are believed. Reads the record and nothing else; the report with its
+//! pictures is `lab::report`'s.
+
+use std::collections::BTreeSet;
+
+use record::experiment::{Comparison, Experiment, Metric, ONLY_LOAD, Outcome, Plan, Spread};
+use record::units::{format_bytes, format_count, format_duration_ns};
+
+use super::table::table;
+
+/// The whole of it.
+pub(crate) fn text(experiment: &Experiment) -> String {
+    let mut text = head(experiment);
+    for sentence in &experiment.summary {
+        text.push_str(&format!("{sentence}\n"));
+    }
+    for load in &experiment.plan.loads {
+        text.push_str(&format!("\n{}", of_load(experiment, &load.name)));
+    }
+    if !experiment.warnings.is_empty() {
+        text.push_str("\nBefore this is believed:\n");
+    }
+    for warning in &experiment.warnings {
+        let arm = warning.arm.as_ref().map(|arm| format!("{arm}: ")).unwrap_or_default();
+        text.push_str(&format!("  - {arm}{} [{}]\n", warning.text, warning.code));
+    }
+    text
+}
+
+/// Blocks of which something counts.
+pub(crate) fn blocks(experiment: &Experiment) -> usize {
+    let counting = experiment.trials.iter().filter(|trial| trial.counts());
+    counting.map(|trial| trial.place.block).collect::<BTreeSet<_>>().len()
+}
+
+fn head(experiment: &Experiment) -> String {
+    let plan = &experiment.plan;
+    let discarded = experiment.trials.iter().filter(|trial| trial.discarded.is_some()).count();
+    let failed = experiment.trials.iter().filter(|trial| trial.failed.is_some()).count();
+    let early = if experiment.partial { "ended early; " } else { "" };
+    format!(
+        "{}: {}\n{}, {:.0} min, seed {}: {} blocks of {} under {}, {} trials, {discarded} discarded, \
+         {failed} failed\n{early}{}\n\n",
+        plan.name,
+        plan.title,
+        experiment.started_at,
+        experiment.duration_s / 60.0,
+        plan.seed,
+        blocks(experiment),
+        counted(plan.arms.len(), "arm"),
+        counted(plan.loads.len(), "load"),
+        experiment.trials.len(),
+        experiment.stopped.text,
+    )
+}
+
+/// `1 arm`, `2 arms`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The comparisons of one load: a line an arm, metric by metric.
+fn of_load(experiment: &Experiment, load: &str) -> String {
+    let plan = &experiment.plan;
+    let interval = format!("{:.0} % interval", plan.confidence * 100.0);
+    let heads = ["", "arm", "median", "ratio", &interval, "p", ""];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for (at, metric) in plan.metrics.iter().enumerate() {
+        let decides = if at == 0 { " (decides)" } else { "" };
+        let mut label = format!("{}{decides}", metric.title);
+        for arm in &plan.arms {
+            let median = median(experiment, &arm.name, load, metric);
+            let compared = experiment
+                .comparisons
+                .iter()
+                .find(|one| one.arm == arm.name && one.load == load && one.metric == metric.name);
+            if median.is_none() && compared.is_none() {
+                continue;
+            }
+            let median = median.map_or_else(|| "-".to_owned(), |it| value(&metric.unit, it));
+            let mut row = vec![std::mem::take(&mut label), arm.name.clone(), median];
+            row.extend(compared.map(cells).unwrap_or_default());
+            rows.push(row);
+        }
+    }
+    let title = match plan.loads.iter().find(|one| one.name == load) {
+        Some(one) if one.name == ONLY_LOAD && plan.loads.len() == 1 => one.title.clone(),
+        Some(one) => format!("{}: {}", one.name, one.title),
+        None => load.to_owned(),
+    };
+    let title = title.trim_end_matches([':', ' ']).to_owned();
+    let title = if title.is_empty() { title } else { format!("{title}\n") };
+    format!("{title}{}", table(&rows))
+}
+
+fn median(experiment: &Experiment, arm: &str, load: &str, metric: &Metric) -> Option<f64> {
+    let cell = experiment.cells.iter().find(|cell| cell.arm == arm && cell.load == load)?;
+    cell.metrics.get(&metric.name).map(|spread: &Spread| spread.median)
+}
+
+/// Ratio, interval, p, and what is said.
+fn cells(one: &Comparison) -> Vec<String> {
+    let none = || "-".to_owned();
+    let says = match (one.noise, one.outcome) {
+        (true, Outcome::Inconclusive) => "noise".to_owned(),
+        (true, outcome) => format!("noise: {}", outcome.word()),
+        (false, outcome) => outcome.word().to_owned(),
+    };
+    let bound = if one.bound.is_some() { ", a bound only" } else { "" };
+    vec![
+        one.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
+        one.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
+        one.p_adjusted.or(one.p).map_or_else(none, p_value),
+        format!("{says}{bound}"),
+    ]
+}
+
+/// A probability, in three digits.
+pub(crate) fn p_value(p: f64) -> String {
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+/// A figure in its unit, as [`Metric::unit`] has it.
+pub(crate) fn value(unit: &str, value: f64) -> String {
+    match unit {
+        "1/s" => format!("{}/s", format_count(value)),
+        "ns" => format_duration_ns(value.max(0.0) as u64),
+        "us" => format_duration_ns((value.max(0.0) * 1000.0) as u64),
+        "bytes" => format_bytes(value),
+        "share" => format!("{:.2} %", value * 100.0),
+        "cpus" => format!("{value:.2}"),
+        _ => format_count(value),
+    }
+}
+
+/// What would be run, in words.
+pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
+    let cells = plan.arms.len() * plan.loads.len();
+    let (least, most) = trials(plan);
+    let mut text = format!("{}: {}\n\n", plan.name, plan.title);
+    let mut rows = Vec::new();
+    for arm in &plan.arms {
+        let what = match &arm.again {
+            Some(other) => format!("{other} once more, to see the noise"),
+            None => changes(&arm.title, &arm.changes),
+        };
+        rows.push(("arm", &arm.name, what));
+    }
+    for load in &plan.loads {
+        rows.push(("load", &load.name, changes(&load.title, &load.changes)));
+    }
+    let width = rows.iter().map(|(_, name, _)| name.chars().count()).max().unwrap_or(0);
+    for (kind, name, what) in rows {
+        text.push_str(format!("{kind:4}  {name:width$}  {what}").trim_end());
+        text.push('\n');
+    }
+    let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
+    let (decides, also) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
+    text.push_str(&format!(
+        "\ndecides     {decides}; a difference of {:.3} % matters\nalso        {}\nblocks      {} to {}, \
+         of {} each\ntrials      at least {least}, at most {most}, of {:.1} s each\ntakes       about {:.0} to \
+         {:.0} minutes\nseed        {}\n",
+        plan.effect * 100.0,
+        if also.is_empty() { "nothing".to_owned() } else { also.join(", ") },
+        plan.blocks_min,
+        plan.blocks_max,
+        counted(cells, "trial"),
+        plan.duration_s,
+        (expected_s.0 / 60.0).max(1.0),
+        (expected_s.1 / 60.0).max(1.0),
+        plan.seed,
+    ));
+    text
+}
+
+/// How many trials there are at least and at most, pilots and blocks that are run again with them.
+pub(crate) fn trials(plan: &Plan) -> (usize, usize) {
+    let cells = plan.arms.len() * plan.loads.len();
+    let of_own = plan.arms.iter().filter(|arm| arm.again.is_none()).count() * plan.loads.len();
+    let pilots = if plan.warm_up_s.is_none() { cells } else { 0 };
+    let counting = if plan.calls.is_some() { of_own } else { 0 };
+    let reruns = (f64::from(plan.blocks_max) * plan.reruns_max_share).ceil() as usize;
+    let blocks_max = plan.blocks_max as usize + reruns;
+    (pilots + counting + cells * plan.blocks_min as usize, pilots + counting + cells * blocks_max)
+}
+
+fn changes(title: &str, changes: &std::collections::BTreeMap<String, String>) -> String {
+    let changed = changes.iter().map(|(key, value)| format!("{key} = {value}"));
+    let changed = changed.collect::<Vec<_>>().join(", ");
+    match (title.is_empty(), changed.is_empty()) {
+        (_, true) => title.to_owned(),
+        (true, false) => changed,
+        (false, false) => format!("{title} ({changed})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::experiment::{Arm, Better, Cell, LoadPlan, Warning};
+    use record::facts::HostFacts;
+
+    use super::*;
+
+    fn experiment() -> Experiment {
+        let arm = |name: &str, again: Option<&str>| Arm {
+            name: name.to_owned(),
+            again: again.map(str::to_owned),
+            ..Arm::default()
+        };
+        let plan = Plan {
+            name: "a".to_owned(),
+            title: "Is b faster?".to_owned(),
+            baseline: "a".to_owned(),
+            arms: vec![arm("a", None), arm("a-again", Some("a")), arm("b", None)],
+            loads: vec![LoadPlan { name: ONLY_LOAD.to_owned(), ..LoadPlan::default() }],
+            metrics: vec![Metric {
+                name: "responses_per_s".to_owned(),
+                title: "responses".to_owned(),
+                unit: "1/s".to_owned(),
+                better: Better::Higher,
+            }],
+            effect: 0.02,
+            confidence: 0.95,
+            blocks_min: 10,
+            blocks_max: 30,
+            reruns_max_share: 0.5,
+            duration_s: 8.0,
+            ..Plan::default()
+        };
+        let comparison = |arm: &str, noise: bool, ratio: f64, outcome: Outcome| Comparison {
+            arm: arm.to_owned(),
+            load: ONLY_LOAD.to_owned(),
+            metric: "responses_per_s".to_owned(),
+            noise,
+            ratio: Some(ratio),
+            interval: Some((ratio - 0.01, ratio + 0.01)),
+            p_adjusted: Some(0.0002),
+            outcome,
+            ..Comparison::default()
+        };
+        Experiment {
+            schema: String::new(),
+            weir: record::run::Weir::default(),
+            command: Vec::new(),
+            started_at: "2026-01-02T03:04:05Z".to_owned(),
+            duration_s: 600.0,
+            partial: true,
+            resumed: 0,
+            host: HostFacts::default(),
+            environment: std::collections::BTreeMap::new(),
+            plan,
+            stopped: record::experiment::Stopped::default(),
+            trials: Vec::new(),
+            cells: vec![Cell {
+                arm: "b".to_owned(),
+                load: ONLY_LOAD.to_owned(),
+                metrics: [(
+                    "responses_per_s".to_owned(),
+                    Spread { median: 1500.0, ..Spread::default() },
+                )]
+                .into(),
+                ..Cell::default()
+            }],
+            comparisons: vec![
+                comparison("a-again", true, 1.0, Outcome::Equivalent),
+                comparison("b", false, 1.1, Outcome::Faster),
+            ],
+            warnings: vec![Warning {
+                code: "noise_floor".to_owned(),
+                arm: None,
+                text: "the machine is noisy".to_owned(),
+            }],
+            scalings: Vec::new(),
+            summary: vec!["b is faster than a.".to_owned()],
+        }
+    }
+
+    #[test]
+    fn every_comparison_is_shown_with_its_figures() {
+        let text = text(&experiment());
+        for part in [
+            "\nb is faster than a.\n",
+            "ended early; ",
+            "a-again",
+            "noise: equivalent",
+            "1.100  1.090 to 1.110  <0.001",
+            "faster\n",
+            "the machine is noisy [noise_floor]",
+            "95 % interval",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_plan_says_what_is_run_and_how_long() {
+        let experiment = experiment();
+        assert_eq!(trials(&experiment.plan), (3 + 30, 3 + 3 * 45));
+        let text = plan(&experiment.plan, (330.0, 3000.0));
+        for part in ["10 to 30", "at least 33, at most 138", "about 6 to 50 minutes", "a once more"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn figures_are_written_in_their_units() {
+        for (unit, figure, expected) in [
+            ("share", 0.0123, "1.23 %"),
+            ("cpus", 1.5, "1.50"),
+            ("us", 12.0, "12.0us"),
+            ("ns", 1500.0, "1.50us"),
+        ] {
+            assert_eq!(value(unit, figure), expected);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Which builds of which programs and libraries an experiment runs: what they say of themselves, their
+//! size, and a hash of the file, because two builds may call themselves the same.
+//!
+//! Not for starting them otherwise than to ask for their version.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use host::setup::launch::Launch;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::scenario::setup::{Program, Setup, Tool};
+
+/// The flag with which a program says its version, where it is not `--version`.
+const FLAGS: &[(&str, &str)] = &[
+    ("ab", "-V"),
+    ("apache2", "-v"),
+    ("haproxy", "-v"),
+    ("httpd", "-v"),
+    ("nginx", "-v"),
+    ("wrk", "-v"),
+];
+/// Programs that say no version: asked, they would complain.
+const MUTE: &[&str] = &["h1load"];
+/// How long a program may take to say its version.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(10);
+/// The most bytes of an answer that are read: the first line is wanted.
+const ANSWER_BYTES_MAX: usize = 4096;
+/// The largest file that is hashed: a debug build of weir has half of it.
+const HASHED_BYTES_MAX: u64 = 512 << 20;
+/// The most programs and libraries: an experiment with more arms than this names few of them.
+const WANTED_MAX: usize = 64;
+
+/// The programs and libraries that are looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Programs, as commands name them.
+    pub programs: BTreeSet<String>,
+    /// Libraries that are preloaded.
+    pub libraries: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// What is run by these setups; `weir` is this program, and what `{weir}` stands for.
+    #[must_use]
+    pub fn of<'a>(setups: impl IntoIterator<Item = &'a Setup>, weir: &Path) -> Self {
+        let mut wanted = Self::default();
+        let weir = weir.to_string_lossy();
+        wanted.programs.insert(weir.clone().into_owned());
+        for setup in setups {
+            for program in [Some(&setup.subject), setup.origin.as_ref()].into_iter().flatten() {
+                wanted.add(program, &weir);
+            }
+            wanted.programs.extend(name_of(setup.tool).map(str::to_owned));
+        }
+        wanted
+    }
+
+    fn add(&mut self, program: &Program, weir: &str) {
+        let words = program.command.iter().map(|word| word.replace("{weir}", weir));
+        // `env NAME=VALUE program` is the program with a variable.
+        let mut words = words.skip_while(|word| word == "env").peekable();
+        let mut variables: Vec<(String, String)> = Vec::new();
+        while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')) {
+            variables.push((name.to_owned(), value.to_owned()));
+            words.next();
+        }
+        self.programs.extend(words.next().filter(|word| !word.contains('{')));
+        variables.extend(program.env.clone());
+        for (_, value) in variables.iter().filter(|(name, _)| name == "LD_PRELOAD") {
+            // ld.so(8): blanks or colons between them.
+            let files = value.split([':', ' ']).filter(|it| !it.is_empty() && !it.contains('{'));
+            self.libraries.extend(files.map(str::to_owned));
+        }
+    }
+
+    /// What is known of each.
+    pub(super) fn read(&self) -> BTreeMap<String, String> {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut known = BTreeMap::new();
+        for name in self.programs.iter().take(WANTED_MAX) {
+            let text = find(name, &path).map_or_else(
+                || "not found".to_owned(),
+                |path| {
+                    let says = version(&path).unwrap_or_else(|| "says no version".to_owned());
+                    format!("{says}; {}", of_file(&path))
+                },
+            );
+            known.insert(format!("program {name}"), text);
+        }
+        for name in self.libraries.iter().take(WANTED_MAX) {
+            known.insert(format!("library {name}"), of_file(Path::new(name)));
+        }
+        known
+    }
+}
+
+fn name_of(tool: Tool) -> Option<&'static str> {
+    match tool {
+        Tool::Weir => None,
+        Tool::Wrk => Some("wrk"),
+        Tool::Ab => Some("ab"),
+        Tool::H2load => Some("h2load"),
+        Tool::H1load => Some("h1load"),
+        Tool::Oha => Some("oha"),
+    }
+}
+
+/// The file of a program, as a shell finds it.
+fn find(name: &str, path: &str) -> Option<PathBuf> {
+    let runs = |file: &PathBuf| {
+        fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(runs);
+    }
+    path.split(':')
+        .filter(|folder| !folder.is_empty())
+        .map(|it| Path::new(it).join(name))
+        .find(runs)
+}
+
+/// Where a file is, how large it is, and its hash.
+fn of_file(path: &Path) -> String {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let shown = path.display();
+    match fs::metadata(&path) {
+        Err(error) => format!("{shown}: {error}"),
+        Ok(it) if !it.is_file() => format!("{shown}: no file"),
+        Ok(it) if it.len() > HASHED_BYTES_MAX => format!("{shown}, {} bytes", it.len()),
+        Ok(it) => match hash(&path) {
+            Ok(hash) => format!("{shown}, {} bytes, FNV-1a {hash:016x}", it.len()),
+            Err(error) => format!("{shown}, {} bytes, not read: {error}", it.len()),
+        },
+    }
+}
+
+/// FNV-1a with 64 bits: it tells builds apart, and protects from nobody.
+fn hash(path: &Path) -> std::io::Result<u64> {
+    let mut file = File::open(path)?.take(HASHED_BYTES_MAX);
+    let mut buffer = vec![0; 1 << 20];
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(hash);
+        }
+        for byte in &buffer[..count] {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// The first line of what a program says of its version.
+fn version(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    if MUTE.contains(&name) {
+        return None;
+    }
+    let known = FLAGS.iter().find(|(program, _)| *program == name);
+    let mut command = Command::new(path);
+    command.arg(known.map_or("--version", |(_, flag)| flag)).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Launch::default().spawn(&mut command).ok()?;
+    let ended = wait(&mut child);
+    // Some say it on the one, some on the other; some call it a failure.
+    let said = [said(child.stdout.as_ref()), said(child.stderr.as_ref())];
+    let counts = ended.is_some_and(|status| status.success() || known.is_some());
+    said.into_iter().flatten().next().filter(|_| counts)
+}
+
+/// Waits until a program ends; one that does not is ended.
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    for _ in 0..ANSWER.as_millis() / LOOK.as_millis() {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(LOOK),
+            ended => return ended.ok().flatten(),
+        }
+    }
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        // It has a group of its own; one that is gone is what was wanted.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+    None
+}
+
+/// The first line in a pipe. It is not waited for: a program may have left a child that holds it open.
+fn said(pipe: Option<&impl AsFd>) -> Option<String> {
+    let pipe = pipe?.as_fd();
+    let flags = fcntl_getfl(pipe).ok()?;
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).ok()?;
+    let mut buffer = vec![0; ANSWER_BYTES_MAX];
+    let count = rustix::io::read(pipe, &mut buffer).ok()?;
+    let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
+    text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn every_flag_stands_once() {
+        for (at, (name, flag)) in FLAGS.iter().enumerate() {
+            assert!(FLAGS[..at].iter().all(|(other, _)| other != name));
+            assert!(flag.starts_with('-') && !MUTE.contains(name));
+        }
+    }
+
+    #[test]
+    fn what_setups_run_is_found_in_their_words() {
+        let program = |command: &str| Program {
+            command: command.split(' ').map(str::to_owned).collect(),
+            ..Program::default()
+        };
+        let mut setup = Setup {
+            subject: program("env A=1 LD_PRELOAD=/lib/a.so /usr/sbin/nginx -c {dir}/nginx.conf"),
+            origin: Some(program("{weir} serve")),
+            tool: Tool::Wrk,
+            ..Setup::default()
+        };
+        setup.subject.env.insert("LD_PRELOAD".to_owned(), "/lib/b.so:/lib/c.so".to_owned());
+        let made = Setup { subject: program("{dir}/made-by-the-trial"), ..Setup::default() };
+        let wanted = Wanted::of([&setup, &made], Path::new("/opt/weir"));
+        let programs: Vec<&str> = wanted.programs.iter().map(String::as_str).collect();
+        assert_eq!(programs, ["/opt/weir", "/usr/sbin/nginx", "wrk"]);
+        let libraries: Vec<&str> = wanted.libraries.iter().map(String::as_str).collect();
+        assert_eq!(libraries, ["/lib/a.so", "/lib/b.so", "/lib/c.so"]);
+    }
+
+    #[test]
+    fn versions_are_asked_for_and_a_program_that_does_not_end_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str, text: &str| version(&script(folder.path(), name, text));
+        assert_eq!(of("one", "echo; echo \"one 1.2 $1\"; echo more").unwrap(), "one 1.2 --version");
+        assert_eq!(of("nginx", "echo \"nginx version: 1 $1\" >&2").unwrap(), "nginx version: 1 -v");
+        assert_eq!(of("wrk", "echo wrk 4; exit 1").unwrap(), "wrk 4");
+        assert_eq!(of("other", "echo usage; exit 1"), None);
+        assert_eq!(of("h1load", "echo 1"), None);
+        assert_eq!(of("server", "echo listening; exec sleep 60"), None);
+        assert_eq!(of("left", "sleep 5 & echo left 1").unwrap(), "left 1");
+        assert_eq!(version(Path::new("/no/such/program")), None);
+    }
+
+    #[test]
+    fn two_builds_of_one_version_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = script(folder.path(), "one", "echo same 1.0 # a");
+        let other = script(folder.path(), "other", "echo same 1.0 # b");
+        assert_eq!(version(&one), version(&other));
+        assert_ne!(hash(&one).unwrap(), hash(&other).unwrap());
+        let empty = folder.path().join("empty");
+        fs::write(&empty, "").unwrap();
+        assert!(of_file(&empty).ends_with("/empty, 0 bytes, FNV-1a cbf29ce484222325"));
+        assert!(of_file(Path::new("/no/such.so")).starts_with("/no/such.so: "));
+        let wanted = Wanted {
+            programs: BTreeSet::from([one.to_str().unwrap().to_owned(), "/no/such".to_owned()]),
+            libraries: BTreeSet::from(["/no/such.so".to_owned()]),
+        };
+        let known = wanted.read();
+        assert!(known[&format!("program {}", one.display())].starts_with("same 1.0; "));
+        assert_eq!(known["program /no/such"], "not found");
+        assert_eq!(known.len(), 3);
+    }
+
+    #[test]
+    fn programs_are_found_as_a_shell_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = script(folder.path(), "one", "true");
+        fs::write(folder.path().join("text"), "x").unwrap();
+        let path = format!("/no/such:{}", folder.path().display());
+        assert_eq!(find("one", &path), Some(one.clone()));
+        assert_eq!(find(one.to_str().unwrap(), ""), Some(one));
+        assert_eq!((find("text", &path), find("missing", &path)), (None, None));
+    }
+}

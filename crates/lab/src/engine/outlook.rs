@@ -1,0 +1,97 @@
+//! How many trials are to come, and how long they take. Pure. Not for what decides it: that is
+//! [`super::next`]'s.
+
+use record::experiment::{Plan, TrialLine};
+use record::trial::Kind;
+
+use super::events::Outlook;
+use super::next::blocks;
+use super::warm_up::{PILOT_EXTRA_S, WARM_UP_S_MIN};
+
+/// What trials took beyond their loads: starting programs, waiting, removing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overhead {
+    sum_s: f64,
+    trials: u32,
+}
+
+impl Overhead {
+    /// Adds one trial's.
+    pub(super) fn add(&mut self, overhead_s: f64) {
+        self.sum_s += overhead_s.max(0.0);
+        self.trials += 1;
+    }
+
+    fn mean_s(self) -> f64 {
+        self.sum_s / f64::from(self.trials.max(1))
+    }
+}
+
+/// What is to come after `lines`, from the trial `number_next` on. Blocks that are run again come on top.
+pub(super) fn outlook(
+    plan: &Plan,
+    lines: &[TrialLine],
+    number_next: u32,
+    overhead: Overhead,
+) -> Outlook {
+    let cells = (plan.arms.len() * plan.loads.len()) as u32;
+    let ran = |kind: Kind| {
+        lines.iter().filter(|it| it.place.kind == kind && it.failed.is_none()).count() as u32
+    };
+    let pilots = match plan.warm_up_s {
+        None => cells.saturating_sub(ran(Kind::Pilot)),
+        Some(_) => 0,
+    };
+    let probes = match &plan.calls {
+        Some(_) => {
+            let arms = plan.arms.iter().filter(|arm| arm.again.is_none()).count();
+            ((arms * plan.loads.len()) as u32).saturating_sub(ran(Kind::Probe))
+        }
+        None => 0,
+    };
+    let blocks = blocks(plan, lines);
+    let open = blocks.latest().filter(|(_, _, attempt)| blocks.is_open(attempt));
+    let open = open.map_or(0, |(_, _, attempt)| attempt.run.len() as u32);
+    let begun = blocks.whole() + u32::from(open > 0);
+    let to_run = |most: u32| (most.max(begun) - blocks.whole()) * cells - open + probes;
+    let warm_up_s = plan.warm_up_s.unwrap_or(WARM_UP_S_MIN);
+    let trial_s = plan.duration_s + warm_up_s + overhead.mean_s();
+    let pilots_s = f64::from(pilots) * (plan.duration_s + PILOT_EXTRA_S + overhead.mean_s());
+    let (least, most) = (to_run(plan.blocks_min), to_run(plan.blocks_max));
+    let before = number_next - 1 + pilots;
+    Outlook {
+        at_least: before + least,
+        at_most: before + most,
+        left_s: (pilots_s + f64::from(least) * trial_s, pilots_s + f64::from(most) * trial_s),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::blocks::mark;
+    use super::super::simulated::{line, plan};
+    use super::*;
+
+    #[test]
+    fn what_ran_is_taken_off_and_time_follows_from_what_trials_took() {
+        let plan = plan(&["a", "b"], &["x"]);
+        let mut overhead = Overhead::default();
+        let before = outlook(&plan, &[], 1, overhead);
+        assert_eq!((before.at_least, before.at_most), (9, 15));
+        assert_eq!(before.left_s, (81.0, 135.0));
+        overhead.add(1.0);
+        overhead.add(-5.0);
+        let mut lines: Vec<_> = [("a", 1), ("b", 2), ("a-again", 3)]
+            .map(|(arm, number)| line(number, 1, 1, arm, "x"))
+            .to_vec();
+        lines.push(line(4, 2, 1, "a", "x"));
+        mark(&plan, &mut lines);
+        let meanwhile = outlook(&plan, &lines, 5, overhead);
+        assert_eq!((meanwhile.at_least, meanwhile.at_most), (9, 15));
+        assert_eq!(meanwhile.left_s, (5.0 * 9.5, 11.0 * 9.5));
+        // A try that is spoiled comes on top.
+        lines[3].failed = Some("no".to_owned());
+        mark(&plan, &mut lines);
+        assert_eq!(outlook(&plan, &lines, 5, overhead).at_least, 10);
+    }
+}

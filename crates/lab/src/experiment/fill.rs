@@ -1,0 +1,229 @@
+//! Parameters put into the texts of a file, and placeholders that nobody knows, each with its place.
+//!
+//! Not for the placeholders that a trial fills in ([`OF_THE_LAB`]): these are left as they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use record::problem::suggestion;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::scenario::read::{Problems, plain};
+
+/// What a trial fills in; see `command` and `flags` in [`crate::scenario::keys`].
+pub(super) const OF_THE_LAB: &[&str] =
+    &["weir", "dir", "subject", "origin", "client", "port", DURATION];
+/// What is filled in where the load is started, and nowhere else.
+const DURATION: &str = "duration";
+/// The key of the load's flags.
+const FLAGS: &str = "load.flags";
+/// Parameters may stand in parameters, so deep.
+const DEPTH_MAX: usize = 8;
+/// A text may grow so long; the longest file of a trial is shorter.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// What is put into texts, and what was seen on the way.
+pub(super) struct Filler<'a> {
+    /// The file's text, to find places in.
+    pub(super) text: &'a str,
+    /// Parameters with their texts, and where these stand.
+    pub(super) parameters: BTreeMap<String, (Range<usize>, String)>,
+    /// Parameters that have no text; their placeholders are left as they are.
+    pub(super) without: BTreeSet<String>,
+    /// Parameters that stand somewhere.
+    pub(super) used: BTreeSet<String>,
+    /// Where values stand that wait for a parameter: what is wrong with them is not known yet.
+    pub(super) waiting: BTreeSet<usize>,
+    /// What is wrong.
+    pub(super) problems: Problems,
+}
+
+impl Filler<'_> {
+    /// Fills in every text of a table; `path` names it.
+    pub(super) fn table(&mut self, table: &mut DeTable<'_>, path: &str) {
+        for (key, value) in table.iter_mut() {
+            let path = match path {
+                "" => key.get_ref().to_string(),
+                _ => format!("{path}.{}", key.get_ref()),
+            };
+            self.value(value, &path);
+        }
+    }
+
+    fn value(&mut self, value: &mut Spanned<DeValue<'_>>, path: &str) {
+        let span = value.span();
+        match value.get_mut() {
+            DeValue::Table(inner) => self.table(inner, path),
+            DeValue::Array(inner) => inner.iter_mut().for_each(|one| self.value(one, path)),
+            DeValue::String(text) if text.contains('{') => {
+                let place = Place { span: &span, value: span.start, path };
+                let filled = self.filled(text, &place, 0);
+                *text = filled.into();
+            }
+            _ => {}
+        }
+    }
+
+    /// A text with its parameters.
+    fn filled(&mut self, text: &str, place: &Place<'_>, depth: usize) -> String {
+        let mut filled = String::new();
+        for (at, piece) in pieces(text) {
+            match piece {
+                Piece::Plain(plain) => filled.push_str(plain),
+                Piece::Placeholder(name) => {
+                    let count = text[..at].matches(&format!("{{{name}}}")).count();
+                    match self.value_of(name, place, count, depth) {
+                        Some(value) => filled.push_str(&value),
+                        None => filled.push_str(&format!("{{{name}}}")),
+                    }
+                }
+            }
+            if filled.len() > TEXT_BYTES_MAX {
+                let text = format!("with its parameters it is longer than {TEXT_BYTES_MAX} bytes");
+                self.problems.add(place.value, text);
+                return String::new();
+            }
+        }
+        filled
+    }
+
+    /// What stands for a placeholder; none where it is left as it is.
+    fn value_of(
+        &mut self,
+        name: &str,
+        place: &Place<'_>,
+        count: usize,
+        depth: usize,
+    ) -> Option<String> {
+        if OF_THE_LAB.contains(&name) {
+            if name == DURATION && place.path != FLAGS {
+                let text = format!("'{{{DURATION}}}' is known in '{FLAGS}' only");
+                self.problems.add(self.position(place.span, name, count), text);
+            }
+            return None;
+        }
+        let Some((span, text)) = self.parameters.get(name).cloned() else {
+            if self.without.contains(name) {
+                self.used.insert(name.to_owned());
+                self.waiting.insert(place.value);
+            } else {
+                let text = self.unknown(name);
+                self.problems.add(self.position(place.span, name, count), text);
+            }
+            return None;
+        };
+        self.used.insert(name.to_owned());
+        if depth == DEPTH_MAX {
+            let text =
+                format!("parameters stand in each other more than {DEPTH_MAX} deep: '{{{name}}}'");
+            self.problems.add(self.position(place.span, name, count), text);
+            return None;
+        }
+        Some(self.filled(&text, &Place { span: &span, ..*place }, depth + 1))
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let known = self.parameters.keys().map(String::as_str).chain(OF_THE_LAB.iter().copied());
+        let near = suggestion(name, known);
+        format!(
+            "nothing stands for '{{{name}}}'{near}: add it to [parameters], or write '{{{{{name}}}}}' \
+             for the text itself"
+        )
+    }
+
+    /// Where the placeholder stands that comes after `count` others of its name.
+    fn position(&self, span: &Range<usize>, name: &str, count: usize) -> usize {
+        let raw = self.text.get(span.clone()).unwrap_or_default();
+        let found = raw.match_indices(&format!("{{{name}}}")).nth(count);
+        span.start + found.map_or(0, |(at, _)| at)
+    }
+}
+
+/// Where a text stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// It itself, which may be a parameter's.
+    span: &'a Range<usize>,
+    /// The value of the file that it goes into.
+    value: usize,
+    /// The key of that value.
+    path: &'a str,
+}
+
+/// The texts of a table of parameters, and where they stand.
+pub(super) fn parameters(table: Option<&DeTable<'_>>) -> BTreeMap<String, (Range<usize>, String)> {
+    let mut found = BTreeMap::new();
+    for (key, value) in table.into_iter().flatten() {
+        if let Some(text) = plain(value.get_ref()) {
+            found.insert(key.get_ref().to_string(), (value.span(), text));
+        }
+    }
+    found
+}
+
+/// Whether it is a placeholder's name.
+pub(super) fn is_name(name: &str) -> bool {
+    let fits = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || "-_".contains(one);
+    name.chars().all(fits) && name.starts_with(|one: char| one.is_ascii_lowercase())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    Plain(&'a str),
+    Placeholder(&'a str),
+}
+
+/// A text in pieces, each with the byte at which it starts. `${x}` is a variable of somebody else's, and
+/// `{{x}}` stands for `{x}`.
+fn pieces(text: &str) -> Vec<(usize, Piece<'_>)> {
+    let mut pieces = Vec::new();
+    let (mut plain_from, mut at) = (0, 0);
+    while let Some(found) = text[at..].find('{') {
+        let open = at + found;
+        let name = |from: usize| {
+            let end = from + text[from..].find('}')?;
+            is_name(&text[from..end]).then_some(end)
+        };
+        let is_doubled = text[open..].starts_with("{{");
+        match name(open + 1 + usize::from(is_doubled)) {
+            Some(end) if is_doubled && text[end..].starts_with("}}") => {
+                pieces.push((plain_from, Piece::Plain(&text[plain_from..open])));
+                pieces.push((open, Piece::Plain(&text[open + 1..=end])));
+                (plain_from, at) = (end + 2, end + 2);
+            }
+            Some(end) if !is_doubled && !text[..open].ends_with('$') => {
+                pieces.push((plain_from, Piece::Plain(&text[plain_from..open])));
+                pieces.push((open, Piece::Placeholder(&text[open + 1..end])));
+                (plain_from, at) = (end + 1, end + 1);
+            }
+            _ => at = open + 1,
+        }
+    }
+    pieces.push((plain_from, Piece::Plain(&text[plain_from..])));
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let show = |(_, piece)| match piece {
+            Piece::Plain(text) => String::from(text),
+            Piece::Placeholder(name) => format!("<{name}>"),
+        };
+        pieces(text).into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn placeholders_are_told_from_other_braces() {
+        assert_eq!(shown("a {b} {c-1}{d_e}"), "a <b> <c-1><d_e>");
+        assert_eq!(
+            shown("events { x 1; } {} {a b} {2} \"{\"a\":1}"),
+            "events { x 1; } {} {a b} {2} \"{\"a\":1}"
+        );
+        assert_eq!(shown("${a} {{a}} {{a}b {a"), "${a} {a} {<a>b {a");
+        assert_eq!(shown("{é} é{a}é"), "{é} é<a>é");
+    }
+}

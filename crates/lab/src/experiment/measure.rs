@@ -1,0 +1,234 @@
+//! `[measure]` and `[discard]`: what is measured, how often, how sure it has to be, and what a trial may
+//! not be disturbed by.
+
+use std::collections::BTreeMap;
+
+use record::experiment::{Metric, Plan};
+use record::problem::{Problem, suggestion};
+use record::units::format_duration_ns;
+
+use super::Asked;
+use super::file::Parts;
+use crate::scenario::read::{Problems, Values};
+
+/// Wilcoxon's signed-rank test over blocks cannot give less than 2 / 2^n, which is below 0.05 from six on
+/// (Wilcoxon, Biometrics Bulletin 1, 1945); so can no interval of a median.
+pub(super) const BLOCKS_MIN: u64 = 6;
+/// What is usual: benchstat asks for ten.
+const BLOCKS: (u64, u64) = (10, 30);
+/// Lengths of a load: shorter, and starting it is what is measured.
+const DURATION_NS: std::ops::RangeInclusive<u64> = 100_000_000..=3_600_000_000_000;
+const DURATION_DEFAULT_NS: u64 = 8_000_000_000;
+const EFFECT: f64 = 0.02;
+const EFFECT_MAX: f64 = 0.5;
+const CONFIDENCE: f64 = 0.95;
+const CONFIDENCES: std::ops::RangeInclusive<f64> = 0.8..=0.999;
+const RERUNS_MAX_SHARE: f64 = 0.5;
+/// The metric that decides where nothing is said, and where the load has a rate: then the rate is not the
+/// subject's, but what it takes of a processor is.
+const PRIMARY: &str = "responses_per_s";
+const PRIMARY_AT_A_RATE: &str = "subject_us_per_response";
+/// What is measured besides, where nothing is said.
+const ALSO: &[&str] = &[
+    "responses_per_s",
+    "p50_ns",
+    "p99_ns",
+    "subject_us_per_response",
+    "subject_cpus",
+    "generator_cpus",
+    "error_share",
+];
+
+/// One bound of `[discard]`.
+struct Bound {
+    /// Its key.
+    key: &'static str,
+    /// The covariate, as plans and trials name it.
+    covariate: &'static str,
+    /// Where nothing is said; none: no bound.
+    default: Option<f64>,
+    /// How many of the key's unit are one of the covariate's.
+    scale: f64,
+}
+
+/// Every bound. What its key means stands in [`crate::scenario::keys`]. The bounds are those of a machine
+/// that others use too; none of them looks at what was measured.
+const BOUNDS: &[Bound] = &[
+    bound("steal", "steal_share", Some(0.02)),
+    bound("foreign-cpus", "foreign_cpus", Some(0.05)),
+    // A ratio to what is usual in the experiment: how late a thread wakes up depends on the machine.
+    bound("wake-up-ratio", "wake_up_p99_ns", Some(2.0)),
+    bound("generator-lag", "generator_lag_p99_ns", Some(1e6)),
+    bound("generator-busiest", "generator_busiest_share", None),
+    bound("errors", "error_share", Some(0.001)),
+    bound("throttled", "throttled_share", Some(0.0)),
+    Bound { scale: 1e-9, ..bound("clock-step", "clock_step_s", Some(0.1)) },
+];
+
+const fn bound(key: &'static str, covariate: &'static str, default: Option<f64>) -> Bound {
+    Bound { key, covariate, default, scale: 1.0 }
+}
+
+/// What of a plan these tables say, and what is wrong with what was asked for beside the file.
+pub(super) fn plan(
+    parts: &Parts<'_>,
+    asked: &Asked,
+    known: &[Metric],
+    has_rate: bool,
+    problems: &mut Problems,
+) -> (Plan, Vec<Problem>) {
+    let nothing = Values::default();
+    let measure = parts.own.table("measure").unwrap_or(&nothing);
+    let mut beside = Vec::new();
+    let effect = measure.decimal("effect").unwrap_or(EFFECT);
+    if effect <= 0.0 || effect > EFFECT_MAX {
+        let text = "the smallest effect that matters is above 0 and at most 50%";
+        problems.add(measure.place("effect"), text);
+    }
+    let confidence = measure.decimal("confidence").unwrap_or(CONFIDENCE);
+    if !CONFIDENCES.contains(&confidence) {
+        problems.add(measure.place("confidence"), "a confidence is from 80% to 99.9%");
+    }
+    let (blocks_min, blocks_max) = blocks(measure, asked, problems, &mut beside);
+    let reruns = measure.table("blocks").and_then(|blocks| blocks.decimal("reruns-max"));
+    let plan = Plan {
+        seed: asked.seed,
+        metrics: metrics(measure, known, has_rate, problems),
+        effect,
+        confidence,
+        blocks_min,
+        blocks_max,
+        reruns_max_share: reruns.unwrap_or(RERUNS_MAX_SHARE),
+        duration_s: duration_ns(measure, asked, problems, &mut beside) as f64 / 1e9,
+        discard: bounds(parts.own.table("discard").unwrap_or(&nothing)),
+        profile: measure.is_set("profile"),
+        calls: measure.text("calls").map(str::to_owned),
+        ..Plan::default()
+    };
+    (plan, beside)
+}
+
+fn duration_ns(
+    measure: &Values,
+    asked: &Asked,
+    problems: &mut Problems,
+    beside: &mut Vec<Problem>,
+) -> u64 {
+    let wrong = || {
+        let (from, to) = (*DURATION_NS.start(), *DURATION_NS.end());
+        format!("a load is from {} to {} long", format_duration_ns(from), format_duration_ns(to))
+    };
+    let own_ns = measure.whole("duration").unwrap_or(DURATION_DEFAULT_NS);
+    if !DURATION_NS.contains(&own_ns) {
+        problems.add(measure.place("duration"), wrong());
+    }
+    if asked.duration_ns.is_some_and(|ns| !DURATION_NS.contains(&ns)) {
+        beside.push(Problem::new("--duration", wrong()));
+    }
+    asked.duration_ns.unwrap_or(own_ns)
+}
+
+/// Fewest and most blocks. What is asked for beside the file may be fewer than can tell anything apart:
+/// then all is inconclusive, and the file has been tried.
+fn blocks(
+    measure: &Values,
+    asked: &Asked,
+    problems: &mut Problems,
+    beside: &mut Vec<Problem>,
+) -> (u32, u32) {
+    let nothing = Values::default();
+    let blocks = measure.table("blocks").unwrap_or(&nothing);
+    let (min, max) = (blocks.whole("min"), blocks.whole("max"));
+    // One that is given alone draws the other along.
+    let least = min.unwrap_or_else(|| BLOCKS.0.min(max.unwrap_or(BLOCKS.0)));
+    let most = max.unwrap_or_else(|| BLOCKS.1.max(least));
+    if least < BLOCKS_MIN {
+        let key = if min.is_some() { "min" } else { "max" };
+        let text = format!(
+            "{least} blocks cannot tell anything: Wilcoxon's test needs {BLOCKS_MIN} pairs for p < 0.05"
+        );
+        problems.add(blocks.place(key), text);
+    }
+    if least > most {
+        problems.add(blocks.place("max"), "there are fewer blocks at most than at least");
+    }
+    if let Some((min, max)) = asked.blocks {
+        if min == 0 || min > max {
+            beside.push(Problem::new(
+                "--blocks",
+                "give 1 or more, and no more at least than at most",
+            ));
+        }
+        return (min, max);
+    }
+    (u32::try_from(least).unwrap_or(u32::MAX), u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// The metrics, the one that decides first.
+fn metrics(
+    measure: &Values,
+    known: &[Metric],
+    has_rate: bool,
+    problems: &mut Problems,
+) -> Vec<Metric> {
+    let default = if has_rate { PRIMARY_AT_A_RATE } else { PRIMARY };
+    let primary = measure.text("primary").unwrap_or(default).to_owned();
+    let mut names = vec![(measure.place("primary"), primary)];
+    match measure.list("also") {
+        Some(also) => names.extend(also.iter().cloned()),
+        None => names.extend(ALSO.iter().map(|name| (measure.at, String::from(*name)))),
+    }
+    let mut metrics: Vec<Metric> = Vec::new();
+    for (at, name) in names {
+        match known.iter().find(|metric| metric.name == name) {
+            Some(metric) if !metrics.contains(metric) => metrics.push(metric.clone()),
+            Some(_) => {}
+            None => {
+                let near = suggestion(&name, known.iter().map(|metric| &*metric.name));
+                let known: Vec<&str> = known.iter().map(|metric| &*metric.name).collect();
+                let text =
+                    format!("there is no metric '{name}'{near}; there are: {}", known.join(", "));
+                problems.add(at, text);
+            }
+        }
+    }
+    metrics
+}
+
+fn bounds(discard: &Values) -> BTreeMap<String, f64> {
+    let value = |bound: &Bound| {
+        let whole = discard.whole(bound.key).map(|whole| whole as f64);
+        let given = discard.decimal(bound.key).or(whole).map(|given| given * bound.scale);
+        Some((bound.covariate.to_owned(), given.or(bound.default)?))
+    };
+    BOUNDS.iter().filter_map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::keys::{EXPERIMENT, Form};
+
+    #[test]
+    fn every_key_of_bounds_has_its_row_and_its_covariate() {
+        let keys = EXPERIMENT.iter().find(|row| row.name == "discard").unwrap();
+        let Form::Table(keys) = keys.form else { panic!("{keys:?}") };
+        let names: Vec<&str> = keys.iter().map(|row| row.name).collect();
+        assert_eq!(names, BOUNDS.iter().map(|bound| bound.key).collect::<Vec<_>>());
+        let all = record::trial::Covariates {
+            steal_share: Some(0.0),
+            foreign_cpus: Some(0.0),
+            wake_up_p99_ns: Some(0),
+            generator_lag_p99_ns: Some(0),
+            generator_busiest_share: Some(0.0),
+            error_share: Some(0.0),
+            throttled_share: Some(0.0),
+            clock_step_s: Some(0.0),
+        };
+        let fields = serde_json::to_value(all).unwrap();
+        for bound in BOUNDS {
+            assert!(fields.get(bound.covariate).is_some(), "{}", bound.covariate);
+        }
+        assert_eq!(fields.as_object().unwrap().len(), BOUNDS.len());
+    }
+}

@@ -1,0 +1,205 @@
+//! An experiment's file: text to a plan and to what each of its trials runs, with every problem at once.
+//!
+//! A file is one trial's file ([`crate::scenario::setup`]) with arms and loads, which are patches of it:
+//! the same keys with other values. Not for running it, nor for what came of it.
+
+mod cells;
+mod file;
+mod fill;
+mod measure;
+mod patch;
+pub mod ready;
+#[cfg(test)]
+mod tests;
+mod variants;
+
+use std::collections::BTreeMap;
+
+use record::experiment::{Arm, LoadPlan, Metric, ONLY_LOAD, Plan};
+use record::problem::Problem;
+
+use crate::scenario::read::{Problems, document};
+use crate::scenario::setup::Setup;
+
+use self::cells::Cells;
+use self::file::Parts;
+use self::patch::{changes, leaves};
+use self::variants::{Side, Variant};
+
+/// What stands behind the name of an arm that is run a second time, to show the noise.
+pub const AGAIN: &str = "-again";
+/// The arm of a file that has none: what the file says.
+pub const ONLY_ARM: &str = "base";
+/// A file may be so long: with its arms it is held in memory once for each of the cells.
+const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// What was asked for beside the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Length of each load, in place of the file's.
+    pub duration_ns: Option<u64>,
+    /// Fewest and most blocks, in place of the file's. With fewer than six nothing can be told apart.
+    pub blocks: Option<(u32, u32)>,
+    /// Seed of every order and resampling.
+    pub seed: u64,
+    /// Texts in place of the file's own parameters, by their names.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Asked {
+    /// What was asked for when a plan was made, so that its file can be read again as it was.
+    #[must_use]
+    pub fn again(plan: &Plan) -> Self {
+        Self {
+            duration_ns: Some((plan.duration_s * 1e9).round() as u64),
+            blocks: Some((plan.blocks_min, plan.blocks_max)),
+            seed: plan.seed,
+            parameters: plan.parameters.clone().into_iter().collect(),
+        }
+    }
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct File {
+    plan: Plan,
+    setups: BTreeMap<(String, String), Setup>,
+}
+
+impl File {
+    /// Reads a file's text. `name` is the file's, for problems and for an experiment without a name of
+    /// its own; `metrics` are all that can be measured.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in the order of the file, and then with what was asked for.
+    pub fn parse_with(
+        name: &str,
+        text: &str,
+        asked: &Asked,
+        metrics: &[Metric],
+    ) -> Result<Self, Vec<Problem>> {
+        if text.len() > FILE_BYTES_MAX {
+            let why = format!("it is longer than {FILE_BYTES_MAX} bytes");
+            return Err(vec![Problem::new(name, why)]);
+        }
+        let mut problems = Problems::default();
+        let (document, is_whole) = document(text, &mut problems);
+        if !is_whole {
+            return Err(problems.placed(name, text));
+        }
+        let mut parts = Parts::of(&document, &mut problems);
+        let mut beside = parts.set(&asked.parameters);
+        let arms = variants::of(Side::Arms, &parts, &mut problems);
+        let loads = variants::of(Side::Loads, &parts, &mut problems);
+        beside.extend(variants::without_effect(&asked.parameters, &arms, &loads));
+        let mut cells = Cells::read(&parts, &arms, &loads, text, &mut problems);
+        let has_rate = cells.have_rate();
+        let (plan, wrong) = measure::plan(&parts, asked, metrics, has_rate, &mut problems);
+        beside.extend(wrong);
+        let baseline = variants::baseline(&parts, &arms, &mut problems);
+        let mut found = problems.placed(name, text);
+        found.extend(beside);
+        if !found.is_empty() {
+            return Err(found);
+        }
+        let plan = Plan {
+            name: parts.name(name),
+            title: parts.title(name),
+            file: text.to_owned(),
+            parameters: asked.parameters.iter().cloned().collect(),
+            baseline: arms[baseline].name.clone(),
+            arms: arm_plans(&parts, &arms, baseline),
+            loads: load_plans(&parts, &loads, &cells),
+            warm_up_s: cells.warm_up_ns.map(|ns| ns as f64 / 1e9),
+            ..plan
+        };
+        cells.setups.values_mut().for_each(|setup| setup.profile = plan.profile);
+        Ok(Self { plan, setups: cells.setups })
+    }
+
+    /// What is fixed before the first trial.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What a trial of an arm under a load runs. The baseline's second arm runs what the baseline does.
+    /// Calls are not counted in it, because what is judged is not to be slowed down: that is for trials
+    /// of their own ([`Plan::calls`]).
+    #[must_use]
+    pub fn setup(&self, arm: &str, load: &str) -> Option<&Setup> {
+        let arm = self.plan.arm(arm)?;
+        let runs = arm.again.as_ref().unwrap_or(&arm.name);
+        self.setups.get(&(runs.clone(), load.to_owned()))
+    }
+}
+
+/// A parameter of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// What it is, if the file says.
+    pub doc: String,
+    /// Its text; without one it has to be given.
+    pub value: Option<String>,
+}
+
+/// The parameters of a file, in its order. What is wrong with the file is for [`File`] to say.
+#[must_use]
+pub fn parameters(text: &str) -> Vec<Parameter> {
+    let mut problems = Problems::default();
+    let (document, _) = document(text, &mut problems);
+    Parts::of(&document, &mut problems).declared()
+}
+
+/// The keys in which an arm differs from the baseline: with more than one, it cannot be said which of
+/// them made a difference.
+#[must_use]
+pub fn differing(plan: &Plan, arm: &Arm) -> Vec<String> {
+    let Some(baseline) = plan.arm(&plan.baseline) else { return Vec::new() };
+    let keys = baseline.changes.keys().chain(arm.changes.keys());
+    let mut keys: Vec<String> =
+        keys.filter(|key| baseline.changes.get(*key) != arm.changes.get(*key)).cloned().collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// The baseline, the baseline again, and the others in the order of the file.
+fn arm_plans(parts: &Parts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Arm> {
+    let base = leaves(&parts.base);
+    let plan = |arm: &Variant<'_>| Arm {
+        name: arm.name.clone(),
+        title: arm.title.clone(),
+        changes: changes(&base, &leaves(&arm.over(&parts.base))),
+        again: None,
+        levels: arm.levels.clone(),
+    };
+    let first = plan(&arms[baseline]);
+    let again = Arm {
+        name: format!("{}{AGAIN}", first.name),
+        title: format!("{}, again", first.title),
+        again: Some(first.name.clone()),
+        ..first.clone()
+    };
+    let others = arms.iter().enumerate().filter(|(at, _)| *at != baseline);
+    [first, again].into_iter().chain(others.map(|(_, arm)| plan(arm))).collect()
+}
+
+fn load_plans(parts: &Parts<'_>, loads: &[Variant<'_>], cells: &Cells) -> Vec<LoadPlan> {
+    let base = leaves(&parts.base);
+    let plan = |load: &Variant<'_>| {
+        let title = match load.name == ONLY_LOAD && load.patches.is_empty() {
+            true => cells.flags().unwrap_or_default(),
+            false => load.title.clone(),
+        };
+        LoadPlan {
+            name: load.name.clone(),
+            title,
+            changes: changes(&base, &leaves(&load.over(&parts.base))),
+            levels: load.levels.clone(),
+        }
+    };
+    loads.iter().map(plan).collect()
+}

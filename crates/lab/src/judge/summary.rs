@@ -1,0 +1,323 @@
+//! What came of an experiment, for who reads only the first lines: the answer, why, what was compared, what
+//! else was seen, and what would be next.
+//!
+//! Not for every comparison: each has its own text.
+
+use record::experiment::{Comparison, Metric, Outcome, Warning};
+
+use super::bottleneck::{claim, majority};
+use super::said::{basis, some};
+use super::warnings::Case;
+use super::words::{better, bound, count, difference, list, noun, percent, range, sureness, worse};
+use crate::statistics::median;
+
+/// How many names a sentence lists of each outcome.
+const NAMED_MAX: usize = 5;
+/// How many changed keys are repeated.
+const KEYS_MAX: usize = 3;
+/// The most of a changed value that is repeated, in characters.
+const VALUE_CHARS_MAX: usize = 60;
+/// What counted calls are told from.
+const CALLS: &str = "calls_per_response";
+
+/// The sentences, the answer first.
+pub(super) fn summary(case: &Case<'_>, warnings: &[Warning]) -> Vec<String> {
+    let Some(metric) = case.blocks.plan.primary() else {
+        return vec!["Nothing can be said: the plan has no metric.".to_owned()];
+    };
+    let claims: Vec<&Comparison> =
+        case.comparisons.iter().filter(|one| one.primary && !one.noise).collect();
+    let head = head(&claims);
+    let mut sentences = vec![answer(case, metric, &claims, head)];
+    if claims.len() > 1 && case.blocks.count() > 0 {
+        sentences.push(overview(case, metric, &claims));
+    }
+    if let Some(head) = head.filter(|_| case.blocks.count() > 0) {
+        sentences.push(why(case, head));
+        sentences.push(compared(case));
+    }
+    sentences.extend(also(case));
+    sentences.extend(next(head, warnings));
+    sentences
+}
+
+/// The comparison that the first sentence is about: the only one, or the largest gain, else the largest
+/// loss, else the first.
+fn head<'a>(claims: &[&'a Comparison]) -> Option<&'a Comparison> {
+    let size = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+    let largest = |outcome| {
+        let of_outcome = claims.iter().filter(move |one| one.outcome == outcome);
+        of_outcome.max_by(|a, b| size(a).total_cmp(&size(b))).copied()
+    };
+    largest(Outcome::Faster)
+        .or_else(|| largest(Outcome::Slower))
+        .or_else(|| claims.first().copied())
+}
+
+fn answer(
+    case: &Case<'_>,
+    metric: &Metric,
+    claims: &[&Comparison],
+    head: Option<&Comparison>,
+) -> String {
+    let plan = case.blocks.plan;
+    let Some(head) = head else {
+        return format!("There is nothing to compare: the only arm is {}.", plan.baseline);
+    };
+    if claims.iter().all(|one| one.pairs.is_empty()) {
+        return "Nothing can be said yet: no block has both an arm and the baseline.".to_owned();
+    }
+    let settled = matches!(head.outcome, Outcome::Faster | Outcome::Slower);
+    if claims.len() > 1 && !settled {
+        let all = |outcome| claims.iter().all(|one| one.outcome == outcome);
+        let arms = arms_text(case);
+        return if all(Outcome::Equivalent) {
+            format!(
+                "{arms} {} {} are equivalent in {}: no difference is as large as the {} that matters.",
+                if case.arms().count() > 1 { "and the baseline" } else { "and" },
+                plan.baseline,
+                noun(metric),
+                bound(plan.effect)
+            )
+        } else {
+            format!("Of no arm can be said that it differs from {}.", plan.baseline)
+        };
+    }
+    match (settled, head.ratio) {
+        (true, Some(ratio)) => {
+            let least = if head.bound.is_some() { " That is a lower bound." } else { "" };
+            let best = if case.arms().count() > 1 && head.outcome == Outcome::Faster {
+                format!(
+                    " It is the best of {} arms; arms other than the baseline are not tested \
+                     against each other.",
+                    case.arms().count()
+                )
+            } else {
+                String::new()
+            };
+            format!(
+                "{} {} {}{} ({}; {}).{least}{best}",
+                head.arm,
+                difference(metric, ratio),
+                head.baseline,
+                case.under(&head.load),
+                measured(head),
+                sureness(head.p_adjusted.unwrap_or(1.0))
+            )
+        }
+        _ => head.text.clone(),
+    }
+}
+
+fn arms_text(case: &Case<'_>) -> String {
+    let names: Vec<&str> = case.arms().map(|arm| arm.name.as_str()).collect();
+    some(&names, NAMED_MAX)
+}
+
+/// `2.4 % to 3.9 %, 12 blocks`.
+fn measured(comparison: &Comparison) -> String {
+    let blocks = count(comparison.pairs.len(), "block");
+    comparison
+        .interval
+        .map_or_else(|| blocks.clone(), |interval| format!("{}, {blocks}", range(interval)))
+}
+
+/// All claims by outcome, in one sentence.
+fn overview(case: &Case<'_>, metric: &Metric, claims: &[&Comparison]) -> String {
+    let (arms, loads) = (case.arms().count(), case.blocks.plan.loads.len());
+    let label = |one: &Comparison| match (arms > 1, loads > 1) {
+        (true, true) => format!("{} under {}", one.arm, one.load),
+        (false, true) => format!("under {}", one.load),
+        _ => one.arm.clone(),
+    };
+    let group = |outcome: Outcome, word: &str, sized: bool| {
+        let mut members: Vec<&&Comparison> =
+            claims.iter().filter(|one| one.outcome == outcome).collect();
+        let size = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+        members.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        let texts: Vec<String> = members
+            .iter()
+            .map(|one| match one.ratio.filter(|_| sized) {
+                Some(ratio) => format!("{} ({})", label(one), percent((ratio - 1.0).abs())),
+                None => label(one),
+            })
+            .collect();
+        (!texts.is_empty()).then(|| format!("{word}: {}", some(&texts, NAMED_MAX)))
+    };
+    let groups: Vec<String> = [
+        group(Outcome::Faster, better(metric), true),
+        group(Outcome::Slower, worse(metric), true),
+        group(Outcome::Equivalent, "equivalent", false),
+        group(Outcome::Inconclusive, "nothing can be said yet", false),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    format!("Against {} in {}: {}.", case.baseline(), noun(metric), groups.join("; "))
+}
+
+/// What was changed, and what limited both.
+fn why(case: &Case<'_>, head: &Comparison) -> String {
+    let mut parts = Vec::new();
+    let arm = case.blocks.plan.arm(&head.arm);
+    let changes: Vec<String> = arm
+        .into_iter()
+        .flat_map(|arm| &arm.changes)
+        .map(|(key, value)| format!("{key} = {}", shortened(value)))
+        .collect();
+    if !changes.is_empty() {
+        let more = match changes.len().saturating_sub(KEYS_MAX) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let shown = changes[..changes.len().min(KEYS_MAX)].join("; ");
+        parts.push(format!("What {} changes: {shown}{more}.", head.arm));
+    }
+    let limit = |arm: &str| case.cell(arm, &head.load).and_then(majority);
+    parts.push(match (limit(&head.arm), limit(&head.baseline)) {
+        (Some(arm), Some(baseline)) if arm == baseline => {
+            format!("What limited both: {}.", claim(arm))
+        }
+        (Some(arm), Some(baseline)) => format!(
+            "What limited {}: {}; {}: {}.",
+            head.arm,
+            claim(arm),
+            head.baseline,
+            claim(baseline)
+        ),
+        _ => "What limited them is not known.".to_owned(),
+    });
+    parts.extend(calls(case, head));
+    parts.join(" ")
+}
+
+/// The calls of the counted function, from whichever trials counted them.
+fn calls(case: &Case<'_>, head: &Comparison) -> Option<String> {
+    let of = |arm: &str| {
+        let trials = case.blocks.all.iter();
+        let of_arm = trials.filter(|trial| {
+            trial.place.arm == arm && trial.place.load == head.load && trial.failed.is_none()
+        });
+        let counted = of_arm.filter_map(|trial| trial.metrics.get(CALLS).copied());
+        median(&counted.collect::<Vec<f64>>())
+    };
+    let function = case.blocks.plan.calls.as_deref()?;
+    let (arm, baseline) = (of(&head.arm)?, of(&head.baseline)?);
+    Some(format!(
+        "{function} is called {arm:.1} times per response of {} and {baseline:.1} times of {}.",
+        head.arm, head.baseline
+    ))
+}
+
+fn shortened(value: &str) -> String {
+    if value.chars().count() <= VALUE_CHARS_MAX {
+        return value.to_owned();
+    }
+    value.chars().take(VALUE_CHARS_MAX).chain("..".chars()).collect()
+}
+
+/// What was compared, on what, and how large the noise is.
+fn compared(case: &Case<'_>) -> String {
+    let plan = case.blocks.plan;
+    let trials = plan.arms.len() * plan.loads.len();
+    let mut text = format!(
+        "{} of {} of {} s were compared, every arm once in each block",
+        count(case.blocks.count(), "block"),
+        count(trials, "trial"),
+        plan.duration_s
+    );
+    if plan.loads.len() > 1 {
+        let loads: Vec<&str> = case.loads().collect();
+        text.push_str(&format!(" under each load ({})", list(&loads)));
+    }
+    let noises = case.comparisons.iter().filter(|one| one.noise && one.primary);
+    let noises: Vec<String> = noises
+        .filter_map(|one| {
+            let apart = percent((one.ratio? - 1.0).abs());
+            let measured = one.interval.map(|interval| format!(" ({})", range(interval)));
+            Some(format!("{apart}{}{}", measured.unwrap_or_default(), case.under(&one.load)))
+        })
+        .collect();
+    if noises.is_empty() {
+        text.push('.');
+    } else {
+        let noises = some(&noises, NAMED_MAX);
+        text.push_str(&format!("; {} differs from itself by {noises}.", plan.baseline));
+    }
+    text
+}
+
+/// What the metrics say that do not decide.
+fn also(case: &Case<'_>) -> Option<String> {
+    let plan = case.blocks.plan;
+    let is_clear = |one: &&Comparison| {
+        !one.primary && !one.noise && matches!(one.outcome, Outcome::Faster | Outcome::Slower)
+    };
+    let texts: Vec<String> = case
+        .comparisons
+        .iter()
+        .filter(is_clear)
+        .filter_map(|one| {
+            let metric = plan.metrics.iter().find(|metric| metric.name == one.metric)?;
+            let said = difference(metric, one.ratio?);
+            let under = case.under(&one.load);
+            Some(format!("{} {said} {}{under} ({})", one.arm, one.baseline, basis(one)))
+        })
+        .collect();
+    (!texts.is_empty()).then(|| {
+        let shown = texts[..texts.len().min(NAMED_MAX)].join("; ");
+        format!("Seen too, but not what decides: {shown}.")
+    })
+}
+
+/// What would be next after a warning.
+const AFTER: &[(&str, &str)] = &[
+    ("client_bound", "Next: more threads or another machine for the load generator; then again."),
+    ("two_factors", "Next: an arm for each of the things that were changed at once."),
+    (
+        "different_bottlenecks",
+        "Next: give the faster arm room (a wider link, more connections, more generator threads), so \
+         that both meet the same limit.",
+    ),
+    ("probe_overhead", "Next: the same without probes in judged trials."),
+    ("noise_floor", "Next: find what makes the baseline differ from itself, or run more blocks."),
+];
+
+fn next(head: Option<&Comparison>, warnings: &[Warning]) -> Option<String> {
+    let after = AFTER.iter().find(|(code, _)| warnings.iter().any(|one| one.code == *code));
+    if let Some((_, text)) = after {
+        return Some((*text).to_owned());
+    }
+    let text = match head?.outcome {
+        Outcome::Faster | Outcome::Slower => {
+            "Next: other loads. What holds under one does not have to under another."
+        }
+        Outcome::Equivalent => {
+            "Next: what limits both. Here nothing is to be gained by this change."
+        }
+        Outcome::Inconclusive => "Next: more blocks, longer trials, or a quieter machine.",
+    };
+    Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_next_is_about_warnings_that_exist() {
+        for (code, text) in AFTER {
+            assert!(
+                super::super::warnings::WARNINGS.iter().any(|kind| kind.code == *code),
+                "{code}"
+            );
+            assert!(text.starts_with("Next: "), "{code}");
+        }
+    }
+
+    #[test]
+    fn long_values_are_cut_between_characters() {
+        assert_eq!(shortened("abc"), "abc");
+        assert_eq!(shortened(&"ä".repeat(100)).chars().count(), VALUE_CHARS_MAX + 2);
+    }
+}

@@ -1,0 +1,447 @@
+//! The judge as a whole, over small made-up experiments.
+
+use std::collections::BTreeMap;
+
+use record::experiment::{
+    Arm, Better, Comparison, LoadPlan, Metric, Outcome, Plan, TrialLine, Warning,
+};
+use record::trial::{Discarded, Place, Steady};
+
+use super::{Extras, Judged, judge, settled, unpaired};
+
+const BLOCKS: u32 = 12;
+
+fn metric(name: &str, unit: &str, better: Better) -> Metric {
+    Metric { name: name.to_owned(), title: name.replace('_', " "), unit: unit.to_owned(), better }
+}
+
+fn arm(name: &str, changes: &[(&str, &str)]) -> Arm {
+    Arm {
+        name: name.to_owned(),
+        changes: changes.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        ..Arm::default()
+    }
+}
+
+fn plan(loads: &[&str]) -> Plan {
+    let preload = [("subject.env.LD_PRELOAD", "/usr/lib/libjemalloc.so.2")];
+    Plan {
+        name: "allocator".to_owned(),
+        seed: 7,
+        baseline: "glibc".to_owned(),
+        arms: vec![
+            arm("glibc", &[]),
+            Arm { again: Some("glibc".to_owned()), ..arm("glibc-again", &[]) },
+            arm("jemalloc", &preload),
+        ],
+        loads: loads
+            .iter()
+            .map(|name| LoadPlan { name: (*name).to_owned(), ..LoadPlan::default() })
+            .collect(),
+        metrics: vec![
+            metric("subject_us_per_response", "us", Better::Lower),
+            metric("responses_per_s", "1/s", Better::Higher),
+            metric("p99_ns", "ns", Better::Lower),
+            metric("error_share", "share", Better::Lower),
+        ],
+        effect: 0.02,
+        confidence: 0.95,
+        blocks_min: 10,
+        blocks_max: 30,
+        duration_s: 8.0,
+        ..Plan::default()
+    }
+}
+
+/// A few tenths of a percent, another for every trial.
+fn wobble(number: u32) -> f64 {
+    0.995 + 0.01 * fastrand::Rng::with_seed(u64::from(number)).f64()
+}
+
+/// Trials in which an arm's cost is this multiple of the baseline's, in orders that rotate.
+fn trials(plan: &Plan, blocks: u32, cost: impl Fn(&str) -> f64) -> Vec<TrialLine> {
+    let mut lines = Vec::new();
+    for block in 1..=blocks {
+        for load in &plan.loads {
+            for at in 0..plan.arms.len() {
+                let arm = &plan.arms[(at + block as usize) % plan.arms.len()];
+                let number = lines.len() as u32 + 1;
+                let us = 20.0 * cost(&arm.name) * wobble(number);
+                let metrics: BTreeMap<String, f64> = [
+                    ("subject_us_per_response".to_owned(), us),
+                    ("responses_per_s".to_owned(), 1e6 / us),
+                    ("mean_ns".to_owned(), us * 1e4),
+                    ("p99_ns".to_owned(), us * 2e4),
+                    ("error_share".to_owned(), 0.0),
+                ]
+                .into();
+                lines.push(TrialLine {
+                    place: Place {
+                        number,
+                        block,
+                        attempt: 1,
+                        arm: arm.name.clone(),
+                        load: load.name.clone(),
+                    },
+                    metrics,
+                    steady: Steady { from_s: Some(1.0), text: "steady".to_owned() },
+                    verdict: Some("user_cpu_bound".to_owned()),
+                    ..TrialLine::default()
+                });
+            }
+        }
+    }
+    lines
+}
+
+fn jemalloc(cost: f64) -> impl Fn(&str) -> f64 {
+    move |arm| if arm == "jemalloc" { cost } else { 1.0 }
+}
+
+fn of<'a>(judged: &'a Judged, arm: &str, metric: &str) -> &'a Comparison {
+    let is_it = |one: &&Comparison| one.arm == arm && one.metric == metric;
+    judged.comparisons.iter().find(is_it).expect("it is compared")
+}
+
+fn warned<'a>(judged: &'a Judged, code: &str) -> Vec<&'a Warning> {
+    judged.warnings.iter().filter(|warning| warning.code == code).collect()
+}
+
+fn judged(plan: &Plan, trials: &[TrialLine]) -> Judged {
+    let judged = judge(plan, trials, &Extras::default());
+    println!("{:#?}\n{:#?}", judged.summary, judged.warnings);
+    for comparison in &judged.comparisons {
+        println!("{:?} {}", comparison.outcome, comparison.text);
+    }
+    judged
+}
+
+#[test]
+fn a_clear_gain_is_told_in_one_sentence() {
+    let plan = plan(&["load"]);
+    let judged = judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.969)));
+    let decisive = of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, Outcome::Faster);
+    assert!(decisive.primary && !decisive.noise && decisive.pairs.len() == 12);
+    assert!((decisive.ratio.unwrap() - 0.969).abs() < 0.003);
+    assert_eq!(decisive.better_share, Some(1.0));
+    assert_eq!(decisive.cliffs_delta, Some(1.0));
+    assert!(decisive.p_adjusted.unwrap() < 0.001);
+    let first = &judged.summary[0];
+    assert!(first.starts_with("jemalloc uses "), "{first}");
+    assert!(first.contains("less processor time per response than glibc ("), "{first}");
+    assert!(first.contains("12 blocks; chance alone"), "{first}");
+    assert!(judged.summary[1].contains("LD_PRELOAD"), "{:?}", judged.summary);
+    assert!(
+        judged.summary[1].contains("What limited both: user_cpu_bound ("),
+        "{:?}",
+        judged.summary
+    );
+    assert!(judged.summary[2].contains("12 blocks of 3 trials of 8 s"), "{:?}", judged.summary);
+    assert!(judged.warnings.is_empty(), "{:?}", judged.warnings);
+    let again = of(&judged, "glibc-again", "subject_us_per_response");
+    assert!(again.noise && again.outcome == Outcome::Equivalent);
+    assert_eq!(judged.cells.len(), 3);
+    assert_eq!(judged.cells[0].verdicts["user_cpu_bound"], BLOCKS);
+    assert!(judged.cells[0].metrics["p99_ns"].median_interval.is_some());
+}
+
+#[test]
+fn judging_twice_gives_the_same() {
+    let plan = plan(&["load"]);
+    let trials = trials(&plan, BLOCKS, jemalloc(0.99));
+    let extras = Extras::default();
+    assert_eq!(judge(&plan, &trials, &extras), judge(&plan, &trials, &extras));
+}
+
+#[test]
+fn a_difference_that_does_not_matter_is_equivalent() {
+    let plan = plan(&["load"]);
+    let judged = judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.99)));
+    let decisive = of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, Outcome::Equivalent);
+    assert!(decisive.text.contains("less than the 2 % that matters"), "{}", decisive.text);
+    assert_eq!(judged.summary[0], decisive.text);
+}
+
+#[test]
+fn few_blocks_say_nothing() {
+    let plan = plan(&["load"]);
+    let five = judged(&plan, &trials(&plan, 5, jemalloc(0.5)));
+    let decisive = of(&five, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, Outcome::Inconclusive);
+    assert_eq!(decisive.interval, None);
+    assert!(decisive.text.contains("from 5 blocks; it takes 6"), "{}", decisive.text);
+    let none = judged(&plan, &[]);
+    assert!(none.summary[0].starts_with("Nothing can be said yet"), "{:?}", none.summary);
+    assert!(of(&none, "jemalloc", "p99_ns").ratio.is_none());
+}
+
+#[test]
+fn a_wide_interval_names_the_blocks_that_would_decide() {
+    let plan = plan(&["load"]);
+    let mut lines = trials(&plan, BLOCKS, jemalloc(0.99));
+    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
+        let swing = if line.place.block % 2 == 0 { 1.03 } else { 0.97 };
+        line.metrics.insert("subject_us_per_response".to_owned(), 20.0 * 0.99 * swing);
+    }
+    let judged = judged(&plan, &lines);
+    let decisive = of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, Outcome::Inconclusive);
+    assert!(decisive.text.contains("blocks would decide it"), "{}", decisive.text);
+    assert!(!settled(&plan, &lines));
+}
+
+#[test]
+fn the_rule_looks_at_width_alone() {
+    let plan = plan(&["load"]);
+    for cost in [1.0, 0.97, 0.5] {
+        assert!(!settled(&plan, &trials(&plan, 9, jemalloc(cost))), "fewer than the fewest");
+        assert!(settled(&plan, &trials(&plan, 10, jemalloc(cost))));
+    }
+    assert!(!settled(&plan, &[]));
+}
+
+#[test]
+fn many_claims_need_more_blocks_before_it_settles() {
+    let mut plan = plan(&["load"]);
+    plan.blocks_min = 6;
+    assert!(settled(&plan, &trials(&plan, 6, jemalloc(1.0))));
+    plan.arms.push(arm("other", &[("subject.command", "other")]));
+    // Two arms: with six blocks the smallest p after the correction is 0.0625.
+    assert!(!settled(&plan, &trials(&plan, 6, jemalloc(1.0))));
+    assert!(settled(&plan, &trials(&plan, 8, jemalloc(1.0))));
+}
+
+#[test]
+fn a_discarded_block_counts_once_it_was_run_again() {
+    let plan = plan(&["load"]);
+    let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
+    lines[4].discarded =
+        Some(Discarded { code: "steal_share".to_owned(), text: "6 % of steal".to_owned() });
+    let before = judged(&plan, &lines);
+    assert_eq!(of(&before, "jemalloc", "p99_ns").pairs.len(), 11, "the whole block is out");
+    let again: Vec<TrialLine> = lines
+        .iter()
+        .filter(|line| line.place.block == lines[4].place.block)
+        .map(|line| {
+            let mut line = line.clone();
+            line.place.attempt = 2;
+            line.place.number += 100;
+            line.discarded = None;
+            line
+        })
+        .collect();
+    lines.extend(again);
+    let after = judged(&plan, &lines);
+    assert_eq!(of(&after, "jemalloc", "p99_ns").pairs.len(), 12);
+    let text = &warned(&after, "discards")[0].text;
+    assert!(text.starts_with("1 trial was discarded (1 for steal_share)"), "{text}");
+}
+
+#[test]
+fn what_has_no_ratio_is_said() {
+    let plan = plan(&["load"]);
+    let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
+    let clean = judged(&plan, &lines);
+    let errors = of(&clean, "jemalloc", "error_share");
+    assert_eq!((errors.outcome, errors.ratio), (Outcome::Equivalent, None));
+    assert!(errors.text.contains("in every one of 12 blocks"), "{}", errors.text);
+    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
+        line.metrics.insert("error_share".to_owned(), 0.004);
+        line.metrics.remove("p99_ns");
+    }
+    let faulty = judged(&plan, &lines);
+    let errors = of(&faulty, "jemalloc", "error_share");
+    assert_eq!((errors.outcome, errors.ratio), (Outcome::Inconclusive, None));
+    assert!(errors.p.unwrap() < 0.01);
+    assert!(errors.text.contains("No ratio"), "{}", errors.text);
+    assert_eq!(warned(&faulty, "errors").len(), 1);
+    let missing = of(&faulty, "jemalloc", "p99_ns");
+    assert!(missing.pairs.is_empty() && missing.text.contains("o block has"), "{}", missing.text);
+}
+
+#[test]
+fn a_full_link_makes_a_gain_a_lower_bound() {
+    let mut plan = plan(&["load"]);
+    plan.metrics.swap(0, 1);
+    let mut lines = trials(&plan, BLOCKS, jemalloc(0.92));
+    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
+        line.verdict = Some("link_bound".to_owned());
+    }
+    let judged = judged(&plan, &lines);
+    let decisive = of(&judged, "jemalloc", "responses_per_s");
+    assert_eq!(decisive.outcome, Outcome::Faster);
+    assert!(decisive.bound.as_deref().unwrap().contains("link_bound"), "{:?}", decisive.bound);
+    // What one response costs is not bounded by a link.
+    assert_eq!(of(&judged, "jemalloc", "subject_us_per_response").bound, None);
+    let warning = &warned(&judged, "different_bottlenecks")[0];
+    assert!(warning.text.contains("at least"), "{}", warning.text);
+    assert!(judged.summary[0].contains("That is a lower bound."), "{:?}", judged.summary);
+}
+
+#[test]
+fn equal_rates_of_a_generator_at_its_limit_are_no_equivalence() {
+    let mut plan = plan(&["load"]);
+    plan.metrics.swap(0, 1);
+    let mut lines = trials(&plan, BLOCKS, jemalloc(1.0));
+    for line in &mut lines {
+        line.verdict = Some("client_bound".to_owned());
+    }
+    let judged = judged(&plan, &lines);
+    assert_eq!(of(&judged, "jemalloc", "responses_per_s").outcome, Outcome::Inconclusive);
+    assert_eq!(warned(&judged, "client_bound").len(), 3);
+    // The processor time per response is the subject's own.
+    let cost = of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(cost.outcome, Outcome::Equivalent);
+}
+
+#[test]
+fn two_changes_at_once_are_named() {
+    let mut plan = plan(&["load"]);
+    plan.arms[2].changes.insert("load.flags".to_owned(), "-c 300".to_owned());
+    let judged = judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.92)));
+    let warnings = warned(&judged, "two_factors");
+    assert_eq!(warnings.len(), 1);
+    assert_eq!(warnings[0].arm.as_deref(), Some("jemalloc"));
+    assert!(warnings[0].text.contains("load.flags and subject.env.LD_PRELOAD"), "{warnings:?}");
+}
+
+#[test]
+fn a_baseline_that_differs_from_itself_leaves_less_open() {
+    let plan = plan(&["load"]);
+    let cost = |arm: &str| match arm {
+        "glibc-again" => 0.96,
+        "jemalloc" => 0.965,
+        _ => 1.0,
+    };
+    let judged = judged(&plan, &trials(&plan, BLOCKS, cost));
+    assert_eq!(of(&judged, "jemalloc", "subject_us_per_response").outcome, Outcome::Inconclusive);
+    let text = &warned(&judged, "noise_floor")[0].text;
+    assert!(text.contains("by more than chance"), "{text}");
+}
+
+#[test]
+fn counted_calls_explain_a_difference() {
+    let plan = plan(&["load"]);
+    let mut lines = trials(&plan, BLOCKS, jemalloc(0.92));
+    for line in &mut lines {
+        // Four mallocs a response in the libc that is counted; hardly any where another one serves them.
+        let calls = if line.place.arm == "jemalloc" { 0.01 } else { 4.0 };
+        line.metrics.insert("calls_per_response".to_owned(), calls);
+    }
+    let extras = Extras { call_cost_ns: Some(630.0), ..Extras::default() };
+    let judged = judge(&plan, &lines, &extras);
+    let text = &warned(&judged, "probe_overhead")[0].text;
+    assert!(text.contains("That explains the difference"), "{text}");
+    assert!(text.contains("12.6 % of glibc"), "{text}");
+}
+
+#[test]
+fn sampling_one_side_is_told() {
+    let plan = plan(&["load"]);
+    let lines = trials(&plan, BLOCKS, jemalloc(0.96));
+    let of_arm = lines.iter().filter(|line| line.place.arm == "jemalloc");
+    let profiled = of_arm.map(|line| line.place.number).collect();
+    let extras = Extras { profiled, ..Extras::default() };
+    let judged = judge(&plan, &lines, &extras);
+    assert!(warned(&judged, "probe_overhead")[0].text.contains("100 % of the judged trials"));
+    let all = Extras { profiled: (1..=36).collect(), ..Extras::default() };
+    assert!(warned(&judge(&plan, &lines, &all), "probe_overhead").is_empty());
+}
+
+#[test]
+fn littles_law_finds_a_wrong_unit() {
+    let plan = plan(&["load"]);
+    let lines = trials(&plan, BLOCKS, jemalloc(0.96));
+    // 50,000 a second times 200 us are 10 in flight.
+    let in_flight = |times: f64| -> Extras {
+        let entries = lines.iter().map(|line| (line.place.number, 10.0 * times));
+        Extras { in_flight: entries.collect(), ..Extras::default() }
+    };
+    assert!(warned(&judge(&plan, &lines, &in_flight(1.0)), "units").is_empty());
+    let wrong = judge(&plan, &lines, &in_flight(1e-3));
+    assert_eq!(warned(&wrong, "units").len(), 3);
+}
+
+#[test]
+fn the_rest_of_the_warnings_have_their_triggers() {
+    let mut plan = plan(&["load"]);
+    plan.metrics.push(metric("p999_ns", "ns", Better::Lower));
+    plan.duration_s = 1.0;
+    let mut lines = trials(&plan, BLOCKS, jemalloc(0.96));
+    // The order of the first block in all of them.
+    let arms = ["jemalloc", "glibc", "glibc-again"];
+    for line in &mut lines {
+        let at = arms.iter().position(|arm| *arm == line.place.arm).unwrap() as u32;
+        line.place.number = (line.place.block - 1) * 3 + at + 1;
+    }
+    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
+        line.steady = Steady { from_s: None, text: "never steady in 8 seconds".to_owned() };
+        if line.place.block == 3 {
+            line.metrics.insert("subject_us_per_response".to_owned(), 40.0);
+        }
+        if line.place.block == 4 {
+            line.failed = Some("it does not start".to_owned());
+        }
+    }
+    let extras = Extras {
+        closed_loads: ["load".to_owned()].into(),
+        environment_changes: vec!["net.core.somaxconn: 128, then 4096".to_owned()],
+        ..Extras::default()
+    };
+    let judged = judge(&plan, &lines, &extras);
+    for (code, many) in [
+        ("failed", 1),
+        ("unsteady", 1),
+        ("closed_loop_latency", 1),
+        ("few_requests", 3),
+        ("outliers", 1),
+        ("position", 1),
+        ("order", 1),
+        ("environment_changed", 1),
+    ] {
+        assert_eq!(warned(&judged, code).len(), many, "{code}: {:?}", judged.warnings);
+    }
+    let outlier = &warned(&judged, "outliers")[0].text;
+    assert!(outlier.contains("block 3"), "{outlier}");
+    assert_eq!(of(&judged, "jemalloc", "subject_us_per_response").pairs.len(), 11);
+}
+
+#[test]
+fn several_loads_and_arms_are_told_compactly() {
+    let mut plan = plan(&["c10", "c50"]);
+    plan.arms.push(arm("mimalloc", &[("subject.env.LD_PRELOAD", "libmimalloc.so")]));
+    let cost = |arm: &str| match arm {
+        "jemalloc" => 0.95,
+        "mimalloc" => 1.05,
+        _ => 1.0,
+    };
+    let judged = judged(&plan, &trials(&plan, BLOCKS, cost));
+    let (first, second) = (&judged.summary[0], &judged.summary[1]);
+    assert!(first.contains("It is the best of 2 arms"), "{first}");
+    assert!(second.contains("better: jemalloc under c"), "{second}");
+    assert!(second.contains("worse: mimalloc under c"), "{second}");
+    let decisive = of(&judged, "mimalloc", "subject_us_per_response");
+    // Four claims in one family: the p is four times what it would be alone, or less.
+    assert!(decisive.p_adjusted.unwrap() >= decisive.p.unwrap());
+    assert!(decisive.text.starts_with("Under c10: mimalloc uses"), "{}", decisive.text);
+    // The others are corrected among themselves and are never what decides.
+    assert!(of(&judged, "mimalloc", "p99_ns").text.contains("Not the metric that decides"));
+}
+
+#[test]
+fn two_stored_sets_are_not_pairs_and_it_is_said() {
+    let us = metric("subject_us_per_response", "us", Better::Lower);
+    let a: Vec<f64> = (0..10).map(|n| 20.0 * wobble(n)).collect();
+    let b: Vec<f64> = (0..10).map(|n| 19.0 * wobble(n + 3)).collect();
+    let found = unpaired(&a, &b, &us, 0.02, 0.95);
+    assert_eq!(found.outcome, Outcome::Faster);
+    assert!((found.ratio.unwrap() - 0.95).abs() < 0.005, "{found:?}");
+    assert!(found.p.unwrap() < 0.001 && found.better_share == Some(1.0));
+    assert!(found.text.contains("not measured in turn"), "{}", found.text);
+    assert_eq!(unpaired(&a, &a, &us, 0.02, 0.95).outcome, Outcome::Equivalent);
+    assert_eq!(unpaired(&a[..3], &b, &us, 0.02, 0.95).outcome, Outcome::Inconclusive);
+    assert_eq!(unpaired(&[], &b, &us, 0.02, 0.95).ratio, None);
+    assert_eq!(unpaired(&[0.0; 5], &b, &us, 0.02, 0.95).ratio, None);
+}

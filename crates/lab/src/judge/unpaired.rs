@@ -1,0 +1,128 @@
+//! Two sets of results that were not measured in turn: two stored runs, before and after.
+//!
+//! Not for an experiment's blocks: pairs see far more, and know nothing of the time between.
+
+use record::experiment::{Better, Metric, Outcome};
+
+use super::decide::{Numbers, Reason, decide, effect_log};
+use super::words;
+use crate::statistics::effect::{hodges_lehmann_shift, larger_share, welch_interval};
+use crate::statistics::{median, rank_sum};
+
+/// Fewest values of each set: with three p cannot be below 0.1.
+const VALUES_MIN: usize = 4;
+
+/// What two sets say that were not measured in turn. Ratios are b / a: a is what was before.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unpaired {
+    /// Median of the first set.
+    pub a_median: Option<f64>,
+    /// Median of the second.
+    pub b_median: Option<f64>,
+    /// The second to the first: Hodges and Lehmann's shift of the logarithms. Absent where a value is not
+    /// above zero.
+    pub ratio: Option<f64>,
+    /// Its interval, Welch's for the logarithms; absent with fewer than four values in a set.
+    pub interval: Option<(f64, f64)>,
+    /// Two-sided, the Mann-Whitney U test.
+    pub p: Option<f64>,
+    /// Probability that a value of the second set is better than one of the first, ties count half.
+    pub better_share: Option<f64>,
+    /// Cliff's delta, positive when the second is better.
+    pub cliffs_delta: Option<f64>,
+    /// What it says. It says so of the two sets, not of what made them differ.
+    pub outcome: Outcome,
+    /// In words, with what they cannot tell.
+    pub text: String,
+}
+
+/// Holds one set of results against another. `effect` is the smallest share that matters (0.02),
+/// `confidence` the interval's (0.95); values that are not finite are left out.
+#[must_use]
+pub fn unpaired(a: &[f64], b: &[f64], metric: &Metric, effect: f64, confidence: f64) -> Unpaired {
+    let finite = |values: &[f64]| -> Vec<f64> {
+        values.iter().copied().filter(|value| value.is_finite()).collect()
+    };
+    let (a, b) = (finite(a), finite(b));
+    let mut found = Unpaired {
+        a_median: median(&a),
+        b_median: median(&b),
+        p: rank_sum::p(&b, &a),
+        ..Unpaired::default()
+    };
+    found.better_share = match metric.better {
+        Better::Higher => larger_share(&b, &a),
+        Better::Lower => larger_share(&a, &b),
+    };
+    found.cliffs_delta = found.better_share.map(|share| 2.0 * share - 1.0);
+    let log = |values: &[f64]| -> Option<Vec<f64>> {
+        let positive = !values.is_empty() && values.iter().all(|value| *value > 0.0);
+        positive.then(|| values.iter().map(|value| value.ln()).collect())
+    };
+    let (Some(log_a), Some(log_b)) = (log(&a), log(&b)) else {
+        found.text = "There is no ratio: a set is empty, or a value is not above zero.".to_owned();
+        return found;
+    };
+    let shift = hodges_lehmann_shift(&log_b, &log_a).unwrap_or(0.0);
+    found.ratio = Some(shift.exp());
+    let few = a.len().min(b.len()) < VALUES_MIN;
+    let interval = if few { None } else { interval(&log_a, &log_b, shift, confidence) };
+    found.interval = interval.map(|(low, high)| (low.exp(), high.exp()));
+    let numbers = Numbers {
+        // The rule's own bound is for pairs; that of sets was asked above.
+        pairs: usize::MAX,
+        ratio: shift,
+        interval,
+        p_adjusted: found.p,
+        noise: None,
+        effect: effect_log(effect),
+        alpha: 1.0 - confidence,
+    };
+    let (outcome, reason) = decide(&numbers, metric.better);
+    found.outcome = outcome;
+    found.text = text(&found, reason, metric, effect, (a.len(), b.len()));
+    found
+}
+
+/// Welch's interval, with the shift in it: that is a median, and may lie beside the means' difference.
+fn interval(a: &[f64], b: &[f64], shift: f64, confidence: f64) -> Option<(f64, f64)> {
+    let (low, high) = welch_interval(b, a, confidence).unwrap_or((shift, shift));
+    Some((low.min(shift), high.max(shift)))
+}
+
+fn text(
+    found: &Unpaired,
+    reason: Reason,
+    metric: &Metric,
+    effect: f64,
+    (of_a, of_b): (usize, usize),
+) -> String {
+    let ratio = found.ratio.unwrap_or(1.0);
+    let differs = format!("the second {} the first", words::difference(metric, ratio));
+    let range = found.interval.map(words::range).unwrap_or_default();
+    let p = found.p.map(words::p).unwrap_or_default();
+    let basis = format!("{range}, {of_a} against {of_b} results, p {p}");
+    let matters = words::bound(effect);
+    let said = match reason {
+        Reason::TooFew => format!(
+            "Nothing can be said from {of_a} against {of_b} results: it takes {VALUES_MIN} of each. So \
+             far {differs}."
+        ),
+        Reason::NoneThatMatters | Reason::LessThanMatters => format!(
+            "The two are equivalent in {}: the difference is smaller than the {matters} that matters \
+             ({basis}).",
+            words::noun(metric)
+        ),
+        Reason::AllOfItMatters | Reason::MayMatter => {
+            format!("It was found that {differs} ({basis}).")
+        }
+        Reason::NotTested | Reason::WithinNoise | Reason::Wide => {
+            format!("Nothing can be said: {differs}, but that may be chance ({basis}).")
+        }
+    };
+    format!(
+        "{said} The two were not measured in turn: whatever else changed between them (the machine, its \
+         load, its temperature) is in this difference too. An experiment that runs both in blocks tells \
+         them apart."
+    )
+}

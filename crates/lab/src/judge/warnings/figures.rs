@@ -1,0 +1,236 @@
+//! Warnings about what the figures themselves can carry.
+
+use record::experiment::{Comparison, TrialLine};
+
+use super::{Case, Found};
+use crate::judge::compare::logs;
+use crate::judge::said::some;
+use crate::judge::words::{count, list, noun, percent, range};
+use crate::statistics::{OUTLIER_Z, mean, median, modified_z};
+
+/// How far shares of errors may be apart.
+const ERRORS_APART: f64 = 0.001;
+/// How far rate times latency may be from what was in flight.
+const LITTLE_ERROR: f64 = 0.05;
+/// How many names a text lists.
+const NAMED_MAX: usize = 6;
+/// The metrics of Little's law.
+const RATE: &str = "responses_per_s";
+const MEAN_LATENCY: &str = "mean_ns";
+const ERRORS: &str = "error_share";
+
+pub(super) fn noise_floor(case: &Case<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    let noises = case.comparisons.iter().filter(|one| one.noise && one.primary);
+    for noise in noises {
+        let (Some(ratio), Some((low, high))) = (noise.ratio, noise.interval) else { continue };
+        let alpha = 1.0 - case.blocks.plan.confidence;
+        let sure = noise.p_adjusted.is_some_and(|p| p < alpha);
+        let size = percent((ratio - 1.0).abs());
+        if (low > 1.0 || high < 1.0) && sure {
+            let text = format!(
+                "{} differs from itself by {size}{} ({}), by more than chance: something that is not \
+                 the arms makes a difference here. Effects that are no larger are left open.",
+                noise.baseline,
+                case.under(&noise.load),
+                range((low, high))
+            );
+            found.push((Some(noise.arm.clone()), text));
+        }
+        let half_width = (high / low).ln() / 2.0;
+        let is_smaller = |one: &&Comparison| {
+            let size = one.ratio.map_or(f64::INFINITY, |ratio| ratio.ln().abs());
+            is_effect(one) && one.load == noise.load && size < half_width
+        };
+        let smaller: Vec<&str> =
+            case.comparisons.iter().filter(is_smaller).map(|one| one.arm.as_str()).collect();
+        if !smaller.is_empty() {
+            let text = format!(
+                "how far {} is from itself is only known to within {}{}, which is more than what was \
+                 found of {}: more blocks would tell whether that is noise.",
+                noise.baseline,
+                percent(half_width.exp_m1()),
+                case.under(&noise.load),
+                some(&smaller, NAMED_MAX)
+            );
+            found.push((Some(noise.arm.clone()), text));
+        }
+    }
+    found
+}
+
+fn is_effect(comparison: &Comparison) -> bool {
+    use record::experiment::Outcome::{Faster, Slower};
+    comparison.primary && !comparison.noise && matches!(comparison.outcome, Faster | Slower)
+}
+
+/// The mean share of failed requests of an arm under a load, where it is known.
+fn error_share(case: &Case<'_>, arm: &str, load: &str) -> Option<f64> {
+    let share =
+        |trial: &TrialLine| trial.metrics.get(ERRORS).copied().or(trial.covariates.error_share);
+    mean(&case.blocks.cell(arm, load).filter_map(share).collect::<Vec<f64>>())
+}
+
+pub(super) fn errors(case: &Case<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for load in case.loads() {
+        let Some(baseline) = error_share(case, case.baseline(), load) else { continue };
+        for arm in case.blocks.arms() {
+            let Some(share) = error_share(case, &arm.name, load) else { continue };
+            if (share - baseline).abs() < ERRORS_APART {
+                continue;
+            }
+            let text = format!(
+                "{} of the requests of {} failed{}, and {} of those of {}: failing is often cheaper \
+                 than answering, so their rates and latencies are not of the same work.",
+                percent(share),
+                arm.name,
+                case.under(load),
+                percent(baseline),
+                case.baseline()
+            );
+            found.push((Some(arm.name.clone()), text));
+        }
+    }
+    found
+}
+
+pub(super) fn units(case: &Case<'_>) -> Vec<Found> {
+    let audit = |trial: &TrialLine| {
+        let figure = |name: &str| trial.metrics.get(name).copied();
+        let in_flight = case.extras.in_flight.get(&trial.place.number).copied();
+        let in_flight = in_flight.filter(|in_flight| *in_flight > 0.0)?;
+        Some(figure(RATE)? * figure(MEAN_LATENCY)? / 1e9 / in_flight)
+    };
+    let mut found = Vec::new();
+    for cell in case.cells {
+        let trials = case.blocks.cell(&cell.arm, &cell.load);
+        let Some(ratio) = median(&trials.filter_map(audit).collect::<Vec<f64>>()) else { continue };
+        if (ratio - 1.0).abs() <= LITTLE_ERROR {
+            continue;
+        }
+        let text = format!(
+            "{}{}: rate times mean latency is {} of what was in flight, and by Little's law should be \
+             100 %. A figure or its unit is wrong; a factor near 1,000 is ms taken for us.",
+            cell.arm,
+            case.under(&cell.load),
+            percent(ratio)
+        );
+        found.push((Some(cell.arm.clone()), text));
+    }
+    found
+}
+
+pub(super) fn unsteady(case: &Case<'_>) -> Vec<Found> {
+    let cells = case.cells.iter().filter(|cell| cell.unsteady > 0);
+    cells
+        .map(|cell| {
+            let text = format!(
+                "{} of {} of {}{} never became steady: what they measured depends on how long they \
+                 ran. A longer warm-up or longer trials would tell.",
+                cell.unsteady,
+                count(cell.trials as usize, "trial"),
+                cell.arm,
+                case.under(&cell.load)
+            );
+            (Some(cell.arm.clone()), text)
+        })
+        .collect()
+}
+
+pub(super) fn closed_loop_latency(case: &Case<'_>) -> Vec<Found> {
+    let plan = case.blocks.plan;
+    let latencies: Vec<String> =
+        plan.metrics.iter().filter(|metric| metric.unit == "ns").map(noun).collect();
+    let closed: Vec<&str> =
+        case.loads().filter(|load| case.extras.closed_loads.contains(*load)).collect();
+    if latencies.is_empty() || closed.is_empty() {
+        return Vec::new();
+    }
+    let loads = if closed.len() == plan.loads.len() {
+        String::new()
+    } else {
+        format!(" under {}", some(&closed, NAMED_MAX))
+    };
+    let text = format!(
+        "{}{loads}: the load has no rate to keep to, each connection asks again as soon as it is \
+         answered. Latency then is the number of connections divided by the rate: a queue, and no \
+         user's wait. A load with a rate below the limit measures that.",
+        list(&latencies)
+    );
+    vec![(None, text)]
+}
+
+/// The quantile that a metric's name says: 0.999 of `p999_ns`.
+fn quantile_of(name: &str) -> Option<f64> {
+    let digits = name.strip_prefix('p')?.strip_suffix("_ns")?;
+    let plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    plain.then(|| format!("0.{digits}").parse().ok()).flatten()
+}
+
+pub(super) fn few_requests(case: &Case<'_>) -> Vec<Found> {
+    let plan = case.blocks.plan;
+    let mut found = Vec::new();
+    for cell in case.cells.iter().filter(|cell| cell.trials > 0) {
+        let Some(rate) = cell.metrics.get(RATE) else { continue };
+        let requests = rate.median * plan.duration_s;
+        for metric in &plan.metrics {
+            let Some(q) = quantile_of(&metric.name) else { continue };
+            let needed = (100.0 / (1.0 - q)).round();
+            if requests >= needed {
+                continue;
+            }
+            let there = if cell.metrics.contains_key(&metric.name) {
+                "rests on"
+            } else {
+                "is missing with"
+            };
+            let text = format!(
+                "{}{}: {} {there} about {requests:.0} requests a trial; it takes {needed:.0}. Longer \
+                 trials would give it.",
+                cell.arm,
+                case.under(&cell.load),
+                noun(metric)
+            );
+            found.push((Some(cell.arm.clone()), text));
+        }
+    }
+    found
+}
+
+pub(super) fn outliers(case: &Case<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for comparison in case.comparisons.iter().filter(|one| one.primary) {
+        let scores = logs(&comparison.pairs).and_then(|logs| modified_z(&logs));
+        let scores = scores.unwrap_or_default();
+        let far = comparison.pairs.iter().zip(&scores).filter(|(_, z)| z.abs() > OUTLIER_Z);
+        let far: Vec<String> = far.map(|(pair, _)| pair.block.to_string()).collect();
+        if far.is_empty() {
+            continue;
+        }
+        let text = format!(
+            "{}{} is far from the rest in {} {}. It stays in: what disturbed it was not seen, and \
+             leaving out what does not fit makes every difference certain. It widens the interval.",
+            comparison.arm,
+            case.under(&comparison.load),
+            if far.len() == 1 { "block" } else { "blocks" },
+            some(&far, NAMED_MAX)
+        );
+        found.push((Some(comparison.arm.clone()), text));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_read_off_its_name() {
+        assert_eq!(quantile_of("p50_ns"), Some(0.5));
+        assert_eq!(quantile_of("p99_ns"), Some(0.99));
+        assert_eq!(quantile_of("p999_ns"), Some(0.999));
+        assert_eq!(quantile_of("p_ns"), None);
+        assert_eq!(quantile_of("responses_per_s"), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! What several charts read: which trials count, and the trials of a cell merged from their records.
+//! Not for drawing.
+
+use std::collections::BTreeMap;
+
+use record::experiment::{Cell, Experiment, LoadPlan, Metric, TrialLine};
+use record::histogram::Latencies;
+use record::trial::Trial;
+
+use crate::report::Raw;
+
+/// The trials of an arm under a load that are judged: the last try at each block, without those that
+/// failed or were discarded.
+pub(in crate::report) fn counting<'a>(
+    experiment: &'a Experiment,
+    arm: &str,
+    load: &str,
+) -> Vec<&'a TrialLine> {
+    let mut last: BTreeMap<u32, u32> = BTreeMap::new();
+    for line in &experiment.trials {
+        let attempt = last.entry(line.place.block).or_default();
+        *attempt = line.place.attempt.max(*attempt);
+    }
+    let counts = |line: &&TrialLine| {
+        line.counts()
+            && line.place.arm == arm
+            && line.place.load == load
+            && last.get(&line.place.block) == Some(&line.place.attempt)
+    };
+    experiment.trials.iter().filter(counts).collect()
+}
+
+/// The cell of an arm under a load.
+pub(in crate::report) fn cell<'a>(
+    experiment: &'a Experiment,
+    arm: &str,
+    load: &str,
+) -> Option<&'a Cell> {
+    experiment.cells.iter().find(|cell| cell.arm == arm && cell.load == load)
+}
+
+/// The metric with this name.
+pub(in crate::report) fn metric<'a>(experiment: &'a Experiment, name: &str) -> Option<&'a Metric> {
+    experiment.plan.metrics.iter().find(|metric| metric.name == name)
+}
+
+/// A load's level along a factor, where it is a number.
+pub(in crate::report) fn level(load: &LoadPlan, factor: &str) -> Option<f64> {
+    record::units::parse_count(load.levels.get(factor)?).ok().map(|level| level as f64)
+}
+
+/// The trials of a cell, merged: counts are added, never averaged.
+#[derive(Debug, Default)]
+pub(in crate::report) struct Merged {
+    /// Response latency of the last byte, from the due time.
+    pub(in crate::report) latencies: Latencies,
+    /// Trials that are in it.
+    pub(in crate::report) trials: usize,
+    /// Trials that count but have no record of a load.
+    pub(in crate::report) without: usize,
+    /// Responses per second of each.
+    pub(in crate::report) rates: Vec<f64>,
+    /// Responses of the best second of all.
+    pub(in crate::report) best_second: Option<f64>,
+    /// Processors that the generator used, of each: user and kernel.
+    pub(in crate::report) generator: Vec<(f64, f64)>,
+    /// Processors that the subject used, of each: user and kernel.
+    pub(in crate::report) subject: Vec<(f64, f64)>,
+}
+
+/// Merges the counting trials of a cell from their records.
+pub(in crate::report) fn merged(
+    experiment: &Experiment,
+    raw: &dyn Raw,
+    arm: &str,
+    load: &str,
+) -> Merged {
+    let mut merged = Merged::default();
+    for line in counting(experiment, arm, load) {
+        let added = raw.trial(&line.file).and_then(|trial| add(&mut merged, &trial));
+        match added {
+            Some(()) => merged.trials += 1,
+            None => merged.without += 1,
+        }
+    }
+    merged
+}
+
+fn add(merged: &mut Merged, trial: &Trial) -> Option<()> {
+    let observed = trial.run.as_ref().and_then(|run| run.observed.first());
+    if let Some(observed) = observed.or(trial.observed.as_ref()) {
+        merged.subject.extend(role_cpus(observed, "subject"));
+    }
+    let run = trial.run.as_ref()?;
+    let latencies = Latencies::decode(&run.latency.last_byte.response.hdr).ok()?;
+    merged.latencies.add(&latencies);
+    merged.rates.push(run.rates.responses_per_s);
+    let window_s = run.window.length_s();
+    if window_s > 0.0 {
+        merged.generator.push((run.cpu.user_s / window_s, run.cpu.system_s / window_s));
+    }
+    // A partial second at the end is no second.
+    let whole =
+        run.intervals.iter().filter(|interval| interval.measured && interval.length_s > 0.9);
+    let best = whole.map(|interval| interval.responses as f64 / interval.length_s);
+    merged.best_second =
+        best.fold(merged.best_second, |best, rate| Some(best.map_or(rate, |best| best.max(rate))));
+    Some(())
+}
+
+/// Mean processors of a role over the samples of the load, user and kernel.
+fn role_cpus(observed: &record::observed::Observed, role: &str) -> Option<(f64, f64)> {
+    let index = observed.roles.iter().position(|known| known.name == role)?;
+    let uses = observed.samples.iter().filter(|sample| sample.time_s > 0.0);
+    let uses: Vec<_> = uses.filter_map(|sample| sample.roles.get(index)).collect();
+    let count = uses.len() as f64;
+    (count > 0.0).then(|| {
+        let user: f64 = uses.iter().map(|role| role.user_cpus).sum();
+        let system: f64 = uses.iter().map(|role| role.system_cpus).sum();
+        (user / count, system / count)
+    })
+}
+
+/// The mean; none of nothing.
+pub(in crate::report) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) =
+        values.into_iter().fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample::{ARMS, BLOCKS, LOADS, NoRaw, sample};
+
+    #[test]
+    fn histograms_are_added_and_only_of_trials_that_count() {
+        let (experiment, raw) = sample();
+        let cell = merged(&experiment, &raw, ARMS[0], LOADS[0]);
+        assert_eq!((cell.trials, cell.without), (BLOCKS as usize, 0));
+        assert_eq!(cell.latencies.count(), u64::from(BLOCKS) * 4_000);
+        assert!(cell.best_second.unwrap() > mean(cell.rates).unwrap() * 0.98);
+        assert_eq!(cell.subject.len(), BLOCKS as usize);
+        let nothing = merged(&experiment, &NoRaw, ARMS[0], LOADS[0]);
+        assert_eq!((nothing.trials, nothing.without), (0, BLOCKS as usize));
+    }
+
+    #[test]
+    fn a_level_is_a_number_or_none() {
+        let load = |text: &str| LoadPlan {
+            levels: [("rate".to_owned(), text.to_owned())].into(),
+            ..LoadPlan::default()
+        };
+        assert_eq!(level(&load("10k/s"), "rate"), Some(10_000.0));
+        assert_eq!(level(&load("many"), "rate"), None);
+        assert_eq!(level(&load("1"), "connections"), None);
+    }
+}

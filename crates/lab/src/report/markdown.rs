@@ -1,0 +1,258 @@
+//! The report in Markdown: what came of it, the comparisons, the warnings, how to do it again; short
+//! enough for a comment of a pull request, with the rest folded away.
+//! Not for charts.
+
+use std::fmt::Write as _;
+
+use record::experiment::{Comparison, Experiment};
+
+use super::charts::several_loads;
+use super::words;
+
+/// Rows of a table at most: a comment has a bound of its own (65,536 letters at GitHub).
+const ROWS_MAX: usize = 60;
+/// Letters of the file that are repeated at most.
+const FILE_LETTERS_MAX: usize = 12_000;
+/// Letters of one cell or name at most.
+const CELL_LETTERS_MAX: usize = 200;
+
+/// The text.
+#[must_use]
+pub(super) fn text(experiment: &Experiment) -> String {
+    let mut out = format!("## {}\n\n", plain(&experiment.plan.title));
+    if experiment.partial {
+        let _ = writeln!(out, "**Not finished.** {}\n", plain(&experiment.stopped.text));
+    }
+    let mut sentences = experiment.summary.iter();
+    match sentences.next() {
+        Some(first) => {
+            let _ = writeln!(out, "**{}**\n", plain(first));
+        }
+        None => out.push_str("**There is no answer yet: no block is complete.**\n\n"),
+    }
+    for sentence in sentences {
+        let _ = writeln!(out, "{}\n", plain(sentence));
+    }
+    warnings(&mut out, experiment);
+    let primary: Vec<&Comparison> =
+        experiment.comparisons.iter().filter(|one| one.primary).collect();
+    if let Some(metric) = experiment.plan.primary() {
+        let _ = writeln!(out, "{} ({}):\n", plain(&metric.title), words::better(metric));
+    }
+    table(&mut out, experiment, &primary, false);
+    compared(&mut out, experiment);
+    let others: Vec<&Comparison> =
+        experiment.comparisons.iter().filter(|one| !one.primary).collect();
+    if !others.is_empty() {
+        out.push_str("<details><summary>Other metrics</summary>\n\n");
+        table(&mut out, experiment, &others, true);
+        out.push_str("</details>\n\n");
+    }
+    aside(&mut out, experiment);
+    again(&mut out, experiment);
+    out
+}
+
+fn warnings(out: &mut String, experiment: &Experiment) {
+    if experiment.warnings.is_empty() {
+        return;
+    }
+    for warning in experiment.warnings.iter().take(ROWS_MAX) {
+        let _ = writeln!(
+            out,
+            "> **Warning, {}:** {}\n>",
+            plain(&words::code(&warning.code)),
+            plain(&warning.text)
+        );
+    }
+    out.push('\n');
+}
+
+fn table(out: &mut String, experiment: &Experiment, rows: &[&Comparison], named: bool) {
+    let several = several_loads(&experiment.plan);
+    let interval = format!("{} interval", words::bound(experiment.plan.confidence));
+    let mut heads = vec!["arm"];
+    heads.extend(several.then_some("load"));
+    heads.extend(named.then_some("metric"));
+    heads.extend(["against", "outcome", "change", &interval, "p", "blocks"]);
+    let _ = writeln!(out, "| {} |", heads.join(" | "));
+    let _ = writeln!(out, "|{}", " --- |".repeat(heads.len()));
+    for one in rows.iter().take(ROWS_MAX) {
+        let name = if one.noise { format!("{} (A/A)", one.baseline) } else { one.arm.clone() };
+        let mut cells = vec![cell(&name)];
+        cells.extend(several.then(|| cell(&one.load)));
+        cells.extend(named.then(|| cell(&one.metric)));
+        cells.push(cell(&one.baseline));
+        let outcome = if one.noise { "noise" } else { one.outcome.word() };
+        cells.push(if one.noise { outcome.to_owned() } else { format!("**{outcome}**") });
+        let bound = if one.bound.is_some() { " (only a bound)" } else { "" };
+        let ratio = one.ratio.map_or_else(|| "–".to_owned(), words::signed);
+        cells.push(format!("{ratio}{bound}"));
+        cells.push(one.interval.map_or_else(|| "–".to_owned(), words::interval));
+        let p = one.p_adjusted.or(one.p);
+        cells.push(p.map_or_else(|| "–".to_owned(), words::probability));
+        cells.push(one.pairs.len().to_string());
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out.push('\n');
+    if rows.len() > ROWS_MAX {
+        let _ = writeln!(out, "{} more are in the report.\n", rows.len() - ROWS_MAX);
+    }
+}
+
+fn compared(out: &mut String, experiment: &Experiment) {
+    out.push_str("<details><summary>What was compared</summary>\n\n");
+    for arm in experiment.plan.arms.iter().filter(|arm| arm.again.is_none()) {
+        let _ = writeln!(out, "- **{}** {}", plain(&arm.name), plain(&arm.title));
+        for (key, value) in arm.changes.iter().take(ROWS_MAX) {
+            let _ = writeln!(out, "  - {} = {}", code(key), code(value));
+        }
+    }
+    let host = &experiment.host;
+    let _ = writeln!(
+        out,
+        "\nOn {}, {}, kernel {}; {}; weir {} ({}).\n\n</details>\n",
+        plain(host.cpu_model.as_deref().unwrap_or("a processor that does not tell its model")),
+        words::count(host.cpus as usize, "processor"),
+        plain(&host.kernel),
+        plain(host.virtualised.as_deref().unwrap_or("not known to be virtualised")),
+        plain(&experiment.weir.version),
+        plain(&experiment.weir.commit),
+    );
+}
+
+fn aside(out: &mut String, experiment: &Experiment) {
+    let lines: Vec<_> = experiment
+        .trials
+        .iter()
+        .filter(|line| line.discarded.is_some() || line.failed.is_some())
+        .collect();
+    if lines.is_empty() {
+        return;
+    }
+    let count = words::count(lines.len(), "trial");
+    let _ = writeln!(out, "<details><summary>{count} discarded or failed</summary>\n");
+    for line in lines.iter().take(ROWS_MAX) {
+        let why = line.failed.as_deref();
+        let why = why.or_else(|| line.discarded.as_ref().map(|discarded| discarded.text.as_str()));
+        let _ = writeln!(
+            out,
+            "- trial {} ({}, {}): {}",
+            line.place.number,
+            plain(&line.place.arm),
+            plain(&line.place.load),
+            plain(why.unwrap_or_default())
+        );
+    }
+    out.push_str("\n</details>\n\n");
+}
+
+fn again(out: &mut String, experiment: &Experiment) {
+    let _ = writeln!(
+        out,
+        "<details><summary>Do it again</summary>\n\n{}",
+        fenced(&words::shell(&experiment.command), "sh")
+    );
+    let file = super::svg::shortened(&experiment.plan.file, FILE_LETTERS_MAX);
+    let _ = writeln!(
+        out,
+        "Seed {}. The file, {}:\n\n{}</details>",
+        experiment.plan.seed,
+        code(&format!("{}.toml", experiment.plan.name)),
+        fenced(&file, "toml")
+    );
+}
+
+/// A text in a fence that it cannot end.
+fn fenced(text: &str, language: &str) -> String {
+    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{}\n{fence}\n", text.trim_end())
+}
+
+/// A text as code in a line, in more backticks than it holds.
+fn code(text: &str) -> String {
+    let text = super::svg::shortened(&text.replace(['\n', '\r'], " "), CELL_LETTERS_MAX);
+    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    let room = if longest > 0 { " " } else { "" };
+    format!("{fence}{room}{text}{room}{fence}")
+}
+
+/// A text in a table.
+fn cell(text: &str) -> String {
+    plain(&super::svg::shortened(text, CELL_LETTERS_MAX))
+}
+
+/// A text without any meaning to Markdown or HTML, in one line. `@` would call people.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\n' | '\r' => out.push(' '),
+            '@' => out.push_str("@\u{200b}"),
+            '*' | '_' | '`' | '[' | ']' | '|' | '\\' | '~' | '#' => {
+                out.push('\\');
+                out.push(letter);
+            }
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample::{NASTY, one_load, sample};
+
+    #[test]
+    fn it_begins_with_the_answer_and_ends_with_how_to_do_it_again() {
+        let (experiment, _) = sample();
+        let text = text(&experiment);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        let order = [
+            at("**jemalloc is faster"),
+            at("> **Warning, noise floor:**"),
+            at("| arm | load | against | outcome | change | 95 % interval | p | blocks |"),
+            at("<details><summary>What was compared"),
+            at("subject.env.LD_PRELOAD"),
+            at("<details><summary>Other metrics"),
+            at("discarded or failed"),
+            at("weir lab run allocator.toml --set 'note=a b'"),
+        ];
+        assert!(order.is_sorted(), "{order:?}");
+        assert!(text.len() < 65_536, "{}", text.len());
+        assert_eq!(text.matches("<details>").count(), text.matches("</details>").count());
+    }
+
+    #[test]
+    fn every_row_has_as_many_cells_as_its_head() {
+        for (experiment, _) in [sample(), one_load()] {
+            let text = text(&experiment);
+            let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
+            let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+            let mut head = 0;
+            for row in rows {
+                if row.starts_with("| arm") {
+                    head = cells(row);
+                }
+                assert_eq!(cells(row), head, "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_others_are_no_markup() {
+        let (mut experiment, _) = sample();
+        experiment.plan.file = "```\n</details>".to_owned();
+        let text = text(&experiment);
+        assert!(!text.contains(NASTY) && text.contains("&lt;script&gt;"), "{text}");
+        assert!(text.contains("````toml"), "{text}");
+        assert_eq!(plain("a|b @me *x*\n"), "a\\|b @\u{200b}me \\*x\\* ");
+        assert_eq!(code("a`b"), "`` a`b ``");
+    }
+}

@@ -1,0 +1,637 @@
+//! A made-up experiment with made-up trials, for the tests of everything in the report: two arms and the
+//! A/A arm under three loads, twelve blocks, a discarded trial, a failed one, a pilot.
+//! Not for anything that a person may take for a measurement: figures come from a seed.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use record::experiment::{
+    Arm, Better, Cell, Comparison, Experiment, LoadPlan, Metric, Outcome, Pair, Plan, ScalingLine,
+    Spread, Stopped, TrialLine, Warning,
+};
+use record::facts::HostFacts;
+use record::histogram::Latencies;
+use record::observed::{
+    CallCount, CpuUse, End, EndQueues, FunctionShare, ListenerQueue, Observed, QueueSnapshot, Role,
+    RoleUse, Sample, ThreadUse,
+};
+use record::run::{
+    self, Cpu, Diagnosis, Generator, Interval, Latency, Rates, Run, Totals, Weir, Window,
+};
+use record::trial::{Covariates, Discarded, Driver, Place, Steady, Trial};
+use record::validity::Validity;
+
+use super::Raw;
+
+/// Blocks that count.
+pub(in crate::report) const BLOCKS: u32 = 12;
+/// Seconds of each trial.
+pub(in crate::report) const SECONDS: u32 = 8;
+/// A name that no page may take for markup.
+pub(in crate::report) const NASTY: &str = "<script>alert('x')</script> & \"co\"";
+/// Names of the arms: the baseline, its A/A arm, the other.
+pub(in crate::report) const ARMS: [&str; 3] = ["glibc", "glibc-again", "jemalloc"];
+/// Names of the loads.
+pub(in crate::report) const LOADS: [&str; 3] = ["c10", "c50", "c200"];
+
+/// Trials' records in memory.
+#[derive(Debug, Default)]
+pub(in crate::report) struct SampleRaw {
+    /// Records by file.
+    pub(in crate::report) trials: BTreeMap<String, Trial>,
+}
+
+impl Raw for SampleRaw {
+    fn trial(&self, file: &str) -> Option<Trial> {
+        self.trials.get(file).cloned()
+    }
+
+    fn folded(&self, trial_file: &str) -> Option<String> {
+        let trial = self.trials.get(trial_file)?;
+        trial.folded.as_ref()?;
+        Some(folded(&trial.place.arm))
+    }
+}
+
+/// An experiment without any record of its trials.
+#[derive(Debug)]
+pub(in crate::report) struct NoRaw;
+
+impl Raw for NoRaw {
+    fn trial(&self, _file: &str) -> Option<Trial> {
+        None
+    }
+
+    fn folded(&self, _trial_file: &str) -> Option<String> {
+        None
+    }
+}
+
+/// The experiment and its trials.
+#[must_use]
+pub(in crate::report) fn sample() -> (Experiment, SampleRaw) {
+    with_loads(&LOADS)
+}
+
+/// The same under one load without a name.
+#[must_use]
+pub(in crate::report) fn one_load() -> (Experiment, SampleRaw) {
+    with_loads(&[record::experiment::ONLY_LOAD])
+}
+
+/// The same under these loads.
+#[must_use]
+pub(in crate::report) fn with_loads(loads: &[&str]) -> (Experiment, SampleRaw) {
+    let plan = plan(loads);
+    let mut rng = Rng::with_seed(7);
+    let mut raw = SampleRaw::default();
+    let mut lines = Vec::new();
+    let mut number = 0;
+    let mut put = |place: Place, rng: &mut Rng, change: &dyn Fn(&mut TrialLine)| {
+        let mut trial = trial(&place, rng);
+        let mut line = line(&trial);
+        change(&mut line);
+        trial.discarded.clone_from(&line.discarded);
+        trial.failed.clone_from(&line.failed);
+        if trial.failed.is_some() {
+            trial.run = None;
+            trial.folded = None;
+        }
+        raw.trials.insert(line.file.clone(), trial);
+        lines.push(line);
+    };
+    let mut place = |block: u32, attempt: u32, arm: &str, load: &str| {
+        number += 1;
+        Place { number, block, attempt, arm: arm.to_owned(), load: load.to_owned() }
+    };
+    put(place(0, 1, ARMS[0], loads[0]), &mut rng, &|_| ());
+    for block in 1..=BLOCKS {
+        for load in loads {
+            for arm in ARMS {
+                // The third block is run twice: its first try had a disturbed trial and a failed one.
+                if block == 3 {
+                    put(place(3, 1, arm, load), &mut rng, &|line| disturb(line));
+                }
+                let attempt = if block == 3 { 2 } else { 1 };
+                put(place(block, attempt, arm, load), &mut rng, &|_| ());
+            }
+        }
+    }
+    let experiment = experiment(plan, lines, &mut rng);
+    (experiment, raw)
+}
+
+fn disturb(line: &mut TrialLine) {
+    if line.place.arm == ARMS[2] {
+        line.failed = Some("nginx: bind() to 10.71.0.2:80 failed".to_owned());
+        line.metrics.clear();
+        return;
+    }
+    line.covariates.steal_share = Some(0.061);
+    line.discarded = Some(Discarded {
+        code: "steal_share".to_owned(),
+        text: "the hypervisor took 6.1 % of the machine's time; the bound is 2 %".to_owned(),
+    });
+}
+
+fn plan(loads: &[&str]) -> Plan {
+    let metric = |name: &str, title: &str, unit: &str, better| Metric {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        unit: unit.to_owned(),
+        better,
+    };
+    let arm = |name: &str, title: &str, again: Option<&str>, changes: &[(&str, &str)]| Arm {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        changes: changes
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        again: again.map(str::to_owned),
+        levels: BTreeMap::new(),
+    };
+    let load = |name: &&str| {
+        let connections = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+        let levels = [("connections".to_owned(), connections.to_owned())];
+        let some = !connections.is_empty();
+        LoadPlan {
+            name: (*name).to_owned(),
+            title: if some { format!("{connections} connections") } else { String::new() },
+            changes: levels
+                .iter()
+                .filter(|_| some)
+                .map(|(key, value)| (format!("parameters.{key}"), value.clone()))
+                .collect(),
+            levels: levels.into_iter().filter(|_| some).collect(),
+        }
+    };
+    Plan {
+        name: "allocator".to_owned(),
+        title: format!("Does jemalloc make nginx faster? {NASTY}"),
+        file: format!("name = \"allocator\"\n# {NASTY}\n[subject]\ncommand = \"nginx\"\n"),
+        seed: 42,
+        baseline: ARMS[0].to_owned(),
+        arms: vec![
+            arm(ARMS[0], "glibc's malloc", None, &[]),
+            arm(ARMS[1], "glibc's malloc, again", Some(ARMS[0]), &[]),
+            arm(
+                ARMS[2],
+                "jemalloc",
+                None,
+                &[("subject.env.LD_PRELOAD", "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")],
+            ),
+        ],
+        loads: loads.iter().map(load).collect(),
+        metrics: vec![
+            metric(
+                "subject_us_per_response",
+                "processor time of the subject per response",
+                "us",
+                Better::Lower,
+            ),
+            metric("responses_per_s", "responses", "1/s", Better::Higher),
+            metric("p50_ns", "median latency", "ns", Better::Lower),
+            metric("p99_ns", "latency that 99 % do not exceed", "ns", Better::Lower),
+        ],
+        effect: 0.02,
+        confidence: 0.95,
+        blocks_min: 10,
+        blocks_max: 30,
+        reruns_max_share: 0.5,
+        duration_s: f64::from(SECONDS),
+        warm_up_s: None,
+        discard: [("steal_share".to_owned(), 0.02), ("foreign_cpus".to_owned(), 0.05)].into(),
+        profile: true,
+        calls: Some("malloc".to_owned()),
+    }
+}
+
+/// What the arms cost a response, in µs.
+fn cost_us(arm: &str) -> f64 {
+    if arm == ARMS[2] { 21.3 } else { 22.4 }
+}
+
+fn connections(load: &str) -> f64 {
+    load.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(50.0)
+}
+
+fn trial(place: &Place, rng: &mut Rng) -> Trial {
+    let drift = 1.0 + 0.004 * f64::from(place.block) + 0.01 * (rng.f64() - 0.5);
+    let us = cost_us(&place.arm) * drift;
+    let rate = 1e6 / us * (0.55 + 0.1 * connections(&place.load).ln() / 5.3f64.ln());
+    let latency_ns = connections(&place.load) / rate * 1e9;
+    let folded = (place.block > 0).then(|| "stacks.folded".to_owned());
+    let run = sample_run(place, rate, latency_ns, us, rng);
+    let metrics = [
+        ("subject_us_per_response", us),
+        ("responses_per_s", rate),
+        ("p50_ns", run.latency.last_byte.response.p50_ns as f64),
+        ("p99_ns", run.latency.last_byte.response.p99_ns as f64),
+    ];
+    Trial {
+        schema: record::trial::SCHEMA.to_owned(),
+        weir: weir(),
+        place: place.clone(),
+        started_at: run.started_at.clone(),
+        duration_s: f64::from(SECONDS),
+        warm_up_s: 2.0,
+        commands: [("subject".to_owned(), "nginx -c nginx.conf".to_owned())].into(),
+        driver: Driver {
+            program: "weir".to_owned(),
+            version: "0.1.0".to_owned(),
+            ..Driver::default()
+        },
+        diagnosis: run.diagnosis.clone(),
+        run: Some(run),
+        metrics: metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        covariates: Covariates {
+            steal_share: Some(0.004 * rng.f64()),
+            foreign_cpus: Some(0.02 * rng.f64()),
+            wake_up_p99_ns: Some(90_000 + rng.u64(0..20_000)),
+            ..Covariates::default()
+        },
+        steady: Steady { from_s: Some(1.0), text: "steady from 1 s on".to_owned() },
+        folded,
+        ..Trial::default()
+    }
+}
+
+fn weir() -> Weir {
+    Weir { version: "0.1.0".to_owned(), commit: "0123456789ab".to_owned() }
+}
+
+fn line(trial: &Trial) -> TrialLine {
+    let place = &trial.place;
+    TrialLine {
+        place: place.clone(),
+        started_at: trial.started_at.clone(),
+        file: format!(
+            "trials/{:04}-b{:02}-{}-{}.json",
+            place.number, place.block, place.arm, place.load
+        ),
+        metrics: trial.metrics.clone(),
+        covariates: trial.covariates.clone(),
+        steady: trial.steady.clone(),
+        verdict: trial.diagnosis.as_ref().map(|diagnosis| diagnosis.verdict.clone()),
+        ..TrialLine::default()
+    }
+}
+
+fn sample_run(place: &Place, rate: f64, latency_ns: f64, us: f64, rng: &mut Rng) -> Run {
+    let mut latencies = Latencies::new();
+    for _ in 0..4_000 {
+        // Exponential around the mean, with a second mode far out.
+        let tail = if rng.f64() < 0.004 { 12.0 } else { 1.0 };
+        latencies.record((latency_ns * tail * (0.5 - 0.5 * rng.f64().max(1e-6).ln())) as u64);
+    }
+    let pair = || run::Pair { service: latencies.summary(), response: latencies.summary() };
+    let intervals = (1..=SECONDS).map(|second| interval(second, rate, latency_ns, rng)).collect();
+    Run {
+        schema: run::SCHEMA.to_owned(),
+        weir: weir(),
+        command: vec!["weir".to_owned(), "load".to_owned()],
+        started_at: format!(
+            "2026-10-01T10:{:02}:{:02}Z",
+            place.number / 6 % 60,
+            place.number % 6 * 10
+        ),
+        duration_s: f64::from(SECONDS),
+        partial: false,
+        host: host(),
+        plan: serde_json::json!({ "connections": connections(&place.load) }),
+        validity: Validity::from_reasons(Vec::new()),
+        objectives: Vec::new(),
+        totals: Totals { requests: 100_000, responses: 100_000, ..Totals::default() },
+        rates: Rates { responses_per_s: rate, bytes_in_per_s: rate * 1200.0, offered_per_s: None },
+        window: Window { to_s: f64::from(SECONDS), ..Window::default() },
+        latency: Latency { connect: pair(), first_byte: pair(), last_byte: pair() },
+        generator: Generator { threads: 1, ..Generator::default() },
+        cpu: Cpu {
+            user_s: 3.0,
+            system_s: 2.0,
+            per_core: vec![0.62],
+            subject_cpus: Some(rate * us / 1e6),
+            foreign_cpus: Some(0.01),
+            steal_share: Some(0.002),
+        },
+        intervals,
+        observed: vec![observed(place, rate, us, rng)],
+        diagnosis: Some(diagnosis()),
+    }
+}
+
+fn diagnosis() -> Diagnosis {
+    Diagnosis {
+        verdict: "user_cpu_bound".to_owned(),
+        claim: "the subject's processors are busy in user space".to_owned(),
+        confidence: 0.9,
+        evidence: vec!["the subject used 0.97 of 1 processor".to_owned()],
+        next_limits: vec!["generator: 38 % headroom".to_owned(), "link: 91 % headroom".to_owned()],
+        remedy: "make the code cheaper or give it more processors".to_owned(),
+        ..Diagnosis::default()
+    }
+}
+
+fn interval(second: u32, rate: f64, latency_ns: f64, rng: &mut Rng) -> Interval {
+    let rate = rate * (1.0 + 0.03 * (rng.f64() - 0.5)) * if second == 1 { 0.9 } else { 1.0 };
+    Interval {
+        time_s: f64::from(second),
+        length_s: 1.0,
+        connections: 50,
+        responses: rate as u64,
+        bytes_in: rate as u64 * 1200,
+        in_flight: 50,
+        first_byte_mean_ns: latency_ns * 0.9,
+        last_byte_mean_ns: latency_ns,
+        p50_ns: Some((latency_ns * 0.85) as u64),
+        p99_ns: Some((latency_ns * (2.4 + rng.f64())) as u64),
+        max_ns: (latency_ns * 12.0) as u64,
+        own_cpus: Some(0.62),
+        measured: true,
+        ..Interval::default()
+    }
+}
+
+fn observed(place: &Place, rate: f64, us: f64, rng: &mut Rng) -> Observed {
+    let role = |name: &str| Role {
+        name: name.to_owned(),
+        pids: vec![100],
+        command: name.to_owned(),
+        cpus_allowed: 2,
+    };
+    Observed {
+        host: "lab".to_owned(),
+        cpus: 2,
+        memory_bytes: 8 << 30,
+        started_at: "2026-10-01T10:00:00Z".to_owned(),
+        cost_cpus: 0.004,
+        roles: vec![role("generator"), role("subject")],
+        settings: [("net.core.somaxconn".to_owned(), "4096".to_owned())].into(),
+        samples: (1..=SECONDS).map(|second| seen(second, rate, us, rng)).collect(),
+        queues: (0..SECONDS * 2).map(|half| queues(f64::from(half) / 2.0, rng)).collect(),
+        functions: functions(&place.arm),
+        calls: vec![CallCount {
+            role: "subject".to_owned(),
+            call: "malloc".to_owned(),
+            from_s: 1.0,
+            length_s: 2.0,
+            count: (rate * 2.0 * 11.0) as u64,
+            cost_cpus: 0.11,
+        }],
+        ..Observed::default()
+    }
+}
+
+fn seen(second: u32, rate: f64, us: f64, rng: &mut Rng) -> Sample {
+    let busy = (rate * us / 1e6).min(1.0);
+    let cpu = |number: u32, rng: &mut Rng| CpuUse {
+        cpu: number,
+        user: busy * 0.6 + 0.02 * rng.f64(),
+        system: busy * 0.2,
+        softirq: 0.08,
+        steal: 0.002,
+        idle: (0.9 - busy * 0.8).max(0.0),
+        ..CpuUse::default()
+    };
+    let role = |cpus: f64| RoleUse {
+        processes: 1,
+        user_cpus: cpus * 0.7,
+        system_cpus: cpus * 0.3,
+        threads: vec![ThreadUse {
+            tid: 100,
+            busy: cpus,
+            waiting: Some(0.05),
+            ..ThreadUse::default()
+        }],
+        threads_total: 1,
+        resident_bytes: Some(48 << 20),
+        ..RoleUse::default()
+    };
+    Sample {
+        time_s: f64::from(second),
+        length_s: 1.0,
+        cpus: vec![cpu(0, rng), cpu(1, rng)],
+        foreign_cpus: Some(0.01),
+        roles: vec![role(0.62), role(busy)],
+        ..Sample::default()
+    }
+}
+
+fn queues(time_s: f64, rng: &mut Rng) -> QueueSnapshot {
+    let end = |end: End, unread: u64| EndQueues {
+        port: 80,
+        end,
+        states: [("established".to_owned(), 50)].into(),
+        with_unread: unread / 100,
+        unread_bytes: unread,
+        ..EndQueues::default()
+    };
+    QueueSnapshot {
+        time_s,
+        listeners: vec![ListenerQueue {
+            port: 80,
+            waiting: rng.u32(0..3),
+            backlog: 511,
+            ..ListenerQueue::default()
+        }],
+        ends: vec![end(End::Client, rng.u64(0..2_000)), end(End::Server, rng.u64(0..9_000))],
+    }
+}
+
+fn functions(arm: &str) -> Vec<FunctionShare> {
+    let share = |function: &str, module: &str, own: f64| FunctionShare {
+        role: "subject".to_owned(),
+        function: function.to_owned(),
+        module: module.to_owned(),
+        share_self: own,
+        share_total: own * 1.4,
+    };
+    let malloc = if arm == ARMS[2] {
+        ("je_malloc", "libjemalloc.so.2", 0.03)
+    } else {
+        ("malloc", "libc.so.6", 0.08)
+    };
+    vec![
+        share("ngx_http_process_request", "nginx", 0.21),
+        share("tcp_sendmsg", "[kernel]", 0.17),
+        share(malloc.0, malloc.1, malloc.2),
+    ]
+}
+
+/// Folded stacks of an arm.
+fn folded(arm: &str) -> String {
+    let malloc = if arm == ARMS[2] { ("je_malloc", 30) } else { ("malloc", 80) };
+    format!(
+        "nginx;main;ngx_worker;ngx_http_process_request 210\n\
+         nginx;main;ngx_worker;ngx_http_process_request;ngx_palloc;{} {}\n\
+         nginx;main;ngx_worker;writev;[kernel] tcp_sendmsg 170\n\
+         nginx;main;ngx_worker;epoll_wait 60\n",
+        malloc.0, malloc.1
+    )
+}
+
+fn host() -> HostFacts {
+    HostFacts {
+        kernel: "6.8.0".to_owned(),
+        os: Some("Debian GNU/Linux 12".to_owned()),
+        name: Some("lab".to_owned()),
+        cpus: 2,
+        cpu_model: Some("Made-up processor".to_owned()),
+        memory_bytes: 8 << 30,
+        virtualised: Some("kvm".to_owned()),
+        fingerprint: "sample".to_owned(),
+        ..HostFacts::default()
+    }
+}
+
+fn experiment(plan: Plan, trials: Vec<TrialLine>, rng: &mut Rng) -> Experiment {
+    let cells = cells(&plan, &trials);
+    let comparisons = comparisons(&plan, &trials, rng);
+    Experiment {
+        schema: record::experiment::SCHEMA.to_owned(),
+        weir: weir(),
+        command: ["weir", "lab", "run", "allocator.toml", "--set", "note=a b"].map(str::to_owned).into(),
+        started_at: "2026-10-01T10:00:00Z".to_owned(),
+        duration_s: 1_472.0,
+        partial: false,
+        resumed: 1,
+        host: host(),
+        environment: [
+            ("nginx".to_owned(), "nginx/1.22.1".to_owned()),
+            ("net.core.somaxconn".to_owned(), "4096".to_owned()),
+        ]
+        .into(),
+        stopped: Stopped {
+            code: "precise".to_owned(),
+            text: "every interval of the primary metric is narrower than 2 %".to_owned(),
+        },
+        trials,
+        cells,
+        comparisons,
+        warnings: vec![Warning {
+            code: "noise_floor".to_owned(),
+            arm: Some(ARMS[1].to_owned()),
+            text: "glibc against itself differs by up to 1.2 %: smaller effects cannot be told".to_owned(),
+        }],
+        scalings: vec![ScalingLine {
+            factor: "connections".to_owned(),
+            load: String::new(),
+            arm: ARMS[0].to_owned(),
+            points: vec![(10.0, 20_000.0), (50.0, 31_000.0), (200.0, 34_000.0)],
+            fit: None,
+            text: "three points are too few for a fit".to_owned(),
+        }],
+        summary: vec![
+            "jemalloc is faster: 4.9 % less processor time of the subject per response (95 %: 4.4 to 5.4 % less).".to_owned(),
+            "The same holds under all three loads; glibc against itself differs by 0.1 %.".to_owned(),
+        ],
+        plan,
+    }
+}
+
+fn figures(trials: &[TrialLine], arm: &str, load: &str, metric: &str) -> Vec<(u32, f64)> {
+    let of = trials.iter().filter(|line| line.counts());
+    let of = of.filter(|line| line.place.arm == arm && line.place.load == load);
+    // The first try at a block does not count as a whole, whatever its trials say themselves.
+    let of = of.filter(|line| line.place.block != 3 || line.place.attempt == 2);
+    of.filter_map(|line| Some((line.place.block, *line.metrics.get(metric)?))).collect()
+}
+
+fn cells(plan: &Plan, trials: &[TrialLine]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for load in &plan.loads {
+        for arm in &plan.arms {
+            let spread = |metric: &Metric| {
+                let mut values: Vec<f64> = figures(trials, &arm.name, &load.name, &metric.name)
+                    .into_iter()
+                    .map(|(_, value)| value)
+                    .collect();
+                values.sort_by(f64::total_cmp);
+                let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
+                let (p25, p75) = (at(0.25), at(0.75));
+                let spread = Spread {
+                    min: at(0.0),
+                    p25,
+                    median: at(0.5),
+                    p75,
+                    max: at(1.0),
+                    median_interval: Some((at(0.3), at(0.7))),
+                };
+                (metric.name.clone(), spread)
+            };
+            cells.push(Cell {
+                arm: arm.name.clone(),
+                load: load.name.clone(),
+                trials: BLOCKS,
+                metrics: plan.metrics.iter().map(spread).collect(),
+                verdicts: [("user_cpu_bound".to_owned(), BLOCKS - 1), ("unknown".to_owned(), 1)]
+                    .into(),
+                unsteady: 0,
+            });
+        }
+    }
+    cells
+}
+
+fn comparisons(plan: &Plan, trials: &[TrialLine], rng: &mut Rng) -> Vec<Comparison> {
+    let mut all = Vec::new();
+    for load in &plan.loads {
+        for metric in &plan.metrics {
+            for arm in plan.arms.iter().skip(1) {
+                let base = figures(trials, &plan.baseline, &load.name, &metric.name);
+                let own = figures(trials, &arm.name, &load.name, &metric.name);
+                let pairs: Vec<Pair> = base
+                    .iter()
+                    .zip(&own)
+                    .map(|(base, own)| Pair { block: base.0, baseline: base.1, arm: own.1 })
+                    .collect();
+                all.push(comparison(plan, metric, arm, &load.name, pairs, rng));
+            }
+        }
+    }
+    all
+}
+
+fn comparison(
+    plan: &Plan,
+    metric: &Metric,
+    arm: &Arm,
+    load: &str,
+    pairs: Vec<Pair>,
+    rng: &mut Rng,
+) -> Comparison {
+    let logs: f64 = pairs.iter().map(|pair| (pair.arm / pair.baseline).ln()).sum();
+    let ratio = (logs / pairs.len() as f64).exp();
+    let half = 0.004 + 0.002 * rng.f64();
+    let (low, high) = (ratio * (1.0 - half), ratio * (1.0 + half));
+    let outcome = if (1.0 - plan.effect..=1.0 + plan.effect).contains(&low)
+        && (1.0 - plan.effect..=1.0 + plan.effect).contains(&high)
+    {
+        Outcome::Equivalent
+    } else if (low..=high).contains(&1.0) {
+        Outcome::Inconclusive
+    } else if (ratio > 1.0) == (metric.better == Better::Higher) {
+        Outcome::Faster
+    } else {
+        Outcome::Slower
+    };
+    Comparison {
+        arm: arm.name.clone(),
+        baseline: plan.baseline.clone(),
+        load: load.to_owned(),
+        metric: metric.name.clone(),
+        primary: metric.name == plan.metrics[0].name,
+        noise: arm.again.is_some(),
+        pairs,
+        ratio: Some(ratio),
+        interval: Some((low, high)),
+        p: Some(0.0005),
+        p_adjusted: Some(0.002),
+        better_share: Some(0.93),
+        cliffs_delta: Some(0.86),
+        outcome,
+        bound: None,
+        text: format!("{} against {}: {:.1} %", arm.name, plan.baseline, (ratio - 1.0) * 100.0),
+    }
+}

@@ -1,0 +1,121 @@
+//! The page in a real browser, where there is one: that its script runs without a complaint and does
+//! what it is for, that letters stay legible on a phone, and that paper gets all of it.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::super::html;
+use super::super::sample::sample;
+
+/// How long a browser may take.
+const SECONDS_MAX: &str = "60";
+
+/// Uses the page as a reader does, and writes down what came of it.
+const READER: &str = r#"
+const said = {};
+const toggle = document.querySelector('#blocks [data-toggle="0"]');
+toggle.click();
+const marks = [...document.querySelectorAll('#blocks svg [data-series="0"]')];
+said.hidden = marks.length > 0 && marks.every((mark) => getComputedStyle(mark).display === 'none');
+toggle.click();
+said.back = marks.every((mark) => getComputedStyle(mark).display !== 'none');
+const svg = document.querySelector('#forest svg');
+svg.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+said.tip = document.getElementById('tip').textContent.split('\n')[0];
+svg.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
+said.gone = document.getElementById('tip').hidden;
+const dot = document.querySelector('#blocks circle');
+dot.scrollIntoView({ block: 'center', behavior: 'instant' });
+const box = dot.getBoundingClientRect();
+dot.dispatchEvent(new PointerEvent('pointermove',
+  { clientX: box.left + box.width / 2 + 6, clientY: box.top + box.height / 2, bubbles: true }));
+said.near = !document.getElementById('tip').hidden;
+said.theme = document.documentElement.dataset.theme;
+document.getElementById('theme').click();
+said.after = document.documentElement.dataset.theme;
+said.width = innerWidth;
+said.overflow = document.documentElement.scrollWidth - innerWidth;
+const letters = [...document.querySelectorAll('svg')].map((svg) =>
+  12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
+said.letters = Math.floor(Math.min(...letters) * 10) / 10;
+let saved = null;
+URL.createObjectURL = (blob) => { saved = blob; return 'data:,'; };
+HTMLAnchorElement.prototype.click = function () { said.file = this.download; };
+document.querySelector('#forest .save').click();
+saved.text().then((text) => {
+  said.csv = text.split('\r\n')[0];
+  document.body.dataset.said = JSON.stringify(said);
+});
+"#;
+
+/// The browser, if there is one.
+fn browser() -> Option<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let is_there = |name: &&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+    };
+    names.into_iter().find(is_there)
+}
+
+/// What a browser prints of a page, and what it complains of.
+fn shown(browser: &str, folder: &Path, arguments: &[&str], address: &str) -> (String, String) {
+    let output = Command::new("timeout")
+        .args([SECONDS_MAX, browser, "--headless", "--no-sandbox", "--disable-gpu"])
+        .args(["--disable-dev-shm-usage", "--virtual-time-budget=4000", "--enable-logging=stderr"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .args(arguments)
+        .arg(address)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_reader_can_use_it_on_a_desk_and_on_a_phone() {
+    let Some(browser) = browser() else {
+        eprintln!("not tested: there is no chromium here (apt-get install chromium)");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (experiment, raw) = sample();
+    let page = html(&experiment, &raw);
+    let page = page.replace("</body>", &format!("<script>{READER}</script></body>"));
+    let path = folder.path().join("report.html");
+    std::fs::write(&path, page).unwrap();
+    for (size, theme, after) in [("1280,1000", "dark", "light"), ("360,780", "light", "dark")] {
+        let address = format!("file://{}#{theme}", path.display());
+        let window = format!("--window-size={size}");
+        let (page, said) = shown(browser, folder.path(), &[&window, "--dump-dom"], &address);
+        assert!(!said.contains("CONSOLE"), "{said}");
+        let (_, rest) = page.split_once("data-said=\"").unwrap_or_else(|| panic!("{said}"));
+        let (json, _) = rest.split_once('"').unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json.replace("&quot;", "\"")).unwrap();
+        for word in ["hidden", "back", "gone", "near"] {
+            assert_eq!(json[word], true, "{word}: {json}");
+        }
+        assert_eq!((json["theme"].as_str(), json["after"].as_str()), (Some(theme), Some(after)));
+        assert!(json["tip"].as_str().unwrap().starts_with("jemalloc"), "{json}");
+        assert!(json["overflow"].as_f64().unwrap() <= 0.0, "{json}");
+        assert!(json["letters"].as_f64().unwrap() >= 11.0, "{json}");
+        assert_eq!(json["file"], "forest.csv");
+        assert!(json["csv"].as_str().unwrap().starts_with("load,metric,unit,arm"), "{json}");
+    }
+}
+
+#[test]
+fn it_goes_on_paper() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (experiment, raw) = sample();
+    let path = folder.path().join("report.html");
+    std::fs::write(&path, html(&experiment, &raw)).unwrap();
+    let paper = folder.path().join("report.pdf");
+    let print = format!("--print-to-pdf={}", paper.display());
+    let address = format!("file://{}", path.display());
+    shown(browser, folder.path(), &["--no-pdf-header-footer", &print], &address);
+    let paper = std::fs::read(paper).unwrap();
+    assert!(paper.starts_with(b"%PDF") && paper.len() > 30_000, "{} bytes", paper.len());
+}

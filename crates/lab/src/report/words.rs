@@ -1,0 +1,289 @@
+//! Numbers in words: values with their unit, ratios as changes, intervals, counts of things.
+//! Not for the sentences about an experiment: those stand in its record.
+
+use record::experiment::{Better, Metric};
+
+/// A change of a ratio smaller than this is written as none: a hundredth of a percent.
+const CHANGE_MIN: f64 = 0.000_05;
+/// From this ratio on, "3.4 times" is easier to read than "240 % more".
+const TIMES_FROM: f64 = 3.0;
+/// Significant digits of a tick: enough for ticks that are close together.
+const TICK_DIGITS: i32 = 6;
+
+/// A value with three digits and its unit: `1.23 ms`, `42.0k/s`, `12.3 %`. Units are those of
+/// [`Metric::unit`], with `s`, `us` and `bytes/s` beside them.
+#[must_use]
+pub(in crate::report) fn value(value: f64, unit: &str) -> String {
+    scaled(value, unit, three_digits)
+}
+
+/// The same for a tick: round numbers, without zeros that say nothing.
+#[must_use]
+pub(in crate::report) fn tick(value: f64, unit: &str) -> String {
+    scaled(value, unit, short)
+}
+
+/// How units grow: the factor from which a name is used, and the name.
+const TIMES_NS: &[(f64, &str)] = &[(1e9, " s"), (1e6, " ms"), (1e3, " µs"), (0.0, " ns")];
+const COUNTS: &[(f64, &str)] = &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, "")];
+const BYTES: &[(f64, &str)] =
+    &[(1_073_741_824.0, " GiB"), (1_048_576.0, " MiB"), (1024.0, " KiB"), (0.0, " B")];
+
+fn scaled(value: f64, unit: &str, digits: fn(f64) -> String) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let grown = |value: f64, steps: &[(f64, &str)], behind: &str| {
+        let size = rounded(value.abs());
+        let step = steps.iter().find(|(from, _)| size >= *from && size > 0.0);
+        let (from, name) = step.or_else(|| steps.last()).copied().unwrap_or((0.0, ""));
+        let number = if from > 0.0 { value / from } else { value };
+        format!("{}{name}{behind}", minus(&digits(number)))
+    };
+    match unit {
+        "ns" => grown(value, TIMES_NS, ""),
+        "us" => grown(value * 1e3, TIMES_NS, ""),
+        "s" => grown(value * 1e9, TIMES_NS, ""),
+        "1/s" => grown(value, COUNTS, "/s"),
+        "bytes" => grown(value, BYTES, ""),
+        "bytes/s" => grown(value, BYTES, "/s"),
+        "share" => format!("{} %", minus(&digits(value * 100.0))),
+        "cpus" => format!("{} CPU", minus(&digits(value))),
+        "1" | "" => grown(value, COUNTS, ""),
+        other => format!("{} {other}", grown(value, COUNTS, "")),
+    }
+}
+
+/// To three significant digits: so that 999.6 is a thousand before its unit is chosen.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let power = 10f64.powf(value.abs().log10().floor() - 2.0);
+    (value / power).round() * power
+}
+
+fn three_digits(value: f64) -> String {
+    match rounded(value.abs()) {
+        0.0 => "0".to_owned(),
+        size if size >= 99.95 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.0995 => format!("{value:.2}"),
+        size if size >= 0.0001 => short(rounded(value)),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// The fewest digits that tell a round number.
+fn short(value: f64) -> String {
+    if value == 0.0 || value.abs() < 1e-12 {
+        return "0".to_owned();
+    }
+    let before = value.abs().log10().floor() as i32 + 1;
+    let behind = usize::try_from(TICK_DIGITS - before).unwrap_or(0).min(9);
+    let text = format!("{value:.behind$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// With a minus sign, which is as wide as a plus, in place of a hyphen.
+fn minus(text: &str) -> String {
+    text.strip_prefix('-').map_or_else(|| text.to_owned(), |rest| format!("−{rest}"))
+}
+
+/// A ratio as a change without a sign: `3.1 % more`, `2.0 % less`, `the same`, `3.4 times as much`.
+#[must_use]
+pub(in crate::report) fn change(ratio: f64) -> String {
+    if !ratio.is_finite() {
+        return "unknown".to_owned();
+    }
+    if (ratio - 1.0).abs() < CHANGE_MIN {
+        return "the same".to_owned();
+    }
+    if ratio >= TIMES_FROM {
+        return format!("{} times as much", three_digits(ratio));
+    }
+    let word = if ratio > 1.0 { "more" } else { "less" };
+    format!("{} {word}", percent((ratio - 1.0).abs()))
+}
+
+/// A ratio as a change with its sign: `+3.1 %`, `−2.0 %`, `±0 %`, `×3.40`.
+#[must_use]
+pub(in crate::report) fn signed(ratio: f64) -> String {
+    if !ratio.is_finite() {
+        return "–".to_owned();
+    }
+    if (ratio - 1.0).abs() < CHANGE_MIN {
+        return "±0 %".to_owned();
+    }
+    if ratio >= TIMES_FROM {
+        return format!("×{}", three_digits(ratio));
+    }
+    let sign = if ratio > 1.0 { '+' } else { '−' };
+    format!("{sign}{}", percent((ratio - 1.0).abs()))
+}
+
+/// The same for a tick: `+2 %`, `−0.5 %`, `0 %`.
+#[must_use]
+pub(in crate::report) fn signed_tick(ratio: f64) -> String {
+    match ratio - 1.0 {
+        change if change.abs() < CHANGE_MIN / 100.0 => "0 %".to_owned(),
+        _ if ratio >= TIMES_FROM => format!("×{}", short(ratio)),
+        change if change > 0.0 => format!("+{} %", short(change * 100.0)),
+        change => minus(&format!("{} %", short(change * 100.0))),
+    }
+}
+
+/// An interval of ratios: `+1.9 % to +4.3 %`.
+#[must_use]
+pub(in crate::report) fn interval((low, high): (f64, f64)) -> String {
+    format!("{} to {}", signed(low), signed(high))
+}
+
+/// A share with as many digits as it takes: `0.03 %`, `3.1 %`, `123 %`.
+#[must_use]
+pub(in crate::report) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent.abs() {
+        size if size < 0.095 => format!("{percent:.2} %"),
+        size if size < 99.95 => format!("{percent:.1} %"),
+        _ => format!("{percent:.0} %"),
+    }
+}
+
+/// A bound in percent as people write it: `2 %`, `0.5 %`.
+#[must_use]
+pub(in crate::report) fn bound(share: f64) -> String {
+    format!("{} %", short(share * 100.0))
+}
+
+/// A number of things: `1 block`, `12 blocks`.
+#[must_use]
+pub(in crate::report) fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A length of time for people: `38 s`, `12 min 30 s`, `2 h 5 min`.
+#[must_use]
+pub(in crate::report) fn length(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);
+    match (hours, minutes) {
+        (0, 0) if seconds < 10.0 && seconds.fract() > 0.0 => value(seconds, "s"),
+        (0, 0) => format!("{rest} s"),
+        (0, _) if rest == 0 => format!("{minutes} min"),
+        (0, _) => format!("{minutes} min {rest} s"),
+        _ => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// A probability by chance: `0.004`, `< 0.001`.
+#[must_use]
+pub(in crate::report) fn probability(p: f64) -> String {
+    if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+/// Which way a metric is good: `higher is better`.
+#[must_use]
+pub(in crate::report) fn better(metric: &Metric) -> &'static str {
+    match metric.better {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
+    }
+}
+
+/// A code with spaces in place of its underscores: `user_cpu_bound` -> `user cpu bound`.
+#[must_use]
+pub(in crate::report) fn code(code: &str) -> String {
+    code.replace('_', " ")
+}
+
+/// Words of a command line as a shell takes them, with quotes where they need them.
+#[must_use]
+pub(in crate::report) fn shell(words: &[String]) -> String {
+    let quoted = |word: &String| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+        match !word.is_empty() && word.chars().all(plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', "'\\''")),
+        }
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_three_digits_and_their_unit() {
+        for (number, unit, text) in [
+            (1_234_567.0, "ns", "1.23 ms"),
+            (999_960.0, "ns", "1.00 ms"),
+            (12.34, "us", "12.3 µs"),
+            (0.5, "us", "500 ns"),
+            (2.0, "s", "2.00 s"),
+            (42_000.0, "1/s", "42.0k/s"),
+            (999.7, "1/s", "1.00k/s"),
+            (0.0, "1/s", "0/s"),
+            (0.123, "share", "12.3 %"),
+            (0.0004, "share", "0.04 %"),
+            (1.5, "cpus", "1.50 CPU"),
+            (1536.0, "bytes", "1.50 KiB"),
+            (3.0e6, "bytes/s", "2.86 MiB/s"),
+            (-3.0, "1", "−3.00"),
+            (7.0, "calls", "7.00 calls"),
+            (f64::NAN, "ns", "–"),
+        ] {
+            assert_eq!(value(number, unit), text, "{number} {unit}");
+        }
+    }
+
+    #[test]
+    fn ticks_tell_round_numbers_and_no_more() {
+        for (number, unit, text) in [
+            (500_000.0, "ns", "500 µs"),
+            (0.6000000000000001, "share", "60 %"),
+            (100_200.0, "1/s", "100.2k/s"),
+            (100_000.0, "1/s", "100k/s"),
+            (0.0, "ns", "0 ns"),
+            (1e-13, "1", "0"),
+            (2.5e6, "ns", "2.5 ms"),
+            (0.001, "share", "0.1 %"),
+        ] {
+            assert_eq!(tick(number, unit), text, "{number} {unit}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_changes() {
+        assert_eq!(change(1.031), "3.1 % more");
+        assert_eq!(change(0.98), "2.0 % less");
+        assert_eq!(change(1.0), "the same");
+        assert_eq!(change(3.4), "3.40 times as much");
+        assert_eq!(change(0.2), "80.0 % less");
+        assert_eq!(signed(1.0004), "+0.04 %");
+        assert_eq!(signed(0.5), "−50.0 %");
+        assert_eq!(signed(f64::NAN), "–");
+        assert_eq!((signed_tick(1.02), signed_tick(0.995)), ("+2 %".into(), "−0.5 %".into()));
+        assert_eq!((signed_tick(1.0), signed_tick(5.0)), ("0 %".into(), "×5".into()));
+        assert_eq!(interval((1.019, 1.043)), "+1.9 % to +4.3 %");
+    }
+
+    #[test]
+    fn the_rest_is_said_as_people_say_it() {
+        assert_eq!((count(1, "block"), count(12, "block")), ("1 block".into(), "12 blocks".into()));
+        assert_eq!(length(38.2), "38 s");
+        assert_eq!(length(750.0), "12 min 30 s");
+        assert_eq!(length(7500.0), "2 h 5 min");
+        assert_eq!((length(2.5), length(8.0)), ("2.50 s".into(), "8 s".into()));
+        assert_eq!((probability(0.0001), probability(0.0417)), ("< 0.001".into(), "0.042".into()));
+        assert_eq!(bound(0.02), "2 %");
+        assert_eq!(code("user_cpu_bound"), "user cpu bound");
+        let words = ["weir", "--set", "a b", "it's", ""].map(str::to_owned);
+        assert_eq!(shell(&words), r"weir --set 'a b' 'it'\''s' ''");
+    }
+}

@@ -1,0 +1,140 @@
+//! oha (<https://github.com/hatoo/oha>): its JSON, as `schema.json` and `src/printer.rs` of 1.15 and
+//! `-j` of 1.4 give it.
+
+use serde_json::Value;
+
+use super::text::after;
+use super::{Call, Length, MILLISECONDS_NS, Reading, Row, ensure};
+use crate::scenario::setup::Tool;
+
+/// What oha calls requests that its own end cut off; they are no errors.
+const CUT_OFF: &str = "aborted due to deadline";
+
+pub(super) const ROW: Row = Row {
+    tool: Tool::Oha,
+    program: "oha",
+    package: "cargo install oha",
+    asks: &[&["--version"], &["--help"]],
+    length: Length { flags: &["-z", "--duration"], step_ns: MILLISECONDS_NS, unit: "ms" },
+    file: "",
+    notes: &[
+        "oha's latencies count from the send, unless it has a rate and --latency-correction: what waits \
+         meanwhile is left out (coordinated omission)",
+        "oha counts bytes of bodies only, so that bytes received are not told; its rates are of 10 ms, so \
+         that the best second is not told",
+        "oha keeps every response in memory until it ends",
+    ],
+    complete,
+    version,
+    parse,
+};
+
+/// Older ones have `-j`, later ones `--output-format`; the help says which.
+fn complete(words: &mut Vec<String>, call: &Call) {
+    let format = ["--output-format", "-j", "--json"];
+    match call.said.contains("--output-format") {
+        true => ensure(words, &format, &["--output-format", "json"]),
+        false => ensure(words, &format, &["-j"]),
+    }
+    ensure(words, &["--no-tui"], &["--no-tui"]);
+}
+
+/// `oha 1.15.0`.
+fn version(said: &str) -> Option<String> {
+    after(said, "oha ").map(str::to_owned)
+}
+
+fn parse(text: &str) -> Result<Reading, String> {
+    let from = text.find('{').ok_or("there is no JSON in it")?;
+    let value: Value = serde_json::from_str(text[from..].trim())
+        .map_err(|error| format!("what it printed is no JSON: {error}"))?;
+    let counts = |name: &str| -> Vec<(String, f64)> {
+        let table = value[name].as_object().into_iter().flatten();
+        table.filter_map(|(key, count)| Some((key.clone(), count.as_f64()?))).collect()
+    };
+    let statuses = counts("statusCodeDistribution");
+    let responses: f64 = statuses.iter().map(|(_, count)| count).sum();
+    let Some(length_s) = value["summary"]["total"].as_f64() else {
+        return Err("there is no 'summary.total' in its JSON".to_owned());
+    };
+    let errors = counts("errorDistribution");
+    let cut_off = |kind: &str| kind.contains(CUT_OFF);
+    let failed: f64 =
+        errors.iter().filter(|(kind, _)| !cut_off(kind)).map(|(_, count)| count).sum();
+    if responses <= 0.0 {
+        let kinds: Vec<&str> = errors.iter().map(|(kind, _)| kind.as_str()).collect();
+        return Err(format!("there was no response ({})", kinds.join("; ")));
+    }
+    let refused = statuses.iter().filter(|(status, _)| status.starts_with(['4', '5']));
+    let refused: f64 = refused.map(|(_, count)| count).sum();
+    let mut reading = Reading { length_s, responses, ..Reading::default() };
+    // Its own rate counts what was cut off too.
+    reading.note("responses_per_s", Some(responses / length_s.max(1e-9)));
+    reading.errors(failed + refused, responses + failed);
+    let ns = |value: &Value| value.as_f64().map(|seconds| seconds * 1e9);
+    reading.latency("mean_ns", ns(&value["summary"]["average"]));
+    reading.latency("max_ns", ns(&value["summary"]["slowest"]));
+    for (level, name) in [
+        ("p50", "p50_ns"),
+        ("p75", "p75_ns"),
+        ("p90", "p90_ns"),
+        ("p99", "p99_ns"),
+        ("p99.9", "p999_ns"),
+    ] {
+        reading.latency(name, ns(&value["latencyPercentiles"][level]));
+    }
+    Ok(reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{
+      "summary": { "successRate": 1.0, "total": 8.01, "slowest": 0.012, "fastest": 0.00004,
+        "average": 0.0002, "requestsPerSec": 1000.0, "totalData": 16000, "sizePerRequest": 2,
+        "sizePerSec": 2000.0 },
+      "responseTimeHistogram": { "0.0002": 8000 },
+      "latencyPercentiles": { "p10": 0.0001, "p25": 0.00015, "p50": 0.0002, "p75": 0.00025,
+        "p90": 0.0003, "p95": 0.0004, "p99": 0.001, "p99.9": 0.004, "p99.99": null },
+      "rps": { "mean": 1000.0, "stddev": 1.0, "max": 1200.0, "min": 1.0, "percentiles": {} },
+      "details": {},
+      "statusCodeDistribution": { "200": 7990, "503": 10 },
+      "errorDistribution": { "aborted due to deadline": 10, "connection closed": 10 }
+    }"#;
+
+    #[test]
+    fn its_output_is_read() {
+        let reading = parse(TEXT).unwrap();
+        let value = |name: &str| reading.values[name];
+        assert_eq!((reading.length_s, reading.responses), (8.01, 8000.0));
+        assert!((value("responses_per_s") - 8000.0 / 8.01).abs() < 1e-9);
+        assert!((value("p50_ns") - 2e5).abs() < 1e-3 && (value("p999_ns") - 4e6).abs() < 1e-3);
+        assert!((value("max_ns") - 12e6).abs() < 1e-3);
+        assert!(
+            (value("error_share") - 20.0 / 8010.0).abs() < 1e-12,
+            "what was cut off is no error"
+        );
+        assert!(!reading.values.contains_key("bytes_in_per_s"));
+    }
+
+    #[test]
+    fn a_load_without_a_response_failed() {
+        let text = TEXT.replace(r#""200": 7990, "503": 10"#, "");
+        assert!(parse(&text).unwrap_err().contains("connection closed"));
+        assert!(parse("{ nonsense").unwrap_err().contains("no JSON"));
+    }
+
+    #[test]
+    fn its_flags_follow_what_it_knows() {
+        let of = |said: &str, line: &str| {
+            let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            complete(&mut words, &Call { said: said.to_owned(), ..Call::default() });
+            words.join(" ")
+        };
+        assert_eq!(of("--output-format <X>", "u"), "--no-tui --output-format json u");
+        assert_eq!(of("-j, --json", "u"), "--no-tui -j u");
+        assert_eq!(of("-j, --json", "--no-tui -j u"), "--no-tui -j u");
+        assert_eq!(version("oha 1.15.0\n\nOhayou").unwrap(), "1.15.0");
+    }
+}

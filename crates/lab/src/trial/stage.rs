@@ -1,0 +1,402 @@
+//! A scenario with the programs of a trial in it: starts them, and has the load driven.
+//!
+//! Not for how a driver is called or read ([`super::driver`]), nor for what is seen meanwhile
+//! ([`super::watch`]).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use record::run::Run;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::driver::{Call, Row};
+use super::watch::{Place, Seen, Watch};
+use super::{Tools, TrialError, is_weir, line_of};
+use crate::scenario::kit::Kit;
+use crate::scenario::plan::Node;
+use crate::scenario::setup::{Program, Setup};
+
+/// How long a program may take to listen.
+const READY_NS_MAX: u64 = 15_000_000_000;
+/// How long a load may run beyond its length: for what is in flight at its end.
+const OVERTIME_NS: u64 = 60_000_000_000;
+/// The longest load.
+const LOAD_NS_MAX: u64 = 3_600_000_000_000;
+/// How long a driver may take to say its version.
+const ANSWER_NS_MAX: u64 = 10_000_000_000;
+/// How often it is looked whether a program is ready, or has ended.
+const LOOK: Duration = Duration::from_millis(20);
+/// The most of a program's complaints that is repeated, in bytes.
+const SAID_BYTES_MAX: u64 = 2_000;
+/// The most that a driver may print: the longest prints a line a second, and a load lasts an hour.
+const OUTPUT_BYTES_MAX: u64 = 4 << 20;
+/// Exit codes of `weir load` with which there is a record: done, an objective missed, not valid.
+const WITH_RECORD: [i32; 3] = [0, 3, 4];
+
+/// A scenario with the programs in it.
+pub(super) struct Stage<'a> {
+    pub(super) kit: Kit,
+    tools: Tools<'a>,
+    /// What stands for `{port}`.
+    port: u16,
+    /// Programs that were started, with the addresses that they listen on.
+    places: Vec<(Node, usize, SocketAddr)>,
+    /// Command lines, by role.
+    pub(super) commands: BTreeMap<String, String>,
+}
+
+/// What a driver left.
+#[derive(Debug, Default)]
+pub(super) struct Driven {
+    pub(super) exit: i32,
+    /// Length of the load.
+    pub(super) length_s: f64,
+    /// The record, of weir.
+    pub(super) run: Option<Run>,
+    /// What it printed, of others.
+    pub(super) output: Option<String>,
+    /// What it says that has to be known to read it.
+    pub(super) notes: Vec<String>,
+}
+
+/// A port that nobody has, as far as the kernel knows.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+impl<'a> Stage<'a> {
+    /// Makes the scenario.
+    pub(super) fn make(setup: &Setup, tools: Tools<'a>) -> Result<Self, TrialError> {
+        let kit = Kit::make(&setup.scenario, tools.context).map_err(TrialError::Scenario)?;
+        let port =
+            kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
+        let port = port.map_err(TrialError::Scenario)?;
+        Ok(Self { kit, tools, port, places: Vec::new(), commands: BTreeMap::new() })
+    }
+
+    fn record_path(&self) -> PathBuf {
+        self.kit.folder().join("record.json")
+    }
+
+    /// A text with its placeholders filled in.
+    fn filled(&self, text: &str) -> String {
+        text.replace("{weir}", &self.tools.weir.to_string_lossy())
+            .replace("{dir}", &self.kit.folder().to_string_lossy())
+            .replace("{port}", &self.port.to_string())
+            .replace("{client}", self.kit.address(Node::Client))
+            .replace("{subject}", self.kit.address(Node::Subject))
+            .replace("{origin}", self.kit.address(Node::Origin))
+    }
+
+    pub(super) fn write_files(&self, setup: &Setup) -> Result<(), TrialError> {
+        for (name, text) in &setup.files {
+            let path = self.kit.folder().join(name);
+            fs::write(&path, self.filled(text))
+                .map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a program and waits until it listens.
+    pub(super) fn start(&mut self, node: Node, program: &Program) -> Result<(), TrialError> {
+        let words: Vec<String> = program.command.iter().map(|word| self.filled(word)).collect();
+        let env = program.env.iter().map(|(name, value)| (name.clone(), self.filled(value)));
+        let env: BTreeMap<String, String> = env.collect();
+        self.commands.insert(node.to_string(), line_of(&env, &words));
+        let said = self.kit.folder().join(format!("{node}.log"));
+        let (program_name, arguments) = words
+            .split_first()
+            .ok_or_else(|| TrialError::Program("an empty command".to_owned()))?;
+        let mut command = Command::new(program_name);
+        command.args(arguments).envs(&env).current_dir(self.kit.folder()).stdin(Stdio::null());
+        command.stdout(opened(&said)?).stderr(opened(&said)?);
+        let number = self.kit.spawn(node, &mut command).map_err(TrialError::Program)?;
+        let ready = self.filled(&program.ready);
+        let address: SocketAddr = authority(&ready)
+            .parse()
+            .map_err(|error| TrialError::Program(format!("ready = '{ready}': {error}")))?;
+        self.places.push((node, number, address));
+        let clock = self.tools.context.clock;
+        let end_ns = clock() + READY_NS_MAX;
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok();
+        while !self.kit.within(node, connect).map_err(TrialError::Scenario)? {
+            let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
+            let why = match ended {
+                Some(status) => format!("'{program_name}' ended ({status})"),
+                None if clock() > end_ns => {
+                    format!("'{program_name}' does not listen on {address}")
+                }
+                None => {
+                    self.pause()?;
+                    continue;
+                }
+            };
+            return Err(TrialError::Program(format!("{why}: {}", tail(&said))));
+        }
+        Ok(())
+    }
+
+    fn pause(&self) -> Result<(), TrialError> {
+        std::thread::sleep(LOOK);
+        if (self.tools.stop)() { Err(TrialError::Stopped) } else { Ok(()) }
+    }
+
+    /// What a driver says of itself: its version, and what else is asked. Weir says it in its record.
+    pub(super) fn ask(&mut self, row: &Row) -> Result<String, TrialError> {
+        let mut all = String::new();
+        for arguments in row.asks {
+            let said = self.kit.folder().join("version.log");
+            // A file that is not there yet is what is wanted.
+            let _ = fs::remove_file(&said);
+            let mut command = Command::new(row.program);
+            command.args(*arguments).current_dir(self.kit.folder()).stdin(Stdio::null());
+            command.stdout(opened(&said)?).stderr(opened(&said)?);
+            let number = self.kit.spawn(Node::Client, &mut command).map_err(|why| {
+                TrialError::Load(format!("{why}; is it installed? ({})", row.package))
+            })?;
+            // Some end with an error after they have said it.
+            self.wait(number, ANSWER_NS_MAX)?;
+            all.push_str(&output(&said)?);
+            all.push('\n');
+        }
+        Ok(all)
+    }
+
+    /// Runs the load for so long without a record; how long that was, as the driver takes lengths.
+    pub(super) fn warm_up(
+        &mut self,
+        row: &Row,
+        setup: &Setup,
+        said: &str,
+        wanted_ns: u64,
+    ) -> Result<u64, TrialError> {
+        let call = self.call(row, setup, said, wanted_ns);
+        let number = self.drive(row, setup, &call.for_so_long(row), false)?;
+        // What is wrong with it shows again when the load itself runs, with a better place to say so.
+        self.wait(number, LOAD_NS_MAX + OVERTIME_NS)?;
+        Ok(row.length.taken_ns(wanted_ns))
+    }
+
+    fn call(&self, row: &Row, setup: &Setup, said: &str, wanted_ns: u64) -> Call {
+        let words = setup.load.iter().map(|word| self.filled(word)).collect();
+        let file = self.kit.folder().join(row.file);
+        Call { words, length: row.length.text(wanted_ns), said: said.to_owned(), file }
+    }
+
+    /// Runs the load to its end, and watches meanwhile.
+    pub(super) fn load(
+        &mut self,
+        row: &Row,
+        setup: &Setup,
+        said: &str,
+    ) -> Result<(Driven, Seen), TrialError> {
+        let duration_ns = self.tools.duration_ns;
+        let words = self.call(row, setup, said, duration_ns).once(row);
+        let clock = self.tools.context.clock;
+        let zero_ns = clock();
+        let number = self.drive(row, setup, &words, true)?;
+        let mut places = vec![Place { node: Node::Client, pids: self.pids(number), port: None }];
+        for (node, number, address) in self.places.clone() {
+            places.push(Place { node, pids: self.pids(number), port: Some(address.port()) });
+        }
+        let watch = Watch::start(setup, &places, duration_ns, clock);
+        self.wait_unreaped(number, LOAD_NS_MAX + OVERTIME_NS)?;
+        let seen = watch.finish(zero_ns);
+        let status = self.wait(number, LOAD_NS_MAX)?;
+        let driven = match is_weir(setup.tool) {
+            true => self.recorded(status)?,
+            false => self.printed(row, status)?,
+        };
+        Ok((driven, seen))
+    }
+
+    /// Starts what drives the load.
+    fn drive(
+        &mut self,
+        row: &Row,
+        setup: &Setup,
+        words: &[String],
+        counts: bool,
+    ) -> Result<usize, TrialError> {
+        let (said, printed) = (self.load_log(), self.load_output());
+        let program = match is_weir(setup.tool) {
+            true => self.tools.weir.to_owned(),
+            false => PathBuf::from(row.program),
+        };
+        let mut command = Command::new(&program);
+        command.args(words).current_dir(self.kit.folder()).stdin(Stdio::null());
+        let mut all = vec![program.to_string_lossy().into_owned()];
+        all.extend(words.iter().cloned());
+        if is_weir(setup.tool) {
+            if counts {
+                let path = self.record_path();
+                command.arg("--json").arg(&path);
+                all.extend(["--json".to_owned(), path.to_string_lossy().into_owned()]);
+            }
+            if !counts || !self.tools.show {
+                command.stdout(Stdio::null());
+            }
+        } else {
+            command.stdout(emptied(&printed)?);
+        }
+        command.stderr(emptied(&said)?);
+        if counts {
+            self.commands.insert("driver".to_owned(), line_of(&BTreeMap::new(), &all));
+        }
+        self.kit.spawn(Node::Client, &mut command).map_err(TrialError::Load)
+    }
+
+    fn load_log(&self) -> PathBuf {
+        self.kit.folder().join("load.log")
+    }
+
+    fn load_output(&self) -> PathBuf {
+        self.kit.folder().join("load.out")
+    }
+
+    /// What weir recorded.
+    fn recorded(&self, status: ExitStatus) -> Result<Driven, TrialError> {
+        let exit = status.code().unwrap_or(-1);
+        if !WITH_RECORD.contains(&exit) {
+            return Err(TrialError::Load(format!("{status}: {}", tail(&self.load_log()))));
+        }
+        let run = record::file::read_run(&self.record_path());
+        let run = run.map_err(|error| TrialError::Load(error.to_string()))?;
+        Ok(Driven { exit, length_s: run.duration_s, run: Some(run), ..Driven::default() })
+    }
+
+    /// What another driver printed, if it can be read.
+    fn printed(&self, row: &Row, status: ExitStatus) -> Result<Driven, TrialError> {
+        let failed = |why: String| {
+            let said = [tail(&self.load_log()), tail(&self.load_output())].join("\n");
+            TrialError::Load(format!("{}: {why}: {}", row.program, said.trim()))
+        };
+        if !status.success() {
+            return Err(failed(status.to_string()));
+        }
+        let mut text = output(&self.load_output())?;
+        let file = self.kit.folder().join(row.file);
+        if !row.file.is_empty() && file.is_file() {
+            text.push('\n');
+            text.push_str(&output(&file)?);
+        }
+        let reading = (row.parse)(&text).map_err(failed)?;
+        Ok(Driven {
+            exit: 0,
+            length_s: reading.length_s,
+            run: None,
+            output: Some(text),
+            notes: reading.notes,
+        })
+    }
+
+    fn wait(&mut self, number: usize, most_ns: u64) -> Result<ExitStatus, TrialError> {
+        let clock = self.tools.context.clock;
+        let end_ns = clock() + most_ns;
+        loop {
+            let ended = self.kit.child(number).map(std::process::Child::try_wait);
+            match ended {
+                Some(Ok(Some(status))) => return Ok(status),
+                Some(Ok(None)) if clock() < end_ns => self.pause()?,
+                Some(Err(error)) => return Err(TrialError::Load(error.to_string())),
+                _ => return Err(TrialError::Load("it does not end".to_owned())),
+            }
+        }
+    }
+
+    /// Waits for a program's end and leaves it there (waitid(2), `WNOWAIT`): what it used in its last
+    /// second can still be read.
+    fn wait_unreaped(&mut self, number: usize, most_ns: u64) -> Result<(), TrialError> {
+        let clock = self.tools.context.clock;
+        let end_ns = clock() + most_ns;
+        let pid = self.pids(number).first().and_then(|&pid| Pid::from_raw(pid));
+        let Some(pid) = pid else { return Ok(()) };
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // An error means that it cannot be waited for so; then it is waited for as usual.
+        while let Ok(None) = waitid(WaitId::Pid(pid), look) {
+            if clock() > end_ns {
+                return Err(TrialError::Load("it does not end".to_owned()));
+            }
+            self.pause()?;
+        }
+        Ok(())
+    }
+
+    fn pids(&mut self, number: usize) -> Vec<i32> {
+        let pid = self.kit.child(number).and_then(|child| i32::try_from(child.id()).ok());
+        pid.into_iter().collect()
+    }
+}
+
+/// A file that what is written is added to.
+fn opened(path: &Path) -> Result<fs::File, TrialError> {
+    let open = fs::File::options().create(true).append(true).open(path);
+    open.map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))
+}
+
+/// A file that holds nothing yet.
+fn emptied(path: &Path) -> Result<fs::File, TrialError> {
+    fs::File::create(path)
+        .map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))
+}
+
+/// What a program printed, all of it.
+fn output(path: &Path) -> Result<String, TrialError> {
+    let explain = |why: String| TrialError::Load(format!("{}: {why}", path.display()));
+    let file = fs::File::open(path).map_err(|error| explain(error.to_string()))?;
+    let mut bytes = Vec::new();
+    let read = file.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| explain(error.to_string()))?;
+    if bytes.len() as u64 > OUTPUT_BYTES_MAX {
+        return Err(explain(format!("more than {OUTPUT_BYTES_MAX} bytes were printed")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// `127.0.0.1:80` of a URL or of itself.
+fn authority(text: &str) -> &str {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or(rest)
+}
+
+/// The end of what a program said.
+fn tail(path: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX)))?;
+        let mut bytes = Vec::new();
+        file.take(SAID_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    // It is only for an error's words: a file that cannot be read has none.
+    String::from_utf8_lossy(&read().unwrap_or_default()).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_in_a_url() {
+        assert_eq!(authority("http://198.18.1.2:8000/?s=1"), "198.18.1.2:8000");
+        assert_eq!(authority("198.18.1.2:8000"), "198.18.1.2:8000");
+    }
+
+    #[test]
+    fn what_a_program_printed_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("load.out");
+        fs::write(&path, "ab\n").unwrap();
+        assert_eq!(output(&path).unwrap(), "ab\n");
+        assert_eq!(tail(&path), "ab");
+        fs::write(&path, vec![b'x'; OUTPUT_BYTES_MAX as usize + 1]).unwrap();
+        assert!(output(&path).unwrap_err().to_string().contains("more than"));
+        assert_eq!(tail(&path).len() as u64, SAID_BYTES_MAX);
+    }
+}

@@ -1,0 +1,135 @@
+//! Trials that are really run, by the drivers that this machine has, against nginx; and command lines.
+
+use std::path::Path;
+
+use super::*;
+use crate::scenario::plan::{Network, Scenario};
+use crate::scenario::setup::Program;
+
+const NGINX: &str = "
+daemon off;
+worker_processes 1;
+pid {dir}/nginx.pid;
+error_log {dir}/error.log;
+events { worker_connections 1024; }
+http {
+  access_log off;
+  keepalive_requests 100000000;
+  client_body_temp_path {dir}/body;
+  proxy_temp_path {dir}/proxy;
+  fastcgi_temp_path {dir}/fastcgi;
+  uwsgi_temp_path {dir}/uwsgi;
+  scgi_temp_path {dir}/scgi;
+  server {
+    listen {subject}:{port} backlog=1024;
+    location / { return 200 \"0123456789\"; }
+    location /missing { return 404; }
+  }
+}
+";
+
+fn clock() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn is_installed(name: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    let there = folders.into_iter().any(|folder| Path::new(folder).join(name).is_file());
+    if !there {
+        println!("skipped: {name} is not installed");
+    }
+    there
+}
+
+fn setup(tool: Tool, load: &str) -> Setup {
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    Setup {
+        scenario: Scenario { network: Network::Loopback, ..Scenario::default() },
+        subject: Program {
+            command: words("nginx -c {dir}/nginx.conf -e {dir}/early.log"),
+            ready: "{subject}:{port}".to_owned(),
+            env: BTreeMap::from([("A_FOLDER".to_owned(), "{dir}".to_owned())]),
+        },
+        tool,
+        load: words(load),
+        files: BTreeMap::from([("nginx.conf".to_owned(), NGINX.to_owned())]),
+        ..Setup::default()
+    }
+}
+
+fn trial(setup: &Setup) -> Result<Done, TrialError> {
+    let folder = tempfile::tempdir().unwrap();
+    let journals = folder.path().to_owned();
+    let context = Context { journals, allow_global: false, clock };
+    run(
+        setup,
+        Tools {
+            weir: Path::new("/no/such/weir"),
+            build: &Weir { version: "0".to_owned(), commit: "c".to_owned() },
+            context: &context,
+            wall_ns: record::file::wall_clock_ns,
+            duration_ns: 2_000_000_000,
+            show: false,
+            stop: &|| false,
+        },
+    )
+}
+
+#[test]
+fn other_programs_drive_a_load() {
+    let loads = [
+        (Tool::Wrk, "-t 1 -c 4 -d {duration} http://{subject}:{port}/", "p99_ns"),
+        (Tool::Ab, "-k -c 4 -t {duration} http://{subject}:{port}/", "p99_ns"),
+        (Tool::H2load, "--h1 -c 4 -D {duration} http://{subject}:{port}/", "mean_ns"),
+    ];
+    for (tool, load, latency) in loads {
+        let row = driver::row(tool);
+        if !is_installed("nginx") || !is_installed(row.program) {
+            continue;
+        }
+        let mut setup = setup(tool, load);
+        setup.profile = tool == Tool::Wrk;
+        setup.calls = (tool == Tool::Ab).then(|| "epoll_wait".to_owned());
+        let done = trial(&setup).unwrap();
+        let trial = &done.trial;
+        println!("{:#?}\n{:?} {:?}", trial.metrics, trial.covariates, trial.steady);
+        println!("{:?}\n{:?}\n{:?}", trial.commands, trial.driver, trial.not_observable);
+        println!("{:?}", trial.calls);
+        assert_eq!((done.exit, &done.left), (0, &Vec::new()));
+        let value = |name: &str| trial.metrics.get(name).copied().unwrap_or_default();
+        assert!(value("responses_per_s") > 100.0 && value("subject_us_per_response") > 0.1);
+        assert!(value(latency) > 1e3, "{latency}");
+        assert_eq!(value("error_share"), 0.0);
+        assert!((1.8..2.5).contains(&trial.duration_s), "{}", trial.duration_s);
+        // What it used before it ended is not lost with it.
+        assert!(value("generator_cpus") > value("generator_cpu_max_share") * 0.7);
+        assert!(trial.commands["subject"].starts_with("A_FOLDER=/var/tmp/"));
+        assert!(trial.commands["driver"].starts_with(row.program));
+        assert!(!trial.driver.version.contains("not told"), "{:?}", trial.driver);
+        assert!(trial.covariates.steal_share.is_some() && trial.observed.is_some());
+        assert!(trial.steady.text.starts_with("not told: "), "two seconds are too few");
+        let missing = |what: &str| trial.not_observable.iter().any(|one| one.what.contains(what));
+        assert!(!setup.profile || done.folded.is_some() || missing("functions"));
+        assert!(setup.calls.is_none() || trial.calls.is_some() || missing("calls"));
+    }
+}
+
+#[test]
+fn a_driver_that_fails_is_told_with_what_it_said() {
+    if !is_installed("nginx") || !is_installed("wrk") {
+        return;
+    }
+    let wrong = trial(&setup(Tool::Wrk, "--no-such-flag http://{subject}:{port}/"));
+    let why = wrong.unwrap_err();
+    assert!(matches!(&why, TrialError::Load(why) if why.contains("no-such-flag")), "{why}");
+}
+
+#[test]
+fn a_command_line_can_be_typed_again() {
+    let words = ["nginx", "-g", "daemon off;", "it's", ""].map(str::to_owned);
+    let env = BTreeMap::from([("LD_PRELOAD".to_owned(), "/usr/lib/a.so".to_owned())]);
+    let line = line_of(&env, &words);
+    assert_eq!(line, r"LD_PRELOAD=/usr/lib/a.so nginx -g 'daemon off;' 'it'\''s' ''");
+}
