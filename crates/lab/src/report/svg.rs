@@ -91,6 +91,9 @@ impl Area {
     }
 }
 
+/// Two corners of a rectangle: left above, and right below.
+pub(in crate::report) type Corners = ((f64, f64), (f64, f64));
+
 /// One thing that is drawn.
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Mark {
@@ -154,7 +157,7 @@ impl Mark {
     /// Rectangles as one shape, each between two corners: a fifth of the bytes of as many marks. Those
     /// that are not finite are left out.
     #[must_use]
-    pub(in crate::report) fn cells(cells: &[((f64, f64), (f64, f64))]) -> Self {
+    pub(in crate::report) fn cells(cells: &[Corners]) -> Self {
         let mut mark = Self::new("path", &[]);
         let mut way = String::new();
         for ((left, top), (right, bottom)) in cells {

@@ -34,7 +34,7 @@ fn scaled(value: f64, unit: &str, digits: fn(f64) -> String) -> String {
         return "–".to_owned();
     }
     let grown = |value: f64, steps: &[(f64, &str)], behind: &str| {
-        let size = rounded(value.abs());
+        let size = rounded(value.abs(), 3);
         let step = steps.iter().find(|(from, _)| size >= *from && size > 0.0);
         let (from, name) = step.or_else(|| steps.last()).copied().unwrap_or((0.0, ""));
         let number = if from > 0.0 { value / from } else { value };
@@ -54,22 +54,23 @@ fn scaled(value: f64, unit: &str, digits: fn(f64) -> String) -> String {
     }
 }
 
-/// To three significant digits: so that 999.6 is a thousand before its unit is chosen.
-fn rounded(value: f64) -> f64 {
+/// To so many significant digits: so that 999.6 is a thousand before its unit is chosen.
+fn rounded(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    let power = 10f64.powf(value.abs().log10().floor() - 2.0);
+    let power = 10f64.powf(value.abs().log10().floor() - f64::from(digits - 1));
     (value / power).round() * power
 }
 
 fn three_digits(value: f64) -> String {
-    match rounded(value.abs()) {
+    match rounded(value.abs(), 3) {
         0.0 => "0".to_owned(),
         size if size >= 99.95 => format!("{value:.0}"),
         size if size >= 9.995 => format!("{value:.1}"),
         size if size >= 0.0995 => format!("{value:.2}"),
-        size if size >= 0.0001 => short(rounded(value)),
+        // Two digits of what is small: a share of 0.0395 % is no more exact than 0.04 %.
+        size if size >= 0.0001 => short(rounded(value, 2)),
         _ => format!("{value:.1e}"),
     }
 }
@@ -231,6 +232,8 @@ mod tests {
             (0.0, "1/s", "0/s"),
             (0.123, "share", "12.3 %"),
             (0.0004, "share", "0.04 %"),
+            (0.000_395, "share", "0.04 %"),
+            (0.006_14, "cpus", "0.0061 CPU"),
             (1.5, "cpus", "1.50 CPU"),
             (1536.0, "bytes", "1.50 KiB"),
             (3.0e6, "bytes/s", "2.86 MiB/s"),

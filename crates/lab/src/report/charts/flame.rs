@@ -40,7 +40,7 @@ struct Node<'a> {
     own: [f64; 2],
     /// With it anywhere at this place of the stack.
     total: [f64; 2],
-    callees: BTreeMap<&'a str, Node<'a>>,
+    callees: BTreeMap<&'a str, Self>,
 }
 
 impl<'a> Node<'a> {

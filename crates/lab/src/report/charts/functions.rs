@@ -90,8 +90,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
     let others = plan.arms.iter().filter(|arm| arm.again.is_none() && arm.name != plan.baseline);
     let others: Vec<&Arm> = others.take(ARMS_MAX).collect();
     let caption = "Processor time by function, on top of the stack (own) and with all that it calls \
-                   (total), in order of how much its own time for a response changed. Green: less time \
-                   than in the baseline.";
+                   (total), in order of how much its own time for a response changed. \
+                   Changes of 0.2 % of all time and more are coloured.";
     let columns = [
         "arm",
         "function",
@@ -185,12 +185,8 @@ fn table(baseline: &str, arm: &str, rows: &[Row<'_>]) -> Table {
             Cell::words(place(kernel)),
         ];
         if with_us {
-            let us = |value| Cell::figure(Some(words::value(value, "us")));
-            cells.extend(
-                row.us.map_or([Cell::figure(None), Cell::figure(None)], |(was, is)| {
-                    [us(was), us(is)]
-                }),
-            );
+            cells.push(Cell::figure(row.us.map(|(was, _)| words::value(was, "us"))));
+            cells.push(Cell::figure(row.us.map(|(_, is)| words::value(is, "us"))));
         }
         cells.push(difference(row, all_us));
         let shares = [row.before.0, row.after.0, row.before.1, row.after.1];

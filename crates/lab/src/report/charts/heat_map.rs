@@ -59,8 +59,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
         return Vec::new();
     }
     let title = "Latency of every trial";
-    let caption = "Each column is a trial, each row a latency (response, last byte); the darker, the \
-                   larger its share of the requests. The line is where 99 % of them end. Columns that \
+    let caption = "Each column is a trial, each row a latency (response, last byte); the stronger the \
+                   colour, the larger its share of the requests. The line is where 99 % of them end. Columns that \
                    differ within a strip are noise or drift; strips that differ are the arms.";
     let columns = ["load", "arm", "block", "trial", "from_ns", "to_ns", "share"];
     let mut chart = Chart::new("heat-map", title, caption, Figures::new(&columns));
@@ -239,12 +239,17 @@ fn drawing(load: &str, strips: &Strips<'_>, key: bool) -> Svg {
     svg
 }
 
-/// Blocks and attempts that have a column.
+/// Blocks and attempts that have a column, in the order of running.
 fn places(strips: &Strips<'_>) -> Vec<(u32, u32)> {
     let columns = strips.iter().flat_map(|(_, columns)| columns);
-    let all: std::collections::BTreeSet<(u32, u32)> =
-        columns.map(|column| (column.line.place.block, column.line.place.attempt)).collect();
-    all.into_iter().collect()
+    let mut first: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    for place in columns.map(|column| &column.line.place) {
+        let number = first.entry((place.block, place.attempt)).or_insert(place.number);
+        *number = place.number.min(*number);
+    }
+    let mut places: Vec<(u32, u32)> = first.keys().copied().collect();
+    places.sort_by_key(|place| first.get(place).copied());
+    places
 }
 
 fn strip(
@@ -260,7 +265,7 @@ fn strip(
     let (mut line, mut hits) = (Vec::new(), Vec::new());
     for column in columns {
         let place = (column.line.place.block, column.line.place.attempt);
-        let Ok(index) = places.binary_search(&place) else { continue };
+        let Some(index) = places.iter().position(|own| *own == place) else { continue };
         let left = panel::LEFT + index as f64 * width;
         let right = left + (width - 0.6).max(0.4);
         let mut merged: BTreeMap<i32, f64> = BTreeMap::new();

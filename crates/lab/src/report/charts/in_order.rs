@@ -17,7 +17,7 @@ const TRIALS_MAX: usize = 600;
 const LOADS_MAX: usize = 8;
 /// Height of a panel and the room above it.
 const PANEL: f64 = 104.0;
-const GAP: f64 = 34.0;
+const GAP: f64 = 40.0;
 /// Height of a covariate's panel.
 const LOW_PANEL: f64 = 44.0;
 

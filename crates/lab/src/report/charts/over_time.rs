@@ -20,7 +20,7 @@ use crate::report::{Raw, words};
 const POINTS_MAX: f64 = 80.0;
 /// Height of a panel and the room above it.
 const PANEL: f64 = 78.0;
-const GAP: f64 = 34.0;
+const GAP: f64 = 40.0;
 
 /// A figure that a trial has for a while: when it ended, how long it was, and its value.
 type Points = Vec<(f64, f64, f64)>;

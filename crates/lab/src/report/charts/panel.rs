@@ -2,7 +2,7 @@
 //! Not for what they show.
 
 use crate::report::csv::number;
-use crate::report::svg::{Area, Axis, Mark, Svg};
+use crate::report::svg::{Area, Axis, Corners, Mark, Svg};
 use crate::report::words;
 
 /// The usual width of a drawing.
@@ -61,9 +61,6 @@ pub(super) fn hit(one: (f64, f64), other: (f64, f64), tip: &str) -> Mark {
 pub(super) struct Cells {
     levels: Vec<Vec<Corners>>,
 }
-
-/// Two corners of a rectangle.
-type Corners = ((f64, f64), (f64, f64));
 
 impl Cells {
     /// Adds a rectangle of a level; none for level 0.

@@ -108,8 +108,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
     }
     let title = "Where bytes wait";
     let caption = "Bytes that lie in the sockets of each program, unread, in the typical trial of each \
-                   arm. The last program on the way of a request whose strip is dark is the slow one; \
-                   all strips light means that nobody is behind.";
+                   arm. The last program on the way of a request with strong colours is the slow one; \
+                   faint ones all over mean that nobody is behind.";
     let columns =
         ["load", "arm", "trial", "time_s", "holder", "unread_bytes", "sockets", "connections"];
     let mut chart = Chart::new("queues", title, caption, Figures::new(&columns));
