@@ -90,19 +90,22 @@ fn reason(line: &TrialLine) -> (&'static str, &str) {
 
 fn table(experiment: &Experiment) -> Table {
     let metrics: Vec<_> = experiment.plan.metrics.iter().take(METRICS_MAX).collect();
-    let mut columns: Vec<String> = ["trial", "block", "arm", "load"].map(str::to_owned).to_vec();
+    let mut columns: Vec<String> =
+        ["trial", "block", "arm", "load", "state"].map(str::to_owned).to_vec();
     columns.extend(metrics.iter().map(|metric| metric.title.clone()));
-    columns.extend(["steal", "others' CPU", "wake-up 99 %", "limited by", ""].map(str::to_owned));
+    columns.extend(["steal", "others' CPU", "wake-up 99 %", "limited by"].map(str::to_owned));
     let mut table = Table { columns, rows: Vec::new() };
     for line in experiment.trials.iter().take(TRIALS_MAX) {
         let place = &line.place;
         let again =
             if place.attempt > 1 { format!(", try {}", place.attempt) } else { String::new() };
+        let (what, _) = reason(line);
         let mut row = vec![
             Cell::figure(Some(place.number.to_string())),
             Cell::words(format!("{}{again}", place.block)),
             Cell::words(place.arm.clone()),
             Cell::words(place.load.clone()),
+            if what == "counts" { Cell::words(what) } else { Cell::words(what).class("bad") },
         ];
         let figure = |value: Option<f64>, unit: &str| {
             Cell::figure(value.map(|value| words::value(value, unit)))
@@ -115,9 +118,6 @@ fn table(experiment: &Experiment) -> Table {
         row.push(figure(covariates.foreign_cpus, "cpus"));
         row.push(figure(covariates.wake_up_p99_ns.map(|ns| ns as f64), "ns"));
         row.push(Cell::words(words::code(line.verdict.as_deref().unwrap_or("–"))));
-        let (what, _) = reason(line);
-        let cell = Cell::words(if what == "counts" { "" } else { what });
-        row.push(if what == "counts" { cell } else { cell.class("bad") });
         table.rows.push(row);
     }
     table
