@@ -22,8 +22,7 @@ pub(crate) fn text(experiment: &Experiment) -> String {
         text.push_str("\nBefore this is believed:\n");
     }
     for warning in &experiment.warnings {
-        let arm = warning.arm.as_ref().map(|arm| format!("{arm}: ")).unwrap_or_default();
-        text.push_str(&format!("  - {arm}{} [{}]\n", warning.text, warning.code));
+        text.push_str(&format!("  - {} [{}]\n", warning.text, warning.code));
     }
     text
 }

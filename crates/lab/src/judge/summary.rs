@@ -244,6 +244,8 @@ fn compared(case: &Case<'_>) -> String {
         let noises = some(&noises, NAMED_MAX);
         text.push_str(&format!("; {} differs from itself by {noises}.", plan.baseline));
     }
+    let held = bound(plan.confidence);
+    text.push_str(&format!(" A range holds the true difference in {held} of such experiments."));
     text
 }
 

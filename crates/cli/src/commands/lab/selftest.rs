@@ -85,14 +85,7 @@ fn test(
         stop: &stopped,
     };
     let order = order(cases, asked.repetitions, asked.seed);
-    let expected_s = order.len() as f64 * (duration_ns as f64 / 1e9 + AROUND_S);
-    eprintln!(
-        "{} runs of {} cases, about {:.0} minutes; seed {}",
-        order.len(),
-        cases.len(),
-        (expected_s / 60.0).max(1.0),
-        asked.seed
-    );
+    announce(order.len(), cases.len(), asked);
     let started_at = record::file::wall_clock();
     let begin_ns = now_ns();
     let mut number = 0;
@@ -124,6 +117,16 @@ fn test(
         not_here,
         outcomes,
     })
+}
+
+/// Says how many runs there will be, and how long they take.
+fn announce(runs: usize, cases: usize, asked: &Asked) {
+    let expected_s = runs as f64 * (asked.duration_ns as f64 / 1e9 + AROUND_S);
+    eprintln!(
+        "{runs} runs of {cases} cases, about {:.0} minutes; seed {}",
+        (expected_s / 60.0).max(1.0),
+        asked.seed
+    );
 }
 
 fn kept(folder: &Path, outcome: &Outcome, run: &Run) -> std::io::Result<()> {

@@ -43,8 +43,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     match markdown.as_deref() {
         Some("-") => print(&words),
         Some(to) => write_whole(Path::new(to), words.as_bytes())?,
-        None if json.as_deref() != Some("-") => print(&text(&experiment)),
         None => {}
+    }
+    if markdown.as_deref() != Some("-") && json.as_deref() != Some("-") {
+        print(&text(&experiment));
     }
     write_json(&experiment, json.as_deref())?;
     Ok(Exit::Done)
