@@ -151,7 +151,7 @@ pub struct Covariates {
     /// How late a sleeping thread wakes up: 99 % of it, the worst of the processors, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wake_up_p99_ns: Option<u64>,
-    /// 99 % of the generator's own lags, in ns.
+    /// 99 % of the generator's own lags behind the due times of an open loop, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_lag_p99_ns: Option<u64>,
     /// Share of one processor that the generator's busiest thread used.

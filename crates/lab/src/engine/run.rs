@@ -18,7 +18,6 @@ use super::folder::{Folder, Session};
 use super::hooks::{Ask, Case, EngineError, Hooks, NotRun, Ran, Runner};
 use super::next::{Given, Slot, Step, blocks, next};
 use super::outlook::{Overhead, outlook};
-use super::schedule::{imbalance, positions};
 use super::warm_up::{PILOT_EXTRA_S, choose};
 
 /// Runs an experiment from where its folder stands to its end, and concludes. One that is at its end
@@ -314,15 +313,14 @@ impl<'f, 'h> Engine<'f, 'h> {
         Ok(experiment)
     }
 
-    /// What the engine itself has to say: of the warm-up, and of the order.
+    /// What the engine itself has to say, of the warm-up.
     fn warnings(&self) -> Vec<Warning> {
-        let warning = |code: &str, text: String| Warning { code: code.to_owned(), arm: None, text };
         let unsteady = self.folder.warm_up().filter(|it| !it.unsteady.is_empty());
-        let unsteady = unsteady.map(|it| {
-            let text = format!("{} ({})", it.text, it.unsteady.join("; "));
-            warning("warm_up", text)
+        let warning = unsteady.map(|it| Warning {
+            code: "warm_up".to_owned(),
+            arm: None,
+            text: format!("{} ({})", it.text, it.unsteady.join("; ")),
         });
-        let unfair = imbalance(&positions(&self.plan, &self.lines));
-        unsteady.into_iter().chain(unfair.map(|text| warning("positions", text))).collect()
+        warning.into_iter().collect()
     }
 }

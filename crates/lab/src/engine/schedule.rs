@@ -5,21 +5,16 @@
 //!
 //! The arms under one load stand side by side, because they are held against each other: what changes
 //! slowly on the machine strikes them alike. The order of the loads, and the order of the arms under each,
-//! is drawn anew for each block, so that no arm profits from its place; how often each arm stood where is
-//! counted ([`positions`]), because chance may be unfair in a few blocks.
+//! is drawn anew for each block, so that no arm profits from its place. Where chance was unfair in a few
+//! blocks, the judge says so.
 //!
 //! Source: randomised complete blocks, R. A. Fisher, *The Design of Experiments* (1935), chapter 4.
 
-use std::collections::BTreeMap;
-
-use record::experiment::{Plan, TrialLine};
+use record::experiment::Plan;
 use record::trial::Kind;
 
 /// The most cells that an experiment may have: an hour's block with trials of ten seconds.
 pub const CELLS_MAX: usize = 360;
-/// How many standard errors an arm's mean position may be from the middle before it is said: by chance
-/// it is in 3 of 1,000.
-const POSITION_ERRORS_MAX: f64 = 3.0;
 
 /// An arm under a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,63 +89,38 @@ fn mixed(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// How often each arm stood where among the arms of its load, over the trials that count: for each arm a
-/// count by position, the first one's first.
-#[must_use]
-pub fn positions(plan: &Plan, lines: &[TrialLine]) -> BTreeMap<String, Vec<u32>> {
-    let mut groups: BTreeMap<(u32, &str), Vec<(u32, &str)>> = BTreeMap::new();
-    for line in lines.iter().filter(|line| line.counts()) {
-        let place = &line.place;
-        let group = groups.entry((place.block, &place.load)).or_default();
-        group.push((place.number, &place.arm));
-    }
-    let mut counts: BTreeMap<String, Vec<u32>> =
-        plan.arms.iter().map(|arm| (arm.name.clone(), vec![0; plan.arms.len()])).collect();
-    for mut group in groups.into_values() {
-        group.sort_unstable();
-        for (position, (_, arm)) in group.into_iter().enumerate() {
-            let count = counts.get_mut(arm).and_then(|counts| counts.get_mut(position));
-            if let Some(count) = count {
-                *count += 1;
-            }
-        }
-    }
-    counts
-}
-
-/// Whether chance placed an arm unfairly: its mean position is further from the middle than chance
-/// explains in 997 of 1,000 cases; in words, for the worst such arm.
-#[must_use]
-pub fn imbalance(counts: &BTreeMap<String, Vec<u32>>) -> Option<String> {
-    let arms = counts.len() as f64;
-    let middle = f64::midpoint(arms, 1.0);
-    let mut worst: Option<(f64, String)> = None;
-    for (arm, counts) in counts {
-        let trials: u32 = counts.iter().sum();
-        if trials == 0 || arms < 2.0 {
-            continue;
-        }
-        let weighted = counts.iter().zip(1_u32..).map(|(count, position)| count * position);
-        let mean = f64::from(weighted.sum::<u32>()) / f64::from(trials);
-        // The variance of one draw from 1..=n is (n² - 1) / 12.
-        let error = ((arms * arms - 1.0) / 12.0 / f64::from(trials)).sqrt();
-        let errors = (mean - middle).abs() / error;
-        if errors > POSITION_ERRORS_MAX && worst.as_ref().is_none_or(|(most, _)| errors > *most) {
-            let text = format!(
-                "by chance, {arm} ran at position {mean:.1} of {arms} on average, where {middle:.1} \
-                 is fair: what changes during a block does not strike all arms alike"
-            );
-            worst = Some((errors, text));
-        }
-    }
-    worst.map(|(_, text)| text)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use record::experiment::TrialLine;
+    use record::trial::Place;
+
     use super::super::simulated::plan;
     use super::*;
-    use record::trial::Place;
+
+    /// How often each arm stood where among the arms of its load, over the trials that count: for each arm a
+    /// count by position, the first one's first.
+    fn positions(plan: &Plan, lines: &[TrialLine]) -> BTreeMap<String, Vec<u32>> {
+        let mut groups: BTreeMap<(u32, &str), Vec<(u32, &str)>> = BTreeMap::new();
+        for line in lines.iter().filter(|line| line.counts()) {
+            let place = &line.place;
+            let group = groups.entry((place.block, &place.load)).or_default();
+            group.push((place.number, &place.arm));
+        }
+        let mut counts: BTreeMap<String, Vec<u32>> =
+            plan.arms.iter().map(|arm| (arm.name.clone(), vec![0; plan.arms.len()])).collect();
+        for mut group in groups.into_values() {
+            group.sort_unstable();
+            for (position, (_, arm)) in group.into_iter().enumerate() {
+                let count = counts.get_mut(arm).and_then(|counts| counts.get_mut(position));
+                if let Some(count) = count {
+                    *count += 1;
+                }
+            }
+        }
+        counts
+    }
 
     #[test]
     fn every_block_has_each_cell_once_whatever_the_seed() {
@@ -210,17 +180,5 @@ mod tests {
         }
         let counts = positions(&plan, &lines);
         assert!(counts.values().flatten().all(|count| (200..=300).contains(count)), "{counts:?}");
-        assert_eq!(imbalance(&counts), None);
-    }
-
-    #[test]
-    fn an_unfair_draw_is_said() {
-        let counts = |first: [u32; 2], second: [u32; 2]| {
-            BTreeMap::from([("a".to_owned(), first.to_vec()), ("b".to_owned(), second.to_vec())])
-        };
-        assert_eq!(imbalance(&counts([4, 6], [6, 4])), None);
-        let text = imbalance(&counts([10, 0], [0, 10])).unwrap();
-        assert!(text.contains("a ran at position 1.0 of 2"), "{text}");
-        assert_eq!(imbalance(&counts([0, 0], [0, 0])), None);
     }
 }

@@ -89,6 +89,7 @@ fn experiment(plan: &Plan, effect: f64, noise: Noise, seed: u64) -> (Comparison,
                     attempt: 1,
                     arm: arm.to_owned(),
                     load: "load".to_owned(),
+                    ..Place::default()
                 },
                 metrics: [(RATE.to_owned(), 50_000.0 * log.exp())].into(),
                 steady: Steady { from_s: Some(0.0), ..Steady::default() },

@@ -82,6 +82,7 @@ fn trials(plan: &Plan, blocks: u32, cost: impl Fn(&str) -> f64) -> Vec<TrialLine
                         attempt: 1,
                         arm: arm.name.clone(),
                         load: load.name.clone(),
+                        ..Place::default()
                     },
                     metrics,
                     steady: Steady { from_s: Some(1.0), text: "steady".to_owned() },

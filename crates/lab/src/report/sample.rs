@@ -102,7 +102,14 @@ pub(in crate::report) fn with_loads(loads: &[&str]) -> (Experiment, SampleRaw) {
     };
     let mut place = |block: u32, attempt: u32, arm: &str, load: &str| {
         number += 1;
-        Place { number, block, attempt, arm: arm.to_owned(), load: load.to_owned() }
+        Place {
+            number,
+            block,
+            attempt,
+            arm: arm.to_owned(),
+            load: load.to_owned(),
+            ..Place::default()
+        }
     };
     put(place(0, 1, ARMS[0], loads[0]), &mut rng, &|_| ());
     for block in 1..=BLOCKS {
@@ -204,6 +211,7 @@ fn plan(loads: &[&str]) -> Plan {
         discard: [("steal_share".to_owned(), 0.02), ("foreign_cpus".to_owned(), 0.05)].into(),
         profile: true,
         calls: Some("malloc".to_owned()),
+        parameters: BTreeMap::new(),
     }
 }
 

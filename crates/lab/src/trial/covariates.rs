@@ -23,7 +23,10 @@ pub(super) fn read(view: &View<'_>, scenario: &Scenario, clock_step_s: f64) -> C
             None => foreign.or_else(|| run?.cpu.foreign_cpus),
         },
         wake_up_p99_ns: wake_up_p99_ns(view),
-        generator_lag_p99_ns: run.map(|run| run.generator.lag_p99_ns),
+        // A closed loop has no due times of its own: what it calls lag is how long it was at work.
+        generator_lag_p99_ns: run
+            .filter(|run| run.generator.lag_of == "send")
+            .map(|run| run.generator.lag_p99_ns),
         generator_busiest_share: generator_busiest(view),
         error_share: error_share(view),
         throttled_share: match scenario.cpu_quotas.contains_key(&Node::Subject) {

@@ -74,9 +74,17 @@ fn extras(file: &File, case: &Case<'_>) -> Extras {
         let calls = case.folder.trial(&line.file).ok()?.calls?;
         calls.hit_is_measured.then_some(calls.hit_ns)
     });
+    for line in case.lines.iter().rev().filter(|line| line.counts()).take(AUDITED_MAX) {
+        let run = case.folder.trial(&line.file).ok().and_then(|trial| trial.run);
+        let in_flight = run.map(|run| run.generator.in_flight_mean);
+        extras.in_flight.extend(in_flight.map(|mean| (line.place.number, mean)));
+    }
     extras.closed_loads = closed_loads(file, case.plan);
     extras
 }
+
+/// Trials, the latest, that are held against Little's law: each has to be read whole for it.
+const AUDITED_MAX: usize = 64;
 
 /// The loads that go as fast as answers come.
 fn closed_loads(file: &File, plan: &Plan) -> BTreeSet<String> {

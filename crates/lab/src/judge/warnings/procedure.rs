@@ -98,7 +98,8 @@ pub(super) fn discards(case: &Case<'_>) -> Vec<Found> {
     let mut by_covariate: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut trials, mut attempts) = (0, BTreeSet::new());
     for trial in case.blocks.all.iter().filter(|trial| trial.place.block > 0) {
-        if let Some(discarded) = &trial.discarded {
+        let own = trial.discarded.as_ref().filter(|why| !why.is_of_its_block());
+        if let Some(discarded) = own {
             trials += 1;
             attempts.insert((trial.place.block, trial.place.attempt));
             *by_covariate.entry(&discarded.code).or_insert(0) += 1;
