@@ -26,9 +26,13 @@ const FUNCTIONS_KEPT: usize = 60;
 const PROCESSES_MAX: usize = 65_536;
 /// Loads that are shorter than this have no calls counted: there is no time for it.
 const COUNTED_NS_MIN: u64 = 2_000_000_000;
-/// Calls are counted for this part of the load (a quarter), after what a probe costs was measured: that
+/// Calls are counted for this part of the load (a half), after what a probe costs was measured: that
 /// takes a second, and on a busy machine several.
-const COUNTED_FOR: u64 = 4;
+const COUNTED_FOR: u64 = 2;
+/// What the counting may cost, in processors. It has a trial of its own, which is not judged, and counts
+/// without pauses: with pauses the responses of unhampered times would be divided by the calls of hampered
+/// ones.
+const COUNTED_CPUS_MAX: f64 = 16.0;
 /// The counting that ends by so much after the load still counts.
 const COUNTED_LATE_S: f64 = 0.1;
 /// System calls are counted for this part of the load, as weir does it, and no longer than a second.
@@ -188,16 +192,18 @@ impl Counting {
         let mut found = Found::default();
         if self.syscalls {
             let length_ns = (self.length_ns / SYSCALLS_FOR).min(SYSCALLS_NS_MAX);
-            found.syscalls = self.one(&Call::SystemCalls, length_ns, &mut found.missing);
+            let budget = Budget { length_ns, ..Budget::default() };
+            found.syscalls = self.one(&Call::SystemCalls, budget, &mut found.missing);
         }
         if let Some(call) = &self.asked {
-            found.asked = self.one(call, self.length_ns / COUNTED_FOR, &mut found.missing);
+            let length_ns = self.length_ns / COUNTED_FOR;
+            let budget = Budget { length_ns, cpus_max: COUNTED_CPUS_MAX };
+            found.asked = self.one(call, budget, &mut found.missing);
         }
         found
     }
 
-    fn one(&self, call: &Call, length_ns: u64, missing: &mut Vec<NotObservable>) -> Option<During> {
-        let budget = Budget { length_ns, ..Budget::default() };
+    fn one(&self, call: &Call, budget: Budget, missing: &mut Vec<NotObservable>) -> Option<During> {
         let which = std::slice::from_ref(call);
         let (counted, not) = calls::count(SUBJECT, &self.pids, which, budget, self.clock, 0);
         missing.extend(not);
