@@ -7,6 +7,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,11 @@ use crate::scenario::journal::start_ticks;
 const NAME: &str = "lock";
 /// A process's number and its start are shorter.
 const BYTES_MAX: u64 = 4096;
+
+/// A program that a killed weir had just started has its lock until it is gone too: so long, and so often,
+/// it is waited for.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS_MAX: u32 = 100;
 
 /// The process that a folder belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,12 +57,20 @@ impl Lock {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(folder.join(NAME)).map_err(NotTaken::Io)?;
-        let owner = read(&mut file);
-        let locked = file.try_lock();
-        // Where a file system has no locks, the text is all there is.
-        let is_held = matches!(locked, Err(TryLockError::WouldBlock));
-        if is_held || owner.is_some_and(Owner::is_alive) {
-            return Err(NotTaken::Held(owner.map(|owner| owner.pid)));
+        let mut looks = 0;
+        loop {
+            let owner = read(&mut file);
+            let is_alive = owner.is_some_and(Owner::is_alive);
+            // Where a file system has no locks, the text is all there is.
+            let is_held = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+            if is_alive || (is_held && looks == LOOKS_MAX) {
+                return Err(NotTaken::Held(owner.map(|owner| owner.pid)));
+            }
+            if !is_held {
+                break;
+            }
+            std::thread::sleep(LOOK);
+            looks += 1;
         }
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
         let own = Owner { pid, start_ticks: start_ticks(pid).unwrap_or(0) };
@@ -80,6 +94,7 @@ pub(super) fn holder(folder: &Path) -> Option<i32> {
 
 fn read(file: &mut File) -> Option<Owner> {
     let mut text = String::new();
+    file.rewind().ok()?;
     file.take(BYTES_MAX).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
