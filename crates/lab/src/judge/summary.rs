@@ -204,7 +204,8 @@ fn calls(case: &Case<'_>, head: &Comparison) -> Option<String> {
     let function = case.blocks.plan.calls.as_deref()?;
     let (arm, baseline) = (of(&head.arm)?, of(&head.baseline)?);
     Some(format!(
-        "{function} is called {arm:.1} times per response of {} and {baseline:.1} times of {}.",
+        "{function} itself is called {arm:.1} times per response of {} and {baseline:.1} times of {}; two \
+         libraries' counts compare only where both pass on the same other calls to it.",
         head.arm, head.baseline
     ))
 }
