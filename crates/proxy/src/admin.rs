@@ -8,7 +8,6 @@ use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
-use std::task::Poll;
 
 use rt::board::{Board, Handover};
 use rt::clock::{SECOND_NS, now_ns};
@@ -131,11 +130,11 @@ async fn converse(connection: Handover, timers: &Timers, source: &impl Source) -
     };
     let Some(answer) = answer else { return Ok(()) };
     let bytes = encode_answer(&answer);
-    if within(timers, ANSWER_NS, send(&mut stream, &bytes)).await.transpose()?.is_none() {
+    if within(timers, ANSWER_NS, stream.send(&bytes)).await.transpose()?.is_none() {
         return stream.reset_on_close();
     }
     stream.shutdown(Shutdown::Write)?;
-    within(timers, LINGER_NS, drain(&mut stream)).await;
+    within(timers, LINGER_NS, stream.drain(LINGER_BYTES_MAX)).await;
     Ok(())
 }
 
@@ -158,7 +157,7 @@ async fn ask(
     let mut buffer = vec![0; HEAD_BYTES_MAX];
     let mut filled = 0;
     loop {
-        let read = read(stream, &mut buffer[filled..]).await?;
+        let read = stream.read(&mut buffer[filled..]).await?;
         if read == 0 {
             return Ok(None);
         }
@@ -232,36 +231,6 @@ fn encode_answer(answer: &Answer) -> Vec<u8> {
         out.extend_from_slice(answer.content.as_bytes());
     }
     out
-}
-
-async fn read(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<usize> {
-    std::future::poll_fn(|cx| stream.poll_read(cx, buffer)).await
-}
-
-async fn send(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
-    std::future::poll_fn(|cx| {
-        while !bytes.is_empty() {
-            match stream.poll_write(cx, bytes) {
-                Poll::Ready(Ok(sent)) => bytes = &bytes[sent..],
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Ready(Ok(()))
-    })
-    .await
-}
-
-/// Reads what the client still sends, to its end.
-async fn drain(stream: &mut Stream) {
-    let mut buffer = [0; 4_096];
-    let mut total = 0;
-    while total < LINGER_BYTES_MAX {
-        match read(stream, &mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(bytes) => total += bytes,
-        }
-    }
 }
 
 #[cfg(test)]

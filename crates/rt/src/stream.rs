@@ -40,6 +40,41 @@ impl Stream {
         }
     }
 
+    /// Waits for bytes and reads them: the number of bytes, 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// As of the socket.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        std::future::poll_fn(|cx| self.poll_read(cx, buffer)).await
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// As of the socket; a part may have been written.
+    pub async fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        std::future::poll_fn(|cx| {
+            while !bytes.is_empty() {
+                let sent = ready!(self.poll_write(cx, bytes))?;
+                bytes = &bytes[sent..];
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Reads what the other side still sends and throws it away: to its end, or `bytes_max` of it.
+    pub async fn drain(&mut self, bytes_max: usize) {
+        let mut buffer = [0; 4_096];
+        let mut total = 0;
+        while total < bytes_max {
+            match self.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(bytes) => total += bytes,
+            }
+        }
+    }
+
     /// Reads what is there into `buffer`: the number of bytes, 0 at the end of the stream.
     ///
     /// A read that does not fill `buffer` proves the socket empty, so it costs one system call and

@@ -15,7 +15,6 @@ use std::future::Future;
 use std::io::{self, Read as _};
 use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
-use std::task::Poll;
 
 use rt::address::Address;
 use rt::board::{Board, Handover};
@@ -209,7 +208,7 @@ async fn converse(connection: Handover, timers: &Timers, site: &Site) -> io::Res
         return stream.reset_on_close();
     }
     stream.shutdown(Shutdown::Write)?;
-    within(timers, LINGER_NS, drain(&mut stream)).await;
+    within(timers, LINGER_NS, stream.drain(LINGER_BYTES_MAX)).await;
     Ok(())
 }
 
@@ -228,7 +227,7 @@ async fn ask(stream: &mut Stream, site: &Site) -> io::Result<Option<Answer>> {
     let mut buffer = vec![0; HEAD_BYTES_MAX];
     let mut filled = 0;
     loop {
-        let read = read(stream, &mut buffer[filled..]).await?;
+        let read = stream.read(&mut buffer[filled..]).await?;
         if read == 0 {
             return Ok(None);
         }
@@ -288,10 +287,10 @@ fn encode_head(page: &Page) -> Vec<u8> {
 }
 
 async fn send_answer(stream: &mut Stream, answer: Answer) -> io::Result<()> {
-    send(stream, &encode_head(&answer.page)).await?;
+    stream.send(&encode_head(&answer.page)).await?;
     match answer.page.body {
         _ if answer.is_head => Ok(()),
-        Body::Bytes(bytes) => send(stream, &bytes).await,
+        Body::Bytes(bytes) => stream.send(&bytes).await,
         Body::File(file, bytes) => send_file(stream, file, bytes).await,
     }
 }
@@ -306,37 +305,7 @@ async fn send_file(stream: &mut Stream, file: std::fs::File, bytes: u64) -> io::
         if read == 0 {
             return Ok(());
         }
-        send(stream, &chunk[..read]).await?;
-    }
-}
-
-async fn read(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<usize> {
-    std::future::poll_fn(|cx| stream.poll_read(cx, buffer)).await
-}
-
-async fn send(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
-    std::future::poll_fn(|cx| {
-        while !bytes.is_empty() {
-            match stream.poll_write(cx, bytes) {
-                Poll::Ready(Ok(sent)) => bytes = &bytes[sent..],
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Ready(Ok(()))
-    })
-    .await
-}
-
-/// Reads what the client still sends, to its end.
-async fn drain(stream: &mut Stream) {
-    let mut buffer = [0; 4_096];
-    let mut total = 0;
-    while total < LINGER_BYTES_MAX {
-        match read(stream, &mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(bytes) => total += bytes,
-        }
+        stream.send(&chunk[..read]).await?;
     }
 }
 
