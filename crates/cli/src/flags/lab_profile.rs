@@ -87,9 +87,9 @@ pub(crate) const PROFILE: CommandRow = CommandRow {
         Flag {
             long: "calls",
             value: "LIST",
-            doc: "Count calls, for a second each: syscalls, malloc, calloc, realloc, free, or a system \
-                  call by its name",
-            right: &["malloc,syscalls,futex"],
+            doc: "Count calls, for a second each: syscalls, malloc, calloc, realloc, free, allocations \
+                  (whatever gives new memory, so that allocators compare), or a system call by its name",
+            right: &["malloc,syscalls,futex", "allocations"],
             wrong: &["Malloc", "malloc,,free", "a/b"],
             ..FLAG
         },

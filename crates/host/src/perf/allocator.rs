@@ -18,6 +18,10 @@ pub enum AllocatorCall {
     Realloc,
     /// Memory given back.
     Free,
+    /// New memory, or memory of another size, by whichever function: what compares between allocators.
+    /// One function alone does not: glibc's `posix_memalign` passes a small alignment on to its
+    /// `malloc`, and those of other allocators do the work themselves.
+    Any,
 }
 
 /// An allocator, by what it is known by.
@@ -31,7 +35,12 @@ struct Kind {
     calloc: &'static [&'static str],
     realloc: &'static [&'static str],
     free: &'static [&'static str],
+    /// Those of its functions that pass on to another of them, where they are counted.
+    passing_on: &'static [&'static str],
 }
+
+/// What C's libraries call the functions for aligned memory.
+const ALIGNED: &[&str] = &["posix_memalign", "aligned_alloc", "memalign", "valloc", "pvalloc"];
 
 /// Those that are told apart, those with marks of their own first.
 const KINDS: &[Kind] = &[
@@ -43,6 +52,8 @@ const KINDS: &[Kind] = &[
         calloc: &["calloc", "mi_calloc", "mi_zalloc", "mi_zalloc_aligned"],
         realloc: &["realloc", "mi_realloc", "mi_realloc_aligned"],
         free: &["free", "mi_free"],
+        // To `mi_malloc` or `mi_malloc_aligned`: `mi_posix_memalign` in its src/alloc-posix.c.
+        passing_on: ALIGNED,
     },
     Kind {
         name: "jemalloc",
@@ -52,6 +63,7 @@ const KINDS: &[Kind] = &[
         calloc: &["calloc", "_rjem_calloc", "je_calloc"],
         realloc: &["realloc", "_rjem_realloc", "je_realloc", "_rjem_rallocx"],
         free: &["free", "_rjem_free", "je_free", "_rjem_sdallocx", "sdallocx"],
+        passing_on: &[],
     },
     Kind {
         name: "tcmalloc",
@@ -61,6 +73,7 @@ const KINDS: &[Kind] = &[
         calloc: &["calloc", "tc_calloc"],
         realloc: &["realloc", "tc_realloc"],
         free: &["free", "tc_free"],
+        passing_on: &[],
     },
     Kind {
         name: "musl",
@@ -70,6 +83,8 @@ const KINDS: &[Kind] = &[
         calloc: &["calloc"],
         realloc: &["realloc"],
         free: &["free"],
+        // Its src/malloc/{calloc,posix_memalign,memalign}.c.
+        passing_on: &["calloc", "posix_memalign", "memalign"],
     },
     Kind {
         name: "libc",
@@ -79,6 +94,9 @@ const KINDS: &[Kind] = &[
         calloc: &["calloc"],
         realloc: &["realloc"],
         free: &["free"],
+        // With an alignment of at most 16; a larger one is rare, and not counted: `_mid_memalign` in
+        // glibc's malloc/malloc.c.
+        passing_on: ALIGNED,
     },
 ];
 
@@ -128,14 +146,18 @@ impl Allocator {
 
     /// Where in the file a call can be counted; empty where the allocator has no such function.
     pub(super) fn offsets(&self, call: AllocatorCall) -> Vec<u64> {
+        let kind = self.kind;
         let names = match call {
-            AllocatorCall::Malloc => self.kind.malloc,
-            AllocatorCall::Calloc => self.kind.calloc,
-            AllocatorCall::Realloc => self.kind.realloc,
-            AllocatorCall::Free => self.kind.free,
+            AllocatorCall::Malloc => vec![kind.malloc],
+            AllocatorCall::Calloc => vec![kind.calloc],
+            AllocatorCall::Realloc => vec![kind.realloc],
+            AllocatorCall::Free => vec![kind.free],
+            AllocatorCall::Any => vec![kind.malloc, kind.calloc, kind.realloc, ALIGNED],
         };
-        let mut offsets: Vec<u64> =
-            names.iter().filter_map(|name| self.image.offset_of(name)).collect();
+        let is_counted =
+            |name: &&&str| call != AllocatorCall::Any || !kind.passing_on.contains(*name);
+        let names = names.into_iter().flatten().filter(is_counted);
+        let mut offsets: Vec<u64> = names.filter_map(|name| self.image.offset_of(name)).collect();
         // Several names of one function are one function.
         offsets.sort_unstable();
         offsets.dedup();
@@ -172,7 +194,11 @@ mod tests {
     fn this_process_has_an_allocator() {
         match Allocator::of(std::process::id() as i32) {
             Ok(found) => {
-                assert!(!found.offsets(AllocatorCall::Malloc).is_empty(), "{}", found.words);
+                let malloc = found.offsets(AllocatorCall::Malloc);
+                let any = found.offsets(AllocatorCall::Any);
+                assert!(!malloc.is_empty(), "{}", found.words);
+                assert!(malloc.iter().all(|offset| any.contains(offset)), "{}", found.words);
+                assert!(any.len() > malloc.len(), "{}", found.words);
                 assert!(File::open(&found.file).is_ok(), "{}", found.file);
             }
             Err(why) => println!("skipped: {why}"),

@@ -49,10 +49,12 @@ const WORDS: &[(&str, Call)] = &[
     ("calloc", Call::Allocator(AllocatorCall::Calloc)),
     ("realloc", Call::Allocator(AllocatorCall::Realloc)),
     ("free", Call::Allocator(AllocatorCall::Free)),
+    ("allocations", Call::Allocator(AllocatorCall::Any)),
 ];
 
 impl Call {
-    /// Reads `syscalls`, `malloc`, `calloc`, `realloc`, `free`, or the name of a system call.
+    /// Reads `syscalls`, `malloc`, `calloc`, `realloc`, `free`, `allocations` (whatever gives new memory),
+    /// or the name of a system call.
     ///
     /// # Errors
     /// It can be none of these; which there are, the machine knows.
@@ -63,8 +65,8 @@ impl Call {
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if word.is_empty() || word.len() > 64 || !word.bytes().all(is_name) {
             return Err(format!(
-                "'{word}' is no call: write syscalls, malloc, calloc, realloc, free, or the name of \
-                 a system call (futex)"
+                "'{word}' is no call: write syscalls, malloc, calloc, realloc, free, allocations, or the \
+                 name of a system call (futex)"
             ));
         }
         Ok(Self::SystemCall(word.to_owned()))
@@ -141,6 +143,35 @@ pub fn count(
         }
     }
     (counted, missing)
+}
+
+/// Counts one kind of call all the time for so long, whatever that costs: where nothing else is to be learnt
+/// of the program meanwhile. Calls and whatever they are held against are then of the same time.
+///
+/// # Errors
+/// It cannot be counted.
+pub fn count_through(
+    role: &str,
+    pids: &[i32],
+    call: &Call,
+    length_ns: u64,
+    clock: fn() -> u64,
+    zero_ns: u64,
+) -> Result<Counted, NotObservable> {
+    let explain = |why| NotObservable::new(format!("calls of {call}"), why);
+    let target = Target::of(pids, call, &mut Costs::new()).map_err(explain)?;
+    let burst = target.burst(length_ns, clock).map_err(explain)?;
+    let length_s = burst.counted_ns as f64 / 1e9;
+    let cost_cpus = burst.count as f64 * target.hit.hit_ns / burst.counted_ns as f64;
+    let call = CallCount {
+        role: role.to_owned(),
+        call: call.to_string(),
+        from_s: burst.began_ns.saturating_sub(zero_ns) as f64 / 1e9,
+        length_s,
+        count: burst.count,
+        cost_cpus,
+    };
+    Ok(Counted { call, cost_in_all_cpus: cost_cpus, hit: target.hit, of: target.of })
 }
 
 /// What probes cost that were measured already, by their first instruction and the events at it.
@@ -280,13 +311,14 @@ impl Target {
         // The kernel closes one after the other; all but the last keep the breakpoint there.
         let closing_ns = clock().saturating_sub(ended_ns) / events * (events - 1);
         let open_ns = ended_ns.saturating_sub(opened_ns).max(counted_ns) + closing_ns;
-        Ok(Burst { count, counted_ns, open_ns })
+        Ok(Burst { count, began_ns, counted_ns, open_ns })
     }
 }
 
 /// One burst.
 struct Burst {
     count: u64,
+    began_ns: u64,
     counted_ns: u64,
     /// A probe is in the program's way from when its first event is opened until the last one begins to
     /// close, which takes breakpoints away before it waits (`kernel/trace/trace_uprobe.c`).
@@ -356,7 +388,7 @@ mod tests {
 
     #[test]
     fn words_are_calls() {
-        for word in ["syscalls", "malloc", "calloc", "realloc", "free", "futex", "epoll_wait"] {
+        for word in ["syscalls", "malloc", "allocations", "free", "futex", "epoll_wait"] {
             assert!(Call::parse(word).is_ok(), "{word}");
         }
         assert_eq!(Call::parse("malloc").unwrap().to_string(), "malloc");
