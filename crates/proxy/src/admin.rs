@@ -6,12 +6,11 @@ mod status;
 
 use std::future::Future;
 use std::io;
-use std::net::Shutdown;
 use std::rc::Rc;
 
-use rt::board::{Board, Handover};
 use rt::clock::{SECOND_NS, now_ns};
-use rt::listen::{Accepted, Listener};
+use rt::few::{self, within};
+use rt::listen::Listener;
 use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tokio;
@@ -45,12 +44,6 @@ const HEAD_NS: u64 = 5 * SECOND_NS;
 const SOURCE_NS: u64 = 5 * SECOND_NS;
 /// How long a client may take for the whole answer.
 const ANSWER_NS: u64 = 30 * SECOND_NS;
-/// After the answer, what a client still sends is read for so long and so far: a close before would
-/// reset the connection, and the client could lose the answer (RFC 9112 §9.6).
-const LINGER_NS: u64 = SECOND_NS;
-/// See [`LINGER_NS`].
-const LINGER_BYTES_MAX: usize = 256 * 1024;
-
 /// Every page: its path, what makes it, and what it is.
 const PAGES: &[(&str, Page, &str)] = &[
     ("/", Page::Index, "the state of all listeners, pools and servers, live"),
@@ -97,33 +90,20 @@ pub(crate) async fn serve<S: Source + 'static>(
     listener: Listener,
     source: Rc<S>,
 ) -> io::Result<()> {
-    let timers = Timers::start()?;
-    let (board, _inboxes) = Board::new(1)?;
     let left = Rc::clone(&source);
-    let handle = |accepted| {
-        // Out of descriptors: the accept loop waits and tries again.
-        let Accepted::Connection(connection) = accepted else { return };
-        if board.open() > CONNECTIONS_MAX {
-            board.closed(0);
-            return;
-        }
-        let (timers, board, source) = (timers.clone(), board.clone(), Rc::clone(&source));
-        tokio::task::spawn_local(async move {
-            // A client that left gets no answer, and nobody has to know.
-            let _ = converse(connection, &timers, &*source).await;
-            board.closed(0);
-        });
+    let converse = move |stream, timers| {
+        let source = Rc::clone(&source);
+        async move { converse(stream, &timers, &*source).await }
     };
     tokio::select! {
-        ended = listener.accept(&board, 0, &timers, handle) => return ended,
+        ended = few::accept(listener, CONNECTIONS_MAX, converse) => return ended,
         () = left.left() => {}
     }
     // Those that came before are still answered.
     std::future::pending().await
 }
 
-async fn converse(connection: Handover, timers: &Timers, source: &impl Source) -> io::Result<()> {
-    let mut stream = Stream::from_fd(connection.fd, connection.family)?;
+async fn converse(mut stream: Stream, timers: &Timers, source: &impl Source) -> io::Result<()> {
     let answer = match within(timers, HEAD_NS, ask(&mut stream, timers, source)).await {
         Some(answer) => answer?,
         None => Some(Answer::text(408, "the request's head did not come in time\n")),
@@ -133,18 +113,7 @@ async fn converse(connection: Handover, timers: &Timers, source: &impl Source) -
     if within(timers, ANSWER_NS, stream.send(&bytes)).await.transpose()?.is_none() {
         return stream.reset_on_close();
     }
-    stream.shutdown(Shutdown::Write)?;
-    within(timers, LINGER_NS, stream.drain(LINGER_BYTES_MAX)).await;
-    Ok(())
-}
-
-/// `None` when it took longer.
-async fn within<T>(timers: &Timers, time_ns: u64, work: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        done = work => Some(done),
-        () = timers.sleep_until(now_ns() + time_ns) => None,
-    }
+    few::part(stream, timers).await
 }
 
 /// Reads a request and makes the answer; `None` when the client left.
@@ -382,29 +351,5 @@ mod tests {
         });
         assert_eq!(status(&answer), "408");
         assert!(took_ns >= HEAD_NS, "{took_ns}");
-    }
-
-    #[test]
-    fn connections_are_bounded_and_places_come_back() {
-        with_admin(false, |address| {
-            let idle: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect(address)).collect();
-            let mut one_more = connect(address);
-            let mut nothing = Vec::new();
-            // Closed without a byte, or reset when the request came first.
-            let _ = one_more.read_to_end(&mut nothing);
-            assert!(nothing.is_empty());
-            drop(idle);
-            let deadline_ns = now_ns() + 60 * SECOND_NS;
-            loop {
-                let mut stream = connect(address);
-                let mut answer = String::new();
-                let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
-                let _ = stream.read_to_string(&mut answer);
-                if status(&answer) == "200" {
-                    return;
-                }
-                assert!(now_ns() < deadline_ns, "no place came back");
-            }
-        });
     }
 }

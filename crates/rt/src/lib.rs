@@ -14,6 +14,7 @@ pub mod cores;
 pub mod deadlines;
 pub mod dial;
 pub mod drain;
+pub mod few;
 pub mod handover;
 pub mod limits;
 pub mod listen;

@@ -11,16 +11,15 @@ mod policy;
 mod target;
 
 use std::fmt;
-use std::future::Future;
 use std::io::{self, Read as _};
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use rt::address::Address;
-use rt::board::{Board, Handover};
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::SECOND_NS;
 use rt::drain::{DrainWatch, Stage};
-use rt::listen::{Accepted, Bound, Listener};
+use rt::few::{self, within};
+use rt::listen::Bound;
 use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tokio;
@@ -38,11 +37,6 @@ const HEAD_BYTES_MAX: usize = 8_192;
 const HEAD_NS: u64 = 10 * SECOND_NS;
 /// How long a client may take for the whole answer.
 const ANSWER_NS: u64 = 60 * SECOND_NS;
-/// After the answer, what a client still sends is read for so long and so far: a close before would
-/// reset the connection, and the client could lose the answer (RFC 9112 §9.6).
-const LINGER_NS: u64 = SECOND_NS;
-/// See [`LINGER_NS`].
-const LINGER_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of a file that are in memory at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -148,9 +142,13 @@ pub fn run(
     let listener = bound.take(0, 0).ok_or(io::ErrorKind::AddrNotAvailable)?;
     listening(address);
     let site = Rc::new(Site { routes, hosts: Hosts::of(address) });
+    let converse = move |stream, timers| {
+        let site = Rc::clone(&site);
+        async move { converse(stream, &timers, &site).await }
+    };
     rt::cores::block_on(async move {
         tokio::select! {
-            ended = accept(listener, site) => ended,
+            ended = few::accept(listener, CONNECTIONS_MAX, converse) => ended,
             _ = stop.reached(Stage::Draining) => Ok(()),
         }
     })
@@ -177,28 +175,7 @@ impl From<Page> for Answer {
     }
 }
 
-async fn accept(listener: Listener, site: Rc<Site>) -> io::Result<()> {
-    let timers = Timers::start()?;
-    let (board, _inboxes) = Board::new(1)?;
-    let handle = |accepted| {
-        // Out of descriptors: the accept loop waits and tries again.
-        let Accepted::Connection(connection) = accepted else { return };
-        if board.open() > CONNECTIONS_MAX {
-            board.closed(0);
-            return;
-        }
-        let (timers, board, site) = (timers.clone(), board.clone(), Rc::clone(&site));
-        tokio::task::spawn_local(async move {
-            // A client that left gets no answer, and nobody has to know.
-            let _ = converse(connection, &timers, &site).await;
-            board.closed(0);
-        });
-    };
-    listener.accept(&board, 0, &timers, handle).await
-}
-
-async fn converse(connection: Handover, timers: &Timers, site: &Site) -> io::Result<()> {
-    let mut stream = Stream::from_fd(connection.fd, connection.family)?;
+async fn converse(mut stream: Stream, timers: &Timers, site: &Site) -> io::Result<()> {
     let answer = match within(timers, HEAD_NS, ask(&mut stream, site)).await {
         Some(answer) => answer?,
         None => Some(Page::text(408, "the request's head did not come in time\n").into()),
@@ -207,18 +184,7 @@ async fn converse(connection: Handover, timers: &Timers, site: &Site) -> io::Res
     if within(timers, ANSWER_NS, send_answer(&mut stream, answer)).await.transpose()?.is_none() {
         return stream.reset_on_close();
     }
-    stream.shutdown(Shutdown::Write)?;
-    within(timers, LINGER_NS, stream.drain(LINGER_BYTES_MAX)).await;
-    Ok(())
-}
-
-/// `None` when it took longer.
-async fn within<T>(timers: &Timers, time_ns: u64, work: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        done = work => Some(done),
-        () = timers.sleep_until(now_ns() + time_ns) => None,
-    }
+    few::part(stream, timers).await
 }
 
 /// Reads a request and makes the answer; `None` when the client left.

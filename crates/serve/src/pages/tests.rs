@@ -121,30 +121,6 @@ fn hostile_requests_get_an_answer_and_an_end() {
 }
 
 #[test]
-fn connections_are_bounded_and_places_come_back() {
-    with_pages(|address| {
-        let idle: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect(address)).collect();
-        let mut one_more = connect(address);
-        let mut nothing = Vec::new();
-        // Closed without a byte, or reset.
-        let _ = one_more.read_to_end(&mut nothing);
-        assert!(nothing.is_empty());
-        drop(idle);
-        let deadline_ns = now_ns() + 60 * SECOND_NS;
-        loop {
-            let mut stream = connect(address);
-            let mut answer = String::new();
-            let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            let _ = stream.read_to_string(&mut answer);
-            if status(&answer) == "200" {
-                return;
-            }
-            assert!(now_ns() < deadline_ns, "no place came back");
-        }
-    });
-}
-
-#[test]
 fn who_says_nothing_is_not_waited_for() {
     let answer = with_pages(|address| {
         let mut answer = String::new();
