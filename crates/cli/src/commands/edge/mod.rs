@@ -66,7 +66,8 @@ fn bound_by_descriptors(asked: &mut Asked) -> Option<String> {
         return None;
     }
     let settings = &mut asked.settings;
-    let possible = shortage.connections_possible as f64;
+    // With fewer than that it is the preflight of the first trial that says what is short.
+    let possible = (shortage.connections_possible as f64).max(settings.lowest);
     if settings.highest <= possible {
         return None;
     }
@@ -103,8 +104,8 @@ struct Explorer<'a> {
     objectives: Vec<Objective>,
     /// Mean latency of the first level that held.
     reference_ns: Option<u64>,
-    /// The last verifying run that held.
-    held: Option<Run>,
+    /// The last verifying run that held, of each level.
+    held: Vec<(f64, Run)>,
     missed: Missed<Run>,
     knee: Option<Knee>,
     operating_range: Option<(f64, f64)>,
@@ -126,7 +127,7 @@ impl<'a> Explorer<'a> {
             lines,
             objectives: goal(&asked.base.objectives, None),
             reference_ns: None,
-            held: None,
+            held: Vec::new(),
             missed: Missed::default(),
             knee: None,
             operating_range: None,
@@ -234,7 +235,8 @@ impl<'a> Explorer<'a> {
                     self.objectives = goal(&self.asked.base.objectives, bound);
                 }
                 if ask.purpose == Purpose::Verify {
-                    self.held = Some(run);
+                    self.held.retain(|(level, _)| *level != ask.level);
+                    self.held.push((ask.level, run));
                 }
             }
             Outcome::Missed => {
@@ -303,7 +305,8 @@ impl<'a> Explorer<'a> {
     }
 
     fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> Edge {
-        let held = self.held.filter(|_| conclusion.level.is_some());
+        let is_found = |(level, _): &(f64, Run)| Some(*level) == conclusion.level;
+        let held = self.held.into_iter().find(is_found).map(|(_, run)| run);
         let (stopped_by, note) = self.missed.stopped_by();
         self.notes.extend(note);
         let missed = self.missed.lowest.map(|(_, run)| run);
