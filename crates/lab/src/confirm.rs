@@ -8,6 +8,7 @@ use record::run::Confirmation;
 use record::units::format_count;
 
 use crate::diagnosis::verdicts::{Answer, CounterTest, Perturbation};
+use crate::statistics::median;
 
 /// Pairs of trials that are made.
 pub const PAIRS: usize = 3;
@@ -69,7 +70,7 @@ pub fn judge(test: CounterTest, pairs: &[(f64, f64)]) -> Option<Confirmation> {
         .collect();
     ratios.sort_by(f64::total_cmp);
     let (first, last) = (*ratios.first()?, *ratios.last()?);
-    let ratio = ratios[ratios.len() / 2];
+    let ratio = median(&ratios)?;
     let list = |pick: fn(&(f64, f64)) -> f64| {
         let rates = pairs.iter().map(|pair| format_count(pick(pair)));
         rates.collect::<Vec<_>>().join(", ")

@@ -97,7 +97,7 @@ pub struct Plan {
     pub discard: BTreeMap<String, f64>,
     /// Whether the subject's functions are sampled.
     pub profile: bool,
-    /// The function of which calls are counted (`malloc`), in trials of their own.
+    /// What calls of the subject are counted (`allocations`, `malloc`, `futex`), in trials of their own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<String>,
 }
@@ -276,6 +276,18 @@ impl Outcome {
             Self::Slower => "slower",
             Self::Equivalent => "equivalent",
             Self::Inconclusive => "inconclusive",
+        }
+    }
+
+    /// The word for it in a metric of this unit: only a speed is faster or slower, other results are better
+    /// or worse.
+    #[must_use]
+    pub fn of(self, unit: &str) -> &'static str {
+        let is_speed = matches!(unit, "1/s" | "ns");
+        match self {
+            Self::Faster if !is_speed => "better",
+            Self::Slower if !is_speed => "worse",
+            _ => self.word(),
         }
     }
 }

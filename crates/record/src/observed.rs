@@ -40,7 +40,30 @@ pub struct Observed {
     pub not_observable: Vec<Missing>,
 }
 
+/// Samples are taken when the machine lets us: one that ends this much outside a time still counts.
+const SLACK_S: f64 = 0.25;
+
 impl Observed {
+    /// The place of a role in the samples.
+    #[must_use]
+    pub fn role_at(&self, name: &str) -> Option<usize> {
+        self.roles.iter().position(|role| role.name == name)
+    }
+
+    /// The samples that lie within a time, give or take a quarter of a second. Of a time that is too short
+    /// for a whole one, all there are since the zero of the clock.
+    #[must_use]
+    pub fn samples_within(&self, from_s: f64, to_s: f64) -> Vec<&Sample> {
+        let within = |sample: &&Sample| {
+            sample.time_s - sample.length_s >= from_s - SLACK_S && sample.time_s <= to_s + SLACK_S
+        };
+        let inner: Vec<&Sample> = self.samples.iter().filter(within).collect();
+        match inner.is_empty() {
+            true => self.samples.iter().filter(|sample| sample.time_s > 0.0).collect(),
+            false => inner,
+        }
+    }
+
     /// Makes all times count from another moment (RFC 3339), as those of a run on another machine do.
     /// The clocks of both are taken to agree. A time that cannot be read changes nothing.
     pub fn count_from(&mut self, started_at: &str) {
@@ -463,7 +486,7 @@ pub struct FunctionShare {
 pub struct CallCount {
     /// The role.
     pub role: String,
-    /// What: `system calls`, `futex`, `malloc`, `write`, …
+    /// What: `system calls`, `futex`, `allocations`, `malloc`, `write`, …
     pub call: String,
     /// When the counting began.
     pub from_s: f64,

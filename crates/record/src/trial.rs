@@ -71,8 +71,8 @@ pub struct Calls {
     /// The count; its `cost_cpus` is what counting took of the subject while it was on.
     #[serde(flatten)]
     pub count: CallCount,
-    /// From the first call that was counted to the end of the last pause, in s: calls were counted for
-    /// the `length_s` of `count` only.
+    /// From the first call that was counted to the end of the last pause, in s; calls were counted for
+    /// the `length_s` of `count`.
     pub over_s: f64,
     /// What exactly was counted: which allocator, in which file.
     pub of: String,

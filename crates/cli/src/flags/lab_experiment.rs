@@ -18,12 +18,13 @@ pub(crate) const RUN: CommandRow = CommandRow {
           how far apart two results of one and the same thing are. There are blocks until the \
           interval of every ratio of the primary metric is narrow enough, or the most that were asked \
           for. A trial that something else disturbed does not count, and its block is run again; \
-          what disturbed it is seen by the machine's own counters, never by the result.\n\nEverything is \
+          what disturbed it is seen by the machine's own counters, never by the result, and after \
+          it the next one waits for up to a minute.\n\nEverything is \
           kept in a folder: the file, the record of every trial, experiment.json, report.html and \
           report.md. No result is shown while it runs, because who sees one is tempted to stop at it. \
           Ctrl-C ends it with what is there; --resume goes on, also after a crash.\n\nThe exit code is 4 \
-          when nothing of it can be believed: every block was discarded, or the load generator was \
-          the limit everywhere.",
+          when nothing of it can be believed: too few blocks were undisturbed, or the load generator \
+          was the limit everywhere; and 1 when trials failed, whatever had been measured before.",
     values: Some(("FILE|NAME", "The experiment's file, or the name of a ready-made one")),
     flags: &[
         Flag {
@@ -51,6 +52,16 @@ pub(crate) const RUN: CommandRow = CommandRow {
             doc: "Give a parameter of the file another value; may be given several times",
             right: &["threads=2"],
             wrong: &["threads", "=2"],
+            ..FLAG
+        },
+        Flag {
+            long: "discard",
+            value: "NAME=BOUND",
+            many: true,
+            doc: "Another bound of [discard], beyond which a trial does not count, for a machine whose \
+                  neighbours are never quiet; may be given several times",
+            right: &["steal=30%", "wake-up-ratio=10"],
+            wrong: &["steal", "stele=1%", "steal=x"],
             ..FLAG
         },
         Flag {

@@ -131,7 +131,7 @@ pub(crate) fn cells(row: &Row) -> [String; 7] {
         row.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
         row.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
         row.p.map_or_else(none, p_value),
-        row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.word().to_owned()),
+        row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.of(&row.unit).to_owned()),
     ]
 }
 

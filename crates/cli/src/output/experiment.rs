@@ -79,7 +79,7 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
             }
             let median = median.map_or_else(|| "-".to_owned(), |it| value(&metric.unit, it));
             let mut row = vec![std::mem::take(&mut label), arm.name.clone(), median];
-            row.extend(compared.map(cells).unwrap_or_default());
+            row.extend(compared.map(|one| cells(one, &metric.unit)).unwrap_or_default());
             rows.push(row);
         }
     }
@@ -99,12 +99,12 @@ fn median(experiment: &Experiment, arm: &str, load: &str, metric: &Metric) -> Op
 }
 
 /// Ratio, interval, p, and what is said.
-fn cells(one: &Comparison) -> Vec<String> {
+fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     let none = || "-".to_owned();
     let says = match (one.noise, one.outcome) {
         (true, Outcome::Inconclusive) => "noise".to_owned(),
-        (true, outcome) => format!("noise: {}", outcome.word()),
-        (false, outcome) => outcome.word().to_owned(),
+        (true, outcome) => format!("noise: {}", outcome.of(unit)),
+        (false, outcome) => outcome.of(unit).to_owned(),
     };
     let bound = if one.bound.is_some() { ", a bound only" } else { "" };
     vec![

@@ -9,6 +9,8 @@ use record::histogram::Latencies;
 use record::observed::{End, EndQueues, Observed, PortUse, QueueSnapshot, RoleUse, Sample};
 use record::run::Run;
 
+use crate::statistics;
+
 /// The role that drives the load.
 pub(super) const GENERATOR: &str = "generator";
 /// The role under load.
@@ -30,7 +32,7 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     pub(super) fn new(run: &'a Run) -> Self {
-        let with = |role| run.observed.iter().find(|seen| role_index(seen, role).is_some());
+        let with = |role| run.observed.iter().find(|seen| seen.role_at(role).is_some());
         // A histogram that cannot be read is as good as none: its signals are not observable.
         let decode = |text: &str| Latencies::decode(text).unwrap_or_default();
         Self {
@@ -46,7 +48,7 @@ impl<'a> View<'a> {
     pub(super) fn machine(&self, role: &str) -> Option<&'a Observed> {
         match role {
             GENERATOR => self.own,
-            _ => self.subject.filter(|seen| role == SUBJECT || role_index(seen, role).is_some()),
+            _ => self.subject.filter(|seen| role == SUBJECT || seen.role_at(role).is_some()),
         }
     }
 
@@ -56,15 +58,7 @@ impl<'a> View<'a> {
         let Some(seen) = self.machine(role) else {
             return Vec::new();
         };
-        let within = |sample: &&Sample| {
-            sample.time_s - sample.length_s >= self.run.window.from_s - SLACK_S
-                && sample.time_s <= self.run.window.to_s + SLACK_S
-        };
-        let inner: Vec<_> = seen.samples.iter().filter(within).collect();
-        match inner.is_empty() {
-            true => seen.samples.iter().filter(|sample| sample.time_s > 0.0).collect(),
-            false => inner,
-        }
+        seen.samples_within(self.run.window.from_s, self.run.window.to_s)
     }
 
     /// The median of a figure over the samples that have it.
@@ -82,7 +76,7 @@ impl<'a> View<'a> {
         role: &str,
         figure: impl Fn(&RoleUse) -> Option<f64>,
     ) -> Option<f64> {
-        let index = role_index(self.machine(role)?, role)?;
+        let index = self.machine(role)?.role_at(role)?;
         self.of_samples(role, |sample| figure(sample.roles.get(index)?))
     }
 
@@ -171,24 +165,10 @@ impl<'a> View<'a> {
     }
 }
 
-/// Samples are taken when the machine lets us: one that ends this much outside still counts.
-const SLACK_S: f64 = 0.25;
-
-/// The place of a role in the samples of a machine.
-fn role_index(seen: &Observed, role: &str) -> Option<usize> {
-    seen.roles.iter().position(|one| one.name == role)
-}
-
-/// The median; `None` of nothing.
+/// The median of those that are numbers; `None` of nothing.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.retain(|value| value.is_finite());
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        length if length % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
+    statistics::median(&values)
 }
 
 /// Standard deviation over mean; `None` of fewer than three values, or a mean of 0.

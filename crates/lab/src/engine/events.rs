@@ -62,6 +62,11 @@ pub enum Event {
         /// Why.
         why: Discarded,
     },
+    /// Nothing runs for so long, because what disturbed a trial may last.
+    Rests {
+        /// How long, in ns.
+        rest_ns: u64,
+    },
     /// The warm-up is known.
     WarmUp(WarmUp),
     /// A block counts.
@@ -95,6 +100,9 @@ impl fmt::Display for Event {
             Self::Left(what) => write!(f, "could not be removed: {}", what.join("; ")),
             Self::Discarded { place, why } => {
                 write!(f, "block {} runs again: {}, {}", place.block, At(place), why.text)
+            }
+            Self::Rests { rest_ns } => {
+                write!(f, "waits {} for a quieter machine", format_duration_ns(*rest_ns))
             }
             Self::WarmUp(it) => {
                 write!(f, "warm-up {} s: {}", it.warm_up_s, it.text)?;

@@ -88,6 +88,8 @@ pub struct Hooks<'a> {
     pub wall: &'a dyn Fn() -> String,
     /// Whether to end early; asked before each trial. A trial that runs is ended by its runner.
     pub stop: &'a dyn Fn() -> bool,
+    /// Waits so long, in ns, or until it is to end early.
+    pub rest: &'a dyn Fn(u64),
     /// The machine, weir and the programs as they are; asked before the first trial and at
     /// the end.
     pub here: &'a dyn Fn() -> Here,

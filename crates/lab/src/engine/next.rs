@@ -179,7 +179,7 @@ fn run_again(plan: &Plan, lines: &[TrialLine], blocks: &Blocks, block: u32, atte
     let begun = blocks.attempts.len() as u32;
     let most = reruns_max(plan, begun);
     if blocks.reruns() >= most {
-        return Step::End(Stopped { code: "reruns".to_owned(), text: too_noisy(lines, most) });
+        return Step::End(Stopped { code: "reruns".to_owned(), text: rerun_for(lines, most) });
     }
     go_on(plan, block, attempt, &BTreeSet::new()).unwrap_or_else(nothing)
 }
@@ -191,7 +191,7 @@ pub fn reruns_max(plan: &Plan, begun: u32) -> u32 {
     (f64::from(begun.max(plan.blocks_min)) * plan.reruns_max_share).ceil() as u32
 }
 
-fn too_noisy(lines: &[TrialLine], most: u32) -> String {
+fn rerun_for(lines: &[TrialLine], most: u32) -> String {
     let mut causes: BTreeMap<&str, u32> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.place.kind == Kind::Judged) {
         let code = match (&line.failed, &line.discarded) {
@@ -204,7 +204,8 @@ fn too_noisy(lines: &[TrialLine], most: u32) -> String {
     let causes: Vec<String> =
         causes.into_iter().map(|(code, times)| format!("{code} {times} times")).collect();
     format!(
-        "{most} blocks were run again, and no more may be: the machine is too noisy ({})",
+        "{most} blocks were run again, and no more may be; what trials did not count for: {}. Bounds are \
+         set before a run: [discard] in the file, or --discard",
         causes.join(", ")
     )
 }

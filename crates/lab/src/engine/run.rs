@@ -12,6 +12,7 @@ use record::trial::{Kind, Trial};
 
 use super::blocks::mark;
 use super::check::check;
+use super::discard::rest_ns;
 use super::environment::{changed, differs};
 use super::events::Event;
 use super::folder::{Folder, Session};
@@ -64,11 +65,9 @@ impl<'f, 'h> Engine<'f, 'h> {
         if !what.is_empty() {
             (hooks.told)(&Event::Differs(what.clone()));
         }
-        let failed = folder.experiment().is_ok_and(|it| it.stopped.code == "failed");
         let session = Session {
             weir: here.weir.clone(),
             after: folder.number_next() - 1,
-            afresh: failed,
             differs: what,
             ..Session::default()
         };
@@ -85,6 +84,9 @@ impl<'f, 'h> Engine<'f, 'h> {
             hooks,
         };
         engine.mark();
+        // Taken up again after it failed, it tries again.
+        let has_failed = matches!(engine.next(), Step::End(stopped) if stopped.code == "failed");
+        engine.session.iter_mut().for_each(|session| session.afresh = has_failed);
         engine.announced = engine.disturbed().collect();
         Ok(engine)
     }
@@ -99,6 +101,7 @@ impl<'f, 'h> Engine<'f, 'h> {
                 Step::End(stopped) => break stopped,
                 Step::WarmUp => self.warm_up()?,
                 Step::Run(slot) => {
+                    self.rest();
                     if (self.hooks.stop)() || !self.trial(&slot, runner)? {
                         break self.interrupted();
                     }
@@ -110,6 +113,15 @@ impl<'f, 'h> Engine<'f, 'h> {
 
     fn tell(&mut self, event: &Event) {
         (self.hooks.told)(event);
+    }
+
+    /// Waits, if the machine was just disturbed.
+    fn rest(&mut self) {
+        let rest_ns = rest_ns(&self.lines);
+        if rest_ns > 0 {
+            self.tell(&Event::Rests { rest_ns });
+            (self.hooks.rest)(rest_ns);
+        }
     }
 
     fn next(&self) -> Step {
@@ -279,12 +291,10 @@ impl<'f, 'h> Engine<'f, 'h> {
     fn conclude(&self, stopped: Stopped, changes: &[String]) -> Result<Experiment, EngineError> {
         let start = self.folder.start();
         let sessions = self.folder.sessions();
-        let mut all: Vec<String> = Vec::new();
-        for change in sessions.iter().flat_map(|it| &it.differs).chain(changes) {
-            if !all.contains(change) {
-                all.push(change.clone());
-            }
-        }
+        let mut all = self.folder.changes();
+        all.extend(
+            changes.iter().filter(|change| !all.contains(change)).cloned().collect::<Vec<_>>(),
+        );
         let case =
             Case { plan: &self.plan, lines: &self.lines, folder: self.folder, changes: &all };
         let judged = (self.hooks.judge)(case);

@@ -46,11 +46,13 @@ fn session(
         let before = asked.replace(asked.get() + 1);
         world.stop_at.is_some_and(|at| before >= at)
     };
+    let rested = Cell::new(0);
     let mut events = Vec::new();
     let hooks = Hooks {
         clock: &clock,
         wall: &|| "2026-11-22T07:00:00.000Z".to_owned(),
         stop: &stop,
+        rest: &|ns| rested.set(rested.get() + ns),
         here: &|| world.here.clone(),
         allow_other: world.allow_other,
         settled: &settled,
@@ -58,6 +60,8 @@ fn session(
         told: &mut |event| events.push(event.clone()),
     };
     let experiment = run(folder, runner, hooks);
+    let told = |event: &Event| if let Event::Rests { rest_ns } = event { *rest_ns } else { 0 };
+    assert_eq!(rested.get(), events.iter().map(told).sum::<u64>());
     (experiment, events)
 }
 
@@ -83,7 +87,12 @@ fn uninterrupted(fate: simulated::Fate, plan: Plan) -> (Experiment, Vec<Event>, 
 }
 
 /// Apart from times, and how often it was taken up again.
-fn timeless(experiment: Experiment) -> Experiment {
+fn timeless(mut experiment: Experiment) -> Experiment {
+    // A trial that was killed when its file was begun takes its number with it.
+    for (at, line) in experiment.trials.iter_mut().enumerate() {
+        line.place.number = at as u32 + 1;
+        line.file.clear();
+    }
     Experiment { duration_s: 0.0, resumed: 0, ..experiment }
 }
 
@@ -151,6 +160,10 @@ fn what_was_disturbed_is_run_again_and_listed() {
     assert!(by(BLOCK_RERUN) > 0);
     let told = events.iter().filter(|event| matches!(event, Event::Discarded { .. })).count();
     assert_eq!(told, 3);
+    assert!(
+        events.iter().any(|event| matches!(event, Event::Rests { .. })),
+        "bursts are waited out"
+    );
     let failed = experiment.trials.iter().filter(|line| line.failed.is_some());
     assert_eq!(failed.map(|line| line.place.kind).collect::<Vec<_>>(), [Kind::Pilot, Kind::Judged]);
     // Of each block every cell counts once.
@@ -397,6 +410,7 @@ fn what_changes_meanwhile_is_told_to_the_judge() {
         clock: &|| 0,
         wall: &String::new,
         stop: &|| false,
+        rest: &|_| {},
         here: &here,
         allow_other: false,
         settled: &settled,

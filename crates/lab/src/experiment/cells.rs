@@ -74,10 +74,7 @@ impl Cells {
     /// Whether a load has a rate of its own: then more responses per second are none of the subject's
     /// doing.
     pub(super) fn have_rate(&self) -> bool {
-        let is_rate = |word: &String| {
-            word == "--rate" || word.starts_with("--rate=") || word.starts_with("-R")
-        };
-        self.setups.values().any(|setup| setup.load.iter().any(is_rate))
+        self.setups.values().any(Setup::has_rate)
     }
 
     /// The flags of the first load.
@@ -103,14 +100,7 @@ impl Cell {
             fill::parameters(given.as_ref().and_then(|given| given.get_ref().as_table()));
         let declared = parts.parameters.keys();
         let without = declared.filter(|name| !parameters.contains_key(*name)).cloned().collect();
-        let mut filler = Filler {
-            text,
-            parameters,
-            without,
-            used: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            problems: Problems::default(),
-        };
+        let mut filler = Filler::new(text, parameters, without);
         filler.table(&mut whole, "");
         let mut found = Problems::default();
         let setup = Setup::of(&whole, &mut found);

@@ -9,6 +9,7 @@ use record::problem::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::file::PARAMETERS;
 use crate::scenario::read::{Problems, plain};
 
 /// What a trial fills in; see `command` and `flags` in [`crate::scenario::keys`].
@@ -20,6 +21,8 @@ const DURATION: &str = "duration";
 const FLAGS: &str = "load.flags";
 /// Parameters may stand in parameters, so deep.
 const DEPTH_MAX: usize = 8;
+/// So many placeholders of a file are filled in.
+const FILLED_MAX: u32 = 20_000;
 /// A text may grow so long; the longest file of a trial is shorter.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
@@ -37,9 +40,29 @@ pub(super) struct Filler<'a> {
     pub(super) waiting: BTreeSet<usize>,
     /// What is wrong.
     pub(super) problems: Problems,
+    /// How many placeholders may still be filled in: parameters in parameters may be few and stand for
+    /// more than there is time for.
+    left: u32,
 }
 
-impl Filler<'_> {
+impl<'a> Filler<'a> {
+    /// With these parameters; those of `without` are known and have no text.
+    pub(super) fn new(
+        text: &'a str,
+        parameters: BTreeMap<String, (Range<usize>, String)>,
+        without: BTreeSet<String>,
+    ) -> Self {
+        Self {
+            text,
+            parameters,
+            without,
+            used: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            problems: Problems::default(),
+            left: FILLED_MAX,
+        }
+    }
+
     /// Fills in every text of a table; `path` names it.
     pub(super) fn table(&mut self, table: &mut DeTable<'_>, path: &str) {
         for (key, value) in table.iter_mut() {
@@ -114,6 +137,12 @@ impl Filler<'_> {
             return None;
         };
         self.used.insert(name.to_owned());
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            let text = format!("there are more than {FILLED_MAX} placeholders to be filled in");
+            self.problems.add(place.value, text);
+            return None;
+        }
         if depth == DEPTH_MAX {
             let text =
                 format!("parameters stand in each other more than {DEPTH_MAX} deep: '{{{name}}}'");
@@ -138,6 +167,17 @@ impl Filler<'_> {
         let found = raw.match_indices(&format!("{{{name}}}")).nth(count);
         span.start + found.map_or(0, |(at, _)| at)
     }
+}
+
+/// A text for people, with the parameters of a table of the whole file put in. What is wrong with it is
+/// told where it is run.
+pub(super) fn shown(text: &str, whole: &DeTable<'_>) -> String {
+    let given = whole.get(PARAMETERS).and_then(|given| given.get_ref().as_table());
+    Filler::new("", parameters(given), BTreeSet::new()).filled(
+        text,
+        &Place { span: &(0..0), value: 0, path: "" },
+        0,
+    )
 }
 
 /// Where a text stands.

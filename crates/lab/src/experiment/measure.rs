@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use host::perf::calls::Call;
 use record::experiment::{Metric, Plan};
 use record::problem::{Problem, suggestion};
 use record::units::format_duration_ns;
 
 use super::Asked;
 use super::file::Parts;
-use crate::scenario::read::{Problems, Values};
+use crate::scenario::keys::DISCARD;
+use crate::scenario::read::{Problems, Values, read};
 
 /// Wilcoxon's signed-rank test over blocks cannot give less than 2 / 2^n, which is below 0.05 from six on
 /// (Wilcoxon, Biometrics Bulletin 1, 1945); so can no interval of a median.
@@ -54,18 +56,18 @@ struct Bound {
 /// Every bound. What its key means stands in [`crate::scenario::keys`]. The bounds are those of a machine
 /// that others use too; none of them looks at what was measured.
 const BOUNDS: &[Bound] = &[
-    bound("steal", "steal_share", Some(0.02)),
-    bound("foreign-cpus", "foreign_cpus", Some(0.05)),
+    row("steal", "steal_share", Some(0.02)),
+    row("foreign-cpus", "foreign_cpus", Some(0.05)),
     // A ratio to what is usual in the experiment: how late a thread wakes up depends on the machine.
-    bound("wake-up-ratio", "wake_up_p99_ns", Some(2.0)),
-    bound("generator-lag", "generator_lag_p99_ns", Some(1e6)),
-    bound("generator-busiest", "generator_busiest_share", None),
-    bound("errors", "error_share", Some(0.001)),
-    bound("throttled", "throttled_share", Some(0.0)),
-    Bound { scale: 1e-9, ..bound("clock-step", "clock_step_s", Some(0.1)) },
+    row("wake-up-ratio", "wake_up_p99_ns", Some(2.0)),
+    row("generator-lag", "generator_lag_p99_ns", Some(1e6)),
+    row("generator-busiest", "generator_busiest_share", None),
+    row("errors", "error_share", Some(0.001)),
+    row("throttled", "throttled_share", Some(0.0)),
+    Bound { scale: 1e-9, ..row("clock-step", "clock_step_s", Some(0.1)) },
 ];
 
-const fn bound(key: &'static str, covariate: &'static str, default: Option<f64>) -> Bound {
+const fn row(key: &'static str, covariate: &'static str, default: Option<f64>) -> Bound {
     Bound { key, covariate, default, scale: 1.0 }
 }
 
@@ -90,6 +92,12 @@ pub(super) fn plan(
         problems.add(measure.place("confidence"), "a confidence is from 80% to 99.9%");
     }
     let (blocks_min, blocks_max) = blocks(measure, asked, problems, &mut beside);
+    let calls = measure.text("calls");
+    if let Some(Err(why)) = calls.map(Call::parse) {
+        problems.add(measure.place("calls"), why);
+    }
+    let mut discard = bounds(parts.own.table("discard").unwrap_or(&nothing));
+    discard.extend(asked.discard.clone());
     let reruns = measure.table("blocks").and_then(|blocks| blocks.decimal("reruns-max"));
     let plan = Plan {
         seed: asked.seed,
@@ -100,9 +108,9 @@ pub(super) fn plan(
         blocks_max,
         reruns_max_share: reruns.unwrap_or(RERUNS_MAX_SHARE),
         duration_s: duration_ns(measure, asked, problems, &mut beside) as f64 / 1e9,
-        discard: bounds(parts.own.table("discard").unwrap_or(&nothing)),
+        discard,
         profile: measure.is_set("profile"),
-        calls: measure.text("calls").map(str::to_owned),
+        calls: calls.map(str::to_owned),
         ..Plan::default()
     };
     (plan, beside)
@@ -204,10 +212,44 @@ fn bounds(discard: &Values) -> BTreeMap<String, f64> {
     BOUNDS.iter().filter_map(value).collect()
 }
 
+/// A bound of `[discard]` as it is given beside the file (`steal=30%`): its covariate, and the bound.
+///
+/// # Errors
+/// There is no such bound, or it cannot be that, in words.
+pub fn bound(text: &str) -> Result<(String, f64), String> {
+    let wrong = || format!("'{text}' is no bound: write NAME=BOUND, as in steal=10%");
+    let (name, value) = text.split_once('=').ok_or_else(wrong)?;
+    let known = BOUNDS.iter().find(|row| row.key == name).ok_or_else(|| {
+        let names: Vec<&str> = BOUNDS.iter().map(|row| row.key).collect();
+        let near = suggestion(name, names.iter().copied());
+        format!("there is no bound '{name}'{near}; there are: {}", names.join(", "))
+    })?;
+    let is_number = value.parse::<f64>().is_ok();
+    let value = if is_number { value.to_owned() } else { format!("{value:?}") };
+    let mut problems = Problems::default();
+    let values = read(&format!("{name} = {value}"), DISCARD, &mut problems);
+    if let Some((_, why)) = problems.into_found().into_iter().next() {
+        return Err(why);
+    }
+    let found = bounds(&values).remove(known.covariate).ok_or_else(wrong)?;
+    Ok((known.covariate.to_owned(), found))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::scenario::keys::{EXPERIMENT, Form};
+
+    #[test]
+    fn a_bound_can_be_given_beside_the_file() {
+        assert_eq!(bound("steal=30%"), Ok(("steal_share".to_owned(), 0.3)));
+        assert_eq!(bound("wake-up-ratio=10"), Ok(("wake_up_p99_ns".to_owned(), 10.0)));
+        assert_eq!(bound("clock-step=2s"), Ok(("clock_step_s".to_owned(), 2.0)));
+        assert!(bound("stela=1%").unwrap_err().contains("did you mean 'steal'"));
+        for text in ["steal", "steal=", "steal=much", "generator-lag=x", "steal=\"\n"] {
+            assert!(bound(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn every_key_of_bounds_has_its_row_and_its_covariate() {

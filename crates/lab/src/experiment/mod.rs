@@ -26,6 +26,8 @@ use self::file::Parts;
 use self::patch::{changes, leaves};
 use self::variants::{Side, Variant};
 
+pub use self::measure::bound;
+
 /// What stands behind the name of an arm that is run a second time, to show the noise.
 pub const AGAIN: &str = "-again";
 /// The arm of a file that has none: what the file says.
@@ -34,7 +36,7 @@ pub const ONLY_ARM: &str = "base";
 const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// What was asked for beside the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
     /// Length of each load, in place of the file's.
     pub duration_ns: Option<u64>,
@@ -44,6 +46,8 @@ pub struct Asked {
     pub seed: u64,
     /// Texts in place of the file's own parameters, by their names.
     pub parameters: Vec<(String, String)>,
+    /// Bounds in place of the file's, by their covariates ([`bound`]).
+    pub discard: BTreeMap<String, f64>,
 }
 
 impl Asked {
@@ -55,6 +59,7 @@ impl Asked {
             blocks: Some((plan.blocks_min, plan.blocks_max)),
             seed: plan.seed,
             parameters: plan.parameters.clone().into_iter().collect(),
+            discard: plan.discard.clone(),
         }
     }
 }
@@ -104,7 +109,7 @@ impl File {
         }
         let plan = Plan {
             name: parts.name(name),
-            title: parts.title(name),
+            title: fill::shown(&parts.title(name), &parts.base),
             file: text.to_owned(),
             parameters: asked.parameters.iter().cloned().collect(),
             baseline: arms[baseline].name.clone(),
@@ -168,13 +173,9 @@ pub fn differing(plan: &Plan, arm: &Arm) -> Vec<String> {
 
 /// The baseline, the baseline again, and the others in the order of the file.
 fn arm_plans(parts: &Parts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Arm> {
-    let base = leaves(&parts.base);
-    let plan = |arm: &Variant<'_>| Arm {
-        name: arm.name.clone(),
-        title: arm.title.clone(),
-        changes: changes(&base, &leaves(&arm.over(&parts.base))),
-        again: None,
-        levels: arm.levels.clone(),
+    let plan = |arm: &Variant<'_>| {
+        let (title, changes) = shown(parts, arm);
+        Arm { name: arm.name.clone(), title, changes, again: None, levels: arm.levels.clone() }
     };
     let first = plan(&arms[baseline]);
     let again = Arm {
@@ -188,18 +189,22 @@ fn arm_plans(parts: &Parts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Ar
 }
 
 fn load_plans(parts: &Parts<'_>, loads: &[Variant<'_>], cells: &Cells) -> Vec<LoadPlan> {
-    let base = leaves(&parts.base);
     let plan = |load: &Variant<'_>| {
+        let (title, changes) = shown(parts, load);
         let title = match load.name == ONLY_LOAD && load.patches.is_empty() {
             true => cells.flags().unwrap_or_default(),
-            false => load.title.clone(),
+            false => title,
         };
-        LoadPlan {
-            name: load.name.clone(),
-            title,
-            changes: changes(&base, &leaves(&load.over(&parts.base))),
-            levels: load.levels.clone(),
-        }
+        LoadPlan { name: load.name.clone(), title, changes, levels: load.levels.clone() }
     };
     loads.iter().map(plan).collect()
+}
+
+/// Title and changes of an arm or a load, with its parameters put in. What changes is found before that:
+/// a parameter is one change, wherever it stands.
+fn shown(parts: &Parts<'_>, variant: &Variant<'_>) -> (String, BTreeMap<String, String>) {
+    let whole = variant.over(&parts.base);
+    let mut changes = changes(&leaves(&parts.base), &leaves(&whole));
+    changes.values_mut().for_each(|value| *value = fill::shown(value, &whole));
+    (fill::shown(&variant.title, &whole), changes)
 }

@@ -51,7 +51,7 @@ pub const READY: &[Ready] = &[
     ready!(
         "allocator",
         "Does another memory allocator make nginx faster?",
-        "glibc's malloc against jemalloc and mimalloc in the same server, with calls of malloc counted",
+        "glibc's malloc against jemalloc and mimalloc in the same server, with its allocations counted",
         ["nginx"],
         "the libraries of jemalloc and mimalloc (Debian: libjemalloc2, libmimalloc2.0)"
     ),

@@ -127,7 +127,7 @@ fn a_whole_file_becomes_a_plan() {
     assert_eq!(plan.arms[1].again.as_deref(), Some("a"));
     assert_eq!((&*plan.arms[0].title, &*plan.arms[2].title), ("a", "the new one"));
     assert_eq!(plan.arms[0].changes, plan.arms[1].changes);
-    assert_eq!(plan.arms[0].changes["files.x.conf"], "mode {threads}");
+    assert_eq!(plan.arms[0].changes["files.x.conf"], "mode 2");
     assert_eq!(plan.arms[2].changes["subject.env.MODE"], "fast");
     let both = ["files.x.conf", "subject.command", "subject.env.MODE"];
     assert_eq!(differing(plan, &plan.arms[2]), both);
@@ -210,12 +210,15 @@ fn what_is_asked_for_takes_the_place_of_what_the_file_says() {
         blocks: Some((1, 2)),
         seed: 7,
         parameters: vec![("x".to_owned(), "--port {port}".to_owned())],
+        discard: BTreeMap::from([("steal_share".to_owned(), 0.3)]),
     };
     let file = parse("a.toml", &text, &asked).unwrap();
     let plan = file.plan();
     assert_eq!((plan.duration_s, plan.blocks_min, plan.blocks_max, plan.seed), (1.5, 1, 2, 7));
     assert_eq!(file.setup("base", "load").unwrap().subject.command, ["server", "--port", "{port}"]);
-    assert_eq!(Asked::again(plan), asked);
+    assert_eq!((plan.discard["steal_share"], plan.discard["error_share"]), (0.3, 0.001));
+    let again = Asked { discard: plan.discard.clone(), ..asked.clone() };
+    assert_eq!(Asked::again(plan), again);
     let declared = Parameter { name: "x".into(), doc: "needed".into(), value: None };
     assert_eq!(parameters(&text), [declared]);
     let wrongly = Asked {

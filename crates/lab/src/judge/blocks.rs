@@ -69,12 +69,6 @@ impl<'a> Blocks<'a> {
         self.judged.iter().filter(is_of).copied()
     }
 
-    /// Its figures in a metric, as far as the trials have it.
-    pub(super) fn values(&self, arm: &str, load: &str, metric: &str) -> Vec<f64> {
-        let figure = |trial: &TrialLine| trial.metrics.get(metric).copied();
-        self.cell(arm, load).filter_map(figure).filter(|value| value.is_finite()).collect()
-    }
-
     /// The blocks in which both the arm and the baseline have the metric, in order.
     pub(super) fn pairs(&self, arm: &str, load: &str, metric: &str) -> Vec<Pair> {
         let figures = |arm: &str| -> BTreeMap<u32, f64> {

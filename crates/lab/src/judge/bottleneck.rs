@@ -57,7 +57,7 @@ pub(super) fn is_bounded(metric: &Metric) -> bool {
 }
 
 /// What limits leave of a comparison in a metric that they bound: a gain that ended at something outside
-/// the subject is at least that large; and where the generator was the limit of both, or of the worse
+/// the subject is at least that large, and what ended there alike is not equal; and where the generator was the limit of both, or of the worse
 /// one, the figures are the generator's.
 pub(super) fn weigh(comparison: &mut Comparison, metric: &Metric, cells: &[Cell]) {
     if !is_bounded(metric) {
@@ -95,7 +95,21 @@ pub(super) fn weigh(comparison: &mut Comparison, metric: &Metric, cells: &[Cell]
             claim(lead),
             claim(rest)
         );
-        comparison.text.push_str(&format!(" The difference is at least this: {text}."));
-        comparison.bound = Some(text);
+        match comparison.outcome {
+            Outcome::Faster | Outcome::Slower => {
+                comparison.text.push_str(&format!(" The difference is at least this: {text}."));
+                comparison.bound = Some(text);
+            }
+            Outcome::Equivalent => {
+                comparison.outcome = Outcome::Inconclusive;
+                comparison.text = format!(
+                    "Nothing can be said of {} against {} in {}: they measured alike, but {text}.",
+                    comparison.arm,
+                    comparison.baseline,
+                    noun(metric)
+                );
+            }
+            Outcome::Inconclusive => comparison.text.push_str(&format!(" Besides, {text}.")),
+        }
     }
 }

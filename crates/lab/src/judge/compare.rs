@@ -116,7 +116,7 @@ fn correct(comparisons: &mut [Comparison]) {
 /// Of an A/A comparison: its load, its metric, and how far the baseline is from itself.
 fn noise(comparison: &Comparison) -> Option<(String, String, f64)> {
     let ratio = comparison.ratio.filter(|_| comparison.noise)?;
-    Some((comparison.load.clone(), comparison.metric.clone(), ratio.ln().abs()))
+    Some((comparison.load.clone(), comparison.metric.clone(), ratio.ln()))
 }
 
 fn conclude(

@@ -21,7 +21,7 @@ pub(super) struct Numbers {
     pub(super) ratio: f64,
     pub(super) interval: Option<(f64, f64)>,
     pub(super) p_adjusted: Option<f64>,
-    /// How far the baseline is from itself: the A/A comparison's ratio, without its sign. Absent without
+    /// How far the baseline is from itself: the logarithm of the A/A comparison's ratio. Absent without
     /// an A/A comparison, and in it.
     pub(super) noise: Option<f64>,
     pub(super) effect: f64,
@@ -55,7 +55,7 @@ pub(super) fn decide(numbers: &Numbers, better: Better) -> (Outcome, Reason) {
         return (Outcome::Inconclusive, Reason::TooFew);
     };
     let without_one = low > 0.0 || high < 0.0;
-    let noise = numbers.noise.unwrap_or(0.0);
+    let noise = numbers.noise.unwrap_or(0.0).abs();
     if low > -numbers.effect && high < numbers.effect {
         // Where the same thing differs from itself by more than matters, a likeness is chance too.
         return match (noise > numbers.effect, without_one) {

@@ -52,12 +52,11 @@ pub use unpaired::{Unpaired, unpaired};
 /// left as it is by default; the warnings that need it then say nothing, or that it is not known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extras {
-    /// What one counted call costs the program, in ns, as measured on this machine; absent: not measured.
-    pub call_cost_ns: Option<f64>,
+    /// Share of the subject's processor time that counting its calls took, by the trial's number, where
+    /// any were counted.
+    pub counting_shares: BTreeMap<u32, f64>,
     /// Numbers of the trials during which functions were sampled.
     pub profiled: BTreeSet<u32>,
-    /// Share of the subject's processor time that the sampling takes, where that is known.
-    pub profile_cost_share: Option<f64>,
     /// Names of the loads that are closed loops at full speed: without a rate that they keep to.
     pub closed_loads: BTreeSet<String>,
     /// How many requests were in flight on average, by the trial's number, where the driver tells

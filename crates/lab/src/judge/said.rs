@@ -49,7 +49,7 @@ pub(super) fn text(
         Reason::WithinNoise => format!(
             "nothing can be said: {differs} ({basis}), but {baseline} differs from itself by {}, \
              measured in the same way.",
-            percent(numbers.noise.unwrap_or(0.0))
+            percent(numbers.noise.unwrap_or(0.0).exp_m1().abs())
         ),
         Reason::Wide => format!(
             "nothing can be said yet of {arm} against {baseline} in {noun}: the difference lies between \

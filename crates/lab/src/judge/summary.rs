@@ -3,12 +3,13 @@
 //!
 //! Not for every comparison: each has its own text.
 
-use record::experiment::{Comparison, Metric, Outcome, Warning};
+use record::experiment::{Arm, Comparison, Metric, Outcome, Warning};
 
 use super::bottleneck::{claim, majority};
 use super::said::{basis, some};
 use super::warnings::Case;
-use super::words::{better, bound, count, difference, list, noun, percent, range, sureness, worse};
+use super::words::{bound, count, difference, list, noun, percent, range, sureness};
+use crate::experiment::differing;
 use crate::statistics::median;
 
 /// How many names a sentence lists of each outcome.
@@ -145,8 +146,8 @@ fn overview(case: &Case<'_>, metric: &Metric, claims: &[&Comparison]) -> String 
         (!texts.is_empty()).then(|| format!("{word}: {}", some(&texts, NAMED_MAX)))
     };
     let groups: Vec<String> = [
-        group(Outcome::Faster, better(metric), true),
-        group(Outcome::Slower, worse(metric), true),
+        group(Outcome::Faster, Outcome::Faster.of(&metric.unit), true),
+        group(Outcome::Slower, Outcome::Slower.of(&metric.unit), true),
         group(Outcome::Equivalent, "equivalent", false),
         group(Outcome::Inconclusive, "nothing can be said yet", false),
     ]
@@ -160,11 +161,13 @@ fn overview(case: &Case<'_>, metric: &Metric, claims: &[&Comparison]) -> String 
 fn why(case: &Case<'_>, head: &Comparison) -> String {
     let mut parts = Vec::new();
     let arm = case.blocks.plan.arm(&head.arm);
-    let changes: Vec<String> = arm
-        .into_iter()
-        .flat_map(|arm| &arm.changes)
-        .map(|(key, value)| format!("{key} = {}", shortened(value)))
-        .collect();
+    let change = |arm: &Arm, key: String| match arm.changes.get(&key) {
+        Some(value) => format!("{key} = {}", shortened(value)),
+        None => format!("{key} as the file has it"),
+    };
+    let changes = arm.map_or_else(Vec::new, |arm| {
+        differing(case.blocks.plan, arm).into_iter().map(|key| change(arm, key)).collect()
+    });
     if !changes.is_empty() {
         let more = match changes.len().saturating_sub(KEYS_MAX) {
             0 => String::new(),
@@ -191,7 +194,7 @@ fn why(case: &Case<'_>, head: &Comparison) -> String {
     parts.join(" ")
 }
 
-/// The calls of the counted function, from whichever trials counted them.
+/// The counted calls, from whichever trials counted them.
 fn calls(case: &Case<'_>, head: &Comparison) -> Option<String> {
     let of = |arm: &str| {
         let trials = case.blocks.all.iter();
@@ -201,11 +204,14 @@ fn calls(case: &Case<'_>, head: &Comparison) -> Option<String> {
         let counted = of_arm.filter_map(|trial| trial.metrics.get(CALLS).copied());
         median(&counted.collect::<Vec<f64>>())
     };
-    let function = case.blocks.plan.calls.as_deref()?;
+    let what = match case.blocks.plan.calls.as_deref()? {
+        "allocations" => "allocations".to_owned(),
+        "syscalls" => "system calls".to_owned(),
+        function => format!("calls of {function}"),
+    };
     let (arm, baseline) = (of(&head.arm)?, of(&head.baseline)?);
     Some(format!(
-        "{function} itself is called {arm:.1} times per response of {} and {baseline:.1} times of {}; two \
-         libraries' counts compare only where both pass on the same other calls to it.",
+        "Per response there were {arm:.2} {what} in {} and {baseline:.2} in {}.",
         head.arm, head.baseline
     ))
 }

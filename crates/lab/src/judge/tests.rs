@@ -1,6 +1,6 @@
 //! The judge as a whole, over small made-up experiments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{
     Arm, Better, Comparison, LoadPlan, Metric, Outcome, Plan, TrialLine, Warning,
@@ -325,13 +325,11 @@ fn a_baseline_that_differs_from_itself_leaves_less_open() {
 #[test]
 fn counted_calls_explain_a_difference() {
     let plan = plan(&["load"]);
-    let mut lines = trials(&plan, BLOCKS, jemalloc(0.92));
-    for line in &mut lines {
-        // Four mallocs a response in the libc that is counted; hardly any where another one serves them.
-        let calls = if line.place.arm == "jemalloc" { 0.01 } else { 4.0 };
-        line.metrics.insert("calls_per_response".to_owned(), calls);
-    }
-    let extras = Extras { call_cost_ns: Some(630.0), ..Extras::default() };
+    let lines = trials(&plan, BLOCKS, jemalloc(0.92));
+    // Many calls a response in the one, and hardly any in the other.
+    let share = |arm: &str| if arm == "jemalloc" { 0.01 } else { 0.126 };
+    let shares = lines.iter().map(|line| (line.place.number, share(&line.place.arm)));
+    let extras = Extras { counting_shares: shares.collect(), ..Extras::default() };
     let judged = judge(&plan, &lines, &extras);
     let text = &warned(&judged, "probe_overhead")[0].text;
     assert!(text.contains("That explains the difference"), "{text}");
@@ -358,7 +356,8 @@ fn littles_law_finds_a_wrong_unit() {
     // 50,000 a second times 200 us are 10 in flight.
     let in_flight = |times: f64| -> Extras {
         let entries = lines.iter().map(|line| (line.place.number, 10.0 * times));
-        Extras { in_flight: entries.collect(), ..Extras::default() }
+        let closed_loads = BTreeSet::from(["load".to_owned()]);
+        Extras { in_flight: entries.collect(), closed_loads, ..Extras::default() }
     };
     assert!(warned(&judge(&plan, &lines, &in_flight(1.0)), "units").is_empty());
     let wrong = judge(&plan, &lines, &in_flight(1e-3));

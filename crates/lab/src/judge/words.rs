@@ -3,7 +3,7 @@
 //!
 //! Not for whole sentences: those are [`super::said`]'s and [`super::summary`]'s.
 
-use record::experiment::{Better, Metric};
+use record::experiment::Metric;
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 /// How a difference in a metric is said; `{}` stands for how large it is.
@@ -192,19 +192,6 @@ pub(super) fn list<T: AsRef<str>>(texts: &[T]) -> String {
             format!("{} and {}", rest.join(", "), last.as_ref())
         }
     }
-}
-
-/// The adjective for a better result in a metric of speed, or for any other one.
-pub(super) fn better(metric: &Metric) -> &'static str {
-    match (metric.unit.as_str(), metric.better) {
-        ("1/s", Better::Higher) => "faster",
-        _ => "better",
-    }
-}
-
-/// The adjective for a worse result.
-pub(super) fn worse(metric: &Metric) -> &'static str {
-    if better(metric) == "faster" { "slower" } else { "worse" }
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use record::observed::{
     Observed, Pressure, QdiscUse, QueueSnapshot, RoleUse, Sample, ThreadUse,
 };
 
+use crate::statistics;
+
 /// What lines and rules read.
 #[derive(Debug)]
 pub(super) struct View<'a> {
@@ -349,12 +351,5 @@ fn middle_end(snapshots: &[QueueSnapshot], last: &EndQueues) -> EndQueues {
 
 /// The middle value, or the mean of the middle two; 0 of none.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        even if even % 2 == 0 => f64::midpoint(values[middle - 1], values[middle]),
-        _ => values[middle],
-    }
+    statistics::median(&values.collect::<Vec<f64>>()).unwrap_or(0.0)
 }

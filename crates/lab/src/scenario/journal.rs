@@ -100,9 +100,13 @@ pub fn folder(runtime: Option<&Path>) -> PathBuf {
     base.join("weir/lab")
 }
 
-/// When process `pid` started, in ticks after boot; none when there is no such process.
+/// When process `pid` started, in ticks after boot; none when there is no such process. One that has ended
+/// and that nobody has waited for (a zombie) is none: nothing of it is left but its number.
 #[must_use]
 pub fn start_ticks(pid: i32) -> Option<u64> {
+    if is_zombie(pid) {
+        return None;
+    }
     Some(ProcessReader::open(pid).ok()?.sample().ok()?.start_ticks)
 }
 
@@ -282,7 +286,7 @@ fn send_home(path: &Path, guests: &[Guest]) -> Result<(), String> {
 
 fn end_process(pid: i32, started: u64) -> Result<(), String> {
     for _ in 0..TRIES {
-        if start_ticks(pid) != Some(started) || is_zombie(pid) {
+        if start_ticks(pid) != Some(started) {
             return Ok(());
         }
         if let Some(pid) = Pid::from_raw(pid) {

@@ -154,8 +154,9 @@ const MEASURE: &[Key] = &[
     key(
         "calls",
         Form::Text,
-        "Count the calls of this function of the C library (`malloc`), in trials of their own that \
-         are not judged",
+        "Count calls of the subject in trials of their own that are not judged: `allocations` \
+         (whatever gives new memory), `malloc`, `calloc`, `realloc`, `free`, `syscalls`, or a system \
+         call by its name",
     ),
 ];
 
@@ -170,7 +171,8 @@ const BLOCKS: &[Key] = &[
     ),
 ];
 
-const DISCARD: &[Key] = &[
+/// The keys of `[discard]`.
+pub const DISCARD: &[Key] = &[
     key(
         "steal",
         Form::Share,
@@ -184,8 +186,8 @@ const DISCARD: &[Key] = &[
     key(
         "wake-up-ratio",
         Form::Number,
-        "How late sleeping threads wake up (99 % of it), over the experiment's median of that; 2 \
-         if not given",
+        "How late sleeping threads wake up (99 % of it), over the median of the first \
+         five trials of its arm and load; 2 if not given",
     ),
     key(
         "generator-lag",

@@ -97,7 +97,7 @@ pub struct Setup {
     pub load: Vec<String>,
     /// Whether the subject's functions are sampled while it is loaded.
     pub profile: bool,
-    /// The function of which calls are counted (`malloc`).
+    /// What calls of the subject are counted (`allocations`, `malloc`, `futex`).
     pub calls: Option<String>,
     /// How long the same load runs unrecorded before: what the file says, or else what a single trial
     /// takes. An experiment whose plan has none finds it out.
@@ -117,6 +117,25 @@ impl Setup {
         let setup = build(&values, &mut problems);
         let problems = problems.placed(file, text);
         if problems.is_empty() { Ok(setup) } else { Err(problems) }
+    }
+
+    /// Whether the load keeps to a rate of its own, by the flags of what drives it.
+    #[must_use]
+    pub fn has_rate(&self) -> bool {
+        let flags: &[&str] = match self.tool {
+            Tool::Weir => &["-R", "--rate"],
+            Tool::H2load => &["--rps"],
+            Tool::Oha => &["-q"],
+            Tool::H1load => &["-R"],
+            Tool::Wrk | Tool::Ab => &[],
+        };
+        let is_rate = |word: &String| {
+            flags.iter().any(|flag| match flag.starts_with("--") {
+                true => word == flag || word.starts_with(&format!("{flag}=")),
+                false => word.starts_with(flag),
+            })
+        };
+        self.load.iter().any(is_rate)
     }
 
     /// Reads the tables of a file.
@@ -384,6 +403,26 @@ warm-up = "500ms"
 [files]
 "nginx.conf" = "daemon off;"
 "#;
+
+    #[test]
+    fn a_rate_is_known_by_the_flags_of_its_driver() {
+        let setup = |tool: Tool, flags: &str| Setup {
+            tool,
+            load: flags.split(' ').map(str::to_owned).collect(),
+            ..Setup::default()
+        };
+        for (tool, flags, expected) in [
+            (Tool::Weir, "-c 1 -R 100", true),
+            (Tool::Weir, "-c 1 --rate=100", true),
+            (Tool::Weir, "-c 1 u", false),
+            (Tool::Wrk, "-R 100", false),
+            (Tool::Oha, "-q 100", true),
+            (Tool::H2load, "--rps=5", true),
+            (Tool::Ab, "-n 1", false),
+        ] {
+            assert_eq!(setup(tool, flags).has_rate(), expected, "{flags}");
+        }
+    }
 
     #[test]
     fn a_whole_file_is_read() {

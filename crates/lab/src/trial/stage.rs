@@ -69,6 +69,12 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
+/// How long a load may take. Without `{duration}` its length is its own (a number of requests).
+fn most_ns(setup: &Setup, wanted_ns: u64) -> u64 {
+    let is_given = setup.load.iter().any(|word| word.contains("{duration}"));
+    OVERTIME_NS + if is_given { wanted_ns } else { LOAD_NS_MAX }
+}
+
 impl<'a> Stage<'a> {
     /// Makes the scenario.
     pub(super) fn make(setup: &Setup, tools: Tools<'a>) -> Result<Self, TrialError> {
@@ -115,16 +121,21 @@ impl<'a> Stage<'a> {
         let mut command = Command::new(program_name);
         command.args(arguments).envs(&env).current_dir(self.kit.folder()).stdin(Stdio::null());
         command.stdout(opened(&said)?).stderr(opened(&said)?);
-        let number = self.kit.spawn(node, &mut command).map_err(TrialError::Program)?;
         let ready = self.filled(&program.ready);
         let address: SocketAddr = authority(&ready)
             .parse()
             .map_err(|error| TrialError::Program(format!("ready = '{ready}': {error}")))?;
+        if self.listens(node, address)? {
+            return Err(TrialError::Program(format!(
+                "something else listens on {address} already: what '{program_name}' does would not be \
+                 what is measured"
+            )));
+        }
+        let number = self.kit.spawn(node, &mut command).map_err(TrialError::Program)?;
         self.places.push((node, number, address));
         let clock = self.tools.context.clock;
         let end_ns = clock() + READY_NS_MAX;
-        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok();
-        while !self.kit.within(node, connect).map_err(TrialError::Scenario)? {
+        while !self.listens(node, address)? {
             let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
             let why = match ended {
                 Some(status) => format!("'{program_name}' ended ({status})"),
@@ -137,6 +148,27 @@ impl<'a> Stage<'a> {
                 }
             };
             return Err(TrialError::Program(format!("{why}: {}", tail(&said))));
+        }
+        Ok(())
+    }
+
+    /// Whether somebody takes connections there.
+    fn listens(&self, node: Node, address: SocketAddr) -> Result<bool, TrialError> {
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok();
+        self.kit.within(node, connect).map_err(TrialError::Scenario)
+    }
+
+    /// Programs that are there no more: what was measured then is nobody's. One that put itself into the
+    /// background has ended too, and still listens.
+    fn all_live(&mut self) -> Result<(), TrialError> {
+        for (node, number, address) in self.places.clone() {
+            let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
+            let Some(status) = ended else { continue };
+            if !self.listens(node, address)? {
+                let said = tail(&self.kit.folder().join(format!("{node}.log")));
+                let text = format!("the {node} ended under load ({status}): {said}");
+                return Err(TrialError::Program(text));
+            }
         }
         Ok(())
     }
@@ -178,7 +210,7 @@ impl<'a> Stage<'a> {
         let call = self.call(row, setup, said, wanted_ns);
         let number = self.drive(row, setup, &call.for_so_long(row), false)?;
         // What is wrong with it shows again when the load itself runs, with a better place to say so.
-        self.wait(number, LOAD_NS_MAX + OVERTIME_NS)?;
+        self.wait(number, most_ns(setup, wanted_ns))?;
         Ok(row.length.taken_ns(wanted_ns))
     }
 
@@ -205,9 +237,10 @@ impl<'a> Stage<'a> {
             places.push(Place { node, pids: self.pids(number), port: Some(address.port()) });
         }
         let watch = Watch::start(setup, &places, duration_ns, clock);
-        self.wait_unreaped(number, LOAD_NS_MAX + OVERTIME_NS)?;
+        self.wait_unreaped(number, most_ns(setup, duration_ns))?;
         let seen = watch.finish(zero_ns);
-        let status = self.wait(number, LOAD_NS_MAX)?;
+        self.all_live()?;
+        let status = self.wait(number, OVERTIME_NS)?;
         let driven = match is_weir(setup.tool) {
             true => self.recorded(status)?,
             false => self.printed(row, status)?,

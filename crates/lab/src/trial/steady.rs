@@ -12,6 +12,7 @@
 use record::trial::{Steady, Trial};
 
 use super::view::{GENERATOR, View};
+use crate::statistics::median;
 
 /// Seconds of which the median is taken.
 pub const NEXT: usize = 5;
@@ -33,10 +34,6 @@ const MEDIAN_OVER_MEAN: f64 = 1.2533;
 const SLOPE_Z: f64 = 1.96;
 /// The shortest second that counts as one.
 const SECOND_S_MIN: f64 = 0.9;
-/// The shortest warm-up: caches, and the first connections.
-const WARM_UP_S_MIN: f64 = 1.0;
-/// The warm-up where no pilot tells rates by the second.
-const WARM_UP_S_UNKNOWN: f64 = 3.0;
 
 /// Rates by the second.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,18 +98,18 @@ pub fn from_second(rates: &[f64]) -> Option<usize> {
     }
     let tail_length = (rates.len() / TAIL_PART).max(NEXT);
     let tail = &rates[rates.len() - tail_length..];
-    let level = median(tail);
+    let level = middle(tail);
     if level <= 0.0 {
         return None;
     }
     let far: Vec<f64> = tail.iter().map(|rate| (rate - level).abs()).collect();
-    let deviation = median(&far) * DEVIATION_OVER_MAD;
+    let deviation = middle(&far) * DEVIATION_OVER_MAD;
     let of_median = deviation * MEDIAN_OVER_MEAN / (NEXT as f64).sqrt();
     let bound = (level * TOLERANCE).max(of_median * WIDER);
     let bound_of_second = bound.max(deviation * WIDER_SECOND);
     (0..=rates.len() - tail_length).find(|&second| {
         let next = &rates[second..second + NEXT];
-        (median(next) - level).abs() <= bound
+        (middle(next) - level).abs() <= bound
             && (rates[second] - level).abs() <= bound_of_second
             && is_flat(&rates[second..], bound)
     })
@@ -143,29 +140,12 @@ fn slope(rates: &[f64]) -> (f64, f64, f64) {
         true => slopes[rank as usize - 1],
         false => beyond,
     };
-    (at(low, f64::NEG_INFINITY), median(&slopes), at(high, f64::INFINITY))
-}
-
-/// How long a warm-up has to be, in whole seconds, after pilots whose rates by the second these are: as
-/// long as the slowest of them took. One that was never steady asks for all of its length. With no pilot
-/// that tells anything it is three seconds.
-#[must_use]
-pub fn warm_up_s(pilots: &[Vec<f64>]) -> f64 {
-    let telling = pilots.iter().filter(|rates| rates.len() >= SECONDS_MIN);
-    let longest = telling.map(|rates| from_second(rates).unwrap_or(rates.len())).max();
-    longest.map_or(WARM_UP_S_UNKNOWN, |second| (second as f64).max(WARM_UP_S_MIN))
+    (at(low, f64::NEG_INFINITY), middle(&slopes), at(high, f64::INFINITY))
 }
 
 /// The median; 0 of nothing.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        length if length % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
+fn middle(values: &[f64]) -> f64 {
+    median(values).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -237,21 +217,6 @@ mod tests {
         let (low, middle, high) = slope(&noisy(|_| 100.0, 0.05, 20, 3));
         assert!(low < 0.0 && high > 0.0 && middle.abs() < 0.5, "{low} {middle} {high}");
         assert!(slope(&[1.0, 2.0]).0.is_infinite());
-    }
-
-    #[test]
-    fn a_warm_up_is_as_long_as_the_slowest_pilot_needs() {
-        let step = |second: usize| {
-            let mut rates = vec![10.0; second];
-            rates.extend(vec![100.0; 20]);
-            rates
-        };
-        assert_eq!(warm_up_s(&[step(2), step(4), step(0)]), 4.0);
-        assert_eq!(warm_up_s(&[step(0)]), 1.0);
-        let ramp: Vec<f64> = (1..=20).map(f64::from).collect();
-        assert_eq!(warm_up_s(&[step(2), ramp]), 20.0);
-        assert_eq!(warm_up_s(&[]), 3.0);
-        assert_eq!(warm_up_s(&[vec![1.0; 3]]), 3.0);
     }
 
     #[test]

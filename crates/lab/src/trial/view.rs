@@ -10,9 +10,6 @@ use record::trial::Trial;
 
 use super::driver::{self, Reading};
 
-/// Samples are taken when the machine lets us: one that ends this much outside still counts.
-const SLACK_S: f64 = 0.25;
-
 /// A trial with what can be read from it.
 pub(super) struct View<'a> {
     pub(super) trial: &'a Trial,
@@ -30,7 +27,7 @@ impl<'a> View<'a> {
     pub(super) fn new(trial: &'a Trial) -> Self {
         let of_run = trial.run.iter().flat_map(|run| &run.observed);
         let mut all = trial.observed.iter().chain(of_run);
-        let seen = all.find(|seen| place_of(seen, SUBJECT).is_some());
+        let seen = all.find(|seen| seen.role_at(SUBJECT).is_some());
         let output = trial.driver.output.as_deref();
         let reading = driver::named(&trial.driver.program)
             .zip(output)
@@ -102,15 +99,7 @@ impl<'a> View<'a> {
     /// The samples that lie within the load; a load that is too short for a whole one has all there are.
     pub(super) fn samples(&self) -> Vec<&'a Sample> {
         let Some(seen) = self.seen else { return Vec::new() };
-        let within = |sample: &&Sample| {
-            sample.time_s - sample.length_s >= self.from_s - SLACK_S
-                && sample.time_s <= self.to_s + SLACK_S
-        };
-        let inner: Vec<_> = seen.samples.iter().filter(within).collect();
-        match inner.is_empty() {
-            true => seen.samples.iter().filter(|sample| sample.time_s > 0.0).collect(),
-            false => inner,
-        }
+        seen.samples_within(self.from_s, self.to_s)
     }
 
     /// The mean of a figure over the samples that have it, each as heavy as it is long.
@@ -131,7 +120,7 @@ impl<'a> View<'a> {
         role: &str,
         figure: impl Fn(&RoleUse) -> Option<f64>,
     ) -> Option<f64> {
-        let place = place_of(self.seen?, role)?;
+        let place = self.seen?.role_at(role)?;
         self.mean(|sample| figure(sample.roles.get(place)?))
     }
 
@@ -141,7 +130,7 @@ impl<'a> View<'a> {
         role: &str,
         figure: impl Fn(&RoleUse) -> Option<f64>,
     ) -> Option<f64> {
-        let place = place_of(self.seen?, role)?;
+        let place = self.seen?.role_at(role)?;
         let of = |sample: &Sample| figure(sample.roles.get(place)?);
         self.samples().into_iter().filter_map(of).reduce(f64::max)
     }
@@ -198,8 +187,3 @@ impl<'a> View<'a> {
 pub(super) const GENERATOR: &str = host::observe::GENERATOR;
 pub(super) const SUBJECT: &str = host::observe::SUBJECT;
 pub(super) const ORIGIN: &str = host::observe::ORIGIN;
-
-/// The place of a role in the samples of a machine.
-fn place_of(seen: &Observed, role: &str) -> Option<usize> {
-    seen.roles.iter().position(|one| one.name == role)
-}

@@ -29,10 +29,6 @@ const COUNTED_NS_MIN: u64 = 2_000_000_000;
 /// Calls are counted for this part of the load (a half), after what a probe costs was measured: that
 /// takes a second, and on a busy machine several.
 const COUNTED_FOR: u64 = 2;
-/// What the counting may cost, in processors. It has a trial of its own, which is not judged, and counts
-/// without pauses: with pauses the responses of unhampered times would be divided by the calls of hampered
-/// ones.
-const COUNTED_CPUS_MAX: f64 = 16.0;
 /// The counting that ends by so much after the load still counts.
 const COUNTED_LATE_S: f64 = 0.1;
 /// System calls are counted for this part of the load, as weir does it, and no longer than a second.
@@ -197,8 +193,13 @@ impl Counting {
         }
         if let Some(call) = &self.asked {
             let length_ns = self.length_ns / COUNTED_FOR;
-            let budget = Budget { length_ns, cpus_max: COUNTED_CPUS_MAX };
-            found.asked = self.one(call, budget, &mut found.missing);
+            match calls::count_through(SUBJECT, &self.pids, call, length_ns, self.clock, 0) {
+                Ok(counted) => {
+                    let ended_s = counted.call.from_s + counted.call.length_s;
+                    found.asked = Some(During { counted, ended_ns: (ended_s * 1e9) as u64 });
+                }
+                Err(why) => found.missing.push(why),
+            }
         }
         found
     }

@@ -9,12 +9,11 @@ use lab::engine::{Case, Judged};
 use lab::experiment::{Asked, File};
 use lab::judge::Extras;
 use lab::report::Raw;
-use lab::scenario::setup::{Setup, Tool};
 use lab::trial::metrics::METRICS;
 use record::experiment::{Arm, Experiment, LoadPlan, Metric, Plan, ScalingLine, TrialLine};
 use record::file::write_whole;
 use record::problem::Problem;
-use record::trial::{Kind, Trial};
+use record::trial::Trial;
 
 use crate::exit::Failure;
 
@@ -35,16 +34,9 @@ pub(super) fn parse(name: &str, text: &str, asked: &Asked) -> Result<File, Vec<P
 
 /// The file of an experiment that was begun, as it was asked for then.
 pub(super) fn parse_again(folder: &Folder) -> Result<File, Vec<Problem>> {
-    let start = folder.start();
-    let plan = &start.plan;
-    let asked = Asked {
-        duration_ns: Some((plan.duration_s * 1e9).round() as u64),
-        blocks: Some((plan.blocks_min, plan.blocks_max)),
-        seed: plan.seed,
-        parameters: start.plan.parameters.clone().into_iter().collect(),
-    };
+    let plan = &folder.start().plan;
     // A file without a name of its own has been called by its file's.
-    parse(&format!("{}.toml", plan.name), &plan.file, &asked)
+    parse(&format!("{}.toml", plan.name), &plan.file, &Asked::again(plan))
 }
 
 /// What the trials say; `file` is what they ran.
@@ -62,54 +54,21 @@ pub(super) fn judge(file: &File, case: Case<'_>) -> Judged {
 }
 
 fn extras(file: &File, case: &Case<'_>) -> Extras {
-    let mut extras = Extras { environment_changes: case.changes.to_vec(), ..Extras::default() };
-    for line in case.lines {
-        let beside = case.folder.path().join(&line.file).with_extension("folded");
-        if line.place.kind == Kind::Judged && beside.is_file() {
-            extras.profiled.insert(line.place.number);
-        }
+    Extras {
+        environment_changes: case.changes.to_vec(),
+        profiled: case.folder.profiled(),
+        in_flight: case.folder.in_flight(),
+        counting_shares: case.folder.counting_shares(),
+        closed_loads: closed_loads(file, case.plan),
     }
-    let mut probes = case.lines.iter().filter(|line| line.place.kind == Kind::Probe);
-    extras.call_cost_ns = probes.find_map(|line| {
-        let calls = case.folder.trial(&line.file).ok()?.calls?;
-        calls.hit_is_measured.then_some(calls.hit_ns)
-    });
-    for line in case.lines.iter().rev().filter(|line| line.counts()).take(AUDITED_MAX) {
-        let run = case.folder.trial(&line.file).ok().and_then(|trial| trial.run);
-        let in_flight = run.map(|run| run.generator.in_flight_mean);
-        extras.in_flight.extend(in_flight.map(|mean| (line.place.number, mean)));
-    }
-    extras.closed_loads = closed_loads(file, case.plan);
-    extras
 }
-
-/// Trials, the latest, that are held against Little's law: each has to be read whole for it.
-const AUDITED_MAX: usize = 64;
 
 /// The loads that go as fast as answers come.
 fn closed_loads(file: &File, plan: &Plan) -> BTreeSet<String> {
     let is_closed = |load: &&LoadPlan| {
-        file.setup(&plan.baseline, &load.name).is_some_and(|setup| !has_rate(setup))
+        file.setup(&plan.baseline, &load.name).is_some_and(|setup| !setup.has_rate())
     };
     plan.loads.iter().filter(is_closed).map(|load| load.name.clone()).collect()
-}
-
-/// Whether a load keeps to a rate of its own, by the flags of what drives it.
-fn has_rate(setup: &Setup) -> bool {
-    let flags: &[&str] = match setup.tool {
-        Tool::Weir => &["-R", "--rate"],
-        Tool::H2load => &["--rps"],
-        Tool::Oha => &["-q"],
-        Tool::H1load => &["-R"],
-        Tool::Wrk | Tool::Ab => &[],
-    };
-    let is_rate = |word: &String| {
-        flags.iter().any(|flag| match flag.starts_with("--") {
-            true => word == flag || word.starts_with(&format!("{flag}=")),
-            false => word.starts_with(flag),
-        })
-    };
-    setup.load.iter().any(is_rate)
 }
 
 /// How the primary metric grows along each factor whose levels are numbers: of the loads for each arm, of
@@ -172,10 +131,20 @@ fn scaling<'a>(
         return None;
     }
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let least = load::edge::SCALING_POINTS_MIN;
+    if points.len() < least {
+        let text = format!("{} levels of {factor}; a law of scaling takes {least}", points.len());
+        return Some(ScalingLine {
+            factor: factor.to_owned(),
+            points,
+            text,
+            ..ScalingLine::default()
+        });
+    }
     let fit = load::edge::scaling(&points, plan.seed);
     let text = match &fit {
         Ok(fit) => format!(
-            "contention {:.4}, coherency {:.6} (R² {:.3}): {}",
+            "if {factor} is how many work at once: contention {:.4}, coherency {:.6} (R² {:.3}): {}",
             fit.alpha.value,
             fit.beta.value,
             fit.r_squared,
@@ -219,26 +188,6 @@ mod tests {
     use record::trial::Place;
 
     use super::*;
-
-    #[test]
-    fn a_rate_is_known_by_the_flags_of_its_driver() {
-        let setup = |tool: Tool, flags: &str| Setup {
-            tool,
-            load: flags.split(' ').map(str::to_owned).collect(),
-            ..Setup::default()
-        };
-        for (tool, flags, expected) in [
-            (Tool::Weir, "-c 1 -R 100", true),
-            (Tool::Weir, "-c 1 --rate=100", true),
-            (Tool::Weir, "-c 1 u", false),
-            (Tool::Wrk, "-R 100", false),
-            (Tool::Oha, "-q 100", true),
-            (Tool::H2load, "--rps=5", true),
-            (Tool::Ab, "-n 1", false),
-        ] {
-            assert_eq!(has_rate(&setup(tool, flags)), expected, "{flags}");
-        }
-    }
 
     #[test]
     fn medians_along_a_factor_of_numbers_are_fitted() {

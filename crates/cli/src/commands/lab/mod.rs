@@ -82,7 +82,8 @@ fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
     if folder.is_dir() && !path.is_dir() {
         return Ok(());
     }
-    let text = format!("{} cannot be written: no such folder", path.display());
+    let why = if path.is_dir() { "it is a folder" } else { "no such folder" };
+    let text = format!("{} cannot be written: {why}", path.display());
     Err(vec![record::problem::Problem::new(format!("--{flag}"), text)].into())
 }
 

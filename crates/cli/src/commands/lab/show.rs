@@ -61,8 +61,7 @@ fn judged_again(folder: &Folder) -> Result<Experiment, Failure> {
     plan.warm_up_s = plan.warm_up_s.or_else(|| folder.warm_up().map(|it| it.warm_up_s));
     let mut lines = folder.lines().to_vec();
     mark(&plan, &mut lines);
-    let changes: Vec<String> =
-        folder.sessions().iter().flat_map(|session| session.differs.clone()).collect();
+    let changes = folder.changes();
     let case = Case { plan: &plan, lines: &lines, folder, changes: &changes };
     let judged = judge(&file, case);
     let unfinished = Stopped {

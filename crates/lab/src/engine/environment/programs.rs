@@ -60,7 +60,11 @@ impl Wanted {
             for program in [Some(&setup.subject), setup.origin.as_ref()].into_iter().flatten() {
                 wanted.add(program, &weir);
             }
-            wanted.programs.extend(name_of(setup.tool).map(str::to_owned));
+            wanted.programs.extend(
+                Some(setup.tool)
+                    .filter(|tool| *tool != Tool::Weir)
+                    .map(|tool| tool.name().to_owned()),
+            );
         }
         wanted
     }
@@ -101,17 +105,6 @@ impl Wanted {
             known.insert(format!("library {name}"), of_file(Path::new(name)));
         }
         known
-    }
-}
-
-fn name_of(tool: Tool) -> Option<&'static str> {
-    match tool {
-        Tool::Weir => None,
-        Tool::Wrk => Some("wrk"),
-        Tool::Ab => Some("ab"),
-        Tool::H2load => Some("h2load"),
-        Tool::H1load => Some("h1load"),
-        Tool::Oha => Some("oha"),
     }
 }
 

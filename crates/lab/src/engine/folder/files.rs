@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use host::observe::SUBJECT;
 use record::experiment::{Plan, TrialLine};
 use record::file::ReadError;
 use record::trial::{Place, SCHEMA, Trial};
@@ -38,6 +39,8 @@ pub(super) struct Beside {
     pub(super) in_flight_mean: Option<f64>,
     /// Whether the subject's functions were sampled.
     pub(super) profiled: bool,
+    /// Share of the subject's processor time that counting its calls took, where any were counted.
+    pub(super) counting_share: Option<f64>,
 }
 
 impl Beside {
@@ -45,8 +48,18 @@ impl Beside {
         Self {
             in_flight_mean: trial.run.as_ref().map(|run| run.generator.in_flight_mean),
             profiled: trial.folded.is_some(),
+            counting_share: counting_share(trial),
         }
     }
+}
+
+fn counting_share(trial: &Trial) -> Option<f64> {
+    let of_run = trial.run.iter().flat_map(|run| &run.observed);
+    let calls = of_run.chain(&trial.observed).flat_map(|seen| &seen.calls);
+    let spent = calls.filter(|call| call.role == SUBJECT);
+    let spent_s = spent.map(|call| call.cost_cpus * call.length_s).reduce(|sum, s| sum + s)?;
+    let used_s = trial.metrics.get("subject_cpus")? * trial.duration_s;
+    (used_s > 0.0).then(|| spent_s / used_s)
 }
 
 /// The trials of a folder.

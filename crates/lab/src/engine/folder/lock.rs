@@ -17,8 +17,8 @@ const NAME: &str = "lock";
 /// A process's number and its start are shorter.
 const BYTES_MAX: u64 = 4096;
 
-/// A program that a killed weir had just started has its lock until it is gone too: so long, and so often,
-/// it is waited for.
+/// A weir that was killed takes a moment to go, and a program that it had just started has its lock until
+/// that is gone too: so long, and so often, they are waited for.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 100;
 
@@ -63,11 +63,11 @@ impl Lock {
             let is_alive = owner.is_some_and(Owner::is_alive);
             // Where a file system has no locks, the text is all there is.
             let is_held = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-            if is_alive || (is_held && looks == LOOKS_MAX) {
-                return Err(NotTaken::Held(owner.map(|owner| owner.pid)));
-            }
-            if !is_held {
+            if !is_alive && !is_held {
                 break;
+            }
+            if looks == LOOKS_MAX {
+                return Err(NotTaken::Held(owner.map(|owner| owner.pid)));
             }
             std::thread::sleep(LOOK);
             looks += 1;
@@ -108,6 +108,23 @@ fn write(file: &mut File, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_nobody_waited_for_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        // Whichever it is by now: it runs, or it is a zombie, and none of both can be told beforehand.
+        let running = start_ticks(pid);
+        while let Some(ticks) = start_ticks(pid) {
+            assert!(running.is_none_or(|before| before == ticks));
+            std::thread::yield_now();
+        }
+        let owner = Owner { pid, start_ticks: running.unwrap_or(1) };
+        std::fs::write(folder.path().join(NAME), serde_json::to_string(&owner).unwrap()).unwrap();
+        assert!(Lock::take(folder.path()).is_ok(), "{owner:?}");
+        child.wait().unwrap();
+    }
 
     #[test]
     fn one_process_has_it_and_a_dead_one_loses_it() {

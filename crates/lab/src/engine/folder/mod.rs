@@ -233,10 +233,31 @@ impl Folder {
         profiled.map(|(number, _)| *number).collect()
     }
 
+    /// Share of the subject's processor time that counting its calls took, by the trial's number, where any
+    /// were counted.
+    #[must_use]
+    pub fn counting_shares(&self) -> BTreeMap<u32, f64> {
+        let told = self.beside.iter();
+        told.filter_map(|(number, it)| Some((*number, it.counting_share?))).collect()
+    }
+
     /// When it was run.
     #[must_use]
     pub fn sessions(&self) -> &[Session] {
         &self.sessions
+    }
+
+    /// What of the machine and the programs was other in a session than when the experiment began, each
+    /// once.
+    #[must_use]
+    pub fn changes(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for change in self.sessions.iter().flat_map(|session| &session.differs) {
+            if !all.contains(change) {
+                all.push(change.clone());
+            }
+        }
+        all
     }
 
     /// The warm-up that its pilots found.

@@ -1,6 +1,6 @@
 //! Warnings about what the figures themselves can carry.
 
-use record::experiment::{Comparison, TrialLine};
+use record::experiment::{Cell, Comparison, TrialLine};
 
 use super::{Case, Found};
 use crate::judge::compare::logs;
@@ -95,6 +95,8 @@ pub(super) fn errors(case: &Case<'_>) -> Vec<Found> {
     found
 }
 
+/// Little's law, where it has to hold: with a rate of its own, a load's latencies count from when a request
+/// was due, and its requests are in flight from when they were sent.
 pub(super) fn units(case: &Case<'_>) -> Vec<Found> {
     let audit = |trial: &TrialLine| {
         let figure = |name: &str| trial.metrics.get(name).copied();
@@ -103,7 +105,8 @@ pub(super) fn units(case: &Case<'_>) -> Vec<Found> {
         Some(figure(RATE)? * figure(MEAN_LATENCY)? / 1e9 / in_flight)
     };
     let mut found = Vec::new();
-    for cell in case.cells {
+    let is_closed = |cell: &&Cell| case.extras.closed_loads.contains(&cell.load);
+    for cell in case.cells.iter().filter(is_closed) {
         let trials = case.blocks.cell(&cell.arm, &cell.load);
         let Some(ratio) = median(&trials.filter_map(audit).collect::<Vec<f64>>()) else { continue };
         if (ratio - 1.0).abs() <= LITTLE_ERROR {

@@ -1,10 +1,9 @@
 //! Warnings about what the arms were and what they ran into.
 
-use std::collections::BTreeSet;
-
 use record::experiment::{Arm, Comparison};
 
 use super::{Case, Found};
+use crate::experiment::differing;
 use crate::judge::bottleneck::{CLIENT_BOUND, claim, is_bounded, majority};
 use crate::judge::decide::effect_log;
 use crate::judge::words::{list, percent};
@@ -12,29 +11,11 @@ use crate::statistics::median;
 
 /// A generator's thread that is busy for this share of a trial has no time left.
 const GENERATOR_BUSY: f64 = 0.95;
-/// What one counted call costs where it was not measured: a uprobe's hit was 0.63 to 0.7 us on a virtual
-/// machine of 2026.
-const CALL_COST_NS: f64 = 650.0;
-/// The metrics that a probe's cost is told from.
-const CALLS: &str = "calls_per_response";
-const SUBJECT_US: &str = "subject_us_per_response";
-const RATE: &str = "responses_per_s";
 
 pub(super) fn two_factors(case: &Case<'_>) -> Vec<Found> {
-    let baseline = case.blocks.plan.arm(case.baseline());
-    let differing = |arm: &Arm| -> BTreeSet<String> {
-        let of_baseline = baseline.map(|baseline| &baseline.changes);
-        let own = arm.changes.iter();
-        let own =
-            own.filter(|(key, value)| of_baseline.and_then(|all| all.get(*key)) != Some(value));
-        let gone = of_baseline.into_iter().flat_map(|all| all.keys());
-        let gone = gone.filter(|key| !arm.changes.contains_key(*key));
-        own.map(|(key, _)| key.clone()).chain(gone.cloned()).collect()
-    };
-    let arms = case.arms().map(|arm| (arm, differing(arm)));
+    let arms = case.arms().map(|arm| (arm, differing(case.blocks.plan, arm)));
     arms.filter(|(_, keys)| keys.len() > 1)
         .map(|(arm, keys)| {
-            let keys: Vec<String> = keys.into_iter().collect();
             let text = format!(
                 "{} differs from {} in {} things at once: {}. A difference between them cannot be put \
                  down to one of these; an arm for each would tell.",
@@ -125,15 +106,11 @@ pub(super) fn probe_overhead(case: &Case<'_>) -> Vec<Found> {
     found
 }
 
-/// Share of a response's processor time that counting its calls takes; `None` where none were counted in
-/// judged trials.
+/// Share of the subject's processor time that counting its calls took; `None` where none were counted.
 fn counting_share(case: &Case<'_>, arm: &str, load: &str) -> Option<f64> {
-    let middle = |metric: &str| median(&case.blocks.values(arm, load, metric));
-    let calls = middle(CALLS)?;
-    let cost_us = case.extras.call_cost_ns.unwrap_or(CALL_COST_NS) / 1e3;
-    // Without the processor time: what one processor has for each response.
-    let response_us = middle(SUBJECT_US).or_else(|| middle(RATE).map(|rate| 1e6 / rate));
-    response_us.filter(|us| *us > 0.0).map(|us| (calls * cost_us / us).min(1.0))
+    let trials = case.blocks.cell(arm, load).map(|trial| trial.place.number);
+    let shares = trials.filter_map(|number| case.extras.counting_shares.get(&number).copied());
+    median(&shares.collect::<Vec<f64>>())
 }
 
 fn counted(case: &Case<'_>, arm: &Arm, load: &str) -> Option<Found> {
@@ -153,11 +130,6 @@ fn counted(case: &Case<'_>, arm: &Arm, load: &str) -> Option<Found> {
     if !one_sided && !explains && apart < effect_log(plan.effect) / 2.0 {
         return None;
     }
-    let measured = if case.extras.call_cost_ns.is_some() {
-        "as measured here"
-    } else {
-        "at 0.65 us a call, as elsewhere: it was not measured here"
-    };
     let meaning = match (explains, one_sided) {
         (true, _) => "That explains the difference, or half of it at least.",
         (false, true) => {
@@ -167,7 +139,7 @@ fn counted(case: &Case<'_>, arm: &Arm, load: &str) -> Option<Found> {
     };
     let text = format!(
         "calls were counted in judged trials{}; it took about {} of the processor time of {}, and {} of \
-         {} ({measured}). {meaning} Counting belongs in trials of its own.",
+         {}. {meaning} Without watching (--no-watch) none are counted.",
         case.under(load),
         percent(arm_share),
         arm.name,
@@ -185,32 +157,18 @@ fn profiled(case: &Case<'_>, arm: &Arm, load: &str) -> Option<Found> {
         (!trials.is_empty()).then(|| profiled as f64 / trials.len() as f64)
     };
     let (of_arm, of_baseline) = (share(&arm.name)?, share(case.baseline())?);
-    if of_arm == 0.0 && of_baseline == 0.0 {
+    // Sampled alike, both pay alike.
+    if of_arm == of_baseline {
         return None;
     }
-    let cost = case.extras.profile_cost_share;
-    let cost_text = cost.map_or_else(
-        || "its cost is not known".to_owned(),
-        |cost| format!("it takes about {} of the subject's processor time", percent(cost)),
+    let text = format!(
+        "functions were sampled in {} of the judged trials of {} and in {} of those of {}{}: what that \
+         costs is in the difference.",
+        percent(of_arm),
+        arm.name,
+        percent(of_baseline),
+        case.baseline(),
+        case.under(load)
     );
-    let one_sided = (of_arm - of_baseline).abs() > 0.0;
-    let large = cost.is_some_and(|cost| cost >= effect_log(case.blocks.plan.effect));
-    let text = match (one_sided, large) {
-        (true, _) => format!(
-            "functions were sampled in {} of the judged trials of {} and in {} of those of {}{}: \
-             {cost_text}, and that is in the difference.",
-            percent(of_arm),
-            arm.name,
-            percent(of_baseline),
-            case.baseline(),
-            case.under(load)
-        ),
-        (false, true) => format!(
-            "functions were sampled in the judged trials{}: {cost_text}, in both arms alike; figures of \
-             either are worse by that than without it.",
-            case.under(load)
-        ),
-        (false, false) => return None,
-    };
     Some((Some(arm.name.clone()), text))
 }

@@ -49,7 +49,7 @@ pub(super) fn position(case: &Case<'_>) -> Vec<Found> {
         }
         if coin_p(before, all) < POSITION_P_MAX {
             let text = format!(
-                "{} ran before {} in {before} of {all} blocks: what warms up, or drifts, within a \
+                "{} ran before {} in {before} of {all} pairs of trials: what warms up, or drifts, within a \
                  block is in their difference.",
                 arm.name,
                 case.baseline()
@@ -63,12 +63,13 @@ pub(super) fn position(case: &Case<'_>) -> Vec<Found> {
 /// Two-sided: how often so many tosses of a coin are as far from half heads as this.
 fn coin_p(heads: u32, tosses: u32) -> f64 {
     let fewer = heads.min(tosses - heads);
-    // Ways to have so many heads, each from the one before, as a share of all: 2^-tosses.
-    let mut share = 0.5_f64.powf(f64::from(tosses));
-    let mut sum = share;
+    // Ways to have so many heads, each from the one before, as a share of all, 2^-tosses: by logarithms,
+    // because that is below what can be written from 1,075 on.
+    let mut share_log = -f64::from(tosses) * std::f64::consts::LN_2;
+    let mut sum = share_log.exp();
     for k in 0..fewer {
-        share *= f64::from(tosses - k) / f64::from(k + 1);
-        sum += share;
+        share_log += (f64::from(tosses - k) / f64::from(k + 1)).ln();
+        sum += share_log.exp();
     }
     (2.0 * sum).min(1.0)
 }
@@ -79,7 +80,7 @@ pub(super) fn order(case: &Case<'_>) -> Vec<Found> {
         let place = &trial.place;
         orders.entry(place.block).or_default().push((&place.arm, &place.load));
     }
-    // A block with a failed trial is shorter and has no order of its own.
+    // A block that was not run to its end is shorter and has no order of its own.
     let longest = orders.values().map(Vec::len).max().unwrap_or(0);
     orders.retain(|_, order| order.len() == longest);
     let blocks = orders.len();
@@ -111,8 +112,8 @@ pub(super) fn discards(case: &Case<'_>) -> Vec<Found> {
     let by: Vec<String> =
         by_covariate.into_iter().map(|(code, count)| format!("{count} for {code}")).collect();
     let text = format!(
-        "{} discarded ({}), and with {} the {} that had them. What decided it was what disturbed them, \
-         never what they measured.",
+        "{} discarded ({}), and with {} the {} that had them. What decided it \
+         was a bound that was fixed before the first trial.",
         if trials == 1 { "1 trial was".to_owned() } else { format!("{trials} trials were") },
         list(&by),
         if trials == 1 { "it" } else { "them" },

@@ -60,6 +60,9 @@ fn parse(text: &str) -> Result<Reading, String> {
         .filter_map(|kind| number(sockets.split_once(&format!("{kind} "))?.1));
     let failed: f64 = failed.sum();
     let refused = after(text, "Non-2xx or 3xx responses:").and_then(number).unwrap_or(0.0);
+    if responses <= 0.0 {
+        return Err(format!("no request was answered, {failed} failed"));
+    }
     reading.errors(failed + refused, responses + failed);
     Ok(reading)
 }

@@ -1,6 +1,6 @@
 //! What was asked for beside the file: flags to values, every problem at once.
 
-use lab::experiment::Asked;
+use lab::experiment::{Asked, bound};
 use record::problem::Problem;
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
@@ -19,7 +19,7 @@ const DURATION_NS_MAX: u64 = 3600 * SECOND_NS;
 const SEED_MAX: u64 = 1_000_000;
 
 /// Flags that say how an experiment is begun: one that goes on is as it was.
-const AT_THE_BEGIN: &[&str] = &["set", "blocks", "duration", "quick", "seed", "folder"];
+const AT_THE_BEGIN: &[&str] = &["set", "discard", "blocks", "duration", "quick", "seed", "folder"];
 
 /// Reads the flags.
 pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
@@ -30,7 +30,7 @@ pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
         duration_ns: quick.then_some(QUICK_NS),
         blocks: quick.then_some((QUICK_BLOCKS, QUICK_BLOCKS)),
         seed: now_ns() % SEED_MAX,
-        parameters: Vec::new(),
+        ..Asked::default()
     };
     if let Some(text) = typed.text("duration") {
         match duration_ns(&text) {
@@ -56,6 +56,14 @@ pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
                 asked.parameters.push((name.to_owned(), value.to_owned()));
             }
             _ => note("set", format!("'{text}' is no NAME=VALUE")),
+        }
+    }
+    for text in typed.texts("discard") {
+        match bound(&text) {
+            Ok((covariate, most)) => {
+                asked.discard.insert(covariate, most);
+            }
+            Err(why) => note("discard", why),
         }
     }
     if typed.is_given("resume") {

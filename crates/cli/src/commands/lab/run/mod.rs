@@ -29,6 +29,8 @@ use crate::flags::Typed;
 use crate::output::experiment::{blocks, plan as plan_text, text, trials as trial_counts};
 use crate::output::print;
 
+/// How often it is looked, while it waits, whether it is to end.
+const REST_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 /// What a trial takes besides its load and its warm-up: scenario, programs, looking.
 const AROUND_S: f64 = 2.5;
 /// The warm-up of which a plan's length is worked out, as long as pilots have not found it.
@@ -145,7 +147,7 @@ fn read(typed: Typed<'_>) -> Result<File, Failure> {
         return Err(problems.into());
     };
     let path = PathBuf::from(name);
-    let (named, text) = match ready::find(name).filter(|_| !path.exists()) {
+    let (named, text) = match ready::find(name).filter(|_| !path.is_file()) {
         Some(ready) => (format!("{name}.toml"), ready.text.to_owned()),
         None => match std::fs::read_to_string(&path) {
             Ok(text) => (name.clone(), text),
@@ -200,6 +202,12 @@ fn go(
         host: recorded_host(host::facts::read(), Vec::new()),
         environment: environment::read(&wanted),
     };
+    let rest = |ns: u64| {
+        let end_ns = now_ns() + ns;
+        while !stopped() && now_ns() < end_ns {
+            std::thread::sleep(REST_LOOK);
+        }
+    };
     let tools = Tools {
         weir: &weir,
         build: &build,
@@ -214,6 +222,7 @@ fn go(
         clock: &now_ns,
         wall: &wall_clock,
         stop: &stopped,
+        rest: &rest,
         here: &here,
         allow_other: typed.is_set("allow-other"),
         settled: &lab::judge::settled,
@@ -255,17 +264,20 @@ fn show(experiment: &Experiment, folder: &Path, json: Option<&str>) -> Result<()
 
 /// What the exit code says of the whole.
 fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
-    if experiment.stopped.code == "interrupted" {
-        return Ok(Exit::Done);
+    match experiment.stopped.code.as_str() {
+        "interrupted" => return Ok(Exit::Done),
+        "failed" => return Err(Failure::CannotRun(experiment.stopped.text.clone())),
+        _ => {}
+    }
+    let wanted = experiment.plan.blocks_min as usize;
+    if experiment.stopped.code == "reruns" && blocks(experiment) < wanted {
+        eprintln!("weir: {}", experiment.stopped.text);
+        return Ok(Exit::Invalid);
     }
     if blocks(experiment) == 0 {
-        if experiment.stopped.code == "failed" {
-            return Err(Failure::CannotRun(experiment.stopped.text.clone()));
-        }
         eprintln!("weir: no block counts: nothing can be said");
         return Ok(Exit::Invalid);
     }
-    // In most of its trials, as the warning about it has it.
     let is_bound = |cell: &record::experiment::Cell| {
         2 * cell.verdicts.get("client_bound").copied().unwrap_or(0) > cell.trials
     };

@@ -51,6 +51,7 @@ impl Progress {
             | Event::Differs(_)
             | Event::Left(_)
             | Event::Discarded { .. }
+            | Event::Rests { .. }
             | Event::WarmUp(_)
             | Event::Stopped(_) => self.write(&event.to_string(), true),
         }

@@ -5,14 +5,18 @@ use record::experiment::Outcome;
 use super::html::{escape, link, page};
 use crate::commands::lab::experiments::{Row, State};
 
-/// The page; `filter` keeps those in which each of its words stands somewhere.
-pub(super) fn index(folder: &str, rows: &[Row], filter: &str) -> String {
+/// The page; `filter` keeps those in which each of its words stands somewhere. `cut`: there are more than
+/// were looked at.
+pub(super) fn index(folder: &str, rows: &[Row], filter: &str, cut: bool) -> String {
     let kept: Vec<&Row> = rows.iter().filter(|row| fits(row, filter)).collect();
     let mut body = format!(
         "<form method=\"get\" action=\"/\"><input name=\"filter\" value=\"{}\" placeholder=\"words\" \
          aria-label=\"words that must stand in it\"> <button>Filter</button></form>\n",
         escape(filter)
     );
+    if cut {
+        body.push_str("<p class=\"note\">There is more in the folder than is looked at.</p>\n");
+    }
     if kept.is_empty() {
         let what =
             if rows.is_empty() { "is no experiment yet" } else { "is none with these words" };
@@ -122,13 +126,13 @@ mod tests {
     #[test]
     fn rows_are_filtered_and_escaped() {
         let rows = [row("one"), row("two")];
-        let all = index("f", &rows, "");
+        let all = index("f", &rows, "", false);
         assert!(all.contains("/x/one-1/") && all.contains("/x/two-1/"), "{all}");
         assert!(!all.contains("<b>") && all.contains("x faster 1.250"), "{all}");
-        let one = index("f", &rows, "TWO sais");
+        let one = index("f", &rows, "TWO sais", false);
         assert!(!one.contains("/x/one-1/") && one.contains("/x/two-1/"), "{one}");
-        assert!(index("f", &rows, "three").contains("none with these words"));
-        let evil = index("f", &rows, "\"><script>");
+        assert!(index("f", &rows, "three", true).contains("none with these words"));
+        let evil = index("f", &rows, "\"><script>", false);
         assert!(!evil.contains("<script>"), "{evil}");
     }
 
@@ -136,6 +140,6 @@ mod tests {
     fn what_is_under_way_is_marked() {
         let mut rows = [row("one")];
         rows[0].state = State::Running;
-        assert!(index("f", &rows, "").contains(">running<"));
+        assert!(index("f", &rows, "", false).contains(">running<"));
     }
 }

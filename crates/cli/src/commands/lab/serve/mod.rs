@@ -78,9 +78,9 @@ fn routes(root: &Path) -> Vec<Route> {
 }
 
 fn all(root: &Path, request: &Request) -> Page {
-    let (rows, _) = rows(root);
+    let (rows, cut) = rows(root);
     let filter = request.value("filter").unwrap_or_default();
-    Page::html(index::index(&root.display().to_string(), &rows, filter))
+    Page::html(index::index(&root.display().to_string(), &rows, filter, cut))
 }
 
 fn compare(root: &Path, request: &Request) -> Page {
@@ -93,6 +93,10 @@ fn compare(root: &Path, request: &Request) -> Page {
     let (Some((a, path_a)), Some((b, path_b))) = (named("a"), named("b")) else {
         return Page::text(404, "choose two experiments, A and B\n");
     };
+    // Who sees a result before the end is tempted to stop at it.
+    if is_running(&path_a) || is_running(&path_b) {
+        return Page::text(409, "one of them still runs: its result is shown at its end\n");
+    }
     match experiments(&path_a, &path_b, EFFECT) {
         Ok(mut compared) => {
             (compared.a.path, compared.b.path) = (a, b);
@@ -102,14 +106,18 @@ fn compare(root: &Path, request: &Request) -> Page {
     }
 }
 
+fn is_running(path: &Path) -> bool {
+    list(path).experiments.first().is_some_and(|one| one.running.is_some())
+}
+
 /// An experiment's report, or how far it is; or one of its files.
 fn experiment(root: &Path, request: &Request) -> Page {
     let Some(parts) = request.below("/x/") else { return Page::missing() };
     let Some((path, used)) = find(root, &parts) else { return Page::missing() };
-    if parts[used..] != [""] {
+    if !matches!(parts[used..], [] | [""]) {
         return file_below(root, &parts);
     }
-    let is_running = list(&path).experiments.first().is_some_and(|one| one.running.is_some());
+    let is_running = is_running(&path);
     if !is_running && path.join(REPORT).is_file() {
         let report: Vec<&str> = parts[..used].iter().copied().chain([REPORT]).collect();
         return file_below(root, &report);
