@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use record::experiment::{Comparison, Experiment};
 
-use super::charts::several_loads;
+use super::charts::{metric, several_loads, without_ratio};
 use super::words;
 
 /// Rows of a table at most: a comment has a bound of its own (65,536 letters at GitHub).
@@ -83,10 +83,14 @@ fn table(out: &mut String, experiment: &Experiment, rows: &[&Comparison], named:
         cells.extend(several.then(|| cell(&one.load)));
         cells.extend(named.then(|| cell(&one.metric)));
         cells.push(cell(&one.baseline));
-        let outcome = if one.noise { "noise" } else { one.outcome.word() };
+        let outcome = match metric(experiment, &one.metric) {
+            _ if one.noise => "noise",
+            Some(metric) => one.outcome.of(&metric.unit),
+            None => one.outcome.word(),
+        };
         cells.push(if one.noise { outcome.to_owned() } else { format!("**{outcome}**") });
         let bound = if one.bound.is_some() { " (only a bound)" } else { "" };
-        let ratio = one.ratio.map_or_else(|| "–".to_owned(), words::signed);
+        let ratio = one.ratio.map_or_else(|| without_ratio(experiment, one), words::signed);
         cells.push(format!("{ratio}{bound}"));
         cells.push(one.interval.map_or_else(|| "–".to_owned(), words::interval));
         let p = one.p_adjusted.or(one.p);
@@ -131,7 +135,10 @@ fn aside(out: &mut String, experiment: &Experiment) {
         return;
     }
     let count = words::count(lines.len(), "trial");
-    let _ = writeln!(out, "<details><summary>{count} discarded or failed</summary>\n");
+    let _ = writeln!(
+        out,
+        "<details><summary>{count} left out: disturbed, failed, or of a block that is not whole</summary>\n"
+    );
     for line in lines.iter().take(ROWS_MAX) {
         let why = line.failed.as_deref();
         let why = why.or_else(|| line.discarded.as_ref().map(|discarded| discarded.text.as_str()));
@@ -221,7 +228,7 @@ mod tests {
             at("<details><summary>What was compared"),
             at("subject.env.LD_PRELOAD"),
             at("<details><summary>Other metrics"),
-            at("discarded or failed"),
+            at("left out: disturbed"),
             at("weir lab run allocator.toml --set 'note=a b'"),
         ];
         assert!(order.is_sorted(), "{order:?}");

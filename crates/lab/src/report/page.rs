@@ -14,7 +14,15 @@ use super::charts::{CHARTS, Chart};
 use super::svg::escaped;
 use super::{HTML_BYTES_MAX, Raw};
 
-const STYLE: &str = include_str!("style.css");
+const STYLE: &str = concat!(
+    include_str!("light.css"),
+    "@media screen and (prefers-color-scheme: dark) { :root:not([data-theme=\"light\"]) {\n",
+    include_str!("dark.css"),
+    "} }\n@media screen { :root[data-theme=\"dark\"] {\n",
+    include_str!("dark.css"),
+    "} }\n",
+    include_str!("style.css")
+);
 const SCRIPT: &str = include_str!("script.js");
 
 /// No page of this kind asks for anything from anywhere; a browser holds it to that.

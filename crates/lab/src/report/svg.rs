@@ -64,6 +64,28 @@ pub(in crate::report) fn shortened(text: &str, letters: usize) -> String {
     short
 }
 
+/// The same, cut in its middle: names of factors end in their level.
+#[must_use]
+pub(in crate::report) fn pinched(text: &str, letters: usize) -> String {
+    let all: Vec<char> = text.chars().collect();
+    if all.len() <= letters {
+        return text.to_owned();
+    }
+    let kept = letters.saturating_sub(1);
+    let tail = kept.div_ceil(2);
+    let (head, tail) = (&all[..kept - tail], &all[all.len() - tail..]);
+    head.iter().chain(std::iter::once(&'…')).chain(tail).collect()
+}
+
+/// What a row is called: its arm, and its load where there are several. Both keep their ends.
+#[must_use]
+pub(in crate::report) fn row_name(arm: &str, load: Option<&str>, letters: usize) -> String {
+    let Some(load) = load else { return pinched(arm, letters) };
+    let load = pinched(load, letters / 2);
+    let left = letters.saturating_sub(load.chars().count() + 2);
+    format!("{}, {load}", pinched(arm, left))
+}
+
 /// Where in a drawing something may be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::report) struct Area {
@@ -302,7 +324,7 @@ impl Svg {
             self.add(Mark::line((area.left, at), (area.right, at)).class("grid"));
             self.add(Mark::text((area.left - 7.0, at + 4.0), label).class("tick end"));
         }
-        for (value, label) in &x.ticks {
+        for (value, label) in x.apart() {
             let at = x.scale.at(*value);
             self.add(Mark::line((at, area.bottom), (at, area.bottom + 4.0)).class("axis"));
             self.add(Mark::text((at, area.bottom + 18.0), label).class("tick middle"));
@@ -318,7 +340,7 @@ impl Svg {
     pub(in crate::report) fn markup(&self, id: &str) -> String {
         let id = escaped(id);
         let style = if self.small {
-            format!("width:{}px", coordinate(self.width))
+            format!("width:{}px;max-width:100%", coordinate(self.width))
         } else {
             let (least, most) = (self.width * SHRINK, self.width * STRETCH);
             format!("min-width:{}px;max-width:{}px", coordinate(least), coordinate(most))

@@ -266,10 +266,10 @@ fn the_first_screen_says_what_won_by_how_much_how_sure_and_why() {
     for said in [
         "jemalloc is faster: 4.9 % less",
         "class=\"badge good\"",
-        "</span> faster</span>",
+        "</span> better</span>",
         "95 % interval −",
         "subject.env.LD_PRELOAD",
-        "12 blocks of 8 s each; planned were 10 to 30.",
+        "12 blocks of 9 trials of 8 s each; planned were 10 to 30 blocks.",
         "glibc against itself (A/A) gives",
         "user cpu bound</b> in 33 of 36 trials",
         "1 warning to read before it is believed",

@@ -29,6 +29,14 @@ const COUNTS: &[(f64, &str)] = &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, "")];
 const BYTES: &[(f64, &str)] =
     &[(1_073_741_824.0, " GiB"), (1_048_576.0, " MiB"), (1024.0, " KiB"), (0.0, " B")];
 
+/// What a unit is counted in at this size, where that is no power of ten.
+#[must_use]
+pub(in crate::report) fn counted_in(size: f64, unit: &str) -> f64 {
+    let steps = if matches!(unit, "bytes" | "bytes/s") { BYTES } else { &[] };
+    let step = steps.iter().find(|(from, _)| *from > 0.0 && size >= *from);
+    step.map_or(1.0, |(from, _)| *from)
+}
+
 fn scaled(value: f64, unit: &str, digits: fn(f64) -> String) -> String {
     if !value.is_finite() {
         return "–".to_owned();

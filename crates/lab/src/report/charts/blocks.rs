@@ -8,7 +8,7 @@ use super::data::counting;
 use super::{Chart, Part, arms_legend, series_of, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
-use crate::report::svg::{Area, Axis, Mark, NOISE, Scale, Svg, shortened};
+use crate::report::svg::{Area, Axis, Mark, NOISE, Scale, Svg, pinched};
 use crate::report::words;
 
 /// Points of each arm: block and value.
@@ -71,11 +71,11 @@ fn figures(experiment: &Experiment) -> Figures {
 fn drawing(experiment: &Experiment, metric: &Metric, points: &Points<'_>) -> Option<Svg> {
     let (left, right) = (
         Area { left: 62.0, top: 28.0, right: 430.0, bottom: 258.0 },
-        Area { left: 480.0, top: 28.0, right: 700.0, bottom: 258.0 },
+        Area { left: 480.0, top: 28.0, right: 664.0, bottom: 258.0 },
     );
     let values = points.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value));
     let scale = Scale::around(values, (left.bottom, left.top))?;
-    let y = Axis::new(scale, 5, &metric.title, |value| words::tick(value, &metric.unit));
+    let y = Axis::of_unit(scale, 5, &metric.title, &metric.unit);
     let blocks = points.iter().flat_map(|(_, points)| points.iter().map(|(block, _)| *block));
     let last = blocks.max()?;
     let along = Scale::linear((0.5, f64::from(last) + 0.5), (left.left, left.right));
@@ -131,15 +131,14 @@ fn slopes(
     let mut columns: Vec<&(&Arm, Vec<(u32, f64)>)> = points.iter().collect();
     columns.sort_by_key(|(arm, _)| arm.again.is_none());
     columns.truncate(COLUMNS_MAX);
-    let step = area.width() / columns.len().saturating_sub(1).max(1) as f64;
-    let place =
-        |index: usize| area.left + 10.0 + (step - 20.0 / columns.len() as f64) * index as f64;
+    let step = (area.width() - 20.0) / columns.len().saturating_sub(1).max(1) as f64;
+    let place = |index: usize| area.left + 10.0 + step * index as f64;
     for (index, (arm, _)) in columns.iter().enumerate() {
         let at = place(index);
         svg.add(Mark::line((at, area.top), (at, area.bottom)).class("grid"));
         let letters = ((step / 7.0) as usize).clamp(4, 14);
         let name = if arm.again.is_some() { "A/A" } else { &arm.name };
-        let label = Mark::text((at, area.bottom + 18.0), &shortened(name, letters));
+        let label = Mark::text((at, area.bottom + 18.0), &pinched(name, letters));
         svg.add(label.class("tick middle"));
     }
     for (block, _) in columns.first().map(|(_, points)| points.as_slice()).unwrap_or_default() {

@@ -7,13 +7,15 @@ use super::data::{cell, counting};
 use super::{Chart, Part, series_of, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
-use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, shortened};
+use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, row_name};
 use crate::report::words;
 
 /// Rows of one metric at most; the others are in the figures.
 const ROWS_MAX: usize = 40;
 /// Height of a row.
 const ROW: f64 = 32.0;
+/// Letters of a row's name at most.
+const NAME_LETTERS_MAX: usize = 34;
 /// From this ratio of the largest to the least on, equal ratios take equal room.
 const LOG_FROM: f64 = 4.0;
 
@@ -97,7 +99,7 @@ fn figures(experiment: &Experiment) -> Figures {
 }
 
 fn drawing(experiment: &Experiment, metric: &Metric, rows: &[Row<'_>]) -> Option<Svg> {
-    let area = Area { left: 210.0, top: 8.0, right: 610.0, bottom: 8.0 + ROW * rows.len() as f64 };
+    let area = Area { left: 244.0, top: 8.0, right: 610.0, bottom: 8.0 + ROW * rows.len() as f64 };
     let ends = rows.iter().flat_map(|(_, _, spread)| [spread.min, spread.max]);
     let (low, high) = extent(ends)?;
     let scale = if low > 0.0 && high / low >= LOG_FROM {
@@ -117,8 +119,8 @@ fn drawing(experiment: &Experiment, metric: &Metric, rows: &[Row<'_>]) -> Option
         })
         .collect();
     let mut svg = Svg::new(720.0, area.bottom + 26.0, &metric.title, &text.join("; "));
-    let axis = Axis::new(scale, 6, "", |value| words::tick(value, &metric.unit));
-    for (value, label) in &axis.ticks {
+    let axis = Axis::of_unit(scale, 6, "", &metric.unit);
+    for (value, label) in axis.apart() {
         let at = scale.at(*value);
         svg.add(Mark::line((at, area.top), (at, area.bottom)).class("grid"));
         svg.add(Mark::text((at, area.bottom + 16.0), label).class("tick middle"));
@@ -130,8 +132,8 @@ fn drawing(experiment: &Experiment, metric: &Metric, rows: &[Row<'_>]) -> Option
             Some(again) => format!("{again} again (A/A)"),
             None => arm.name.clone(),
         };
-        let name = if several { format!("{name}, {}", load.name) } else { name };
-        svg.add(Mark::text((200.0, at + 4.0), &shortened(&name, 29)).class("label end"));
+        let name = row_name(&name, several.then_some(&*load.name), NAME_LETTERS_MAX);
+        svg.add(Mark::text((area.left - 10.0, at + 4.0), &name).class("label end"));
         let median = words::value(spread.median, &metric.unit);
         svg.add(Mark::text((720.0, at + 4.0), &median).class("label end"));
         one_box(&mut svg, experiment, metric, (arm, load, spread), (&scale, at));

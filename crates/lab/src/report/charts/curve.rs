@@ -150,7 +150,7 @@ fn drawing(experiment: &Experiment, panel: &Panel<'_>, metric: &Metric) -> Optio
         Scale::from_zero(high, (area.bottom, area.top))
     };
     let title = format!("{} ({})", metric.title, words::better(metric));
-    let y = Axis::new(y, 5, &title, |value| words::tick(value, &metric.unit));
+    let y = Axis::of_unit(y, 5, &title, &metric.unit);
     let text = format!("{} over {}", metric.title, words::code(panel.factor));
     let mut svg = Svg::new(720.0, 254.0, &metric.title, &text);
     svg.axes(&area, &x, &y);
@@ -208,7 +208,7 @@ fn labels(
     for (arm, at) in ends {
         let at = at.max(free);
         free = at + 14.0;
-        let name = crate::report::svg::shortened(&arm.name, 15);
+        let name = crate::report::svg::pinched(&arm.name, 15);
         let series = series_of(&experiment.plan, &arm.name);
         svg.add(Mark::text((left, at + 4.0), &name).class("label ink").series(series));
     }

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use record::experiment::{Cell, Experiment, LoadPlan, Metric, TrialLine};
+use record::experiment::{Cell, Comparison, Experiment, LoadPlan, Metric, Pair, TrialLine};
 use record::histogram::Latencies;
+use record::observed::Observed;
 use record::trial::Trial;
 
-use crate::report::Raw;
+use crate::report::{Raw, words};
+use crate::statistics::median;
 
 /// The trials of an arm under a load that are judged: the last try at each block, without those that
 /// failed or were discarded.
@@ -46,7 +48,27 @@ pub(in crate::report) fn metric<'a>(experiment: &'a Experiment, name: &str) -> O
 
 /// A load's level along a factor, where it is a number.
 pub(in crate::report) fn level(load: &LoadPlan, factor: &str) -> Option<f64> {
-    record::units::parse_count(load.levels.get(factor)?).ok().map(|level| level as f64)
+    number_of(load.levels.get(factor)?)
+}
+
+/// A level as a number: a decimal as it stands, or a count with its unit (`10k`).
+pub(in crate::report) fn number_of(text: &str) -> Option<f64> {
+    let decimal = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    decimal.or_else(|| record::units::parse_count(text).ok().map(|count| count as f64))
+}
+
+/// What stands where there is no ratio: both medians, since there is none to zero.
+pub(in crate::report) fn without_ratio(experiment: &Experiment, one: &Comparison) -> String {
+    let unit = metric(experiment, &one.metric).map_or("1", |metric| metric.unit.as_str());
+    let middle = |pick: fn(&Pair) -> f64| {
+        let all: Vec<f64> = one.pairs.iter().map(pick).collect();
+        median(&all).map(|middle| words::value(middle, unit))
+    };
+    match middle(|pair| pair.arm).zip(middle(|pair| pair.baseline)) {
+        Some((arm, baseline)) if arm == baseline => format!("{arm} in both"),
+        Some((arm, baseline)) => format!("{arm}, {baseline}"),
+        None => "no figures".to_owned(),
+    }
 }
 
 /// The trials of a cell, merged: counts are added, never averaged.
@@ -87,10 +109,11 @@ pub(in crate::report) fn merged(
 }
 
 fn add(merged: &mut Merged, trial: &Trial) -> Option<()> {
-    let observed = trial.run.as_ref().and_then(|run| run.observed.first());
-    if let Some(observed) = observed.or(trial.observed.as_ref()) {
-        merged.subject.extend(role_cpus(observed, "subject"));
-    }
+    let window = trial.run.as_ref().map(|run| (run.window.from_s, run.window.to_s));
+    let window = window.unwrap_or((0.0, trial.duration_s));
+    let of_run = trial.run.iter().flat_map(|run| &run.observed);
+    let mut machines = of_run.chain(&trial.observed);
+    merged.subject.extend(machines.find_map(|seen| role_cpus(seen, "subject", window)));
     let run = trial.run.as_ref()?;
     let latencies = Latencies::decode(&run.latency.last_byte.response.hdr).ok()?;
     merged.latencies.add(&latencies);
@@ -108,17 +131,17 @@ fn add(merged: &mut Merged, trial: &Trial) -> Option<()> {
     Some(())
 }
 
-/// Mean processors of a role over the samples of the load, user and kernel.
-fn role_cpus(observed: &record::observed::Observed, role: &str) -> Option<(f64, f64)> {
-    let index = observed.roles.iter().position(|known| known.name == role)?;
-    let uses = observed.samples.iter().filter(|sample| sample.time_s > 0.0);
-    let uses: Vec<_> = uses.filter_map(|sample| sample.roles.get(index)).collect();
-    let count = uses.len() as f64;
-    (count > 0.0).then(|| {
-        let user: f64 = uses.iter().map(|role| role.user_cpus).sum();
-        let system: f64 = uses.iter().map(|role| role.system_cpus).sum();
-        (user / count, system / count)
-    })
+/// Mean processors of a role over the samples of the load, user and kernel; longer samples weigh more.
+fn role_cpus(seen: &Observed, role: &str, (from_s, to_s): (f64, f64)) -> Option<(f64, f64)> {
+    let index = seen.role_at(role)?;
+    let (mut user_s, mut system_s, mut all_s) = (0.0, 0.0, 0.0);
+    for sample in seen.samples_within(from_s, to_s) {
+        let Some(role) = sample.roles.get(index) else { continue };
+        user_s += role.user_cpus * sample.length_s;
+        system_s += role.system_cpus * sample.length_s;
+        all_s += sample.length_s;
+    }
+    (all_s > 0.0).then(|| (user_s / all_s, system_s / all_s))
 }
 
 /// The mean; none of nothing.

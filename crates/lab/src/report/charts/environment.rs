@@ -9,6 +9,7 @@ use record::facts::HostLimits;
 
 use super::typical::{Typical, typical};
 use super::{Cell, Chart, Part, Table};
+use crate::engine::discard;
 use crate::report::csv::Figures;
 use crate::report::svg::shortened;
 use crate::report::{Raw, words};
@@ -194,14 +195,13 @@ fn of_plan(plan: &Plan) -> Vec<(String, String)> {
         || "as long as pilots found that it takes".to_owned(),
         |seconds| words::value(seconds, "s"),
     );
-    let bounds = plan.discard.iter().map(|(name, bound)| format!("{name} {bound}"));
     let facts = [
         ("length of each load", words::value(plan.duration_s, "s")),
         ("warm-up before it", warm_up),
         ("blocks", format!("{} to {}", plan.blocks_min, plan.blocks_max)),
         ("smallest effect that matters", words::bound(plan.effect)),
         ("confidence of intervals", words::bound(plan.confidence)),
-        ("a trial is discarded beyond", bounds.collect::<Vec<_>>().join(", ")),
+        ("a trial is discarded beyond", discard::said(&plan.discard).join("; ")),
         ("seed of the order and of resampling", plan.seed.to_string()),
     ];
     facts.map(|(key, value)| (key.to_owned(), value)).to_vec()

@@ -248,7 +248,7 @@ fn frames<'n, 'a>(root: &'n Node<'a>, most: usize) -> Vec<Frame<'n, 'a>> {
 fn kind(name: &str) -> String {
     let (plain, kernel) = stacks::plain(name);
     if kernel {
-        return "k-system".to_owned();
+        return "fk".to_owned();
     }
     let hash =
         plain.bytes().fold(7u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!((of("g_[k]").left, of("g_[k]").width, of("g_[k]").depth), (0.0, 540.0, 3));
         assert_eq!((of("h").left, of("h").width), (540.0, 180.0));
         assert_eq!(of("main").node.own[0], 0.0);
-        assert_eq!(kind("g_[k]"), "k-system");
+        assert_eq!(kind("g_[k]"), "fk");
         assert!(kind("g").starts_with('f'));
     }
 

@@ -7,7 +7,7 @@ use record::experiment::{Comparison, Experiment, Metric, Outcome};
 use super::{Chart, Part, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
-use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, shortened, width_of};
+use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, row_name, width_of};
 use crate::report::words;
 
 /// Rows of one metric at most; the others are in the figures.
@@ -19,7 +19,7 @@ const PLOT: f64 = 240.0;
 /// Room for the figures and the outcome behind it.
 const FIGURES: f64 = 275.0;
 /// Letters of a row's name at most.
-const NAME_LETTERS_MAX: usize = 28;
+const NAME_LETTERS_MAX: usize = 34;
 /// From this ratio of the ends on, equal ratios take equal room.
 const LOG_FROM: f64 = 2.0;
 /// Size of the drawing of one comparison on the first screen.
@@ -160,6 +160,12 @@ pub(in crate::report) fn class_of(one: &Comparison) -> &'static str {
     }
 }
 
+/// The word for what came of a comparison.
+fn outcome(experiment: &Experiment, one: &Comparison) -> &'static str {
+    let metric = super::data::metric(experiment, &one.metric);
+    metric.map_or_else(|| one.outcome.word(), |metric| one.outcome.of(&metric.unit))
+}
+
 /// What the pointer shows at a comparison.
 fn tip(experiment: &Experiment, one: &Comparison) -> String {
     let mut lines = vec![match several_loads(&experiment.plan) {
@@ -173,7 +179,7 @@ fn tip(experiment: &Experiment, one: &Comparison) -> String {
     if let Some(p) = one.p_adjusted.or(one.p) {
         lines.push(format!("p {}", words::probability(p)));
     }
-    lines.push(format!("{}, {}", words::count(one.pairs.len(), "block"), one.outcome.word()));
+    lines.push(format!("{}, {}", words::count(one.pairs.len(), "block"), outcome(experiment, one)));
     lines.join("\n")
 }
 
@@ -183,11 +189,10 @@ fn drawing(experiment: &Experiment, metric: &Metric, rows: &[&Comparison]) -> Sv
     let area = Area { left, top: 20.0, right: left + PLOT, bottom: 20.0 + ROW * rows.len() as f64 };
     let places = (area.left, area.right);
     let scale = scale_of(rows.iter().copied(), experiment.plan.effect, places);
-    let axis = Axis::new(scale, 5, "", words::signed_tick);
     let text: Vec<String> = rows.iter().map(|one| one.text.clone()).collect();
     let mut svg =
         Svg::new(area.right + FIGURES, area.bottom + 34.0, &metric.title, &text.join(". "));
-    for (value, label) in &axis.ticks {
+    for (value, label) in Axis::new(scale, 5, "", words::signed_tick).apart_from(1.0) {
         let at = scale.at(*value);
         svg.add(Mark::line((at, area.top), (at, area.bottom)).class("grid"));
         svg.add(Mark::text((at, area.bottom + 16.0), label).class("tick middle"));
@@ -216,8 +221,8 @@ fn bands(svg: &mut Svg, scale: &Scale, effect: f64, (top, bottom): (f64, f64)) {
 /// What a row is called.
 fn name(experiment: &Experiment, one: &Comparison) -> String {
     let name = if one.noise { format!("{} again (A/A)", one.baseline) } else { one.arm.clone() };
-    let several = several_loads(&experiment.plan);
-    shortened(&if several { format!("{name}, {}", one.load) } else { name }, NAME_LETTERS_MAX)
+    let load = several_loads(&experiment.plan).then_some(one.load.as_str());
+    row_name(&name, load, NAME_LETTERS_MAX)
 }
 
 fn row(
@@ -243,9 +248,9 @@ fn row(
         let interval = one.interval.map(|ends| format!(" ({})", words::interval(ends)));
         format!("{}{}", words::signed(ratio), interval.unwrap_or_default())
     });
-    let figure = figure.unwrap_or_else(|| "no figures".to_owned());
+    let figure = figure.unwrap_or_else(|| super::data::without_ratio(experiment, one));
     svg.add(Mark::text((area.right + 12.0, at + 4.0), &figure).class("label"));
-    let outcome = if one.noise { "noise" } else { one.outcome.word() };
+    let outcome = if one.noise { "noise" } else { outcome(experiment, one) };
     let outcome = Mark::text((area.right + FIGURES, at + 4.0), outcome);
     svg.add(outcome.class("label end ink").class(class_of(one)));
 }
@@ -278,10 +283,10 @@ pub(in crate::report) fn small<'a>(
     }
     bands(&mut svg, &scale, experiment.plan.effect, (top, bottom));
     svg.add(Mark::line((22.0, bottom), (width - 22.0, bottom)).class("axis"));
-    for value in scale.ticks(4) {
-        let at = scale.at(value);
+    for (value, label) in Axis::new(scale, 4, "", words::signed_tick).apart_from(1.0) {
+        let at = scale.at(*value);
         svg.add(Mark::line((at, bottom), (at, bottom + 3.0)).class("axis"));
-        svg.add(Mark::text((at, bottom + 15.0), &words::signed_tick(value)).class("tick middle"));
+        svg.add(Mark::text((at, bottom + 15.0), label).class("tick middle"));
     }
     interval(&mut svg, &scale, middle, one);
     if let Some(ratio) = one.ratio {

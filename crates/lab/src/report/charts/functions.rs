@@ -25,6 +25,8 @@ const FIGURES_MAX: usize = 300;
 const SHARE_MIN: f64 = 0.000_5;
 /// Letters of a name in a table.
 const NAME_LETTERS: usize = 80;
+/// The metric of the calls that the experiment asks about, each per response.
+const CALLS: &str = "calls_per_response";
 /// Trials that are not judged in which counted calls are looked for: pilots and probes are few.
 const PROBES_MAX: usize = 60;
 /// A change of a share of all time from which it stands out.
@@ -247,7 +249,11 @@ fn calls(experiment: &Experiment, raw: &dyn Raw, typical: &[&Typical<'_>]) -> Op
     let row = |call: &String| {
         let of = |arm: &&Arm| {
             let values = found.get(&(call.clone(), arm.name.clone()));
-            Cell::figure(values.and_then(|all| middle(all)).map(|value| format!("{value:.2}")))
+            Cell::figure(
+                values
+                    .and_then(|all| crate::statistics::median(all))
+                    .map(|value| format!("{value:.2}")),
+            )
         };
         let mut cells = vec![Cell::words(call.clone()).class("mono")];
         cells.extend(arms.iter().map(of));
@@ -259,6 +265,10 @@ fn calls(experiment: &Experiment, raw: &dyn Raw, typical: &[&Typical<'_>]) -> Op
 
 /// Adds the subject's counted calls of a trial, for each response.
 fn count(trial: &Trial, found: &mut BTreeMap<(String, String), Vec<f64>>) {
+    if let (Some(calls), Some(each)) = (&trial.calls, trial.metrics.get(CALLS)) {
+        let key = (calls.count.call.clone(), trial.place.arm.clone());
+        found.entry(key).or_default().push(*each);
+    }
     let of_run = trial.run.as_ref().map(|run| run.rates.responses_per_s);
     let Some(rate) = of_run.or_else(|| trial.metrics.get("responses_per_s").copied()) else {
         return;
@@ -272,12 +282,6 @@ fn count(trial: &Trial, found: &mut BTreeMap<(String, String), Vec<f64>>) {
             found.entry(key).or_default().push(each);
         }
     }
-}
-
-fn middle(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
 }
 
 #[cfg(test)]

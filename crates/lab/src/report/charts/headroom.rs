@@ -167,16 +167,9 @@ fn said(share: f64, rate_per_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::charts::{markup, nothing_is_nothing};
     use crate::report::csv::parse;
-    use crate::report::sample::{LOADS, NoRaw, sample};
-
-    fn markup(chart: &Chart) -> String {
-        let svg = |part: &Part| match part {
-            Part::Drawing(svg) => svg.markup("x"),
-            _ => String::new(),
-        };
-        chart.parts.iter().map(svg).collect()
-    }
+    use crate::report::sample::{LOADS, sample};
 
     #[test]
     fn each_arm_has_a_bar_for_each_resource() {
@@ -198,12 +191,7 @@ mod tests {
 
     #[test]
     fn nothing_is_nothing_and_no_record_of_a_load_is_said() {
-        let (mut experiment, mut raw) = sample();
-        assert!(chart(&experiment, &NoRaw).is_empty());
-        raw.trials.values_mut().for_each(|trial| trial.run = None);
-        assert!(matches!(chart(&experiment, &raw)[0].parts[..], [Part::Empty(_)]));
-        experiment.trials.clear();
-        assert!(chart(&experiment, &raw).is_empty());
+        nothing_is_nothing(chart);
     }
 
     #[test]

@@ -309,16 +309,9 @@ fn tip(column: &Column<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::charts::markup;
     use crate::report::csv::parse;
     use crate::report::sample::{ARMS, BLOCKS, LOADS, NoRaw, sample};
-
-    fn markup(chart: &Chart) -> String {
-        let svg = |part: &Part| match part {
-            Part::Drawing(svg) => svg.markup("x"),
-            _ => String::new(),
-        };
-        chart.parts.iter().map(svg).collect()
-    }
 
     #[test]
     fn every_trial_with_a_histogram_is_a_column() {

@@ -7,6 +7,7 @@ use record::trial::Covariates;
 use super::panel::{self, Cells, FOOT, RIGHT, WIDTH};
 use super::typical::primary;
 use super::{Chart, Part, arms_legend, series_of, several_loads};
+use crate::engine::discard::limit;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent};
 use crate::report::{Raw, words};
@@ -156,7 +157,8 @@ fn drawing(experiment: &Experiment, metric: &Metric, lines: &[&TrialLine]) -> Sv
     }
     for row in covariates {
         area = panel::area(top, LOW_PANEL);
-        bars(&mut svg, row, lines, (&order, &area, experiment.plan.discard.get(row.name)));
+        let bound = limit(&experiment.plan.discard, row.name);
+        bars(&mut svg, row, lines, (&order, &area, bound));
         top += LOW_PANEL + GAP;
     }
     panel::foot(&mut svg, &area, &blocks_axis(&order, lines));
@@ -195,8 +197,7 @@ fn points(
     let values = lines.iter().filter(|line| of(line)).filter_map(|line| primary(experiment, line));
     let scale = Scale::around(values, (area.bottom, area.top));
     if let Some(scale) = scale {
-        let label = |value| words::tick(value, &metric.unit);
-        panel::frame(svg, area, &Axis::new(scale, 4, title, label));
+        panel::frame(svg, area, &Axis::of_unit(scale, 4, title, &metric.unit));
     } else {
         svg.add(Mark::text((0.0, area.top - 13.0), title).class("label"));
         panel::base(svg, area);
@@ -256,14 +257,13 @@ fn bars(
     svg: &mut Svg,
     row: &Row,
     lines: &[&TrialLine],
-    (order, area, bound): (&Order, &Area, Option<&f64>),
+    (order, area, bound): (&Order, &Area, Option<f64>),
 ) {
-    let bound = bound.copied().filter(|bound| bound.is_finite() && *bound > 0.0);
+    let bound = bound.filter(|bound| bound.is_finite() && *bound > 0.0);
     let read = |line: &TrialLine| (row.read)(&line.covariates).filter(|value| value.is_finite());
     let most = extent(lines.iter().filter_map(|line| read(line))).map_or(1.0, |(_, most)| most);
     let scale = Scale::from_zero(most.max(bound.unwrap_or(0.0)), (area.bottom, area.top));
-    let label = |value| words::tick(value, row.unit);
-    panel::frame(svg, area, &Axis::new(scale, 2, row.title, label));
+    panel::frame(svg, area, &Axis::of_unit(scale, 2, row.title, row.unit));
     let mut cells = Cells::default();
     let half = (order.half * 0.8).max(0.3);
     for (index, line) in lines.iter().enumerate() {
@@ -284,15 +284,9 @@ fn bars(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::charts::markup;
     use crate::report::csv::parse;
     use crate::report::sample::{LOADS, NoRaw, sample};
-
-    fn markup(chart: &Chart) -> String {
-        match &chart.parts[..] {
-            [Part::Drawing(svg)] => svg.markup("x"),
-            other => panic!("{other:?}"),
-        }
-    }
 
     #[test]
     fn every_trial_is_a_point_or_a_cross_and_the_discarded_are_shaded() {

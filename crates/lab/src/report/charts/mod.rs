@@ -28,6 +28,7 @@ use super::Raw;
 use super::csv::Figures;
 use super::svg::{NOISE, Svg};
 
+pub(in crate::report) use data::{metric, without_ratio};
 pub(in crate::report) use forest::small as small_forest;
 
 /// A chart, with all that a page says of it.
@@ -169,6 +170,28 @@ pub(in crate::report) fn arms_legend(plan: &Plan) -> Vec<Series> {
         Series { number: series_of(plan, &arm.name), name }
     };
     plan.arms.iter().map(named).collect()
+}
+
+/// For tests of charts that are made of records: with no records and no trials there are none, and with
+/// trials without a record of a load one that says so.
+#[cfg(test)]
+pub(in crate::report) fn nothing_is_nothing(chart: Maker) {
+    let (mut experiment, mut raw) = super::sample::sample();
+    assert!(chart(&experiment, &super::sample::NoRaw).is_empty());
+    raw.trials.values_mut().for_each(|trial| trial.run = None);
+    assert!(matches!(chart(&experiment, &raw)[0].parts[..], [Part::Empty(_)]));
+    experiment.trials.clear();
+    assert!(chart(&experiment, &raw).is_empty());
+}
+
+/// All drawings of a chart, for its tests.
+#[cfg(test)]
+pub(in crate::report) fn markup(chart: &Chart) -> String {
+    let svg = |part: &Part| match part {
+        Part::Drawing(svg) => svg.markup("x"),
+        _ => String::new(),
+    };
+    chart.parts.iter().map(svg).collect()
 }
 
 /// Whether there is more than one load, so that a chart has to name them.

@@ -297,16 +297,9 @@ fn tips(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::charts::{markup, nothing_is_nothing};
     use crate::report::csv::parse;
-    use crate::report::sample::{LOADS, NoRaw, SECONDS, SampleRaw, sample};
-
-    fn markup(chart: &Chart) -> String {
-        let svg = |part: &Part| match part {
-            Part::Drawing(svg) => svg.markup("x"),
-            _ => String::new(),
-        };
-        chart.parts.iter().map(svg).collect()
-    }
+    use crate::report::sample::{LOADS, SECONDS, SampleRaw, sample};
 
     #[test]
     fn each_load_has_a_drawing_with_a_line_for_each_arm_and_figure() {
@@ -330,14 +323,7 @@ mod tests {
 
     #[test]
     fn nothing_is_nothing_and_no_seconds_are_said() {
-        let (mut experiment, mut raw) = sample();
-        assert!(chart(&experiment, &NoRaw).is_empty());
-        for trial in raw.trials.values_mut() {
-            trial.run = None;
-        }
-        assert!(matches!(chart(&experiment, &raw)[0].parts[..], [Part::Empty(_)]));
-        experiment.trials.clear();
-        assert!(chart(&experiment, &raw).is_empty());
+        nothing_is_nothing(chart);
     }
 
     #[test]

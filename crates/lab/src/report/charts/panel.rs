@@ -38,7 +38,7 @@ pub(super) fn base(svg: &mut Svg, area: &Area) {
 
 /// The lower axis, which panels above have in common; takes [`FOOT`] below the area.
 pub(super) fn foot(svg: &mut Svg, area: &Area, x: &Axis) {
-    for (value, label) in &x.ticks {
+    for (value, label) in x.apart() {
         let at = x.scale.at(*value);
         svg.add(Mark::line((at, area.bottom), (at, area.bottom + 4.0)).class("axis"));
         svg.add(Mark::text((at, area.bottom + 18.0), label).class("tick middle"));

@@ -313,16 +313,9 @@ fn said(name: &str, shares: &Shares) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::charts::markup;
     use crate::report::csv::parse;
     use crate::report::sample::{LOADS, NoRaw, SECONDS, SampleRaw, sample};
-
-    fn markup(chart: &Chart) -> String {
-        let svg = |part: &Part| match part {
-            Part::Drawing(svg) => svg.markup("x"),
-            _ => String::new(),
-        };
-        chart.parts.iter().map(svg).collect()
-    }
 
     fn samples(raw: &mut SampleRaw, change: impl Fn(&mut Vec<record::observed::Sample>)) {
         for run in raw.trials.values_mut().filter_map(|trial| trial.run.as_mut()) {

@@ -74,12 +74,12 @@ struct Held {
 }
 
 impl Held {
-    fn add(&mut self, ends: &EndQueues) {
-        let established = ends.states.get("established").copied().unwrap_or(0);
+    /// Adds a snapshot: bytes, sockets that hold them, and connections.
+    fn add(&mut self, [bytes, sockets, established]: [u64; 3]) {
         let before = self.snapshots;
         let mean = |mean: f64, value: u64| (mean * before + value as f64) / (before + 1.0);
-        self.bytes = mean(self.bytes, ends.unread_bytes);
-        self.sockets = mean(self.sockets, ends.with_unread);
+        self.bytes = mean(self.bytes, bytes);
+        self.sockets = mean(self.sockets, sockets);
         self.established = mean(self.established, established);
         self.snapshots += 1.0;
     }
@@ -146,11 +146,21 @@ fn seen(one: &Typical<'_>, columns_max: usize) -> Seen {
     let mut listeners: BTreeMap<u16, (u32, u32)> = BTreeMap::new();
     for (machine, snapshot) in snapshots() {
         let column = ((snapshot.time_s / step_s) as usize).min(wanted - 1);
+        // A program may listen on several ports: what it holds is the sum.
+        let mut now: BTreeMap<Holder, [u64; 3]> = BTreeMap::new();
         for ends in &snapshot.ends {
-            let holder = Holder::of(machine, ends);
+            let established = ends.states.get("established").copied().unwrap_or(0);
+            let sums = now.entry(Holder::of(machine, ends)).or_default();
+            for (sum, value) in
+                sums.iter_mut().zip([ends.unread_bytes, ends.with_unread, established])
+            {
+                *sum = sum.saturating_add(value);
+            }
+        }
+        for (holder, sums) in now {
             if lanes.len() < LANES_MAX || lanes.contains_key(&holder) {
                 let lane = lanes.entry(holder).or_insert_with(|| vec![Held::default(); wanted]);
-                lane[column].add(ends);
+                lane[column].add(sums);
             }
         }
         for listener in &snapshot.listeners {
@@ -247,16 +257,9 @@ mod tests {
     use record::observed::{PortUse, QueueSnapshot};
 
     use super::*;
+    use crate::report::charts::markup;
     use crate::report::csv::parse;
     use crate::report::sample::{LOADS, NoRaw, SECONDS, SampleRaw, sample};
-
-    fn markup(chart: &Chart) -> String {
-        let svg = |part: &Part| match part {
-            Part::Drawing(svg) => svg.markup("x"),
-            _ => String::new(),
-        };
-        chart.parts.iter().map(svg).collect()
-    }
 
     fn observed(raw: &mut SampleRaw, change: impl Fn(&mut Observed)) {
         for run in raw.trials.values_mut().filter_map(|trial| trial.run.as_mut()) {

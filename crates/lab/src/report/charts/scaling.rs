@@ -4,7 +4,6 @@
 
 use record::edge::Scaling;
 use record::experiment::{Experiment, ScalingLine, Spread};
-use record::units::parse_count;
 
 use super::panel::{self, FOOT, WIDTH};
 use super::{Chart, Part, Series, series_of};
@@ -100,7 +99,7 @@ fn points(line: &ScalingLine) -> impl Iterator<Item = (f64, f64)> {
 fn interval(experiment: &Experiment, line: &ScalingLine, level: f64) -> Option<(f64, f64)> {
     let plan = &experiment.plan;
     let metric = &plan.primary()?.name;
-    let at = |text: &String| parse_count(text).is_ok_and(|own| own as f64 == level);
+    let at = |text: &String| super::data::number_of(text) == Some(level);
     let cell = experiment.cells.iter().find(|cell| {
         let arm = match line.arm.as_str() {
             "" => plan.arm(&cell.arm).and_then(|arm| arm.levels.get(&line.factor)).is_some_and(at),
@@ -181,7 +180,7 @@ fn drawing(experiment: &Experiment, lines: &[&ScalingLine]) -> Svg {
         .plan
         .primary()
         .map_or(("1", ""), |metric| (metric.unit.as_str(), metric.title.as_str()));
-    panel::frame(&mut svg, &area, &Axis::new(y, 5, title, |value| words::tick(value, unit)));
+    panel::frame(&mut svg, &area, &Axis::of_unit(y, 5, title, unit));
     panel::foot(&mut svg, &area, &Axis::new(x, 8, factor, |value| words::tick(value, "1")));
     for (line, curve) in lines.iter().zip(&curves) {
         let series = series(experiment, line);
@@ -225,12 +224,16 @@ fn best(svg: &mut Svg, line: &ScalingLine, series: usize, (x, area): (Scale, &Ar
     svg.add(Mark::rect((low, area.top), (high, area.bottom)).class("soft fill").series(series));
     let at = x.at(best.value);
     let tip = format!(
-        "{} best {}: {:.0} ({:.0} to {:.0})",
-        line.arm, line.factor, best.value, best.low, best.high
+        "{} best {}: {} ({} to {})",
+        line.arm,
+        line.factor,
+        words::value(best.value, "1"),
+        words::value(best.low, "1"),
+        words::value(best.high, "1")
     );
     let mark = Mark::line((at, area.top), (at, area.bottom)).class("stroke thin").series(series);
     svg.add(mark.tip(tip.trim()));
-    let label = format!("best: {:.0}", best.value);
+    let label = format!("best: {}", words::value(best.value, "1"));
     svg.add(Mark::text((at + 4.0, area.top + 12.0), &label).class("tick"));
 }
 
@@ -258,16 +261,9 @@ mod tests {
     use record::edge::Estimate;
 
     use super::*;
+    use crate::report::charts::markup;
     use crate::report::csv::parse;
     use crate::report::sample::{NoRaw, sample};
-
-    fn markup(chart: &Chart) -> String {
-        let svg = |part: &Part| match part {
-            Part::Drawing(svg) => svg.markup("x"),
-            _ => String::new(),
-        };
-        chart.parts.iter().map(svg).collect()
-    }
 
     fn fit() -> Scaling {
         let estimate = |value: f64| Estimate { value, low: value * 0.9, high: value * 1.1 };
@@ -306,7 +302,7 @@ mod tests {
         assert!(curve.last().unwrap().0 <= 400.0 && curve.last().unwrap().0 > 380.0);
         assert!((law(&fit(), 1.0).unwrap() - 1000.0).abs() < 1e-9);
         let text = markup(&chart(&experiment, &NoRaw)[0]);
-        assert!(text.contains("best: 98") && text.contains("stroke-dasharray"), "{text}");
+        assert!(text.contains("best: 97.5") && text.contains("stroke-dasharray"), "{text}");
         let rows = parse(&chart(&experiment, &NoRaw)[0].figures.text());
         assert!(rows[1][7].parse::<f64>().unwrap() > 0.0);
     }

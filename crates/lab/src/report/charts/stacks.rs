@@ -98,8 +98,7 @@ pub(super) fn of_arm(experiment: &Experiment, raw: &dyn Raw, arm: &str) -> Optio
             us.extend(cost.filter(|us| us.is_finite() && *us > 0.0));
         }
     }
-    us.sort_by(f64::total_cmp);
-    stacks.us_per_response = us.get(us.len() / 2).copied();
+    stacks.us_per_response = crate::statistics::median(&us);
     (stacks.samples > 0).then_some(stacks)
 }
 

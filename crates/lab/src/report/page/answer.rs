@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::experiment::{Arm, Comparison, Experiment, Outcome};
+use record::experiment::{Arm, Comparison, Experiment, Metric, Outcome, TrialLine};
+use record::trial::Discarded;
 
 use crate::diagnosis::verdicts;
-use crate::report::charts::{several_loads, small_forest};
+use crate::report::charts::{metric, several_loads, small_forest, without_ratio};
 use crate::report::svg::escaped;
 use crate::report::words;
 
@@ -97,7 +98,7 @@ fn card(
         true => format!(" <span class=\"load\">under {}</span>", escaped(&one.load)),
         false => String::new(),
     };
-    let ratio = one.ratio.map_or_else(|| "no figures".to_owned(), words::signed);
+    let ratio = one.ratio.map_or_else(|| without_ratio(experiment, one), words::signed);
     let interval = one.interval.map_or_else(
         || "too few blocks for an interval".to_owned(),
         |ends| {
@@ -114,7 +115,7 @@ fn card(
         "<li><div class=\"words\"><p><b>{}</b>{load} {}</p><p class=\"ratio\">{}</p><p \
          class=\"interval\">{}</p></div>{}",
         escaped(&one.arm),
-        badge(one.outcome),
+        badge(one.outcome, metric(experiment, &one.metric)),
         escaped(&ratio),
         escaped(&interval),
         svg.markup(&format!("card-{index}")),
@@ -126,7 +127,7 @@ fn card(
 }
 
 /// The word of an outcome, with a sign of its own so that colour is not all.
-fn badge(outcome: Outcome) -> String {
+fn badge(outcome: Outcome, metric: Option<&Metric>) -> String {
     let (sign, class) = match outcome {
         Outcome::Faster => ("▲", "good"),
         Outcome::Slower => ("▼", "bad"),
@@ -135,7 +136,7 @@ fn badge(outcome: Outcome) -> String {
     };
     format!(
         "<span class=\"badge {class}\"><span aria-hidden=\"true\">{sign}</span> {}</span>",
-        outcome.word()
+        metric.map_or_else(|| outcome.word(), |metric| outcome.of(&metric.unit))
     )
 }
 
@@ -197,14 +198,17 @@ fn changes(out: &mut String, changes: &BTreeMap<String, String>, none: &str) {
 fn sure(out: &mut String, experiment: &Experiment) {
     let plan = &experiment.plan;
     let blocks = primary(experiment).iter().map(|one| one.pairs.len()).max().unwrap_or(0);
-    let trials = experiment.trials.iter();
-    let discarded = trials.clone().filter(|line| line.discarded.is_some()).count();
-    let failed = trials.filter(|line| line.failed.is_some()).count();
+    let of_block = |line: &&TrialLine| line.discarded.as_ref().map(Discarded::is_of_its_block);
+    let count = |is: &dyn Fn(&&TrialLine) -> bool| experiment.trials.iter().filter(is).count();
+    let discarded = count(&|line| of_block(line) == Some(false));
+    let with_block = count(&|line| of_block(line) == Some(true));
+    let failed = count(&|line| line.failed.is_some());
     out.push_str("<div><h2>How sure</h2><ul>");
     let _ = write!(
         out,
-        "<li>{} of {} each; planned were {} to {}. Ended: {}.</li>",
+        "<li>{} of {} of {} each; planned were {} to {} blocks. Ended: {}.</li>",
         words::count(blocks, "block"),
+        words::count(plan.arms.len() * plan.loads.len(), "trial"),
         words::length(plan.duration_s),
         plan.blocks_min,
         plan.blocks_max,
@@ -222,6 +226,13 @@ fn sure(out: &mut String, experiment: &Experiment) {
             "<li><a href=\"#trials\">{} discarded, {failed} failed</a>, by rules that never look at \
              results.</li>",
             words::count(discarded, "trial"),
+        );
+    }
+    if with_block > 0 {
+        let _ = write!(
+            out,
+            "<li>{} undisturbed, of blocks that were not run to their end: left out with them.</li>",
+            words::count(with_block, "trial"),
         );
     }
     out.push_str("</ul></div>");

@@ -16,6 +16,8 @@ use crate::report::words;
 
 /// Trials in the table at most; all are in the record.
 const TRIALS_MAX: usize = 600;
+/// Bytes of the trials' data in the page at most: charts are worth more.
+const DATA_BYTES_MAX: usize = 300_000;
 /// Metrics that have a column in the table of trials; all are in its data.
 const METRICS_MAX: usize = 4;
 /// Bytes of a text that are shown at most: a file of this size was not written by hand.
@@ -47,7 +49,7 @@ fn trials(experiment: &Experiment) -> String {
         .filter(|line| line.discarded.is_some() || line.failed.is_some())
         .collect();
     if aside.is_empty() {
-        out.push_str("<p>No trial was discarded and none failed.</p>");
+        out.push_str("<p>Every trial counts: none was disturbed and none failed.</p>");
     }
     out.push_str("<ul class=\"aside\">");
     for line in aside.iter().take(TRIALS_MAX) {
@@ -72,7 +74,9 @@ fn trials(experiment: &Experiment) -> String {
         let note = format!("{} of {} are shown.", TRIALS_MAX, experiment.trials.len());
         chart.notes.push(note);
     }
-    out.push_str(&figure::figure(&chart.table(table(experiment)), true));
+    let chart = chart.table(table(experiment));
+    let with_data = chart.figures.text().len() <= DATA_BYTES_MAX;
+    out.push_str(&figure::figure(&chart, with_data));
     out
 }
 
@@ -80,6 +84,7 @@ fn trials(experiment: &Experiment) -> String {
 fn reason(line: &TrialLine) -> (&'static str, &str) {
     match (&line.failed, &line.discarded) {
         (Some(text), _) => ("failed", text),
+        (None, Some(block)) if block.is_of_its_block() => ("left out", &block.text),
         (None, Some(discarded)) => ("discarded", &discarded.text),
         (None, None) if line.place.block == 0 => {
             ("pilot", "finds out how long a warm-up has to be")

@@ -1,6 +1,12 @@
 //! Scales: from values to places in a drawing, with ticks at numbers that people like to read.
 //! Not for how a number is written: see [`crate::report::words`].
 
+use super::width_of;
+use crate::report::words;
+
+/// Room between two labels of an axis across, at least.
+const LABELS_APART: f64 = 8.0;
+
 /// Ticks that a logarithmic scale has at most between two powers of ten.
 const DECADE: [f64; 3] = [1.0, 2.0, 5.0];
 
@@ -182,6 +188,42 @@ impl Axis {
         let ticks = scale.ticks(wanted).into_iter().map(|value| (value, label(value))).collect();
         Self { scale, ticks, title: title.to_owned() }
     }
+
+    /// An axis of a metric, with ticks that are round in the unit that they are written in.
+    #[must_use]
+    pub(in crate::report) fn of_unit(scale: Scale, wanted: usize, title: &str, unit: &str) -> Self {
+        let one = words::counted_in(scale.high.abs(), unit);
+        let counted = Scale { low: scale.low / one, high: scale.high / one, ..scale };
+        let ticks = counted.ticks(wanted).into_iter().map(|tick| tick * one);
+        let ticks = ticks.map(|tick| (tick, words::tick(tick, unit))).collect();
+        Self { scale, ticks, title: title.to_owned() }
+    }
+
+    /// The ticks of an axis across, without those whose label would touch another's. `first`, where it is
+    /// a tick, keeps its own; the others are taken in the order of their distance to it.
+    #[must_use]
+    pub(in crate::report) fn apart_from(&self, first: f64) -> Vec<&(f64, String)> {
+        let distance = |value: f64| (self.scale.at(value) - self.scale.at(first)).abs();
+        let mut ticks: Vec<&(f64, String)> = self.ticks.iter().collect();
+        ticks.sort_by(|one, other| distance(one.0).total_cmp(&distance(other.0)));
+        let mut kept: Vec<&(f64, String)> = Vec::new();
+        for tick in ticks {
+            let touches = |other: &&(f64, String)| {
+                let room = (width_of(&tick.1) + width_of(&other.1)) / 2.0 + LABELS_APART;
+                (self.scale.at(tick.0) - self.scale.at(other.0)).abs() < room
+            };
+            if !kept.iter().any(touches) {
+                kept.push(tick);
+            }
+        }
+        kept
+    }
+
+    /// The same from the first tick on.
+    #[must_use]
+    pub(in crate::report) fn apart(&self) -> Vec<&(f64, String)> {
+        self.apart_from(self.ticks.first().map_or(0.0, |(value, _)| *value))
+    }
 }
 
 #[cfg(test)]
@@ -212,6 +254,28 @@ mod tests {
         assert_eq!(log.len(), 7);
         assert_eq!(Scale::log((1.0, 10.0), (0.0, 1.0)).ticks(5), [1.0, 2.0, 5.0, 10.0]);
         assert!(Scale::log((1.0, 1e300), (0.0, 1.0)).ticks(5).len() <= 6);
+    }
+
+    #[test]
+    fn labels_do_not_touch() {
+        let scale = Scale::linear((0.5, 1.5), (22.0, 278.0));
+        let axis = Axis::new(scale, 20, "", |value| format!("+{:.2} %", value * 100.0));
+        let ticks = axis.apart_from(1.0);
+        assert_eq!(ticks[0].0, 1.0);
+        assert!(ticks.len() > 1 && ticks.len() < axis.ticks.len(), "{ticks:?}");
+        for (at, (one, text)) in ticks.iter().enumerate() {
+            for (other, _) in &ticks[..at] {
+                assert!((scale.at(*one) - scale.at(*other)).abs() > width_of(text), "{ticks:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn ticks_of_bytes_are_round_in_their_unit() {
+        let scale = Scale::linear((0.0, 5e7), (0.0, 500.0));
+        let axis = Axis::of_unit(scale, 5, "", "bytes");
+        let labels: Vec<&str> = axis.ticks.iter().map(|(_, label)| &**label).collect();
+        assert_eq!(labels, ["0 B", "10 MiB", "20 MiB", "30 MiB", "40 MiB"]);
     }
 
     #[test]
