@@ -83,6 +83,8 @@ pub(crate) struct Said {
     pub(crate) label: String,
     /// What it is.
     pub(crate) outcome: Outcome,
+    /// The same in the words of its metric.
+    pub(crate) word: &'static str,
     /// Its ratio to the baseline.
     pub(crate) ratio: Option<f64>,
 }
@@ -191,12 +193,14 @@ fn planned(row: &mut Row, plan: &Plan) {
 /// What is said of each arm in the metric that decides.
 fn said(experiment: &Experiment) -> Vec<Said> {
     let compared = experiment.comparisons.iter().filter(|one| one.primary && !one.noise);
+    let unit = experiment.plan.primary().map_or("", |metric| metric.unit.as_str());
     let said = compared.map(|one| Said {
         label: match one.load == ONLY_LOAD {
             true => one.arm.clone(),
             false => format!("{} under {}", one.arm, one.load),
         },
         outcome: one.outcome,
+        word: one.outcome.of(unit),
         ratio: one.ratio,
     });
     said.collect()

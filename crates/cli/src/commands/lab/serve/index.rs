@@ -84,8 +84,9 @@ fn badges(row: &Row) -> String {
         let ratio = one.ratio.map(|ratio| format!(" {ratio:.3}")).unwrap_or_default();
         let class = Outcome::word(one.outcome);
         text.push_str(&format!(
-            "<span class=\"badge {class}\">{} {class}{ratio}</span>",
-            escape(&one.label)
+            "<span class=\"badge {class}\">{} {}{ratio}</span>",
+            escape(&one.label),
+            one.word
         ));
     }
     if !text.is_empty() {
@@ -116,6 +117,7 @@ mod tests {
             outcomes: vec![Said {
                 label: "x".to_owned(),
                 outcome: Outcome::Faster,
+                word: "better",
                 ratio: Some(1.25),
             }],
             state: State::Done,
@@ -128,7 +130,7 @@ mod tests {
         let rows = [row("one"), row("two")];
         let all = index("f", &rows, "", false);
         assert!(all.contains("/x/one-1/") && all.contains("/x/two-1/"), "{all}");
-        assert!(!all.contains("<b>") && all.contains("x faster 1.250"), "{all}");
+        assert!(!all.contains("<b>") && all.contains("x better 1.250"), "{all}");
         let one = index("f", &rows, "TWO sais", false);
         assert!(!one.contains("/x/one-1/") && one.contains("/x/two-1/"), "{one}");
         assert!(index("f", &rows, "three", true).contains("none with these words"));
