@@ -14,6 +14,7 @@ use record::experiment::{Arm, Experiment, LoadPlan, Metric, Plan, ScalingLine, T
 use record::file::write_whole;
 use record::problem::Problem;
 use record::trial::Trial;
+use record::units::format_count;
 
 use crate::exit::Failure;
 
@@ -44,12 +45,16 @@ pub(super) fn judge(file: &File, case: Case<'_>) -> Judged {
     let extras = extras(file, &case);
     let judged = lab::judge::judge(case.plan, case.lines, &extras);
     let scalings = scalings(case.plan, case.lines);
+    let mut summary = judged.summary;
+    if let (Some(first), Some(ladder)) = (summary.first_mut(), ladder(case.plan, &scalings)) {
+        *first = ladder;
+    }
     Judged {
         cells: judged.cells,
         comparisons: judged.comparisons,
         warnings: judged.warnings,
         scalings,
-        summary: judged.summary,
+        summary,
     }
 }
 
@@ -62,6 +67,33 @@ fn extras(file: &File, case: &Case<'_>) -> Extras {
         closed_loads: closed_loads(file, case.plan),
     }
 }
+
+/// What a ladder says where there is nothing else to compare: where the most is, how much of it is there
+/// before, and what is left at the end.
+fn ladder(plan: &Plan, scalings: &[ScalingLine]) -> Option<String> {
+    if plan.arms.iter().filter(|arm| arm.again.is_none()).count() > 1 {
+        return None;
+    }
+    let (line, metric) = (scalings.first()?, plan.primary()?);
+    let (factor, points) = (&line.factor, &line.points);
+    let most = points.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
+    let enough = points.iter().find(|point| point.1 >= NEARLY * most.1)?;
+    let last = points.last()?;
+    let share = |value: f64| value / most.1 * 100.0;
+    let mut text =
+        format!("Most {} with {factor} at {} ({}/s)", metric.title, most.0, format_count(most.1));
+    if enough.0 < most.0 {
+        text.push_str(&format!("; {:.0} % of that with {} already", share(enough.1), enough.0));
+    }
+    if last.0 > most.0 {
+        text.push_str(&format!("; {:.0} % of it with {}", share(last.1), last.0));
+    }
+    text.push('.');
+    Some(text)
+}
+
+/// So much of the most is nearly as much.
+const NEARLY: f64 = 0.95;
 
 /// The loads that go as fast as answers come.
 fn closed_loads(file: &File, plan: &Plan) -> BTreeSet<String> {
@@ -203,6 +235,7 @@ mod tests {
             loads: levels.iter().map(|level| load(level)).collect(),
             metrics: vec![Metric {
                 name: "responses_per_s".to_owned(),
+                title: "responses per second".to_owned(),
                 unit: "1/s".to_owned(),
                 ..Metric::default()
             }],
@@ -227,6 +260,8 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].arm.as_str(), found[0].points.len()), ("a", 7));
         assert!((found[0].fit.as_ref().unwrap().alpha.value - 0.05).abs() < 1e-3, "{found:?}");
+        let said = ladder(&plan, &found).unwrap();
+        assert_eq!(said, "Most responses per second with connections at 64 (1.54k/s).");
         let mut words = plan.clone();
         words.loads[0].levels.insert("connections".to_owned(), "few".to_owned());
         assert!(scalings(&words, &lines).is_empty());
