@@ -71,17 +71,12 @@ pub struct Calls {
     /// The count; its `cost_cpus` is what counting took of the subject while it was on.
     #[serde(flatten)]
     pub count: CallCount,
-    /// From the first call that was counted to the end of the last pause, in s; calls were counted for
-    /// the `length_s` of `count`.
-    pub over_s: f64,
     /// What exactly was counted: which allocator, in which file.
     pub of: String,
     /// Cost of one counted call, in ns.
     pub hit_ns: f64,
     /// Whether that cost was measured on this machine, and not taken from others.
     pub hit_is_measured: bool,
-    /// What counting took of the subject with the pauses between, as a share of one core.
-    pub cost_in_all_cpus: f64,
 }
 
 /// Where a trial stands in its experiment.

@@ -57,8 +57,8 @@ pub(super) fn is_bounded(metric: &Metric) -> bool {
 }
 
 /// What limits leave of a comparison in a metric that they bound: a gain that ended at something outside
-/// the subject is at least that large, and what ended there alike is not equal; and where the generator was the limit of both, or of the worse
-/// one, the figures are the generator's.
+/// the subject is at least that large, and what ended there alike is not equal; and where the generator was
+/// the limit of both, or of the worse one, the figures are the generator's.
 pub(super) fn weigh(comparison: &mut Comparison, metric: &Metric, cells: &[Cell]) {
     if !is_bounded(metric) {
         return;

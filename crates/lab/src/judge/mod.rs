@@ -28,6 +28,7 @@ mod bottleneck;
 mod cells;
 mod compare;
 mod decide;
+mod ladder;
 mod said;
 mod summary;
 mod unpaired;
@@ -46,6 +47,7 @@ use record::experiment::{Cell, Comparison, Plan, TrialLine, Warning};
 use crate::statistics::bootstrap::DRAWS;
 use crate::statistics::signed_rank::p_min;
 use blocks::Blocks;
+pub use ladder::ladder;
 pub use unpaired::{Unpaired, unpaired};
 
 /// What the judge has to know and cannot see from the plan and the trials' figures. What is not known is

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use record::experiment::{Comparison, Experiment};
 
-use super::charts::{metric, several_loads, without_ratio};
+use super::charts::{outcome, several_loads, without_ratio};
 use super::words;
 
 /// Rows of a table at most: a comment has a bound of its own (65,536 letters at GitHub).
@@ -83,11 +83,7 @@ fn table(out: &mut String, experiment: &Experiment, rows: &[&Comparison], named:
         cells.extend(several.then(|| cell(&one.load)));
         cells.extend(named.then(|| cell(&one.metric)));
         cells.push(cell(&one.baseline));
-        let outcome = match metric(experiment, &one.metric) {
-            _ if one.noise => "noise",
-            Some(metric) => one.outcome.of(&metric.unit),
-            None => one.outcome.word(),
-        };
+        let outcome = if one.noise { "noise" } else { outcome(experiment, one) };
         cells.push(if one.noise { outcome.to_owned() } else { format!("**{outcome}**") });
         let bound = if one.bound.is_some() { " (only a bound)" } else { "" };
         let ratio = one.ratio.map_or_else(|| without_ratio(experiment, one), words::signed);

@@ -169,17 +169,17 @@ impl<'a> View<'a> {
     pub(super) fn syscalls_per_response(&self) -> Option<f64> {
         let mut counts = self.seen?.calls.iter();
         let count = counts.find(|one| one.role == SUBJECT && one.call == "system calls")?;
-        self.per_response(count, count.length_s)
+        self.per_response(count)
     }
 
     /// Calls of the function that was asked for per response.
     pub(super) fn calls_per_response(&self) -> Option<f64> {
         let calls = self.trial.calls.as_ref()?;
-        self.per_response(&calls.count, calls.over_s)
+        self.per_response(&calls.count)
     }
 
-    fn per_response(&self, count: &CallCount, over_s: f64) -> Option<f64> {
-        let rate = self.responses_per_s_during(count.from_s, count.from_s + over_s)?;
+    fn per_response(&self, count: &CallCount) -> Option<f64> {
+        let rate = self.responses_per_s_during(count.from_s, count.from_s + count.length_s)?;
         (count.length_s > 0.0).then(|| count.count as f64 / count.length_s / rate)
     }
 }

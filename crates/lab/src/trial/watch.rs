@@ -215,22 +215,14 @@ impl Counting {
 /// A count with its times from the load's beginning, if it ended with the load: what came after that
 /// are no calls of the load.
 fn placed(during: During, (zero_ns, end_ns): (u64, u64)) -> Result<Calls, Missing> {
-    let Counted { mut call, cost_in_all_cpus, hit, of } = during.counted;
+    let Counted { mut call, hit, of, .. } = during.counted;
     call.from_s -= zero_ns as f64 / 1e9;
     let late_s = (during.ended_ns as f64 - end_ns as f64) / 1e9;
     if late_s > COUNTED_LATE_S {
         let why = format!("the counting ended {late_s:.1} s after the load: it has to be longer");
         return Err(Missing { what: format!("calls of {}", call.call), why });
     }
-    let over_s = during.ended_ns.saturating_sub(zero_ns) as f64 / 1e9 - call.from_s;
-    Ok(Calls {
-        count: call,
-        over_s,
-        of,
-        hit_ns: hit.hit_ns,
-        hit_is_measured: hit.is_measured,
-        cost_in_all_cpus,
-    })
+    Ok(Calls { count: call, of, hit_ns: hit.hit_ns, hit_is_measured: hit.is_measured })
 }
 
 /// What is watched where weir does not do it: the driver, the programs behind it, and this process.
@@ -321,7 +313,7 @@ mod tests {
         };
         let load_ns = (10_000_000_000, 18_000_000_000);
         let calls = placed(during(14_000_000_000), load_ns).unwrap();
-        assert_eq!((calls.count.from_s, calls.over_s, calls.hit_ns), (2.0, 2.0, 100.0));
+        assert_eq!((calls.count.from_s, calls.hit_ns), (2.0, 100.0));
         assert!(placed(during(18_050_000_000), load_ns).is_ok());
         assert!(placed(during(19_000_000_000), load_ns).unwrap_err().why.contains("1.0 s after"));
     }

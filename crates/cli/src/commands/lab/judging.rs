@@ -14,7 +14,6 @@ use record::experiment::{Arm, Experiment, LoadPlan, Metric, Plan, ScalingLine, T
 use record::file::write_whole;
 use record::problem::Problem;
 use record::trial::Trial;
-use record::units::format_count;
 
 use crate::exit::Failure;
 
@@ -46,7 +45,9 @@ pub(super) fn judge(file: &File, case: Case<'_>) -> Judged {
     let judged = lab::judge::judge(case.plan, case.lines, &extras);
     let scalings = scalings(case.plan, case.lines);
     let mut summary = judged.summary;
-    if let (Some(first), Some(ladder)) = (summary.first_mut(), ladder(case.plan, &scalings)) {
+    if let (Some(first), Some(ladder)) =
+        (summary.first_mut(), lab::judge::ladder(case.plan, &scalings))
+    {
         *first = ladder;
     }
     Judged {
@@ -67,33 +68,6 @@ fn extras(file: &File, case: &Case<'_>) -> Extras {
         closed_loads: closed_loads(file, case.plan),
     }
 }
-
-/// What a ladder says where there is nothing else to compare: where the most is, how much of it is there
-/// before, and what is left at the end.
-fn ladder(plan: &Plan, scalings: &[ScalingLine]) -> Option<String> {
-    if plan.arms.iter().filter(|arm| arm.again.is_none()).count() > 1 {
-        return None;
-    }
-    let (line, metric) = (scalings.first()?, plan.primary()?);
-    let (factor, points) = (&line.factor, &line.points);
-    let most = points.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
-    let enough = points.iter().find(|point| point.1 >= NEARLY * most.1)?;
-    let last = points.last()?;
-    let share = |value: f64| value / most.1 * 100.0;
-    let mut text =
-        format!("Most {} with {factor} at {} ({}/s)", metric.title, most.0, format_count(most.1));
-    if enough.0 < most.0 {
-        text.push_str(&format!("; {:.0} % of that with {} already", share(enough.1), enough.0));
-    }
-    if last.0 > most.0 {
-        text.push_str(&format!("; {:.0} % of it with {}", share(last.1), last.0));
-    }
-    text.push('.');
-    Some(text)
-}
-
-/// So much of the most is nearly as much.
-const NEARLY: f64 = 0.95;
 
 /// The loads that go as fast as answers come.
 fn closed_loads(file: &File, plan: &Plan) -> BTreeSet<String> {
@@ -260,7 +234,7 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].arm.as_str(), found[0].points.len()), ("a", 7));
         assert!((found[0].fit.as_ref().unwrap().alpha.value - 0.05).abs() < 1e-3, "{found:?}");
-        let said = ladder(&plan, &found).unwrap();
+        let said = lab::judge::ladder(&plan, &found).unwrap();
         assert_eq!(said, "Most responses per second with connections at 64 (1.54k/s).");
         let mut words = plan.clone();
         words.loads[0].levels.insert("connections".to_owned(), "few".to_owned());

@@ -60,11 +60,9 @@ impl Wanted {
             for program in [Some(&setup.subject), setup.origin.as_ref()].into_iter().flatten() {
                 wanted.add(program, &weir);
             }
-            wanted.programs.extend(
-                Some(setup.tool)
-                    .filter(|tool| *tool != Tool::Weir)
-                    .map(|tool| tool.name().to_owned()),
-            );
+            if setup.tool != Tool::Weir {
+                wanted.programs.insert(setup.tool.name().to_owned());
+            }
         }
         wanted
     }

@@ -57,6 +57,11 @@ pub(in crate::report) fn number_of(text: &str) -> Option<f64> {
     decimal.or_else(|| record::units::parse_count(text).ok().map(|count| count as f64))
 }
 
+/// The word for what came of a comparison.
+pub(in crate::report) fn outcome(experiment: &Experiment, one: &Comparison) -> &'static str {
+    one.outcome.of(metric(experiment, &one.metric).map_or("", |metric| metric.unit.as_str()))
+}
+
 /// What stands where there is no ratio: both medians, since there is none to zero.
 pub(in crate::report) fn without_ratio(experiment: &Experiment, one: &Comparison) -> String {
     let unit = metric(experiment, &one.metric).map_or("1", |metric| metric.unit.as_str());

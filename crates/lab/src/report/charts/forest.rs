@@ -160,12 +160,6 @@ pub(in crate::report) fn class_of(one: &Comparison) -> &'static str {
     }
 }
 
-/// The word for what came of a comparison.
-fn outcome(experiment: &Experiment, one: &Comparison) -> &'static str {
-    let metric = super::data::metric(experiment, &one.metric);
-    metric.map_or_else(|| one.outcome.word(), |metric| one.outcome.of(&metric.unit))
-}
-
 /// What the pointer shows at a comparison.
 fn tip(experiment: &Experiment, one: &Comparison) -> String {
     let mut lines = vec![match several_loads(&experiment.plan) {
@@ -179,7 +173,11 @@ fn tip(experiment: &Experiment, one: &Comparison) -> String {
     if let Some(p) = one.p_adjusted.or(one.p) {
         lines.push(format!("p {}", words::probability(p)));
     }
-    lines.push(format!("{}, {}", words::count(one.pairs.len(), "block"), outcome(experiment, one)));
+    lines.push(format!(
+        "{}, {}",
+        words::count(one.pairs.len(), "block"),
+        super::data::outcome(experiment, one)
+    ));
     lines.join("\n")
 }
 
@@ -250,7 +248,7 @@ fn row(
     });
     let figure = figure.unwrap_or_else(|| super::data::without_ratio(experiment, one));
     svg.add(Mark::text((area.right + 12.0, at + 4.0), &figure).class("label"));
-    let outcome = if one.noise { "noise" } else { outcome(experiment, one) };
+    let outcome = if one.noise { "noise" } else { super::data::outcome(experiment, one) };
     let outcome = Mark::text((area.right + FIGURES, at + 4.0), outcome);
     svg.add(outcome.class("label end ink").class(class_of(one)));
 }

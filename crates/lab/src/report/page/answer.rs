@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::experiment::{Arm, Comparison, Experiment, Metric, Outcome, TrialLine};
+use record::experiment::{Arm, Comparison, Experiment, Outcome, TrialLine};
 use record::trial::Discarded;
 
 use crate::diagnosis::verdicts;
-use crate::report::charts::{metric, several_loads, small_forest, without_ratio};
+use crate::report::charts::{outcome, several_loads, small_forest, without_ratio};
 use crate::report::svg::escaped;
 use crate::report::words;
 
@@ -115,7 +115,7 @@ fn card(
         "<li><div class=\"words\"><p><b>{}</b>{load} {}</p><p class=\"ratio\">{}</p><p \
          class=\"interval\">{}</p></div>{}",
         escaped(&one.arm),
-        badge(one.outcome, metric(experiment, &one.metric)),
+        badge(one.outcome, outcome(experiment, one)),
         escaped(&ratio),
         escaped(&interval),
         svg.markup(&format!("card-{index}")),
@@ -127,17 +127,14 @@ fn card(
 }
 
 /// The word of an outcome, with a sign of its own so that colour is not all.
-fn badge(outcome: Outcome, metric: Option<&Metric>) -> String {
+fn badge(outcome: Outcome, word: &str) -> String {
     let (sign, class) = match outcome {
         Outcome::Faster => ("▲", "good"),
         Outcome::Slower => ("▼", "bad"),
         Outcome::Equivalent => ("=", "same"),
         Outcome::Inconclusive => ("?", "open"),
     };
-    format!(
-        "<span class=\"badge {class}\"><span aria-hidden=\"true\">{sign}</span> {}</span>",
-        metric.map_or_else(|| outcome.word(), |metric| outcome.of(&metric.unit))
-    )
+    format!("<span class=\"badge {class}\"><span aria-hidden=\"true\">{sign}</span> {word}</span>")
 }
 
 /// The arms that are listed: the baseline's repetition says nothing of its own.
