@@ -86,7 +86,8 @@ pub struct Plan {
     pub blocks_min: u32,
     /// Most blocks.
     pub blocks_max: u32,
-    /// Most blocks that are run again because of a covariate, as a share of the blocks.
+    /// How often the arms of a block under a load may be run again because of a covariate, as a share of
+    /// all of these.
     pub reruns_max_share: f64,
     /// Length of each load.
     pub duration_s: f64,
@@ -174,7 +175,7 @@ pub struct Metric {
 /// Why there are not more blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
-    /// `precise` (every primary interval is narrow enough), `most_blocks`, `reruns` (too many blocks had
+    /// `precise` (every primary interval is narrow enough), `most_blocks`, `reruns` (too much had
     /// to be run again), `failed` (a program does not run) or `interrupted`.
     pub code: String,
     /// In words.

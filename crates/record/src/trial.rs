@@ -87,7 +87,8 @@ pub struct Place {
     /// Its block, from 1: each has every arm under every load once. 0: it is never judged, and `kind`
     /// says what it is for.
     pub block: u32,
-    /// Which try at that block, from 1: a block with a discarded trial is run again whole.
+    /// Which try at that block under its load, from 1: with a discarded trial every arm is run again under
+    /// the same load.
     pub attempt: u32,
     /// Its arm.
     pub arm: String,
@@ -182,7 +183,7 @@ pub struct Discarded {
     pub text: String,
 }
 
-/// The code of a trial whose block was, or has to be, run again.
+/// The code of a trial whose block was, or has to be, run again under its load.
 pub const BLOCK_RERUN: &str = "block_rerun";
 /// The code of a trial whose block has not been run to its end.
 pub const BLOCK_NOT_WHOLE: &str = "block_not_whole";

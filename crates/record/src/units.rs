@@ -70,13 +70,21 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
 /// # Errors
 /// Why the text is not a share.
 pub fn parse_share(text: &str) -> Result<f64, String> {
+    parse_share_to(text, 1.0)
+}
+
+/// Parses a share of which there may be more than all: `150%` or `1.5`, up to `most`. As a fraction.
+///
+/// # Errors
+/// Why the text is no such share.
+pub fn parse_share_to(text: &str, most: f64) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 0.01),
         None => (text, 1.0),
     };
     let value = decimal(number.trim()).map(|value| value * scale);
     value
-        .filter(|share| (0.0..=1.0).contains(share))
+        .filter(|share| (0.0..=most).contains(share))
         .ok_or_else(|| format!("'{text}' is not a share (write 1% or 0.01)"))
 }
 
@@ -186,6 +194,8 @@ mod tests {
         assert_eq!(parse_share("1%"), Ok(0.01));
         assert_eq!(parse_share("0.5"), Ok(0.5));
         assert!(parse_share("101%").is_err() && parse_share("x").is_err());
+        assert_eq!(parse_share_to("150%", 10.0), Ok(1.5));
+        assert!(parse_share_to("1001%", 10.0).is_err());
     }
 
     #[test]

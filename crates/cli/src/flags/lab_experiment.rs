@@ -17,8 +17,8 @@ pub(crate) const RUN: CommandRow = CommandRow {
           once, in a random order, each with fresh programs; the baseline twice, so that it is seen \
           how far apart two results of one and the same thing are. There are blocks until the \
           interval of every ratio of the primary metric is narrow enough, or the most that were asked \
-          for. A trial that something else disturbed does not count, and its block is run again; \
-          what disturbed it is seen by the machine's own counters, never by the result, and after \
+          for. A trial that something else disturbed does not count, and its block's arms are run again \
+          under that load; what disturbed it is seen by the machine's own counters, never by the result, and after \
           it the next one waits for up to a minute.\n\nEverything is \
           kept in a folder: the file, the record of every trial, experiment.json, report.html and \
           report.md. No result is shown while it runs, because who sees one is tempted to stop at it. \

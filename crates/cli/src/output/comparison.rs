@@ -21,6 +21,9 @@ pub(crate) struct Compared {
     pub(crate) a: Side,
     /// The other.
     pub(crate) b: Side,
+    /// What the deciding metric says, in words, of each arm under each load; nothing of single runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) summary: Vec<String>,
     /// The figures. Ratios are b / a.
     pub(crate) rows: Vec<Row>,
     /// What is not the same in plans, programs and machines.
@@ -68,6 +71,9 @@ pub(crate) struct Row {
     /// Two-sided, of the test of Mann and Whitney.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p: Option<f64>,
+    /// How often one of b is better than one of a, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) better_share: Option<f64>,
     /// What b is, held against a; absent where nothing was tested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<Outcome>,
@@ -89,6 +95,9 @@ pub(crate) fn text(compared: &Compared) -> String {
     let mut text = String::new();
     for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
         text.push_str(&format!("{letter}: {}, {}: {}\n", side.path, side.started_at, side.title));
+    }
+    if !compared.summary.is_empty() {
+        text.push_str(&format!("\n{}\n", compared.summary.join("\n")));
     }
     let mut rows =
         vec![["", "", "A", "B", "B/A", "interval", "p", "B is"].map(str::to_owned).to_vec()];
@@ -160,13 +169,21 @@ mod tests {
             schema: SCHEMA,
             a: Side { path: "one".to_owned(), ..Side::default() },
             b: Side { path: "two".to_owned(), ..Side::default() },
+            summary: vec!["It was found.".to_owned()],
             rows: vec![row],
             differences: (0..22).map(difference).collect(),
             notes: vec!["Time is in it.".to_owned()],
         };
         let text = text(&compared);
-        for part in ["A: one", "1.100", "not tested", "plan.0: 1 | (nothing)", "and 2 more", "Time"]
-        {
+        for part in [
+            "A: one",
+            "\nIt was found.\n",
+            "1.100",
+            "not tested",
+            "plan.0: 1 | (nothing)",
+            "and 2 more",
+            "Time",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -173,7 +173,7 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
     text
 }
 
-/// How many trials there are at least and at most, pilots and blocks that are run again with them.
+/// How many trials there are at least and at most, pilots and what is run again with them.
 pub(crate) fn trials(plan: &Plan) -> (usize, usize) {
     let cells = plan.arms.len() * plan.loads.len();
     let of_own = plan.arms.iter().filter(|arm| arm.again.is_none()).count() * plan.loads.len();

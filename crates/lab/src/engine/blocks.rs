@@ -1,92 +1,141 @@
-//! Which try at a block counts, and what is marked as not counting because of its block. Pure.
+//! Which try at a group counts, a group being the arms of a block under one load; and what is marked as not
+//! counting because of its group. Pure.
 //!
-//! Of a block, the last try counts that has every arm under every load, none of them failed or discarded.
+//! Of a group, the last try counts that has every arm, none of them failed or discarded: arms are held against
+//! each other under one load, so what disturbed one load's trials costs those of the others nothing.
 //! Not for what runs next: that is [`super::next`]'s.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Plan, TrialLine};
-use record::trial::{BLOCK_NOT_WHOLE, BLOCK_RERUN, Discarded, Kind};
+use record::trial::{BLOCK_NOT_WHOLE, BLOCK_RERUN, Discarded, Kind, Place};
 
 use super::discard;
-use super::schedule::Spot;
 
-/// One try at a block.
+/// One try at a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attempt {
-    /// What has run, whatever came of it.
-    pub(super) run: BTreeSet<Spot>,
+    /// The arms that have run, whatever came of it.
+    pub(super) run: BTreeSet<String>,
     /// Whether a trial of it failed or was discarded: it will not count.
-    pub(super) spoiled: bool,
+    spoiled: bool,
     /// The number of its last trial.
-    pub(super) last: u32,
+    last: u32,
 }
 
-impl Attempt {
-    fn counts(&self, cells: usize) -> bool {
-        !self.spoiled && self.run.len() == cells
-    }
+/// The arms of a block under one load.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Group {
+    /// The block.
+    pub(super) block: u32,
+    /// The load.
+    pub(super) load: String,
 }
 
 /// The blocks of an experiment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
-    /// By block and try.
-    pub(super) attempts: BTreeMap<u32, BTreeMap<u32, Attempt>>,
-    cells: usize,
+    /// By group and try.
+    attempts: BTreeMap<Group, BTreeMap<u32, Attempt>>,
+    arms: usize,
+    loads: usize,
 }
 
 impl Blocks {
     /// What `lines` are of blocks; `discarded` is of each line ([`discard::decide`]).
     pub(super) fn of(plan: &Plan, lines: &[TrialLine], discarded: &[Option<Discarded>]) -> Self {
-        let mut blocks = Self { cells: plan.arms.len() * plan.loads.len(), ..Self::default() };
+        let mut blocks = Self { arms: plan.arms.len(), loads: plan.loads.len(), ..Self::default() };
         let judged = lines.iter().zip(discarded).filter(|(line, _)| is_of_a_block(line));
         for (line, discarded) in judged {
             let place = &line.place;
-            let attempts = blocks.attempts.entry(place.block).or_default();
+            let attempts = blocks.attempts.entry(Group::of(place)).or_default();
             let attempt = attempts.entry(place.attempt).or_default();
-            attempt.run.insert(Spot { arm: place.arm.clone(), load: place.load.clone() });
+            attempt.run.insert(place.arm.clone());
             attempt.spoiled |= discarded.is_some() || line.failed.is_some();
             attempt.last = attempt.last.max(place.number);
         }
         blocks
     }
 
-    /// The try of a block that counts.
-    pub(super) fn counting(&self, block: u32) -> Option<u32> {
-        let attempts = self.attempts.get(&block)?;
-        let mut counting = attempts.iter().rev().filter(|(_, it)| it.counts(self.cells));
-        counting.next().map(|(number, _)| *number)
+    /// The try at a group that counts.
+    pub(super) fn counting(&self, group: &Group) -> Option<u32> {
+        let attempts = self.attempts.get(group)?;
+        let counts = |attempt: &Attempt| !attempt.spoiled && attempt.run.len() == self.arms;
+        attempts.iter().rev().find(|(_, attempt)| counts(attempt)).map(|(number, _)| *number)
     }
 
-    /// The last try at a block.
-    pub(super) fn last(&self, block: u32) -> Option<(u32, &Attempt)> {
-        let (number, attempt) = self.attempts.get(&block)?.last_key_value()?;
+    /// The last try at a group.
+    pub(super) fn last(&self, group: &Group) -> Option<(u32, &Attempt)> {
+        let (number, attempt) = self.attempts.get(group)?.last_key_value()?;
         Some((*number, attempt))
     }
 
-    /// The block and try that ran last.
-    pub(super) fn latest(&self) -> Option<(u32, u32, &Attempt)> {
-        let tries = self.attempts.iter().flat_map(|(block, attempts)| {
-            attempts.iter().map(|(number, attempt)| (*block, *number, attempt))
+    /// The group whose trial ran last, if it has more to run that is worth it: the try, and what has run.
+    pub(super) fn open(&self) -> Option<(&Group, u32, &Attempt)> {
+        let tries = self.attempts.iter().flat_map(|(group, attempts)| {
+            attempts.iter().map(move |(number, attempt)| (group, *number, attempt))
         });
-        tries.max_by_key(|(_, _, attempt)| attempt.last)
+        let (group, number, attempt) = tries.max_by_key(|(_, _, attempt)| attempt.last)?;
+        let is_open = self.is_open(attempt) && self.counting(group).is_none();
+        is_open.then_some((group, number, attempt))
     }
 
     /// Whether a try has trials still to run that are worth it.
     pub(super) fn is_open(&self, attempt: &Attempt) -> bool {
-        !attempt.spoiled && attempt.run.len() < self.cells
+        !attempt.spoiled && attempt.run.len() < self.arms
     }
 
-    /// Blocks in which a try counts.
+    /// Whether a try counts at each group of a block.
+    pub(super) fn is_whole(&self, block: u32) -> bool {
+        self.of_block(block).filter(|group| self.counting(group).is_some()).count() == self.loads
+    }
+
+    /// Whether anything of a block has run.
+    pub(super) fn is_begun(&self, block: u32) -> bool {
+        self.of_block(block).next().is_some()
+    }
+
+    fn of_block(&self, block: u32) -> impl Iterator<Item = &Group> {
+        self.attempts.keys().filter(move |group| group.block == block)
+    }
+
+    /// Every block of which something has run.
+    fn begun(&self) -> BTreeSet<u32> {
+        self.attempts.keys().map(|group| group.block).collect()
+    }
+
+    /// How many blocks were begun.
+    pub(super) fn begun_count(&self) -> u32 {
+        self.begun().len() as u32
+    }
+
+    /// How many blocks are whole.
     pub(super) fn whole(&self) -> u32 {
-        let blocks = self.attempts.keys().filter(|block| self.counting(**block).is_some());
-        blocks.count() as u32
+        self.begun().into_iter().filter(|block| self.is_whole(*block)).count() as u32
     }
 
-    /// How often a block was run again.
+    /// How many trials of blocks need not run any more.
+    pub(super) fn done(&self) -> u32 {
+        let of_group = |group: &Group| {
+            let open = self.last(group).filter(|(_, attempt)| self.is_open(attempt));
+            match self.counting(group) {
+                Some(_) => self.arms,
+                None => open.map_or(0, |(_, attempt)| attempt.run.len()),
+            }
+        };
+        self.attempts.keys().map(of_group).sum::<usize>() as u32
+    }
+
+    /// How often a group was run again.
     pub(super) fn reruns(&self) -> u32 {
         self.attempts.values().map(|attempts| attempts.len() as u32 - 1).sum()
+    }
+}
+
+impl Group {
+    /// The group that a trial is of.
+    pub(super) fn of(place: &Place) -> Self {
+        Self { block: place.block, load: place.load.clone() }
     }
 }
 
@@ -95,7 +144,7 @@ fn is_of_a_block(line: &TrialLine) -> bool {
 }
 
 /// Marks what does not count, whatever was marked before: discarded trials by their covariate, and the
-/// others of their block.
+/// others of their group.
 pub fn mark(plan: &Plan, lines: &mut [TrialLine]) {
     let discarded = discard::decide(&plan.discard, lines);
     let blocks = Blocks::of(plan, lines, &discarded);
@@ -109,25 +158,21 @@ fn of_its_block(blocks: &Blocks, line: &TrialLine) -> Option<Discarded> {
     if !is_of_a_block(line) || line.failed.is_some() {
         return None;
     }
-    let because = |code: &str, text: String| Some(Discarded { code: code.to_owned(), text });
-    let counting = blocks.counting(place.block);
-    match counting {
-        Some(attempt) if attempt == place.attempt => None,
-        Some(attempt) => {
-            because(BLOCK_RERUN, format!("block {}: try {attempt} counts", place.block))
-        }
-        None => {
-            let attempts = blocks.attempts.get(&place.block)?;
-            let own = attempts.get(&place.attempt)?;
-            if own.spoiled || attempts.keys().any(|other| *other > place.attempt) {
-                let text = format!("block {}: a trial of this try does not count", place.block);
-                because(BLOCK_RERUN, text)
-            } else {
-                let text = format!("block {} was not run to its end", place.block);
-                because(BLOCK_NOT_WHOLE, text)
-            }
-        }
+    let group = Group::of(place);
+    let counting = blocks.counting(&group);
+    if counting == Some(place.attempt) {
+        return None;
     }
+    let (last, attempt) = blocks.last(&group)?;
+    let at = format!("block {} under {}", group.block, group.load);
+    let (code, text) = match counting {
+        Some(attempt) => (BLOCK_RERUN, format!("{at}: try {attempt} counts")),
+        None if last == place.attempt && blocks.is_open(attempt) => {
+            (BLOCK_NOT_WHOLE, format!("{at} was not run to its end"))
+        }
+        None => (BLOCK_RERUN, format!("{at}: a trial of this try does not count")),
+    };
+    Some(Discarded { code: code.to_owned(), text })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use record::experiment::{Arm, Plan};
 use super::discard;
 use super::hooks::EngineError;
 use super::schedule::CELLS_MAX;
+use crate::scenario::keys::RERUNS_SHARE_MAX;
 
 /// The most blocks of a plan: a week of blocks of a minute.
 const BLOCKS_MAX: u32 = 10_000;
@@ -36,7 +37,8 @@ pub fn check(plan: &Plan) -> Result<(), EngineError> {
         "blocks are from 1 to 10,000, the fewest before the most",
     );
     say(!plan.duration_s.is_finite() || plan.duration_s <= 0.0, "its loads have no length");
-    say(!(0.0..=10.0).contains(&plan.reruns_max_share), "the share of reruns is from 0 to 10");
+    let reruns = 0.0..=RERUNS_SHARE_MAX;
+    say(!reruns.contains(&plan.reruns_max_share), "the share of reruns is from 0 to 1000%");
     for name in discard::unknown(&plan.discard) {
         say(true, &format!("there is no covariate '{name}'"));
     }

@@ -15,7 +15,7 @@ use super::warm_up::WarmUp;
 pub struct Outlook {
     /// The number of the last trial, if no more blocks are needed than the fewest.
     pub at_least: u32,
-    /// The same with the most blocks; blocks that are run again come on top.
+    /// The same with the most blocks; what is run again comes on top.
     pub at_most: u32,
     /// Time left, fewest and most blocks, from how long trials took so far.
     pub left_s: (f64, f64),

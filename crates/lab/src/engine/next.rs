@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::experiment::{Plan, Stopped, TrialLine};
 use record::trial::Kind;
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Group};
 use super::schedule::{Draw, Spot, order};
 
 /// How often an arm under a load may fail in a row.
@@ -122,37 +122,47 @@ fn before(plan: &Plan, lines: &[TrialLine], kind: Kind, tries_max: usize) -> Opt
 fn of_blocks(given: Given<'_>, lines: &[TrialLine]) -> Step {
     let plan = given.plan;
     let blocks = blocks(plan, lines);
-    // A try that was begun is run to its end before anything else, because a block's trials belong
-    // together in time.
-    if let Some((block, number, attempt)) = blocks.latest()
-        && blocks.is_open(attempt)
-        && blocks.counting(block).is_none()
-        && let Some(step) = go_on(plan, block, number, &attempt.run)
+    // A try that was begun is run to its end before anything else, because what is held against each other
+    // belongs together in time.
+    if let Some((group, number, attempt)) = blocks.open()
+        && let Some(step) = go_on(plan, group, number, &attempt.run)
     {
         return step;
     }
-    let missing = (1..).find(|block| blocks.counting(*block).is_none()).unwrap_or(1);
-    if let Some((number, attempt)) = blocks.last(missing) {
-        let again = match blocks.is_open(attempt) {
-            true => go_on(plan, missing, number, &attempt.run),
-            false => None,
-        };
-        return again.unwrap_or_else(|| run_again(plan, lines, &blocks, missing, number + 1));
+    let block = (1..).find(|block| !blocks.is_whole(*block)).unwrap_or(1);
+    let whole = block - 1;
+    if !blocks.is_begun(block) {
+        let precise = whole >= plan.blocks_min && (given.settled)(plan, lines);
+        if precise || whole >= plan.blocks_max {
+            return Step::End(enough(whole, precise));
+        }
     }
-    let whole = missing - 1;
-    if whole >= plan.blocks_min && (given.settled)(plan, lines) {
-        return Step::End(Stopped {
-            code: "precise".to_owned(),
-            text: format!("after {whole} blocks every primary interval was narrow enough"),
-        });
+    // The order of a block's loads is that of its first try, whichever of them are run again.
+    let loads = order(plan, Draw::block(block, 1)).into_iter().map(|spot| spot.load);
+    let mut groups = loads.map(|load| Group { block, load });
+    let group = groups.find(|group| blocks.counting(group).is_none());
+    group.and_then(|group| missing(plan, lines, &blocks, &group)).unwrap_or_else(nothing)
+}
+
+/// What a group that does not count yet needs next.
+fn missing(plan: &Plan, lines: &[TrialLine], blocks: &Blocks, group: &Group) -> Option<Step> {
+    match blocks.last(group) {
+        None => go_on(plan, group, 1, &BTreeSet::new()),
+        Some((number, attempt)) if blocks.is_open(attempt) => {
+            go_on(plan, group, number, &attempt.run)
+        }
+        Some((number, _)) => run_again(plan, lines, blocks, group, number + 1),
     }
-    if whole >= plan.blocks_max {
-        return Step::End(Stopped {
-            code: "most_blocks".to_owned(),
-            text: format!("the plan allows {whole} blocks"),
-        });
-    }
-    go_on(plan, missing, 1, &BTreeSet::new()).unwrap_or_else(nothing)
+}
+
+fn enough(whole: u32, precise: bool) -> Stopped {
+    let (code, text) = match precise {
+        true => {
+            ("precise", format!("after {whole} blocks every primary interval was narrow enough"))
+        }
+        false => ("most_blocks", format!("the plan allows {whole} blocks")),
+    };
+    Stopped { code: code.to_owned(), text }
 }
 
 /// Without cells there is nothing to run.
@@ -169,26 +179,36 @@ pub(super) fn blocks(plan: &Plan, lines: &[TrialLine]) -> Blocks {
 }
 
 /// The first trial of a try that has not run.
-fn go_on(plan: &Plan, block: u32, attempt: u32, run: &BTreeSet<Spot>) -> Option<Step> {
-    let spot = order(plan, Draw::block(block, attempt)).into_iter().find(|it| !run.contains(it))?;
-    Some(Step::Run(Slot { kind: Kind::Judged, block, attempt, spot }))
+fn go_on(plan: &Plan, group: &Group, attempt: u32, run: &BTreeSet<String>) -> Option<Step> {
+    let order = order(plan, Draw::block(group.block, attempt)).into_iter();
+    let mut to_run = order.filter(|spot| spot.load == group.load && !run.contains(&spot.arm));
+    let slot = |spot| Slot { kind: Kind::Judged, block: group.block, attempt, spot };
+    to_run.next().map(|spot| Step::Run(slot(spot)))
 }
 
-/// Runs a block again, unless that has been done too often.
-fn run_again(plan: &Plan, lines: &[TrialLine], blocks: &Blocks, block: u32, attempt: u32) -> Step {
-    let begun = blocks.attempts.len() as u32;
-    let most = reruns_max(plan, begun);
+/// Runs a group again, unless that has been done too often.
+fn run_again(
+    plan: &Plan,
+    lines: &[TrialLine],
+    blocks: &Blocks,
+    group: &Group,
+    attempt: u32,
+) -> Option<Step> {
+    let most = reruns_max(plan, blocks.begun_count());
     if blocks.reruns() >= most {
-        return Step::End(Stopped { code: "reruns".to_owned(), text: rerun_for(lines, most) });
+        let text = rerun_for(lines, most);
+        return Some(Step::End(Stopped { code: "reruns".to_owned(), text }));
     }
-    go_on(plan, block, attempt, &BTreeSet::new()).unwrap_or_else(nothing)
+    go_on(plan, group, attempt, &BTreeSet::new())
 }
 
-/// How many blocks may be run again when `begun` blocks were begun: the plan's share of them, or of the
-/// fewest blocks when these are more, so that one disturbance at the start does not end it.
+/// How often the arms of a block under a load may be run again when `begun` blocks were begun: the plan's share
+/// of all of these groups, or of those of the fewest blocks when these are more, so that one disturbance
+/// at the start does not end it.
 #[must_use]
 pub fn reruns_max(plan: &Plan, begun: u32) -> u32 {
-    (f64::from(begun.max(plan.blocks_min)) * plan.reruns_max_share).ceil() as u32
+    let groups = f64::from(begun.max(plan.blocks_min)) * plan.loads.len() as f64;
+    (groups * plan.reruns_max_share).ceil() as u32
 }
 
 fn rerun_for(lines: &[TrialLine], most: u32) -> String {
@@ -204,8 +224,8 @@ fn rerun_for(lines: &[TrialLine], most: u32) -> String {
     let causes: Vec<String> =
         causes.into_iter().map(|(code, times)| format!("{code} {times} times")).collect();
     format!(
-        "{most} blocks were run again, and no more may be; what trials did not count for: {}. Bounds are \
-         set before a run: [discard] in the file, or --discard",
+        "{most} times a block's arms under a load were run again, and no more may be (reruns-max); what \
+         trials did not count for: {}. Bounds are set before a run: [discard] in the file, or --discard",
         causes.join(", ")
     )
 }
@@ -288,13 +308,30 @@ mod tests {
     }
 
     #[test]
-    fn a_discarded_trial_ends_its_try_and_the_block_runs_again_whole() {
-        let plan = plan(&["a", "b"], &["x"]);
-        let mut lines = vec![line(1, 1, 1, "a", "x")];
-        lines[0].covariates.steal_share = Some(0.5);
+    fn a_discarded_trial_ends_its_try_and_the_arms_run_again_under_that_load_only() {
+        let plan = Plan { blocks_min: 2, blocks_max: 2, ..plan(&["a", "b"], &["x", "y"]) };
+        let first = order(&plan, Draw::block(1, 1));
+        // The second trial of the load that stands second in the order.
+        let disturbed = first[4].clone();
+        let mut lines: Vec<TrialLine> = (1..=5)
+            .zip(&first)
+            .map(|(number, spot)| line(number, 1, 1, &spot.arm, &spot.load))
+            .collect();
+        lines[4].covariates.steal_share = Some(0.5);
         let again = slot(step(&plan, &mut lines));
-        assert_eq!((again.block, again.attempt), (1, 2));
-        assert_eq!(again.spot, order(&plan, Draw::block(1, 2))[0]);
+        assert_eq!((again.block, again.attempt, &again.spot.load), (1, 2, &disturbed.load));
+        let of_load = |spot: &&Spot| spot.load == disturbed.load;
+        assert_eq!(Some(&again.spot), order(&plan, Draw::block(1, 2)).iter().find(of_load));
+        assert!(lines[..3].iter().all(TrialLine::counts), "the other load's trials stand");
+        let steal = |line: &mut TrialLine| {
+            let place = &line.place;
+            let at = (place.block, place.attempt, &place.load, &place.arm);
+            let is_it = at == (1, 1, &disturbed.load, &disturbed.arm);
+            line.covariates.steal_share = Some(if is_it { 0.5 } else { 0.0 });
+        };
+        let (lines, stopped) = all(given(&plan), &steal);
+        assert_eq!((lines.len(), stopped.code.as_str()), (2 * 6 + 2, "most_blocks"));
+        assert_eq!(lines.iter().filter(|line| line.counts()).count(), 2 * 6);
     }
 
     #[test]
@@ -383,7 +420,9 @@ mod tests {
 
     #[test]
     fn the_reruns_allowed_grow_with_the_blocks() {
-        let plan = Plan { blocks_min: 10, reruns_max_share: 0.5, ..Plan::default() };
-        assert_eq!([1, 10, 11, 30].map(|begun| reruns_max(&plan, begun)), [5, 5, 6, 15]);
+        let one = Plan { blocks_min: 10, reruns_max_share: 0.5, ..plan(&["a"], &["x"]) };
+        assert_eq!([1, 10, 11, 30].map(|begun| reruns_max(&one, begun)), [5, 5, 6, 15]);
+        let two = Plan { loads: plan(&["a"], &["x", "y"]).loads, ..one };
+        assert_eq!(reruns_max(&two, 11), 11);
     }
 }

@@ -27,7 +27,7 @@ impl Overhead {
     }
 }
 
-/// What is to come after `lines`, from the trial `number_next` on. Blocks that are run again come on top.
+/// What is to come after `lines`, from the trial `number_next` on. What is run again comes on top.
 pub(super) fn outlook(
     plan: &Plan,
     lines: &[TrialLine],
@@ -50,10 +50,8 @@ pub(super) fn outlook(
         None => 0,
     };
     let blocks = blocks(plan, lines);
-    let open = blocks.latest().filter(|(_, _, attempt)| blocks.is_open(attempt));
-    let open = open.map_or(0, |(_, _, attempt)| attempt.run.len() as u32);
-    let begun = blocks.whole() + u32::from(open > 0);
-    let to_run = |most: u32| (most.max(begun) - blocks.whole()) * cells - open + probes;
+    let to_run =
+        |most: u32| (most.max(blocks.begun_count()) * cells).saturating_sub(blocks.done()) + probes;
     let warm_up_s = plan.warm_up_s.unwrap_or(WARM_UP_S_MIN);
     let trial_s = plan.duration_s + warm_up_s + overhead.mean_s();
     let pilots_s = f64::from(pilots) * (plan.duration_s + PILOT_EXTRA_S + overhead.mean_s());

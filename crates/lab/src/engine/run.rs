@@ -10,7 +10,7 @@ use record::experiment::{Experiment, Plan, SCHEMA, Stopped, TrialLine, Warning};
 use record::run::Weir;
 use record::trial::{Kind, Trial};
 
-use super::blocks::mark;
+use super::blocks::{Group, mark};
 use super::check::check;
 use super::discard::rest_ns;
 use super::environment::{changed, differs};
@@ -246,8 +246,10 @@ impl<'f, 'h> Engine<'f, 'h> {
         }
         self.announced = all;
         let block = line.place.block;
+        let blocks = blocks(&self.plan, &self.lines);
         if line.place.kind == Kind::Judged
-            && blocks(&self.plan, &self.lines).counting(block) == Some(line.place.attempt)
+            && blocks.counting(&Group::of(&line.place)) == Some(line.place.attempt)
+            && blocks.is_whole(block)
         {
             let so_far = self.running(block);
             let experiment = self.conclude(so_far, &[])?;

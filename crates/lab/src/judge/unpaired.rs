@@ -28,11 +28,9 @@ pub struct Unpaired {
     pub p: Option<f64>,
     /// Probability that a value of the second set is better than one of the first, ties count half.
     pub better_share: Option<f64>,
-    /// Cliff's delta, positive when the second is better.
-    pub cliffs_delta: Option<f64>,
     /// What it says. It says so of the two sets, not of what made them differ.
     pub outcome: Outcome,
-    /// In words, with what they cannot tell.
+    /// In words.
     pub text: String,
 }
 
@@ -54,7 +52,6 @@ pub fn unpaired(a: &[f64], b: &[f64], metric: &Metric, effect: f64, confidence: 
         Better::Higher => larger_share(&b, &a),
         Better::Lower => larger_share(&a, &b),
     };
-    found.cliffs_delta = found.better_share.map(|share| 2.0 * share - 1.0);
     let log = |values: &[f64]| -> Option<Vec<f64>> {
         let positive = !values.is_empty() && values.iter().all(|value| *value > 0.0);
         positive.then(|| values.iter().map(|value| value.ln()).collect())
@@ -103,7 +100,7 @@ fn text(
     let p = found.p.map(words::p).unwrap_or_default();
     let basis = format!("{range}, {of_a} against {of_b} results, p {p}");
     let matters = words::bound(effect);
-    let said = match reason {
+    match reason {
         Reason::TooFew => format!(
             "Nothing can be said from {of_a} against {of_b} results: it takes {VALUES_MIN} of each. So \
              far {differs}."
@@ -119,10 +116,5 @@ fn text(
         Reason::NotTested | Reason::WithinNoise | Reason::Wide => {
             format!("Nothing can be said: {differs}, but that may be chance ({basis}).")
         }
-    };
-    format!(
-        "{said} The two were not measured in turn: whatever else changed between them (the machine, its \
-         load, its temperature) is in this difference too. An experiment that runs both in blocks tells \
-         them apart."
-    )
+    }
 }

@@ -14,6 +14,8 @@ pub enum Form {
     Number,
     /// `2%` or `0.02`.
     Share,
+    /// A share that may be more than all of it, up to this many times: `150%` or `1.5`.
+    ShareTo(f64),
     /// `20ms`.
     Time,
     /// `64k`, in bytes.
@@ -107,8 +109,8 @@ pub const EXPERIMENT: &[Key] = &[
     key(
         "discard",
         Form::Table(DISCARD),
-        "Bounds of what could have disturbed a trial. Beyond one of them its block does not count and \
-         is run again, whatever was measured",
+        "Bounds of what could have disturbed a trial. Beyond one of them it does not count, and its \
+         block's arms are run again under that load, whatever was measured",
     ),
 ];
 
@@ -160,14 +162,17 @@ const MEASURE: &[Key] = &[
     ),
 ];
 
+/// The largest share of groups that may be run again.
+pub const RERUNS_SHARE_MAX: f64 = 10.0;
+
 const BLOCKS: &[Key] = &[
     key("min", BLOCK_COUNT, "How many there are at least; 10 if not given"),
     key("max", BLOCK_COUNT, "How many there are at most; 30 if not given"),
     key(
         "reruns-max",
-        Form::Share,
-        "Most blocks that are run again because something disturbed them, as a share of the \
-         blocks; 50% if not given",
+        Form::ShareTo(RERUNS_SHARE_MAX),
+        "How often the arms of a block under a load may be run again because something disturbed \
+         one of them, as a share of all of them; 50% if not given",
     ),
 ];
 
@@ -419,6 +424,7 @@ pub(super) fn describe(form: Form) -> String {
         Form::Count(low, high) => format!("a whole number from {low} to {high}"),
         Form::Number => "a number above 0".to_owned(),
         Form::Share => "a share: \"2%\"".to_owned(),
+        Form::ShareTo(most) => format!("a share, up to {:.0}%: \"150%\"", most * 100.0),
         Form::Time => "a time: \"20ms\"".to_owned(),
         Form::Size => "a size: \"64k\"".to_owned(),
         Form::Rate => "a rate: \"50mbit\"".to_owned(),

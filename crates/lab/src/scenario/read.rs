@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use record::problem::{Problem, suggestion};
-use record::units::{DurationUnit, parse_duration_ns, parse_share, parse_size};
+use record::units::{DurationUnit, parse_duration_ns, parse_share, parse_share_to, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -382,6 +382,9 @@ fn scalar(form: Form, value: &DeValue<'_>) -> Result<Value, String> {
         }
         Form::Plain => Ok(Value::Text(number.ok_or_else(nothing)?)),
         Form::Share => Ok(Value::Decimal(parse_share(&number.ok_or_else(nothing)?)?)),
+        Form::ShareTo(most) => {
+            Ok(Value::Decimal(parse_share_to(&number.ok_or_else(nothing)?, most)?))
+        }
         Form::TimeOr(word) if text == Some(word) => Ok(Value::Text(word.to_owned())),
         Form::Time | Form::TimeOr(_) => {
             let text = text.ok_or_else(nothing)?;

@@ -102,7 +102,8 @@ pub(super) fn discards(case: &Case<'_>) -> Vec<Found> {
         let own = trial.discarded.as_ref().filter(|why| !why.is_of_its_block());
         if let Some(discarded) = own {
             trials += 1;
-            attempts.insert((trial.place.block, trial.place.attempt));
+            let place = &trial.place;
+            attempts.insert((place.block, &place.load, place.attempt));
             *by_covariate.entry(&discarded.code).or_insert(0) += 1;
         }
     }
@@ -112,12 +113,12 @@ pub(super) fn discards(case: &Case<'_>) -> Vec<Found> {
     let by: Vec<String> =
         by_covariate.into_iter().map(|(code, count)| format!("{count} for {code}")).collect();
     let text = format!(
-        "{} discarded ({}), and with {} the {} that had them. What decided it \
+        "{} discarded ({}), and with {} the {} of a block under one load that had them. What decided it \
          was a bound that was fixed before the first trial.",
         if trials == 1 { "1 trial was".to_owned() } else { format!("{trials} trials were") },
         list(&by),
         if trials == 1 { "it" } else { "them" },
-        count(attempts.len(), "run of a block").replace("run of a blocks", "runs of blocks")
+        count(attempts.len(), "run")
     );
     vec![(None, text)]
 }

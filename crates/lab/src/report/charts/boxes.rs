@@ -46,7 +46,10 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
         let heading = format!("{} ({})", metric.title, words::better(metric));
         chart.parts.push(Part::Heading(heading));
         let rows = &rows[..rows.len().min(ROWS_MAX)];
-        if let Some(svg) = drawing(experiment, metric, rows) {
+        if let Some(value) = alike(rows) {
+            let value = words::value(value, &metric.unit);
+            chart.parts.push(Part::Empty(format!("{value} in every trial.")));
+        } else if let Some(svg) = drawing(experiment, metric, rows) {
             chart.parts.push(Part::Drawing(svg));
         }
     }
@@ -61,6 +64,13 @@ fn rows_of<'a>(experiment: &'a Experiment, metric: &Metric) -> Vec<Row<'a>> {
         Some((arm, load, spread))
     });
     with.collect()
+}
+
+/// What every trial has, where all have the same: that is a sentence, and no drawing.
+fn alike(rows: &[Row<'_>]) -> Option<f64> {
+    let (_, _, first) = rows.first()?;
+    let same = |(_, _, spread): &Row<'_>| [spread.min, spread.max] == [first.min; 2];
+    rows.iter().all(same).then_some(first.min)
 }
 
 fn figures(experiment: &Experiment) -> Figures {
@@ -182,4 +192,28 @@ fn one_box(
     }
     let median = Mark::line((x(spread.median), at - 9.0), (x(spread.median), at + 9.0));
     svg.add(median.class("stroke thick").series(series));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample::{NoRaw, sample};
+
+    #[test]
+    fn what_is_the_same_in_every_trial_is_a_sentence() {
+        let (mut experiment, _) = sample();
+        let metric = experiment.plan.metrics[0].clone();
+        let drawings = |experiment: &Experiment| {
+            let chart = chart(experiment, &NoRaw).remove(0);
+            chart.parts.iter().filter(|part| matches!(part, Part::Drawing(_))).count()
+        };
+        let all = drawings(&experiment);
+        for cell in &mut experiment.cells {
+            cell.metrics.insert(metric.name.clone(), Spread::default());
+        }
+        assert_eq!(drawings(&experiment), all - 1);
+        let parts = chart(&experiment, &NoRaw).remove(0).parts;
+        let said = |part: &Part| matches!(part, Part::Empty(text) if text.starts_with("0"));
+        assert!(parts.iter().any(said), "{parts:?}");
+    }
 }

@@ -11,7 +11,7 @@ use record::trial::Trial;
 use crate::report::{Raw, words};
 use crate::statistics::median;
 
-/// The trials of an arm under a load that are judged: the last try at each block, without those that
+/// The trials of an arm under a load that are judged: the last try at it in each block, without those that
 /// failed or were discarded.
 pub(in crate::report) fn counting<'a>(
     experiment: &'a Experiment,
@@ -19,7 +19,7 @@ pub(in crate::report) fn counting<'a>(
     load: &str,
 ) -> Vec<&'a TrialLine> {
     let mut last: BTreeMap<u32, u32> = BTreeMap::new();
-    for line in &experiment.trials {
+    for line in experiment.trials.iter().filter(|line| line.place.load == load) {
         let attempt = last.entry(line.place.block).or_default();
         *attempt = line.place.attempt.max(*attempt);
     }

@@ -67,8 +67,8 @@ fn trials(experiment: &Experiment) -> String {
         );
     }
     out.push_str("</ul>");
-    let caption = "Every trial in the order in which they ran; those that do not count say why, and a \
-                   block with one of them was run again whole.";
+    let caption = "Every trial in the order in which they ran; those that do not count say why, and \
+                   the others of their block and load were run again with them.";
     let mut chart = Chart::new("all-trials", "All trials", caption, figures(experiment));
     if experiment.trials.len() > TRIALS_MAX {
         let note = format!("{} of {} are shown.", TRIALS_MAX, experiment.trials.len());

@@ -141,18 +141,27 @@ pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, F
     let (first, second) = (open(a)?, open(b)?);
     let (one, other) = (marked(&first), marked(&second));
     let (plan_a, plan_b) = (&first.start().plan, &second.start().plan);
-    let mut rows = Vec::new();
+    let (mut rows, mut summary) = (Vec::new(), Vec::new());
     for load in plan_a.loads.iter().map(|load| load.name.as_str()) {
         for arm in plan_a.arms.iter().filter(|arm| arm.again.is_none()) {
             for metric in &plan_a.metrics {
                 let values = |lines: &[TrialLine]| values(lines, &arm.name, load, &metric.name);
                 let (a, b) = (values(&one), values(&other));
-                let mut row = row(&a, &b, metric, effect);
+                if a.is_empty() || b.is_empty() {
+                    continue;
+                }
+                let (mut row, said) = row(&a, &b, metric, effect);
                 row.arm.clone_from(&arm.name);
                 if load != ONLY_LOAD {
                     load.clone_into(&mut row.load);
                 }
-                rows.extend((!a.is_empty() && !b.is_empty()).then_some(row));
+                if plan_a.primary().is_some_and(|primary| primary.name == metric.name) {
+                    summary.push(match row.load.as_str() {
+                        "" => format!("{}: {said}", arm.name),
+                        load => format!("{} under {load}: {said}", arm.name),
+                    });
+                }
+                rows.push(row);
             }
         }
     }
@@ -169,7 +178,7 @@ pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, F
         started_at: folder.start().started_at.clone(),
     };
     let (a, b) = (side(&first, a), side(&second, b));
-    Ok(Compared { schema: SCHEMA, a, b, rows, differences: differing, notes })
+    Ok(Compared { schema: SCHEMA, a, b, summary, rows, differences: differing, notes })
 }
 
 /// The trials of a folder, with those marked that do not count.
@@ -228,7 +237,10 @@ fn runs(a: &[Named], b: &[Named], effect: f64) -> Compared {
     };
     let (first, second) = (figures(a), figures(b));
     let is_single = a.len() == 1 && b.len() == 1;
-    let mut rows = Vec::new();
+    // Where the rate is given, it says nothing.
+    let has_rate = a.iter().chain(b).any(|(_, run)| run.rates.offered_per_s.is_some());
+    let decides = if has_rate { "p99_ns" } else { "responses_per_s" };
+    let (mut rows, mut summary) = (Vec::new(), Vec::new());
     for figure in metrics::METRICS {
         let values = |of: &[BTreeMap<String, f64>]| -> Vec<f64> {
             of.iter().filter_map(|one| one.get(figure.name).copied()).collect()
@@ -237,11 +249,15 @@ fn runs(a: &[Named], b: &[Named], effect: f64) -> Compared {
         if a.is_empty() || b.is_empty() {
             continue;
         }
-        let row = row(&a, &b, &figure.metric(), effect);
-        rows.push(match is_single {
-            true => Row { interval: None, p: None, outcome: None, ..row },
-            false => row,
-        });
+        let (row, said) = row(&a, &b, &figure.metric(), effect);
+        if is_single {
+            rows.push(Row { interval: None, p: None, better_share: None, outcome: None, ..row });
+            continue;
+        }
+        if figure.name == decides {
+            summary.push(said);
+        }
+        rows.push(row);
     }
     let mut notes = vec![OF_TIME.to_owned()];
     notes.push(if is_single { OF_SINGLE_RUNS } else { OF_MANY }.to_owned());
@@ -253,7 +269,7 @@ fn runs(a: &[Named], b: &[Named], effect: f64) -> Compared {
         notes.extend(within(letter, runs));
     }
     let (a, b) = (side(a), side(b));
-    Compared { schema: SCHEMA, a, b, rows, differences: differing, notes }
+    Compared { schema: SCHEMA, a, b, summary, rows, differences: differing, notes }
 }
 
 /// That the runs of one list are not of the same plan, if so.
@@ -285,9 +301,10 @@ fn figures(run: &Run) -> BTreeMap<String, f64> {
     metrics::read(&Trial { run: Some(run.clone()), ..Trial::default() })
 }
 
-fn row(a: &[f64], b: &[f64], metric: &Metric, effect: f64) -> Row {
+/// A figure of both sides, and what it says in words.
+fn row(a: &[f64], b: &[f64], metric: &Metric, effect: f64) -> (Row, String) {
     let found = unpaired(a, b, metric, effect, CONFIDENCE);
-    Row {
+    let row = Row {
         metric: metric.name.clone(),
         title: metric.title.clone(),
         unit: metric.unit.clone(),
@@ -296,7 +313,9 @@ fn row(a: &[f64], b: &[f64], metric: &Metric, effect: f64) -> Row {
         ratio: found.ratio,
         interval: found.interval,
         p: found.p,
+        better_share: found.better_share,
         outcome: Some(found.outcome),
         ..Row::default()
-    }
+    };
+    (row, found.text)
 }

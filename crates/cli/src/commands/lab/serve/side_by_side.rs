@@ -16,6 +16,9 @@ pub(super) fn side_by_side(compared: &Compared) -> String {
         ));
     }
     body.push_str("</ul>\n");
+    for said in &compared.summary {
+        body.push_str(&format!("<p>{}</p>\n", escape(said)));
+    }
     for note in &compared.notes {
         body.push_str(&format!("<p class=\"note\">{}</p>\n", escape(note)));
     }
@@ -65,6 +68,7 @@ mod tests {
             schema: SCHEMA,
             a: Side { path: evil.clone(), title: evil.clone(), started_at: evil.clone() },
             b: Side::default(),
+            summary: vec![evil.clone()],
             rows: vec![Row {
                 arm: evil.clone(),
                 load: evil.clone(),
