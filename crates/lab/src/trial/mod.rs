@@ -4,6 +4,7 @@
 //! Not for judging it against other trials, nor for where it is kept.
 
 mod covariates;
+mod driven;
 pub mod driver;
 pub mod metrics;
 mod stage;
@@ -23,6 +24,8 @@ use crate::scenario::plan::Node;
 use crate::scenario::setup::{Setup, Tool};
 use stage::{Driven, Stage};
 use view::View;
+
+pub(crate) use driven::record_of;
 use watch::Seen;
 
 /// How a trial is run.
@@ -169,6 +172,9 @@ fn finish(trial: &mut Trial, setup: &Setup, clock_step_s: f64) {
     let steady = steady::of(trial);
     trial.covariates = covariates;
     trial.steady = steady;
+    if trial.run.is_none() {
+        trial.diagnosis = driven::diagnosis(trial, setup.has_rate());
+    }
 }
 
 /// Whether a tool is weir itself: its load leaves a record, and watches by itself.

@@ -83,6 +83,7 @@ fn other_programs_drive_a_load() {
         (Tool::Wrk, "-t 1 -c 4 -d {duration} http://{subject}:{port}/", "p99_ns"),
         (Tool::Ab, "-k -c 4 -t {duration} http://{subject}:{port}/", "p99_ns"),
         (Tool::H2load, "--h1 -c 4 -D {duration} http://{subject}:{port}/", "mean_ns"),
+        (Tool::Oha, "--no-tui -c 4 -z {duration} http://{subject}:{port}/", "p99_ns"),
     ];
     for (tool, load, latency) in loads {
         let row = driver::row(tool);
@@ -110,6 +111,13 @@ fn other_programs_drive_a_load() {
         assert!(!trial.driver.version.contains("not told"), "{:?}", trial.driver);
         assert!(trial.covariates.steal_share.is_some() && trial.observed.is_some());
         assert!(trial.steady.text.starts_with("not told: "), "two seconds are too few");
+        let diagnosis = trial.diagnosis.as_ref().unwrap();
+        assert!(
+            !diagnosis.verdict.is_empty() && !diagnosis.next_limits.is_empty(),
+            "{diagnosis:?}"
+        );
+        let run = record_of(trial).unwrap();
+        assert!((1..=4).contains(&run.totals.connections.obtained), "{:?}", run.totals);
         let missing = |what: &str| trial.not_observable.iter().any(|one| one.what.contains(what));
         assert!(!setup.profile || done.folded.is_some() || missing("functions"));
         assert!(setup.calls.is_none() || trial.calls.is_some() || missing("calls"));

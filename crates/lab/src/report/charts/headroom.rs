@@ -10,6 +10,7 @@ use crate::diagnosis::{self, Used};
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Mark, Scale, Svg};
 use crate::report::{Raw, words};
+use crate::trial::record_of;
 
 /// Where bars begin: the names of resources stand before them.
 const LEFT: f64 = 216.0;
@@ -59,7 +60,7 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
         chart.parts.push(Part::Drawing(drawing(experiment, group.load, &arms)));
     }
     if chart.parts.is_empty() {
-        let why = "What was used is only known where weir drives the load and watches the machine.";
+        let why = "What was used is only known where weir watched the machine.";
         return vec![Chart::empty("headroom", title, caption, why)];
     }
     chart.notes.extend(found.notes);
@@ -69,11 +70,11 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
 fn of_group<'a>(group: &'a Group<'_>, figures: &mut Figures) -> Vec<Of<'a>> {
     let mut arms = Vec::new();
     for one in &group.trials {
-        let Some(run) = &one.trial.run else { continue };
+        let Some(run) = record_of(&one.trial) else { continue };
         let of = Of {
             arm: one.arm(),
             rate_per_s: run.rates.responses_per_s,
-            used: diagnosis::headroom(run)
+            used: diagnosis::headroom(&run)
                 .into_iter()
                 .filter(|used| used.share.is_finite())
                 .collect(),
