@@ -172,7 +172,7 @@ fn blocks_axis(order: &Order, lines: &[&TrialLine]) -> Axis {
         let new = index == 0 || lines[index - 1].place.block != line.place.block;
         // A pilot or two need no name where the first block begins.
         if new && starts.len() == 1 && lines[0].place.block == 0 {
-            starts.retain(|(first, _)| (index as f64 - first) * order.half > 24.0);
+            starts.retain(|(first, _)| *first > 0.0 || index as f64 * order.half > 24.0);
         }
         let far = starts.last().is_none_or(|(last, _)| (index as f64 - last) * order.half > 13.0);
         if new && far {
@@ -307,6 +307,26 @@ mod tests {
         for load in LOADS {
             assert!(text.contains(&format!(">{load}: ")));
         }
+    }
+
+    #[test]
+    fn a_few_pilots_take_their_own_name_away_and_no_blocks() {
+        let line = |block: u32| {
+            let place = record::trial::Place { block, ..Default::default() };
+            TrialLine { place, ..TrialLine::default() }
+        };
+        let blocks = |pilots: u32| -> Vec<TrialLine> {
+            (0..pilots).map(|_| 0).chain((1..=14).flat_map(|block| [block; 4])).map(line).collect()
+        };
+        let names = |pilots: u32| -> Vec<String> {
+            let lines = blocks(pilots);
+            let lines: Vec<&TrialLine> = lines.iter().collect();
+            let axis = blocks_axis(&Order::of(&lines), &lines);
+            axis.ticks.into_iter().map(|(_, name)| name).collect()
+        };
+        let all: Vec<String> = (1..=14).map(|block| block.to_string()).collect();
+        assert_eq!(names(4), all);
+        assert_eq!(names(30)[0], "pilots");
     }
 
     #[test]
