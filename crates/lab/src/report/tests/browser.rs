@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::super::charts::{CHARTS, Part};
 use super::super::html;
 use super::super::sample::sample;
 
@@ -13,6 +14,9 @@ const SECONDS_MAX: &str = "60";
 /// Uses the page as a reader does, and writes down what came of it.
 const READER: &str = r#"
 const said = {};
+const drawings = [...document.querySelectorAll('figure svg')];
+said.drawings = drawings.length;
+said.seen = drawings.filter((svg) => svg.getBoundingClientRect().height > 20).length;
 const toggle = document.querySelector('#blocks [data-toggle="0"]');
 toggle.click();
 const marks = [...document.querySelectorAll('#blocks svg [data-series="0"]')];
@@ -85,7 +89,13 @@ fn a_reader_can_use_it_on_a_desk_and_on_a_phone() {
     let page = page.replace("</body>", &format!("<script>{READER}</script></body>"));
     let path = folder.path().join("report.html");
     std::fs::write(&path, page).unwrap();
-    for (size, theme, after) in [("1280,1000", "dark", "light"), ("360,780", "light", "dark")] {
+    let drawn = CHARTS.iter().flat_map(|(_, chart)| chart(&experiment, &raw));
+    let drawn = drawn.flat_map(|chart| chart.parts);
+    let drawn = drawn.filter(|part| matches!(part, Part::Drawing(_))).count();
+    let themes = [("dark", "light"), ("light", "dark")];
+    let both =
+        ["1280,1000", "360,780"].map(|size| themes.map(|(theme, after)| (size, theme, after)));
+    for (size, theme, after) in both.into_iter().flatten() {
         let address = format!("file://{}#{theme}", path.display());
         let window = format!("--window-size={size}");
         let (page, said) = shown(browser, folder.path(), &[&window, "--dump-dom"], &address);
@@ -93,6 +103,11 @@ fn a_reader_can_use_it_on_a_desk_and_on_a_phone() {
         let (_, rest) = page.split_once("data-said=\"").unwrap_or_else(|| panic!("{said}"));
         let (json, _) = rest.split_once('"').unwrap();
         let json: serde_json::Value = serde_json::from_str(&json.replace("&quot;", "\"")).unwrap();
+        assert_eq!(
+            (json["drawings"].as_u64(), json["seen"].as_u64()),
+            (Some(drawn as u64), Some(drawn as u64)),
+            "{json}"
+        );
         for word in ["hidden", "back", "gone", "near"] {
             assert_eq!(json[word], true, "{word}: {json}");
         }
