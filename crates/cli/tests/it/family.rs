@@ -37,7 +37,6 @@ fn what_workers_do_is_their_masters() {
         all.filter(|one| one["role"] == "subject").cloned().collect()
     };
     let counts = named("calls");
-    println!("{counts:?} {:?}", observed["not_observable"]);
     for count in counts.iter().filter(|count| count["call"] == "system calls") {
         assert!(count["count"].as_u64() > Some(0), "{count:?}");
     }
