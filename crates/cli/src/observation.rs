@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host::NotObservable;
+use host::family::with_descendants;
 use host::observe::{Spec, Watched, Watching, chain_at};
 use host::perf::calls::{self, Budget, Call, Counted};
 use host::perf::{Profile, Profiler};
@@ -15,7 +16,7 @@ use record::observed::{Missing, Observed};
 use record::run::Run;
 use record::units::SECOND_NS;
 use rt::address::Address;
-use rt::clock::now_ns;
+use rt::clock::{now_ns, thread_cpu_ns};
 
 /// Samples per second of the subject's functions: enough for shares of a few per cent in seconds, and
 /// less than a thousandth of its time.
@@ -38,6 +39,7 @@ pub(crate) struct Observation {
     watching: Watching,
     subjects: Vec<Watched>,
     missing: Vec<NotObservable>,
+    started_ns: u64,
     length_ns: u64,
     probe: Option<Probe>,
 }
@@ -53,9 +55,14 @@ struct Probe {
 /// What it found.
 #[derive(Debug, Default)]
 struct Probed {
-    profiles: Vec<(Watched, Profile)>,
+    /// By role.
+    profiles: Vec<(String, Profile)>,
     counted: Vec<Counted>,
     missing: Vec<NotObservable>,
+    /// Processor time of its threads while the load ran.
+    cost_ns: u64,
+    /// And afterwards, for the names of functions.
+    naming_ns: u64,
 }
 
 impl Observation {
@@ -82,6 +89,7 @@ impl Observation {
         Self {
             subjects: subjects.cloned().collect(),
             missing: chain.not_observable,
+            started_ns: now_ns(),
             length_ns: plan.end.duration_ns,
             probe: None,
             watching: Watching::start(
@@ -110,8 +118,10 @@ impl Observation {
         }
     }
 
-    /// Everything that was seen; times count from `zero_ns`.
-    pub(crate) fn finish(self, zero_ns: u64, started_at: String) -> Observed {
+    /// Everything that was seen; times count from `zero_ns`. `sampler_ns` is the processor time that
+    /// looking for the verdict took meanwhile.
+    pub(crate) fn finish(self, zero_ns: u64, started_at: String, sampler_ns: u64) -> Observed {
+        let passed_ns = now_ns().saturating_sub(self.started_ns);
         let mut observed = self.watching.finish(zero_ns);
         observed.started_at = started_at;
         let mut missing = self.missing;
@@ -120,16 +130,17 @@ impl Observation {
             // A probe that failed has found nothing.
             probe.thread.join().unwrap_or_default()
         });
+        add_cost(&mut observed, passed_ns, sampler_ns, probed.as_ref());
         if let Some(probed) = probed {
             for (role, profile) in &probed.profiles {
                 if profile.threads_only {
                     // What threads used stands in the samples; no verdict may take it for functions.
                     let why = profile.notes.first().cloned().unwrap_or_default();
-                    let what = format!("functions of the {}", role.role);
+                    let what = format!("functions of the {role}");
                     missing.push(NotObservable { what, why });
                     continue;
                 }
-                let mut functions = profile.functions_of(&role.role, &role.pids);
+                let mut functions = profile.functions(role);
                 functions.truncate(FUNCTIONS_KEPT);
                 observed.functions.extend(functions);
             }
@@ -143,6 +154,13 @@ impl Observation {
         observed.not_observable.extend(told);
         observed
     }
+}
+
+/// Adds what others than the observer took meanwhile, in `passed_ns`.
+fn add_cost(observed: &mut Observed, passed_ns: u64, sampler_ns: u64, probed: Option<&Probed>) {
+    let used_ns = sampler_ns + probed.map_or(0, |probed| probed.cost_ns);
+    observed.cost_cpus += used_ns as f64 / passed_ns.max(1) as f64;
+    observed.cost_after_s = probed.map(|probed| probed.naming_ns as f64 / 1e9);
 }
 
 /// The addresses that the plan connects to; a unix socket has no port to look at.
@@ -159,13 +177,16 @@ fn targets(plan: &Plan) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// Samples functions until it is told to stop, and counts calls meanwhile.
+/// Samples functions until it is told to stop, and counts calls meanwhile: of the subjects and of the
+/// children that they have. The profiler follows children that come later, too.
 fn probe(subjects: &[Watched], length_ns: u64, stopped: &Receiver<()>) -> Probed {
+    let families = subjects.iter().map(|role| (&role.role, with_descendants(&role.pids)));
+    let families: Vec<(&String, Vec<i32>)> = families.collect();
     let mut probed = Probed::default();
     let mut running = Vec::new();
-    for role in subjects {
-        match Profiler::start(&role.pids, FREQUENCY, now_ns) {
-            Ok(profiler) => running.push((role.clone(), profiler)),
+    for (role, pids) in &families {
+        match Profiler::start(pids, FREQUENCY, now_ns) {
+            Ok(profiler) => running.push(((*role).clone(), profiler)),
             Err(missing) => probed.missing.push(missing),
         }
     }
@@ -174,14 +195,13 @@ fn probe(subjects: &[Watched], length_ns: u64, stopped: &Receiver<()>) -> Probed
         let budget = Budget { length_ns: each_ns.min(COUNTED_MAX_NS), ..Budget::default() };
         let words = CALLS.iter().filter_map(|word| Call::parse(word).ok());
         let calls: Vec<Call> = words.collect();
-        for role in subjects {
+        for (role, pids) in &families {
             for call in &calls {
                 if stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected) {
                     break;
                 }
                 let one = std::slice::from_ref(call);
-                let (counted, missing) =
-                    calls::count(&role.role, &role.pids, one, budget, now_ns, 0);
+                let (counted, missing) = calls::count(role, pids, one, budget, now_ns, 0);
                 probed.counted.extend(counted);
                 probed.missing.extend(missing);
             }
@@ -189,8 +209,12 @@ fn probe(subjects: &[Watched], length_ns: u64, stopped: &Receiver<()>) -> Probed
     }
     // Ends when the other side is dropped; the run has an end, and so has this.
     let _ = stopped.recv_timeout(Duration::from_nanos(length_ns.saturating_mul(2)));
+    let own_ns = thread_cpu_ns();
     let done = running.into_iter().map(|(role, profiler)| (role, profiler.stop()));
     probed.profiles = done.collect();
+    let reading_s: f64 = probed.profiles.iter().map(|(_, profile)| profile.reading_s).sum();
+    probed.cost_ns = own_ns + (reading_s * 1e9) as u64;
+    probed.naming_ns = thread_cpu_ns().saturating_sub(own_ns);
     probed
 }
 
@@ -198,4 +222,52 @@ fn probe(subjects: &[Watched], length_ns: u64, stopped: &Receiver<()>) -> Probed
 pub(crate) fn diagnose(run: &mut Run, observed: Observed) {
     run.observed = vec![observed];
     run.diagnosis = Some(lab::diagnosis::diagnose(run));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn every_thread_that_watches_costs() {
+        let mut observed = Observed { cost_cpus: 0.004, ..Observed::default() };
+        let probed = Probed { cost_ns: 6, naming_ns: 500_000_000, ..Probed::default() };
+        add_cost(&mut observed, 1000, 2, Some(&probed));
+        assert!((observed.cost_cpus - 0.012).abs() < 1e-12);
+        assert_eq!(observed.cost_after_s, Some(0.5));
+        add_cost(&mut observed, 0, 0, None);
+        assert_eq!(observed.cost_after_s, None);
+    }
+
+    #[test]
+    fn the_children_of_a_subject_are_looked_into() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "(while :; do :; done) & echo ready; wait"])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut line = [0; 6];
+        shell.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+        let pid = i32::try_from(shell.id()).unwrap();
+        let subject = Watched { role: host::observe::SUBJECT.to_owned(), pids: vec![pid] };
+        let (stop, stopped) = channel();
+        let looking = std::thread::spawn(move || probe(&[subject], SECOND_NS, &stopped));
+        std::thread::sleep(Duration::from_millis(500));
+        drop(stop);
+        let probed = looking.join().unwrap();
+        let group = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        let Some((role, profile)) = probed.profiles.first() else {
+            return println!("skipped: {:?}", probed.missing);
+        };
+        assert_eq!((role.as_str(), profile.pids.len()), (host::observe::SUBJECT, 2));
+        // The shell that was named only waits.
+        assert!(profile.samples > 0, "{profile:?}");
+        assert!(probed.cost_ns > 0);
+    }
 }

@@ -8,7 +8,7 @@ use load::run::{Observer, SecondLatencies, THREAD_NAME};
 use record::interval_log::IntervalLog;
 use record::observed::Observed;
 use record::run::{Cpu, Interval};
-use rt::clock::now_ns;
+use rt::clock::{now_ns, thread_cpu_ns};
 
 use crate::observation::Observation;
 use crate::output::live::Live;
@@ -24,6 +24,8 @@ pub(crate) struct Watcher {
     log_failure: Option<io::Error>,
     observation: Option<Observation>,
     start_ns: u64,
+    /// Processor time of the sampler so far.
+    sampler_ns: u64,
 }
 
 impl Watcher {
@@ -39,6 +41,7 @@ impl Watcher {
             log_failure: None,
             observation: None,
             start_ns: 0,
+            sampler_ns: 0,
         }
     }
 
@@ -50,11 +53,14 @@ impl Watcher {
     /// What was seen of the machine, when it was looked at.
     pub(crate) fn observed(&mut self, started_at: &str) -> Option<Observed> {
         let observation = self.observation.take()?;
-        Some(observation.finish(self.start_ns, started_at.to_owned()))
+        Some(observation.finish(self.start_ns, started_at.to_owned(), self.sampler_ns))
     }
 
     fn sample(&mut self) -> Snapshot {
-        self.sampler.sample(now_ns())
+        let before_ns = thread_cpu_ns();
+        let snapshot = self.sampler.sample(now_ns());
+        self.sampler_ns += thread_cpu_ns().saturating_sub(before_ns);
+        snapshot
     }
 
     /// What the host said of the measured window.

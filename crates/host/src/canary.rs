@@ -22,8 +22,9 @@ use std::thread::JoinHandle;
 
 use record::observed::CanaryUse;
 use rustix::thread::{CpuSet, futex, sched_setaffinity, set_current_timer_slack};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::Timespec;
 
+use crate::cpu::thread_cpu_ns;
 use crate::source::NotObservable;
 
 /// Processors that have a canary, at most.
@@ -158,12 +159,12 @@ fn run(noted: &Noted, cpu: u32, share: f64, clock: fn() -> u64) {
         }
         noted.note(now_ns - due_ns);
         if wakes % COST_EVERY == 1 {
-            let cost_ns = own_cpu_ns();
+            let cost_ns = thread_cpu_ns();
             noted.cost_ns.store(cost_ns, Ordering::Relaxed);
             mean_ns = mean_sleep_ns(cost_ns, wakes, share);
         }
     }
-    noted.cost_ns.store(own_cpu_ns(), Ordering::Relaxed);
+    noted.cost_ns.store(thread_cpu_ns(), Ordering::Relaxed);
 }
 
 /// Sleeps until `due_ns` of `CLOCK_MONOTONIC`, or until `end` is rung; false when it was that, or a
@@ -187,11 +188,6 @@ fn sleep_ns(random: &mut u64, mean_ns: u64) -> u64 {
     *random ^= *random >> 7;
     *random ^= *random << 17;
     mean_ns / 2 + *random % mean_ns
-}
-
-fn own_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * SECOND_NS + time.tv_nsec as u64
 }
 
 /// What one canary has noted, shared with whoever takes it.
@@ -289,6 +285,7 @@ const STACK_BYTES: usize = 64 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::time::{ClockId, clock_gettime};
 
     fn now_ns() -> u64 {
         let time = clock_gettime(ClockId::Monotonic);

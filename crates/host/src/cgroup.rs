@@ -198,6 +198,59 @@ pub fn parse_io_max(text: &str) -> Option<u64> {
     fields.filter_map(|field| field.strip_prefix("wbps=")?.parse().ok()).min()
 }
 
+/// What a group's processes did with disks, since the group was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskCounts {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+/// Parses `io.stat`: "254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0" a line, with a line for
+/// each disk that the group has used; the sums.
+#[must_use]
+pub fn parse_io_stat(text: &str) -> DiskCounts {
+    let mut sums = DiskCounts::default();
+    for (key, figure) in text.split_ascii_whitespace().filter_map(|word| word.split_once('=')) {
+        let sum = match key {
+            "rbytes" => &mut sums.read_bytes,
+            "wbytes" => &mut sums.written_bytes,
+            "rios" => &mut sums.reads,
+            "wios" => &mut sums.writes,
+            _ => continue,
+        };
+        *sum = sum.saturating_add(figure.parse().unwrap_or(0));
+    }
+    sums
+}
+
+/// Parses `blkio.throttle.io_service_bytes` or `io_serviced`: "254:0 Read 4096", "254:0 Write 0", … ;
+/// the sums of reads and writes. `None` when there is no line of a disk: since Linux 6.10 nothing is
+/// counted until a disk gets a bound, and that is no zero.
+#[must_use]
+pub fn parse_blkio(text: &str) -> Option<(u64, u64)> {
+    let mut sums = None;
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(_), Some(kind), Some(figure)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let (read, written) = sums.get_or_insert((0_u64, 0_u64));
+        let sum = match kind {
+            "Read" => read,
+            "Write" => written,
+            _ => continue,
+        };
+        *sum = sum.saturating_add(figure.parse().ok()?);
+    }
+    sums
+}
+
 /// "name 5" in a line of its own.
 fn keyed(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));

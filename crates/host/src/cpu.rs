@@ -1,11 +1,13 @@
-//! Processor time of the whole machine: `/proc/stat`.
+//! Processor time of the whole machine (`/proc/stat`), and of the thread that asks.
 //!
-//! Not for one process or thread ([`crate::process`]).
+//! Not for another process or thread ([`crate::process`]).
 //!
 //! Source: `Documentation/filesystems/proc.rst` ("Miscellaneous kernel statistics in /proc/stat")
 //! and proc_stat(5). The unit is the tick of [`ticks_per_s`], whatever the kernel's own timer
 //! frequency. Where the kernel accounts by timer tick, a figure is a count of samples: over a
 //! second it is good to about one tick a processor.
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::source::{NotObservable, Source};
 
@@ -146,6 +148,14 @@ impl MachineCpu {
         }
         Some(())
     }
+}
+
+/// Processor time of the calling thread, in nanoseconds: what a piece of watching costs, not a time of
+/// day.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// `/proc/stat`, kept open.

@@ -24,6 +24,7 @@ pub mod cgroup;
 pub mod conntrack;
 pub mod cpu;
 pub mod facts;
+pub mod family;
 pub mod interrupts;
 pub mod limits;
 pub mod links;

@@ -8,7 +8,6 @@
 //! `not_observable`.
 
 mod chain;
-mod family;
 mod history;
 mod machine;
 mod network;
@@ -21,10 +20,10 @@ pub use chain::{Chain, chain, chain_at};
 pub use watching::Watching;
 
 use crate::canary::Canaries;
+use crate::family::{Family, MAX_PROCESSES};
 use crate::namespace::network_id;
 use crate::source::NotObservable;
 use crate::{conntrack, cpu, facts, settings};
-use family::{Family, MAX_PROCESSES};
 use machine::{Machine, foreign_cpus};
 use network::Network;
 use process::Began;

@@ -23,10 +23,10 @@ pub struct SoftnetRow {
     pub time_squeeze: u32,
     /// Times that another processor woke this one to handle packets (RPS).
     pub received_rps: u32,
-    /// Packets dropped by the flow limit.
-    pub flow_limited: u32,
-    /// Packets that wait in the backlog now.
-    pub backlog: u32,
+    /// Packets dropped by the flow limit, where the kernel tells.
+    pub flow_limited: Option<u32>,
+    /// Packets that wait in the backlog now, where the kernel tells.
+    pub backlog: Option<u32>,
 }
 
 impl SoftnetRow {
@@ -39,7 +39,10 @@ impl SoftnetRow {
             dropped: self.dropped.wrapping_sub(earlier.dropped),
             time_squeeze: self.time_squeeze.wrapping_sub(earlier.time_squeeze),
             received_rps: self.received_rps.wrapping_sub(earlier.received_rps),
-            flow_limited: self.flow_limited.wrapping_sub(earlier.flow_limited),
+            flow_limited: self
+                .flow_limited
+                .zip(earlier.flow_limited)
+                .map(|(now, then)| now.wrapping_sub(then)),
             backlog: self.backlog,
         }
     }
@@ -60,8 +63,8 @@ pub fn parse_into(text: &str, rows: &mut Vec<SoftnetRow>) -> Option<()> {
             dropped: columns[1]?,
             time_squeeze: columns[2]?,
             received_rps: columns[9].unwrap_or(0),
-            flow_limited: columns[10].unwrap_or(0),
-            backlog: columns[11].unwrap_or(0),
+            flow_limited: columns[10],
+            backlog: columns[11],
         });
     }
     (!rows.is_empty()).then_some(())
@@ -105,15 +108,17 @@ mod tests {
 0000145f 00000002 00000003 00000000 00000000 00000000 00000000 00000000 00000000 0001210a 00000004 00000005 00000003 00000005 00000000
 ";
         let rows = parse(text).unwrap();
-        assert_eq!(rows[0], SoftnetRow { processed: 18, ..SoftnetRow::default() });
+        let (flow_limited, backlog) = (Some(0), Some(0));
+        let first = SoftnetRow { processed: 18, flow_limited, backlog, ..SoftnetRow::default() };
+        assert_eq!(rows[0], first);
         let expected = SoftnetRow {
             cpu: 3,
             processed: 5215,
             dropped: 2,
             time_squeeze: 3,
             received_rps: 73_994,
-            flow_limited: 4,
-            backlog: 5,
+            flow_limited: Some(4),
+            backlog: Some(5),
         };
         assert_eq!(rows[1], expected);
     }
@@ -125,15 +130,16 @@ mod tests {
         assert_eq!((rows[1].cpu, rows[1].processed, rows[1].received_rps), (1, 10, 0));
         let eleven = "0000000a 0 0 0 0 0 0 0 0 00000007 00000001\n";
         let row = parse(eleven).unwrap()[0];
-        assert_eq!((row.received_rps, row.flow_limited, row.backlog), (7, 1, 0));
+        assert_eq!((row.received_rps, row.flow_limited, row.backlog), (7, Some(1), None));
     }
 
     #[test]
     fn counts_start_again() {
         let then = SoftnetRow { processed: u32::MAX - 4, dropped: 3, ..SoftnetRow::default() };
-        let now = SoftnetRow { processed: 5, dropped: 3, backlog: 9, ..SoftnetRow::default() };
+        let (processed, backlog) = (5, Some(9));
+        let now = SoftnetRow { processed, dropped: 3, backlog, ..SoftnetRow::default() };
         let between = now.since(&then);
-        assert_eq!((between.processed, between.dropped, between.backlog), (10, 0, 9));
+        assert_eq!((between.processed, between.dropped, between.backlog), (10, 0, Some(9)));
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //! a thread of its own either: the caller samples when it likes and says when that was.
 
 use crate::cpu::{self, MachineCpu, ticks_per_s};
+use crate::family::{Family, MAX_PROCESSES};
 use crate::process::{ProcessReader, ProcessTimes, ThreadReader, ThreadTimes, thread_ids};
 use crate::source::NotObservable;
 
-/// Samples this process, its threads, the subjects and the machine.
+/// Samples this process, its threads, the subjects with their children, and the machine.
 #[derive(Debug)]
 pub struct Sampler {
     own_pid: i32,
@@ -18,6 +19,19 @@ pub struct Sampler {
     threads: Vec<(i32, ThreadReader)>,
     threads_known: u64,
     subjects: Vec<(i32, Result<ProcessReader, NotObservable>)>,
+    children: Children,
+}
+
+/// The processes that descend from the subjects, and what they used. They come and go: one that has
+/// ended counts as it was seen last.
+#[derive(Debug)]
+struct Children {
+    family: Family,
+    /// Each with the ticks that were counted already.
+    running: Vec<(i32, ProcessReader, u64)>,
+    ticks: u64,
+    /// Processes and threads that the machine had made when they were looked for.
+    created: Option<u64>,
 }
 
 /// Everything at one moment.
@@ -33,6 +47,8 @@ pub struct Snapshot {
     pub threads: Vec<ThreadTimes>,
     /// Each subject; `None` once it has ended.
     pub subjects: Vec<Option<ProcessTimes>>,
+    /// What all children of the subjects, and theirs, have used since they are watched, in ticks.
+    pub children_ticks: u64,
 }
 
 /// What passed between two snapshots. `None` where one of the two could not be read. Figures made
@@ -48,8 +64,8 @@ pub struct Window {
     pub own_user_s: Option<f64>,
     /// Kernel time of this process, in seconds.
     pub own_system_s: Option<f64>,
-    /// User and kernel time of all subjects, in seconds; 0 when there are none, `None` when one of
-    /// them ended or cannot be read.
+    /// User and kernel time of all subjects and their children, in seconds; 0 when there are none,
+    /// `None` when a subject ended or cannot be read. Of children that ended the last part is missing.
     pub subject_cpu_s: Option<f64>,
     /// Processors of the machine that were busy, on average: 1.5 of 2, say.
     pub machine_busy_cpus: Option<f64>,
@@ -58,7 +74,7 @@ pub struct Window {
     pub interrupt_cpus: Option<f64>,
     /// Time the hypervisor kept for itself, of all processors' time, 0 to 1.
     pub steal_share: Option<f64>,
-    /// Busy processors that are neither this process nor a subject, at least 0: other programs,
+    /// Busy processors that are neither this process nor a subject or its child, at least 0: other programs,
     /// and the kernel's own threads. `None` when one of the three is.
     pub foreign_cpus: Option<f64>,
 }
@@ -79,8 +95,8 @@ pub struct ThreadUse {
 
 impl Sampler {
     /// A sampler of this process, of its threads named `thread_prefix…`, and of `subject_pids`
-    /// (the processes under test, none when they run elsewhere). This process is never a subject
-    /// of its own.
+    /// (the processes under test, none when they run elsewhere) with their children. This process is
+    /// never a subject of its own.
     #[must_use]
     pub fn new(thread_prefix: &str, subject_pids: Vec<i32>) -> Self {
         let own_pid = std::process::id().cast_signed();
@@ -95,6 +111,7 @@ impl Sampler {
             own: ProcessReader::open(own_pid),
             threads: Vec::new(),
             threads_known: 0,
+            children: Children::of(&pids),
             subjects: pids.into_iter().map(|pid| (pid, ProcessReader::open(pid))).collect(),
         }
     }
@@ -107,11 +124,13 @@ impl Sampler {
         let subjects = self.subjects.iter().filter_map(|(_, reader)| reader.as_ref().err());
         let threads = self.threads.iter().filter_map(|(_, reader)| reader.not_observable());
         let all = machine.into_iter().chain(own).chain(subjects).chain(threads.take(1));
-        all.cloned().collect()
+        all.cloned().chain(self.children.not_observable()).collect()
     }
 
     /// Reads everything now; `now_ns` is the caller's clock.
     pub fn sample(&mut self, now_ns: u64) -> Snapshot {
+        let machine = self.machine.as_mut().ok().and_then(|reader| reader.sample().ok().cloned());
+        self.children.sample(machine.as_ref().and_then(|machine| machine.created));
         let own = self.own.as_mut().ok().and_then(|reader| reader.sample().ok().cloned());
         if own.as_ref().is_none_or(|own| own.threads != self.threads_known) {
             self.find_threads();
@@ -133,12 +152,13 @@ impl Sampler {
         let subjects = self.subjects.iter_mut();
         Snapshot {
             at_ns: now_ns,
-            machine: self.machine.as_mut().ok().and_then(|reader| reader.sample().ok().cloned()),
+            machine,
             own,
             threads,
             subjects: subjects
                 .map(|(_, reader)| reader.as_mut().ok()?.sample().ok().cloned())
                 .collect(),
+            children_ticks: self.children.ticks,
         }
     }
 
@@ -157,6 +177,66 @@ impl Sampler {
                 self.threads.push((tid, reader));
             }
         }
+    }
+}
+
+impl Children {
+    fn of(pids: &[i32]) -> Self {
+        let mut family = Family::new();
+        for &pid in pids {
+            family.claim(pid, 0);
+        }
+        let mut children = Self { family, running: Vec::new(), ticks: 0, created: None };
+        if !pids.is_empty() {
+            children.adopt();
+            // What those that were there already had used is nothing of ours.
+            children.read();
+            children.ticks = 0;
+        }
+        children
+    }
+
+    fn not_observable(&self) -> Option<NotObservable> {
+        let why = || format!("the subject has more than the {MAX_PROCESSES} that are watched");
+        self.family.overflowed.then(|| NotObservable::new("every process of the subject", why()))
+    }
+
+    /// Looks for new ones where the machine has made a process or thread since (`created`), or where it
+    /// does not tell; and reads them all.
+    fn sample(&mut self, created: Option<u64>) {
+        if self.family.is_empty() {
+            return;
+        }
+        if created.is_none() || created != self.created {
+            self.created = created;
+            self.adopt();
+        }
+        self.read();
+    }
+
+    /// A new one counts from its beginning.
+    fn adopt(&mut self) {
+        for (pid, _) in self.family.scan() {
+            if let Ok(reader) = ProcessReader::open(pid) {
+                self.running.push((pid, reader, 0));
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let (family, sum) = (&mut self.family, &mut self.ticks);
+        self.running.retain_mut(|(pid, reader, counted)| match reader.sample() {
+            Ok(times) => {
+                let used = times.user_ticks + times.system_ticks;
+                *sum += used.saturating_sub(*counted);
+                *counted = used;
+                true
+            }
+            Err(_) => {
+                family.forget(*pid);
+                false
+            }
+        });
     }
 }
 
@@ -181,6 +261,8 @@ fn window_at(earlier: &Snapshot, later: &Snapshot, ticks_per_s: f64) -> Window {
             between(earlier.as_ref(), later.as_ref()).map(|(user, system)| user + system)
         })
         .sum();
+    let children = later.children_ticks.saturating_sub(earlier.children_ticks);
+    let subject_ticks = subject_ticks.map(|ticks| ticks + children);
     let machine = earlier.machine.as_ref().zip(later.machine.as_ref());
     let machine = machine.map(|(earlier, later)| later.total.delta(&earlier.total));
     let in_seconds = |ticks: u64| ticks as f64 / ticks_per_s;
@@ -274,6 +356,7 @@ mod tests {
             own: Some(process(1, own.0, own.1)),
             threads: vec![],
             subjects: vec![Some(process(2, subject, 0))],
+            children_ticks: 0,
         }
     }
 
@@ -289,6 +372,8 @@ mod tests {
         assert_eq!(window.machine_busy_cpus, Some(1.65));
         assert_eq!(window.interrupt_cpus, Some(0.15));
         assert_eq!(window.foreign_cpus, Some(0.45));
+        let children = window_at(&before, &Snapshot { children_ticks: 50, ..after }, 100.0);
+        assert_eq!((children.subject_cpu_s, children.foreign_cpus), (Some(1.5), Some(0.2)));
         let steal = window.steal_share.unwrap();
         assert!((steal - 8.0 / (330.0 + 300.0 + 8.0)).abs() < 1e-12, "{steal}");
     }
@@ -369,5 +454,53 @@ mod tests {
         // The process that is not there is said so, and this process is no subject of its own.
         assert_eq!((before.subjects, window.foreign_cpus), (vec![None], None));
         assert!(sampler.not_observable()[0].why.contains("/proc/2147483647/stat"));
+    }
+
+    #[test]
+    fn children_of_a_subject_count_as_the_subject_whenever_they_began() {
+        use std::io::{Read as _, Write as _};
+        use std::os::unix::process::CommandExt as _;
+        use std::process::{Command, Stdio};
+        const BURN: &str = "(while :; do :; done) & echo ready;";
+        let mut shell = Command::new("sh")
+            .args(["-c", &format!("{BURN} read -r _; {BURN} wait")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut line = [0; 6];
+        shell.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+        let pid = shell.id() as i32;
+        let mut sampler = Sampler::new("none", vec![pid]);
+        let before = sampler.sample(0);
+        assert_eq!(sampler.children.running.len(), 1);
+        shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        shell.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+        let mut after = sampler.sample(1_000_000_000);
+        assert_eq!(sampler.children.running.len(), 2);
+        for _ in 0..3000 {
+            if after.children_ticks >= before.children_ticks + 5 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            after = sampler.sample(1_000_000_000);
+        }
+        let used_s = window(&before, &after).subject_cpu_s.unwrap();
+        assert!(used_s >= 0.04, "{used_s}");
+        let group = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        // Nobody waits for the others but the first process of the machine, which may take its time.
+        for _ in 0..3000 {
+            if sampler.children.running.is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            sampler.sample(2_000_000_000);
+        }
+        let ended = sampler.sample(2_000_000_000);
+        assert!(sampler.children.running.is_empty());
+        assert!(ended.children_ticks >= after.children_ticks, "what they used stays");
     }
 }

@@ -5,9 +5,13 @@
 //! Every rate is a difference between two samples divided by the time between them. A figure that a
 //! machine does not tell is absent, and `not_observable` says why; it is never a zero.
 
+mod queues;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use queues::{End, EndQueues, ListenerQueue, QueueSnapshot};
 
 /// One machine, watched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,8 +24,12 @@ pub struct Observed {
     pub memory_bytes: u64,
     /// What the times below count from, RFC 3339: the start of the load, or of the watching.
     pub started_at: String,
-    /// Processor time of the watching itself, as a share of one core.
+    /// Processor time of all threads that watched, as a share of one core: what they used while what is
+    /// watched ran. What counting calls cost the role itself stands with the `calls`.
     pub cost_cpus: f64,
+    /// Processor time in seconds of what was done when it had ended: looking up the names of functions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_after_s: Option<f64>,
     /// The programs that were watched.
     pub roles: Vec<Role>,
     /// Ports on which they meet.
@@ -167,6 +175,9 @@ pub struct CpuUse {
     pub idle: f64,
     /// `NET_RX` softirqs.
     pub net_rx_per_s: f64,
+    /// `NET_TX` softirqs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub net_tx_per_s: Option<f64>,
     /// Packets taken from the backlog queue (softnet_stat, column 1).
     pub packets_per_s: f64,
     /// Packets dropped because that queue was full (column 2).
@@ -175,6 +186,12 @@ pub struct CpuUse {
     pub time_squeezes_per_s: f64,
     /// Packets that another processor steered to it (RPS, column 10).
     pub received_rps_per_s: f64,
+    /// Packets of large flows among the dropped ones (the flow limit, column 11).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub flow_limit_drops_per_s: Option<f64>,
+    /// Packets in that queue at the sample's end (column 12).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub backlog_packets: Option<u32>,
     /// Hardware interrupts of any kind.
     pub interrupts_per_s: f64,
 }
@@ -269,9 +286,26 @@ pub struct CgroupUse {
     /// Bound of bytes written to disks, per second; absent: none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub disk_write_max_bytes_per_s: Option<f64>,
+    /// What the group did with disks; absent where it has no such counters.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub disk: Option<DiskUse>,
     /// Its own pressure; absent where the kernel keeps none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pressure: Option<Pressure>,
+}
+
+/// Disks, as a control group is charged for them. With version 1 what goes through the page cache is
+/// nobody's, and new kernels count only where a disk has a bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskUse {
+    /// Bytes read, per second.
+    pub read_bytes_per_s: f64,
+    /// Bytes written, per second.
+    pub written_bytes_per_s: f64,
+    /// Reads, per second.
+    pub reads_per_s: f64,
+    /// Writes, per second.
+    pub writes_per_s: f64,
 }
 
 /// Pressure stall information, as shares of the time (K:accounting/psi): some task, or all, waited.
@@ -379,91 +413,6 @@ pub struct CanaryUse {
     pub lag_p99_ns: u64,
     /// The latest.
     pub lag_max_ns: u64,
-}
-
-/// The sockets of the watched ports at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct QueueSnapshot {
-    /// When.
-    pub time_s: f64,
-    /// Listening sockets, one entry a port (sums, where there are several).
-    pub listeners: Vec<ListenerQueue>,
-    /// Both ends of the connections of each port.
-    pub ends: Vec<EndQueues>,
-}
-
-/// Connections that wait to be accepted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListenerQueue {
-    /// The port.
-    pub port: u16,
-    /// Connections that wait, of all listening sockets.
-    pub waiting: u32,
-    /// The most that may wait in one of them.
-    pub backlog: u32,
-    /// How many of these sockets are full.
-    pub full: u32,
-    /// How many there are.
-    pub sockets: u32,
-    /// Connections that they dropped since they were opened (`SK_MEMINFO_DROPS`): which listener the
-    /// namespace's `TcpExt.ListenDrops` is of.
-    #[serde(default)]
-    pub dropped: u64,
-}
-
-/// Which end of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum End {
-    /// It connected.
-    Client,
-    /// It accepted.
-    #[default]
-    Server,
-}
-
-/// All sockets at one end of the connections of one port. Times and bytes of TCP_INFO are sums or
-/// medians over the established ones.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EndQueues {
-    /// The port that the server listens on.
-    pub port: u16,
-    /// Which end.
-    pub end: End,
-    /// Sockets by state, named as `ss` names them: `established`, `syn-sent`, `time-wait`, …
-    pub states: BTreeMap<String, u64>,
-    /// Established sockets that hold bytes which their program has not read.
-    pub with_unread: u64,
-    /// Those bytes.
-    pub unread_bytes: u64,
-    /// Established sockets with bytes that the other end has not acknowledged.
-    pub with_unsent: u64,
-    /// Those bytes.
-    pub unsent_bytes: u64,
-    /// The most unread bytes of one socket.
-    pub unread_bytes_max: u64,
-    /// Bytes that were not even sent yet (`tcpi_notsent_bytes`).
-    pub not_sent_bytes: u64,
-    /// Median round-trip time, in microseconds.
-    pub rtt_us: f64,
-    /// Median of the least round-trip time of each.
-    pub rtt_min_us: f64,
-    /// Time in which there was something to send, of all sockets since they were opened.
-    pub busy_us: u64,
-    /// The part of it in which the receiver's window was full.
-    pub receive_window_limited_us: u64,
-    /// The part of it in which the send buffer was full.
-    pub send_buffer_limited_us: u64,
-    /// Segments sent again, of all sockets since they were opened.
-    pub retransmitted: u64,
-    /// Sum of the latest delivery rates, bytes per second.
-    pub delivery_bytes_per_s: f64,
-    /// Sockets whose latest delivery rate was bounded by what the program gave.
-    pub application_limited: u64,
-    /// Memory of all of them in the kernel, whatever their state: both queues with what is around the
-    /// bytes, and what is set aside (`SK_MEMINFO_*`).
-    #[serde(default)]
-    pub memory_bytes: u64,
 }
 
 /// A function on processors.

@@ -23,7 +23,7 @@ pub(crate) const PROFILE: CommandRow = CommandRow {
             short: Some('p'),
             value: "PID",
             many: true,
-            doc: "A process to sample; may be given several times",
+            doc: "A process to sample, with its children; may be given several times",
             right: &["1"],
             wrong: &["0", "x", "3000000000"],
             ..FLAG

@@ -90,10 +90,16 @@ fn watched(run: &Run) -> String {
             0 => String::new(),
             count => format!("; {count} things are not observable on it"),
         };
+        let names = match seen.cost_after_s {
+            Some(seconds) if seconds >= 0.01 => {
+                format!(", and {seconds:.2} s afterwards for names")
+            }
+            _ => String::new(),
+        };
         labelled(
             "watching",
             &format!(
-                "{}: {} samples, {} looks at the sockets, {:.2} % of a core{missing}",
+                "{}: {} samples, {} looks at the sockets, {:.2} % of a core{names}{missing}",
                 seen.host,
                 seen.samples.len(),
                 seen.queues.len(),

@@ -6,6 +6,7 @@ mod cli;
 mod cli_run;
 mod edge;
 mod examples;
+mod family;
 mod foreign;
 mod lab;
 mod lab_experiment;

@@ -92,7 +92,7 @@ impl Process {
     }
 
     /// The first line that it prints.
-    fn first_line(&mut self) -> String {
+    pub(crate) fn first_line(&mut self) -> String {
         let mut line = String::new();
         let stdout = self.0.stdout.take().expect("a piped stdout");
         BufReader::new(stdout).read_line(&mut line).unwrap();

@@ -4,12 +4,13 @@
 //! Not for the form of the files, which the parent module parses.
 
 use super::{
-    Controller, Quota, Throttling, folders, parse_cfs, parse_cpu_max, parse_cpu_stat, parse_io_max,
-    parse_memory_events, parse_memory_max, parse_mounts, parse_write_bps_device,
+    Controller, DiskCounts, Quota, Throttling, folders, parse_blkio, parse_cfs, parse_cpu_max,
+    parse_cpu_stat, parse_io_max, parse_io_stat, parse_memory_events, parse_memory_max,
+    parse_mounts, parse_write_bps_device,
 };
 use crate::pressure;
 use crate::source::{NotObservable, Source, read_once};
-use record::observed::CgroupUse;
+use record::observed::{CgroupUse, DiskUse};
 
 const WHAT: &str = "control group of a process";
 
@@ -26,7 +27,7 @@ pub struct Reader {
 struct Files {
     cpu: Vec<CpuFiles>,
     memory: Vec<MemoryFiles>,
-    disk: Vec<DiskFile>,
+    disk: Vec<DiskFiles>,
     pressure: Option<pressure::Reader>,
 }
 
@@ -63,7 +64,7 @@ impl Files {
         Self {
             cpu: both("cpu").filter_map(|folder| CpuFiles::open(&folder)).collect(),
             memory: both("memory").filter_map(|folder| MemoryFiles::open(&folder)).collect(),
-            disk: both("blkio").filter_map(|folder| DiskFile::open(&folder)).collect(),
+            disk: both("blkio").filter_map(|folder| DiskFiles::open(&folder)).collect(),
             pressure: unified.first().and_then(|own| pressure::Reader::open_cgroup(own).ok()),
         }
     }
@@ -75,7 +76,9 @@ impl Files {
         self.add_cpu(&mut group, seconds);
         self.add_memory(&mut group, seconds);
         group.disk_write_max_bytes_per_s =
-            self.disk.iter_mut().filter_map(DiskFile::bound).min().map(|bytes| bytes as f64);
+            self.disk.iter_mut().filter_map(DiskFiles::bound).min().map(|bytes| bytes as f64);
+        // What its own group used is what the program used.
+        group.disk = self.disk.first_mut().and_then(|own| own.used(seconds));
         (group != CgroupUse::default()).then_some(group)
     }
 
@@ -206,23 +209,103 @@ fn parse_figure(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The bound of writing to disks of one group.
+/// Disks of one group.
 #[derive(Debug)]
-struct DiskFile {
-    file: Source,
-    parse: fn(&str) -> Option<u64>,
+struct DiskFiles {
+    bound: Source,
+    parse_bound: fn(&str) -> Option<u64>,
+    counts: Option<DiskCounters>,
+    last: Option<DiskCounts>,
 }
 
-impl DiskFile {
+/// Where a group's use of disks stands.
+#[derive(Debug)]
+enum DiskCounters {
+    V1 { bytes: Source, operations: Source },
+    V2 { stat: Source },
+}
+
+impl DiskFiles {
     fn open(folder: &str) -> Option<Self> {
         let open = |file: &str| Source::open(WHAT, format!("{folder}/{file}")).ok();
-        if let Some(file) = open("io.max") {
-            return Some(Self { file, parse: parse_io_max });
+        if let Some(bound) = open("io.max") {
+            let counts = open("io.stat").map(|stat| DiskCounters::V2 { stat });
+            return Some(Self { bound, parse_bound: parse_io_max, counts, last: None });
         }
-        Some(Self { file: open("blkio.throttle.write_bps_device")?, parse: parse_write_bps_device })
+        let bound = open("blkio.throttle.write_bps_device")?;
+        // With the groups below it, as version 2 counts.
+        let bytes = open("blkio.throttle.io_service_bytes_recursive");
+        let both = bytes.zip(open("blkio.throttle.io_serviced_recursive"));
+        let counts = both.map(|(bytes, operations)| DiskCounters::V1 { bytes, operations });
+        Some(Self { bound, parse_bound: parse_write_bps_device, counts, last: None })
     }
 
     fn bound(&mut self) -> Option<u64> {
-        (self.parse)(&self.file.read().ok()?)
+        (self.parse_bound)(&self.bound.read().ok()?)
+    }
+
+    /// What passed since the last reading.
+    fn used(&mut self, seconds: f64) -> Option<DiskUse> {
+        let now = self.counts.as_mut().and_then(DiskCounters::read);
+        let then = std::mem::replace(&mut self.last, now);
+        let (now, then) = now.zip(then)?;
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        Some(DiskUse {
+            read_bytes_per_s: rate(now.read_bytes, then.read_bytes),
+            written_bytes_per_s: rate(now.written_bytes, then.written_bytes),
+            reads_per_s: rate(now.reads, then.reads),
+            writes_per_s: rate(now.writes, then.writes),
+        })
+    }
+}
+
+impl DiskCounters {
+    fn read(&mut self) -> Option<DiskCounts> {
+        match self {
+            Self::V1 { bytes, operations } => {
+                let (read_bytes, written_bytes) = parse_blkio(&bytes.read().ok()?)?;
+                let (reads, writes) = parse_blkio(&operations.read().ok()?)?;
+                Some(DiskCounts { read_bytes, written_bytes, reads, writes })
+            }
+            Self::V2 { stat } => Some(parse_io_stat(&stat.read().ok()?)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn use_of_disks_is_what_passed_in_the_own_group() {
+        let folder = std::env::temp_dir().join(format!("host-cgroup-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).unwrap();
+        let path = folder.to_str().unwrap();
+        write("blkio.throttle.write_bps_device", "254:0 4194304\n");
+        write("blkio.throttle.io_service_bytes_recursive", "Total 0\n");
+        write("blkio.throttle.io_serviced_recursive", "Total 0\n");
+        let mut first = DiskFiles::open(path).unwrap();
+        assert_eq!(
+            (first.bound(), first.used(2.0), first.used(2.0)),
+            (Some(4_194_304), None, None)
+        );
+        let bytes = |read: u64| format!("254:0 Read {read}\n254:0 Write 100\nTotal 9\n");
+        write("blkio.throttle.io_service_bytes_recursive", &bytes(1000));
+        write("blkio.throttle.io_serviced_recursive", "254:0 Read 1\n254:0 Write 1\nTotal 2\n");
+        assert_eq!(first.used(2.0), None, "how much of that is new is not known");
+        write("blkio.throttle.io_service_bytes_recursive", &bytes(5000));
+        let read = DiskUse { read_bytes_per_s: 2000.0, ..DiskUse::default() };
+        assert_eq!(first.used(2.0), Some(read));
+        // Version 2 has no line of a disk that was not used, which is a zero.
+        write("io.max", "254:0 rbps=max wbps=2097152 riops=max wiops=max\n");
+        write("io.stat", "");
+        let mut second = DiskFiles::open(path).unwrap();
+        assert_eq!((second.bound(), second.used(1.0)), (Some(2_097_152), None));
+        write("io.stat", "254:0 rbytes=10 wbytes=300 rios=1 wios=3 dbytes=0 dios=0\n");
+        let used = second.used(0.5).unwrap();
+        assert_eq!((used.read_bytes_per_s, used.written_bytes_per_s), (20.0, 600.0));
+        assert_eq!((used.reads_per_s, used.writes_per_s), (2.0, 6.0));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -91,6 +91,31 @@ fn bounds_of_memory_and_disks_are_read() {
 }
 
 #[test]
+fn use_of_disks_is_read_in_both_forms() {
+    // As in Documentation/admin-guide/cgroup-v2.rst, and a disk with figures of another controller.
+    let second = "8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n\
+        8:0 rbytes=90430464 wbytes=299008000 rios=8950 wios=1252 dbytes=50331648 dios=3021 \
+        cost.vrate=100.00 cost.usage=5\n";
+    let expected = DiskCounts {
+        read_bytes: 1_459_200 + 90_430_464,
+        written_bytes: 314_773_504 + 299_008_000,
+        reads: 192 + 8950,
+        writes: 353 + 1252,
+    };
+    assert_eq!(parse_io_stat(second), expected);
+    assert_eq!(parse_io_stat(""), DiskCounts::default());
+    // Captured on Linux 6.18, of a group whose disk has a bound.
+    let first = "254:0 Read 262144\n254:0 Write 524288\n254:0 Sync 1310720\n254:0 Async 0\n\
+        254:0 Discard 524288\n254:0 Total 1310720\nTotal 1310720\n";
+    assert_eq!(parse_blkio(first), Some((262_144, 524_288)));
+    let of_disk = first.strip_suffix("Total 1310720\n").unwrap();
+    let two = format!("{of_disk}8:0 Read 1\n8:0 Write 2\nTotal 1310723\n");
+    assert_eq!(parse_blkio(&two), Some((262_145, 524_290)));
+    // And of one whose disk has none.
+    assert_eq!((parse_blkio("Total 0\n"), parse_blkio("")), (None, None));
+}
+
+#[test]
 fn escapes_of_a_path_are_undone() {
     assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
     assert_eq!(unescape("/a\\04"), "/a\\04");

@@ -32,6 +32,8 @@ struct Moment {
     cpu: MachineCpu,
     /// `NET_RX` by processor.
     net_rx: Vec<(u32, u64)>,
+    /// `NET_TX` by processor.
+    net_tx: Vec<(u32, u64)>,
     interrupts: Vec<(u32, u64)>,
     softnet: Vec<SoftnetRow>,
 }
@@ -109,8 +111,10 @@ impl Machine {
             _ => now.cpu = MachineCpu::default(),
         }
         now.net_rx.clear();
+        now.net_tx.clear();
         if let Ok(Ok(counts)) = self.softirqs.as_mut().map(SoftIrqReader::sample) {
             now.net_rx.extend(counts.cpu_ids.iter().copied().zip(counts.net_rx.iter().copied()));
+            now.net_tx.extend(counts.cpu_ids.iter().copied().zip(counts.net_tx.iter().copied()));
         }
         now.interrupts.clear();
         if let Ok(Ok(counts)) = self.interrupts.as_mut().map(InterruptReader::sample) {
@@ -128,12 +132,12 @@ fn uses(between: &MachineCpu, then: &Moment, now: &Moment, seconds: f64) -> Vec<
     cpus.map(|(&cpu, times)| {
         let mut cpu_use = shares(cpu, times);
         let count = |list: &[(u32, u64)]| list.iter().find(|(id, _)| *id == cpu).map(|(_, n)| *n);
-        let rate = |now: &[(u32, u64)], then: &[(u32, u64)]| match (count(now), count(then)) {
-            (Some(now), Some(then)) => now.saturating_sub(then) as f64 / seconds,
-            _ => 0.0,
+        let rate = |now: &[(u32, u64)], then: &[(u32, u64)]| {
+            Some(count(now)?.saturating_sub(count(then)?) as f64 / seconds)
         };
-        cpu_use.net_rx_per_s = rate(&now.net_rx, &then.net_rx);
-        cpu_use.interrupts_per_s = rate(&now.interrupts, &then.interrupts);
+        cpu_use.net_rx_per_s = rate(&now.net_rx, &then.net_rx).unwrap_or(0.0);
+        cpu_use.net_tx_per_s = rate(&now.net_tx, &then.net_tx);
+        cpu_use.interrupts_per_s = rate(&now.interrupts, &then.interrupts).unwrap_or(0.0);
         let row = |moment: &Moment| moment.softnet.iter().find(|row| row.cpu == cpu).copied();
         if let (Some(now), Some(then)) = (row(now), row(then)) {
             let passed = now.since(&then);
@@ -141,6 +145,9 @@ fn uses(between: &MachineCpu, then: &Moment, now: &Moment, seconds: f64) -> Vec<
             cpu_use.backlog_drops_per_s = f64::from(passed.dropped) / seconds;
             cpu_use.time_squeezes_per_s = f64::from(passed.time_squeeze) / seconds;
             cpu_use.received_rps_per_s = f64::from(passed.received_rps) / seconds;
+            cpu_use.flow_limit_drops_per_s =
+                passed.flow_limited.map(|packets| f64::from(packets) / seconds);
+            cpu_use.backlog_packets = passed.backlog;
         }
         cpu_use
     })
@@ -223,10 +230,13 @@ mod tests {
         };
         let moment = |packets, interrupts| Moment {
             net_rx: vec![(0, 5), (1, packets)],
+            net_tx: vec![(1, packets * 2)],
             interrupts: vec![(1, interrupts)],
             softnet: vec![SoftnetRow {
                 cpu: 1,
                 processed: packets as u32,
+                flow_limited: Some(packets as u32 / 50),
+                backlog: Some(7),
                 ..SoftnetRow::default()
             }],
             ..Moment::default()
@@ -242,7 +252,10 @@ mod tests {
             steal: 0.05,
             idle: 0.25,
             net_rx_per_s: 100.0,
+            net_tx_per_s: Some(200.0),
             packets_per_s: 100.0,
+            flow_limit_drops_per_s: Some(2.0),
+            backlog_packets: Some(7),
             interrupts_per_s: 0.5,
             ..CpuUse::default()
         };

@@ -2,9 +2,9 @@
 //!
 //! Not for deciding which processes those are.
 
-use super::family::MAX_PROCESSES;
 use super::process::{Began, Process, ProcessUse};
 use crate::cgroup;
+use crate::family::MAX_PROCESSES;
 use crate::process::figures::Io;
 use crate::source::{NotObservable, read_once};
 use record::observed::{Role, RoleUse, ThreadUse};

@@ -1,20 +1,23 @@
-//! What this machine has nothing to tell about, found out once: each row looks for a source, and says
-//! why there is none.
+//! What nothing is read of, found out once: sources that this machine does not have, each with how that
+//! shows, and those that weir leaves alone where there are some, each with the reason. So nobody takes
+//! silence for absence.
 //!
-//! Not for sources that are there and cannot be read: their readers say that.
+//! Not for sources that are read and cannot be: their readers say that.
 
 use crate::source::{NotObservable, read_once};
 
-/// A source that not every machine has: what it would tell, and how its absence shows.
+/// A source that is not read: what it would tell, how its absence shows, and why it is left alone where
+/// it is there.
 struct Row {
     what: &'static str,
-    why_not: fn() -> Option<String>,
+    absent: fn() -> Option<String>,
+    not_read: &'static str,
 }
 
 const ROWS: &[Row] = &[
     Row {
         what: "hardware counters (cycles, instructions, cache misses, memory bandwidth)",
-        why_not: || {
+        absent: || {
             const FOLDER: &str = "/sys/bus/event_source/devices";
             let names = std::fs::read_dir(FOLDER).into_iter().flatten();
             let mut names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -22,14 +25,16 @@ const ROWS: &[Row] = &[
             let none = !names.any(|name| counts(&name));
             none.then(|| format!("{FOLDER} has no unit for them: virtual machines often have none"))
         },
+        not_read: "functions are sampled by time, which every machine has",
     },
     Row {
         what: "frequency of the processors",
-        why_not: || absent("/sys/devices/system/cpu/cpu0/cpufreq"),
+        absent: || absent("/sys/devices/system/cpu/cpu0/cpufreq"),
+        not_read: "it is of a moment, and some kernels interrupt each processor to tell it",
     },
     Row {
         what: "memory of other nodes (NUMA)",
-        why_not: || {
+        absent: || {
             let path = "/sys/devices/system/node/online";
             match read_once("memory nodes", path) {
                 Ok(nodes) => {
@@ -38,22 +43,48 @@ const ROWS: &[Row] = &[
                 Err(error) => Some(error.why),
             }
         },
+        not_read: "no verdict is about it yet",
     },
-    Row { what: "run queues by processor", why_not: || absent("/proc/schedstat") },
+    Row {
+        what: "run queues by processor",
+        absent: || absent("/proc/schedstat"),
+        not_read: "the time that each thread waits for a processor is read instead",
+    },
     Row {
         what: "time that tasks waited for a disk, by task",
-        why_not: || {
+        absent: || {
             let setting = read_once("delay accounting", "/proc/sys/kernel/task_delayacct");
             (setting.as_deref() != Ok("1")).then(|| "kernel.task_delayacct is not 1".to_owned())
         },
+        not_read: "it takes a request for each task; threads in state D and pressure are read instead",
+    },
+    Row {
+        what: "where in the kernel a thread sleeps (wchan)",
+        absent: || absent("/proc/self/wchan"),
+        not_read: "one moment of a second says little; calls are counted instead",
+    },
+    Row {
+        what: "hardware interrupts by line and device",
+        absent: || absent("/proc/interrupts"),
+        not_read: "they are added up by processor",
+    },
+    Row {
+        what: "windows of connections (snd_cwnd, snd_wnd), and what came out of order (rcv_ooopack)",
+        absent: || None,
+        not_read: "the time that a window or a buffer held them up is read instead",
+    },
+    Row {
+        what: "how much longer the same work takes at times (loop-time drift)",
+        absent: || None,
+        not_read: "it takes a processor's time; how late canaries wake up is read instead",
     },
 ];
 
-/// Everything that this machine has nothing to tell about.
+/// Everything that nothing is read of here.
 pub(super) fn read() -> Vec<NotObservable> {
-    let missing =
-        ROWS.iter().filter_map(|row| Some(NotObservable::new(row.what, (row.why_not)()?)));
-    missing.collect()
+    let why =
+        |row: &Row| (row.absent)().unwrap_or_else(|| format!("not read by weir: {}", row.not_read));
+    ROWS.iter().map(|row| NotObservable::new(row.what, why(row))).collect()
 }
 
 fn absent(path: &str) -> Option<String> {
@@ -79,8 +110,14 @@ mod tests {
     fn each_row_is_said_once_and_says_why() {
         assert!(absent("/no/such/file").is_some_and(|why| why.contains("/no/such/file")));
         assert_eq!(absent("/proc"), None);
-        for missing in read() {
-            assert!(!missing.what.is_empty() && !missing.why.is_empty());
+        let said = read();
+        assert_eq!(said.len(), ROWS.len());
+        for (row, said) in ROWS.iter().zip(&said) {
+            assert!(!said.what.is_empty() && !row.not_read.is_empty());
+            // What is there is said to be left alone, and what is not there is said to be absent.
+            let left_alone = said.why == format!("not read by weir: {}", row.not_read);
+            assert_eq!(left_alone, (row.absent)().is_none(), "{said:?}");
         }
+        assert!(said.iter().any(|one| one.why.starts_with("not read by weir: ")));
     }
 }

@@ -5,8 +5,8 @@
 
 use super::history::{History, MAX_KEPT};
 use super::{Observer, Spec};
+use crate::cpu::thread_cpu_ns;
 use record::observed::{Missing, Observed, QueueSnapshot, Sample};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -261,12 +261,6 @@ impl Purse {
     fn pay(&mut self, cost_ns: u64) {
         self.left_ns = self.left_ns.saturating_sub(i64::try_from(cost_ns).unwrap_or(i64::MAX));
     }
-}
-
-/// Processor time of the calling thread, in nanoseconds.
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// Snapshots of the sockets take one part in so many of a core in the long run: with the canaries and

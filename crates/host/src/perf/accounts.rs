@@ -18,6 +18,8 @@ pub(super) struct Accounts {
     threads: BTreeMap<(i32, i32), Used>,
     looks: u64,
     left_out: bool,
+    /// Processor time of the looking, of whoever looked.
+    pub(super) cost_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +81,9 @@ impl Accounts {
         // A process has its first thread's number.
         let firsts = self.threads.iter().filter(|((pid, tid), _)| pid == tid);
         let names = firsts.map(|((pid, _), used)| (*pid, used.name.clone())).collect();
-        Profile::of_threads(&rows, names, notes)
+        let mut profile = Profile::of_threads(&rows, names, notes);
+        profile.reading_s = self.cost_ns as f64 / 1e9;
+        profile
     }
 }
 

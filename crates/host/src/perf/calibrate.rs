@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 
 use super::event::{self, Event};
 use super::maps::{self, Space};
-use super::sampler::own_cpu_ns;
+use crate::cpu::thread_cpu_ns;
 
 /// Calls that are timed, three times: 2 to 50 ms each with a probe.
 const CALLS: u64 = 5_000;
@@ -96,9 +96,9 @@ fn or_known(measured: Option<f64>, known_ns: f64) -> HitCost {
 /// The processor time (which others on the machine do not change) that each of [`CALLS`] takes longer under `watchers` events: the median of the rounds.
 fn measure(event: &Event, watchers: usize, calls: &dyn Fn()) -> io::Result<f64> {
     let timed = || {
-        let before_ns = own_cpu_ns();
+        let before_ns = thread_cpu_ns();
         calls();
-        own_cpu_ns().saturating_sub(before_ns) as f64
+        thread_cpu_ns().saturating_sub(before_ns) as f64
     };
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     let mut costs = Vec::new();

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use record::observed::FunctionShare;
 
 use super::folded::Folded;
-use super::sampler::own_cpu_ns;
 use super::stacks::{Collected, Process, Stack};
 use super::symbols::{Function, Symbols};
+use crate::cpu::thread_cpu_ns;
 
 /// The stacks that were seen, with names.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ struct Named {
 
 impl Profile {
     pub(super) fn of(collected: &Collected, notes: Vec<String>) -> Self {
-        let before_ns = own_cpu_ns();
+        let before_ns = thread_cpu_ns();
         let mut namer = Namer::default();
         let mut stacks: Vec<Named> = collected
             .stacks
@@ -75,7 +75,7 @@ impl Profile {
             not_kept: collected.not_kept,
             throttled: collected.throttled,
             reading_s: collected.cost_ns as f64 / 1e9,
-            naming_s: own_cpu_ns().saturating_sub(before_ns) as f64 / 1e9,
+            naming_s: thread_cpu_ns().saturating_sub(before_ns) as f64 / 1e9,
             notes,
             functions: namer.functions,
             stacks,
@@ -113,23 +113,14 @@ impl Profile {
         at as u32
     }
 
-    /// All functions that were seen in a role's processes, those that were on processors most first.
+    /// All functions that were seen, in whichever process, those that were on processors most first; they
+    /// are said to be of `role`.
     #[must_use]
     pub fn functions(&self, role: &str) -> Vec<FunctionShare> {
-        self.table(role, &|_| true)
-    }
-
-    /// The same for some of the processes: where one profiler sampled several roles.
-    #[must_use]
-    pub fn functions_of(&self, role: &str, pids: &[i32]) -> Vec<FunctionShare> {
-        self.table(role, &|pid| pids.contains(&pid))
-    }
-
-    fn table(&self, role: &str, is_of_role: &dyn Fn(i32) -> bool) -> Vec<FunctionShare> {
         let mut counts: Vec<(u64, u64)> = vec![(0, 0); self.functions.len()];
         let mut all = 0;
         let mut seen = HashSet::new();
-        for stack in self.stacks.iter().filter(|stack| is_of_role(stack.pid)) {
+        for stack in &self.stacks {
             all += stack.samples;
             if let Some(&top) = stack.frames.first() {
                 counts[top as usize].0 += stack.samples;
@@ -248,9 +239,6 @@ mod tests {
         let short: Vec<_> =
             rows.iter().map(|row| (&*row.function, row.share_self, row.share_total)).collect();
         assert_eq!(short, [("k", 0.6, 0.6), ("main", 0.2, 1.0), ("a;b", 0.2, 0.8)]);
-        let one = profile().functions_of("one", &[2]);
-        assert_eq!((one.len(), one[0].share_self), (1, 1.0));
-        assert!(profile().functions_of("none", &[9]).is_empty());
     }
 
     #[test]

@@ -10,15 +10,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::accounts::Accounts;
 use super::event::{self, Event};
 use super::profile::Profile;
 use super::records;
 use super::ring::Ring;
 use super::stacks::Collected;
-use crate::cpu::ticks_per_s;
+use crate::cpu::{thread_cpu_ns, ticks_per_s};
 use crate::process::thread_ids;
 use crate::source::{NotObservable, read_once};
 
@@ -142,6 +140,7 @@ impl Source {
                 accounts.look(&pids);
             }
             accounts.look(&pids);
+            accounts.cost_ns = thread_cpu_ns();
             accounts
         })?;
         Ok(Self::Accounts { thread, why })
@@ -175,16 +174,10 @@ fn collect(mut opened: Opened, mut collected: Collected, stopped: &Receiver<()>)
             });
         }
         if !go_on {
-            collected.cost_ns = own_cpu_ns();
+            collected.cost_ns = thread_cpu_ns();
             return collected;
         }
     }
-}
-
-/// Processor time of the calling thread, in nanoseconds: what a profile costs, not a time of day.
-pub(super) fn own_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Why nothing could be opened.

@@ -7,7 +7,8 @@
 //! A snapshot costs processor time: 0.2 ms for a walk through the machine's hash table of connections
 //! (262,144 buckets), and about 0.9 us for each socket that passes the filter, most of it for the
 //! memory of the socket, which is cold (Linux 6.18, a virtual machine). 1,000 connections with both
-//! ends here took 2.1 ms. So who looks again and again asks [`interval_ns`] how long to wait.
+//! ends here took 2.1 ms. So who looks again and again has to bound what that takes, as
+//! [`crate::observe`] does.
 //!
 //! The kernel chooses by port (`request`), so that the sockets of others cost next to nothing.
 //! The parser takes bytes (`row`) and is tested on captured ones; `tally` adds up.
@@ -38,19 +39,10 @@ pub const MAX_ROWS: usize = 100_000;
 
 const WHAT: &str = "TCP sockets (sock_diag)";
 
-/// What looking again and again may use, as a share of one processor.
-pub const BUDGET_CPUS: f64 = 0.004;
 /// Of more sockets in TIME_WAIT than this one look tells for some more.
 const TIME_WAIT_MANY: u64 = 1_000;
 /// Looks that leave TIME_WAIT out, then.
 const TIME_WAIT_LEFT_OUT: u32 = 9;
-
-/// How long to wait between two snapshots of which one takes `cost_ns` of processor time: as long as
-/// was wished, or as keeps them within [`BUDGET_CPUS`].
-#[must_use]
-pub fn interval_ns(cost_ns: u64, wished_ns: u64) -> u64 {
-    wished_ns.max((cost_ns as f64 / BUDGET_CPUS) as u64)
-}
 
 /// A connection of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

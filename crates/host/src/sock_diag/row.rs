@@ -2,8 +2,8 @@
 //! behind it, `struct tcp_info` (`include/uapi/linux/tcp.h`) and the memory figures of
 //! `include/uapi/linux/sock_diag.h`.
 //!
-//! Pure. Kernels only ever add to `tcp_info`: what a shorter one does not have is zero here, what a
-//! longer one has more is not looked at.
+//! Pure. Kernels only ever add to `tcp_info`: of what a shorter one does not have, what every kernel of
+//! the last ten years has is zero here and the rest is `None`; what a longer one has more is not looked at.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -92,6 +92,12 @@ pub(crate) struct TcpInfo {
     pub(crate) not_sent_bytes: u32,
     /// Segments sent again since it was opened.
     pub(crate) retransmitted: u32,
+    /// Bytes of them; this and the next two are there since Linux 4.19.
+    pub(crate) retransmitted_bytes: Option<u64>,
+    /// Segments that the other end reported to have had twice.
+    pub(crate) duplicates: Option<u32>,
+    /// Times that segments turned out to be out of order.
+    pub(crate) reorderings: Option<u32>,
     /// Latest delivery rate, bytes per second.
     pub(crate) delivery_bytes_per_s: u64,
     pub(crate) application_limited: bool,
@@ -154,6 +160,9 @@ fn parse_info(value: &[u8]) -> TcpInfo {
         rtt_min_us: word(148),
         not_sent_bytes: word(144),
         retransmitted: word(100),
+        retransmitted_bytes: u64_at(value, 208),
+        duplicates: u32_at(value, 216),
+        reorderings: u32_at(value, 220),
         delivery_bytes_per_s: long(160),
         application_limited: value.get(7).is_some_and(|byte| byte & application_limited != 0),
         busy_us: long(168),

@@ -126,6 +126,9 @@ impl EndTally {
         sums.send_buffer_limited_us =
             sums.send_buffer_limited_us.saturating_add(info.send_buffer_limited_us);
         sums.retransmitted += u64::from(info.retransmitted);
+        add(&mut sums.retransmitted_bytes, info.retransmitted_bytes);
+        add(&mut sums.duplicates, info.duplicates.map(u64::from));
+        add(&mut sums.reorderings, info.reorderings.map(u64::from));
         sums.delivery_bytes_per_s += info.delivery_bytes_per_s as f64;
         sums.application_limited += u64::from(info.application_limited);
         let measured = |us: &u32| *us != 0 && *us != u32::MAX;
@@ -143,6 +146,13 @@ impl EndTally {
         let counted = STATES.iter().zip(self.states).filter(|(_, count)| *count > 0);
         self.sums.states = counted.map(|((_, name), count)| ((*name).to_owned(), count)).collect();
         Some(std::mem::take(&mut self.sums))
+    }
+}
+
+/// Adds a figure that an older kernel does not have.
+fn add(sum: &mut Option<u64>, figure: Option<u64>) {
+    if let Some(figure) = figure {
+        *sum = Some(sum.unwrap_or(0).saturating_add(figure));
     }
 }
 
@@ -250,6 +260,23 @@ mod tests {
             ],
         );
         assert_eq!((ends[0].rtt_us, ends[0].rtt_min_us, ends[0].busy_us), (20.0, 5.0, u64::MAX));
+    }
+
+    #[test]
+    fn what_an_older_kernel_does_not_tell_is_not_a_zero() {
+        let told = TcpInfo {
+            retransmitted_bytes: Some(3000),
+            duplicates: Some(1),
+            reorderings: Some(0),
+            ..TcpInfo::default()
+        };
+        let of = |info| Row { info: Some(info), ..row(80, 5000, State::Established) };
+        let sums = |rows: &[Row]| {
+            let (_, ends) = tally(&[80], rows);
+            (ends[0].retransmitted_bytes, ends[0].duplicates, ends[0].reorderings)
+        };
+        assert_eq!(sums(&[of(told), of(told)]), (Some(6000), Some(2), Some(0)));
+        assert_eq!(sums(&[of(TcpInfo::default())]), (None, None, None));
     }
 
     #[test]

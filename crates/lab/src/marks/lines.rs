@@ -1,6 +1,6 @@
 //! The lines of each section, from one sample and one snapshot of the sockets.
 
-use record::observed::{Role, RoleUse, Sample, ThreadUse};
+use record::observed::{DiskUse, EndQueues, Role, RoleUse, Sample, ThreadUse};
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 use super::readings::{PAGE_BYTES, counter, cpus_allowed, link_rate, state};
@@ -219,6 +219,7 @@ fn program(role: &Role, used: &RoleUse) -> Line {
         Cell::new("faults/s", rate(used.minor_faults_per_s + used.major_faults_per_s)),
         Cell::new("written", or_dash(used.written_bytes_per_s, per_s)),
         Cell::new("to disk", or_dash(used.disk_write_bytes_per_s, per_s)),
+        Cell::new("disk of group", or_dash(cgroup.and_then(|group| group.disk), disk)),
         Cell::new("processes", used.processes.to_string()),
         Cell::new("threads", used.threads_total.to_string()),
     ];
@@ -227,6 +228,11 @@ fn program(role: &Role, used: &RoleUse) -> Line {
         (PartKind::System, used.system_cpus / allowed),
     ];
     Line::new(Section::Programs, role.name.clone(), cells).parts(parts)
+}
+
+fn disk(used: DiskUse) -> String {
+    let (read, written) = (per_s(used.read_bytes_per_s), per_s(used.written_bytes_per_s));
+    format!("{read} read {written} written")
 }
 
 fn thread_line(role: &Role, thread: &ThreadUse) -> Line {
@@ -339,7 +345,7 @@ fn sockets(view: &View<'_>, lines: &mut Vec<Line>) {
             Cell::new("not sent", format_bytes(end.not_sent_bytes as f64)),
             Cell::new("window full", limited(end.receive_window_limited_us)),
             Cell::new("buffer full", limited(end.send_buffer_limited_us)),
-            Cell::new("sent again", end.retransmitted.to_string()),
+            Cell::new("sent again", sent_again(end)),
             Cell::new(
                 "other states",
                 if others.is_empty() { "-".into() } else { others.join(" ") },
@@ -348,6 +354,18 @@ fn sockets(view: &View<'_>, lines: &mut Vec<Line>) {
         let share = (established > 0).then(|| end.with_unread as f64 / established as f64);
         lines.push(Line::new(Section::Sockets, label::end(end), cells).share(share));
     }
+}
+
+/// Segments, with what newer kernels tell of them.
+fn sent_again(end: &EndQueues) -> String {
+    let mut text = end.retransmitted.to_string();
+    if let Some(bytes) = end.retransmitted_bytes.filter(|bytes| *bytes > 0) {
+        text += &format!(" of {}", format_bytes(bytes as f64));
+    }
+    if let Some(duplicates) = end.duplicates.filter(|count| *count > 0) {
+        text += &format!(", {duplicates} for nothing");
+    }
+    text
 }
 
 fn machine(view: &View<'_>, lines: &mut Vec<Line>) {

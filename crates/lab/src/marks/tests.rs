@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use record::observed::{
-    CanaryUse, CgroupUse, ConntrackUse, CpuUse, End, EndQueues, LinkUse, ListenerQueue, Missing,
-    NamespaceUse, Observed, Pressure, QdiscUse, QueueSnapshot, Role, RoleUse, Sample, ThreadUse,
+    CanaryUse, CgroupUse, ConntrackUse, CpuUse, DiskUse, End, EndQueues, LinkUse, ListenerQueue,
+    Missing, NamespaceUse, Observed, Pressure, QdiscUse, QueueSnapshot, Role, RoleUse, Sample,
+    ThreadUse,
 };
 
 use super::*;
@@ -378,6 +379,45 @@ fn lines_show_the_last_second_and_their_history() {
     assert_eq!(line.cells[0], Cell { name: "busy", text: "100 %".to_owned() });
     assert_eq!((line.history.len(), line.parts[0]), (10, (PartKind::User, 0.7)));
     assert!((line.history[8] - 0.5).abs() < 1e-9 && (line.history[9] - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_a_group_does_with_disks_and_what_was_sent_again_is_shown() {
+    let mut observed = calm();
+    let cell = |observed: &Observed, name: &str| -> Vec<String> {
+        let screen = screen(observed, LIVE);
+        let wanted = [Section::Programs, Section::Sockets];
+        let lines = screen.lines.into_iter().filter(|line| wanted.contains(&line.section));
+        lines
+            .flat_map(|line| line.cells)
+            .filter(|cell| cell.name == name)
+            .map(|cell| cell.text)
+            .collect()
+    };
+    assert_eq!(cell(&observed, "disk of group"), ["-", "-"]);
+    assert_eq!(cell(&observed, "sent again"), ["0", "0"]);
+    for (place, sample) in observed.samples.iter_mut().enumerate() {
+        sample.cpus[0].flow_limit_drops_per_s = Some(2.0);
+        let disk =
+            DiskUse { read_bytes_per_s: 1e6, written_bytes_per_s: 2e6, ..DiskUse::default() };
+        // The first look has none to count from.
+        sample.roles[0].cgroup.as_mut().unwrap().disk = (place > 0).then_some(disk);
+    }
+    let last = observed.queues.len() as u64;
+    for (place, queues) in observed.queues.iter_mut().enumerate() {
+        let end = &mut queues.ends[0];
+        end.retransmitted = place as u64 + 1;
+        end.retransmitted_bytes = Some((place as u64 + 1) * 1000);
+        end.duplicates = Some(u64::from(place as u64 + 1 == last));
+    }
+    let mean = view::View::new(&observed, 10.0).mean;
+    let disk = mean.roles[0].cgroup.as_ref().unwrap().disk.unwrap();
+    assert!((disk.written_bytes_per_s - 2e6).abs() < 1e-6);
+    assert_eq!(mean.cpus[0].flow_limit_drops_per_s, Some(2.0));
+    assert_eq!(mean.cpus[1].flow_limit_drops_per_s, None);
+    assert_eq!(cell(&observed, "disk of group")[0], "977 KiB/s read 1.91 MiB/s written");
+    let again = &cell(&observed, "sent again")[0];
+    assert!(again.contains(" of ") && again.ends_with(", 1 for nothing"), "{again}");
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use record::observed::{
-    CanaryUse, CgroupUse, ConntrackUse, CpuUse, EndQueues, LinkUse, ListenerQueue, NamespaceUse,
-    Observed, Pressure, QdiscUse, QueueSnapshot, RoleUse, Sample, ThreadUse,
+    CanaryUse, CgroupUse, ConntrackUse, CpuUse, DiskUse, EndQueues, LinkUse, ListenerQueue,
+    NamespaceUse, Observed, Pressure, QdiscUse, QueueSnapshot, RoleUse, Sample, ThreadUse,
 };
 
 use crate::statistics;
@@ -110,6 +110,9 @@ impl Over<'_> {
         let mean = |of: fn(&CpuUse) -> f64| {
             self.rate(|sample| sample.cpus.iter().find(|cpu| cpu.cpu == number).map(of))
         };
+        let option = |of: fn(&CpuUse) -> Option<f64>| {
+            self.option(|sample| sample.cpus.iter().find(|cpu| cpu.cpu == number).and_then(of))
+        };
         CpuUse {
             cpu: number,
             user: mean(|cpu| cpu.user),
@@ -119,10 +122,14 @@ impl Over<'_> {
             steal: mean(|cpu| cpu.steal),
             idle: mean(|cpu| cpu.idle),
             net_rx_per_s: mean(|cpu| cpu.net_rx_per_s),
+            net_tx_per_s: option(|cpu| cpu.net_tx_per_s),
             packets_per_s: mean(|cpu| cpu.packets_per_s),
             backlog_drops_per_s: mean(|cpu| cpu.backlog_drops_per_s),
             time_squeezes_per_s: mean(|cpu| cpu.time_squeezes_per_s),
             received_rps_per_s: mean(|cpu| cpu.received_rps_per_s),
+            flow_limit_drops_per_s: option(|cpu| cpu.flow_limit_drops_per_s),
+            backlog_packets: option(|cpu| cpu.backlog_packets.map(f64::from))
+                .map(|packets| packets.round() as u32),
             interrupts_per_s: mean(|cpu| cpu.interrupts_per_s),
         }
     }
@@ -157,11 +164,24 @@ impl Over<'_> {
             throttled_periods: option(|cgroup| cgroup.throttled_periods),
             throttled_cpus: option(|cgroup| cgroup.throttled_cpus),
             memory_max_hits_per_s: option(|cgroup| cgroup.memory_max_hits_per_s),
+            disk: self.disk(at),
             pressure: last.pressure.map(|_| {
                 self.pressure(|sample| sample.roles.get(at)?.cgroup.as_ref()?.pressure.as_ref())
             }),
             ..last.clone()
         }
+    }
+
+    fn disk(&self, at: usize) -> Option<DiskUse> {
+        let mean = |of: fn(&DiskUse) -> f64| {
+            self.option(|sample| Some(of(sample.roles.get(at)?.cgroup.as_ref()?.disk.as_ref()?)))
+        };
+        Some(DiskUse {
+            read_bytes_per_s: mean(|disk| disk.read_bytes_per_s)?,
+            written_bytes_per_s: mean(|disk| disk.written_bytes_per_s)?,
+            reads_per_s: mean(|disk| disk.reads_per_s)?,
+            writes_per_s: mean(|disk| disk.writes_per_s)?,
+        })
     }
 
     /// Threads that were there at any time, the busiest first.
@@ -323,6 +343,9 @@ fn middle_end(snapshots: &[QueueSnapshot], last: &EndQueues) -> EndQueues {
     // Sums since the sockets were opened: what was added, unless sockets were closed meanwhile.
     let first = all.first().copied().filter(|first| last.busy_us > first.busy_us);
     let added = |value: fn(&EndQueues) -> u64| value(last).saturating_sub(first.map_or(0, value));
+    let told = |value: fn(&EndQueues) -> Option<u64>| {
+        Some(value(last)?.saturating_sub(first.and_then(value).unwrap_or(0)))
+    };
     let states = last.states.keys().map(|state| {
         let counts = all.iter().map(|end| end.states.get(state).map_or(0.0, |count| *count as f64));
         (state.clone(), median(counts).round() as u64)
@@ -344,6 +367,9 @@ fn middle_end(snapshots: &[QueueSnapshot], last: &EndQueues) -> EndQueues {
         receive_window_limited_us: added(|end| end.receive_window_limited_us),
         send_buffer_limited_us: added(|end| end.send_buffer_limited_us),
         retransmitted: added(|end| end.retransmitted),
+        retransmitted_bytes: told(|end| end.retransmitted_bytes),
+        duplicates: told(|end| end.duplicates),
+        reorderings: told(|end| end.reorderings),
         delivery_bytes_per_s: of(|end| end.delivery_bytes_per_s),
         application_limited: count(|end| end.application_limited),
     }

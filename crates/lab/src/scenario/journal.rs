@@ -110,6 +110,11 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     Some(ProcessReader::open(pid).ok()?.sample().ok()?.start_ticks)
 }
 
+/// The file of a run's journal.
+pub(super) fn path_of(folder: &Path, run: &str) -> PathBuf {
+    folder.join(format!("{run}.{ENDING}"))
+}
+
 impl Journal {
     /// Begins the journal of run `run` in `folder`, owned by this process.
     ///
@@ -120,7 +125,7 @@ impl Journal {
             io::Error::new(error.kind(), format!("journal in {}: {error}", folder.display()))
         };
         fs::create_dir_all(folder).map_err(explain)?;
-        let path = folder.join(format!("{run}.{ENDING}"));
+        let path = path_of(folder, run);
         let file = File::options().create_new(true).append(true).open(&path).map_err(explain)?;
         let mut journal = Self { path, file, made: Vec::new() };
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
@@ -173,7 +178,7 @@ fn undo_all(made: Vec<Made>) -> (Vec<Made>, Vec<String>) {
     (left, problems)
 }
 
-/// What [`sweep`] found.
+/// What a sweep found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Runs that were undone.

@@ -16,10 +16,10 @@ use host::setup::{group, namespace, tun};
 use super::flood::Flood;
 use super::forward::{Forwarder, Hold};
 use super::groups::{Bounds, groups};
-use super::journal::{Journal, Made, PREFIX, start_ticks};
+use super::journal::{self, Journal, Made, PREFIX, Swept, start_ticks};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
 use super::plan::{NODES, Node, Scenario};
-use super::programs;
+use super::{programs, run_folder};
 
 /// The file of the one setting that is the whole machine's.
 const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
@@ -40,7 +40,7 @@ pub struct Context {
 }
 
 /// A scenario that stands. Everything in it goes when this is dropped, or at the next start after
-/// this process was killed ([`super::journal::sweep`]).
+/// this process was killed ([`sweep`]).
 ///
 /// Programs that it starts end with the thread that started them, so that has to be the one that
 /// waits for the run's end.
@@ -78,7 +78,7 @@ impl Kit {
         };
         // From here on `kit` undoes what is there when it is dropped, also by `?`.
         kit.note(Made::Folder { path: kit.folder.clone() })?;
-        fs::create_dir(&kit.folder)
+        run_folder::make(&kit.folder)
             .map_err(|error| format!("{}: {error}", kit.folder.display()))?;
         kit.make_network(context)?;
         kit.make_groups()?;
@@ -294,6 +294,15 @@ impl Drop for Kit {
         // What stays behind stands in the journal, for the next start.
         let _ = self.end();
     }
+}
+
+/// Undoes what killed runs left: what stands in the journals in `journals`, and folders whose journal went
+/// when the machine was started again.
+#[must_use]
+pub fn sweep(journals: &Path) -> Swept {
+    let mut swept = journal::sweep(journals);
+    run_folder::sweep(Path::new(FOLDERS), journals, &mut swept);
+    swept
 }
 
 /// A name that no other run has, on this machine, since it was started.

@@ -17,4 +17,5 @@ mod network;
 pub mod plan;
 mod programs;
 pub mod read;
+mod run_folder;
 pub mod setup;

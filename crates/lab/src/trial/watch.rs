@@ -6,10 +6,11 @@
 use std::thread::JoinHandle;
 
 use host::NotObservable;
+use host::cpu::thread_cpu_ns;
+use host::family::with_descendants;
 use host::observe::{GENERATOR, ORIGIN, SUBJECT, Spec, Watched, Watching};
 use host::perf::Profiler;
 use host::perf::calls::{self, Budget, Call, Counted};
-use host::process::parse_stat;
 use record::observed::{Missing, Observed, PortUse};
 use record::trial::Calls;
 
@@ -22,8 +23,6 @@ use crate::scenario::setup::Setup;
 const FREQUENCY: u32 = 199;
 /// Functions that a record keeps.
 const FUNCTIONS_KEPT: usize = 60;
-/// Processes of the machine that are looked at for children of the subject.
-const PROCESSES_MAX: usize = 65_536;
 /// Loads that are shorter than this have no calls counted: there is no time for it.
 const COUNTED_NS_MIN: u64 = 2_000_000_000;
 /// Calls are counted for this part of the load (a half), after what a probe costs was measured: that
@@ -61,6 +60,7 @@ pub(super) struct Watch {
     profiler: Option<Profiler>,
     counting: Option<JoinHandle<Found>>,
     clock: fn() -> u64,
+    started_ns: u64,
     missing: Vec<Missing>,
 }
 
@@ -70,6 +70,8 @@ struct Found {
     syscalls: Option<During>,
     asked: Option<During>,
     missing: Vec<NotObservable>,
+    /// Processor time of its thread.
+    cost_ns: u64,
 }
 
 /// A count; times count from the clock's own 0.
@@ -100,7 +102,7 @@ impl Watch {
         let own = std::process::id().cast_signed();
         let watching = (!is_weir(setup.tool)).then(|| Watching::start(spec(places, own), clock));
         let subject = places.iter().find(|place| place.node == Node::Subject);
-        let pids = subject.map(|place| with_children(&place.pids)).unwrap_or_default();
+        let pids = subject.map(|place| with_descendants(&place.pids)).unwrap_or_default();
         let profiler = setup.profile.then(|| Profiler::start(&pids, FREQUENCY, clock));
         let profiler =
             profiler.and_then(|started| started.map_err(|why| missing.push(told(why))).ok());
@@ -117,13 +119,14 @@ impl Watch {
                 None
             }
         };
-        Self { watching, profiler, counting, clock, missing }
+        Self { watching, profiler, counting, clock, started_ns: clock(), missing }
     }
 
     /// Ends all of it; times in what was seen count from `zero_ns`. The programs are still there, so that
     /// functions can be given their names.
     pub(super) fn finish(self, zero_ns: u64) -> Seen {
         let load_ns = (zero_ns, (self.clock)());
+        let passed_s = load_ns.1.saturating_sub(self.started_ns).max(1) as f64 / 1e9;
         let mut seen = Seen { missing: self.missing, ..Seen::default() };
         let profile = self.profiler.map(Profiler::stop);
         seen.observed = self.watching.map(|watching| watching.finish(zero_ns));
@@ -142,10 +145,15 @@ impl Watch {
             if let Some(observed) = &mut seen.observed {
                 observed.functions = profile.functions(SUBJECT);
                 observed.functions.truncate(FUNCTIONS_KEPT);
+                observed.cost_cpus += profile.reading_s / passed_s;
+                observed.cost_after_s = Some(profile.naming_s);
             }
         }
         // A thread that failed has found nothing; one that still counts has a bound.
         let found = self.counting.and_then(|counting| counting.join().ok()).unwrap_or_default();
+        if let Some(observed) = &mut seen.observed {
+            observed.cost_cpus += found.cost_ns as f64 / 1e9 / passed_s;
+        }
         let mut told_in_time = |during: Option<During>| {
             let placed = placed(during?, load_ns);
             placed.map_err(|why| seen.missing.push(why)).ok()
@@ -201,6 +209,7 @@ impl Counting {
                 Err(why) => found.missing.push(why),
             }
         }
+        found.cost_ns = thread_cpu_ns();
         found
     }
 
@@ -253,34 +262,6 @@ fn spec(places: &[Place], own: i32) -> Spec {
     Spec { roles, ports, follow, ..Spec::default() }
 }
 
-/// Some processes with their children, and theirs.
-fn with_children(pids: &[i32]) -> Vec<i32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten();
-    let all = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let parents = all.take(PROCESSES_MAX).filter_map(|pid| {
-        // One that has ended meanwhile is nobody's child.
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some((pid, parse_stat(&text)?.parent))
-    });
-    descendants(pids, &parents.collect::<Vec<_>>())
-}
-
-/// The same from pairs of a process and its parent.
-fn descendants(pids: &[i32], parents: &[(i32, i32)]) -> Vec<i32> {
-    let mut found = pids.to_vec();
-    loop {
-        let before = found.len();
-        for &(pid, parent) in parents {
-            if found.contains(&parent) && !found.contains(&pid) {
-                found.push(pid);
-            }
-        }
-        if found.len() == before {
-            return found;
-        }
-    }
-}
-
 fn told(why: NotObservable) -> Missing {
     Missing { what: why.what, why: why.why }
 }
@@ -290,15 +271,6 @@ mod tests {
     use super::*;
     use host::perf::HitCost;
     use record::observed::CallCount;
-
-    #[test]
-    fn children_are_found_whatever_their_order() {
-        let parents = [(9, 8), (8, 5), (5, 1), (7, 1), (6, 5)];
-        assert_eq!(descendants(&[5], &parents), [5, 8, 6, 9]);
-        assert_eq!(descendants(&[], &parents), Vec::<i32>::new());
-        let own = std::process::id().cast_signed();
-        assert!(with_children(&[own]).contains(&own));
-    }
 
     #[test]
     fn calls_that_were_counted_after_the_load_are_not_its_calls() {

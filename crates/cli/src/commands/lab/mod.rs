@@ -16,8 +16,8 @@ mod try_;
 
 use std::path::{Path, PathBuf};
 
-use lab::scenario::journal::{self, folder};
-use lab::scenario::kit::Context;
+use lab::scenario::journal::folder;
+use lab::scenario::kit::{self, Context};
 use record::run::Weir;
 
 use crate::exit::{Exit, Failure};
@@ -56,7 +56,7 @@ fn journals() -> PathBuf {
 
 /// Removes what killed runs left, and says so.
 pub(super) fn sweep() {
-    let swept = journal::sweep(&journals());
+    let swept = kit::sweep(&journals());
     for run in &swept.runs {
         eprintln!("weir: removed what the killed run {run} had left");
     }

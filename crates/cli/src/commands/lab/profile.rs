@@ -49,7 +49,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     hold_signals(Held::Stop)?.follow(drain, None)?;
     let mut running = asked.subject.start()?;
     let started_at = wall_clock();
-    let profiler = Profiler::start(running.pids(), asked.frequency, now_ns)
+    let profiler = Profiler::start(&running.family(), asked.frequency, now_ns)
         .map_err(|error| Failure::CannotRun(error.to_string()))?;
     running.go()?;
     wait(&mut running, asked.length_ns, &stop);
@@ -89,7 +89,7 @@ fn calls(
             continue;
         }
         let one = std::slice::from_ref(call);
-        let done = count(ROLE, running.pids(), one, Budget::default(), now_ns, now_ns());
+        let done = count(ROLE, &running.family(), one, Budget::default(), now_ns, now_ns());
         counted.extend(done.0);
         missing.extend(done.1);
     }
@@ -106,7 +106,7 @@ fn own_profile(
         return None;
     }
     // A master holds the sockets too, but its workers do the work: the last one answers.
-    let started = running.pids().iter().rev().find_map(|&pid| HaproxyProfiling::start(pid))?;
+    let started = running.family().iter().rev().find_map(|&pid| HaproxyProfiling::start(pid))?;
     let table = started.and_then(|profiling| {
         wait(running, OWN_PROFILE_NS, stop);
         profiling.stop()

@@ -64,8 +64,9 @@ impl Subject {
 }
 
 impl Running {
-    pub(super) fn pids(&self) -> &[i32] {
-        &self.pids
+    /// Its processes with the children that they have now.
+    pub(super) fn family(&self) -> Vec<i32> {
+        host::family::with_descendants(&self.pids)
     }
 
     /// Lets a command begin.

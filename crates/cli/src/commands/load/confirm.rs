@@ -1,6 +1,7 @@
 //! `--confirm`: changes what the verdict says is the limit, and looks whether the throughput answers
 //! as it predicts. Short trials, the plan as it is and changed in turn.
 
+use host::family::with_descendants;
 use lab::confirm::{PAIRS, judge, together};
 use lab::diagnosis::verdicts::{NONE, Perturbation, verdict};
 use lab::lend::LessTime;
@@ -62,7 +63,7 @@ fn pairs(
             Change::Plan(changed) => trial(changed, stop)?,
             Change::LessTime => {
                 let factor = Perturbation::LessProcessorTime.factor();
-                let lent = LessTime::take(subjects, used_cpus * factor)?;
+                let lent = LessTime::take(&with_descendants(subjects), used_cpus * factor)?;
                 let rate = trial(plan, stop);
                 lent.give_back()?;
                 rate?

@@ -81,4 +81,8 @@ fn loopback_needs_no_namespace() {
     let scenario = Scenario { network: Network::Loopback, ..Scenario::default() };
     let Some(kit) = make(&scenario, folder.path()) else { return };
     assert_eq!((kit.namespace(Node::Subject), kit.address(Node::Subject)), (None, "127.0.0.1"));
+    // Without its journal too, it is not swept away while its owner lives.
+    let elsewhere = tempfile::tempdir().unwrap();
+    assert!(!sweep(elsewhere.path()).runs.contains(&kit.run));
+    assert!(kit.folder().exists());
 }

@@ -1,7 +1,7 @@
-//! Which processes belong to which role: those that were named, and the children that they have now
+//! Which processes belong to a program: those that were named, and the children that they have now
 //! or get later.
 //!
-//! Not for reading them. The children of this very process are not its role's, unless they were
+//! Not for reading them. This very process and its children belong to a program only where they were
 //! named: whoever watches may also start what it watches, or what disturbs it.
 
 use crate::process::parse_stat;
@@ -9,28 +9,46 @@ use crate::source::read_once;
 use std::collections::{HashMap, HashSet};
 
 /// Processes of all roles together that are watched.
-pub(super) const MAX_PROCESSES: usize = 1000;
+pub(crate) const MAX_PROCESSES: usize = 1000;
 /// Processes of the machine that are looked at for children.
 const MAX_SCANNED: usize = 65_536;
 
+/// Some processes with all their descendants of this moment: the named ones first, each once.
+#[must_use]
+pub fn with_descendants(pids: &[i32]) -> Vec<i32> {
+    let mut family = Family::new();
+    let mut all: Vec<i32> = pids.iter().copied().filter(|pid| family.claim(*pid, 0)).collect();
+    if !all.is_empty() {
+        all.extend(family.scan().into_iter().map(|(pid, _)| pid));
+    }
+    all
+}
+
 /// The processes of the machine that were seen, and who owns those that belong to a role.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(crate) struct Family {
     own: i32,
     owners: HashMap<i32, usize>,
     seen: HashSet<i32>,
+    /// Those of the scan under way; kept for its memory.
+    present: HashSet<i32>,
     /// There were more than [`MAX_PROCESSES`].
-    pub(super) overflowed: bool,
+    pub(crate) overflowed: bool,
 }
 
 impl Family {
-    pub(super) fn new() -> Self {
-        let own = std::process::id().cast_signed();
-        Self { own, owners: HashMap::new(), seen: HashSet::new(), overflowed: false }
+    pub(crate) fn new() -> Self {
+        Self {
+            own: std::process::id().cast_signed(),
+            owners: HashMap::new(),
+            seen: HashSet::new(),
+            present: HashSet::new(),
+            overflowed: false,
+        }
     }
 
     /// Gives a process to a role; false when it has an owner already.
-    pub(super) fn claim(&mut self, pid: i32, role: usize) -> bool {
+    pub(crate) fn claim(&mut self, pid: i32, role: usize) -> bool {
         let free = !self.owners.contains_key(&pid);
         if free {
             self.owners.insert(pid, role);
@@ -38,21 +56,26 @@ impl Family {
         free
     }
 
+    /// Whether nobody belongs to anybody.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
     /// A process has ended, and its number may be another's soon.
-    pub(super) fn forget(&mut self, pid: i32) {
+    pub(crate) fn forget(&mut self, pid: i32) {
         self.owners.remove(&pid);
     }
 
     /// Looks for processes that were not there before, and gives those whose parents belong to a role
     /// to that role: (process, role).
-    pub(super) fn scan(&mut self) -> Vec<(i32, usize)> {
-        let mut present = HashSet::with_capacity(self.seen.len());
+    pub(crate) fn scan(&mut self) -> Vec<(i32, usize)> {
+        self.present.clear();
         let mut strangers = Vec::new();
         let entries = std::fs::read_dir("/proc").into_iter().flatten();
         let pids =
             entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
         for pid in pids.take(MAX_SCANNED) {
-            present.insert(pid);
+            self.present.insert(pid);
             if !self.seen.contains(&pid)
                 && let Ok(text) = read_once("parent of a process", &format!("/proc/{pid}/stat"))
                 && let Some(line) = parse_stat(&text)
@@ -60,7 +83,7 @@ impl Family {
                 strangers.push((pid, line.parent));
             }
         }
-        self.seen = present;
+        std::mem::swap(&mut self.seen, &mut self.present);
         self.adopt(&strangers)
     }
 
@@ -70,9 +93,10 @@ impl Family {
         loop {
             let before = adopted.len();
             for &(pid, parent) in strangers {
-                let Some(&role) = self.owners.get(&parent).filter(|_| parent != self.own) else {
+                if pid == self.own || parent == self.own {
                     continue;
-                };
+                }
+                let Some(&role) = self.owners.get(&parent) else { continue };
                 if self.owners.len() >= MAX_PROCESSES {
                     self.overflowed = true;
                     return adopted;
@@ -93,12 +117,7 @@ mod tests {
     use super::*;
 
     fn family(owners: &[(i32, usize)]) -> Family {
-        Family {
-            own: 1000,
-            owners: owners.iter().copied().collect(),
-            seen: HashSet::new(),
-            overflowed: false,
-        }
+        Family { own: 1000, owners: owners.iter().copied().collect(), ..Family::new() }
     }
 
     #[test]
@@ -113,9 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn the_watchers_own_children_are_nobodys() {
+    fn the_watcher_and_its_own_children_are_nobodys() {
         let mut family = family(&[(1000, 0), (1001, 1)]);
         assert_eq!(family.adopt(&[(1002, 1000), (1003, 1001)]), [(1003, 1)]);
+        // A shell that is watched has the watcher for a child.
+        let mut of_a_shell = self::family(&[(900, 0)]);
+        assert_eq!(of_a_shell.adopt(&[(1000, 900), (1002, 1000)]), []);
     }
 
     #[test]
@@ -136,12 +158,15 @@ mod tests {
             .unwrap();
         let mut line = [0; 6];
         std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let named = shell.id() as i32;
         let mut family = Family::new();
-        family.claim(shell.id() as i32, 3);
+        family.claim(named, 3);
         let adopted = family.scan();
         assert_eq!(adopted.len(), 1, "{adopted:?}");
         assert_eq!(adopted[0].1, 3);
         assert_eq!(family.scan(), []);
+        assert_eq!(with_descendants(&[named, named]), [named, adopted[0].0]);
+        assert!(with_descendants(&[]).is_empty());
         let sleep = rustix::process::Pid::from_raw(adopted[0].0).unwrap();
         rustix::process::kill_process(sleep, rustix::process::Signal::KILL).unwrap();
         shell.wait().unwrap();
