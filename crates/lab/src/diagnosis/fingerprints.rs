@@ -6,8 +6,10 @@
 //! and what was measured with each cause induced.
 
 use record::histogram::Latencies;
+use record::observed::RoleUse;
 use record::units::format_duration_ns;
 
+use super::signals::{self, Signal};
 use super::view::View;
 
 /// Which latencies a mark is looked for in.
@@ -32,13 +34,29 @@ pub struct Fingerprint {
     pub to_ns: u64,
     /// What makes it.
     pub cause: &'static str,
+    /// What has to be seen beside it, and how much of it: for times that much else takes too.
+    pub beside: Option<(&'static Signal, f64)>,
 }
 
 const MS: u64 = 1_000_000;
 
 /// A mark that is looked for in the time to the last byte.
 const fn mark(name: &'static str, from_ms: u64, to_ms: u64, cause: &'static str) -> Fingerprint {
-    Fingerprint { name, phase: Phase::LastByte, from_ns: from_ms * MS, to_ns: to_ms * MS, cause }
+    let (phase, from_ns, to_ns) = (Phase::LastByte, from_ms * MS, to_ms * MS);
+    Fingerprint { name, phase, from_ns, to_ns, cause, beside: None }
+}
+
+/// The end of a time slice of others: a kernel with 250 ticks a second looks each 4 ms whose turn it is.
+/// Many programs take as long, so it is one only where the subject waited for a processor.
+const fn slices(name: &'static str, count: u64, cause: &'static str) -> Fingerprint {
+    Fingerprint {
+        name,
+        phase: Phase::LastByte,
+        from_ns: count * 4 * MS - MS / 5,
+        to_ns: count * 4 * MS + MS / 2,
+        cause,
+        beside: Some((&signals::SUBJECT_WAIT, 0.1)),
+    }
 }
 
 const fn of_connect(fingerprint: Fingerprint) -> Fingerprint {
@@ -46,7 +64,9 @@ const fn of_connect(fingerprint: Fingerprint) -> Fingerprint {
 }
 
 /// All marks.
-pub const FINGERPRINTS: &[Fingerprint] = &[
+pub static FINGERPRINTS: &[Fingerprint] = &[
+    slices("time_slice", 1, "a time slice (4 ms) of another thread on the subject's processor"),
+    slices("time_slice_twice", 2, "two time slices of others on the subject's processor"),
     mark("delayed_ack", 39, 48, "a delayed acknowledgement (40 ms) that a small write waits for"),
     mark(
         "retransmission",
@@ -113,6 +133,10 @@ pub(super) fn found(view: &View<'_>) -> Vec<String> {
     let mut marks: Vec<String> = FINGERPRINTS
         .iter()
         .filter_map(|mark| {
+            let seen = |(signal, least): (&Signal, f64)| (signal.read)(view) >= Some(least);
+            if !mark.beside.is_none_or(seen) {
+                return None;
+            }
             let latencies = match mark.phase {
                 Phase::Connect => &view.connect,
                 Phase::LastByte => &view.last_byte,
@@ -131,12 +155,21 @@ pub(super) fn found(view: &View<'_>) -> Vec<String> {
     marks
 }
 
-/// Where a quota's pause shows: its period without what may run, a fifth to either side.
+/// How many threads work side by side, those that work less than the busiest counted as a part.
+fn threads_at_work(role: &RoleUse) -> Option<f64> {
+    let busiest = role.threads.iter().map(|thread| thread.busy).reduce(f64::max)?;
+    let all: f64 = role.threads.iter().map(|thread| thread.busy).sum();
+    (busiest > 0.0).then(|| all / busiest)
+}
+
+/// Where a quota's pause shows, a fifth to either side: what is left of its period when the threads that
+/// work have used it up side by side.
 pub(super) fn quota_pause(view: &View<'_>) -> Option<(u64, u64)> {
     let role = super::view::SUBJECT;
     let quota = view.of_role(role, |role| role.cgroup.as_ref()?.quota_cpus)?;
     let period_s = view.of_role(role, |role| role.cgroup.as_ref()?.period_s)?;
-    let pause_ns = period_s * (1.0 - quota).max(0.0) * 1e9;
+    let threads = view.of_role(role, threads_at_work)?.min(signals::by_affinity(view)?);
+    let pause_ns = period_s * (1.0 - quota / threads).max(0.0) * 1e9;
     (pause_ns >= MS as f64).then_some(((pause_ns * 0.8) as u64, (pause_ns * 1.2) as u64))
 }
 

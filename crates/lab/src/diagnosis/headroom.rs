@@ -23,6 +23,9 @@ const RESOURCES: &[(&Signal, &str)] = &[
     (&s::DESCRIPTORS, "subject's descriptors"),
     (&s::PORTS, "local ports"),
     (&s::CONNTRACK, "connection tracking"),
+    (&s::ACCEPT_QUEUE, "subject's accept queue"),
+    (&s::MEMORY_USED, "subject's memory"),
+    (&s::DISK_USED, "subject's writes to a disk"),
 ];
 
 /// A resource with a bound, and how much of it was used.

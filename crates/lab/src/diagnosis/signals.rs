@@ -3,14 +3,16 @@
 //!
 //! Two signals are independent when their families differ: a verdict needs two families.
 
+mod link;
 mod read;
 mod unit;
 
-use record::observed::{End, LinkUse, Sample};
+use record::observed::End;
 
 use super::fingerprints;
 use super::view::{GENERATOR, ORIGIN, SUBJECT, View, median, share as part_of};
 use read::*;
+pub(super) use read::{CARRIED_MIN, by_affinity};
 pub use unit::Unit;
 pub(super) use unit::written;
 
@@ -87,6 +89,11 @@ signals! {
     // The generator.
     GENERATOR_THREAD: Generator, Share, "busiest generator thread, of a core",
         "schedstat of its threads; of its quota where it has one", generator_thread;
+    GENERATOR_THREAD_ALONE: Generator, Share,
+        "busiest generator thread, where the subject's processor time is not seen",
+        "schedstat of its threads; of its quota where it has one", |view| {
+            match subject_saturation(view) { None => generator_thread(view), Some(_) => None }
+        };
     GENERATOR_QUOTA: Quota, Share, "quota periods in which the generator was throttled",
         "cpu.stat nr_throttled / nr_periods",
         |view| view.of_role(GENERATOR, throttled);
@@ -95,7 +102,10 @@ signals! {
         |view| Some(view.run.generator.lag_p99_ns as f64);
     // Where requests wait.
     GENERATOR_UNREAD: Queue, Share, "generator sockets with unread answers",
-        "sock_diag rqueue > 0, median of the snapshots", |view| unread(view, SUBJECT, End::Client);
+        "sock_diag rqueue > 0, median of the snapshots", |view| unread(view, GENERATOR, End::Client);
+    GENERATOR_UNREAD_ALONE: Queue, Share,
+        "generator sockets with unread answers, where the subject's are not seen",
+        "sock_diag rqueue > 0, median of the snapshots", unread_alone;
     SUBJECT_UNREAD: Queue, Share, "subject sockets with unread requests",
         "sock_diag rqueue > 0, median of the snapshots", |view| unread(view, SUBJECT, End::Server);
     ORIGIN_UNREAD: Queue, Share, "origin sockets with unread requests",
@@ -103,7 +113,7 @@ signals! {
     UNREAD_AT_GENERATOR: Queue, Times, "unread answers over unread requests",
         "sock_diag, sockets of both ends", |view| {
             let (client, server) =
-                (unread(view, SUBJECT, End::Client)?, unread(view, SUBJECT, End::Server)?);
+                (unread(view, GENERATOR, End::Client)?, unread(view, SUBJECT, End::Server)?);
             Some((client + QUEUE_FLOOR) / (server + QUEUE_FLOOR))
         };
     IN_FLIGHT_SHARE: Latency, Share, "requests in flight, of all connections",
@@ -132,6 +142,15 @@ signals! {
         |view| {
             let offered = view.run.rates.offered_per_s?;
             Some((1.0 - part_of(view.run.rates.responses_per_s, offered)).max(0.0))
+        };
+    CARRIED: Latency, Share, "offered load that was answered in time",
+        "an open loop's own count; none of it where a line stands or grows, or an objective is missed",
+        carried;
+    CARRIED_LATE: Latency, Share,
+        "requests that took a retransmission's time, of an offered load that was answered in time",
+        "an open loop's own count, the latency histogram", |view| {
+            carried(view).filter(|share| *share >= CARRIED_MIN)?;
+            retransmission_mode(view)
         };
     // Processors.
     SUBJECT_CPUS: Processor, Cpus, "processors that the subject used", "PID/stat utime + stime",
@@ -255,13 +274,12 @@ signals! {
         ]);
     RETRANSMITTED_BY_CONNECTIONS: Connections, PerSecond, "segments sent again on the connections",
         "TCP_INFO total_retrans of both ends", |view| {
-            let of = |end| growth(view, end, |ends| ends.retransmitted as f64);
-            Some(of(End::Server)? + of(End::Client).unwrap_or(0.0))
+            let of = |role, end| growth(view, role, end, |ends| ends.retransmitted as f64);
+            let ends = [of(SUBJECT, End::Server), of(GENERATOR, End::Client)];
+            ends.into_iter().flatten().reduce(|sum, one| sum + one)
         };
     RETRANSMISSION_MODE: Latency, Share, "requests that took a retransmission's time (200 ms)",
-        "the latency histogram", |view| {
-            Some(fingerprints::share_between(&view.last_byte, 195_000_000, 700_000_000))
-        };
+        "the latency histogram", retransmission_mode;
     DELAYED_ACKS: Counters, PerResponse, "delayed acknowledgements per response",
         "TcpExt DelayedACKs", |view| {
             Some(both(view, &["TcpExt.DelayedACKs"])? / responses(view)?)
@@ -288,9 +306,8 @@ signals! {
         };
     SEND_BUSY: Connections, Share, "time in which the subject's sockets had bytes on their way",
         "TCP_INFO busy_time", |view| {
-            let ends = view.ends(SUBJECT, End::Server);
-            let per_s = growth(view, End::Server, |ends| ends.busy_us as f64)? / 1e6;
-            let sockets = median(ends.iter().filter_map(|ends| state(ends, "established")).collect())?;
+            let per_s = growth(view, SUBJECT, End::Server, |ends| ends.busy_us as f64)? / 1e6;
+            let sockets = view.of_ends(SUBJECT, End::Server, |ends| state(ends, "established"))?;
             (sockets > 0.0).then(|| per_s / sockets)
         };
     NOT_SENT: Queue, Bytes, "bytes that the subject's sockets could not send yet",
@@ -299,59 +316,43 @@ signals! {
         };
     HELD_BACK: Queue, Bytes, "bytes that wait in a sender although the window is open",
         "TCP_INFO notsent_bytes of either end, median", |view| {
-            let of = |end| view.of_ends(SUBJECT, end, |ends| Some(ends.not_sent_bytes as f64));
-            of(End::Server).into_iter().chain(of(End::Client)).reduce(f64::max)
+            let of = |role, end| view.of_ends(role, end, |ends| Some(ends.not_sent_bytes as f64));
+            let client = of(GENERATOR, End::Client).unwrap_or(0.0);
+            match of(SUBJECT, End::Server) {
+                Some(server) => Some(server.max(client)),
+                // That nothing waits in one end says nothing of the other.
+                None => (client > 0.0).then_some(client),
+            }
         };
     // Links.
-    LINK: Link, Share, "busiest link, of its rate", "interface bytes; tbf rate or speed", link_share;
-    LINK_SPREAD: Link, Share, "spread of the link's bytes per second",
-        "interface bytes, sample by sample", |view| link_figure(view, |link| {
-            Some(link.rx_bytes_per_s.max(link.tx_bytes_per_s))
-        });
+    LINK: Link, Share, "busiest link, of its rate", "interface bytes; tbf rate or speed",
+        link::link_share;
+    LINK_SPREAD: Link, Share, "spread of the busiest link's bytes per second",
+        "interface bytes, sample by sample", link::link_spread;
     LINK_QUEUE: Link, Nanoseconds, "time that the link's queue takes to send", "qdisc backlog / rate",
-        |view| view.of_samples(SUBJECT, |sample| {
-            let queues = sample.links.iter().flat_map(|link| &link.queues);
-            let times = queues.filter_map(|queue| {
-                Some(queue.backlog_bytes as f64 * 8e9 / queue.rate_bits_per_s?)
-            });
-            times.reduce(f64::max)
-        });
+        link::queue_ns;
     OVERLIMITS: Link, PerSecond, "packets that had to wait for the link", "qdisc overlimits",
-        |view| view.of_samples(SUBJECT, |sample| {
-            let queues = sample.links.iter().flat_map(|link| &link.queues);
-            queues.map(|queue| queue.overlimits_per_s).reduce(f64::max)
-        });
+        link::overlimits;
     PACKETS_HELD: Link, PerSecond, "packets that had to wait, were dropped, or were left for later",
         "qdisc overlimits and drops, interface drops, softnet_stat columns 2 and 3", |view| {
             let of = [&OVERLIMITS, &LINK_DROPS, &SQUEEZES, &BACKLOG_DROPS];
             of.into_iter().filter_map(|signal| (signal.read)(view)).reduce(|sum, one| sum + one)
         };
-    PACKET_BYTES: Link, Bytes, "bytes a packet on the busiest link", "interface counters",
-        |view| {
-            let bytes = busiest_link(view, |link| link.rx_bytes_per_s + link.tx_bytes_per_s)?;
-            let packets = busiest_link(view, |link| link.rx_packets_per_s + link.tx_packets_per_s)?;
-            (packets > 0.0).then(|| bytes / packets)
-        };
+    PACKET_BYTES: Link, Bytes, "bytes a packet on the link with the most packets",
+        "interface counters", link::packet_bytes;
     LINK_DROPS: Link, PerSecond, "packets dropped by interfaces and their queues",
-        "interface and qdisc drops", |view| view.of_samples(SUBJECT, |sample| {
-            let of = |link: &LinkUse| {
-                let queued: f64 = link.queues.iter().map(|queue| queue.drops_per_s).sum();
-                link.rx_drops_per_s + link.tx_drops_per_s + queued
-            };
-            Some(sample.links.iter().map(of).sum())
-        });
-    PACKET_SPREAD: Link, Share, "spread of the link's packets per second",
-        "interface counters, sample by sample",
-        |view| link_figure(view, |link| Some(link.rx_packets_per_s.max(link.tx_packets_per_s)));
+        "interface and qdisc drops", link::drops;
+    PACKET_SPREAD: Link, Share, "spread of the packets per second on the link with the most",
+        "interface counters, sample by sample", link::packet_spread;
     // Connections, ports, descriptors.
     ORIGIN_CONNECTIONS: Tables, Times, "requests in flight over connections to the origin",
         "generator, sock_diag", |view| {
-            let established = view.of_ends(ORIGIN, End::Client, |ends| state(ends, "established"))?;
+            let established = view.of_ends(SUBJECT, End::Client, |ends| state(ends, "established"))?;
             Some(view.run.generator.in_flight_mean / established.max(1.0))
         };
     ORIGIN_PINNED: Queue, Share, "snapshots in which all connections to the origin were there",
         "sock_diag: established within 5 % of the most", |view| {
-            let counts: Vec<f64> = view.ends(ORIGIN, End::Client).into_iter()
+            let counts: Vec<f64> = view.machine(SUBJECT)?.ends(SUBJECT, End::Client).into_iter()
                 .filter_map(|ends| state(ends, "established")).collect();
             let most = counts.iter().copied().reduce(f64::max)?;
             let near = counts.iter().filter(|count| **count >= most * 0.95).count();
@@ -360,7 +361,7 @@ signals! {
     NO_PORT: Errors, Share, "requests without a local port", "connect(2): EADDRNOTAVAIL",
         |view| Some(view.error_share(&["no_port"]));
     PORTS: Tables, Share, "local ports towards the subject or its origin that are taken",
-        "sock_diag in any state / ip_local_port_range", ports_taken;
+        "sock_diag in any state / (ip_local_port_range times source addresses)", ports_taken;
     NO_DESCRIPTOR: Errors, Share, "requests without a descriptor", "EMFILE, ENFILE",
         |view| Some(view.error_share(&["no_descriptor"]));
     DESCRIPTORS: Tables, Share, "descriptors of the subject, of its limit", "PID/fd, PID/limits",
@@ -378,11 +379,11 @@ signals! {
         };
     UNSERVED: Queue, Share, "connections that nobody answers, of those that were wanted",
         "generator, sock_diag: accepted or waiting without a request being read", |view| {
-            let waiting = view.snapshots(SUBJECT).iter().filter_map(|snapshot| {
-                Some(f64::from(listener(view, snapshot)?.waiting))
-            }).collect();
+            let waiting = listeners(view).iter().map(|of| f64::from(of.waiting)).collect();
             Some(part_of(median(waiting)?, view.run.totals.connections.wanted as f64))
         };
+    ACCEPT_QUEUE: Queue, Share, "connections that wait to be accepted, at the most, of the backlog",
+        "sock_diag of the listening sockets", accept_queue;
     CONNTRACK: Tables, Share, "connection tracking, of its limit", "nf_conntrack_count / max",
         |view| view.of_samples(SUBJECT, |sample| {
             let table = sample.conntrack?;
@@ -391,7 +392,7 @@ signals! {
     CONNTRACK_DROPS: Counters, PerSecond, "packets dropped by connection tracking",
         "/proc/net/stat/nf_conntrack drop, early_drop, insert_failed",
         |view| {
-            let drops = view.samples(SUBJECT).into_iter().filter_map(|sample| {
+            let drops = view.machine(SUBJECT)?.samples().into_iter().filter_map(|sample| {
                 let table = sample.conntrack?;
                 Some(table.drops_per_s + table.early_drops_per_s + table.insert_failures_per_s)
             }).collect::<Vec<_>>();
@@ -417,17 +418,18 @@ signals! {
         };
     MAJOR_FAULTS: Memory, PerSecond, "page faults of the subject that needed a disk", "PID/stat majflt",
         |view| view.of_role(SUBJECT, |role| Some(role.major_faults_per_s));
+    MEMORY_USED: Memory, Share, "subject's resident memory, of its group's bound",
+        "smaps_rollup or stat of its processes, memory.max", |view| view.of_role(SUBJECT, memory_used);
     // Disks.
     DISK_SLEEP: Scheduler, Count, "subject threads that wait for a disk", "PID/task state D, mean", |view| {
-        let index = |sample: &Sample| {
-            let at = view.machine(SUBJECT)?.roles.iter().position(|role| role.name == SUBJECT)?;
-            Some(f64::from(sample.roles.get(at)?.threads_in_disk_sleep))
-        };
-        let counts: Vec<f64> = view.samples(SUBJECT).into_iter().filter_map(index).collect();
-        (!counts.is_empty()).then(|| counts.iter().sum::<f64>() / counts.len() as f64)
+        let uses = view.machine(SUBJECT)?.uses(SUBJECT);
+        let asleep: f64 = uses.iter().map(|role| f64::from(role.threads_in_disk_sleep)).sum();
+        (!uses.is_empty()).then(|| asleep / uses.len() as f64)
     };
     DISK_WRITES: Disk, PerSecond, "bytes that the subject wrote to a disk", "PID/io write_bytes",
         |view| view.of_role(SUBJECT, |role| role.disk_write_bytes_per_s);
+    DISK_USED: Disk, Share, "bytes that the subject wrote to a disk, of its group's bound",
+        "PID/io write_bytes, io.max or blkio.throttle", |view| view.of_role(SUBJECT, disk_used);
     DISK_PRESSURE: Disk, Share, "time in which some task waited for a disk",
         "io.pressure of the group, or /proc/pressure/io", |view| {
             let group = view.of_role(SUBJECT, |role| Some(role.cgroup.as_ref()?.pressure?.io_some));
@@ -444,8 +446,6 @@ signals! {
         |view| view.function_share(SUBJECT, is_lock);
     FUTEXES: Calls, PerResponse, "futex calls of the subject per response", "tracepoint sys_enter_futex",
         |view| Some(view.calls_per_s(SUBJECT, "futex")? / responses(view)?);
-    ALLOCATIONS: Calls, PerResponse, "allocations of the subject per response", "uprobe on its malloc",
-        |view| Some(view.calls_per_s(SUBJECT, "malloc")? / responses(view)?);
     SYSTEM_CALLS: Calls, PerResponse, "system calls of the subject per response",
         "tracepoint raw_syscalls:sys_enter",
         |view| Some(view.calls_per_s(SUBJECT, "system calls")? / responses(view)?);

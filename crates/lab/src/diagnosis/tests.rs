@@ -1,6 +1,10 @@
 //! Made-up records: each has the symptoms of one cause, as they were measured with it induced, and
 //! has to get its verdict; and a healthy one has to get none.
 
+mod carried;
+mod elsewhere;
+mod figures;
+
 use super::*;
 use record::facts::{HostFacts, HostLimits};
 use record::histogram::Latencies;

@@ -30,6 +30,10 @@ const VERDICT: Verdict = Verdict {
 /// A thread that is on its processor this much of the time is at its limit.
 const SATURATED: f64 = 0.92;
 
+/// An open loop got all that it asked for, in time: what bounds throughput was not reached, however full
+/// it was. What breaks requests, delays them or voids the run may have been there all the same.
+const CARRIED: Sign = at_least(&s::CARRIED, s::CARRIED_MIN);
+
 /// All verdicts but `unknown` and `none`, causes before what they cause: where two hold, the earlier
 /// one explains the later.
 pub static VERDICTS: &[Verdict] = &[
@@ -51,13 +55,14 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "fd_limit",
         claim: "the subject has no descriptors left for new connections",
+        // Few are left to whoever has as many connections as it needs, too: something has to fail.
         proofs: &[at_least(&s::DESCRIPTORS, 0.95)],
         signs: &[
             at_least(&s::NO_DESCRIPTOR, 0.000_1),
             at_least(&s::CONNECT_FAILURES, 0.001),
             at_least(&s::UNSERVED, 0.02),
             at_least(&s::BROKEN, 0.001),
-            at_most(&s::SUBJECT_UNREAD, 0.5),
+            at_least(&s::ERROR_ANSWERS, 0.001),
         ],
         confusions: "a full accept queue (accept_backlog_overflow), which follows from it",
         remedy: "raise RLIMIT_NOFILE (a proxy needs two a request in flight): front + back + 64; \
@@ -165,6 +170,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::GENERATOR_THREAD, SATURATED),
             at_least(&s::GENERATOR_QUOTA, 0.1),
             at_least(&s::UNREAD_AT_GENERATOR, 1.5),
+            at_least(&s::GENERATOR_UNREAD_ALONE, 0.3),
             at_least(&s::GENERATOR_LAG, 10_000_000.0),
             at_most(&s::SUBJECT_SATURATION, 0.85),
         ],
@@ -213,7 +219,9 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::ROUND_TRIP, 3.0),
             at_most(&s::LINK_SPREAD, 0.03),
             at_most(&s::SUBJECT_SATURATION, 0.8),
+            at_most(&s::GENERATOR_THREAD_ALONE, 0.8),
         ],
+        unless: &[CARRIED],
         confusions: "a full receiver's window (bytes are flat, round trips are short); a policer \
                      (loss without a queue); a device that does not tell its speed",
         remedy: "compression, smaller answers, a wider link or more of them; the most is the link's \
@@ -239,7 +247,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::ROUND_TRIP, 3.0),
             at_least(&s::SOFTIRQ_MAX, 0.9),
         ],
-        unless: &[at_least(&s::LINK, 0.7)],
+        unless: &[at_least(&s::LINK, 0.7), CARRIED],
         confusions: "softirqs on one processor (softirq_imbalance)",
         remedy: "GRO and TSO on; fewer and larger writes; interrupt coalescing; more queues; a \
                  larger ring",
@@ -279,7 +287,12 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::RETRANSMISSION_MODE, 0.001),
             at_least(&s::RETRANSMITTED_BY_CONNECTIONS, 1.0),
         ],
-        unless: &[at_least(&s::LINK, 0.9), at_least(&s::LISTEN_OVERFLOWS, 0.1)],
+        unless: &[
+            at_least(&s::LINK, 0.9),
+            at_least(&s::LISTEN_OVERFLOWS, 0.1),
+            // Segments are lost in every network; who got all in time was not hurt by it.
+            at_most(&s::CARRIED_LATE, 0.001),
+        ],
         confusions: "drops of this machine's own queues (softnet column 2, qdisc drops); retries of \
                      connection requests",
         remedy: "find where it drops (interfaces, queues, conntrack) and mend that; BBR bears random \
@@ -307,7 +320,7 @@ pub static VERDICTS: &[Verdict] = &[
         claim: "the subject waits for its writes to a disk",
         proofs: &[at_least(&s::DISK_SLEEP, 0.3), at_least(&s::DISK_WRITES, 1_000.0)],
         signs: &[at_least(&s::DISK_PRESSURE, 0.1), at_least(&s::IDLE_CPUS, 0.5)],
-        unless: &[at_least(&s::SUBJECT_SATURATION, 0.9)],
+        unless: &[at_least(&s::SUBJECT_SATURATION, 0.9), CARRIED],
         confusions: "iowait of others; writes that the page cache takes, and that stall later",
         remedy: "a thread of its own for the log behind a bounded queue; larger writes; no O_SYNC; \
                  sampling; a faster disk",
@@ -344,6 +357,7 @@ pub static VERDICTS: &[Verdict] = &[
         proofs: &[at_least(&s::HANDSHAKE, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6), at_least(&s::SUBJECT_UNREAD, 0.3)],
+        unless: &[CARRIED],
         confusions: "bulk encryption (bulk_crypto_bound)",
         remedy: "kept connections, tickets, an ECDSA certificate",
         counter_test: (
@@ -359,6 +373,7 @@ pub static VERDICTS: &[Verdict] = &[
         proofs: &[at_least(&s::CRYPTO, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6)],
+        unless: &[CARRIED],
         confusions: "handshakes (handshake_bound)",
         remedy: "AES instructions, kTLS, larger records",
         counter_test: (
@@ -383,6 +398,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::LOCKING, 0.03),
             at_least(&s::IDLE_CPUS, 0.3),
         ],
+        unless: &[CARRIED],
         confusions: "a pool of threads that parks and wakes them without contention",
         remedy: "shard by thread; shorter sections; lock-free structures; fewer threads",
         counter_test: (
@@ -396,8 +412,9 @@ pub static VERDICTS: &[Verdict] = &[
         code: "allocator_bound",
         claim: "a good part of the subject's processor time is memory allocation",
         proofs: &[at_least(&s::ALLOCATION, 0.1), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
-        signs: &[at_least(&s::SUBJECT_USER, 0.5), at_least(&s::ALLOCATIONS, 20.0)],
-        confusions: "the cost of counting the calls, which is declared beside them",
+        signs: &[at_least(&s::SUBJECT_USER, 0.5)],
+        unless: &[CARRIED],
+        confusions: "page faults of new memory, which are the kernel's time (kernel_cpu_bound)",
         remedy: "weir lab profile --calls malloc; pools and arenas; another allocator as an arm of an \
                  experiment (jemalloc, mimalloc)",
         counter_test: (
@@ -417,6 +434,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::SQUEEZES, 1.0),
             at_least(&s::BACKLOG_DROPS, 1.0),
         ],
+        unless: &[CARRIED],
         confusions: "a single flow, which no card can split",
         remedy: "more receive queues with their interrupts spread; RPS; threaded NAPI",
         counter_test: (
@@ -439,6 +457,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
+        unless: &[CARRIED],
         confusions: "a lock that only one thread gets (lock_contention); a quota of one processor",
         remedy: "more workers; SO_REUSEPORT; spread long-lived connections anew",
         counter_test: (
@@ -463,7 +482,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[at_most(&s::SUBJECT_CPUS, 0.3)],
+        unless: &[at_most(&s::SUBJECT_CPUS, 0.3), CARRIED],
         confusions: "softirqs of the other side on loopback, which the kernel charges to whoever runs",
         remedy: "kept connections; fewer and larger system calls (writev, splice, sendfile, \
                  io_uring); GRO and TSO",
@@ -483,7 +502,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[at_most(&s::SUBJECT_CPUS, 0.3)],
+        unless: &[at_most(&s::SUBJECT_CPUS, 0.3), CARRIED],
         confusions: "a quota (cpu_throttled), steal (cpu_steal), spinning on a lock (lock_contention)",
         remedy: "weir lab profile: the functions on top; build flags, the allocator; more threads or \
                  processors",
@@ -503,7 +522,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_most(&s::SUBJECT_SATURATION, 0.7),
             at_most(&s::ORIGIN_UNREAD, 0.2),
         ],
-        unless: &[at_least(&s::ORIGIN_SATURATION, 0.9)],
+        unless: &[at_least(&s::ORIGIN_SATURATION, 0.9), CARRIED],
         confusions: "an accept queue; the generator's own connections",
         remedy: "raise maxconn towards rate × origin latency × 1.2, or keep the queue on purpose \
                  because it protects the origin",
@@ -549,7 +568,14 @@ pub static VERDICTS: &[Verdict] = &[
             at_most(&s::LATENCY_SPREAD, 1.5),
             at_least(&s::IDLE_CPUS, 0.5),
         ],
-        unless: &[at_least(&s::LINK, 0.9), at_least(&s::ORIGIN_SATURATION, 0.9)],
+        unless: &[
+            at_least(&s::LINK, 0.9),
+            at_least(&s::ORIGIN_SATURATION, 0.9),
+            // Who is idle and leaves requests unread has too few workers, or waits for something that
+            // holds up all of them (a log behind a full pipe): more connections would wait as well.
+            at_least(&s::SUBJECT_UNREAD, 0.7),
+            CARRIED,
+        ],
         confusions: "a queue in the proxy (connection_limited), stalls of 40 ms (delayed_ack_stall)",
         remedy: "connections = target rate × latency; a faster origin; HTTP/2",
         counter_test: (

@@ -1,0 +1,125 @@
+//! Made-up records of runs in which nothing was wrong, however full something was; and what is wrong all
+//! the same.
+
+use super::*;
+use record::run::Objective;
+
+/// An open loop of 1,000 requests a second, all of them answered.
+fn carried() -> Run {
+    let mut run = run(20, 2 * MS);
+    run.plan = serde_json::json!({"pace": {"loop": "open", "rate_per_s": 1000.0}});
+    run.generator.in_flight_mean = 2.0;
+    run.generator.in_flight_by_littles_law = 2.0;
+    run.rates = Rates { responses_per_s: 999.0, offered_per_s: Some(1_000.0), ..run.rates };
+    run
+}
+
+fn full_link(run: &mut Run) {
+    let link = LinkUse {
+        name: "eth0".to_owned(),
+        tx_bytes_per_s: 114e6,
+        tx_packets_per_s: 80_000.0,
+        speed_bits_per_s: Some(1e9),
+        ..LinkUse::default()
+    };
+    samples(run, |sample| sample.links = vec![link.clone()]);
+}
+
+#[test]
+fn an_open_loop_that_got_all_in_time_met_no_bound() {
+    let mut link = carried();
+    full_link(&mut link);
+    assert_first(&link, "none");
+    let diagnosis = diagnose(&link);
+    assert!(diagnosis.next_limits[0].starts_with("busiest link: 91 % used"), "{diagnosis:#?}");
+    let why = "link_bound: offered load that was answered in time: 100 % (bound: at least 99 %";
+    assert!(diagnosis.ruled_out.iter().any(|line| line.starts_with(why)), "{diagnosis:#?}");
+    let mut single = carried();
+    busy(&mut single, 0.93, 0.03, 1);
+    assert_first(&single, "none");
+}
+
+#[test]
+fn what_was_late_or_put_off_was_not_carried() {
+    type Change = fn(&mut Run);
+    let changes: [(&str, Change); 5] = [
+        ("answers are missing", |run| run.rates.responses_per_s = 985.0),
+        ("requests were dropped", |run| run.totals.dropped = 1),
+        ("an objective was missed", |run| {
+            run.objectives = vec![Objective { text: "p99<1ms".to_owned(), met: false, value: 2e6 }];
+        }),
+        ("a line stands", |run| run.intervals.iter_mut().for_each(|second| second.waiting = 5)),
+        ("ever more are in flight", |run| {
+            for (at, second) in run.intervals.iter_mut().enumerate() {
+                second.in_flight = at as u64 * 2;
+            }
+        }),
+    ];
+    for (what, change) in changes {
+        let mut run = carried();
+        full_link(&mut run);
+        change(&mut run);
+        assert_eq!(diagnose(&run).verdict, "link_bound", "{what}");
+    }
+    // A closed loop offers nothing that could be carried.
+    let mut closed = run(20, 2 * MS);
+    full_link(&mut closed);
+    assert_first(&closed, "link_bound");
+}
+
+#[test]
+fn losses_that_hurt_nobody_are_no_verdict() {
+    let mut lossy = carried();
+    count(&mut lossy, "Tcp.RetransSegs", 15.0);
+    count(&mut lossy, "TcpExt.TCPSackRecovery", 15.0);
+    assert_first(&lossy, "none");
+    let mut latencies = Latencies::new();
+    (0..1_000).for_each(|at| latencies.record(if at % 200 == 0 { 205 * MS } else { 2 * MS }));
+    lossy.latency.last_byte.service = latencies.summary();
+    assert_first(&lossy, "packet_loss");
+}
+
+#[test]
+fn errors_and_pauses_of_a_load_that_was_carried_still_count() {
+    let mut errors = carried();
+    errors.totals.status.insert(500, errors.totals.requests / 20);
+    errors.totals.errors.insert("reset".to_owned(), errors.totals.requests / 20);
+    assert_first(&errors, "run_invalid");
+    let mut quota = carried();
+    busy(&mut quota, 0.2, 0.08, 1);
+    samples(&mut quota, |sample| {
+        sample.roles[1].cgroup = Some(CgroupUse {
+            quota_cpus: Some(0.3),
+            period_s: Some(0.1),
+            throttled_periods: Some(0.5),
+            throttled_cpus: Some(0.2),
+            ..CgroupUse::default()
+        });
+    });
+    assert_first(&quota, "cpu_throttled");
+}
+
+#[test]
+fn few_descriptors_left_are_no_limit_until_something_fails() {
+    let mut run = carried();
+    samples(&mut run, |sample| {
+        sample.roles[1].descriptors = Some(990);
+        sample.roles[1].descriptors_max = Some(1_024);
+    });
+    assert_first(&run, "none");
+    let limits = diagnose(&run).next_limits;
+    assert!(limits[0].starts_with("subject's descriptors: 97 % used"), "{limits:?}");
+    for queue in &mut run.observed[0].queues {
+        queue.listeners[0].waiting = 10;
+    }
+    assert_first(&run, "fd_limit");
+}
+
+#[test]
+fn who_leaves_requests_unread_does_not_wait_for_more_connections() {
+    // One worker that a full pipe holds up: it uses no processor, and the others' requests wait.
+    let mut run = run(16, 20 * MS);
+    assert_first(&run, "latency_bound");
+    ends(&mut run, End::Server, |_, ends| ends.with_unread = 15);
+    assert_first(&run, "unknown");
+}
