@@ -4,10 +4,10 @@
 //! Pure: trials come in as rates, baseline and changed in turn, so that a drift hits both alike. Not
 //! for making the change.
 
-use record::run::Confirmation;
+use record::run::{Confirmation, Diagnosis};
 use record::units::format_count;
 
-use crate::diagnosis::verdicts::{Answer, CounterTest, Perturbation};
+use crate::diagnosis::verdicts::{Answer, CounterTest, Perturbation, UNKNOWN, verdict};
 use crate::statistics::median;
 
 /// Pairs of trials that are made.
@@ -47,11 +47,60 @@ impl Perturbation {
     }
 }
 
+/// Whether something can be changed from here to test a verdict.
+#[must_use]
+pub fn is_testable(code: &str) -> bool {
+    verdict(code).is_some_and(|row| row.counter_test.0 != Perturbation::Nothing)
+}
+
+/// Puts the outcome of a counter-test into a diagnosis. A verdict that it refuted is not kept: what
+/// limited the run is unknown then, and what spoke for the verdict stays as evidence. A test of another
+/// verdict says nothing of this one, and is left out.
+#[must_use]
+pub fn settle(found: Diagnosis, test: Confirmation) -> Diagnosis {
+    if test.verdict != found.verdict {
+        return found;
+    }
+    if test.confirmed {
+        return Diagnosis { confirmation: Some(test), ..found };
+    }
+    let Confirmation { verdict: code, perturbation, prediction, measured, .. } = &test;
+    let why = format!(
+        "{code}: its counter-test refuted it: predicted: {prediction}; measured: {measured}"
+    );
+    Diagnosis {
+        claim: format!(
+            "{code} was refuted by its counter-test ({perturbation}); what limited this run is not \
+             proven"
+        ),
+        confidence: 0.0,
+        evidence: found.evidence.iter().map(|line| format!("spoke for {code}: {line}")).collect(),
+        ruled_out: std::iter::once(why).chain(found.ruled_out).collect(),
+        remedy: String::new(),
+        counter_test: String::new(),
+        verdict: UNKNOWN.to_owned(),
+        confirmation: Some(test),
+        ..found
+    }
+}
+
+/// The counter-test that was made for an earlier diagnosis of a record: it is measured, and cannot be
+/// worked out again.
+#[must_use]
+pub fn made_for(earlier: Diagnosis) -> Option<Confirmation> {
+    let mut test = earlier.confirmation?;
+    if test.verdict.is_empty() {
+        test.verdict = earlier.verdict;
+    }
+    Some(test)
+}
+
 /// What several counter-tests of one verdict say together: it is confirmed if all of them do.
 #[must_use]
 pub fn together(tests: Vec<Confirmation>) -> Option<Confirmation> {
     let join = |one: String, other: &str| format!("{one}; {other}");
     tests.into_iter().reduce(|all, test| Confirmation {
+        verdict: all.verdict,
         perturbation: join(all.perturbation, &test.perturbation),
         prediction: join(all.prediction, &test.prediction),
         measured: join(all.measured, &test.measured),
@@ -59,9 +108,10 @@ pub fn together(tests: Vec<Confirmation>) -> Option<Confirmation> {
     })
 }
 
-/// Judges pairs of rates (baseline, changed), in responses per second. `None` without any pair.
+/// Judges pairs of rates (baseline, changed), in responses per second, of a test of the verdict `code`.
+/// `None` without any pair.
 #[must_use]
-pub fn judge(test: CounterTest, pairs: &[(f64, f64)]) -> Option<Confirmation> {
+pub fn judge(code: &str, test: CounterTest, pairs: &[(f64, f64)]) -> Option<Confirmation> {
     let (perturbation, answer, prediction) = test;
     let mut ratios: Vec<f64> = pairs
         .iter()
@@ -76,6 +126,7 @@ pub fn judge(test: CounterTest, pairs: &[(f64, f64)]) -> Option<Confirmation> {
         rates.collect::<Vec<_>>().join(", ")
     };
     Some(Confirmation {
+        verdict: code.to_owned(),
         perturbation: perturbation.words().to_owned(),
         prediction: prediction.to_owned(),
         measured: format!(
@@ -87,29 +138,102 @@ pub fn judge(test: CounterTest, pairs: &[(f64, f64)]) -> Option<Confirmation> {
     })
 }
 
-/// Whether a ratio of throughputs is the predicted answer to a perturbation.
-fn answers(perturbation: Perturbation, answer: Answer, ratio: f64) -> bool {
+/// The ratio of throughputs on whose one side is the predicted answer to a perturbation, and on whose
+/// other any other: a test in which it cannot be passed shows nothing.
+#[must_use]
+pub fn decided_at(perturbation: Perturbation, answer: Answer) -> f64 {
     // What changes by no factor has to show at all.
     let change = match perturbation.factor() {
         1.0 => 0.5,
         factor => (factor - 1.0).abs(),
     };
     match answer {
-        Answer::Rises => ratio >= 1.0 + change * FOLLOWED_MIN,
-        Answer::Falls => ratio <= 1.0 - change * FOLLOWED_MIN,
+        Answer::Rises => 1.0 + change * FOLLOWED_MIN,
+        Answer::Falls => 1.0 - change * FOLLOWED_MIN,
+        Answer::Stays if perturbation.factor() > 1.0 => 1.0 + change * UNMOVED_MAX,
+        Answer::Stays => 1.0 - change * UNMOVED_MAX,
+    }
+}
+
+/// Whether a ratio of throughputs is the predicted answer to a perturbation.
+fn answers(perturbation: Perturbation, answer: Answer, ratio: f64) -> bool {
+    let bound = decided_at(perturbation, answer);
+    match answer {
+        Answer::Rises => ratio >= bound,
+        Answer::Falls => ratio <= bound,
         // More that brings less is no limit that gave way either.
-        Answer::Stays if perturbation.factor() > 1.0 => ratio <= 1.0 + change * UNMOVED_MAX,
-        Answer::Stays => ratio >= 1.0 - change * UNMOVED_MAX,
+        Answer::Stays if perturbation.factor() > 1.0 => ratio <= bound,
+        Answer::Stays => ratio >= bound,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnosis::verdicts::verdict;
 
     fn confirmed(code: &str, pairs: &[(f64, f64)]) -> bool {
-        judge(verdict(code).unwrap().counter_test, pairs).unwrap().confirmed
+        judge(code, verdict(code).unwrap().counter_test, pairs).unwrap().confirmed
+    }
+
+    /// A diagnosis, and a test of `tested` with this outcome.
+    fn settled(code: &str, tested: &str, confirmed: bool) -> Diagnosis {
+        let found = Diagnosis {
+            verdict: code.to_owned(),
+            claim: "a claim".to_owned(),
+            confidence: 0.9,
+            evidence: vec!["a figure".to_owned()],
+            ruled_out: vec!["link_bound: idle".to_owned()],
+            remedy: "do this".to_owned(),
+            counter_test: "a proof".to_owned(),
+            ..Diagnosis::default()
+        };
+        let test = Confirmation {
+            verdict: tested.to_owned(),
+            perturbation: "twice the connections".to_owned(),
+            prediction: "it doubles".to_owned(),
+            measured: "throughput × 1.01".to_owned(),
+            confirmed,
+        };
+        settle(found, test)
+    }
+
+    #[test]
+    fn a_refuted_verdict_is_unknown_and_its_evidence_stays() {
+        let refuted = settled("latency_bound", "latency_bound", false);
+        assert_eq!((refuted.verdict.as_str(), refuted.confidence), (UNKNOWN, 0.0));
+        assert!(refuted.claim.starts_with("latency_bound was refuted"), "{}", refuted.claim);
+        assert!(refuted.claim.contains("twice the connections"), "{}", refuted.claim);
+        assert_eq!(refuted.evidence, ["spoke for latency_bound: a figure"]);
+        assert!(
+            refuted.ruled_out[0].contains("predicted: it doubles; measured: throughput × 1.01")
+        );
+        assert_eq!(refuted.ruled_out[1], "link_bound: idle");
+        assert!(refuted.remedy.is_empty() && refuted.counter_test.is_empty());
+        // Which is found again where the record is diagnosed anew.
+        let test = made_for(refuted.clone()).unwrap();
+        assert_eq!((test.verdict.as_str(), test.confirmed), ("latency_bound", false));
+        let kept = settled("latency_bound", "latency_bound", true);
+        assert_eq!((kept.verdict.as_str(), kept.confidence), ("latency_bound", 0.9));
+        assert!(kept.confirmation.is_some() && kept.remedy == "do this");
+    }
+
+    #[test]
+    fn a_test_of_another_verdict_says_nothing() {
+        for confirmed in [false, true] {
+            let other = settled("user_cpu_bound", "latency_bound", confirmed);
+            assert_eq!((other.verdict.as_str(), other.confirmation), ("user_cpu_bound", None));
+        }
+        // Before tests named their verdict, it was the one beside them.
+        let mut old = settled("latency_bound", "latency_bound", true);
+        old.confirmation.as_mut().unwrap().verdict.clear();
+        assert_eq!(made_for(old).unwrap().verdict, "latency_bound");
+        assert_eq!(made_for(Diagnosis::default()), None);
+    }
+
+    #[test]
+    fn what_nothing_can_be_changed_for_is_not_testable() {
+        let testable = ["packet_loss", "cpu_steal", "run_invalid", "unknown", "none", "link_bound"];
+        assert_eq!(testable.map(is_testable), [false, false, false, false, false, true]);
     }
 
     #[test]
@@ -134,15 +258,15 @@ mod tests {
     #[test]
     fn no_trial_is_no_judgement() {
         let test = verdict("latency_bound").unwrap().counter_test;
-        assert!(judge(test, &[]).is_none());
-        assert!(judge(test, &[(0.0, 1.0)]).is_none());
+        assert!(judge("latency_bound", test, &[]).is_none());
+        assert!(judge("latency_bound", test, &[(0.0, 1.0)]).is_none());
         assert!(together(Vec::new()).is_none());
     }
 
     #[test]
     fn a_pause_tells_waiting_from_work_and_one_test_that_fails_is_enough() {
         let pause = |code: &str, pairs: &[(f64, f64)]| {
-            judge(verdict(code).unwrap().second_test.unwrap(), pairs).unwrap()
+            judge(code, verdict(code).unwrap().second_test.unwrap(), pairs).unwrap()
         };
         assert!(pause("latency_bound", &[(500.0, 335.0)]).confirmed);
         assert!(!pause("latency_bound", &[(500.0, 495.0)]).confirmed);

@@ -52,10 +52,14 @@ pub struct Edge {
     /// What is not there, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
-    /// What stops it there: the diagnosis of the run at the lowest level that did not hold.
+    /// What stops it there: the diagnosis of the run at the lowest level that did not hold, or of one a
+    /// little above it (then a note says so).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stopped_by: Option<Diagnosis>,
-    /// The run at the edge, whole.
+    /// The run that `stopped_by` was worked out from, whole, so that it can be again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stopped_run: Option<Box<Run>>,
+    /// The run at the edge, whole: the last that held it, or the lowest that did not where none did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_edge: Option<Box<Run>>,
 }
@@ -74,6 +78,8 @@ pub enum End {
     Top,
     /// A level held in short trials, and neither it nor 90 % of it in long ones.
     NotVerified,
+    /// A level was verified and did not hold any more at the end, nor is one known that did.
+    Drifted,
     /// Ended by hand.
     #[default]
     Stopped,
@@ -84,9 +90,9 @@ pub enum End {
 pub struct Conclusion {
     /// How it ended.
     pub end: End,
-    /// The highest level that was verified.
+    /// The highest level that was verified; after a drift the one that held at the end, in one trial.
     pub level: Option<f64>,
-    /// The highest level that held when the search ended; below `level` after a drift.
+    /// The highest level that held when the search ended.
     pub lower: Option<f64>,
     /// The lowest level that did not hold.
     pub upper: Option<f64>,

@@ -82,26 +82,46 @@ pub fn read_run(path: &Path) -> Result<Run, ReadError> {
     read(path, SCHEMA)
 }
 
+/// The schema that a record names; `none` where it names none.
+///
+/// # Errors
+/// The file cannot be read, or is not JSON.
+pub fn schema(path: &Path) -> Result<String, ReadError> {
+    schema_in(path, &bytes_of(path)?)
+}
+
 /// Reads a record of one schema.
 ///
 /// # Errors
 /// The file cannot be read, is not JSON of this form, or has another schema.
 pub fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, ReadError> {
-    let io = |error| ReadError::Io { path: path.to_owned(), error };
-    let bytes = fs::read(path).map_err(io)?;
-    let syntax = |error: serde_json::Error| ReadError::Syntax {
+    let bytes = bytes_of(path)?;
+    let found = schema_in(path, &bytes)?;
+    if found != wanted {
+        return Err(ReadError::Schema { path: path.to_owned(), found, wanted });
+    }
+    // Parsed again from the text, because only that knows lines and columns.
+    serde_json::from_slice(&bytes).map_err(|error| syntax(path, &error))
+}
+
+fn bytes_of(path: &Path) -> Result<Vec<u8>, ReadError> {
+    fs::read(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })
+}
+
+fn schema_in(path: &Path, bytes: &[u8]) -> Result<String, ReadError> {
+    let value: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|error| syntax(path, &error))?;
+    let found = value.get("schema").and_then(serde_json::Value::as_str);
+    Ok(found.unwrap_or("none").to_owned())
+}
+
+fn syntax(path: &Path, error: &serde_json::Error) -> ReadError {
+    ReadError::Syntax {
         path: path.to_owned(),
         line: error.line(),
         column: error.column(),
         text: error.to_string(),
-    };
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(syntax)?;
-    let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
-    if found != wanted {
-        return Err(ReadError::Schema { path: path.to_owned(), found: found.to_owned(), wanted });
     }
-    // Parsed again from the text, because only that knows lines and columns.
-    serde_json::from_slice(&bytes).map_err(syntax)
 }
 
 /// Now, in RFC 3339 with milliseconds, UTC.
@@ -155,5 +175,8 @@ mod tests {
         assert!(why("{\n  x").contains("run.json:2:3"));
         assert!(why("{\"schema\": \"other/1\"}").contains("'other/1'"));
         assert!(why("{\"schema\": \"weir.run/1\"}").contains("missing field"));
+        assert_eq!(schema(&path).unwrap(), "weir.run/1");
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(schema(&path).unwrap(), "none");
     }
 }

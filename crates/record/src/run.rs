@@ -304,7 +304,9 @@ pub struct Interval {
 /// What limited the subject: worked out from the rest of the record, and reproducible from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// A fixed code; `none` for a run without a bottleneck, `unknown` when nothing could be proven.
+    /// A fixed code; `none` for a run without a bottleneck, `unknown` when nothing could be proven, or
+    /// when a counter-test refuted what had been (`confirmation` says which verdict, `evidence` what
+    /// spoke for it).
     pub verdict: String,
     /// What it claims, in a sentence.
     #[serde(default)]
@@ -351,6 +353,10 @@ pub struct Candidate {
 /// The outcome of a perturbation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Confirmation {
+    /// The verdict that was tested; it says nothing of another. Empty in records of before there was
+    /// this field: then it is the one beside it.
+    #[serde(default)]
+    pub verdict: String,
     /// What was changed.
     pub perturbation: String,
     /// What the verdict predicts of the throughput (or latency).

@@ -164,7 +164,8 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     Ok(exit_of(&run))
 }
 
-/// Makes the counter-test of the diagnosis, and puts its outcome into the record.
+/// Makes the counter-test of the diagnosis, and puts its outcome into the record. Where it cannot be
+/// made, the verdict stays as it is: neither confirmed nor refuted.
 fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatch) {
     if !quiet {
         eprintln!("weir: confirming the diagnosis by short trials");
@@ -172,11 +173,9 @@ fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatc
     let subjects = job.subjects.clone().unwrap_or_default();
     match confirm::confirm(&job.plan, run, &subjects, stop) {
         Ok(outcome) => {
-            if let Some(diagnosis) = &mut run.diagnosis {
-                diagnosis.confirmation = Some(outcome);
-            }
+            run.diagnosis = run.diagnosis.take().map(|found| lab::confirm::settle(found, outcome));
         }
-        Err(why) => eprintln!("weir: the diagnosis cannot be confirmed: {why}"),
+        Err(why) => eprintln!("weir: the diagnosis cannot be tested here: {why}"),
     }
 }
 

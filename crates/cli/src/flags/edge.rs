@@ -12,14 +12,16 @@ pub(crate) const EDGE: CommandRow = CommandRow {
           interval with short trials and then with long ones, and verifies what it found: of three \
           trials two have to hold, at 100, 95 or 90 % of it. Bisection takes for granted that what \
           holds at a rate holds below it, so both bounds are tried again, and at the end it looks \
-          whether what was found still holds. A trial in which the generator was the limit says nothing \
+          whether what was found still holds: if not, the edge is what holds then, down to 80 % of it, \
+          and below that none is named (exit code 4). A trial in which the generator was the limit says nothing \
           of the server: it is repeated twice, and then the search ends with what is known (exit code \
           4).\n\n\
-          Behind that it drives a ladder of twelve rates up to 110 % of the edge, with a load of 1 % \
+          Behind that it drives a ladder of twelve rates up to 110 % of the edge (or to --to), with a load of 1 % \
           beside it on connections of its own (the observer), and says where the knee is (two lines \
           fitted to the logarithm of p99), at which rates to run (50 to 80 % of the knee), and how \
           throughput grows with connections (the Universal Scalability Law, closed loop, 1 to -c \
-          connections; nothing is said of more than twice what was measured). Threads of the server \
+          connections; nothing is said of more than twice what was measured, nor with --to, because a \
+          closed loop has no bound of its rate). Threads of the server \
           cannot be changed from here, so scaling is over the generator's connections.\n\n\
           Without --slo a rate holds when less than 0.1 % of the requests fail, 99 % of what is offered \
           is answered in time, and p99 is at most ten times that of the first, low rate (1 ms at the \
@@ -86,7 +88,7 @@ const EDGE_FLAGS: &[Flag] = &[
         long: "to",
         value: "N",
         default: "no bound; for connections what this process may open",
-        doc: "No level above this is tried; when it holds, the edge is at least that",
+        doc: "No level above this is tried, in no trial; when it holds, the edge is at least that",
         right: &["200", "2M"],
         wrong: &["0", "x", "5"],
         ..FLAG

@@ -17,9 +17,14 @@ pub(crate) const DIAGNOSE: CommandRow = CommandRow {
     name: "lab diagnose",
     about: "Say from a record what limited the run",
     doc: "Works the verdict out again from the record of a run alone: what limited it, the evidence, \
-          what was ruled out and by what, and which resource would be the limit next. Records of \
-          weir watch from other machines, taken at the same time, are put beside it.",
-    values: Some(("FILE", "The record of a run, then records of weir watch from other machines")),
+          what was ruled out and by what, and which resource would be the limit next. Of the record of \
+          weir edge it is the run that the search stopped at, of a trial of weir lab run that of its \
+          load. Records of weir watch from other machines, taken at the same time, are put beside it. \
+          What `weir load --confirm` measured is kept for the verdict that it tested.",
+    values: Some((
+        "FILE",
+        "The record of a run, a search or a trial, then records of weir watch from other machines",
+    )),
     flags: &[Flag {
         long: "json",
         value: "FILE|-",
@@ -77,7 +82,8 @@ pub(crate) const SELFTEST: CommandRow = CommandRow {
     doc: "Each case is an experiment whose limit is known. Cases and repetitions run in a random \
           order, each with fresh programs and namespaces. The result is a confusion matrix: what was \
           induced, and what `weir load` named first. The exit code is 4 when fewer than 90 % of the \
-          runs of any verdict are right, or fewer than 95 % of the healthy ones.",
+          runs of any verdict are right, or fewer than 95 % of the healthy ones, or when it was ended \
+          before every run was made.",
     values: None,
     flags: &[
         Flag {

@@ -312,7 +312,8 @@ const LOAD_FLAGS: &[Flag] = &[
         long: "confirm",
         doc: "Prove the diagnosis: change what is said to be the limit (connections, pauses, \
               generator threads, the subject's processor time) in short trials, and see whether \
-              the throughput answers as it predicts",
+              the throughput answers as it predicts; a verdict that is refuted becomes unknown, \
+              and where nothing can be tested the reason is said",
         ..FLAG
     },
 ];

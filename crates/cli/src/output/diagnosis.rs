@@ -1,7 +1,8 @@
 //! What limited a run, as people read it: the verdict first, then why, what else, what next. Reads the
 //! record and nothing else.
 
-use record::run::{Candidate, Diagnosis, Run};
+use lab::confirm::is_testable;
+use record::run::{Candidate, Confirmation, Diagnosis, Run};
 
 /// Lines of what was ruled out that are shown; the record has them all.
 const RULED_OUT_SHOWN: usize = 4;
@@ -40,17 +41,32 @@ pub(crate) fn words(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
     text += &list("next limits", &diagnosis.next_limits, if all { usize::MAX } else { NEXT_SHOWN });
     if !diagnosis.remedy.is_empty() {
         text += &labelled("remedy", &diagnosis.remedy);
-        text += &labelled("proof", &format!("{} (--confirm)", diagnosis.counter_test));
     }
-    if let Some(test) = &diagnosis.confirmation {
-        let word = if test.confirmed { "CONFIRMED" } else { "NOT CONFIRMED" };
-        let line = format!(
-            "{word}: {}; predicted: {}; measured: {}",
-            test.perturbation, test.prediction, test.measured
-        );
-        text += &labelled("confirmed", &line);
+    match &diagnosis.confirmation {
+        Some(test) => text += &tested(test),
+        None if diagnosis.counter_test.is_empty() => {}
+        None => text += &labelled("proof", &untested(diagnosis)),
     }
     text
+}
+
+/// What a counter-test showed.
+fn tested(test: &Confirmation) -> String {
+    let word = if test.confirmed { "CONFIRMED" } else { "NOT CONFIRMED" };
+    let line = format!(
+        "{word}: {}; predicted: {}; measured: {}",
+        test.perturbation, test.prediction, test.measured
+    );
+    labelled("confirmed", &line)
+}
+
+/// What would prove it, and which command would try that, where one can.
+fn untested(diagnosis: &Diagnosis) -> String {
+    let hint = match is_testable(&diagnosis.verdict) {
+        true => " (weir load --confirm would test it)",
+        false => "",
+    };
+    format!("{}{hint}", diagnosis.counter_test)
 }
 
 fn head(diagnosis: &Diagnosis, label: &str) -> String {
@@ -142,6 +158,28 @@ mod tests {
         assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
         assert!(lines[0].starts_with("remedy       word"));
         assert!(lines[1].starts_with("             word"));
+    }
+
+    #[test]
+    fn a_test_is_offered_where_one_can_be_made_and_was_not() {
+        let said = |verdict: &str, confirmation: Option<Confirmation>| {
+            let found = Diagnosis {
+                verdict: verdict.to_owned(),
+                remedy: "mend it".to_owned(),
+                counter_test: "it rises".to_owned(),
+                confirmation,
+                ..Diagnosis::default()
+            };
+            words(&found, "bottleneck", false)
+        };
+        let offered = "proof        it rises (weir load --confirm would test it)\n";
+        assert!(said("latency_bound", None).ends_with(offered));
+        for nothing_to_change in ["packet_loss", "cpu_steal", "run_invalid"] {
+            let text = said(nothing_to_change, None);
+            assert!(text.ends_with("proof        it rises\n"), "{text}");
+        }
+        let made = said("latency_bound", Some(Confirmation::default()));
+        assert!(!made.contains("proof") && made.contains("NOT CONFIRMED"), "{made}");
     }
 
     #[test]

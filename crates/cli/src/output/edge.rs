@@ -122,12 +122,12 @@ pub(crate) fn words(edge: &Edge) -> String {
     let reasons = found.reasons.join("; ");
     let mut text = match found.end {
         End::Found => {
-            let first = format!(
-                "holds {goal} up to {} ({} of {} long trials",
-                level(found.level),
-                found.verified,
-                found.verifications
-            );
+            let trials = match found.verifications {
+                // What held when it was looked at again, after a drift.
+                1 => "one trial, at the end".to_owned(),
+                of => format!("{} of {of} long trials", found.verified),
+            };
+            let first = format!("holds {goal} up to {} ({trials}", level(found.level));
             let bound = found.upper.map(|upper| format!("; missed at {}", level(Some(upper))));
             first + &bound.unwrap_or_default() + ")"
         }
@@ -144,6 +144,10 @@ pub(crate) fn words(edge: &Edge) -> String {
         End::NotVerified => format!(
             "held {goal} in short trials and not in long ones; what was tried last was {}: {reasons}",
             level(found.upper)
+        ),
+        End::Drifted => format!(
+            "no level is known that still holds {goal}: {} ({reasons})",
+            found.drift.as_deref().unwrap_or("what had been verified does not hold any more")
         ),
         End::Stopped => format!(
             "ended before it was found: held {}, missed {}",
@@ -173,7 +177,9 @@ pub(crate) fn summary(edge: &Edge, colour: bool) -> String {
     if !edge.conclusion.reasons.is_empty() && edge.conclusion.end == End::Found {
         line("above it", &edge.conclusion.reasons.join("; "));
     }
-    if let Some(drift) = &edge.conclusion.drift {
+    if let Some(drift) = &edge.conclusion.drift
+        && edge.conclusion.end != End::Drifted
+    {
         line("drift", drift);
     }
     for note in &edge.notes {
@@ -316,6 +322,7 @@ mod tests {
             added: Vec::new(),
             notes: Vec::new(),
             stopped_by: None,
+            stopped_run: None,
             at_edge: None,
         }
     }
@@ -337,6 +344,37 @@ mod tests {
             words(&found),
             "holds p99<5ms up to 8,240/s (3 of 3 long trials; missed at 8,390/s); knee at 7,900/s \
              (7,700..8,000); run it at 3,950..6,320/s"
+        );
+    }
+
+    #[test]
+    fn after_a_drift_nothing_is_said_to_hold_that_does_not() {
+        let drift = Some("1000 was verified, but at the end only 950 held".to_owned());
+        let lower = edge(Conclusion {
+            end: End::Found,
+            level: Some(950.0),
+            upper: Some(1000.0),
+            verified: 1,
+            verifications: 1,
+            drift,
+            ..Conclusion::default()
+        });
+        let text = "holds p99<5ms up to 950/s (one trial, at the end; missed at 1,000/s)";
+        assert_eq!(words(&lower), text);
+        let drift = "1000 was verified, but at the end not even 815 held";
+        let mut none = edge(Conclusion {
+            end: End::Drifted,
+            upper: Some(815.0),
+            drift: Some(drift.to_owned()),
+            reasons: vec!["p99<5ms was missed: 9.00ms".to_owned()],
+            ..Conclusion::default()
+        });
+        none.words = words(&none);
+        let said = summary(&none, false);
+        assert!(said.contains("no level is known that still holds p99<5ms: 1000 was"), "{said}");
+        assert!(
+            !said.contains("holds p99<5ms up to") && said.matches(drift).count() == 1,
+            "{said}"
         );
     }
 

@@ -91,7 +91,7 @@ pub struct SelfTest {
     pub not_here: Vec<NotHere>,
     /// Every run, in the order in which they ran.
     pub outcomes: Vec<Outcome>,
-    /// Whether every row has the share that is demanded.
+    /// Whether every run was made, and every row has the share that is demanded.
     pub passed: bool,
 }
 
@@ -130,10 +130,10 @@ impl Row {
     }
 }
 
-/// Whether every row is right often enough; nothing at all is not.
+/// Whether every row is right often enough; nothing at all is not, nor is a test that was ended early.
 #[must_use]
-pub fn passed(rows: &[Row]) -> bool {
-    !rows.is_empty() && rows.iter().all(Row::is_enough)
+pub fn passed(rows: &[Row], partial: bool) -> bool {
+    !partial && !rows.is_empty() && rows.iter().all(Row::is_enough)
 }
 
 /// The matrix as text: a line a row, with what was reported instead.
@@ -199,7 +199,8 @@ mod tests {
         assert_eq!((rows[0].runs, rows[0].right, rows[0].is_enough()), (20, 19, true));
         assert_eq!((rows[1].right, rows[1].failed, rows[1].is_enough()), (8, 1, false));
         assert_eq!(rows[1].reported["bufferbloat"], 1);
-        assert!(!passed(&rows) && passed(&rows[..1]) && !passed(&[]));
+        assert!(!passed(&rows, false) && passed(&rows[..1], false) && !passed(&[], false));
+        assert!(!passed(&rows[..1], true), "what was ended early has not passed");
         let text = text(&rows);
         assert!(
             text.contains("link_bound    10    80%! link_bound 8, bufferbloat 1, (failed 1)"),

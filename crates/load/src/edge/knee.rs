@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_queue_bends_before_it_is_full() {
-        let points: Vec<(f64, f64)> = super::super::rungs(900.0)
+        let points: Vec<(f64, f64)> = super::super::rungs(900.0, f64::INFINITY)
             .iter()
             .map(|level| (*level, 1e6 / (1.0 - (level / 1000.0).min(0.999))))
             .collect();

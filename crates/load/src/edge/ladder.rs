@@ -14,10 +14,43 @@ const OPERATING: (f64, f64) = (0.5, 0.8);
 /// Points that connections are tried at, besides 1.
 const SCALING_POINTS: u32 = 7;
 
-/// The levels of the ladder below and above `edge`.
+/// A point of the law of scaling counts when the generator's busiest thread used less of a core.
+const BUSY_MAX: f64 = 0.95;
+
+/// The levels of the ladder below and above `edge`, none of them above `highest`.
 #[must_use]
-pub fn rungs(edge: f64) -> Vec<f64> {
-    RUNGS.iter().map(|share| share * edge).collect()
+pub fn rungs(edge: f64, highest: f64) -> Vec<f64> {
+    let mut levels: Vec<f64> = RUNGS.iter().map(|share| (share * edge).min(highest)).collect();
+    levels.dedup();
+    levels
+}
+
+/// The points (connections, responses per second) that the law of scaling is fitted to, of trials and of
+/// whether they met the objective of errors; and why others are left out. What is answered with an error
+/// is no work done, and the generator's own limit is not the subject's.
+#[must_use]
+pub fn scaling_points(trials: &[(Trial, bool)]) -> (Vec<(f64, f64)>, Vec<String>) {
+    let (good, failing): (Vec<_>, Vec<_>) = trials.iter().partition(|(_, met)| *met);
+    let (used, busy): (Vec<_>, Vec<_>) = good
+        .into_iter()
+        .partition(|(trial, _)| trial.generator_busy.is_none_or(|busy| busy < BUSY_MAX));
+    let connections = |left: &[&(Trial, bool)]| {
+        let counts = left.iter().map(|(trial, _)| format!("{:.0}", trial.level));
+        counts.collect::<Vec<_>>().join(", ")
+    };
+    let whys = [
+        (failing, "more requests failed there than the objective allows"),
+        (busy, "the generator was the limit there"),
+    ];
+    let notes = whys.iter().filter(|(left, _)| !left.is_empty()).map(|(left, why)| {
+        format!(
+            "{} points of the law of scaling are left out ({} connections): {why}",
+            left.len(),
+            connections(left)
+        )
+    });
+    let points = used.iter().map(|(trial, _)| (trial.level, trial.responses_per_s));
+    (points.collect(), notes.collect())
 }
 
 /// The rate of the observer beside a load of `rate_per_s`: 1 % of it, at least 10/s, but never more than
@@ -67,6 +100,37 @@ pub fn added(trials: &[Trial]) -> Vec<Added> {
 mod tests {
     use super::*;
     use record::edge::Estimate;
+
+    #[test]
+    fn no_rung_is_above_the_highest_level() {
+        assert_eq!(rungs(1000.0, 1e9).last(), Some(&1100.0));
+        assert_eq!((rungs(1000.0, 1e9).len(), rungs(1000.0, 1000.0).len()), (12, 11));
+        for highest in [1000.0, 1050.0, 1099.0] {
+            let levels = rungs(1000.0, highest);
+            assert_eq!(levels.last(), Some(&highest), "{levels:?}");
+            assert!(levels.windows(2).all(|pair| pair[0] < pair[1]), "{levels:?}");
+        }
+    }
+
+    #[test]
+    fn what_failed_and_what_the_generator_limited_is_no_point_of_the_law() {
+        let trial = |level, generator_busy, met| {
+            let responses_per_s = 100.0 * level;
+            (Trial { level, responses_per_s, generator_busy, ..Trial::default() }, met)
+        };
+        let trials = [
+            trial(1.0, Some(0.2), true),
+            trial(2.0, None, true),
+            trial(4.0, Some(0.99), true),
+            trial(8.0, Some(0.2), false),
+            trial(16.0, Some(0.99), false),
+        ];
+        let (points, notes) = scaling_points(&trials);
+        assert_eq!(points, [(1.0, 100.0), (2.0, 200.0)]);
+        assert!(notes[0].starts_with("2 points") && notes[0].contains("(8, 16 connections)"));
+        assert!(notes[0].contains("failed") && notes[1].contains("(4 connections): the generator"));
+        assert!(scaling_points(&trials[..2]).1.is_empty());
+    }
 
     #[test]
     fn the_observer_takes_a_hundredth_and_never_over_a_tenth() {

@@ -11,7 +11,9 @@ mod settings;
 
 pub use judge::{ACHIEVED_SHARE, Judgement, goal, judge, limit_of, trial};
 pub use knee::{KNEE_POINTS_MIN, knee};
-pub use ladder::{RUNGS, added, observer_rate_per_s, operating_range, rungs, scaling_connections};
+pub use ladder::{
+    RUNGS, added, observer_rate_per_s, operating_range, rungs, scaling_connections, scaling_points,
+};
 pub use plans::{closed_plan, observer_plan, trial_plan};
 pub use scaling::{SCALING_POINTS_MIN, predicted_per_s, scaling};
 pub use search::{Ask, Purpose, Search, Step};

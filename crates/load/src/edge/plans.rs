@@ -4,7 +4,7 @@ use record::units::SECOND_NS;
 
 use super::{Find, Settings};
 use crate::pace::Pace;
-use crate::plan::{Arrivals, LINE_MAX, Plan};
+use crate::plan::{Arrivals, LINE_MAX, Objective, Plan};
 
 /// With idle connections each has about one request in a trial, so that one which stands and is served by
 /// nobody is found; trials become so much longer that the rate of all stays below this, up to a bound.
@@ -61,7 +61,8 @@ pub fn observer_plan(main: &mut Plan, rate_per_s: f64) -> Plan {
     plan
 }
 
-/// A closed loop of so many connections, for the law of scaling.
+/// A closed loop of so many connections, for the law of scaling. Of the objectives it has those of errors:
+/// how fast it gets answers is what it is run for.
 #[must_use]
 pub fn closed_plan(base: &Plan, connections: u64, length_ns: u64) -> Plan {
     let mut plan = base.clone();
@@ -69,7 +70,7 @@ pub fn closed_plan(base: &Plan, connections: u64, length_ns: u64) -> Plan {
     plan.threads = plan.threads.min(usize::try_from(connections).unwrap_or(1));
     plan.pace = Pace::Closed { think_ns: 0 };
     plan.end.duration_ns = length_ns;
-    plan.objectives.clear();
+    plan.objectives.retain(Objective::is_of_errors);
     plan
 }
 
@@ -131,9 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_loop_has_no_objectives() {
-        let plan = closed_plan(&base(), 1, SECOND_NS);
-        assert!(!plan.is_open_loop() && plan.objectives.is_empty());
+    fn a_closed_loop_has_objectives_of_errors_only() {
+        let mut base = base();
+        base.objectives.extend(Objective::parse_list("errors<1%").0);
+        let plan = closed_plan(&base, 1, SECOND_NS);
+        assert!(!plan.is_open_loop());
+        assert_eq!(plan.objectives.iter().map(Objective::text).collect::<Vec<_>>(), ["errors<1%"]);
         assert_eq!((plan.connections, plan.threads), (1, 1));
     }
 }

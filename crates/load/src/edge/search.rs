@@ -11,8 +11,11 @@
 //! Bisection takes for granted that what holds at a level holds below it. On a noisy machine that is
 //! not so, which is why a bound counts only when a full trial, and for the upper one two, say so.
 
+mod recheck;
+
 use record::edge::{Conclusion, End, Outcome};
 
+use self::recheck::Rechecking;
 use super::settings::{FULL_TRIALS_MAX, SHORT_TRIALS_MAX, Settings, VERIFICATIONS, VERIFY_SHARES};
 
 /// Why a trial is run.
@@ -86,7 +89,7 @@ struct Upper {
 enum Phase {
     Narrowing,
     Verifying(Verifying),
-    Rechecking { level: f64, missed: u32, lowered: u32, found: Conclusion },
+    Rechecking(Rechecking),
     Ended(Conclusion),
 }
 
@@ -163,9 +166,7 @@ impl Search {
             Phase::Verifying(verifying) => {
                 self.ask(verifying.level, self.settings.verify_ns, Purpose::Verify)
             }
-            Phase::Rechecking { level, .. } => {
-                self.ask(*level, self.settings.full_ns, Purpose::Recheck)
-            }
+            Phase::Rechecking(at) => self.ask(at.level, self.settings.full_ns, Purpose::Recheck),
             Phase::Ended(conclusion) => Step::Ended(conclusion.clone()),
         }
     }
@@ -246,10 +247,7 @@ impl Search {
                 verifying.missed += u32::from(!held);
                 self.verify(verifying, reasons);
             }
-            Phase::Rechecking { level, missed, lowered, found } => {
-                let missed = if held { 0 } else { missed + 1 };
-                self.rechecked(level, missed, lowered, found, held);
-            }
+            Phase::Rechecking(at) => self.rechecked(at, held, reasons),
             Phase::Ended(_) => {}
         }
     }
@@ -381,15 +379,17 @@ impl Search {
     }
 
     fn end_at_the_generator(&mut self, at: f64, reasons: &[String]) {
-        let found = match &self.phase {
-            Phase::Rechecking { found, .. } => Some(found.clone()),
-            _ => None,
-        };
-        if let Some(mut found) = found {
+        if let Phase::Rechecking(at) = self.phase.clone() {
+            let why = reasons.join("; ");
+            if at.lowered > 0 {
+                self.phase = Phase::Ended(at.lost(&format!("it did not hold, and then: {why}")));
+                return;
+            }
             // What was verified stays so; only that it was looked at again cannot be said.
-            found.drift = found.drift.or_else(|| {
-                Some(format!("it could not be rechecked at the end: {}", reasons.join("; ")))
-            });
+            let mut found = at.found;
+            found.drift = found
+                .drift
+                .or_else(|| Some(format!("it could not be rechecked at the end: {why}")));
             self.phase = Phase::Ended(found);
             return;
         }
@@ -406,49 +406,32 @@ impl Search {
             && let (End::Found | End::Top, Some(level)) = (found.end, found.level)
         {
             let found = found.clone();
-            self.phase = Phase::Rechecking { level, missed: 0, lowered: 0, found };
+            self.phase = Phase::Rechecking(Rechecking { level, missed: 0, lowered: 0, found });
         }
     }
 
-    fn rechecked(
-        &mut self,
-        level: f64,
-        missed: u32,
-        lowered: u32,
-        mut found: Conclusion,
-        held: bool,
-    ) {
-        if !held && missed < 2 {
-            // Once is chance.
-            self.phase = Phase::Rechecking { level, missed, lowered, found };
-            return;
-        }
-        if held && lowered == 0 {
-            self.phase = Phase::Ended(found);
-            return;
-        }
-        let text = |level: f64| record::units::format_count(level);
-        let verified = found.level.unwrap_or(level);
+    fn rechecked(&mut self, mut at: Rechecking, held: bool, reasons: &[String]) {
         if held {
-            found.lower = Some(level);
-            found.drift = Some(format!(
-                "{} was verified, but at the end only {} held",
-                text(verified),
-                text(level)
-            ));
-            self.phase = Phase::Ended(found);
-        } else if lowered < RECHECK_STEPS_MAX && level > self.settings.lowest {
-            let level = self.level(level * (1.0 - RECHECK_STEP));
-            self.phase = Phase::Rechecking { level, missed: 0, lowered: lowered + 1, found };
-        } else {
-            found.lower = None;
-            found.drift = Some(format!(
-                "{} was verified, but at the end not even {} held",
-                text(verified),
-                text(level)
-            ));
-            self.phase = Phase::Ended(found);
+            self.phase = Phase::Ended(at.held());
+            return;
         }
+        at.missed += 1;
+        if at.missed < 2 {
+            // Once is chance.
+            self.phase = Phase::Rechecking(at);
+            return;
+        }
+        at.found.upper = Some(at.level);
+        at.found.reasons = reasons.to_vec();
+        self.phase = if at.lowered < RECHECK_STEPS_MAX && at.level > self.settings.lowest {
+            let step = RECHECK_STEP * at.level;
+            let step = if self.settings.whole { step.max(1.0) } else { step };
+            let level = self.level(at.level - step);
+            Phase::Rechecking(Rechecking { level, missed: 0, lowered: at.lowered + 1, ..at })
+        } else {
+            let level = record::units::format_count(at.level);
+            Phase::Ended(at.lost(&format!("not even {level} held")))
+        };
     }
 
     /// Ends it by hand; what it knows so far.
@@ -456,7 +439,10 @@ impl Search {
     pub fn stopped(&self) -> Conclusion {
         match &self.phase {
             Phase::Ended(conclusion) => conclusion.clone(),
-            Phase::Rechecking { found, .. } => found.clone(),
+            Phase::Rechecking(at) if at.lowered > 0 => {
+                at.clone().lost("it did not hold; it was ended before a level was found that does")
+            }
+            Phase::Rechecking(at) => at.found.clone(),
             _ => Conclusion {
                 end: End::Stopped,
                 lower: self.lower.map(|lower| lower.level),

@@ -8,50 +8,60 @@ use record::run::Diagnosis;
 /// A level so many times as high as the lowest that did not hold is stopped by the same thing still.
 const SAME_EDGE_MAX: f64 = 1.25;
 
-/// Runs (`R`) that did not hold their level.
+/// A run (`R`) that did not hold its level.
+#[derive(Clone, Debug)]
+pub(super) struct Miss<R> {
+    pub(super) level: f64,
+    pub(super) run: R,
+    pub(super) diagnosis: Option<Diagnosis>,
+}
+
+/// Those that are kept.
 #[derive(Debug)]
 pub(super) struct Missed<R> {
     /// The one at the lowest level.
-    pub(super) lowest: Option<(f64, R)>,
-    lowest_diagnosis: Option<Diagnosis>,
+    pub(super) lowest: Option<Miss<R>>,
     /// The lowest whose diagnosis names a cause.
-    named: Option<(f64, Diagnosis)>,
+    named: Option<Miss<R>>,
 }
 
 impl<R> Default for Missed<R> {
     fn default() -> Self {
-        Self { lowest: None, lowest_diagnosis: None, named: None }
+        Self { lowest: None, named: None }
     }
 }
 
-impl<R> Missed<R> {
-    /// Takes a run that did not hold `level`.
-    pub(super) fn add(&mut self, level: f64, run: R, diagnosis: Option<Diagnosis>) {
-        if let Some(cause) = diagnosis.clone().filter(names_a_cause)
-            && self.named.as_ref().is_none_or(|(named, _)| level <= *named)
-        {
-            self.named = Some((level, cause));
+impl<R: Clone> Missed<R> {
+    /// Takes a run that did not hold its level.
+    pub(super) fn add(&mut self, miss: Miss<R>) {
+        let is_below =
+            |kept: &Option<Miss<R>>| kept.as_ref().is_none_or(|kept| miss.level <= kept.level);
+        if miss.diagnosis.as_ref().is_some_and(names_a_cause) && is_below(&self.named) {
+            self.named = Some(miss.clone());
         }
-        if self.lowest.as_ref().is_none_or(|(lowest, _)| level <= *lowest) {
-            self.lowest = Some((level, run));
-            self.lowest_diagnosis = diagnosis;
+        if is_below(&self.lowest) {
+            self.lowest = Some(miss);
         }
     }
 
-    /// What stops the subject at its edge, and what has to be said of it. What holds shows no limit; what
-    /// comes next does, unless it is so near that nothing was at its limit all the time: then the next.
-    pub(super) fn stopped_by(&self) -> (Option<Diagnosis>, Option<String>) {
-        let Some((level, _)) = &self.lowest else { return (None, None) };
-        match (&self.lowest_diagnosis, &self.named) {
-            (Some(own), _) if names_a_cause(own) => (Some(own.clone()), None),
-            (_, Some((named, diagnosis))) if *named <= level * SAME_EDGE_MAX => {
-                let note = format!(
-                    "at {level:.0} nothing was at its limit all the time; what stops it there is what \
-                     was at {named:.0}"
-                );
-                (Some(diagnosis.clone()), Some(note))
+    /// The run whose diagnosis says what stops the subject at its edge, and what has to be said of it. What
+    /// holds shows no limit; what comes next does, unless it is so near that nothing was at its limit all
+    /// the time: then the next.
+    pub(super) fn stopped_by(&self) -> (Option<Miss<R>>, Option<String>) {
+        let Some(lowest) = &self.lowest else { return (None, None) };
+        match &self.named {
+            _ if lowest.diagnosis.as_ref().is_some_and(names_a_cause) => {
+                (Some(lowest.clone()), None)
             }
-            (own, _) => (own.clone(), None),
+            Some(named) if named.level <= lowest.level * SAME_EDGE_MAX => {
+                let note = format!(
+                    "at {:.0} nothing was at its limit all the time; what stops it there is what was at \
+                     {:.0}",
+                    lowest.level, named.level
+                );
+                (Some(named.clone()), Some(note))
+            }
+            _ => (Some(lowest.clone()), None),
         }
     }
 }
@@ -67,11 +77,16 @@ mod tests {
     fn stopped_by(runs: &[(f64, &str)]) -> (Option<String>, bool) {
         let mut missed = Missed::default();
         for (level, verdict) in runs {
-            let verdict = (*verdict).to_owned();
-            missed.add(*level, (), Some(Diagnosis { verdict, ..Diagnosis::default() }));
+            let diagnosis = Diagnosis { verdict: (*verdict).to_owned(), ..Diagnosis::default() };
+            missed.add(Miss { level: *level, run: *verdict, diagnosis: Some(diagnosis) });
         }
-        let (diagnosis, note) = missed.stopped_by();
-        (diagnosis.map(|one| one.verdict), note.is_some())
+        let (stopped, note) = missed.stopped_by();
+        let verdict = stopped.map(|one| {
+            let verdict = one.diagnosis.unwrap().verdict;
+            assert_eq!(one.run, verdict, "the run is the one that was diagnosed");
+            verdict
+        });
+        (verdict, note.is_some())
     }
 
     #[test]

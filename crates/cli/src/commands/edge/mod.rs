@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use host::budget::FdBudget;
 use load::edge::{
-    Ask, Find, Purpose, Search, Step, added, closed_plan, goal, knee, observer_plan,
-    observer_rate_per_s, operating_range, rungs, scaling, scaling_connections, trial_plan,
+    Ask, Find, Purpose, RUNGS, Search, Step, added, closed_plan, goal, knee, observer_plan,
+    observer_rate_per_s, operating_range, rungs, scaling, scaling_connections, scaling_points,
+    trial_plan,
 };
 use load::plan::{Objective, Plan};
 use record::edge::{Conclusion, Edge, End, Knee, Outcome, SCHEMA, Scaling};
@@ -22,7 +23,7 @@ use rt::drain::{Drain, DrainWatch, Held, hold_signals};
 use asked::Asked;
 pub(super) use asked::check;
 use bench::{Bench, Setup};
-use missed::Missed;
+use missed::{Miss, Missed};
 
 use super::load::{check_writable, recorded_host};
 use crate::exit::{Exit, Failure};
@@ -84,9 +85,11 @@ fn duration_ns(asked: &Asked) -> (u64, u64) {
         return (usual_ns, most_ns);
     }
     let ladders = if asked.direct.is_some() { 2 } else { 1 };
-    let ladder_ns = ladders * rungs(1.0).len() as u64 * settings.full_ns;
+    let ladder_ns = ladders * RUNGS.len() as u64 * settings.full_ns;
     let scaling_ns = match asked.find {
-        Find::Rate => scaling_connections(asked.base.connections).len() as u64 * settings.full_ns,
+        Find::Rate if !asked.bounded => {
+            scaling_connections(asked.base.connections).len() as u64 * settings.full_ns
+        }
         _ => 0,
     };
     let behind_ns = ladder_ns + scaling_ns + settings.full_ns;
@@ -104,7 +107,7 @@ struct Explorer<'a> {
     objectives: Vec<Objective>,
     /// Mean latency of the first level that held.
     reference_ns: Option<u64>,
-    /// The last verifying run that held, of each level.
+    /// The last verifying run that held, of each level; after a drift also the rechecking one.
     held: Vec<(f64, Run)>,
     missed: Missed<Run>,
     knee: Option<Knee>,
@@ -147,6 +150,7 @@ impl<'a> Explorer<'a> {
             }
             search.recheck();
             conclusion = self.follow(&mut search)?;
+            self.drifted_to(conclusion.level);
         }
         if let (End::Top, Some(own_limit)) = (conclusion.end, own_limit) {
             conclusion.end = End::GeneratorLimit;
@@ -157,6 +161,15 @@ impl<'a> Explorer<'a> {
             self.notes.push("ended by hand: this is what was known then".to_owned());
         }
         Ok(self.into_edge(conclusion, started_at))
+    }
+
+    /// What follows from the edge is of the one that was found last; of none, nothing does.
+    fn drifted_to(&mut self, level: Option<f64>) {
+        let range = |level| operating_range(level, self.knee.as_ref());
+        self.operating_range = self.operating_range.and_then(|_| level.map(range));
+        if level.is_none() {
+            self.knee = None;
+        }
     }
 
     /// Runs what the search asks for, until it ends or is ended.
@@ -234,14 +247,20 @@ impl<'a> Explorer<'a> {
                     let bound = (self.asked.find != Find::Connections).then_some(trial.p99_ns);
                     self.objectives = goal(&self.asked.base.objectives, bound);
                 }
-                if ask.purpose == Purpose::Verify {
-                    self.held.retain(|(level, _)| *level != ask.level);
-                    self.held.push((ask.level, run));
+                let is_known = self.held.iter().any(|(level, _)| *level == ask.level);
+                match ask.purpose {
+                    Purpose::Verify => {
+                        self.held.retain(|(level, _)| *level != ask.level);
+                        self.held.push((ask.level, run));
+                    }
+                    // Shorter; it counts where nothing longer held.
+                    Purpose::Recheck if !is_known => self.held.push((ask.level, run)),
+                    _ => {}
                 }
             }
             Outcome::Missed => {
                 let diagnosis = run.diagnosis.clone();
-                self.missed.add(ask.level, run, diagnosis);
+                self.missed.add(Miss { level: ask.level, run, diagnosis });
             }
             Outcome::NoVerdict => {}
         }
@@ -249,7 +268,7 @@ impl<'a> Explorer<'a> {
 
     /// Drives the ladder, in turn with the direct one, for the knee and the range to run it at.
     fn ladder(&mut self, edge: f64) -> Result<(), Failure> {
-        for level in rungs(edge) {
+        for level in rungs(edge, self.asked.settings.highest) {
             let ask =
                 Ask { level, length_ns: self.asked.settings.full_ns, purpose: Purpose::Confirm };
             let mut plan = self.plan_of(&self.asked.base, &ask);
@@ -280,25 +299,28 @@ impl<'a> Explorer<'a> {
         if self.asked.find != Find::Rate {
             return Ok(());
         }
+        if self.asked.bounded {
+            self.notes.push(
+                "no law of scaling: a closed loop is as fast as its answers, and --to bounds the rate"
+                    .to_owned(),
+            );
+            return Ok(());
+        }
         let length_ns = self.asked.settings.full_ns;
-        for connections in scaling_connections(self.asked.base.connections) {
-            let plan = closed_plan(&self.asked.base, connections, length_ns);
+        let base = Plan { objectives: self.objectives.clone(), ..self.asked.base.clone() };
+        let mut trials = Vec::new();
+        for connections in scaling_connections(base.connections) {
+            let plan = closed_plan(&base, connections, length_ns);
             let ask = Ask { level: connections as f64, length_ns, purpose: Purpose::Confirm };
-            if self.try_one(plan, ask, "scaling", None)?.is_none() {
+            let Some(driven) = self.try_one(plan, ask, "scaling", None)? else {
                 return Ok(());
-            }
+            };
+            let met = |run: &Run| run.objectives.iter().all(|objective| objective.met);
+            let met = driven.run.as_ref().is_none_or(met);
+            trials.push((driven.trial, met));
         }
-        let of_scaling = self.bench.trials.iter().filter(|trial| trial.purpose == "scaling");
-        let (used, left): (Vec<_>, Vec<_>) =
-            of_scaling.partition(|trial| trial.generator_busy.is_none_or(|busy| busy < BUSY_MAX));
-        if !left.is_empty() {
-            self.notes.push(format!(
-                "{} points of the law of scaling are left out: the generator was the limit there",
-                left.len()
-            ));
-        }
-        let points: Vec<_> =
-            used.iter().map(|trial| (trial.level, trial.responses_per_s)).collect();
+        let (points, left_out) = scaling_points(&trials);
+        self.notes.extend(left_out);
         let fitted = scaling(&points, self.asked.base.seed);
         self.scaling = fitted.map_err(|why| self.notes.push(why)).ok();
         Ok(())
@@ -307,9 +329,13 @@ impl<'a> Explorer<'a> {
     fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> Edge {
         let is_found = |(level, _): &(f64, Run)| Some(*level) == conclusion.level;
         let held = self.held.into_iter().find(is_found).map(|(_, run)| run);
-        let (stopped_by, note) = self.missed.stopped_by();
+        let (stopped, note) = self.missed.stopped_by();
         self.notes.extend(note);
-        let missed = self.missed.lowest.map(|(_, run)| run);
+        let (stopped_by, stopped_run) = match stopped {
+            Some(miss) => (miss.diagnosis, Some(Box::new(miss.run))),
+            None => (None, None),
+        };
+        let missed = self.missed.lowest.map(|miss| miss.run);
         let at_edge = held.or(missed);
         if let Some(run) = &at_edge
             && run.generator.in_flight_mean > CONNECTIONS_SHARE * self.asked.base.connections as f64
@@ -346,6 +372,7 @@ impl<'a> Explorer<'a> {
             scaling: self.scaling,
             notes: self.notes,
             stopped_by,
+            stopped_run,
             at_edge: at_edge.map(Box::new),
         };
         edge.words = words(&edge);
@@ -353,8 +380,6 @@ impl<'a> Explorer<'a> {
     }
 }
 
-/// A point of the law of scaling counts when the generator's busiest thread used less of a core.
-const BUSY_MAX: f64 = 0.95;
 /// When more of the connections are in use at the edge, they may be what limits it.
 const CONNECTIONS_SHARE: f64 = 0.8;
 
@@ -377,6 +402,8 @@ fn exit_of(edge: &Edge, bounded: bool) -> Exit {
         End::Found => Exit::Done,
         End::Top if bounded => Exit::Done,
         End::BelowLowest => Exit::ObjectiveMissed,
-        End::Top | End::GeneratorLimit | End::NotVerified | End::Stopped => Exit::Invalid,
+        End::Top | End::GeneratorLimit | End::NotVerified | End::Drifted | End::Stopped => {
+            Exit::Invalid
+        }
     }
 }

@@ -134,10 +134,73 @@ fn a_subject_that_gets_slower_is_found_as_it_is_at_the_end() {
         subject.time_s += 240.0;
         search.recheck();
         let (found, _) = drive(&mut search, |ask| subject.outcome(ask));
-        let now = found.lower.unwrap();
-        assert!(found.drift.is_some(), "{found:?}");
+        let now = found.level.unwrap();
+        assert!(found.drift.is_some() && found.lower == found.level, "{found:?}");
         assert!((now / subject.truth() - 1.0).abs() < 0.06, "{found:?} {}", subject.truth());
     }
+}
+
+/// A search that found 1,000 or so, and then asks whether it still holds.
+fn rechecking(settings: Settings) -> (Search, f64) {
+    let mut search = Search::new(settings);
+    let (found, _) =
+        drive(&mut search, |ask| if ask.level <= 1000.0 { Outcome::Held } else { Outcome::Missed });
+    search.recheck();
+    (search, found.level.unwrap())
+}
+
+#[test]
+fn what_does_not_hold_any_more_is_not_what_was_found() {
+    let (mut search, verified) = rechecking(SETTINGS);
+    let limit = 0.93 * verified;
+    let (found, _) = drive(&mut search, |ask| {
+        assert_eq!(ask.purpose, Purpose::Recheck);
+        if ask.level <= limit { Outcome::Held } else { Outcome::Missed }
+    });
+    let level = found.level.unwrap();
+    assert!(found.end == End::Found && level <= limit && level > 0.9 * verified, "{found:?}");
+    assert_eq!((found.verified, found.verifications), (1, 1));
+    assert!(found.upper.unwrap() > limit && found.upper.unwrap() < verified, "{found:?}");
+
+    let (mut search, verified) = rechecking(SETTINGS);
+    let (found, trials) = drive(&mut search, |_| Outcome::Missed);
+    assert_eq!((found.end, found.level, found.lower), (End::Drifted, None, None), "{found:?}");
+    assert!(found.upper.unwrap() < 0.82 * verified && trials == 10, "{found:?}");
+    let drift = found.drift.unwrap();
+    assert!(drift.contains("was verified") && drift.contains("not even"), "{drift}");
+    // The highest that may be tried is no exception.
+    let (mut search, _) = rechecking(Settings { highest: 800.0, ..SETTINGS });
+    assert_eq!(drive(&mut search, |_| Outcome::Missed).0.end, End::Drifted);
+}
+
+#[test]
+fn a_recheck_that_ends_early_keeps_what_was_not_refuted_and_nothing_else() {
+    let missed = |search: &mut Search, times: u32| {
+        (0..times).for_each(|_| search.tell(Outcome::Missed, &["slow".to_owned()]));
+    };
+    // Once is chance, twice is not.
+    for (times, end) in [(0, End::Found), (1, End::Found), (2, End::Drifted), (5, End::Drifted)] {
+        let (mut search, verified) = rechecking(SETTINGS);
+        missed(&mut search, times);
+        let by_hand = search.stopped();
+        assert_eq!(by_hand.end, end, "{times}");
+        assert_eq!(by_hand.level.is_some(), end == End::Found);
+        let (found, _) = drive(&mut search, |_| Outcome::NoVerdict);
+        assert_eq!(found.end, end, "{times}");
+        assert!(found.drift.is_some() && found.level.is_none_or(|level| level == verified));
+    }
+}
+
+#[test]
+fn few_connections_are_lowered_by_one_at_least() {
+    let settings = Settings { whole: true, from: 8.0, ..SETTINGS };
+    let mut search = Search::new(settings);
+    let at_most = |most: f64| {
+        move |ask: &Ask| if ask.level <= most { Outcome::Held } else { Outcome::Missed }
+    };
+    drive(&mut search, at_most(6.0));
+    search.recheck();
+    assert_eq!(drive(&mut search, at_most(4.0)).0.level, Some(4.0));
 }
 
 #[test]
