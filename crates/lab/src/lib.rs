@@ -19,3 +19,4 @@ pub mod selftest;
 pub mod sick;
 pub mod statistics;
 pub mod trial;
+pub mod words;

@@ -2,7 +2,7 @@
 //! other. All that a report needs in words and figures; the trials' raw records lie beside it
 //! ([`crate::trial`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -182,6 +182,20 @@ pub struct Stopped {
     pub text: String,
 }
 
+impl ScalingLine {
+    /// In words, with the arm and the load that it is of.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let who = [&*self.arm, &*self.load].into_iter().filter(|name| !name.is_empty());
+        let who: Vec<&str> = who.collect();
+        if who.is_empty() {
+            self.text.clone()
+        } else {
+            format!("{}: {}", who.join(", "), self.text)
+        }
+    }
+}
+
 /// What the report says of one trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialLine {
@@ -215,6 +229,13 @@ impl TrialLine {
     pub fn counts(&self) -> bool {
         self.place.block > 0 && self.discarded.is_none() && self.failed.is_none()
     }
+}
+
+/// How many blocks have a trial that counts.
+#[must_use]
+pub fn blocks_counting<'a>(trials: impl IntoIterator<Item = &'a TrialLine>) -> usize {
+    let counting = trials.into_iter().filter(|trial| trial.counts());
+    counting.map(|trial| trial.place.block).collect::<BTreeSet<_>>().len()
 }
 
 /// An arm under a load.
@@ -374,6 +395,9 @@ pub struct ScalingLine {
     /// The fit; absent with too few points, and then `text` says so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fit: Option<crate::edge::Scaling>,
+    /// Where p99 begins to grow faster along the factor; absent where it does not, or with too few points.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub knee: Option<crate::edge::Knee>,
     /// In words.
     pub text: String,
 }

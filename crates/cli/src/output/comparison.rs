@@ -1,14 +1,16 @@
 //! What two experiments, or two lists of runs, say of each other: the form in which it is kept, and how
 //! people read it. Not for working it out.
 
+use lab::words::{better_share, probability, value};
 use record::experiment::Outcome;
 use serde::Serialize;
 
-use super::experiment::{p_value, value};
 use super::table::table;
 
 /// The name of this schema.
 pub(crate) const SCHEMA: &str = "weir.comparison/1";
+/// The heads of the table: which arm under which load, and [`cells`].
+const HEADS: [&str; 9] = ["", "", "A", "B", "B/A", "interval", "p", "P(B better)", "B is"];
 /// Differences that are printed; all are in the JSON.
 const DIFFERENCES_SHOWN: usize = 20;
 
@@ -71,6 +73,9 @@ pub(crate) struct Row {
     /// Two-sided, of the test of Mann and Whitney.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p: Option<f64>,
+    /// The same after Holm's correction for how many figures are compared: what decides, and what is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p_adjusted: Option<f64>,
     /// How often one of b is better than one of a, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) better_share: Option<f64>,
@@ -99,8 +104,7 @@ pub(crate) fn text(compared: &Compared) -> String {
     if !compared.summary.is_empty() {
         text.push_str(&format!("\n{}\n", compared.summary.join("\n")));
     }
-    let mut rows =
-        vec![["", "", "A", "B", "B/A", "interval", "p", "B is"].map(str::to_owned).to_vec()];
+    let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
     let mut before = String::new();
     for row in &compared.rows {
         let what = [&row.load, &row.arm].map(String::as_str);
@@ -129,17 +133,18 @@ pub(crate) fn text(compared: &Compared) -> String {
     text
 }
 
-/// Metric, both medians, ratio, interval, p and what is said, in words.
-pub(crate) fn cells(row: &Row) -> [String; 7] {
+/// Metric, both medians, ratio, interval, p, how often B is the better one, and what is said, in words.
+pub(crate) fn cells(row: &Row) -> [String; 8] {
     let none = || "-".to_owned();
     let (first, second) = row.medians;
     [
         row.title.clone(),
-        value(&row.unit, first),
-        value(&row.unit, second),
+        value(first, &row.unit),
+        value(second, &row.unit),
         row.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
         row.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
-        row.p.map_or_else(none, p_value),
+        row.p_adjusted.map_or_else(none, probability),
+        row.better_share.map_or_else(none, better_share),
         row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.of(&row.unit).to_owned()),
     ]
 }
@@ -161,6 +166,9 @@ mod tests {
             unit: "1/s".to_owned(),
             medians: (100.0, 110.0),
             ratio: Some(1.1),
+            p: Some(0.004),
+            p_adjusted: Some(0.012),
+            better_share: Some(0.875),
             ..Row::default()
         };
         let difference =
@@ -179,6 +187,7 @@ mod tests {
             "A: one",
             "\nIt was found.\n",
             "1.100",
+            "0.012         88 %",
             "not tested",
             "plan.0: 1 | (nothing)",
             "and 2 more",

@@ -2,21 +2,36 @@
 //! what has to be known before they are believed. Reads the record and nothing else; the report with its
 //! pictures is `lab::report`'s.
 
-use std::collections::BTreeSet;
-
-use record::experiment::{Comparison, Experiment, Metric, ONLY_LOAD, Outcome, Plan, Spread};
-use record::units::{format_bytes, format_count, format_duration_ns};
+use lab::report::Raw;
+use lab::words::{better_share, count, probability, value};
+use record::experiment::{
+    Comparison, Experiment, Metric, ONLY_LOAD, Outcome, Plan, Spread, blocks_counting,
+};
 
 use super::table::table;
 
 /// The whole of it.
-pub(crate) fn text(experiment: &Experiment) -> String {
+pub(crate) fn text(experiment: &Experiment, raw: &dyn Raw) -> String {
     let mut text = head(experiment);
     for sentence in &experiment.summary {
         text.push_str(&format!("{sentence}\n"));
     }
-    for load in &experiment.plan.loads {
-        text.push_str(&format!("\n{}", of_load(experiment, &load.name)));
+    match lab::report::grid(experiment, raw) {
+        // One arm under levels: how it does at each, and not how far it is from itself.
+        Some(grid) => {
+            text.push_str(&format!("\n{}", table(&grid.rows)));
+            if grid.left_out > 0 {
+                text.push_str(&format!("{} more rows are in the report\n", grid.left_out));
+            }
+        }
+        None => {
+            for load in &experiment.plan.loads {
+                text.push_str(&format!("\n{}", of_load(experiment, &load.name)));
+            }
+        }
+    }
+    for line in experiment.scalings.iter().filter(|line| !line.text.is_empty()) {
+        text.push_str(&format!("\n{}\n", line.said()));
     }
     if !experiment.warnings.is_empty() {
         text.push_str("\nBefore this is believed:\n");
@@ -25,12 +40,6 @@ pub(crate) fn text(experiment: &Experiment) -> String {
         text.push_str(&format!("  - {} [{}]\n", warning.text, warning.code));
     }
     text
-}
-
-/// Blocks of which something counts.
-pub(crate) fn blocks(experiment: &Experiment) -> usize {
-    let counting = experiment.trials.iter().filter(|trial| trial.counts());
-    counting.map(|trial| trial.place.block).collect::<BTreeSet<_>>().len()
 }
 
 fn head(experiment: &Experiment) -> String {
@@ -46,24 +55,19 @@ fn head(experiment: &Experiment) -> String {
         experiment.started_at,
         experiment.duration_s / 60.0,
         plan.seed,
-        blocks(experiment),
-        counted(plan.arms.len(), "arm"),
-        counted(plan.loads.len(), "load"),
+        blocks_counting(&experiment.trials),
+        count(plan.arms.len(), "arm"),
+        count(plan.loads.len(), "load"),
         experiment.trials.len(),
         experiment.stopped.text,
     )
-}
-
-/// `1 arm`, `2 arms`.
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The comparisons of one load: a line an arm, metric by metric.
 fn of_load(experiment: &Experiment, load: &str) -> String {
     let plan = &experiment.plan;
     let interval = format!("{:.0} % interval", plan.confidence * 100.0);
-    let heads = ["", "arm", "median", "ratio", &interval, "p", ""];
+    let heads = ["", "arm", "median", "ratio", &interval, "p", "P(better)", ""];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for (at, metric) in plan.metrics.iter().enumerate() {
         let decides = if at == 0 { " (decides)" } else { "" };
@@ -77,7 +81,7 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
             if median.is_none() && compared.is_none() {
                 continue;
             }
-            let median = median.map_or_else(|| "-".to_owned(), |it| value(&metric.unit, it));
+            let median = median.map_or_else(|| "-".to_owned(), |it| value(it, &metric.unit));
             let mut row = vec![std::mem::take(&mut label), arm.name.clone(), median];
             row.extend(compared.map(|one| cells(one, &metric.unit)).unwrap_or_default());
             rows.push(row);
@@ -98,7 +102,7 @@ fn median(experiment: &Experiment, arm: &str, load: &str, metric: &Metric) -> Op
     cell.metrics.get(&metric.name).map(|spread: &Spread| spread.median)
 }
 
-/// Ratio, interval, p, and what is said.
+/// Ratio, interval, p, how often the arm is the better one, and what is said.
 fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     let none = || "-".to_owned();
     let says = match (one.noise, one.outcome) {
@@ -110,27 +114,10 @@ fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     vec![
         one.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
         one.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
-        one.p_adjusted.or(one.p).map_or_else(none, p_value),
+        one.p_adjusted.or(one.p).map_or_else(none, probability),
+        one.better_share.map_or_else(none, better_share),
         format!("{says}{bound}"),
     ]
-}
-
-/// A probability, in three digits.
-pub(crate) fn p_value(p: f64) -> String {
-    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
-}
-
-/// A figure in its unit, as [`Metric::unit`] has it.
-pub(crate) fn value(unit: &str, value: f64) -> String {
-    match unit {
-        "1/s" => format!("{}/s", format_count(value)),
-        "ns" => format_duration_ns(value.max(0.0) as u64),
-        "us" => format_duration_ns((value.max(0.0) * 1000.0) as u64),
-        "bytes" => format_bytes(value),
-        "share" => format!("{:.2} %", value * 100.0),
-        "cpus" => format!("{value:.2}"),
-        _ => format_count(value),
-    }
 }
 
 /// What would be run, in words.
@@ -164,7 +151,7 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
         if also.is_empty() { "nothing".to_owned() } else { also.join(", ") },
         plan.blocks_min,
         plan.blocks_max,
-        counted(cells, "trial"),
+        count(cells, "trial"),
         plan.duration_s,
         (expected_s.0 / 60.0).max(1.0),
         (expected_s.1 / 60.0).max(1.0),
@@ -196,10 +183,23 @@ fn changes(title: &str, changes: &std::collections::BTreeMap<String, String>) ->
 
 #[cfg(test)]
 mod tests {
-    use record::experiment::{Arm, Better, Cell, LoadPlan, Warning};
+    use record::experiment::{Arm, Better, Cell, LoadPlan, ScalingLine, Warning};
     use record::facts::HostFacts;
 
     use super::*;
+
+    /// No records.
+    struct NoRaw;
+
+    impl Raw for NoRaw {
+        fn trial(&self, _: &str) -> Option<record::trial::Trial> {
+            None
+        }
+
+        fn folded(&self, _: &str) -> Option<String> {
+            None
+        }
+    }
 
     fn experiment() -> Experiment {
         let arm = |name: &str, again: Option<&str>| Arm {
@@ -235,6 +235,7 @@ mod tests {
             ratio: Some(ratio),
             interval: Some((ratio - 0.01, ratio + 0.01)),
             p_adjusted: Some(0.0002),
+            better_share: Some(0.93),
             outcome,
             ..Comparison::default()
         };
@@ -277,19 +278,54 @@ mod tests {
 
     #[test]
     fn every_comparison_is_shown_with_its_figures() {
-        let text = text(&experiment());
+        let text = text(&experiment(), &NoRaw);
         for part in [
             "\nb is faster than a.\n",
             "ended early; ",
             "a-again",
             "noise: equivalent",
-            "1.100  1.090 to 1.110  <0.001",
+            "1.100  1.090 to 1.110  < 0.001       93 %",
             "faster\n",
             "the machine is noisy [noise_floor]",
             "95 % interval",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn one_arm_under_levels_is_a_table_of_levels() {
+        let mut experiment = experiment();
+        experiment.plan.arms.truncate(2);
+        experiment.plan.loads = ["1", "2"]
+            .map(|level| LoadPlan {
+                name: format!("c{level}"),
+                levels: [("connections".to_owned(), level.to_owned())].into(),
+                ..LoadPlan::default()
+            })
+            .to_vec();
+        experiment.cells = ["c1", "c2"]
+            .map(|load| Cell {
+                arm: "a".to_owned(),
+                load: load.to_owned(),
+                ..experiment.cells[0].clone()
+            })
+            .to_vec();
+        experiment.scalings = vec![ScalingLine {
+            arm: "a".to_owned(),
+            text: "2 levels of connections".to_owned(),
+            ..ScalingLine::default()
+        }];
+        let text = text(&experiment, &NoRaw);
+        let head = text.lines().find(|line| line.starts_with("connections")).unwrap();
+        for column in ["rate, mean", "rate, best second", "p99", "max", "CPU of the generator"] {
+            assert!(head.contains(column), "{column}: {text}");
+        }
+        assert!(
+            text.contains("1.50k/s") && text.contains("\na: 2 levels of connections\n"),
+            "{text}"
+        );
+        assert!(!text.contains("noise: equivalent"), "{text}");
     }
 
     #[test]
@@ -300,18 +336,6 @@ mod tests {
         for part in ["10 to 30", "at least 33, at most 138", "about 6 to 50 minutes", "a once more"]
         {
             assert!(text.contains(part), "{part}: {text}");
-        }
-    }
-
-    #[test]
-    fn figures_are_written_in_their_units() {
-        for (unit, figure, expected) in [
-            ("share", 0.0123, "1.23 %"),
-            ("cpus", 1.5, "1.50"),
-            ("us", 12.0, "12.0us"),
-            ("ns", 1500.0, "1.50us"),
-        ] {
-            assert_eq!(value(unit, figure), expected);
         }
     }
 }

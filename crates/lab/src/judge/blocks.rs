@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use record::experiment::{Arm, Pair, Plan, TrialLine};
+use record::experiment::{Arm, Pair, Plan, TrialLine, blocks_counting};
 
 /// The trials that are judged: of each block one attempt under each load.
 pub(super) struct Blocks<'a> {
@@ -56,10 +56,7 @@ impl<'a> Blocks<'a> {
 
     /// How many blocks are judged.
     pub(super) fn count(&self) -> usize {
-        let mut numbers: Vec<u32> = self.judged.iter().map(|trial| trial.place.block).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.len()
+        blocks_counting(self.judged.iter().copied())
     }
 
     /// The arms that are held against the baseline, in the plan's order; the A/A arm is one.
@@ -74,17 +71,23 @@ impl<'a> Blocks<'a> {
         self.judged.iter().filter(is_of).copied()
     }
 
+    /// The metric of an arm under a load, by block.
+    pub(super) fn figures(&self, arm: &str, load: &str, metric: &str) -> BTreeMap<u32, f64> {
+        let figure = |trial: &TrialLine| Some((trial.place.block, *trial.metrics.get(metric)?));
+        let figures = self.cell(arm, load).filter_map(figure);
+        figures.filter(|(_, value)| value.is_finite()).collect()
+    }
+
     /// The blocks in which both the arm and the baseline have the metric, in order.
     pub(super) fn pairs(&self, arm: &str, load: &str, metric: &str) -> Vec<Pair> {
-        let figures = |arm: &str| -> BTreeMap<u32, f64> {
-            let figure = |trial: &TrialLine| Some((trial.place.block, *trial.metrics.get(metric)?));
-            let figures = self.cell(arm, load).filter_map(figure);
-            figures.filter(|(_, value)| value.is_finite()).collect()
-        };
-        let baseline = figures(&self.plan.baseline);
-        let pair = |(block, arm): (u32, f64)| {
-            baseline.get(&block).map(|&baseline| Pair { block, baseline, arm })
-        };
-        figures(arm).into_iter().filter_map(pair).collect()
+        paired(&self.figures(&self.plan.baseline, load, metric), &self.figures(arm, load, metric))
     }
+}
+
+/// The blocks that both sides have, in order.
+pub(super) fn paired(baseline: &BTreeMap<u32, f64>, arm: &BTreeMap<u32, f64>) -> Vec<Pair> {
+    let pair = |(&block, &arm): (&u32, &f64)| {
+        baseline.get(&block).map(|&baseline| Pair { block, baseline, arm })
+    };
+    arm.iter().filter_map(pair).collect()
 }

@@ -58,22 +58,26 @@ pub(super) fn logs(pairs: &[Pair]) -> Option<Vec<f64>> {
 }
 
 /// The interval of the mean of logarithms: at each end the wider of BCa's and Student's.
-pub(super) fn interval(logs: &[f64], plan: &Plan, draws: u32) -> Option<(f64, f64)> {
+pub(super) fn interval(logs: &[f64], resampling: Resampling) -> Option<(f64, f64)> {
     if logs.len() < PAIRS_MIN {
         return None;
     }
-    let (middle, half) = (mean(logs)?, t_half_width(logs, plan.confidence)?);
-    let resampling = Resampling { draws, seed: plan.seed, confidence: plan.confidence };
+    let (middle, half) = (mean(logs)?, t_half_width(logs, resampling.confidence)?);
     let of_draw = |values: &mut [f64]| values.iter().sum::<f64>() / values.len() as f64;
     let (low, high) = bca(logs, of_draw, resampling)?;
     Some((low.min(middle - half), high.max(middle + half)))
+}
+
+/// How intervals of a plan's comparisons are drawn.
+pub(super) fn resampling(plan: &Plan, draws: u32) -> Resampling {
+    Resampling { draws, seed: plan.seed, confidence: plan.confidence }
 }
 
 /// Whether half the width of the interval is below a bound. Student's alone, which is quick, often says
 /// that it is not.
 pub(super) fn is_narrow(logs: &[f64], plan: &Plan, draws: u32, half_width_max: f64) -> bool {
     t_half_width(logs, plan.confidence).is_some_and(|half| half < half_width_max)
-        && interval(logs, plan, draws)
+        && interval(logs, resampling(plan, draws))
             .is_some_and(|(low, high)| (high - low) / 2.0 < half_width_max)
 }
 
@@ -92,7 +96,7 @@ fn measure(comparison: &mut Comparison, metric: &Metric, plan: &Plan, draws: u32
         return;
     };
     comparison.ratio = mean(&logs).map(f64::exp);
-    let interval = interval(&logs, plan, draws);
+    let interval = interval(&logs, resampling(plan, draws));
     comparison.interval = interval.map(|(low, high)| (low.exp(), high.exp()));
     // All the same: nothing leans to any side.
     comparison.p = signed_rank::p(&logs).or(Some(1.0));

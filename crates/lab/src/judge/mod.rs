@@ -43,12 +43,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Cell, Comparison, Plan, TrialLine, Warning};
+use record::observed::Missing;
 
 use crate::statistics::bootstrap::DRAWS;
 use crate::statistics::signed_rank::p_min;
 use blocks::Blocks;
-pub use ladder::ladder;
-pub use unpaired::{Unpaired, unpaired};
+pub use ladder::level;
+pub use unpaired::{Set, Unpaired, unpaired};
+use warnings::limits::generator_limit;
 
 /// What the judge has to know and cannot see from the plan and the trials' figures. What is not known is
 /// left as it is by default; the warnings that need it then say nothing, or that it is not known.
@@ -64,6 +66,9 @@ pub struct Extras {
     /// How many requests were in flight on average, by the trial's number, where the driver tells
     /// (`generator.in_flight_mean` of a run's record): what Little's law is audited with.
     pub in_flight: BTreeMap<u32, f64>,
+    /// What was asked for and could not be looked at, by the trial's number; of trials that tell why an arm
+    /// has none of it.
+    pub not_observable: BTreeMap<u32, Vec<Missing>>,
     /// What of the machine or its settings changed while the experiment ran, a line each.
     pub environment_changes: Vec<String>,
 }
@@ -77,6 +82,8 @@ pub struct Judged {
     pub comparisons: Vec<Comparison>,
     /// What has to be known before they are believed.
     pub warnings: Vec<Warning>,
+    /// The arms under loads of which the load generator was the limit.
+    pub generator_limited: BTreeSet<(String, String)>,
     /// In words: the first sentence is the answer.
     pub summary: Vec<String>,
 }
@@ -93,8 +100,10 @@ fn judge_with(plan: &Plan, trials: &[TrialLine], extras: &Extras, draws: u32) ->
     let comparisons = compare::compare(&blocks, &cells, draws);
     let case = warnings::Case { blocks: &blocks, cells: &cells, comparisons: &comparisons, extras };
     let warnings = warnings::all(&case);
-    let summary = summary::summary(&case, &warnings);
-    Judged { cells, comparisons, warnings, summary }
+    let summary = summary::summary(&case, &warnings, draws);
+    let limited = cells.iter().filter(|cell| generator_limit(&blocks, cell).is_some());
+    let generator_limited = limited.map(|cell| (cell.arm.clone(), cell.load.clone())).collect();
+    Judged { cells, comparisons, warnings, generator_limited, summary }
 }
 
 /// Whether there are blocks enough: the stopping rule, to be asked after each whole block and fixed

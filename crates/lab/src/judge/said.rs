@@ -7,9 +7,10 @@ use record::experiment::{Comparison, Metric};
 use super::blocks::Blocks;
 use super::compare;
 use super::decide::{BLOCKS_NAMED_MAX, Numbers, Reason, blocks_needed};
-use super::words::{bound, count, difference, list, noun, p, percent, range, value};
+use super::words::{difference, list, noun, range};
 use crate::statistics::signed_rank::{PAIRS_MIN, p_min};
 use crate::statistics::{deviation, median};
+use crate::words::{bound, count, of_chance, percent, value};
 
 /// A comparison with a ratio.
 pub(super) fn text(
@@ -113,15 +114,12 @@ fn names(comparison: &Comparison) -> (&str, &str) {
     (&comparison.arm, &comparison.baseline)
 }
 
-/// `2.4 % to 3.9 %, 12 blocks, p = 0.0005`.
+/// `2.4 % to 3.9 %, 12 blocks, p = 0.005`.
 pub(super) fn basis(comparison: &Comparison) -> String {
     let mut parts = Vec::new();
     parts.extend(comparison.interval.map(range));
     parts.push(blocks_of(comparison));
-    if let Some(adjusted) = comparison.p_adjusted {
-        let than = if adjusted < 0.000_1 { "p" } else { "p =" };
-        parts.push(format!("{than} {}", p(adjusted)));
-    }
+    parts.extend(comparison.p_adjusted.map(of_chance));
     parts.join(", ")
 }
 
@@ -136,7 +134,7 @@ fn between((low, high): (f64, f64)) -> String {
 /// Why a test over blocks is not sure although the interval is.
 fn untested(numbers: &Numbers) -> String {
     let Some(adjusted) = numbers.p_adjusted else { return "there is no test of it".to_owned() };
-    let text = format!("the test over blocks is not sure (p = {})", p(adjusted));
+    let text = format!("the test over blocks is not sure ({})", of_chance(adjusted));
     if p_min(numbers.pairs) * 2.0 > numbers.alpha {
         format!("{text}: with so few blocks it hardly can be")
     } else {

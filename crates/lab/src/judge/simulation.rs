@@ -215,14 +215,13 @@ fn half_of_what_matters_is_no_win_of_what_matters() {
 fn the_interval_holds_the_true_value_as_often_as_it_says() {
     let mut random = fastrand::Rng::with_seed(11);
     for blocks in [6_u32, 10, 20] {
-        let plan = plan(blocks, blocks);
         let (mut held, mut held_by_bca) = (0, 0);
         for seed in 0..1000 {
             let logs: Vec<f64> = (0..blocks).map(|_| normal(&mut random)).collect();
             let resampling = Resampling { draws: DRAWS, seed, confidence: 0.95 };
             let of_draw = |values: &mut [f64]| values.iter().sum::<f64>() / values.len() as f64;
             let holds = |(low, high): (f64, f64)| u32::from(low <= 0.0 && high >= 0.0);
-            held += interval(&logs, &plan, DRAWS).map_or(0, holds);
+            held += interval(&logs, resampling).map_or(0, holds);
             held_by_bca += bca(&logs, of_draw, resampling).map_or(0, holds);
         }
         println!("{blocks} blocks: {held} of 1000 held, {held_by_bca} by BCa alone");

@@ -6,14 +6,19 @@
 use record::experiment::{Arm, Comparison, Metric, Outcome, Warning};
 
 use super::bottleneck::{claim, majority};
+use super::ladder::ladder;
 use super::said::{basis, some};
 use super::warnings::Case;
-use super::words::{bound, count, difference, list, noun, percent, range, sureness};
+use super::words::{difference, noun, range, sureness};
 use crate::experiment::differing;
 use crate::statistics::median;
+use crate::statistics::signed_rank::PAIRS_MIN;
+use crate::words::{bound, count, percent};
 
 /// How many names a sentence lists of each outcome.
 const NAMED_MAX: usize = 5;
+/// How many loads are named.
+const LOADS_NAMED_MAX: usize = 12;
 /// How many changed keys are repeated.
 const KEYS_MAX: usize = 3;
 /// The most of a changed value that is repeated, in characters.
@@ -22,24 +27,94 @@ const VALUE_CHARS_MAX: usize = 60;
 const CALLS: &str = "calls_per_response";
 
 /// The sentences, the answer first.
-pub(super) fn summary(case: &Case<'_>, warnings: &[Warning]) -> Vec<String> {
+pub(super) fn summary(case: &Case<'_>, warnings: &[Warning], draws: u32) -> Vec<String> {
     let Some(metric) = case.blocks.plan.primary() else {
         return vec!["Nothing can be said: the plan has no metric.".to_owned()];
     };
     let claims: Vec<&Comparison> =
         case.comparisons.iter().filter(|one| one.primary && !one.noise).collect();
     let head = head(&claims);
+    let Some(head) = head else { return alone(case, metric, warnings, draws) };
     let mut sentences = vec![answer(case, metric, &claims, head)];
     if claims.len() > 1 && case.blocks.count() > 0 {
         sentences.push(overview(case, metric, &claims));
     }
-    if let Some(head) = head.filter(|_| case.blocks.count() > 0) {
+    if case.blocks.count() > 0 {
         sentences.push(why(case, head));
         sentences.push(compared(case));
     }
     sentences.extend(also(case));
-    sentences.extend(next(head, warnings));
+    sentences.extend(next(Some(head), warnings));
     sentences
+}
+
+/// Of an experiment with one arm: what its ladder says, where its loads are one; and how far the arm is
+/// from itself, which is what any other would have to be beyond.
+fn alone(case: &Case<'_>, metric: &Metric, warnings: &[Warning], draws: u32) -> Vec<String> {
+    let mut sentences = Vec::new();
+    sentences.extend(ladder(case, draws));
+    sentences.push(noise(case, metric));
+    if case.blocks.count() > 0 {
+        let limit = case.loads().next().and_then(|load| case.cell(case.baseline(), load));
+        if let Some(limit) = limit.and_then(majority).filter(|_| case.loads().count() == 1) {
+            sentences.push(format!("What limited {}: {}.", case.baseline(), claim(limit)));
+        }
+        sentences.push(format!("{}. {}", blocks_run(case, "run"), held(case)));
+    }
+    sentences.extend(next(None, warnings));
+    sentences
+}
+
+/// The smallest effect that can be seen where the same thing differs from itself like this: one within
+/// half an interval of none has none in its own, and one within the A/A difference is noise.
+fn smallest_seen(noise: &Comparison) -> Option<f64> {
+    let ((low, high), ratio) = (noise.interval?, noise.ratio?);
+    Some(((high / low).ln() / 2.0).max(ratio.ln().abs()).exp_m1())
+}
+
+/// How far the only arm is from itself, and what could be seen beside that.
+fn noise(case: &Case<'_>, metric: &Metric) -> String {
+    let (arm, noun, effect) = (case.baseline(), noun(metric), case.blocks.plan.effect);
+    let noises = case.comparisons.iter().filter(|one| one.noise && one.primary);
+    let mut seen: Vec<(f64, f64, &Comparison)> = noises
+        .filter_map(|one| Some((smallest_seen(one)?, (one.ratio? - 1.0).abs(), one)))
+        .collect();
+    seen.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some(least), Some(most)) = (seen.first(), seen.last()) else {
+        return format!(
+            "Nothing can be said yet of how far {arm} differs from itself in {noun}: there are {}, and it \
+             takes {PAIRS_MIN}.",
+            count(case.blocks.count(), "block")
+        );
+    };
+    let matters = if most.0 > effect {
+        format!(
+            "more than the {} that matters: it takes more blocks, longer trials or a quieter machine",
+            bound(effect)
+        )
+    } else {
+        format!("less than the {} that matters", bound(effect))
+    };
+    if seen.len() == 1 {
+        return format!(
+            "{arm} differs from itself by {} in {noun} ({}): the smallest effect that as many blocks can \
+             see here is about {}, {matters}.",
+            percent(least.1),
+            measured(least.2),
+            percent(least.0)
+        );
+    }
+    let far = |pick: fn(f64, f64) -> f64| seen.iter().map(|it| it.1).reduce(pick).unwrap_or(0.0);
+    format!(
+        "{arm} differs from itself by {} to {} in {noun}, from load to load: the smallest effect that as \
+         many blocks can see here is about {} (under {}) to {} (under {}). The latter is {matters}.",
+        percent(far(f64::min)),
+        percent(far(f64::max)),
+        percent(least.0),
+        least.2.load,
+        percent(most.0),
+        most.2.load
+    )
 }
 
 /// The comparison that the first sentence is about: the only one, or the largest gain, else the largest
@@ -55,16 +130,8 @@ fn head<'a>(claims: &[&'a Comparison]) -> Option<&'a Comparison> {
         .or_else(|| claims.first().copied())
 }
 
-fn answer(
-    case: &Case<'_>,
-    metric: &Metric,
-    claims: &[&Comparison],
-    head: Option<&Comparison>,
-) -> String {
+fn answer(case: &Case<'_>, metric: &Metric, claims: &[&Comparison], head: &Comparison) -> String {
     let plan = case.blocks.plan;
-    let Some(head) = head else {
-        return format!("There is nothing to compare: the only arm is {}.", plan.baseline);
-    };
     if claims.iter().all(|one| one.pairs.is_empty()) {
         return "Nothing can be said yet: no block has both an arm and the baseline.".to_owned();
     }
@@ -223,20 +290,33 @@ fn shortened(value: &str) -> String {
     value.chars().take(VALUE_CHARS_MAX).chain("..".chars()).collect()
 }
 
-/// What was compared, on what, and how large the noise is.
-fn compared(case: &Case<'_>) -> String {
+/// How many blocks of what were compared, or run.
+fn blocks_run(case: &Case<'_>, done: &str) -> String {
     let plan = case.blocks.plan;
     let trials = plan.arms.len() * plan.loads.len();
     let mut text = format!(
-        "{} of {} of {} s were compared, every arm once in each block",
+        "{} of {} of {} s were {done}, every arm once in each block",
         count(case.blocks.count(), "block"),
         count(trials, "trial"),
         plan.duration_s
     );
     if plan.loads.len() > 1 {
         let loads: Vec<&str> = case.loads().collect();
-        text.push_str(&format!(" under each load ({})", list(&loads)));
+        text.push_str(&format!(" under each load ({})", some(&loads, LOADS_NAMED_MAX)));
     }
+    text
+}
+
+/// What a range of this experiment is.
+fn held(case: &Case<'_>) -> String {
+    let held = bound(case.blocks.plan.confidence);
+    format!("A range holds the true difference in {held} of such experiments.")
+}
+
+/// What was compared, on what, and how large the noise is.
+fn compared(case: &Case<'_>) -> String {
+    let plan = case.blocks.plan;
+    let mut text = blocks_run(case, "compared");
     let noises = case.comparisons.iter().filter(|one| one.noise && one.primary);
     let noises: Vec<String> = noises
         .filter_map(|one| {
@@ -251,9 +331,7 @@ fn compared(case: &Case<'_>) -> String {
         let noises = some(&noises, NAMED_MAX);
         text.push_str(&format!("; {} differs from itself by {noises}.", plan.baseline));
     }
-    let held = bound(plan.confidence);
-    text.push_str(&format!(" A range holds the true difference in {held} of such experiments."));
-    text
+    format!("{text} {}", held(case))
 }
 
 /// What the metrics say that do not decide.

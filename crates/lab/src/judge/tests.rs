@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::experiment::{
     Arm, Better, Comparison, LoadPlan, Metric, Outcome, Plan, TrialLine, Warning,
 };
-use record::trial::{Discarded, Place, Steady};
+use record::observed::Missing;
+use record::trial::{Discarded, Kind, Place, Steady};
 
-use super::{Extras, Judged, judge, settled, unpaired};
+use super::{Extras, Judged, Set, judge, settled, unpaired};
 
 const BLOCKS: u32 = 12;
 
@@ -435,6 +436,10 @@ fn two_stored_sets_are_not_pairs() {
     let us = metric("subject_us_per_response", "us", Better::Lower);
     let a: Vec<f64> = (0..10).map(|n| 20.0 * wobble(n)).collect();
     let b: Vec<f64> = (0..10).map(|n| 19.0 * wobble(n + 3)).collect();
+    let unpaired = |a: &[f64], b: &[f64], metric, effect, confidence| {
+        let set = Set { a: a.to_vec(), b: b.to_vec(), metric, primary: true };
+        unpaired(&[set], effect, confidence).remove(0)
+    };
     let found = unpaired(&a, &b, &us, 0.02, 0.95);
     assert_eq!(found.outcome, Outcome::Faster);
     assert!((found.ratio.unwrap() - 0.95).abs() < 0.005, "{found:?}");
@@ -444,4 +449,97 @@ fn two_stored_sets_are_not_pairs() {
     assert_eq!(unpaired(&a[..3], &b, &us, 0.02, 0.95).outcome, Outcome::Inconclusive);
     assert_eq!(unpaired(&[], &b, &us, 0.02, 0.95).ratio, None);
     assert_eq!(unpaired(&[0.0; 5], &b, &us, 0.02, 0.95).ratio, None);
+}
+
+#[test]
+fn sets_of_a_comparison_are_corrected_for_each_other() {
+    let us = metric("subject_us_per_response", "us", Better::Lower);
+    let set = |scale: f64, primary: bool| Set {
+        a: (0..6).map(|n| 20.0 * wobble(n)).collect(),
+        b: (0..6).map(|n| 20.0 * scale * wobble(n + 30)).collect(),
+        metric: &us,
+        primary,
+    };
+    let alone = unpaired(&[set(0.95, true)], 0.02, 0.95).remove(0);
+    assert_eq!((alone.outcome, alone.p), (Outcome::Faster, alone.p_adjusted));
+    // One that decides is not held to what the other metrics cost, and these are to each other.
+    let mut sets = vec![set(0.95, true)];
+    sets.extend((0..30).map(|_| set(0.95, false)));
+    let found = unpaired(&sets, 0.02, 0.95);
+    assert_eq!(found[0], alone);
+    assert_eq!(found[1].p, alone.p);
+    assert!((found[1].p_adjusted.unwrap() - 30.0 * alone.p.unwrap()).abs() < 1e-9);
+    assert_eq!(found[1].outcome, Outcome::Inconclusive);
+}
+
+#[test]
+fn one_arm_says_how_small_an_effect_can_be_seen() {
+    let mut plan = plan(&["load"]);
+    plan.arms.truncate(2);
+    let judged = judged(&plan, &trials(&plan, BLOCKS, |_| 1.0));
+    let first = &judged.summary[0];
+    assert!(first.starts_with("glibc differs from itself by 0."), "{first}");
+    assert!(
+        first.contains("less to") && first.contains("12 blocks): the smallest effect"),
+        "{first}"
+    );
+    assert!(first.ends_with("less than the 2 % that matters."), "{first}");
+    assert!(judged.summary[1].starts_with("What limited glibc: user_cpu_bound ("));
+    assert!(judged.summary[2].starts_with("12 blocks of 2 trials of 8 s were run"));
+    let few = judge(&plan, &trials(&plan, 3, |_| 1.0), &Extras::default());
+    assert!(few.summary[0].contains("there are 3 blocks, and it takes 6"), "{:?}", few.summary);
+}
+
+#[test]
+fn one_arm_under_loads_of_two_factors_says_its_noise() {
+    let mut plan = plan(&["t1-c2", "t2-c2"]);
+    plan.arms.truncate(2);
+    plan.metrics.swap(0, 1);
+    for (load, threads) in plan.loads.iter_mut().zip(["1", "2"]) {
+        load.levels =
+            [("threads".to_owned(), threads.to_owned()), ("c".to_owned(), "2".to_owned())].into();
+    }
+    let judged = judged(&plan, &trials(&plan, BLOCKS, |_| 1.0));
+    let first = &judged.summary[0];
+    assert!(first.contains("from load to load: the smallest effect"), "{first}");
+    assert!(first.contains("(under t1-c2)") && first.contains("(under t2-c2)"), "{first}");
+    // With one factor the ladder is the answer, and the noise stands behind it.
+    plan.loads.iter_mut().for_each(|load| {
+        load.levels.remove("c");
+    });
+    let judged = judge(&plan, &trials(&plan, BLOCKS, |_| 1.0), &Extras::default());
+    assert!(judged.summary[0].contains("with threads at 1 to 2"), "{:?}", judged.summary);
+    assert!(judged.summary[1].starts_with("glibc differs from itself"), "{:?}", judged.summary);
+}
+
+#[test]
+fn what_was_asked_for_and_not_seen_is_warned_of() {
+    let mut plan = plan(&["load"]);
+    plan.profile = true;
+    plan.calls = Some("malloc".to_owned());
+    let mut lines = trials(&plan, BLOCKS, |_| 1.0);
+    for line in lines.iter_mut().filter(|line| line.place.block == 1) {
+        line.place = Place { block: 0, kind: Kind::Probe, ..line.place.clone() };
+        if line.place.arm == "jemalloc" {
+            line.metrics.insert("calls_per_response".to_owned(), 3.0);
+        }
+    }
+    let of_glibc = lines.iter().filter(|line| line.place.arm == "glibc" && line.place.block > 0);
+    let missing = Missing { what: "calls".to_owned(), why: "no symbol malloc".to_owned() };
+    let extras = Extras {
+        profiled: of_glibc.map(|line| line.place.number).collect(),
+        not_observable: lines.iter().map(|it| (it.place.number, vec![missing.clone()])).collect(),
+        ..Extras::default()
+    };
+    let judged = judge(&plan, &lines, &extras);
+    let texts: Vec<&str> =
+        warned(&judged, "not_observable").iter().map(|warning| warning.text.as_str()).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(
+        texts[0].starts_with("glibc: its calls (malloc) were to be counted, and in none of its 12")
+    );
+    assert!(texts[0].contains("calls: no symbol malloc"), "{texts:?}");
+    assert!(
+        texts[1].starts_with("jemalloc: its functions were to be sampled, and in none of its 11")
+    );
 }

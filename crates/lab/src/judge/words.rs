@@ -1,10 +1,11 @@
-//! Figures and differences as people say them: `3.1 %`, `2.4 % to 3.9 %`, `uses 3.1 % less processor time
-//! per response than`.
+//! Differences as people say them: `2.4 % to 3.9 %`, `uses 3.1 % less processor time per response than`.
 //!
-//! Not for whole sentences: those are [`super::said`]'s and [`super::summary`]'s.
+//! Not for single numbers, which are [`crate::words`]', nor for whole sentences: those are [`super::said`]'s
+//! and [`super::summary`]'s.
 
 use record::experiment::Metric;
-use record::units::{format_bytes, format_count, format_duration_ns};
+
+use crate::words::percent;
 
 /// How a difference in a metric is said; `{}` stands for how large it is.
 struct Phrase {
@@ -115,46 +116,6 @@ pub(super) fn range((low, high): (f64, f64)) -> String {
     }
 }
 
-/// A share with as many digits as it takes: `0.03 %`, `3.1 %`, `123 %`.
-pub(super) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent.abs() {
-        0.0 => "0 %".to_owned(),
-        size if size < 0.095 => format!("{percent:.2} %"),
-        size if size < 99.95 => format!("{percent:.1} %"),
-        _ => format!("{percent:.0} %"),
-    }
-}
-
-/// A bound as it was written: `2 %`, `0.5 %`.
-pub(super) fn bound(share: f64) -> String {
-    let text = format!("{:.2}", share * 100.0);
-    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
-/// A value with its unit, as in a metric's [`Metric::unit`].
-pub(super) fn value(value: f64, unit: &str) -> String {
-    match unit {
-        "ns" if value >= 0.0 => format_duration_ns(value.round() as u64),
-        "us" if value >= 0.0 => format_duration_ns((value * 1e3).round() as u64),
-        "bytes" => format_bytes(value),
-        "share" => percent(value),
-        "1/s" => format!("{}/s", format_count(value)),
-        "cpus" => format!("{value:.2} processors"),
-        _ => format_count(value),
-    }
-}
-
-/// A p: `0.0005`, `0.03`, `0.2`; below a ten-thousandth no more digits than anybody reads.
-pub(super) fn p(p: f64) -> String {
-    match p {
-        p if p < 0.000_1 => "below 0.0001".to_owned(),
-        p if p < 0.001 => format!("{p:.4}"),
-        p if p < 0.1 => format!("{p:.3}"),
-        _ => format!("{p:.2}"),
-    }
-}
-
 /// How sure a p makes, for who never heard of one: in how many experiments without any difference chance
 /// would show as much as this.
 pub(super) fn sureness(p: f64) -> String {
@@ -175,11 +136,6 @@ fn grouped(value: f64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// `1 block`, `12 blocks`.
-pub(super) fn count(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// `a`, `a and b`, `a, b and c`.
@@ -229,18 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
-        assert_eq!((percent(0.0), percent(0.0003)), ("0 %".to_owned(), "0.03 %".to_owned()));
-        assert_eq!(bound(0.02), "2 %");
-        assert_eq!(bound(0.005), "0.5 %");
-        assert_eq!(p(0.00049), "0.0005");
-        assert_eq!(p(1e-9), "below 0.0001");
+    fn how_sure_it_is_is_said_in_experiments() {
         assert_eq!(
             sureness(1.0 / 2048.0),
             "chance alone shows as much in fewer than 1 of 2,000 experiments"
         );
         assert_eq!(list(&["a", "b", "c"]), "a, b and c");
-        assert_eq!(count(1, "block"), "1 block");
-        assert_eq!(value(1_230_000.0, "ns"), format_duration_ns(1_230_000));
     }
 }

@@ -1,15 +1,16 @@
 //! Tables of figures as text that a spreadsheet reads (RFC 4180), one behind each chart.
 //! Not for figures in words, and not for tables that a person reads: those round.
 
-/// Rows of a table that stand in the page at most: what is beyond is in the trials' own records.
+/// Rows of a table that stand in the page at most: what is beyond is in a file beside it.
 pub(in crate::report) const ROWS_MAX: usize = 5_000;
+/// Rows that are kept at most: no chart has as many.
+const ROWS_KEPT_MAX: usize = 200_000;
 
 /// Rows with a name for each column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::report) struct Figures {
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
-    left_out: usize,
 }
 
 impl Figures {
@@ -22,13 +23,11 @@ impl Figures {
         }
     }
 
-    /// Adds a row, as long as the columns are; one beyond [`ROWS_MAX`] is counted and left out.
+    /// Adds a row, as long as the columns are.
     pub(in crate::report) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len(), "{:?}", self.columns);
-        if self.rows.len() < ROWS_MAX {
+        if self.rows.len() < ROWS_KEPT_MAX {
             self.rows.push(cells);
-        } else {
-            self.left_out += 1;
         }
     }
 
@@ -38,17 +37,23 @@ impl Figures {
         self.rows.is_empty()
     }
 
-    /// How many rows were left out.
+    /// How many rows there are.
     #[must_use]
-    pub(in crate::report) fn left_out(&self) -> usize {
-        self.left_out
+    pub(in crate::report) fn len(&self) -> usize {
+        self.rows.len()
     }
 
     /// The text: a line for the names, one for each row, each ended by CR LF.
     #[must_use]
     pub(in crate::report) fn text(&self) -> String {
+        self.first(usize::MAX)
+    }
+
+    /// The text with so many rows at most.
+    #[must_use]
+    pub(in crate::report) fn first(&self, rows_max: usize) -> String {
         let mut out = String::new();
-        for cells in std::iter::once(&self.columns).chain(&self.rows) {
+        for cells in std::iter::once(&self.columns).chain(self.rows.iter().take(rows_max)) {
             for (index, cell) in cells.iter().enumerate() {
                 if index > 0 {
                     out.push(',');
@@ -138,7 +143,9 @@ mod tests {
     fn there_is_an_end_to_the_rows() {
         let mut figures = Figures::new(&["n"]);
         (0..ROWS_MAX + 7).for_each(|index| figures.row(vec![index.to_string()]));
-        assert_eq!((figures.left_out(), parse(&figures.text()).len()), (7, ROWS_MAX + 1));
+        assert_eq!(parse(&figures.first(ROWS_MAX)).len(), ROWS_MAX + 1);
+        assert_eq!(parse(&figures.text()).len(), figures.len() + 1);
+        assert_eq!(figures.len(), ROWS_MAX + 7);
         assert_eq!(number(Some(f64::NAN)), "");
     }
 }

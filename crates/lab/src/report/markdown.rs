@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use record::experiment::{Comparison, Experiment};
 
 use super::charts::{outcome, several_loads, without_ratio};
-use super::words;
+use super::unseen::unseen;
+use super::{Grid, Raw};
+use crate::words;
 
 /// Rows of a table at most: a comment has a bound of its own (65,536 letters at GitHub).
 const ROWS_MAX: usize = 60;
@@ -18,7 +20,7 @@ const CELL_LETTERS_MAX: usize = 200;
 
 /// The text.
 #[must_use]
-pub(super) fn text(experiment: &Experiment) -> String {
+pub(super) fn text(experiment: &Experiment, raw: &dyn Raw) -> String {
     let mut out = format!("## {}\n\n", plain(&experiment.plan.title));
     if experiment.partial {
         let _ = writeln!(out, "**Not finished.** {}\n", plain(&experiment.stopped.text));
@@ -34,23 +36,75 @@ pub(super) fn text(experiment: &Experiment) -> String {
         let _ = writeln!(out, "{}\n", plain(sentence));
     }
     warnings(&mut out, experiment);
-    let primary: Vec<&Comparison> =
-        experiment.comparisons.iter().filter(|one| one.primary).collect();
+    let grid = super::charts::grid(experiment, raw);
+    match &grid {
+        Some(grid) => levels(&mut out, experiment, grid),
+        None => comparisons(&mut out, experiment),
+    }
+    scalings(&mut out, experiment);
+    compared(&mut out, experiment);
+    if grid.is_none() {
+        others(&mut out, experiment);
+    }
+    aside(&mut out, experiment);
+    not_observable(&mut out, experiment, raw);
+    again(&mut out, experiment);
+    out
+}
+
+/// The comparisons of the metric that decides.
+fn comparisons(out: &mut String, experiment: &Experiment) {
     if let Some(metric) = experiment.plan.primary() {
         let _ = writeln!(out, "{} ({}):\n", plain(&metric.title), words::better(metric));
     }
-    table(&mut out, experiment, &primary, false);
-    compared(&mut out, experiment);
-    let others: Vec<&Comparison> =
-        experiment.comparisons.iter().filter(|one| !one.primary).collect();
-    if !others.is_empty() {
+    table(out, experiment, true);
+}
+
+/// One arm under the levels of its loads, and folded away how far it is from itself.
+fn levels(out: &mut String, experiment: &Experiment, grid: &Grid) {
+    for (index, row) in grid.rows.iter().enumerate() {
+        let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+        if index == 0 {
+            let _ = writeln!(out, "|{}", " --- |".repeat(row.len()));
+        }
+    }
+    out.push('\n');
+    if grid.left_out > 0 {
+        let _ = writeln!(out, "{} more are in the report.\n", grid.left_out);
+    }
+    out.push_str("<details><summary>Noise: the arm against itself</summary>\n\n");
+    comparisons(out, experiment);
+    out.push_str("</details>\n\n");
+}
+
+/// How it scales, and its knee, in words.
+fn scalings(out: &mut String, experiment: &Experiment) {
+    for line in experiment.scalings.iter().filter(|line| !line.text.is_empty()).take(ROWS_MAX) {
+        let _ = writeln!(out, "{}\n", plain(&line.said()));
+    }
+}
+
+/// The other metrics, folded away.
+fn others(out: &mut String, experiment: &Experiment) {
+    if experiment.comparisons.iter().any(|one| !one.primary) {
         out.push_str("<details><summary>Other metrics</summary>\n\n");
-        table(&mut out, experiment, &others, true);
+        table(out, experiment, false);
         out.push_str("</details>\n\n");
     }
-    aside(&mut out, experiment);
-    again(&mut out, experiment);
-    out
+}
+
+fn not_observable(out: &mut String, experiment: &Experiment, raw: &dyn Raw) {
+    let all = unseen(experiment, raw);
+    if all.is_empty() {
+        return;
+    }
+    out.push_str("<details><summary>What was not observable</summary>\n\n");
+    for one in all.iter().take(ROWS_MAX) {
+        let text = super::svg::shortened(&one.text, CELL_LETTERS_MAX * 2);
+        let _ = writeln!(out, "- {} ({})", plain(&text), words::count(one.trials, "trial"));
+    }
+    out.push_str("\n</details>\n\n");
 }
 
 fn warnings(out: &mut String, experiment: &Experiment) {
@@ -68,13 +122,16 @@ fn warnings(out: &mut String, experiment: &Experiment) {
     out.push('\n');
 }
 
-fn table(out: &mut String, experiment: &Experiment, rows: &[&Comparison], named: bool) {
-    let several = several_loads(&experiment.plan);
+/// A row for each comparison of the metric that decides, or of all others, which are named.
+fn table(out: &mut String, experiment: &Experiment, primary: bool) {
+    let rows: Vec<&Comparison> =
+        experiment.comparisons.iter().filter(|one| one.primary == primary).collect();
+    let (several, named) = (several_loads(&experiment.plan), !primary);
     let interval = format!("{} interval", words::bound(experiment.plan.confidence));
     let mut heads = vec!["arm"];
     heads.extend(several.then_some("load"));
     heads.extend(named.then_some("metric"));
-    heads.extend(["against", "outcome", "change", &interval, "p", "blocks"]);
+    heads.extend(["against", "outcome", "change", &interval, "p", "P(better)", "blocks"]);
     let _ = writeln!(out, "| {} |", heads.join(" | "));
     let _ = writeln!(out, "|{}", " --- |".repeat(heads.len()));
     for one in rows.iter().take(ROWS_MAX) {
@@ -91,6 +148,8 @@ fn table(out: &mut String, experiment: &Experiment, rows: &[&Comparison], named:
         cells.push(one.interval.map_or_else(|| "–".to_owned(), words::interval));
         let p = one.p_adjusted.or(one.p);
         cells.push(p.map_or_else(|| "–".to_owned(), words::probability));
+        let better = one.better_share.map(words::better_share);
+        cells.push(better.unwrap_or_else(|| "–".to_owned()));
         cells.push(one.pairs.len().to_string());
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
@@ -214,13 +273,15 @@ mod tests {
 
     #[test]
     fn it_begins_with_the_answer_and_ends_with_how_to_do_it_again() {
-        let (experiment, _) = sample();
-        let text = text(&experiment);
+        let (experiment, raw) = sample();
+        let text = text(&experiment, &raw);
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
         let order = [
             at("**jemalloc is faster"),
             at("> **Warning, noise floor:**"),
-            at("| arm | load | against | outcome | change | 95 % interval | p | blocks |"),
+            at(
+                "| arm | load | against | outcome | change | 95 % interval | p | P(better) | blocks |",
+            ),
             at("<details><summary>What was compared"),
             at("subject.env.LD_PRELOAD"),
             at("<details><summary>Other metrics"),
@@ -234,13 +295,15 @@ mod tests {
 
     #[test]
     fn every_row_has_as_many_cells_as_its_head() {
-        for (experiment, _) in [sample(), one_load()] {
-            let text = text(&experiment);
+        let mut one_arm = sample();
+        one_arm.0.plan.arms.truncate(2);
+        for (experiment, raw) in [sample(), one_load(), one_arm] {
+            let text = text(&experiment, &raw);
             let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
             let cells = |line: &str| line.replace("\\|", "").matches('|').count();
             let mut head = 0;
             for row in rows {
-                if row.starts_with("| arm") {
+                if row.starts_with("| arm") || head == 0 {
                     head = cells(row);
                 }
                 assert_eq!(cells(row), head, "{row}");
@@ -249,10 +312,32 @@ mod tests {
     }
 
     #[test]
+    fn one_arm_under_levels_is_a_table_and_no_list_of_itself() {
+        let (mut experiment, mut raw) = sample();
+        experiment.plan.arms.truncate(2);
+        raw.trials.values_mut().for_each(|trial| {
+            trial.driver.program = "wrk".to_owned();
+            trial.driver.notes = vec!["coordinated omission".to_owned()];
+        });
+        let text = text(&experiment, &raw);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        let order = [
+            at("| connections | rate, mean | rate, best second | p50 |"),
+            at("<details><summary>Noise"),
+            at("| P(better) |"),
+            at("three points are too few for a fit"),
+            at("<details><summary>What was not observable"),
+            at("- wrk: coordinated omission ("),
+        ];
+        assert!(order.is_sorted(), "{order:?}");
+        assert!(!text.contains("Other metrics"), "{text}");
+    }
+
+    #[test]
     fn names_of_others_are_no_markup() {
-        let (mut experiment, _) = sample();
+        let (mut experiment, raw) = sample();
         experiment.plan.file = "```\n</details>".to_owned();
-        let text = text(&experiment);
+        let text = text(&experiment, &raw);
         assert!(!text.contains(NASTY) && text.contains("&lt;script&gt;"), "{text}");
         assert!(text.contains("````toml"), "{text}");
         assert_eq!(plain("a|b @me *x*\n"), "a\\|b @\u{200b}me \\*x\\* ");

@@ -11,8 +11,10 @@ use std::fmt::Write as _;
 use record::experiment::Experiment;
 
 use super::charts::{CHARTS, Chart};
+use super::csv::ROWS_MAX;
 use super::svg::escaped;
-use super::{HTML_BYTES_MAX, Raw};
+use super::{Beside, HTML_BYTES_MAX, Page, Raw};
+use figure::Data;
 
 const STYLE: &str = concat!(
     include_str!("light.css"),
@@ -41,12 +43,13 @@ struct Section {
 
 /// The whole page.
 #[must_use]
-pub(super) fn page(experiment: &Experiment, raw: &dyn Raw) -> String {
+pub(super) fn page(experiment: &Experiment, raw: &dyn Raw) -> Page {
     let answer = answer::answer(experiment);
-    let facts = facts::sections(experiment, raw);
+    let mut beside = Vec::new();
+    let facts = facts::sections(experiment, raw, &mut beside);
     let taken = answer.len() + facts.iter().map(|section| section.body.len()).sum::<usize>();
     let room = HTML_BYTES_MAX.saturating_sub(taken + FRAME_BYTES + STYLE.len() + SCRIPT.len());
-    let mut sections = charts(experiment, raw, room);
+    let mut sections = charts(experiment, raw, room, &mut beside);
     sections.extend(facts);
     let mut out = String::with_capacity(taken + 400_000);
     head(&mut out, experiment);
@@ -75,7 +78,7 @@ pub(super) fn page(experiment: &Experiment, raw: &dyn Raw) -> String {
         escaped(&experiment.plan.name),
         escaped(&experiment.started_at),
     );
-    out
+    Page { html: out, beside }
 }
 
 fn head(out: &mut String, experiment: &Experiment) {
@@ -102,17 +105,26 @@ fn contents(out: &mut String, sections: &[Section]) {
     out.push_str("</ol></nav>");
 }
 
-/// All charts by their sections, as many as fit: a drawing goes before the data of another.
-fn charts(experiment: &Experiment, raw: &dyn Raw, mut room: usize) -> Vec<Section> {
+/// All charts by their sections, as many as fit: a drawing goes before the data of another. Data that are
+/// not, or not all, in the page become files beside it.
+fn charts(
+    experiment: &Experiment,
+    raw: &dyn Raw,
+    mut room: usize,
+    beside: &mut Vec<Beside>,
+) -> Vec<Section> {
+    let file = |chart: &Chart| figure::file_name(&experiment.plan.name, chart);
     let made = CHARTS.iter().flat_map(|(title, maker)| {
         maker(experiment, raw).into_iter().map(move |chart| (*title, chart))
     });
     let mut left_out = Vec::new();
     let mut kept: Vec<(&str, Chart, String)> = Vec::new();
     for (title, chart) in made {
-        let figure = figure::figure(&chart, false);
+        let figure = figure::figure(&chart, Data::Beside, &file(&chart));
         if figure.len() > room {
-            left_out.push(escaped(&chart.title));
+            let name = file(&chart);
+            left_out.push(format!("{} ({})", escaped(&chart.title), escaped(&name)));
+            beside.push(Beside { name, text: chart.figures.text() });
             continue;
         }
         room -= figure.len();
@@ -120,10 +132,14 @@ fn charts(experiment: &Experiment, raw: &dyn Raw, mut room: usize) -> Vec<Sectio
     }
     let mut sections: Vec<Section> = Vec::new();
     for (title, chart, short) in kept {
-        let whole = figure::figure(&chart, true);
+        let name = file(&chart);
+        let whole = figure::figure(&chart, Data::Here, &name);
         let more = whole.len().saturating_sub(short.len());
         let fits = more <= room;
         room -= if fits { more } else { 0 };
+        if !chart.figures.is_empty() && (!fits || chart.figures.len() > ROWS_MAX) {
+            beside.push(Beside { name, text: chart.figures.text() });
+        }
         section(&mut sections, title).body.push_str(if fits { &whole } else { &short });
     }
     if !left_out.is_empty() {
@@ -131,7 +147,7 @@ fn charts(experiment: &Experiment, raw: &dyn Raw, mut room: usize) -> Vec<Sectio
         let _ = write!(
             section(&mut sections, &title).body,
             "<p class=\"note\">Left out, because the page would be too large to hand around: {}. Their \
-             data are in the trials' records.</p>",
+             data are in these files beside it.</p>",
             left_out.join("; ")
         );
     }
@@ -166,12 +182,28 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_left_out_and_said() {
         let (experiment, raw) = sample();
-        let all: usize = charts(&experiment, &raw, usize::MAX).iter().map(|s| s.body.len()).sum();
+        let mut beside = Vec::new();
+        let whole = charts(&experiment, &raw, usize::MAX, &mut beside);
+        assert!(beside.is_empty(), "all of it fits");
+        let all: usize = whole.iter().map(|section| section.body.len()).sum();
         for room in [all / 2, all / 10, 0] {
-            let sections = charts(&experiment, &raw, room);
+            let mut beside = Vec::new();
+            let sections = charts(&experiment, &raw, room, &mut beside);
             let body: String = sections.iter().map(|section| section.body.as_str()).collect();
-            assert!(body.len() <= room + 2_000, "{} of {room}", body.len());
+            assert!(body.len() <= room + 3_000, "{} of {room}", body.len());
             assert!(body.contains("too large to hand around"), "{room}");
+            // What is not in the page is beside it, by the name that the page says.
+            for (_, maker) in CHARTS {
+                for chart in maker(&experiment, &raw).iter().filter(|it| !it.figures.is_empty()) {
+                    let name = figure::file_name(&experiment.plan.name, chart);
+                    let is_beside = beside.iter().find(|file| file.name == name);
+                    let is_here = body.contains(&format!("data-file=\"{}.csv\"", chart.id));
+                    assert!(is_beside.is_some() != is_here, "{name}");
+                    let Some(file) = is_beside else { continue };
+                    assert_eq!(file.text, chart.figures.text());
+                    assert!(body.contains(&name), "{name}");
+                }
+            }
         }
     }
 }

@@ -528,6 +528,7 @@ fn experiment(plan: Plan, trials: Vec<TrialLine>, rng: &mut Rng) -> Experiment {
             arm: ARMS[0].to_owned(),
             points: vec![(10.0, 20_000.0), (50.0, 31_000.0), (200.0, 34_000.0)],
             fit: None,
+            knee: None,
             text: "three points are too few for a fit".to_owned(),
         }],
         summary: vec![

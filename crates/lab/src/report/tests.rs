@@ -175,10 +175,10 @@ fn nasty() -> (Experiment, sample::SampleRaw) {
 #[test]
 fn the_page_is_well_formed_bounded_and_alone() {
     for (experiment, raw) in [sample(), one_load(), nasty()] {
-        let page = html(&experiment, &raw);
+        let page = html(&experiment, &raw).html;
         check(&page);
         assert!(!page.contains("<script>alert"), "a name became markup");
-        check(&html(&experiment, &NoRaw));
+        check(&html(&experiment, &NoRaw).html);
     }
 }
 
@@ -192,13 +192,13 @@ fn an_experiment_without_anything_has_a_page_too() {
     experiment.summary.clear();
     experiment.scalings.clear();
     experiment.partial = true;
-    let page = html(&experiment, &NoRaw);
+    let page = html(&experiment, &NoRaw).html;
     check(&page);
     assert!(page.contains("There is no answer yet") && page.contains("Not finished."));
     assert!(page.contains("No warnings."));
     experiment.plan = record::experiment::Plan::default();
-    check(&html(&experiment, &NoRaw));
-    assert!(markdown(&experiment).contains("There is no answer yet"));
+    check(&html(&experiment, &NoRaw).html);
+    assert!(markdown(&experiment, &NoRaw).contains("There is no answer yet"));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn figures_that_are_no_numbers_do_no_harm() {
     for cell in &mut experiment.cells {
         cell.metrics.values_mut().for_each(|spread| spread.max = f64::INFINITY);
     }
-    check(&html(&experiment, &raw));
+    check(&html(&experiment, &raw).html);
     let (mut experiment, raw) = sample();
     experiment.comparisons.iter_mut().for_each(|one| {
         one.ratio = None;
@@ -223,13 +223,13 @@ fn figures_that_are_no_numbers_do_no_harm() {
         one.pairs.clear();
         one.outcome = Outcome::Inconclusive;
     });
-    check(&html(&experiment, &raw));
+    check(&html(&experiment, &raw).html);
 }
 
 #[test]
 fn every_chart_is_there_with_a_title_a_caption_and_its_data() {
     let (experiment, raw) = sample();
-    let page = html(&experiment, &raw);
+    let page = html(&experiment, &raw).html;
     let mut ids = BTreeSet::new();
     for (section, maker) in CHARTS {
         assert!(page.contains(&format!(">{section}</h2>")), "{section}");
@@ -251,16 +251,31 @@ fn every_chart_is_there_with_a_title_a_caption_and_its_data() {
 }
 
 #[test]
+fn with_one_arm_every_chart_has_its_data_too() {
+    let (mut experiment, raw) = sample();
+    experiment.plan.arms.truncate(2);
+    experiment.comparisons.retain(|one| one.noise);
+    for chart in CHARTS.iter().flat_map(|(_, maker)| maker(&experiment, &raw)) {
+        let shown = chart.parts.iter().any(|part| !matches!(part, Part::Empty(_)));
+        assert!(!shown || !chart.figures.is_empty(), "{} cannot be saved", chart.id);
+    }
+    let page = html(&experiment, &raw).html;
+    check(&page);
+    assert!(page.contains("12 blocks of 6 trials"), "blocks are counted without a comparison");
+    assert!(page.contains("data-file=\"calls.csv\""), "counted calls");
+}
+
+#[test]
 fn a_chart_without_records_says_that_it_has_no_data() {
     let (experiment, _) = sample();
-    let page = html(&experiment, &NoRaw);
+    let page = html(&experiment, &NoRaw).html;
     assert!(page.contains("No data: the trials"), "latency curves");
 }
 
 #[test]
 fn the_first_screen_says_what_won_by_how_much_how_sure_and_why() {
     let (experiment, raw) = sample();
-    let page = html(&experiment, &raw);
+    let page = html(&experiment, &raw).html;
     let (_, answer) = page.split_once("<section id=\"answer\"").expect("a first screen");
     let (answer, _) = answer.split_once("<nav").expect("sections behind it");
     for said in [
@@ -268,6 +283,7 @@ fn the_first_screen_says_what_won_by_how_much_how_sure_and_why() {
         "class=\"badge good\"",
         "</span> better</span>",
         "95 % interval −",
+        "; P(better) ",
         "subject.env.LD_PRELOAD",
         "12 blocks of 9 trials of 8 s each; planned were 10 to 30 blocks.",
         "glibc against itself (A/A) gives",
@@ -283,7 +299,7 @@ fn the_first_screen_says_what_won_by_how_much_how_sure_and_why() {
 #[test]
 fn trials_that_do_not_count_are_listed_with_the_reason() {
     let (experiment, raw) = sample();
-    let page = html(&experiment, &raw);
+    let page = html(&experiment, &raw).html;
     assert!(page.contains("the hypervisor took 6.1 % of the machine"), "discarded");
     assert!(page.contains("bind() to 10.71.0.2:80 failed"), "failed");
     assert!(page.contains("weir lab run allocator.toml --set &#39;note=a b&#39;"), "the command");
@@ -300,5 +316,5 @@ fn the_same_experiment_makes_the_same_page() {
 fn a_sample_is_written_where_it_is_asked_for() {
     let Some(path) = std::env::var_os("WEIR_REPORT_SAMPLE") else { return };
     let (experiment, raw) = sample();
-    std::fs::write(path, html(&experiment, &raw)).unwrap();
+    std::fs::write(path, html(&experiment, &raw).html).unwrap();
 }

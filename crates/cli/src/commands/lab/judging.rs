@@ -8,12 +8,16 @@ use lab::engine::folder::Folder;
 use lab::engine::{Case, Judged};
 use lab::experiment::{Asked, File};
 use lab::judge::Extras;
-use lab::report::Raw;
+use lab::report::{Page, Raw};
 use lab::trial::metrics::METRICS;
+use lab::words::{tick, value};
+use load::edge::{KNEE_POINTS_MIN, SCALING_POINTS_MIN};
+use record::edge::{Estimate, Knee};
 use record::experiment::{Arm, Experiment, LoadPlan, Metric, Plan, ScalingLine, TrialLine};
 use record::file::write_whole;
+use record::observed::Missing;
 use record::problem::Problem;
-use record::trial::Trial;
+use record::trial::{Kind, Trial};
 
 use crate::exit::Failure;
 
@@ -21,6 +25,8 @@ use crate::exit::Failure;
 pub(super) const REPORT_HTML: &str = "report.html";
 /// See [`REPORT_HTML`].
 pub(super) const REPORT_MARKDOWN: &str = "report.md";
+/// The metric whose knee is looked for.
+const P99_NS: &str = "p99_ns";
 
 /// All that can be measured.
 pub(super) fn metrics() -> Vec<Metric> {
@@ -43,19 +49,12 @@ pub(super) fn parse_again(folder: &Folder) -> Result<File, Vec<Problem>> {
 pub(super) fn judge(file: &File, case: Case<'_>) -> Judged {
     let extras = extras(file, &case);
     let judged = lab::judge::judge(case.plan, case.lines, &extras);
-    let scalings = scalings(case.plan, case.lines);
-    let mut summary = judged.summary;
-    if let (Some(first), Some(ladder)) =
-        (summary.first_mut(), lab::judge::ladder(case.plan, &scalings))
-    {
-        *first = ladder;
-    }
     Judged {
+        scalings: scalings(case.plan, case.lines, &judged.generator_limited),
         cells: judged.cells,
         comparisons: judged.comparisons,
         warnings: judged.warnings,
-        scalings,
-        summary,
+        summary: judged.summary,
     }
 }
 
@@ -63,10 +62,31 @@ fn extras(file: &File, case: &Case<'_>) -> Extras {
     Extras {
         environment_changes: case.changes.to_vec(),
         profiled: case.folder.profiled(),
+        not_observable: not_observable(case),
         in_flight: case.folder.in_flight(),
         counting_shares: case.folder.counting_shares(),
         closed_loads: closed_loads(file, case.plan),
     }
+}
+
+/// What an arm's first trials say why they have no functions or calls, where these were asked for. Trials
+/// are large: one of each kind says it.
+fn not_observable(case: &Case<'_>) -> BTreeMap<u32, Vec<Missing>> {
+    let mut told = BTreeMap::new();
+    if !case.plan.profile && case.plan.calls.is_none() {
+        return told;
+    }
+    for arm in case.plan.arms.iter().filter(|arm| arm.again.is_none()) {
+        for kind in [Kind::Judged, Kind::Probe] {
+            let is_it = |line: &&TrialLine| {
+                line.place.arm == arm.name && line.place.kind == kind && line.failed.is_none()
+            };
+            let Some(line) = case.lines.iter().find(is_it) else { continue };
+            let Ok(trial) = case.folder.trial(&line.file) else { continue };
+            told.insert(line.place.number, trial.not_observable);
+        }
+    }
+    told
 }
 
 /// The loads that go as fast as answers come.
@@ -77,9 +97,12 @@ fn closed_loads(file: &File, plan: &Plan) -> BTreeSet<String> {
     plan.loads.iter().filter(is_closed).map(|load| load.name.clone()).collect()
 }
 
+/// Arms under loads of which the load generator was the limit.
+type Limited = BTreeSet<(String, String)>;
+
 /// How the primary metric grows along each factor whose levels are numbers: of the loads for each arm, of
 /// the arms under each load.
-fn scalings(plan: &Plan, lines: &[TrialLine]) -> Vec<ScalingLine> {
+fn scalings(plan: &Plan, lines: &[TrialLine], limited: &Limited) -> Vec<ScalingLine> {
     // A throughput grows; the law says nothing of what each response costs.
     let Some(metric) = plan.primary().filter(|metric| metric.unit == "1/s") else {
         return Vec::new();
@@ -90,15 +113,17 @@ fn scalings(plan: &Plan, lines: &[TrialLine]) -> Vec<ScalingLine> {
     for factor in &of_loads {
         for arm in own() {
             let levels = plan.loads.iter().map(|load| (&load.levels, &arm.name, &load.name));
-            let line = scaling(plan, lines, metric, factor, levels);
-            found.extend(line.map(|line| ScalingLine { arm: arm.name.clone(), ..line }));
+            let Some(along) = along(lines, metric, (factor, limited), levels) else { continue };
+            let line = scaling(plan, &along, factor);
+            found.push(ScalingLine { arm: arm.name.clone(), ..line });
         }
     }
     for factor in factors(own().map(|arm| &arm.levels)) {
         for load in &plan.loads {
             let levels = own().map(|arm: &Arm| (&arm.levels, &arm.name, &load.name));
-            let line = scaling(plan, lines, metric, &factor, levels);
-            found.extend(line.map(|line| ScalingLine { load: load.name.clone(), ..line }));
+            let Some(along) = along(lines, metric, (&factor, limited), levels) else { continue };
+            let line = scaling(plan, &along, &factor);
+            found.push(ScalingLine { load: load.name.clone(), ..line });
         }
     }
     found
@@ -111,58 +136,106 @@ fn factors<'a>(levels: impl Iterator<Item = &'a Levels>) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
+/// What was measured along one factor, by its levels.
+#[derive(Debug, Default)]
+struct Along {
+    /// Medians of the primary metric.
+    points: Vec<(f64, f64)>,
+    /// Medians of the 99 %, in ns.
+    p99_ns: Vec<(f64, f64)>,
+    /// Levels at which the load generator was the limit.
+    limited: Vec<f64>,
+}
+
 /// One factor with all others at one level; absent where its levels are no numbers, or where others change
 /// too, so that there would be several points to a level.
-fn scaling<'a>(
-    plan: &Plan,
+fn along<'a>(
     lines: &[TrialLine],
     metric: &Metric,
-    factor: &str,
-    levels: impl Iterator<Item = (&'a Levels, &'a String, &'a String)>,
-) -> Option<ScalingLine> {
-    let mut points: Vec<(f64, f64)> = Vec::new();
-    for (levels, arm, load) in levels {
-        let level: f64 = levels.get(factor)?.parse().ok()?;
-        if points.iter().any(|(known, _)| *known == level) {
+    (factor, limited): (&str, &Limited),
+    cells: impl Iterator<Item = (&'a Levels, &'a String, &'a String)>,
+) -> Option<Along> {
+    let mut known: Vec<f64> = Vec::new();
+    let mut along = Along::default();
+    for (levels, arm, load) in cells {
+        let level = lab::judge::level(levels.get(factor)?)?;
+        if known.contains(&level) {
             return None;
         }
-        let of_it = lines
-            .iter()
-            .filter(|line| line.counts() && line.place.arm == *arm && line.place.load == *load);
-        let values: Vec<f64> =
-            of_it.filter_map(|line| line.metrics.get(&metric.name).copied()).collect();
-        points.extend(lab::statistics::median(&values).map(|median| (level, median)));
+        known.push(level);
+        let of_it =
+            |line: &&TrialLine| line.counts() && line.place.arm == *arm && line.place.load == *load;
+        let of_it = lines.iter().filter(of_it);
+        let median = |name: &str| {
+            let values = of_it.clone().filter_map(|line| line.metrics.get(name).copied());
+            lab::statistics::median(&values.collect::<Vec<f64>>()).map(|median| (level, median))
+        };
+        along.points.extend(median(&metric.name));
+        along.p99_ns.extend(median(P99_NS));
+        along.limited.extend(limited.contains(&(arm.clone(), load.clone())).then_some(level));
     }
-    if points.len() < 2 {
-        return None;
+    along.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    along.limited.sort_by(f64::total_cmp);
+    (along.points.len() > 1).then_some(along)
+}
+
+/// The law through what was measured, and the knee of its latencies.
+fn scaling(plan: &Plan, along: &Along, factor: &str) -> ScalingLine {
+    let (points, least) = (along.points.clone(), SCALING_POINTS_MIN.max(KNEE_POINTS_MIN));
+    let mut line = ScalingLine { factor: factor.to_owned(), points, ..ScalingLine::default() };
+    let levels = line.points.len();
+    if levels < least {
+        line.text =
+            format!("{levels} levels of {factor}; a law of scaling and a knee take {least}.");
+        return line;
     }
-    points.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let least = load::edge::SCALING_POINTS_MIN;
-    if points.len() < least {
-        let text = format!("{} levels of {factor}; a law of scaling takes {least}", points.len());
-        return Some(ScalingLine {
-            factor: factor.to_owned(),
-            points,
-            text,
-            ..ScalingLine::default()
-        });
-    }
-    let fit = load::edge::scaling(&points, plan.seed);
-    let text = match &fit {
-        Ok(fit) => format!(
-            "if {factor} is how many work at once: contention {:.4}, coherency {:.6} (R² {:.3}): {}",
-            fit.alpha.value,
-            fit.beta.value,
-            fit.r_squared,
-            match &fit.best_connections {
+    let law = match load::edge::scaling(&line.points, plan.seed) {
+        Ok(fit) => {
+            let most = match &fit.best_connections {
                 Some(best) => format!("most with {factor} at {:.1}", best.value),
                 None => "it grows beyond what was measured".to_owned(),
-            }
-        ),
-        Err(why) => why.clone(),
+            };
+            let text = format!(
+                "if {factor} is how many work at once: contention {:.4}, coherency {:.6} (R² {:.3}): {most}",
+                fit.alpha.value, fit.beta.value, fit.r_squared,
+            );
+            line.fit = Some(fit);
+            text
+        }
+        Err(why) => why,
     };
-    let fit = fit.ok();
-    Some(ScalingLine { factor: factor.to_owned(), points, fit, text, ..ScalingLine::default() })
+    line.knee = knee(&along.p99_ns, plan.seed);
+    let bend = match line.knee.map(|knee| knee.level) {
+        Some(level) => {
+            let [at, low, high] = [level.value, level.low, level.high].map(|it| value(it, "1"));
+            format!("The knee: p99 grows faster from {factor} {at} on ({low} to {high})")
+        }
+        None if along.p99_ns.is_empty() => String::new(),
+        None => format!("No knee: p99 does not begin to grow faster along {factor}"),
+    };
+    let whose = (!along.limited.is_empty()).then(|| {
+        let levels: Vec<String> = along.limited.iter().map(|level| tick(*level, "1")).collect();
+        let levels = levels.join(", ");
+        format!("The generator was the limit with {factor} {levels}: there all this is its own")
+    });
+    let all = [Some(law), Some(bend), whose];
+    let all = all.into_iter().flatten().filter(|text| !text.is_empty());
+    line.text = all.map(|text| format!("{text}.")).collect::<Vec<_>>().join(" ");
+    line
+}
+
+/// Where p99 begins to grow faster. Over the logarithm of the level: ladders of connections or threads grow
+/// by factors, and once a closed loop is full its latency grows as its connections do, which only there is
+/// a line.
+fn knee(p99_ns: &[(f64, f64)], seed: u64) -> Option<Knee> {
+    let logs: Vec<(f64, f64)> = p99_ns
+        .iter()
+        .filter(|(level, _)| *level > 0.0)
+        .map(|(level, ns)| (level.ln(), *ns))
+        .collect();
+    let knee = load::edge::knee(&logs, seed).ok()?;
+    let Estimate { value, low, high } = knee.level;
+    Some(Knee { level: Estimate { value: value.exp(), low: low.exp(), high: high.exp() }, ..knee })
 }
 
 /// The records of the trials, for the report.
@@ -181,12 +254,20 @@ impl Raw for Records<'_> {
 
 /// Writes both reports into the experiment's folder.
 pub(super) fn write_reports(experiment: &Experiment, folder: &Folder) -> Result<(), Failure> {
-    let write = |name: &str, text: String| {
-        let path: &Path = &folder.path().join(name);
-        write_whole(path, text.as_bytes()).map_err(Failure::from)
-    };
-    write(REPORT_HTML, lab::report::html(experiment, &Records(folder)))?;
-    write(REPORT_MARKDOWN, lab::report::markdown(experiment))
+    let raw = &Records(folder);
+    write_page(&lab::report::html(experiment, raw), &folder.path().join(REPORT_HTML))?;
+    let words = lab::report::markdown(experiment, raw);
+    write_whole(&folder.path().join(REPORT_MARKDOWN), words.as_bytes())?;
+    Ok(())
+}
+
+/// Writes a page, and beside it what did not fit into it.
+pub(super) fn write_page(page: &Page, path: &Path) -> Result<(), Failure> {
+    write_whole(path, page.html.as_bytes())?;
+    for file in &page.beside {
+        write_whole(&path.with_file_name(&file.name), file.text.as_bytes())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -224,20 +305,49 @@ mod tests {
                     load: format!("c{level}"),
                     ..Place::default()
                 },
-                metrics: [("responses_per_s".to_owned(), 100.0 * n / (1.0 + 0.05 * (n - 1.0)))]
-                    .into(),
+                metrics: [
+                    ("responses_per_s".to_owned(), 100.0 * n / (1.0 + 0.05 * (n - 1.0))),
+                    (P99_NS.to_owned(), 1e6 * (n / 8.0).max(1.0)),
+                ]
+                .into(),
                 ..TrialLine::default()
             }
         };
         let lines: Vec<TrialLine> = levels.iter().map(|level| line(level)).collect();
-        let found = scalings(&plan, &lines);
+        let found = scalings(&plan, &lines, &Limited::new());
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].arm.as_str(), found[0].points.len()), ("a", 7));
         assert!((found[0].fit.as_ref().unwrap().alpha.value - 0.05).abs() < 1e-3, "{found:?}");
-        let said = lab::judge::ladder(&plan, &found).unwrap();
-        assert_eq!(said, "Most responses per second with connections at 64 (1.54k/s).");
+        // Latencies are even up to 8 connections, and grow as connections do from there on.
+        let knee = found[0].knee.unwrap().level;
+        assert!((5.0..12.0).contains(&knee.value), "{knee:?}");
+        assert!(knee.low <= knee.value && knee.value <= knee.high, "{knee:?}");
+        assert!(
+            found[0].text.contains("The knee: p99 grows faster from connections "),
+            "{found:?}"
+        );
+        let limited = [("a".to_owned(), "c64".to_owned())].into();
+        let text = &scalings(&plan, &lines, &limited)[0].text;
+        assert!(text.ends_with(
+            "The generator was the limit with connections 64: there all this is its own."
+        ));
+        let few = Plan { loads: plan.loads[..4].to_vec(), ..plan.clone() };
+        let text = &scalings(&few, &lines, &Limited::new())[0].text;
+        assert_eq!(text, "4 levels of connections; a law of scaling and a knee take 6.");
         let mut words = plan.clone();
         words.loads[0].levels.insert("connections".to_owned(), "few".to_owned());
-        assert!(scalings(&words, &lines).is_empty());
+        assert!(scalings(&words, &lines, &Limited::new()).is_empty());
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_page_stands_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside =
+            lab::report::Beside { name: "a.heat-map.csv".to_owned(), text: "x\n".to_owned() };
+        let page = Page { html: "<html>".to_owned(), beside: vec![beside] };
+        write_page(&page, &folder.path().join("report.html")).unwrap();
+        for (name, text) in [("report.html", "<html>"), ("a.heat-map.csv", "x\n")] {
+            assert_eq!(std::fs::read_to_string(folder.path().join(name)).unwrap(), text);
+        }
     }
 }

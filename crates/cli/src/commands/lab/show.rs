@@ -10,7 +10,7 @@ use record::file::write_whole;
 use record::problem::Problem;
 
 use super::experiments::{open, write_json};
-use super::judging::{Records, judge, parse_again};
+use super::judging::{Records, judge, parse_again, write_page};
 use super::{build, check_folder_of};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
@@ -36,17 +36,16 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let folder = open(Path::new(path))?;
     let experiment = judged_again(&folder)?;
     if let Some(to) = html {
-        let page = lab::report::html(&experiment, &Records(&folder));
-        write_whole(Path::new(&to), page.as_bytes())?;
+        write_page(&lab::report::html(&experiment, &Records(&folder)), Path::new(&to))?;
     }
-    let words = lab::report::markdown(&experiment);
+    let words = lab::report::markdown(&experiment, &Records(&folder));
     match markdown.as_deref() {
         Some("-") => print(&words),
         Some(to) => write_whole(Path::new(to), words.as_bytes())?,
         None => {}
     }
     if markdown.as_deref() != Some("-") && json.as_deref() != Some("-") {
-        print(&text(&experiment));
+        print(&text(&experiment, &Records(&folder)));
     }
     write_json(&experiment, json.as_deref())?;
     Ok(Exit::Done)

@@ -5,8 +5,9 @@ use record::experiment::{Cell, Comparison, TrialLine};
 use super::{Case, Found};
 use crate::judge::compare::logs;
 use crate::judge::said::some;
-use crate::judge::words::{count, list, noun, percent, range};
+use crate::judge::words::{list, noun, range};
 use crate::statistics::{OUTLIER_Z, mean, median, modified_z};
+use crate::words::{count, percent};
 
 /// How far shares of errors may be apart.
 const ERRORS_APART: f64 = 0.001;

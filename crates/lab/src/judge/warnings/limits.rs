@@ -1,13 +1,15 @@
 //! Warnings about what the arms were and what they ran into.
 
-use record::experiment::{Arm, Comparison};
+use record::experiment::{Arm, Cell, Comparison};
 
 use super::{Case, Found};
 use crate::experiment::differing;
+use crate::judge::blocks::Blocks;
 use crate::judge::bottleneck::{CLIENT_BOUND, claim, is_bounded, majority};
 use crate::judge::decide::effect_log;
-use crate::judge::words::{list, percent};
+use crate::judge::words::list;
 use crate::statistics::median;
+use crate::words::percent;
 
 /// A generator's thread that is busy for this share of a trial has no time left.
 const GENERATOR_BUSY: f64 = 0.95;
@@ -29,24 +31,27 @@ pub(super) fn two_factors(case: &Case<'_>) -> Vec<Found> {
         .collect()
 }
 
+/// Why the figures of a cell are the load generator's, where they are.
+pub(in crate::judge) fn generator_limit(blocks: &Blocks<'_>, cell: &Cell) -> Option<String> {
+    let trials = blocks.cell(&cell.arm, &cell.load);
+    let busiest = trials.filter_map(|trial| trial.covariates.generator_busiest_share);
+    let busy = median(&busiest.collect::<Vec<f64>>()).filter(|&share| share >= GENERATOR_BUSY);
+    match (majority(cell), busy) {
+        (Some(CLIENT_BOUND), _) => {
+            Some("the load generator was the limit of most trials".to_owned())
+        }
+        (_, Some(share)) => Some(format!(
+            "the load generator's busiest thread was busy {} of the time",
+            percent(share)
+        )),
+        _ => None,
+    }
+}
+
 pub(super) fn client_bound(case: &Case<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for cell in case.cells {
-        let busiest = case
-            .blocks
-            .cell(&cell.arm, &cell.load)
-            .filter_map(|trial| trial.covariates.generator_busiest_share);
-        let busy = median(&busiest.collect::<Vec<f64>>()).filter(|&share| share >= GENERATOR_BUSY);
-        let why = match (majority(cell), busy) {
-            (Some(CLIENT_BOUND), _) => "the load generator was the limit of most trials".to_owned(),
-            (_, Some(share)) => {
-                format!(
-                    "the load generator's busiest thread was busy {} of the time",
-                    percent(share)
-                )
-            }
-            _ => continue,
-        };
+        let Some(why) = generator_limit(case.blocks, cell) else { continue };
         let text = format!(
             "{}{}: {why}. Its rates and latencies are the generator's and say nothing of the subject; \
              what one response costs the subject still does. More generator threads, or another machine \

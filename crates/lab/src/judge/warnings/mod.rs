@@ -4,7 +4,7 @@
 //! Not for outcomes: what a warning does to one is decided with it.
 
 mod figures;
-mod limits;
+pub(super) mod limits;
 mod procedure;
 
 use record::experiment::{Arm, Cell, Comparison, Warning};
@@ -126,6 +126,12 @@ pub static WARNINGS: &[Kind] = &[
         code: "discards",
         trigger: "trials were discarded for what disturbed them, by covariates and never by result",
         find: procedure::discards,
+    },
+    Kind {
+        code: "not_observable",
+        trigger: "functions were to be sampled, or calls to be counted, and in none of an arm's trials \
+                  they were",
+        find: procedure::not_observable,
     },
     Kind {
         code: "environment_changed",

@@ -9,7 +9,7 @@ use super::{Chart, Part, arms_legend, series_of, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, NOISE, Scale, Svg, pinched};
-use crate::report::words;
+use crate::words;
 
 /// Points of each arm: block and value.
 type Points<'a> = Vec<(&'a Arm, Vec<(u32, f64)>)>;

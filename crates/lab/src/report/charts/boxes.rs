@@ -8,7 +8,7 @@ use super::{Chart, Part, series_of, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, row_name};
-use crate::report::words;
+use crate::words;
 
 /// Rows of one metric at most; the others are in the figures.
 const ROWS_MAX: usize = 40;

@@ -11,7 +11,7 @@ use super::{Chart, Part, Series, arms_legend, series_of};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, NOISE, Scale, Svg, extent};
-use crate::report::words;
+use crate::words;
 
 /// Metrics that have a drawing, when the experiment has them: throughput first.
 const LADDER: [&str; 4] = ["responses_per_s", "p50_ns", "p99_ns", "p999_ns"];

@@ -1,15 +1,16 @@
 //! What several charts read: which trials count, and the trials of a cell merged from their records.
 //! Not for drawing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Cell, Comparison, Experiment, LoadPlan, Metric, Pair, TrialLine};
 use record::histogram::Latencies;
 use record::observed::Observed;
 use record::trial::Trial;
 
-use crate::report::{Raw, words};
+use crate::report::Raw;
 use crate::statistics::median;
+use crate::words;
 
 /// The trials of an arm under a load that are judged: the last try at it in each block, without those that
 /// failed or were discarded.
@@ -48,13 +49,7 @@ pub(in crate::report) fn metric<'a>(experiment: &'a Experiment, name: &str) -> O
 
 /// A load's level along a factor, where it is a number.
 pub(in crate::report) fn level(load: &LoadPlan, factor: &str) -> Option<f64> {
-    number_of(load.levels.get(factor)?)
-}
-
-/// A level as a number: a decimal as it stands, or a count with its unit (`10k`).
-pub(in crate::report) fn number_of(text: &str) -> Option<f64> {
-    let decimal = text.parse::<f64>().ok().filter(|number| number.is_finite());
-    decimal.or_else(|| record::units::parse_count(text).ok().map(|count| count as f64))
+    crate::judge::level(load.levels.get(factor)?)
 }
 
 /// The word for what came of a comparison.
@@ -85,6 +80,8 @@ pub(in crate::report) struct Merged {
     pub(in crate::report) trials: usize,
     /// Trials that count but have no record of a load.
     pub(in crate::report) without: usize,
+    /// What drove them.
+    pub(in crate::report) drivers: BTreeSet<String>,
     /// Responses per second of each.
     pub(in crate::report) rates: Vec<f64>,
     /// Responses of the best second of all.
@@ -114,6 +111,7 @@ pub(in crate::report) fn merged(
 }
 
 fn add(merged: &mut Merged, trial: &Trial) -> Option<()> {
+    merged.drivers.insert(trial.driver.program.clone());
     let window = trial.run.as_ref().map(|run| (run.window.from_s, run.window.to_s));
     let window = window.unwrap_or((0.0, trial.duration_s));
     let of_run = trial.run.iter().flat_map(|run| &run.observed);

@@ -10,9 +10,10 @@ use record::facts::HostLimits;
 use super::typical::{Typical, typical};
 use super::{Cell, Chart, Part, Table};
 use crate::engine::discard;
+use crate::report::Raw;
 use crate::report::csv::Figures;
 use crate::report::svg::shortened;
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Letters of a value: longer ones stand in the records.
 const LETTERS: usize = 300;

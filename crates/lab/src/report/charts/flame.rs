@@ -9,9 +9,10 @@ use record::experiment::{Arm, Experiment};
 use super::panel::{WIDTH, figure};
 use super::stacks::{self, Stacks};
 use super::{Chart, Part};
+use crate::report::Raw;
 use crate::report::csv::Figures;
 use crate::report::svg::{Mark, Svg, shortened};
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Frames of all graphs of a chart at most, the widest: the page stays small.
 const FRAMES_ALL_MAX: usize = 600;

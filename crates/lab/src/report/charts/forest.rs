@@ -8,7 +8,7 @@ use super::{Chart, Part, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, row_name, width_of};
-use crate::report::words;
+use crate::words;
 
 /// Rows of one metric at most; the others are in the figures.
 const ROWS_MAX: usize = 60;
@@ -30,7 +30,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
     let caption = format!(
         "Each dot is how much the arm differs from the baseline and its line the {} interval: a line \
          that leaves out 0 speaks for a difference, one between the dashed lines (±{}) is too small to \
-         matter, and the grey band is how far the baseline is from itself (A/A).",
+         matter, and the grey band is how far the baseline is from itself (A/A). P(better) is how often a \
+         trial of the arm is better than one of the baseline.",
         words::bound(experiment.plan.confidence),
         words::bound(experiment.plan.effect),
     );
@@ -172,6 +173,9 @@ fn tip(experiment: &Experiment, one: &Comparison) -> String {
     }
     if let Some(p) = one.p_adjusted.or(one.p) {
         lines.push(format!("p {}", words::probability(p)));
+    }
+    if let Some(share) = one.better_share {
+        lines.push(format!("P(better) {}", words::better_share(share)));
     }
     lines.push(format!(
         "{}, {}",

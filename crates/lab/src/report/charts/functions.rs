@@ -11,9 +11,10 @@ use super::panel::figure;
 use super::stacks::{self, US_PER_RESPONSE, plain};
 use super::typical::{Typical, typical};
 use super::{Cell, Chart, Part, Table};
+use crate::report::Raw;
 use crate::report::csv::Figures;
 use crate::report::svg::shortened;
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Rows of a table: what is below them is less than a reader would act on.
 const ROWS_MAX: usize = 25;
@@ -84,7 +85,7 @@ impl Row<'_> {
     }
 }
 
-/// The chart: a table for each arm against the baseline, and one of counted calls.
+/// The charts: a table for each arm against the baseline, and one of counted calls.
 pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Chart> {
     let plan = &experiment.plan;
     let found = typical(experiment, raw);
@@ -118,15 +119,8 @@ pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Ch
             chart.notes.extend(sums(&plan.baseline, &arm.name, &before, &after));
         }
     }
-    if let Some(calls) = calls(experiment, raw, &trials) {
-        chart.parts.push(Part::Heading("Calls for a response".to_owned()));
-        chart.parts.push(Part::Table(calls));
-        chart.notes.push(
-            "Counting calls costs time: rates of trials in which calls were counted are not compared."
-                .to_owned(),
-        );
-    }
-    if chart.parts.is_empty() { Vec::new() } else { vec![chart] }
+    let functions = (!chart.parts.is_empty()).then_some(chart);
+    functions.into_iter().chain(calls(experiment, raw, &trials)).collect()
 }
 
 /// Every function of either, the largest change first.
@@ -229,8 +223,8 @@ fn sums(baseline: &str, arm: &str, before: &Profile, after: &Profile) -> Option<
     ))
 }
 
-/// Calls for a response, by call and arm: medians over the trials in which they were counted.
-fn calls(experiment: &Experiment, raw: &dyn Raw, typical: &[&Typical<'_>]) -> Option<Table> {
+/// Calls for a response, by call and arm.
+fn calls(experiment: &Experiment, raw: &dyn Raw, typical: &[&Typical<'_>]) -> Option<Chart> {
     let arms: Vec<&Arm> =
         experiment.plan.arms.iter().filter(|arm| arm.again.is_none()).take(ARMS_MAX).collect();
     let mut found: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
@@ -246,21 +240,35 @@ fn calls(experiment: &Experiment, raw: &dyn Raw, typical: &[&Typical<'_>]) -> Op
     names.dedup();
     let mut columns = vec!["Call".to_owned()];
     columns.extend(arms.iter().map(|arm| arm.name.clone()));
-    let row = |call: &String| {
-        let of = |arm: &&Arm| {
-            let values = found.get(&(call.clone(), arm.name.clone()));
-            Cell::figure(
-                values
-                    .and_then(|all| crate::statistics::median(all))
-                    .map(|value| format!("{value:.2}")),
-            )
-        };
-        let mut cells = vec![Cell::words(call.clone()).class("mono")];
+    let median = |call: &String, arm: &Arm| {
+        let values = found.get(&(call.clone(), arm.name.clone()));
+        values.and_then(|all| crate::statistics::median(all))
+    };
+    let row = |call: &&String| {
+        let of = |arm: &&Arm| Cell::figure(median(call, arm).map(|value| format!("{value:.2}")));
+        let mut cells = vec![Cell::words((*call).clone()).class("mono")];
         cells.extend(arms.iter().map(of));
         cells
     };
-    let rows: Vec<Vec<Cell>> = names.into_iter().take(ROWS_MAX).map(row).collect();
-    (!rows.is_empty()).then_some(Table { columns, rows })
+    let rows: Vec<Vec<Cell>> = names.iter().take(ROWS_MAX).map(row).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let mut figures = Figures::new(&["call", "arm", "calls_per_response"]);
+    for call in names {
+        for arm in &arms {
+            let Some(median) = median(call, arm) else { continue };
+            figures.row(vec![call.clone(), arm.name.clone(), figure(median)]);
+        }
+    }
+    let caption = "How often counted functions and system calls are called for a response: medians over \
+                   the trials in which they were counted.";
+    let mut chart = Chart::new("calls", "Calls for a response", caption, figures);
+    chart.notes.push(
+        "Counting calls costs time: rates of trials in which calls were counted are not compared."
+            .to_owned(),
+    );
+    Some(chart.table(Table { columns, rows }))
 }
 
 /// Adds the subject's counted calls of a trial, for each response.
@@ -304,13 +312,17 @@ mod tests {
     fn functions_stand_in_the_order_of_their_change() {
         let (experiment, raw) = sample();
         let charts = chart(&experiment, &raw);
-        let tables = tables(&charts[0]);
+        let tables: Vec<&Table> = charts.iter().flat_map(tables).collect();
         assert_eq!(tables.len(), 2);
         assert!(
             tables
                 .iter()
                 .all(|table| table.rows.iter().all(|row| row.len() == table.columns.len()))
         );
+        // Counted calls are a chart with data of its own, whether there are functions beside it or not.
+        let counted = parse(&charts[1].figures.text());
+        assert_eq!(counted[0], ["call", "arm", "calls_per_response"]);
+        assert_eq!(counted.len(), 1 + 2, "{counted:?}");
         assert_eq!(tables[0].rows[0][0].text, "malloc");
         assert_eq!(tables[0].rows[0][4].class, Some("good"));
         let je = tables[0].rows.iter().find(|row| row[0].text == "je_malloc").unwrap();
@@ -346,7 +358,7 @@ mod tests {
         let table = table("a", "b", &rows(&before, &after));
         assert_eq!(table.columns.len(), 7);
         assert_eq!(table.rows[0][2], Cell::figure(Some("+10.0 %".to_owned())).class("bad"));
-        assert_eq!(table.rows[1][2].text, "0.00 %");
+        assert_eq!(table.rows[1][2].text, "0 %");
     }
 
     #[test]

@@ -7,10 +7,11 @@ use super::panel::WIDTH;
 use super::typical::{Group, load_heading, typical};
 use super::{Chart, Part, Series, series_of};
 use crate::diagnosis::{self, Used};
+use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Mark, Scale, Svg};
-use crate::report::{Raw, words};
 use crate::trial::record_of;
+use crate::words;
 
 /// Where bars begin: the names of resources stand before them.
 const LEFT: f64 = 216.0;

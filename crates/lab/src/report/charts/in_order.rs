@@ -8,9 +8,10 @@ use super::panel::{self, Cells, FOOT, RIGHT, WIDTH};
 use super::typical::primary;
 use super::{Chart, Part, arms_legend, series_of, several_loads};
 use crate::engine::discard::limit;
+use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent};
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Trials that are drawn at most; of more, each of the same number is.
 const TRIALS_MAX: usize = 600;

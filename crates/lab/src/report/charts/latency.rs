@@ -11,7 +11,7 @@ use super::{Chart, Part, arms_legend, series_of, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent};
-use crate::report::words;
+use crate::words;
 
 /// Points in each decade of 1 / (1 − q).
 const STEPS: usize = 12;

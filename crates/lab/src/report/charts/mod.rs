@@ -30,6 +30,7 @@ use super::svg::{NOISE, Svg};
 
 pub(in crate::report) use data::{outcome, without_ratio};
 pub(in crate::report) use forest::small as small_forest;
+pub(in crate::report) use table::grid;
 
 /// A chart, with all that a page says of it.
 #[derive(Clone, Debug)]

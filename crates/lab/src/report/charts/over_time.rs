@@ -11,9 +11,10 @@ use record::trial::Trial;
 use super::panel::{self, FOOT, RIGHT, WIDTH};
 use super::typical::{Group, Typical, load_heading, typical};
 use super::{Chart, Part, Series, series_of};
+use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Axis, Mark, Scale, Svg, extent};
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Points of a line at most: more are closer together than a reader can tell apart, and every one of
 /// them is said to the reader's pointer.

@@ -3,7 +3,7 @@
 
 use crate::report::csv::number;
 use crate::report::svg::{Area, Axis, Corners, Mark, Svg};
-use crate::report::words;
+use crate::words;
 
 /// The usual width of a drawing.
 pub(super) const WIDTH: f64 = 720.0;

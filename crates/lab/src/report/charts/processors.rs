@@ -9,9 +9,10 @@ use record::observed::CpuUse;
 use super::panel::{self, Cells, FOOT, KEY, RIGHT, WIDTH};
 use super::typical::{Typical, heading, typical};
 use super::{Chart, Part};
+use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg};
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Columns of one trial at most; more seconds than these share columns.
 const COLUMNS_MAX: usize = 60;

@@ -10,9 +10,10 @@ use record::observed::{End, EndQueues, Observed};
 use super::panel::{self, Cells, FOOT, KEY, LEFT, RIGHT, WIDTH};
 use super::typical::{Typical, heading, typical};
 use super::{Chart, Part};
+use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Axis, Mark, Scale, Svg};
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Columns of one trial at most; more snapshots share columns.
 const COLUMNS_MAX: usize = 80;

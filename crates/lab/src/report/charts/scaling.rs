@@ -7,9 +7,10 @@ use record::experiment::{Experiment, ScalingLine, Spread};
 
 use super::panel::{self, FOOT, WIDTH};
 use super::{Chart, Part, Series, series_of};
+use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent};
-use crate::report::{Raw, words};
+use crate::words;
 
 /// Drawings at most: factors under loads.
 const DRAWINGS_MAX: usize = 6;
@@ -32,8 +33,10 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
     let caption = "Points are medians with their intervals; the line is the Universal Scalability Law \
                    through them, dashed where nothing was measured. A line that bends away from a \
                    straight one waits for something shared; one that falls pays for each pair. The \
-                   upright line is the best level.";
-    let columns = ["factor", "load", "arm", "level", metric.name.as_str(), "low", "high", "fitted"];
+                   upright line is the best level, and the dashed upright line the knee, from which on \
+                   p99 grows faster; both have their intervals as bands.";
+    let mut columns = vec!["factor", "load", "arm", "level", metric.name.as_str(), "low", "high"];
+    columns.extend(["fitted", "knee", "knee_low", "knee_high"]);
     let mut chart = Chart::new("scaling", "How it scales", caption, Figures::new(&columns));
     let mut drawn: Vec<(&str, &str)> = Vec::new();
     let mut legend: Vec<Series> = Vec::new();
@@ -64,25 +67,13 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
             if !line.arm.is_empty() && !legend.iter().any(|known| known.number == series) {
                 legend.push(Series { number: series, name: line.arm.clone() });
             }
-            chart.notes.extend(said(line));
+            chart.notes.extend((!line.text.is_empty()).then(|| line.said()));
         }
     }
     if drawn.len() > DRAWINGS_MAX {
         chart.notes.push(format!("{} more are in the figures.", drawn.len() - DRAWINGS_MAX));
     }
     vec![chart.legend(legend)]
-}
-
-/// What a line says in words, with the name of its arm.
-fn said(line: &ScalingLine) -> Option<String> {
-    let text = line.text.trim();
-    let who = [&*line.arm, &*line.load].into_iter().filter(|name| !name.is_empty());
-    let who: Vec<&str> = who.collect();
-    match (text, who.is_empty()) {
-        ("", _) => None,
-        (text, true) => Some(text.to_owned()),
-        (text, false) => Some(format!("{}: {text}", who.join(", "))),
-    }
 }
 
 fn series(experiment: &Experiment, line: &ScalingLine) -> usize {
@@ -99,7 +90,7 @@ fn points(line: &ScalingLine) -> impl Iterator<Item = (f64, f64)> {
 fn interval(experiment: &Experiment, line: &ScalingLine, level: f64) -> Option<(f64, f64)> {
     let plan = &experiment.plan;
     let metric = &plan.primary()?.name;
-    let at = |text: &String| super::data::number_of(text) == Some(level);
+    let at = |text: &String| crate::judge::level(text) == Some(level);
     let cell = experiment.cells.iter().find(|cell| {
         let arm = match line.arm.as_str() {
             "" => plan.arm(&cell.arm).and_then(|arm| arm.levels.get(&line.factor)).is_some_and(at),
@@ -139,6 +130,9 @@ fn note(figures: &mut Figures, experiment: &Experiment, line: &ScalingLine) {
             number(interval.map(|(low, _)| low)),
             number(interval.map(|(_, high)| high)),
             number(line.fit.as_ref().and_then(|fit| law(fit, level))),
+            number(line.knee.map(|knee| knee.level.value)),
+            number(line.knee.map(|knee| knee.level.low)),
+            number(line.knee.map(|knee| knee.level.high)),
         ]);
     }
 }
@@ -184,7 +178,7 @@ fn drawing(experiment: &Experiment, lines: &[&ScalingLine]) -> Svg {
     panel::foot(&mut svg, &area, &Axis::new(x, 8, factor, |value| words::tick(value, "1")));
     for (line, curve) in lines.iter().zip(&curves) {
         let series = series(experiment, line);
-        best(&mut svg, line, series, (x, &area));
+        upright(&mut svg, line, series, (x, &area));
         law_line(&mut svg, line, curve, (series, x, y));
         for (level, value) in points(line) {
             let interval = interval(experiment, line, level);
@@ -214,27 +208,28 @@ fn law_line(
     svg.add(beyond.with("stroke-dasharray", "5 4"));
 }
 
-/// The best level with its interval.
-fn best(svg: &mut Svg, line: &ScalingLine, series: usize, (x, area): (Scale, &Area)) {
-    let Some(best) = line.fit.as_ref().and_then(|fit| fit.best_connections) else { return };
-    if !x.holds(best.value) {
-        return;
+/// The best level and the knee, each with its interval.
+fn upright(svg: &mut Svg, line: &ScalingLine, series: usize, (x, area): (Scale, &Area)) {
+    let best = line.fit.as_ref().and_then(|fit| fit.best_connections);
+    let knee = line.knee.map(|knee| knee.level);
+    let marks = [("best", best, None, 12.0), ("knee", knee, Some("3 3"), 26.0)];
+    for (what, level, dashes, below) in marks {
+        let Some(level) = level.filter(|level| x.holds(level.value)) else { continue };
+        let (low, high) = (x.clamped(level.low), x.clamped(level.high));
+        svg.add(Mark::rect((low, area.top), (high, area.bottom)).class("soft fill").series(series));
+        let at = x.at(level.value);
+        let [value, low, high] =
+            [level.value, level.low, level.high].map(|level| words::value(level, "1"));
+        let tip = format!("{} {what} {}: {value} ({low} to {high})", line.arm, line.factor);
+        let mark = Mark::line((at, area.top), (at, area.bottom)).class("stroke thin");
+        let mark = mark.series(series).tip(tip.trim());
+        svg.add(match dashes {
+            Some(dashes) => mark.with("stroke-dasharray", dashes),
+            None => mark,
+        });
+        let label = Mark::text((at + 4.0, area.top + below), &format!("{what}: {value}"));
+        svg.add(label.class("tick"));
     }
-    let (low, high) = (x.clamped(best.low), x.clamped(best.high));
-    svg.add(Mark::rect((low, area.top), (high, area.bottom)).class("soft fill").series(series));
-    let at = x.at(best.value);
-    let tip = format!(
-        "{} best {}: {} ({} to {})",
-        line.arm,
-        line.factor,
-        words::value(best.value, "1"),
-        words::value(best.low, "1"),
-        words::value(best.high, "1")
-    );
-    let mark = Mark::line((at, area.top), (at, area.bottom)).class("stroke thin").series(series);
-    svg.add(mark.tip(tip.trim()));
-    let label = format!("best: {}", words::value(best.value, "1"));
-    svg.add(Mark::text((at + 4.0, area.top + 12.0), &label).class("tick"));
 }
 
 fn point(
@@ -258,7 +253,7 @@ fn point(
 
 #[cfg(test)]
 mod tests {
-    use record::edge::Estimate;
+    use record::edge::{Estimate, Knee};
 
     use super::*;
     use crate::report::charts::markup;
@@ -305,6 +300,17 @@ mod tests {
         assert!(text.contains("best: 97.5") && text.contains("stroke-dasharray"), "{text}");
         let rows = parse(&chart(&experiment, &NoRaw)[0].figures.text());
         assert!(rows[1][7].parse::<f64>().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn the_knee_stands_with_its_interval() {
+        let (mut experiment, _) = sample();
+        let level = Estimate { value: 40.0, low: 30.0, high: 60.0 };
+        experiment.scalings[0].knee = Some(Knee { level, r_squared: 0.9, points: 6 });
+        let chart = &chart(&experiment, &NoRaw)[0];
+        let text = markup(chart);
+        assert!(text.contains("knee: 40") && text.contains("(30"), "{text}");
+        assert_eq!(parse(&chart.figures.text())[1][8..], ["40", "30", "60"]);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use record::experiment::{Arm, Experiment, LoadPlan};
 
 use super::data::{Merged, cell, mean, merged};
 use super::{Cell, Chart, Table};
-use crate::report::Raw;
 use crate::report::csv::{Figures, number};
-use crate::report::words;
+use crate::report::{Grid, Raw};
+use crate::words;
 
 /// Quantiles of the table, and the metric that has the same, for trials without a histogram.
 const QUANTILES: [(f64, &str, &str); 5] = [
@@ -20,6 +20,11 @@ const QUANTILES: [(f64, &str, &str); 5] = [
     (0.99, "p99", "p99_ns"),
     (1.0, "max", "max_ns"),
 ];
+
+/// Rows of the table as text at most.
+const GRID_ROWS_MAX: usize = 60;
+/// The driver whose records have latencies from the due time.
+const WEIR: &str = "weir";
 
 /// One row's figures.
 struct Figured {
@@ -33,33 +38,83 @@ struct Figured {
 
 /// The table; nothing where one load has only one arm.
 pub(in crate::report) fn chart(experiment: &Experiment, raw: &dyn Raw) -> Vec<Chart> {
-    let arms: Vec<&Arm> = experiment.plan.arms.iter().filter(|arm| arm.again.is_none()).collect();
-    if arms.is_empty() || experiment.plan.loads.is_empty() {
+    let Filled { table, figures, drivers } = filled(experiment, raw);
+    if table.rows.is_empty() {
         return Vec::new();
     }
+    let title = if experiment.plan.loads.len() > 1 { "All cells" } else { "All arms" };
+    let latencies = latencies(&drivers);
+    let caption = format!(
+        "Each row is an arm under a load, its trials merged: the rate is their mean and the best single \
+         second, {latencies}, processors are user + kernel."
+    );
+    vec![Chart::new("cells", title, &caption, figures).table(table)]
+}
+
+/// What the latencies are, which depends on what measured them.
+fn latencies(drivers: &BTreeSet<String>) -> String {
+    let others: Vec<&str> =
+        drivers.iter().map(String::as_str).filter(|driver| *driver != WEIR).collect();
+    let own = "latencies are of the last byte from the due time";
+    match (others.is_empty(), drivers.contains(WEIR)) {
+        (true, _) => own.to_owned(),
+        (false, false) => format!(
+            "latencies are what {} printed, as it measures them (see what was not observable)",
+            others.join(", ")
+        ),
+        (false, true) => format!(
+            "{own}, and where {} drove the load what that printed, as it measures them",
+            others.join(", ")
+        ),
+    }
+}
+
+/// The table as text, of an experiment with one arm under loads of several levels.
+pub(in crate::report) fn grid(experiment: &Experiment, raw: &dyn Raw) -> Option<Grid> {
+    let own = experiment.plan.arms.iter().filter(|arm| arm.again.is_none()).count();
+    let of_factors = experiment.plan.loads.iter().filter(|load| !load.levels.is_empty()).count();
+    if own != 1 || of_factors < 2 {
+        return None;
+    }
+    let Table { columns, rows } = filled(experiment, raw).table;
+    let left_out = rows.len().saturating_sub(GRID_ROWS_MAX);
+    let texts = rows.into_iter().take(GRID_ROWS_MAX);
+    let texts = texts.map(|row| row.into_iter().map(|cell| cell.text).collect());
+    Some(Grid { rows: std::iter::once(columns).chain(texts).collect(), left_out })
+}
+
+/// The rows of all cells.
+struct Filled {
+    table: Table,
+    figures: Figures,
+    /// What drove the loads.
+    drivers: BTreeSet<String>,
+}
+
+fn filled(experiment: &Experiment, raw: &dyn Raw) -> Filled {
+    let arms: Vec<&Arm> = experiment.plan.arms.iter().filter(|arm| arm.again.is_none()).collect();
     let arm_factors = factors(arms.iter().map(|arm| &arm.levels));
     let load_factors = factors(experiment.plan.loads.iter().map(|load| &load.levels));
-    let title = if experiment.plan.loads.len() > 1 { "All cells" } else { "All arms" };
-    let caption = "Each row is an arm under a load, its trials merged: the rate is their mean and the \
-                   best single second, latencies are of the last byte from the due time, processors \
-                   are user + kernel.";
-    let mut heads = names(&arm_factors, "arm");
+    // The only arm needs no name in each row.
+    let alone = arms.len() == 1 && arm_factors.is_empty();
+    let mut heads = if alone { Vec::new() } else { names(&arm_factors, "arm") };
     heads.extend(names(&load_factors, "load"));
     let mut figures = figures(&heads);
     let mut table = Table { columns: columns(&heads), rows: Vec::new() };
+    let mut drivers = BTreeSet::new();
     for load in &experiment.plan.loads {
         for arm in &arms {
-            let keys = [
-                keys(&arm_factors, &arm.levels, &arm.name),
-                keys(&load_factors, &load.levels, &load.name),
-            ];
-            let keys = keys.concat();
-            let figured = figured(experiment, raw, arm, load);
+            let mut keys_of = keys(&load_factors, &load.levels, &load.name);
+            if !alone {
+                keys_of.splice(0..0, keys(&arm_factors, &arm.levels, &arm.name));
+            }
+            let keys = keys_of;
+            let figured = figured(experiment, raw, arm, load, &mut drivers);
             table.rows.push(row(&keys, &figured));
             figures.row(data(&keys, &figured));
         }
     }
-    vec![Chart::new("cells", title, caption, figures).table(table)]
+    Filled { table, figures, drivers }
 }
 
 fn factors<'a>(
@@ -102,9 +157,16 @@ fn figures(heads: &[String]) -> Figures {
 }
 
 /// From the records; what they do not tell, from the medians of the experiment.
-fn figured(experiment: &Experiment, raw: &dyn Raw, arm: &Arm, load: &LoadPlan) -> Figured {
-    let Merged { latencies, rates, best_second, generator, subject, trials, without } =
-        merged(experiment, raw, &arm.name, &load.name);
+fn figured(
+    experiment: &Experiment,
+    raw: &dyn Raw,
+    arm: &Arm,
+    load: &LoadPlan,
+    drivers: &mut BTreeSet<String>,
+) -> Figured {
+    let merged = merged(experiment, raw, &arm.name, &load.name);
+    let Merged { latencies, rates, best_second, generator, subject, trials, without, .. } = merged;
+    drivers.extend(merged.drivers);
     let spread = cell(experiment, &arm.name, &load.name);
     let median = |name: &str| spread?.metrics.get(name).map(|spread| spread.median);
     let latencies_ns = QUANTILES.iter().map(|(quantile, _, name)| match latencies.is_empty() {
@@ -186,6 +248,34 @@ mod tests {
             table(&charts[0]).rows[0].iter().map(|cell| cell.text.as_str()).collect();
         assert!(first[2].ends_with("/s") && first[4].ends_with('s'), "{first:?}");
         assert_eq!(first[3], "–");
+    }
+
+    #[test]
+    fn the_caption_is_true_for_whatever_drove_the_load() {
+        let (experiment, mut raw) = sample();
+        raw.trials.values_mut().for_each(|trial| trial.driver.program = "weir".to_owned());
+        assert!(chart(&experiment, &raw)[0].caption.contains("last byte from the due time, proc"));
+        raw.trials.values_mut().for_each(|trial| trial.driver.program = "wrk".to_owned());
+        let caption = &chart(&experiment, &raw)[0].caption;
+        assert!(caption.contains("latencies are what wrk printed"), "{caption}");
+        assert!(!caption.contains("due time"), "{caption}");
+    }
+
+    #[test]
+    fn one_arm_under_levels_is_a_table_of_text() {
+        let (mut experiment, raw) = sample();
+        assert_eq!(grid(&experiment, &raw), None, "arms are compared");
+        experiment.plan.arms.truncate(2);
+        let found = grid(&experiment, &raw).unwrap();
+        assert_eq!((found.rows.len(), found.left_out), (1 + LOADS.len(), 0));
+        assert!(found.rows[0].contains(&"CPU of the subject".to_owned()), "{:?}", found.rows[0]);
+        assert_eq!(found.rows[1][8], "0.38 + 0.25");
+        let load = experiment.plan.loads[0].clone();
+        experiment.plan.loads = vec![load; GRID_ROWS_MAX + 3];
+        let found = grid(&experiment, &NoRaw).unwrap();
+        assert_eq!((found.rows.len(), found.left_out), (1 + GRID_ROWS_MAX, 3));
+        experiment.plan.loads.iter_mut().for_each(|load| load.levels.clear());
+        assert_eq!(grid(&experiment, &NoRaw), None, "loads that are no levels");
     }
 
     #[test]

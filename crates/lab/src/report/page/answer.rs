@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::experiment::{Arm, Comparison, Experiment, Outcome, TrialLine};
+use record::experiment::{Arm, Comparison, Experiment, Outcome, TrialLine, blocks_counting};
 use record::trial::Discarded;
 
 use crate::diagnosis::verdicts;
 use crate::report::charts::{outcome, several_loads, small_forest, without_ratio};
 use crate::report::svg::escaped;
-use crate::report::words;
+use crate::words;
 
 /// Comparisons on the first screen at most: the others are in the forest plot right below.
 const SHOWN_MAX: usize = 12;
@@ -109,6 +109,9 @@ fn card(
             )
         },
     );
+    let better =
+        one.better_share.map(|share| format!("; P(better) {}", words::better_share(share)));
+    let interval = format!("{interval}{}", better.unwrap_or_default());
     let svg = small_forest(experiment, one, all.iter().copied());
     let _ = write!(
         out,
@@ -194,7 +197,7 @@ fn changes(out: &mut String, changes: &BTreeMap<String, String>, none: &str) {
 
 fn sure(out: &mut String, experiment: &Experiment) {
     let plan = &experiment.plan;
-    let blocks = primary(experiment).iter().map(|one| one.pairs.len()).max().unwrap_or(0);
+    let blocks = blocks_counting(&experiment.trials);
     let of_block = |line: &&TrialLine| line.discarded.as_ref().map(Discarded::is_of_its_block);
     let count = |is: &dyn Fn(&&TrialLine) -> bool| experiment.trials.iter().filter(is).count();
     let discarded = count(&|line| of_block(line) == Some(false));

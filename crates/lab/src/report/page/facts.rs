@@ -7,12 +7,14 @@ use std::fmt::Write as _;
 use record::experiment::{Experiment, TrialLine};
 use record::facts::HostFacts;
 
-use super::{Section, figure};
+use super::figure::{self, Data};
+use super::{Beside, Section};
 use crate::report::Raw;
 use crate::report::charts::{Cell, Chart, Table};
-use crate::report::csv::{Figures, number};
+use crate::report::csv::{Figures, ROWS_MAX, number};
 use crate::report::svg::escaped;
-use crate::report::words;
+use crate::report::unseen::unseen;
+use crate::words;
 
 /// Trials in the table at most; all are in the record.
 const TRIALS_MAX: usize = 600;
@@ -27,21 +29,26 @@ const FACTS_MAX: usize = 300;
 
 /// The sections behind the charts.
 #[must_use]
-pub(super) fn sections(experiment: &Experiment, raw: &dyn Raw) -> Vec<Section> {
+pub(super) fn sections(
+    experiment: &Experiment,
+    raw: &dyn Raw,
+    beside: &mut Vec<Beside>,
+) -> Vec<Section> {
     let section = |anchor: &str, title: &str, body: String| Section {
         anchor: anchor.to_owned(),
         title: title.to_owned(),
         body,
     };
     vec![
-        section("trials", "Trials", trials(experiment)),
+        section("trials", "Trials", trials(experiment, beside)),
+        section("not-observable", "What was not observable", not_observable(experiment, raw)),
         section("machine", "Machine and programs", machine(experiment)),
         section("file", "The experiment's file", file(experiment)),
         section("again", "Do it again", again(experiment, raw)),
     ]
 }
 
-fn trials(experiment: &Experiment) -> String {
+fn trials(experiment: &Experiment, beside: &mut Vec<Beside>) -> String {
     let mut out = String::new();
     let aside: Vec<&TrialLine> = experiment
         .trials
@@ -75,8 +82,32 @@ fn trials(experiment: &Experiment) -> String {
         chart.notes.push(note);
     }
     let chart = chart.table(table(experiment));
-    let with_data = chart.figures.text().len() <= DATA_BYTES_MAX;
-    out.push_str(&figure::figure(&chart, with_data));
+    let text = chart.figures.text();
+    let fits = text.len() <= DATA_BYTES_MAX;
+    let name = figure::file_name(&experiment.plan.name, &chart);
+    let place = if fits { Data::Here } else { Data::Beside };
+    out.push_str(&figure::figure(&chart, place, &name));
+    if !fits || chart.figures.len() > ROWS_MAX {
+        beside.push(Beside { name, text });
+    }
+    out
+}
+
+fn not_observable(experiment: &Experiment, raw: &dyn Raw) -> String {
+    let all = unseen(experiment, raw);
+    if all.is_empty() {
+        return "<p>The trials say of nothing that it was asked for and could not be seen.</p>"
+            .to_owned();
+    }
+    let mut out = String::from(
+        "<p>What the trials could not see, and what the programs that drove the load do not tell, or tell \
+         in a way that has to be known to read it.</p><ul>",
+    );
+    for one in all.iter().take(FACTS_MAX) {
+        let trials = words::count(one.trials, "trial");
+        let _ = write!(out, "<li>{} ({trials})</li>", escaped(&short(&one.text)));
+    }
+    out.push_str("</ul>");
     out
 }
 

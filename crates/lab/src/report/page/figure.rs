@@ -4,11 +4,27 @@
 use std::fmt::Write as _;
 
 use crate::report::charts::{Cell, Chart, Part, Series, Table};
+use crate::report::csv::ROWS_MAX;
 use crate::report::svg::{escaped, series_class, series_name};
 
-/// The figure. Without its data (`with_data`) it has no button for them, and says so.
+/// Where the data of a figure are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    /// In the page, as many rows as it takes ([`ROWS_MAX`]).
+    Here,
+    /// In a file beside it.
+    Beside,
+}
+
+/// The file beside the page of an experiment (`plan` is its name) that has the data of a chart.
 #[must_use]
-pub(super) fn figure(chart: &Chart, with_data: bool) -> String {
+pub(super) fn file_name(plan: &str, chart: &Chart) -> String {
+    format!("{plan}.{}.csv", chart.id)
+}
+
+/// The figure. Data that are not in the page are in the file with this name, and it says so.
+#[must_use]
+pub(super) fn figure(chart: &Chart, place: Data, file: &str) -> String {
     let id = escaped(&chart.id);
     let mut out = format!(
         "<figure id=\"{id}\"><figcaption><h3>{}</h3><p>{}</p></figcaption>",
@@ -36,7 +52,7 @@ pub(super) fn figure(chart: &Chart, with_data: bool) -> String {
     for note in &chart.notes {
         let _ = write!(out, "<p class=\"note\">{}</p>", escaped(note));
     }
-    data(&mut out, chart, with_data);
+    data(&mut out, chart, place, file);
     out.push_str("</figure>");
     out
 }
@@ -60,20 +76,25 @@ fn legend(out: &mut String, legend: &[Series]) {
     out.push_str("</div>");
 }
 
-fn data(out: &mut String, chart: &Chart, with_data: bool) {
+fn data(out: &mut String, chart: &Chart, place: Data, file: &str) {
     if chart.figures.is_empty() {
         return;
     }
-    if !with_data {
-        out.push_str(
-            "<p class=\"note\">Its data are left out, because the page would be too large to hand \
-             around; they are in the experiment's record.</p>",
+    let file = escaped(file);
+    if place == Data::Beside {
+        let _ = write!(
+            out,
+            "<p class=\"note\">Its data are in the file <code>{file}</code> beside this page, which would \
+             be too large to hand around with them.</p>",
         );
         return;
     }
-    let cut = match chart.figures.left_out() {
-        0 => String::new(),
-        rows => format!(" (the first rows; {rows} more are in the trials' records)"),
+    let rows = chart.figures.len();
+    let cut = match rows {
+        0..=ROWS_MAX => String::new(),
+        _ => format!(
+            " (the first {ROWS_MAX} rows; all {rows} are in the file <code>{file}</code> beside this page)"
+        ),
     };
     // The line break after the tag is no part of the text: HTML says so.
     let _ = write!(
@@ -81,7 +102,7 @@ fn data(out: &mut String, chart: &Chart, with_data: bool) {
         "<details class=\"data\"><summary>Data{cut}</summary><button type=\"button\" class=\"save\" \
          data-file=\"{}.csv\" hidden>Save as CSV</button><pre tabindex=\"0\">\n{}</pre></details>",
         escaped(&chart.id),
-        escaped(&chart.figures.text().replace('\r', "")),
+        escaped(&chart.figures.first(ROWS_MAX).replace('\r', "")),
     );
 }
 

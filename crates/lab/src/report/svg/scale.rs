@@ -1,8 +1,8 @@
 //! Scales: from values to places in a drawing, with ticks at numbers that people like to read.
-//! Not for how a number is written: see [`crate::report::words`].
+//! Not for how a number is written: see [`crate::words`].
 
 use super::width_of;
-use crate::report::words;
+use crate::words;
 
 /// Room between two labels of an axis across, at least.
 const LABELS_APART: f64 = 8.0;

@@ -85,7 +85,7 @@ fn a_reader_can_use_it_on_a_desk_and_on_a_phone() {
     };
     let folder = tempfile::tempdir().unwrap();
     let (experiment, raw) = sample();
-    let page = html(&experiment, &raw);
+    let page = html(&experiment, &raw).html;
     let page = page.replace("</body>", &format!("<script>{READER}</script></body>"));
     let path = folder.path().join("report.html");
     std::fs::write(&path, page).unwrap();
@@ -126,7 +126,7 @@ fn it_goes_on_paper() {
     let folder = tempfile::tempdir().unwrap();
     let (experiment, raw) = sample();
     let path = folder.path().join("report.html");
-    std::fs::write(&path, html(&experiment, &raw)).unwrap();
+    std::fs::write(&path, html(&experiment, &raw).html).unwrap();
     let paper = folder.path().join("report.pdf");
     let print = format!("--print-to-pdf={}", paper.display());
     let address = format!("file://{}", path.display());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lab::engine::blocks::mark;
 use lab::engine::folder::Folder;
-use lab::judge::unpaired;
+use lab::judge::{Set, unpaired};
 use lab::trial::metrics;
 use record::experiment::{Metric, ONLY_LOAD, Plan, TrialLine};
 use record::file::read_run;
@@ -38,8 +38,8 @@ both as arms of one experiment to be sure.";
 const OF_SINGLE_RUNS: &str = "Nothing is tested: the seconds of a run depend on each other, so they are one \
 observation and not many, and of one observation on each side nothing can be told from chance. Repeat the runs, \
 and name them with --a and --b.";
-const OF_MANY: &str = "Each p stands for itself: of twenty figures that are the same on both sides, one is below \
-0.05 by chance.";
+const OF_MANY: &str = "Each p is corrected for how many figures are compared (Holm): those of the metric that \
+decides among themselves, and all others among themselves. The JSON has it without the correction too.";
 
 /// A record and where it is.
 type Named = (PathBuf, Run);
@@ -141,7 +141,7 @@ pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, F
     let (first, second) = (open(a)?, open(b)?);
     let (one, other) = (marked(&first), marked(&second));
     let (plan_a, plan_b) = (&first.start().plan, &second.start().plan);
-    let (mut rows, mut summary) = (Vec::new(), Vec::new());
+    let (mut rows, mut sets) = (Vec::new(), Vec::new());
     for load in plan_a.loads.iter().map(|load| load.name.as_str()) {
         for arm in plan_a.arms.iter().filter(|arm| arm.again.is_none()) {
             for metric in &plan_a.metrics {
@@ -150,21 +150,14 @@ pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, F
                 if a.is_empty() || b.is_empty() {
                     continue;
                 }
-                let (mut row, said) = row(&a, &b, metric, effect);
-                row.arm.clone_from(&arm.name);
-                if load != ONLY_LOAD {
-                    load.clone_into(&mut row.load);
-                }
-                if plan_a.primary().is_some_and(|primary| primary.name == metric.name) {
-                    summary.push(match row.load.as_str() {
-                        "" => format!("{}: {said}", arm.name),
-                        load => format!("{} under {load}: {said}", arm.name),
-                    });
-                }
-                rows.push(row);
+                let load = if load == ONLY_LOAD { "" } else { load };
+                rows.push(Row { arm: arm.name.clone(), load: load.to_owned(), ..Row::default() });
+                let primary = plan_a.primary().is_some_and(|primary| primary.name == metric.name);
+                sets.push(Set { a, b, metric, primary });
             }
         }
     }
+    let summary = fill(&mut rows, &sets, effect);
     let mut notes = vec![OF_TIME.to_owned()];
     if rows.is_empty() {
         notes.push("They have no arm under the same load in common, by their names.".to_owned());
@@ -240,24 +233,31 @@ fn runs(a: &[Named], b: &[Named], effect: f64) -> Compared {
     // Where the rate is given, it says nothing.
     let has_rate = a.iter().chain(b).any(|(_, run)| run.rates.offered_per_s.is_some());
     let decides = if has_rate { "p99_ns" } else { "responses_per_s" };
-    let (mut rows, mut summary) = (Vec::new(), Vec::new());
-    for figure in metrics::METRICS {
+    let all: Vec<Metric> = metrics::METRICS.iter().map(metrics::Figure::metric).collect();
+    let mut sets = Vec::new();
+    for metric in &all {
         let values = |of: &[BTreeMap<String, f64>]| -> Vec<f64> {
-            of.iter().filter_map(|one| one.get(figure.name).copied()).collect()
+            of.iter().filter_map(|one| one.get(&metric.name).copied()).collect()
         };
         let (a, b) = (values(&first), values(&second));
         if a.is_empty() || b.is_empty() {
             continue;
         }
-        let (row, said) = row(&a, &b, &figure.metric(), effect);
-        if is_single {
-            rows.push(Row { interval: None, p: None, better_share: None, outcome: None, ..row });
-            continue;
-        }
-        if figure.name == decides {
-            summary.push(said);
-        }
-        rows.push(row);
+        sets.push(Set { a, b, metric, primary: metric.name == decides });
+    }
+    let mut rows = vec![Row::default(); sets.len()];
+    let mut summary = fill(&mut rows, &sets, effect);
+    if is_single {
+        summary.clear();
+        let untested = |row: &Row| Row {
+            interval: None,
+            p: None,
+            p_adjusted: None,
+            better_share: None,
+            outcome: None,
+            ..row.clone()
+        };
+        rows = rows.iter().map(untested).collect();
     }
     let mut notes = vec![OF_TIME.to_owned()];
     notes.push(if is_single { OF_SINGLE_RUNS } else { OF_MANY }.to_owned());
@@ -291,7 +291,7 @@ fn side(runs: &[Named]) -> Side {
     let (first, last) = (times.clone().min().unwrap_or(""), times.max().unwrap_or(""));
     Side {
         path: names.join(" "),
-        title: crate::output::experiment::counted(runs.len(), "run"),
+        title: lab::words::count(runs.len(), "run"),
         started_at: if first == last { first.to_owned() } else { format!("{first} to {last}") },
     }
 }
@@ -301,21 +301,61 @@ fn figures(run: &Run) -> BTreeMap<String, f64> {
     metrics::read(&Trial { run: Some(run.clone()), ..Trial::default() })
 }
 
-/// A figure of both sides, and what it says in words.
-fn row(a: &[f64], b: &[f64], metric: &Metric, effect: f64) -> (Row, String) {
-    let found = unpaired(a, b, metric, effect, CONFIDENCE);
-    let row = Row {
-        metric: metric.name.clone(),
-        title: metric.title.clone(),
-        unit: metric.unit.clone(),
-        counts: (a.len(), b.len()),
-        medians: (found.a_median.unwrap_or(0.0), found.b_median.unwrap_or(0.0)),
-        ratio: found.ratio,
-        interval: found.interval,
-        p: found.p,
-        better_share: found.better_share,
-        outcome: Some(found.outcome),
-        ..Row::default()
-    };
-    (row, found.text)
+/// Puts the figures of all sets into their rows; what the metric that decides says, in words.
+fn fill(rows: &mut [Row], sets: &[Set<'_>], effect: f64) -> Vec<String> {
+    let mut summary = Vec::new();
+    for ((row, set), found) in rows.iter_mut().zip(sets).zip(unpaired(sets, effect, CONFIDENCE)) {
+        if set.primary {
+            let said = &found.text;
+            summary.push(match (row.arm.as_str(), row.load.as_str()) {
+                ("", _) => said.clone(),
+                (arm, "") => format!("{arm}: {said}"),
+                (arm, load) => format!("{arm} under {load}: {said}"),
+            });
+        }
+        *row = Row {
+            arm: std::mem::take(&mut row.arm),
+            load: std::mem::take(&mut row.load),
+            metric: set.metric.name.clone(),
+            title: set.metric.title.clone(),
+            unit: set.metric.unit.clone(),
+            counts: (set.a.len(), set.b.len()),
+            medians: (found.a_median.unwrap_or(0.0), found.b_median.unwrap_or(0.0)),
+            ratio: found.ratio,
+            interval: found.interval,
+            p: found.p,
+            p_adjusted: found.p_adjusted,
+            better_share: found.better_share,
+            outcome: Some(found.outcome),
+        };
+    }
+    summary
+}
+
+#[cfg(test)]
+mod tests {
+    use record::experiment::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn rows_that_do_not_decide_are_corrected_for_each_other() {
+        let metric =
+            Metric { name: "p50_ns".to_owned(), unit: "ns".to_owned(), ..Metric::default() };
+        let set = |primary| Set {
+            a: (0..6).map(|n| 100.0 + 0.1 * f64::from(n)).collect(),
+            b: (0..6).map(|n| 90.0 + 0.1 * f64::from(n)).collect(),
+            metric: &metric,
+            primary,
+        };
+        let mut sets = vec![set(true)];
+        sets.extend((0..40).map(|_| set(false)));
+        let mut rows = vec![Row { arm: "x".to_owned(), ..Row::default() }; sets.len()];
+        let summary = fill(&mut rows, &sets, EFFECT);
+        assert_eq!(summary.len(), 1);
+        assert!(summary[0].starts_with("x: It was found"), "{summary:?}");
+        assert_eq!((rows[0].outcome, rows[0].p), (Some(Outcome::Faster), rows[0].p_adjusted));
+        assert_eq!((rows[1].outcome, rows[1].p), (Some(Outcome::Inconclusive), rows[0].p));
+        assert!(rows[1].p_adjusted > rows[1].p);
+    }
 }

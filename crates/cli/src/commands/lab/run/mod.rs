@@ -11,7 +11,7 @@ use lab::engine::folder::{Folder, Start};
 use lab::engine::{EngineError, Hooks};
 use lab::experiment::{Asked, File, ready};
 use lab::trial::Tools;
-use record::experiment::{Experiment, Plan};
+use record::experiment::{Experiment, Plan, blocks_counting};
 use record::file::{wall_clock, wall_clock_ns};
 use record::problem::Problem;
 use rt::clock::now_ns;
@@ -21,12 +21,12 @@ use self::asked::asked;
 use self::progress::Progress;
 use self::trials::Trials;
 use super::experiments::{FOLDER, failure, write_json};
-use super::judging::{REPORT_HTML, judge, parse, parse_again, write_reports};
+use super::judging::{REPORT_HTML, Records, judge, parse, parse_again, write_reports};
 use super::{build, check_folder_of, context, own_path};
 use crate::commands::load::recorded_host;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
-use crate::output::experiment::{blocks, plan as plan_text, text, trials as trial_counts};
+use crate::output::experiment::{plan as plan_text, text, trials as trial_counts};
 use crate::output::print;
 
 /// How often it is looked, while it waits, whether it is to end.
@@ -233,7 +233,7 @@ fn go(
     progress.end();
     let experiment = ran.map_err(not_run)?;
     write_reports(&experiment, folder)?;
-    show(&experiment, folder.path(), json)?;
+    show(&experiment, folder, json)?;
     exit_of(&experiment)
 }
 
@@ -251,13 +251,13 @@ fn not_run(error: EngineError) -> Failure {
     }
 }
 
-fn show(experiment: &Experiment, folder: &Path, json: Option<&str>) -> Result<(), Failure> {
+fn show(experiment: &Experiment, folder: &Folder, json: Option<&str>) -> Result<(), Failure> {
     if json != Some("-") {
-        let report = folder.join(REPORT_HTML);
-        print(&format!("{}\nreport      {}\n", text(experiment), report.display()));
+        let (text, report) = (text(experiment, &Records(folder)), folder.path().join(REPORT_HTML));
+        print(&format!("{text}\nreport      {}\n", report.display()));
     }
     if experiment.stopped.code == "interrupted" {
-        eprintln!("weir: to go on: weir lab run --resume {}", folder.display());
+        eprintln!("weir: to go on: weir lab run --resume {}", folder.path().display());
     }
     write_json(experiment, json)
 }
@@ -270,11 +270,12 @@ fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
         _ => {}
     }
     let wanted = experiment.plan.blocks_min as usize;
-    if experiment.stopped.code == "reruns" && blocks(experiment) < wanted {
+    let blocks = blocks_counting(&experiment.trials);
+    if experiment.stopped.code == "reruns" && blocks < wanted {
         eprintln!("weir: {}", experiment.stopped.text);
         return Ok(Exit::Invalid);
     }
-    if blocks(experiment) == 0 {
+    if blocks == 0 {
         eprintln!("weir: no block counts: nothing can be said");
         return Ok(Exit::Invalid);
     }

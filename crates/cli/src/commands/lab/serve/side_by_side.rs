@@ -24,16 +24,16 @@ pub(super) fn side_by_side(compared: &Compared) -> String {
     }
     body.push_str(
         "<table><thead><tr><th>Load</th><th>Arm</th><th>Figure</th><th class=\"n\">A</th><th class=\"n\">B\
-         </th><th class=\"n\">B/A</th><th class=\"n\">Interval</th><th class=\"n\">p</th><th>B is</th></tr>\
-         </thead><tbody>\n",
+         </th><th class=\"n\">B/A</th><th class=\"n\">Interval</th><th class=\"n\">p</th><th class=\"n\">\
+         P(B better)</th><th>B is</th></tr></thead><tbody>\n",
     );
     for row in &compared.rows {
-        let [figure, a, b, ratio, interval, p, says] = cells(row).map(|cell| escape(&cell));
+        let [figure, a, b, ratio, interval, p, better, says] = cells(row).map(|cell| escape(&cell));
         let class = row.outcome.map(|outcome| outcome.word()).unwrap_or_default();
         body.push_str(&format!(
             "<tr><td>{}</td><td>{}</td><td>{figure}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>\
              <td class=\"n\">{ratio}</td><td class=\"n\">{interval}</td><td class=\"n\">{p}</td>\
-             <td class=\"{class}\">{says}</td></tr>\n",
+             <td class=\"n\">{better}</td><td class=\"{class}\">{says}</td></tr>\n",
             escape(&row.load),
             escape(&row.arm),
         ));

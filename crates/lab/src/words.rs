@@ -1,5 +1,6 @@
-//! Numbers in words: values with their unit, ratios as changes, intervals, counts of things.
-//! Not for the sentences about an experiment: those stand in its record.
+//! Numbers in words: values with their unit, ratios as changes, intervals, probabilities, counts of things.
+//! One form for all that says something of an experiment: its sentences, its report, the terminal.
+//! Not for the sentences themselves: those are [`crate::judge`]'s.
 
 use record::experiment::{Better, Metric};
 
@@ -13,13 +14,13 @@ const TICK_DIGITS: i32 = 6;
 /// A value with three digits and its unit: `1.23 ms`, `42.0k/s`, `12.3 %`. Units are those of
 /// [`Metric::unit`], with `s`, `us` and `bytes/s` beside them.
 #[must_use]
-pub(in crate::report) fn value(value: f64, unit: &str) -> String {
+pub fn value(value: f64, unit: &str) -> String {
     scaled(value, unit, three_digits)
 }
 
 /// The same for a tick: round numbers, without zeros that say nothing.
 #[must_use]
-pub(in crate::report) fn tick(value: f64, unit: &str) -> String {
+pub fn tick(value: f64, unit: &str) -> String {
     scaled(value, unit, short)
 }
 
@@ -31,7 +32,7 @@ const BYTES: &[(f64, &str)] =
 
 /// What a unit is counted in at this size, where that is no power of ten.
 #[must_use]
-pub(in crate::report) fn counted_in(size: f64, unit: &str) -> f64 {
+pub fn counted_in(size: f64, unit: &str) -> f64 {
     let steps = if matches!(unit, "bytes" | "bytes/s") { BYTES } else { &[] };
     let step = steps.iter().find(|(from, _)| *from > 0.0 && size >= *from);
     step.map_or(1.0, |(from, _)| *from)
@@ -105,7 +106,7 @@ fn minus(text: &str) -> String {
 
 /// A ratio as a change without a sign: `3.1 % more`, `2.0 % less`, `the same`, `3.4 times as much`.
 #[must_use]
-pub(in crate::report) fn change(ratio: f64) -> String {
+pub fn change(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "unknown".to_owned();
     }
@@ -121,7 +122,7 @@ pub(in crate::report) fn change(ratio: f64) -> String {
 
 /// A ratio as a change with its sign: `+3.1 %`, `−2.0 %`, `±0 %`, `×3.40`.
 #[must_use]
-pub(in crate::report) fn signed(ratio: f64) -> String {
+pub fn signed(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "–".to_owned();
     }
@@ -137,7 +138,7 @@ pub(in crate::report) fn signed(ratio: f64) -> String {
 
 /// The same for a tick: `+2 %`, `−0.5 %`, `0 %`.
 #[must_use]
-pub(in crate::report) fn signed_tick(ratio: f64) -> String {
+pub fn signed_tick(ratio: f64) -> String {
     match ratio - 1.0 {
         change if change.abs() < CHANGE_MIN / 100.0 => "0 %".to_owned(),
         _ if ratio >= TIMES_FROM => format!("×{}", short(ratio)),
@@ -148,15 +149,16 @@ pub(in crate::report) fn signed_tick(ratio: f64) -> String {
 
 /// An interval of ratios: `+1.9 % to +4.3 %`.
 #[must_use]
-pub(in crate::report) fn interval((low, high): (f64, f64)) -> String {
+pub fn interval((low, high): (f64, f64)) -> String {
     format!("{} to {}", signed(low), signed(high))
 }
 
 /// A share with as many digits as it takes: `0.03 %`, `3.1 %`, `123 %`.
 #[must_use]
-pub(in crate::report) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
+        0.0 => "0 %".to_owned(),
         size if size < 0.095 => format!("{percent:.2} %"),
         size if size < 99.95 => format!("{percent:.1} %"),
         _ => format!("{percent:.0} %"),
@@ -165,19 +167,19 @@ pub(in crate::report) fn percent(share: f64) -> String {
 
 /// A bound in percent as people write it: `2 %`, `0.5 %`.
 #[must_use]
-pub(in crate::report) fn bound(share: f64) -> String {
+pub fn bound(share: f64) -> String {
     format!("{} %", short(share * 100.0))
 }
 
 /// A number of things: `1 block`, `12 blocks`.
 #[must_use]
-pub(in crate::report) fn count(number: usize, thing: &str) -> String {
+pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A length of time for people: `38 s`, `12 min 30 s`, `2 h 5 min`.
 #[must_use]
-pub(in crate::report) fn length(seconds: f64) -> String {
+pub fn length(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);
     match (hours, minutes) {
@@ -191,13 +193,27 @@ pub(in crate::report) fn length(seconds: f64) -> String {
 
 /// A probability by chance: `0.004`, `< 0.001`.
 #[must_use]
-pub(in crate::report) fn probability(p: f64) -> String {
+pub fn probability(p: f64) -> String {
     if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+/// The same within a sentence: `p = 0.004`, `p < 0.001`.
+#[must_use]
+pub fn of_chance(p: f64) -> String {
+    let than = if p < 0.001 { "" } else { "= " };
+    format!("p {than}{}", probability(p))
+}
+
+/// In how many of a hundred pairings one side is the better one: `97 %`. Digits behind it would be more
+/// than some dozen trials can tell.
+#[must_use]
+pub fn better_share(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }
 
 /// Which way a metric is good: `higher is better`.
 #[must_use]
-pub(in crate::report) fn better(metric: &Metric) -> &'static str {
+pub fn better(metric: &Metric) -> &'static str {
     match metric.better {
         Better::Higher => "higher is better",
         Better::Lower => "lower is better",
@@ -206,13 +222,13 @@ pub(in crate::report) fn better(metric: &Metric) -> &'static str {
 
 /// A code with spaces in place of its underscores: `user_cpu_bound` -> `user cpu bound`.
 #[must_use]
-pub(in crate::report) fn code(code: &str) -> String {
+pub fn code(code: &str) -> String {
     code.replace('_', " ")
 }
 
 /// Words of a command line as a shell takes them, with quotes where they need them.
 #[must_use]
-pub(in crate::report) fn shell(words: &[String]) -> String {
+pub fn shell(words: &[String]) -> String {
     let quoted = |word: &String| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
         match !word.is_empty() && word.chars().all(plain) {
@@ -292,7 +308,13 @@ mod tests {
         assert_eq!(length(7500.0), "2 h 5 min");
         assert_eq!((length(2.5), length(8.0)), ("2.50 s".into(), "8 s".into()));
         assert_eq!((probability(0.0001), probability(0.0417)), ("< 0.001".into(), "0.042".into()));
-        assert_eq!(bound(0.02), "2 %");
+        assert_eq!(
+            (of_chance(0.0001), of_chance(0.0417)),
+            ("p < 0.001".into(), "p = 0.042".into())
+        );
+        assert_eq!((better_share(0.974), better_share(1.0)), ("97 %".into(), "100 %".into()));
+        assert_eq!((bound(0.02), bound(0.005)), ("2 %".into(), "0.5 %".into()));
+        assert_eq!((percent(0.0), percent(0.0003)), ("0 %".into(), "0.03 %".into()));
         assert_eq!(code("user_cpu_bound"), "user cpu bound");
         let words = ["weir", "--set", "a b", "it's", ""].map(str::to_owned);
         assert_eq!(shell(&words), r"weir --set 'a b' 'it'\''s' ''");
