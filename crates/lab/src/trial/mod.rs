@@ -6,6 +6,7 @@
 mod covariates;
 pub mod driver;
 pub mod metrics;
+mod ready;
 mod stage;
 pub mod steady;
 mod view;
