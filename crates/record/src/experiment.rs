@@ -124,7 +124,8 @@ pub struct Arm {
     pub name: String,
     /// What it is, in a line.
     pub title: String,
-    /// What it has in place of the file's own values, by key: `subject.env.LD_PRELOAD`.
+    /// What it has in place of the file's own values, by key: `subject.env.LD_PRELOAD`. Flags of the load and
+    /// separate places of a file each by itself: `load.flags -c`, `files.nginx.conf line 12`.
     pub changes: BTreeMap<String, String>,
     /// The arm that this one repeats, if it is there to show the noise (A/A).
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -153,7 +153,7 @@ pub struct Covariates {
     /// Share of one processor that the generator's busiest thread used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_busiest_share: Option<f64>,
-    /// Share of the requests that failed.
+    /// Share of the requests that failed or were answered with 400 and above.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error_share: Option<f64>,
     /// Share of the periods in which a quota stopped the subject, where the experiment gave it none.

@@ -312,6 +312,21 @@ fn what_is_wrong_with_a_file_is_told_at_once_with_its_place() {
 }
 
 #[test]
+fn an_arm_whose_library_is_not_there_is_refused_before_anything_runs() {
+    let _shared = beside_others();
+    let folder = folder();
+    let preload = "[arms.busy]\nsubject.env.LD_PRELOAD = \"/no/such/libjemalloc.so.2\"";
+    let file = write(folder.path(), &TINY.replace("[arms.busy]", preload));
+    let kept = folder.path().join("kept");
+    let ran = weir(&["lab", "run", "--folder", kept.to_str().unwrap(), &file]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);
+    for part in ["'busy'", "/no/such/libjemalloc.so.2", "libjemalloc2", "--set"] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    assert!(!kept.exists());
+}
+
+#[test]
 fn a_plan_is_told_and_nothing_is_run() {
     let _shared = beside_others();
     let folder = folder();

@@ -2,6 +2,10 @@
 //! what a trial measured. Pure, and only of what is on the disk: an experiment that was resumed decides as
 //! one that was not.
 //!
+//! One covariate is measured by the load itself, the share of errors: a run with errors is void before
+//! anything is said of it. An arm that has them in some trials is then judged by the others, which
+//! [`super::warnings()`] says.
+//!
 //! Not for what follows from it for blocks: that is [`super::blocks`]'s.
 
 use std::collections::BTreeMap;
@@ -12,8 +16,9 @@ use record::units::format_duration_ns;
 
 /// The trials whose wake-up lags are what is usual for an arm under a load: its first ones, its pilot among
 /// them. Each has its own, because a busier processor wakes threads later, and a trial is not to be
-/// discarded for its arm. A fixed number, so that what was decided of a trial does not waver; with fewer
-/// there is no usual yet, and none is discarded for it.
+/// discarded for its arm. With fewer there is no usual yet, and none is discarded for it: so these first ones
+/// are decided when the last of them is there, and a group that counted until then may have to run again.
+/// From then on what is usual is fixed, and what was decided of a trial does not waver.
 pub const WAKE_UP_REFERENCE_TRIALS: usize = 5;
 /// The covariate that is held against its own usual value instead of a fixed bound.
 const WAKE_UP: &str = "wake_up_p99_ns";
@@ -93,7 +98,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "error_share",
-        doc: "the share of requests that failed",
+        doc: "the share of requests that failed or were answered with 400 and above",
         form: Form::Share,
         passes: false,
         value: |it| it.error_share,
@@ -293,6 +298,13 @@ mod tests {
         let rule = bounds(WAKE_UP, 2.0);
         let few: Vec<TrialLine> = [10, 10, 10, 90].map(|ns| of("a", ns)).to_vec();
         assert!(decide(&rule, &few).iter().all(Option::is_none), "too few to know what is usual");
+        // The fifth decides of the first four too; what comes later decides nothing of them.
+        let mut known = few;
+        for later in [15, 1000, 1000, 1000] {
+            known.push(of("a", later));
+            let discarded: Vec<bool> = decide(&rule, &known).iter().map(Option::is_some).collect();
+            assert_eq!(discarded[..5], [false, false, false, true, false], "{known:?}");
+        }
         let mut many: Vec<TrialLine> = (0..5).map(|_| of("a", 10_000)).collect();
         // What comes after the first five changes nothing about them, and another arm has its own.
         many.extend((0..40).map(|_| of("a", 100_000)));

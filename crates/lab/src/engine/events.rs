@@ -1,11 +1,11 @@
-//! What is told while an experiment runs, as values, and each in a line of words. Not for where and how
-//! it is shown.
+//! What is told while an experiment runs, as values, and most of them in a line of words. Not for where and
+//! how it is shown.
 
 use std::fmt;
 
-use record::experiment::{Comparison, Metric, Stopped};
+use record::experiment::{Comparison, Stopped};
 use record::trial::{Discarded, Kind, Place};
-use record::units::{SECOND_NS, format_bytes, format_count, format_duration_ns};
+use record::units::{SECOND_NS, format_duration_ns};
 
 use super::folder::SetAside;
 use super::warm_up::WarmUp;
@@ -48,8 +48,6 @@ pub enum Event {
     Ran {
         /// Where it stands.
         place: Place,
-        /// The metric that decides, and its figure, where there is one.
-        headline: Option<(Metric, f64)>,
         /// Why it failed, if it did.
         failed: Option<String>,
     },
@@ -80,40 +78,34 @@ pub enum Event {
     Stopped(Stopped),
 }
 
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Started { resumed: 0, outlook, .. } => write!(f, "{outlook}"),
+impl Event {
+    /// It in words; none of those that whoever shows them says in its own way, by where the trial stands.
+    #[must_use]
+    pub fn words(&self) -> Option<String> {
+        let words = match self {
+            Self::Begins { .. } | Self::Ran { .. } | Self::BlockDone { .. } => return None,
+            Self::Started { resumed: 0, outlook, .. } => outlook.to_string(),
             Self::Started { resumed, trials, outlook } => {
-                write!(f, "taken up again ({resumed}) after {trials} trials; {outlook}")
+                format!("taken up again ({resumed}) after {trials} trials; {outlook}")
             }
-            Self::SetAside(it) => write!(f, "{} is set aside as broken: {}", it.file, it.why),
+            Self::SetAside(it) => format!("{} is set aside as broken: {}", it.file, it.why),
             Self::Differs(what) => {
-                write!(f, "other than when the experiment began: {}", what.join("; "))
+                format!("other than when the experiment began: {}", what.join("; "))
             }
-            Self::Begins { place, outlook } => {
-                write!(f, "trial {} of {}: {}", place.number, outlook.range(), At(place))
-            }
-            Self::Ran { place, headline, failed } => {
-                ran(f, place, headline.as_ref(), failed.as_ref())
-            }
-            Self::Left(what) => write!(f, "could not be removed: {}", what.join("; ")),
+            Self::Left(what) => format!("could not be removed: {}", what.join("; ")),
             Self::Discarded { place, why } => {
-                write!(f, "block {} runs again: {}, {}", place.block, At(place), why.text)
+                format!("block {} runs again: {}, {}", place.block, At(place), why.text)
             }
             Self::Rests { rest_ns } => {
-                write!(f, "waits {} for a quieter machine", format_duration_ns(*rest_ns))
+                format!("waits {} for a quieter machine", format_duration_ns(*rest_ns))
             }
             Self::WarmUp(it) => {
-                write!(f, "warm-up {} s: {}", it.warm_up_s, it.text)?;
-                it.unsteady.iter().try_for_each(|cell| write!(f, "\n  {cell}"))
+                let text = format!("warm-up {} s: {}", it.warm_up_s, it.text);
+                it.unsteady.iter().fold(text, |text, cell| format!("{text}\n  {cell}"))
             }
-            Self::BlockDone { block, so_far } => {
-                write!(f, "block {block} done")?;
-                so_far.iter().try_for_each(|one| write!(f, "\n  {}", comparison(one)))
-            }
-            Self::Stopped(stopped) => write!(f, "stopped ({}): {}", stopped.code, stopped.text),
-        }
+            Self::Stopped(stopped) => format!("stopped ({}): {}", stopped.code, stopped.text),
+        };
+        Some(words)
     }
 }
 
@@ -157,48 +149,6 @@ impl fmt::Display for At<'_> {
     }
 }
 
-fn ran(
-    f: &mut fmt::Formatter<'_>,
-    place: &Place,
-    headline: Option<&(Metric, f64)>,
-    failed: Option<&String>,
-) -> fmt::Result {
-    match (failed, headline) {
-        (Some(why), _) => write!(f, "{} failed: {why}", At(place)),
-        (None, Some((metric, value))) => {
-            write!(f, "{}: {}, {}", At(place), figure(*value, &metric.unit), metric.title)
-        }
-        (None, None) => write!(f, "{}: done", At(place)),
-    }
-}
-
-/// An arm against the baseline, in a line.
-fn comparison(one: &Comparison) -> String {
-    let name = format!("{} under {}, {}", one.arm, one.load, one.metric);
-    match (one.ratio, one.interval) {
-        (Some(ratio), Some((low, high))) => {
-            let outcome = if one.noise { "the noise" } else { one.outcome.word() };
-            format!("{name}: {ratio:.4} of {} ({low:.4} to {high:.4}), {outcome}", one.baseline)
-        }
-        (Some(ratio), None) => format!("{name}: {ratio:.4} of {}, too few blocks", one.baseline),
-        (None, _) => format!("{name}: no figures"),
-    }
-}
-
-/// A figure in its unit, for a reader.
-fn figure(value: f64, unit: &str) -> String {
-    match unit {
-        "ns" => format_duration_ns(value.max(0.0) as u64),
-        "us" => format!("{value:.2} us"),
-        "bytes" => format_bytes(value),
-        "share" => format!("{:.2} %", value * 100.0),
-        "cpus" => format!("{value:.2} processors"),
-        "1" => format_count(value),
-        "1/s" => format!("{}/s", format_count(value)),
-        other => format!("{value} {other}"),
-    }
-}
-
 /// A length of time, in minutes when it is long.
 fn length(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
@@ -212,7 +162,6 @@ fn length(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::experiment::Outcome;
 
     fn place() -> Place {
         Place {
@@ -228,62 +177,17 @@ mod tests {
     #[test]
     fn events_are_lines() {
         let outlook = Outlook { at_least: 40, at_most: 120, left_s: (600.0, 8000.0) };
-        let line = |event: Event| event.to_string();
+        let line = |event: Event| event.words().unwrap_or_default();
         assert_eq!(
             line(Event::Started { resumed: 0, trials: 0, outlook }),
             "40 to 120 trials, 10 min left at least, 2 h 13 min at most"
         );
-        assert_eq!(
-            line(Event::Begins { place: place(), outlook }),
-            "trial 7 of 40 to 120: block 2, jemalloc under c10"
-        );
-        let metric = Metric {
-            name: "subject_us_per_response".to_owned(),
-            title: "processor time of the subject per response".to_owned(),
-            unit: "us".to_owned(),
-            ..Metric::default()
-        };
-        let again = Place { attempt: 2, ..place() };
-        assert_eq!(
-            line(Event::Ran { place: again, headline: Some((metric, 12.5)), failed: None }),
-            "block 2 (try 2), jemalloc under c10: 12.50 us, processor time of the subject per response"
-        );
+        assert_eq!(Event::Begins { place: place(), outlook }.words(), None);
         let why =
             Discarded { code: "steal_share".to_owned(), text: "steal: 3 %; bound 2 %".to_owned() };
         assert_eq!(
-            line(Event::Discarded { place: place(), why }),
-            "block 2 runs again: block 2, jemalloc under c10, steal: 3 %; bound 2 %"
+            line(Event::Discarded { place: Place { attempt: 2, ..place() }, why }),
+            "block 2 runs again: block 2 (try 2), jemalloc under c10, steal: 3 %; bound 2 %"
         );
-    }
-
-    #[test]
-    fn a_comparison_is_a_line() {
-        let mut one = Comparison {
-            arm: "jemalloc".to_owned(),
-            baseline: "glibc".to_owned(),
-            load: "c10".to_owned(),
-            metric: "p99_ns".to_owned(),
-            ..Comparison::default()
-        };
-        assert_eq!(comparison(&one), "jemalloc under c10, p99_ns: no figures");
-        one.ratio = Some(0.93);
-        assert!(comparison(&one).ends_with("0.9300 of glibc, too few blocks"));
-        one.interval = Some((0.91, 0.95));
-        one.outcome = Outcome::Faster;
-        assert!(comparison(&one).ends_with("0.9300 of glibc (0.9100 to 0.9500), faster"));
-        one.noise = true;
-        assert!(comparison(&one).ends_with(", the noise"));
-    }
-
-    #[test]
-    fn figures_have_their_units() {
-        for (value, unit, text) in [
-            (0.021, "share", "2.10 %"),
-            (1.5, "cpus", "1.50 processors"),
-            (3.0, "furlongs", "3 furlongs"),
-        ] {
-            assert_eq!(figure(value, unit), text);
-        }
-        assert!(figure(41_200.0, "1/s").ends_with("k/s"));
     }
 }

@@ -18,6 +18,7 @@ mod outlook;
 mod run;
 pub mod schedule;
 pub mod warm_up;
+mod warnings;
 
 #[cfg(test)]
 mod simulated;
@@ -26,4 +27,6 @@ mod tests;
 
 pub use check::check;
 pub use hooks::{Ask, Case, EngineError, Hooks, Judged, NotRun, Ran, Runner};
+pub use outlook::expected_s;
 pub use run::run;
+pub use warnings::warnings;

@@ -5,8 +5,13 @@ use record::experiment::{Plan, TrialLine};
 use record::trial::Kind;
 
 use super::events::Outlook;
-use super::next::blocks;
-use super::warm_up::{PILOT_EXTRA_S, WARM_UP_S_MIN};
+use super::next::{blocks, reruns_max};
+use super::warm_up::PILOT_EXTRA_S;
+
+/// What a trial takes besides its load and its warm-up until one has shown it: scenario, programs, looking.
+const AROUND_S: f64 = 2.5;
+/// The warm-up that is reckoned with as long as pilots have not found it.
+const WARM_UP_S: f64 = 2.0;
 
 /// What trials took beyond their loads: starting programs, waiting, removing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +28,7 @@ impl Overhead {
     }
 
     fn mean_s(self) -> f64 {
-        self.sum_s / f64::from(self.trials.max(1))
+        if self.trials == 0 { AROUND_S } else { self.sum_s / f64::from(self.trials) }
     }
 }
 
@@ -52,8 +57,7 @@ pub(super) fn outlook(
     let blocks = blocks(plan, lines);
     let to_run =
         |most: u32| (most.max(blocks.begun_count()) * cells).saturating_sub(blocks.done()) + probes;
-    let warm_up_s = plan.warm_up_s.unwrap_or(WARM_UP_S_MIN);
-    let trial_s = plan.duration_s + warm_up_s + overhead.mean_s();
+    let trial_s = trial_s(plan, overhead);
     let pilots_s = f64::from(pilots) * (plan.duration_s + PILOT_EXTRA_S + overhead.mean_s());
     let (least, most) = (to_run(plan.blocks_min), to_run(plan.blocks_max));
     let before = number_next - 1 + pilots;
@@ -62,6 +66,20 @@ pub(super) fn outlook(
         at_most: before + most,
         left_s: (pilots_s + f64::from(least) * trial_s, pilots_s + f64::from(most) * trial_s),
     }
+}
+
+fn trial_s(plan: &Plan, overhead: Overhead) -> f64 {
+    plan.duration_s + plan.warm_up_s.unwrap_or(WARM_UP_S) + overhead.mean_s()
+}
+
+/// How long a plan takes: with the fewest blocks and nothing run again, and with the most and all that may
+/// be run again.
+#[must_use]
+pub fn expected_s(plan: &Plan) -> (f64, f64) {
+    let overhead = Overhead::default();
+    let (least_s, most_s) = outlook(plan, &[], 1, overhead).left_s;
+    let again = f64::from(reruns_max(plan, plan.blocks_max)) * plan.arms.len() as f64;
+    (least_s, most_s + again * trial_s(plan, overhead))
 }
 
 #[cfg(test)]
@@ -76,7 +94,12 @@ mod tests {
         let mut overhead = Overhead::default();
         let before = outlook(&plan, &[], 1, overhead);
         assert_eq!((before.at_least, before.at_most), (9, 15));
-        assert_eq!(before.left_s, (81.0, 135.0));
+        assert_eq!(before.left_s, (9.0 * 11.5, 15.0 * 11.5));
+        // Three groups of three arms may be run again.
+        assert_eq!(expected_s(&plan), (9.0 * 11.5, 24.0 * 11.5));
+        // Pilots run longer, and have no warm-up.
+        let unknown = Plan { warm_up_s: None, ..plan.clone() };
+        assert_eq!(expected_s(&unknown), (3.0 * 20.5 + 9.0 * 12.5, 3.0 * 20.5 + 24.0 * 12.5));
         overhead.add(1.0);
         overhead.add(-5.0);
         let mut lines: Vec<_> = [("a", 1), ("b", 2), ("a-again", 3)]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use record::experiment::{Experiment, Plan, SCHEMA, Stopped, TrialLine, Warning};
+use record::experiment::{Experiment, Plan, SCHEMA, Stopped, TrialLine};
 use record::run::Weir;
 use record::trial::{Kind, Trial};
 
@@ -229,12 +229,8 @@ impl<'f, 'h> Engine<'f, 'h> {
 
     /// Says what came of a trial, and concludes when its block is whole.
     fn after(&mut self, line: &TrialLine) -> Result<(), EngineError> {
-        let metric = self.plan.primary();
-        let headline = metric.and_then(|metric| {
-            line.metrics.get(&metric.name).map(|value| (metric.clone(), *value))
-        });
         let (place, failed) = (line.place.clone(), line.failed.clone());
-        self.tell(&Event::Ran { place, headline, failed });
+        self.tell(&Event::Ran { place, failed });
         let all: BTreeSet<u32> = self.disturbed().collect();
         for number in all.difference(&self.announced.clone()) {
             let of_number = |line: &&TrialLine| line.place.number == *number;
@@ -301,7 +297,7 @@ impl<'f, 'h> Engine<'f, 'h> {
             Case { plan: &self.plan, lines: &self.lines, folder: self.folder, changes: &all };
         let judged = (self.hooks.judge)(case);
         let mut warnings = judged.warnings;
-        warnings.extend(self.warnings());
+        warnings.extend(super::warnings(self.folder, &self.plan, &self.lines));
         let experiment = Experiment {
             schema: SCHEMA.to_owned(),
             weir: self.weir.clone(),
@@ -323,16 +319,5 @@ impl<'f, 'h> Engine<'f, 'h> {
         };
         self.folder.store_experiment(&experiment)?;
         Ok(experiment)
-    }
-
-    /// What the engine itself has to say, of the warm-up.
-    fn warnings(&self) -> Vec<Warning> {
-        let unsteady = self.folder.warm_up().filter(|it| !it.unsteady.is_empty());
-        let warning = unsteady.map(|it| Warning {
-            code: "warm_up".to_owned(),
-            arm: None,
-            text: format!("{} ({})", it.text, it.unsteady.join("; ")),
-        });
-        warning.into_iter().collect()
     }
 }

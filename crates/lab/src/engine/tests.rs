@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use record::experiment::{Experiment, Plan, TrialLine};
+use record::experiment::{Experiment, Plan, TrialLine, Warning};
+use record::observed::Missing;
 use record::run::Weir;
-use record::trial::{BLOCK_RERUN, Kind, Place, Trial};
+use record::trial::{BLOCK_RERUN, Calls, Kind, Place, Trial};
 
 use super::environment::Here;
 use super::events::Event;
@@ -131,7 +132,8 @@ fn an_experiment_has_pilots_probes_and_blocks_in_this_order() {
         _ => None,
     });
     assert_eq!(begins.map(|it| (it.at_least, it.at_most)), Some((11, 17)));
-    assert!(events.iter().all(|event| !event.to_string().is_empty()));
+    let words = events.iter().filter_map(Event::words).collect::<Vec<_>>();
+    assert!(words.len() >= 3 && words.iter().all(|words| !words.is_empty()), "{words:?}");
     assert!((experiment.duration_s - 17.0 * 0.5).abs() < 1e-9);
 }
 
@@ -369,6 +371,80 @@ fn a_pilot_that_never_is_steady_is_a_warning() {
     let warning = experiment.warnings.iter().find(|it| it.code == "warm_up").unwrap();
     assert!(warning.text.contains("b under x: it drifts"), "{warning:?}");
     assert!(events.iter().any(|event| matches!(event, Event::WarmUp(it) if it.warm_up_s == 8.0)));
+}
+
+#[test]
+fn a_pilot_that_is_steady_too_late_is_a_warning() {
+    fn late(place: &Place, trial: &mut Trial) -> Result<(), NotRun> {
+        if place.kind == Kind::Pilot && place.arm == "b" {
+            trial.steady.from_s = Some(14.0);
+        }
+        Ok(())
+    }
+    let plan = Plan { warm_up_s: None, ..plan(&["a", "b"], &["x"]) };
+    let (experiment, _, _) = uninterrupted(late, plan);
+    let warnings: Vec<_> = experiment.warnings.iter().filter(|it| it.code == "warm_up").collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0].arm.as_deref(), Some("b"));
+    assert!(warnings[0].text.contains("second 14 "), "{warnings:?}");
+}
+
+#[test]
+fn what_was_asked_for_and_not_seen_is_a_warning() {
+    fn unseen(place: &Place, trial: &mut Trial) -> Result<(), NotRun> {
+        let missing =
+            |what: &str, why: &str| Missing { what: what.to_owned(), why: why.to_owned() };
+        trial.calls = (place.kind == Kind::Probe && place.arm == "b").then(Calls::default);
+        trial.not_observable =
+            vec![missing("system calls", "other"), missing("calls of malloc", "not permitted")];
+        match (place.kind, place.attempt) {
+            (Kind::Probe, 1) => Err(NotRun::Failed("it ended".to_owned())),
+            _ => Ok(()),
+        }
+    }
+    let (experiment, _, _) = uninterrupted(unseen, whole_plan());
+    let of = |warnings: &[Warning]| -> Vec<(Option<String>, String)> {
+        let own = warnings.iter().filter(|it| it.code == "not_observable");
+        own.map(|it| (it.arm.clone(), it.text.clone())).collect()
+    };
+    let text = "calls (malloc) were asked for and are not counted of a under x: not permitted";
+    // The simulated profile is there.
+    assert_eq!(of(&experiment.warnings), [(Some("a".to_owned()), text.to_owned())]);
+    fn fails(place: &Place, _: &mut Trial) -> Result<(), NotRun> {
+        match place.kind {
+            Kind::Probe => Err(NotRun::Failed("it ended".to_owned())),
+            _ => Ok(()),
+        }
+    }
+    let (experiment, _, _) = uninterrupted(fails, whole_plan());
+    let told = of(&experiment.warnings);
+    assert_eq!(told.len(), 1, "the same reason is said once: {told:?}");
+    assert_eq!(told[0].0, None);
+    assert!(told[0].1.ends_with("of a under x, b under x: it ended"), "{told:?}");
+}
+
+#[test]
+fn a_profile_that_was_not_taken_is_a_warning() {
+    struct Blind(Simulated);
+    impl Runner for Blind {
+        fn run(&mut self, place: &Place, ask: &Ask) -> Result<Ran, NotRun> {
+            let mut ran = self.0.run(place, ask)?;
+            ran.folded = None;
+            let (what, why) = ("functions on processors".to_owned(), "not permitted".to_owned());
+            ran.trial.not_observable = vec![Missing { what, why }];
+            Ok(ran)
+        }
+    }
+    let root = quick_folder();
+    let plan = Plan { profile: true, ..plan(&["a", "b"], &["x"]) };
+    let mut folder = Folder::create(&root.path().join("one"), start(plan)).unwrap();
+    let mut runner = Blind(Simulated::new(calm));
+    let experiment = session(&mut folder, &mut runner, &World::new()).0.unwrap();
+    let told: Vec<&Warning> =
+        experiment.warnings.iter().filter(|it| it.code == "not_observable").collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].text.starts_with("a profile was asked for and there is none of a under x, "));
+    assert!(told[0].text.ends_with(": not permitted"), "{told:?}");
 }
 
 #[test]

@@ -28,6 +28,20 @@ pub struct WarmUp {
     pub text: String,
     /// The cells that were never steady, or did not tell, in words; the longest warm-up was taken then.
     pub unsteady: Vec<String>,
+    /// The cells that were steady only after the longest warm-up: it was cut for them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub late: Vec<Late>,
+}
+
+/// A cell that was steady after the longest warm-up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Late {
+    /// Its arm.
+    pub arm: String,
+    /// Its load.
+    pub load: String,
+    /// The second from which on it was steady.
+    pub from_s: f64,
 }
 
 /// The warm-up that fits all pilots: that of the cell that was steady last.
@@ -35,9 +49,13 @@ pub struct WarmUp {
 pub fn choose(plan: &Plan, lines: &[TrialLine]) -> WarmUp {
     let longest_s = WARM_UP_S_MAX.min(plan.duration_s).max(WARM_UP_S_MIN);
     let mut slowest: Option<(f64, &TrialLine)> = None;
-    let mut unsteady = Vec::new();
+    let (mut unsteady, mut late) = (Vec::new(), Vec::new());
     let pilots = lines.iter().filter(|line| line.place.kind == Kind::Pilot);
     for line in pilots.filter(|line| line.failed.is_none()) {
+        if let Some(from_s) = line.steady.from_s.filter(|from_s| *from_s > longest_s) {
+            let (arm, load) = (line.place.arm.clone(), line.place.load.clone());
+            late.push(Late { arm, load, from_s });
+        }
         match line.steady.from_s {
             Some(from_s) if slowest.as_ref().is_none_or(|(most_s, _)| from_s > *most_s) => {
                 slowest = Some((from_s, line));
@@ -62,7 +80,7 @@ pub fn choose(plan: &Plan, lines: &[TrialLine]) -> WarmUp {
         }
         None => (longest_s, format!("no pilot ran: the longest, {longest_s} s")),
     };
-    WarmUp { schema: SCHEMA.to_owned(), warm_up_s, text, unsteady }
+    WarmUp { schema: SCHEMA.to_owned(), warm_up_s, text, unsteady, late }
 }
 
 fn cell(line: &TrialLine) -> String {
@@ -91,7 +109,10 @@ mod tests {
         let chosen = |plan: &Plan, steady: &[Option<f64>]| choose(plan, &pilots(steady)).warm_up_s;
         assert_eq!(chosen(&short, &[Some(0.0), Some(0.0)]), 1.0);
         assert_eq!(chosen(&short, &[Some(2.0), Some(3.0), Some(1.0)]), 3.0);
-        assert_eq!(chosen(&short, &[Some(2.0), Some(17.0)]), 8.0, "a trial takes 8 s");
+        let cut = choose(&short, &pilots(&[Some(2.0), Some(17.0), Some(8.0), Some(8.5), None]));
+        assert_eq!(cut.warm_up_s, 8.0, "a trial takes 8 s");
+        let late: Vec<(&str, f64)> = cut.late.iter().map(|it| (&*it.arm, it.from_s)).collect();
+        assert_eq!(late, [("arm2", 17.0), ("arm4", 8.5)]);
         let long = Plan { duration_s: 60.0, ..short.clone() };
         assert_eq!(chosen(&long, &[Some(50.0)]), 30.0);
         let tiny = Plan { duration_s: 0.2, ..short.clone() };

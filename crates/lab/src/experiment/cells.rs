@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::file::{PARAMETERS, Parts};
 use super::fill::{self, Filler};
 use super::variants::Variant;
+use crate::scenario::placeholders::{DURATION, stands_in};
 use crate::scenario::read::Problems;
 use crate::scenario::setup::{Setup, Tool};
 
@@ -136,7 +137,7 @@ fn find<'a, 't>(whole: &'a DeTable<'t>, key: &str) -> Option<&'a Spanned<DeValue
 fn lacks_duration(setup: &Setup) -> bool {
     let says = |word: &String| {
         let count = word.strip_prefix("-n").unwrap_or("x");
-        word.contains("{duration}")
+        stands_in(DURATION, word)
             || word.starts_with("--requests")
             || count.bytes().all(|byte| byte.is_ascii_digit())
     };

@@ -8,9 +8,9 @@ use record::problem::{Problem, suggestion};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::fill::{OF_THE_LAB, is_name};
 use super::{AGAIN, Parameter};
 use crate::scenario::keys::{EXPERIMENT, FILE};
+use crate::scenario::placeholders::{OF_THE_LAB, is_name};
 use crate::scenario::read::{Problems, Values, table};
 
 /// Names go into names of files.

@@ -1,6 +1,7 @@
 //! Parameters put into the texts of a file, and placeholders that nobody knows, each with its place.
 //!
-//! Not for the placeholders that a trial fills in ([`OF_THE_LAB`]): these are left as they are.
+//! Not for the placeholders that a trial fills in ([`OF_THE_LAB`]): these are left as they are, and so are
+//! doubled braces, which the trial makes single ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,13 +11,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::file::PARAMETERS;
+use crate::scenario::placeholders::{self, DURATION, OF_THE_LAB, Piece, pieces};
 use crate::scenario::read::{Problems, plain};
 
-/// What a trial fills in; see `command` and `flags` in [`crate::scenario::keys`].
-pub(super) const OF_THE_LAB: &[&str] =
-    &["weir", "dir", "subject", "origin", "client", "port", DURATION];
-/// What is filled in where the load is started, and nowhere else.
-const DURATION: &str = "duration";
 /// The key of the load's flags.
 const FLAGS: &str = "load.flags";
 /// Parameters may stand in parameters, so deep.
@@ -93,7 +90,7 @@ impl<'a> Filler<'a> {
         let mut filled = String::new();
         for (at, piece) in pieces(text) {
             match piece {
-                Piece::Plain(plain) => filled.push_str(plain),
+                Piece::Plain(text) | Piece::Doubled(text) => filled.push_str(text),
                 Piece::Placeholder(name) => {
                     let count = text[..at].matches(&format!("{{{name}}}")).count();
                     match self.value_of(name, place, count, depth) {
@@ -173,11 +170,9 @@ impl<'a> Filler<'a> {
 /// told where it is run.
 pub(super) fn shown(text: &str, whole: &DeTable<'_>) -> String {
     let given = whole.get(PARAMETERS).and_then(|given| given.get_ref().as_table());
-    Filler::new("", parameters(given), BTreeSet::new()).filled(
-        text,
-        &Place { span: &(0..0), value: 0, path: "" },
-        0,
-    )
+    let mut filler = Filler::new("", parameters(given), BTreeSet::new());
+    let text = filler.filled(text, &Place { span: &(0..0), value: 0, path: "" }, 0);
+    placeholders::filled(&text, |_| None)
 }
 
 /// Where a text stands.
@@ -200,70 +195,4 @@ pub(super) fn parameters(table: Option<&DeTable<'_>>) -> BTreeMap<String, (Range
         }
     }
     found
-}
-
-/// Whether it is a placeholder's name.
-pub(super) fn is_name(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || "-_".contains(one);
-    name.chars().all(fits) && name.starts_with(|one: char| one.is_ascii_lowercase())
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece<'a> {
-    Plain(&'a str),
-    Placeholder(&'a str),
-}
-
-/// A text in pieces, each with the byte at which it starts. `${x}` is a variable of somebody else's, and
-/// `{{x}}` stands for `{x}`.
-fn pieces(text: &str) -> Vec<(usize, Piece<'_>)> {
-    let mut pieces = Vec::new();
-    let (mut plain_from, mut at) = (0, 0);
-    while let Some(found) = text[at..].find('{') {
-        let open = at + found;
-        let name = |from: usize| {
-            let end = from + text[from..].find('}')?;
-            is_name(&text[from..end]).then_some(end)
-        };
-        let is_doubled = text[open..].starts_with("{{");
-        match name(open + 1 + usize::from(is_doubled)) {
-            Some(end) if is_doubled && text[end..].starts_with("}}") => {
-                pieces.push((plain_from, Piece::Plain(&text[plain_from..open])));
-                pieces.push((open, Piece::Plain(&text[open + 1..=end])));
-                (plain_from, at) = (end + 2, end + 2);
-            }
-            Some(end) if !is_doubled && !text[..open].ends_with('$') => {
-                pieces.push((plain_from, Piece::Plain(&text[plain_from..open])));
-                pieces.push((open, Piece::Placeholder(&text[open + 1..end])));
-                (plain_from, at) = (end + 1, end + 1);
-            }
-            _ => at = open + 1,
-        }
-    }
-    pieces.push((plain_from, Piece::Plain(&text[plain_from..])));
-    pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shown(text: &str) -> String {
-        let show = |(_, piece)| match piece {
-            Piece::Plain(text) => String::from(text),
-            Piece::Placeholder(name) => format!("<{name}>"),
-        };
-        pieces(text).into_iter().map(show).collect()
-    }
-
-    #[test]
-    fn placeholders_are_told_from_other_braces() {
-        assert_eq!(shown("a {b} {c-1}{d_e}"), "a <b> <c-1><d_e>");
-        assert_eq!(
-            shown("events { x 1; } {} {a b} {2} \"{\"a\":1}"),
-            "events { x 1; } {} {a b} {2} \"{\"a\":1}"
-        );
-        assert_eq!(shown("${a} {{a}} {{a}b {a"), "${a} {a} {<a>b {a");
-        assert_eq!(shown("{é} é{a}é"), "{é} é<a>é");
-    }
 }

@@ -41,6 +41,9 @@ const ALSO: &[&str] = &[
     "error_share",
 ];
 
+/// What only trials have that are in no block: there is nothing to hold against each other.
+const ONLY_IN_PROBES: &str = "calls_per_response";
+
 /// One bound of `[discard]`.
 struct Bound {
     /// Its key.
@@ -187,13 +190,18 @@ fn metrics(
         None => names.extend(ALSO.iter().map(|name| (measure.at, String::from(*name)))),
     }
     let mut metrics: Vec<Metric> = Vec::new();
+    let known = || known.iter().filter(|metric| metric.name != ONLY_IN_PROBES);
     for (at, name) in names {
-        match known.iter().find(|metric| metric.name == name) {
+        if name == ONLY_IN_PROBES {
+            problems.add(at, only_in_probes(measure));
+            continue;
+        }
+        match known().find(|metric| metric.name == name) {
             Some(metric) if !metrics.contains(metric) => metrics.push(metric.clone()),
             Some(_) => {}
             None => {
-                let near = suggestion(&name, known.iter().map(|metric| &*metric.name));
-                let known: Vec<&str> = known.iter().map(|metric| &*metric.name).collect();
+                let near = suggestion(&name, known().map(|metric| &*metric.name));
+                let known: Vec<&str> = known().map(|metric| &*metric.name).collect();
                 let text =
                     format!("there is no metric '{name}'{near}; there are: {}", known.join(", "));
                 problems.add(at, text);
@@ -201,6 +209,19 @@ fn metrics(
         }
     }
     metrics
+}
+
+fn only_in_probes(measure: &Values) -> String {
+    let instead = match measure.text("calls") {
+        Some(_) => "'measure.calls' has it in the report anyway: leave it out here",
+        None => {
+            "leave it out here, and 'calls = \"allocations\"' in [measure] has it in the report"
+        }
+    };
+    format!(
+        "'{ONLY_IN_PROBES}' cannot be compared, because calls are counted in trials of their own that are \
+         not judged: {instead}"
+    )
 }
 
 fn bounds(discard: &Values) -> BTreeMap<String, f64> {

@@ -4,6 +4,7 @@
 //! the same keys with other values. Not for running it, nor for what came of it.
 
 mod cells;
+mod diff;
 mod file;
 mod fill;
 mod measure;
@@ -23,7 +24,7 @@ use crate::scenario::setup::Setup;
 
 use self::cells::Cells;
 use self::file::Parts;
-use self::patch::{changes, leaves};
+use self::patch::{Leaf, changes, changes_apart, leaves};
 use self::variants::{Side, Variant};
 
 pub use self::measure::bound;
@@ -158,8 +159,8 @@ pub fn parameters(text: &str) -> Vec<Parameter> {
     Parts::of(&document, &mut problems).declared()
 }
 
-/// The keys in which an arm differs from the baseline: with more than one, it cannot be said which of
-/// them made a difference.
+/// What an arm differs in from the baseline, by key, flags of the load and separate places of a file each by
+/// itself: with more than one, it cannot be said which of them made a difference.
 #[must_use]
 pub fn differing(plan: &Plan, arm: &Arm) -> Vec<String> {
     let Some(baseline) = plan.arm(&plan.baseline) else { return Vec::new() };
@@ -174,7 +175,7 @@ pub fn differing(plan: &Plan, arm: &Arm) -> Vec<String> {
 /// The baseline, the baseline again, and the others in the order of the file.
 fn arm_plans(parts: &Parts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Arm> {
     let plan = |arm: &Variant<'_>| {
-        let (title, changes) = shown(parts, arm);
+        let (title, changes) = shown(parts, arm, changes_apart);
         Arm { name: arm.name.clone(), title, changes, again: None, levels: arm.levels.clone() }
     };
     let first = plan(&arms[baseline]);
@@ -190,7 +191,7 @@ fn arm_plans(parts: &Parts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Ar
 
 fn load_plans(parts: &Parts<'_>, loads: &[Variant<'_>], cells: &Cells) -> Vec<LoadPlan> {
     let plan = |load: &Variant<'_>| {
-        let (title, changes) = shown(parts, load);
+        let (title, changes) = shown(parts, load, changes);
         let title = match load.name == ONLY_LOAD && load.patches.is_empty() {
             true => cells.flags().unwrap_or_default(),
             false => title,
@@ -200,9 +201,16 @@ fn load_plans(parts: &Parts<'_>, loads: &[Variant<'_>], cells: &Cells) -> Vec<Lo
     loads.iter().map(plan).collect()
 }
 
+/// Values by their keys.
+type Leaves = BTreeMap<String, Leaf>;
+
 /// Title and changes of an arm or a load, with its parameters put in. What changes is found before that:
 /// a parameter is one change, wherever it stands.
-fn shown(parts: &Parts<'_>, variant: &Variant<'_>) -> (String, BTreeMap<String, String>) {
+fn shown(
+    parts: &Parts<'_>,
+    variant: &Variant<'_>,
+    changes: fn(&Leaves, &Leaves) -> BTreeMap<String, String>,
+) -> (String, BTreeMap<String, String>) {
     let whole = variant.over(&parts.base);
     let mut changes = changes(&leaves(&parts.base), &leaves(&whole));
     changes.values_mut().for_each(|value| *value = fill::shown(value, &whole));

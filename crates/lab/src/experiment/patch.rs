@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::diff;
 use crate::scenario::read::plain;
 
 /// Lays a patch over a table: what is a table in both is gone into, anything else takes the place of
@@ -52,6 +53,37 @@ fn collect(table: &DeTable<'_>, path: &str, found: &mut BTreeMap<String, Leaf>) 
             }
         }
     }
+}
+
+/// The key of the flags of a load.
+const FLAGS: &str = "load.flags";
+
+/// What is other than in the base, by key, and with what has several parts taken apart: flags of a load
+/// (`load.flags -c`) and separate places of a text of several lines (`files.x line 3`), because each of them
+/// may be what makes a difference.
+pub(super) fn changes_apart(
+    base: &BTreeMap<String, Leaf>,
+    arm: &BTreeMap<String, Leaf>,
+) -> BTreeMap<String, String> {
+    let parts = |key: &String| -> Option<BTreeMap<String, String>> {
+        let (old, new) = (&base.get(key)?.text, &arm.get(key)?.text);
+        let parts: BTreeMap<String, String> = if key == FLAGS {
+            diff::flags(old, new)?
+        } else if old.contains('\n') && new.contains('\n') {
+            let places = diff::lines(old, new)?.into_iter();
+            places.map(|(line, text)| (format!("line {line}"), text)).collect()
+        } else {
+            return None;
+        };
+        (!parts.is_empty()).then_some(parts)
+    };
+    let apart = |(key, text): (String, String)| match parts(&key) {
+        Some(parts) => {
+            parts.into_iter().map(|(name, text)| (format!("{key} {name}"), text)).collect()
+        }
+        None => vec![(key, text)],
+    };
+    changes(base, arm).into_iter().flat_map(apart).collect()
 }
 
 /// What is other than in the base, by key. Of texts of several lines, the lines that are.

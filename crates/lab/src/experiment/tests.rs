@@ -146,6 +146,39 @@ fn a_whole_file_becomes_a_plan() {
 }
 
 #[test]
+fn what_has_several_parts_is_several_changes() {
+    let config = "[files]\nx = \"a 1\\nb 1\\nc 1\\nd 1\\n\"\n";
+    let arms = "[arms.same]\n\
+                [arms.one]\nload.flags = \"-c 9 -d {duration} u\"\n\
+                [arms.two]\nload.flags = \"-c 9 -k -d {duration} u\"\n\
+                [arms.place]\nfiles.x = \"a 1\\nb 2\\nc 2\\nd 1\\n\"\n\
+                [arms.places]\nfiles.x = \"a 1\\nb 2\\nc 1\\nd 2 {{e}}\\n\"\n";
+    let of = |more: &str| -> Vec<Vec<String>> {
+        let file = right(&format!("{BASE}{arms}{config}{more}"));
+        let plan = file.plan();
+        let own = plan.arms.iter().filter(|arm| arm.again.is_none());
+        own.map(|arm| differing(plan, arm)).collect()
+    };
+    let expected: [&[&str]; 5] = [
+        &[],
+        &["load.flags -c"],
+        &["load.flags -c", "load.flags -k"],
+        &["files.x line 2"],
+        &["files.x line 2", "files.x line 4"],
+    ];
+    assert_eq!(of(""), expected);
+    // Against an arm that has one of the two already, it is one.
+    let held_against = of("[measure]\nbaseline = \"one\"\n");
+    assert_eq!(held_against[2], ["load.flags -k"]);
+    let file = right(&format!("{BASE}{arms}{config}"));
+    let changes = &file.plan().arms[5].changes;
+    assert_eq!(
+        (file.plan().arms[5].name.as_str(), &*changes["files.x line 4"]),
+        ("places", "- d 1\n+ d 2 {e}")
+    );
+}
+
+#[test]
 fn every_arm_runs_under_every_load() {
     let file = right(WHOLE);
     let setup = file.setup("b", "large").unwrap();
@@ -272,7 +305,8 @@ fn placeholders_that_nobody_knows_are_told_with_their_places() {
     let text = text.replace("{thread}", "{port}").replace("{duration}\"\n[load", "r\"\n[load");
     let file = right(&text.replace("{w}", "w"));
     let setup = file.setup("base", "load").unwrap();
-    assert_eq!(setup.files["x"], "events { x 1; } ${y} {z}\n  {client} w");
+    // Doubled braces become single ones where the text is used: what is left then is no placeholder.
+    assert_eq!(setup.files["x"], "events { x 1; } ${y} {{z}}\n  {client} w");
 }
 
 #[test]
@@ -283,7 +317,7 @@ fn problems_of_some_arms_or_loads_are_told_with_their_names() {
            [parameters]\np = \"lots\"\n";
     let expected = [
         "a.toml:8:9: there is no key 'subject.comand' (did you mean 'command'?); there are: command, \
-         ready, env (arm 'a')",
+         ready, ready-path, ready-command, ready-within, env (arm 'a')",
         "a.toml:10:23: 'scenario.loss.share' takes a share: \"2%\" ('lots' is not a share (write 1% or \
          0.01)) (arm 'b')",
         "a.toml:12:14: 'load.flags' has no '{duration}', nor a number of requests (-n): its length would \
@@ -312,6 +346,16 @@ fn what_makes_no_experiment_is_said() {
             "a.toml:8:1: there is no metric 'p98_ns' (did you mean 'p90_ns'?)",
         ),
         ("[measure]\nalso = [\"x\"]\n", "a.toml:8:9: there is no metric 'x'"),
+        (
+            "[measure]\nprimary = \"calls_per_response\"\n",
+            "a.toml:8:1: 'calls_per_response' cannot be compared, because calls are counted in trials of \
+             their own that are not judged: leave it out here, and 'calls = \"allocations\"' in [measure]",
+        ),
+        (
+            "[measure]\ncalls = \"malloc\"\nalso = [\"p50_ns\", \"calls_per_response\"]\n",
+            "a.toml:9:19: 'calls_per_response' cannot be compared, because calls are counted in trials of \
+             their own that are not judged: 'measure.calls' has it in the report anyway",
+        ),
         ("[measure]\nalso = []\n", "a.toml:8:8: 'measure.also' takes 1 to 64 entries"),
         ("[measure]\neffect = 0.6\n", "a.toml:8:1: the smallest effect"),
         ("[measure]\nconfidence = \"99.99%\"\n", "a.toml:8:1: a confidence is"),

@@ -204,7 +204,13 @@ pub const DISCARD: &[Key] = &[
         Form::Share,
         "Share of a processor that the generator's busiest thread used; no bound if not given",
     ),
-    key("errors", Form::Share, "Share of the requests that failed; 0.1% if not given"),
+    key(
+        "errors",
+        Form::Share,
+        "Share of the requests that failed or were answered with 400 and above; 0.1% if not given. It is \
+         the one bound of something that the load itself measures: a trial with errors says nothing of the \
+         work. Which arm's trials it took is a warning",
+    ),
     key(
         "throttled",
         Form::Share,
@@ -363,7 +369,24 @@ const PROGRAM: &[Key] = &[
     needed(
         "ready",
         Form::Text,
-        "Address and port that it listens on once it is ready: `{subject}:8000`",
+        "Address and port that it takes connections on once it is ready: `{subject}:8000`",
+    ),
+    key(
+        "ready-path",
+        Form::Text,
+        "What has to be answered with 200 to 399 besides before it is ready, by HTTP at that address: \
+         `/health`",
+    ),
+    key(
+        "ready-command",
+        Form::Text,
+        "A command that has to succeed (exit 0) besides before it is ready. It runs where the program \
+         does, in `{dir}`, again and again",
+    ),
+    key(
+        "ready-within",
+        Form::Time,
+        "How long it may take until it is ready, at most 10 minutes; 15s if not given",
     ),
     key("env", Form::Texts, "Variables of its environment, besides those that it has anyway"),
 ];

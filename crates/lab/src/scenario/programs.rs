@@ -48,7 +48,7 @@ fn missing(program: &str, error: &std::io::Error) -> String {
 
 /// The words of a command line, as a shell has them: `'…'` and `"…"` hold blanks. `None` when a
 /// quotation mark has no other.
-pub(super) fn words(line: &str) -> Option<Vec<String>> {
+pub(crate) fn words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

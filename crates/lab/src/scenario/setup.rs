@@ -24,6 +24,10 @@ const BURST_BYTES: u64 = 64 << 10;
 const QUEUE_NS: u64 = 50_000_000;
 /// How long a load runs unrecorded before, where nothing else is given.
 const WARM_UP_NS: u64 = 1_000_000_000;
+/// How long a program may take to be ready, where nothing else is given.
+pub const READY_WITHIN_NS: u64 = 15_000_000_000;
+/// The longest time that may be given for it.
+const READY_WITHIN_NS_MAX: u64 = 600_000_000_000;
 /// Groups take no quota below this share of a processor.
 const QUOTA_CPUS_MIN: f64 = 0.01;
 
@@ -34,6 +38,12 @@ pub struct Program {
     pub command: Vec<String>,
     /// The address that takes connections once it is ready, with placeholders.
     pub ready: String,
+    /// What it has to answer besides, by HTTP, with placeholders; empty: nothing.
+    pub ready_path: String,
+    /// The words of a command that has to succeed besides, with placeholders; empty: none.
+    pub ready_command: Vec<String>,
+    /// How long it may take until then; absent: [`READY_WITHIN_NS`].
+    pub ready_within_ns: Option<u64>,
     /// Variables added to its environment, with placeholders in the values.
     pub env: BTreeMap<String, String>,
 }
@@ -185,11 +195,29 @@ fn program(values: &Values, problems: &mut Problems) -> Program {
         let text = format!("'{name}' is no name of a variable: letters, digits and '_'");
         problems.add(values.place("env"), text);
     }
+    let ready_path = values.text("ready-path").unwrap_or_default().to_owned();
+    if values.text("ready-path").is_some() && !is_path(&ready_path) {
+        let text = "'ready-path' is a path: it begins with '/', and has no blanks";
+        problems.add(values.place("ready-path"), text);
+    }
+    let ready_within_ns = values.whole("ready-within");
+    if ready_within_ns.is_some_and(|ns| !(1..=READY_WITHIN_NS_MAX).contains(&ns)) {
+        let text = "'ready-within' is above 0 and at most 10 minutes (600s)";
+        problems.add(values.place("ready-within"), text);
+    }
     Program {
         command: split(values, "command", problems),
         ready: values.text("ready").unwrap_or_default().to_owned(),
+        ready_path,
+        ready_command: split(values, "ready-command", problems),
+        ready_within_ns,
         env,
     }
+}
+
+/// Whether it can be asked for: what stands in the line of a request.
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && text.chars().all(|one| one.is_ascii_graphic())
 }
 
 /// As POSIX has names of variables.
@@ -495,6 +523,30 @@ warm-up = "500ms"
         assert!(problems[1].text.contains("weir or wrk or ab"), "{problems:?}");
         for (tool, name) in TOOLS {
             assert_eq!((tool.name(), Tool::named(name)), (name, Some(tool)));
+        }
+    }
+
+    #[test]
+    fn a_program_may_be_ready_later_and_by_more_than_a_connection() {
+        let text = "[subject]\ncommand = \"a\"\nready = \"r\"\nready-path = \"/health?x={port}\"\n\
+                    ready-command = \"sh -c 'test -e {dir}/up'\"\nready-within = \"2m\"\n\
+                    [load]\nflags = \"x\"\n";
+        let subject = Setup::parse("a", text).unwrap().subject;
+        assert_eq!((&*subject.ready, &*subject.ready_path), ("r", "/health?x={port}"));
+        assert_eq!(subject.ready_command, ["sh", "-c", "test -e {dir}/up"]);
+        assert_eq!(subject.ready_within_ns, Some(120_000_000_000));
+        let wrong =
+            text.replace("\"/health", "\"health").replace("2m", "11m").replace("sh -c", "'");
+        let problems = Setup::parse("a", &wrong).unwrap_err();
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let expected = [
+            "a:4:1: 'ready-path' is a path",
+            "a:5:1: 'ready-command' has a quotation mark without its other",
+            "a:6:1: 'ready-within' is above 0 and at most 10 minutes",
+        ];
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
+        for (told, expected) in told.iter().zip(expected) {
+            assert!(told.starts_with(expected), "{told}\n{expected}");
         }
     }
 

@@ -6,23 +6,24 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use record::run::Run;
+use record::units::format_duration_ns;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::driver::{Call, Row};
+use super::ready::{Asked, Ready, not_preloaded};
 use super::watch::{Place, Seen, Watch};
 use super::{Tools, TrialError, is_weir, line_of};
 use crate::scenario::kit::Kit;
+use crate::scenario::placeholders::{self, DURATION, stands_in};
 use crate::scenario::plan::Node;
-use crate::scenario::setup::{Program, Setup};
+use crate::scenario::setup::{Program, READY_WITHIN_NS, Setup};
 
-/// How long a program may take to listen.
-const READY_NS_MAX: u64 = 15_000_000_000;
 /// How long a load may run beyond its length: for what is in flight at its end.
 const OVERTIME_NS: u64 = 60_000_000_000;
 /// The longest load.
@@ -31,6 +32,9 @@ const LOAD_NS_MAX: u64 = 3_600_000_000_000;
 const ANSWER_NS_MAX: u64 = 10_000_000_000;
 /// How often it is looked whether a program is ready, or has ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often a program that takes connections is asked whether it is ready besides, in looks: it has a start
+/// to make.
+const LOOKS_BETWEEN: u32 = 10;
 /// The most of a program's complaints that is repeated, in bytes.
 const SAID_BYTES_MAX: u64 = 2_000;
 /// The most that a driver may print: the longest prints a line a second, and a load lasts an hour.
@@ -42,10 +46,10 @@ const WITH_RECORD: [i32; 3] = [0, 3, 4];
 pub(super) struct Stage<'a> {
     pub(super) kit: Kit,
     tools: Tools<'a>,
-    /// What stands for `{port}`.
-    port: u16,
-    /// Programs that were started, with the addresses that they listen on.
-    places: Vec<(Node, usize, SocketAddr)>,
+    /// What stands for placeholders.
+    texts: BTreeMap<&'static str, String>,
+    /// Programs that were started, with where they take connections.
+    places: Vec<(Node, usize, Ready)>,
     /// Command lines, by role.
     pub(super) commands: BTreeMap<String, String>,
 }
@@ -69,9 +73,26 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
+/// What stands for each placeholder but the length of a load.
+fn texts<'a>(
+    weir: &Path,
+    folder: &Path,
+    port: u16,
+    address: impl Fn(Node) -> &'a str,
+) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        ("weir", weir.to_string_lossy().into_owned()),
+        ("dir", folder.to_string_lossy().into_owned()),
+        ("port", port.to_string()),
+        ("client", address(Node::Client).to_owned()),
+        ("subject", address(Node::Subject).to_owned()),
+        ("origin", address(Node::Origin).to_owned()),
+    ])
+}
+
 /// How long a load may take. Without `{duration}` its length is its own (a number of requests).
 fn most_ns(setup: &Setup, wanted_ns: u64) -> u64 {
-    let is_given = setup.load.iter().any(|word| word.contains("{duration}"));
+    let is_given = setup.load.iter().any(|word| stands_in(DURATION, word));
     OVERTIME_NS + if is_given { wanted_ns } else { LOAD_NS_MAX }
 }
 
@@ -82,7 +103,8 @@ impl<'a> Stage<'a> {
         let port =
             kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
         let port = port.map_err(TrialError::Scenario)?;
-        Ok(Self { kit, tools, port, places: Vec::new(), commands: BTreeMap::new() })
+        let texts = texts(tools.weir, kit.folder(), port, |node| kit.address(node));
+        Ok(Self { kit, tools, texts, places: Vec::new(), commands: BTreeMap::new() })
     }
 
     fn record_path(&self) -> PathBuf {
@@ -91,12 +113,7 @@ impl<'a> Stage<'a> {
 
     /// A text with its placeholders filled in.
     fn filled(&self, text: &str) -> String {
-        text.replace("{weir}", &self.tools.weir.to_string_lossy())
-            .replace("{dir}", &self.kit.folder().to_string_lossy())
-            .replace("{port}", &self.port.to_string())
-            .replace("{client}", self.kit.address(Node::Client))
-            .replace("{subject}", self.kit.address(Node::Subject))
-            .replace("{origin}", self.kit.address(Node::Origin))
+        placeholders::filled(text, |name| self.texts.get(name).map(String::as_str))
     }
 
     pub(super) fn write_files(&self, setup: &Setup) -> Result<(), TrialError> {
@@ -108,7 +125,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Starts a program and waits until it listens.
+    /// Starts a program and waits until it is ready.
     pub(super) fn start(&mut self, node: Node, program: &Program) -> Result<(), TrialError> {
         let words: Vec<String> = program.command.iter().map(|word| self.filled(word)).collect();
         let env = program.env.iter().map(|(name, value)| (name.clone(), self.filled(value)));
@@ -121,50 +138,104 @@ impl<'a> Stage<'a> {
         let mut command = Command::new(program_name);
         command.args(arguments).envs(&env).current_dir(self.kit.folder()).stdin(Stdio::null());
         command.stdout(opened(&said)?).stderr(opened(&said)?);
-        let ready = self.filled(&program.ready);
-        let address: SocketAddr = authority(&ready)
-            .parse()
-            .map_err(|error| TrialError::Program(format!("ready = '{ready}': {error}")))?;
-        if self.listens(node, address)? {
+        let ready = Ready::of(program, |text| self.filled(text)).map_err(TrialError::Program)?;
+        let address = ready.address;
+        if self.listens(node, &ready)? {
             return Err(TrialError::Program(format!(
                 "something else listens on {address} already: what '{program_name}' does would not be \
                  what is measured"
             )));
         }
         let number = self.kit.spawn(node, &mut command).map_err(TrialError::Program)?;
-        self.places.push((node, number, address));
-        let clock = self.tools.context.clock;
-        let end_ns = clock() + READY_NS_MAX;
-        while !self.listens(node, address)? {
-            let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
-            let why = match ended {
-                Some(status) => format!("'{program_name}' ended ({status})"),
-                None if clock() > end_ns => {
-                    format!("'{program_name}' does not listen on {address}")
-                }
-                None => {
-                    self.pause()?;
-                    continue;
-                }
-            };
-            return Err(TrialError::Program(format!("{why}: {}", tail(&said))));
+        let within_ns = program.ready_within_ns.unwrap_or(READY_WITHIN_NS);
+        let waited = self.wait_ready(node, number, &ready, within_ns)?;
+        let wrong = waited.or_else(|| not_preloaded(program, &said));
+        self.places.push((node, number, ready));
+        match wrong {
+            Some(why) => {
+                Err(TrialError::Program(format!("'{program_name}' {why}: {}", tail(&said))))
+            }
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Waits until a program is ready; why it is not.
+    fn wait_ready(
+        &mut self,
+        node: Node,
+        number: usize,
+        ready: &Ready,
+        within_ns: u64,
+    ) -> Result<Option<String>, TrialError> {
+        let clock = self.tools.context.clock;
+        let end_ns = clock() + within_ns;
+        loop {
+            let listens = self.listens(node, ready)?;
+            let missing = match listens {
+                false => Some(format!("it does not listen on {}", ready.address)),
+                true => self.not_yet(node, ready, end_ns)?,
+            };
+            let Some(missing) = missing else { return Ok(None) };
+            let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
+            // One that put itself into the background has ended too, and listens.
+            if let Some(status) = ended.filter(|_| !listens) {
+                return Ok(Some(format!("ended ({status})")));
+            }
+            if clock() > end_ns {
+                let within = format_duration_ns(within_ns);
+                return Ok(Some(format!("is not ready within {within}: {missing}")));
+            }
+            for _ in 0..if listens { LOOKS_BETWEEN } else { 1 } {
+                self.pause()?;
+            }
+        }
+    }
+
+    /// What a program that takes connections still has to do before it is ready; none: it is.
+    fn not_yet(
+        &self,
+        node: Node,
+        ready: &Ready,
+        end_ns: u64,
+    ) -> Result<Option<String>, TrialError> {
+        let unanswered = self.kit.within(node, || ready.unanswered());
+        if let Some(why) = unanswered.map_err(TrialError::Scenario)? {
+            return Ok(Some(why));
+        }
+        if ready.command.is_empty() {
+            return Ok(None);
+        }
+        let said = self.kit.folder().join(format!("{node}-ready.log"));
+        let (namespace, folder) = (self.kit.namespace(node), self.kit.folder());
+        let mut asked = Asked::start(&ready.command, namespace, folder, &said)
+            .map_err(|why| TrialError::Program(format!("ready-command: {why}")))?;
+        let line = line_of(&BTreeMap::new(), &ready.command);
+        loop {
+            match asked.ended() {
+                Some(status) if status.success() => return Ok(None),
+                Some(status) => {
+                    return Ok(Some(format!("`{line}` ended with {status} ({})", tail(&said))));
+                }
+                None if (self.tools.context.clock)() > end_ns => {
+                    return Ok(Some(format!("`{line}` does not end")));
+                }
+                None => self.pause()?,
+            }
+        }
     }
 
     /// Whether somebody takes connections there.
-    fn listens(&self, node: Node, address: SocketAddr) -> Result<bool, TrialError> {
-        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok();
-        self.kit.within(node, connect).map_err(TrialError::Scenario)
+    fn listens(&self, node: Node, ready: &Ready) -> Result<bool, TrialError> {
+        self.kit.within(node, || ready.listens()).map_err(TrialError::Scenario)
     }
 
     /// Programs that are there no more: what was measured then is nobody's. One that put itself into the
     /// background has ended too, and still listens.
     fn all_live(&mut self) -> Result<(), TrialError> {
-        for (node, number, address) in self.places.clone() {
+        for (node, number, ready) in self.places.clone() {
             let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
             let Some(status) = ended else { continue };
-            if !self.listens(node, address)? {
+            if !self.listens(node, &ready)? {
                 let said = tail(&self.kit.folder().join(format!("{node}.log")));
                 let text = format!("the {node} ended under load ({status}): {said}");
                 return Err(TrialError::Program(text));
@@ -215,9 +286,13 @@ impl<'a> Stage<'a> {
     }
 
     fn call(&self, row: &Row, setup: &Setup, said: &str, wanted_ns: u64) -> Call {
-        let words = setup.load.iter().map(|word| self.filled(word)).collect();
-        let file = self.kit.folder().join(row.file);
-        Call { words, length: row.length.text(wanted_ns), said: said.to_owned(), file }
+        Call {
+            words: setup.load.clone(),
+            texts: self.texts.clone(),
+            length: row.length.text(wanted_ns),
+            said: said.to_owned(),
+            file: self.kit.folder().join(row.file),
+        }
     }
 
     /// Runs the load to its end, and watches meanwhile.
@@ -233,8 +308,9 @@ impl<'a> Stage<'a> {
         let zero_ns = clock();
         let number = self.drive(row, setup, &words, true)?;
         let mut places = vec![Place { node: Node::Client, pids: self.pids(number), port: None }];
-        for (node, number, address) in self.places.clone() {
-            places.push(Place { node, pids: self.pids(number), port: Some(address.port()) });
+        for (node, number, ready) in self.places.clone() {
+            let port = Some(ready.address.port());
+            places.push(Place { node, pids: self.pids(number), port });
         }
         let watch = Watch::start(setup, &places, duration_ns, clock);
         self.wait_unreaped(number, most_ns(setup, duration_ns))?;
@@ -391,12 +467,6 @@ fn output(path: &Path) -> Result<String, TrialError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// `127.0.0.1:80` of a URL or of itself.
-fn authority(text: &str) -> &str {
-    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    rest.split(['/', '?']).next().unwrap_or(rest)
-}
-
 /// The end of what a program said.
 fn tail(path: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
@@ -416,9 +486,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_found_in_a_url() {
-        assert_eq!(authority("http://198.18.1.2:8000/?s=1"), "198.18.1.2:8000");
-        assert_eq!(authority("198.18.1.2:8000"), "198.18.1.2:8000");
+    fn every_placeholder_of_a_trial_has_its_text() {
+        let known = texts(Path::new("/weir"), Path::new("/run"), 80, |node| node.name());
+        let mut names: Vec<&str> = known.keys().copied().chain([DURATION]).collect();
+        names.sort_unstable();
+        let mut expected = placeholders::OF_THE_LAB.to_vec();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        assert_eq!((&*known["port"], &*known["origin"]), ("80", "origin"));
     }
 
     #[test]

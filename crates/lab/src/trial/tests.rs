@@ -51,6 +51,7 @@ fn setup(tool: Tool, load: &str) -> Setup {
             command: words("nginx -c {dir}/nginx.conf -e {dir}/early.log"),
             ready: "{subject}:{port}".to_owned(),
             env: BTreeMap::from([("A_FOLDER".to_owned(), "{dir}".to_owned())]),
+            ..Program::default()
         },
         tool,
         load: words(load),
@@ -132,6 +133,83 @@ fn a_driver_that_fails_is_told_with_what_it_said() {
     let wrong = trial(&setup(Tool::Wrk, "--no-such-flag http://{subject}:{port}/"));
     let why = wrong.unwrap_err();
     assert!(matches!(&why, TrialError::Load(why) if why.contains("no-such-flag")), "{why}");
+}
+
+/// Listens where its arguments say, after a while, and answers each request with the status that they say.
+const SLOW: &str = "
+import socket, sys
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind((sys.argv[1], int(sys.argv[2])))
+listener.listen()
+print('starting up', flush=True)
+while True:
+    stream, _ = listener.accept()
+    if stream.recv(4096):
+        status = sys.argv[3].encode()
+        stream.sendall(b'HTTP/1.1 ' + status + b' x\\r\\nContent-Length: 0\\r\\n\\r\\n')
+    stream.close()
+";
+
+/// A trial of it; `program` says when it is ready.
+fn slow(program: Program, within_ms: u64) -> Result<Done, TrialError> {
+    let words = ["sh", "-c", "sleep 0.3; exec python3 -c \"$0\" {subject} {port} 503", SLOW];
+    let mut setup = setup(Tool::Wrk, "-t 1 -c 1 -d {duration} http://{subject}:{port}/");
+    setup.subject = Program {
+        command: words.map(str::to_owned).to_vec(),
+        ready: "{subject}:{port}".to_owned(),
+        ready_within_ns: Some(within_ms * 1_000_000),
+        ..program
+    };
+    trial(&setup)
+}
+
+#[test]
+fn a_program_is_waited_for_as_its_file_says() {
+    if !is_installed("python3") {
+        return;
+    }
+    let wrong = |program, within_ms| slow(program, within_ms).unwrap_err().to_string();
+    let command = |line: &str| Program {
+        ready_command: ["sh", "-c", line].map(str::to_owned).to_vec(),
+        ..Program::default()
+    };
+    let late = wrong(Program::default(), 50);
+    assert!(late.contains("'sh' is not ready within 50.0ms: it does not listen on 127."), "{late}");
+    let path = Program { ready_path: "/health".to_owned(), ..Program::default() };
+    let unwell = wrong(path, 4_000);
+    let parts = ["is not ready within 4.00s", "answers /health with 503", "starting up"];
+    assert!(parts.iter().all(|part| unwell.contains(part)), "{unwell}");
+    let failing = wrong(command("echo not yet {port}; exit 4"), 4_000);
+    assert!(failing.contains("exit status: 4 (not yet "), "{failing}");
+    assert!(!failing.contains("{port}"), "{failing}");
+    let hangs = wrong(command("sleep 60"), 4_000);
+    assert!(hangs.contains("`sh -c 'sleep 60'` does not end"), "{hangs}");
+    if is_installed("wrk") {
+        let third = command("echo once more >> tries; test $(wc -l < tries) -gt 2");
+        assert_eq!(slow(third, 20_000).unwrap().exit, 0);
+    }
+}
+
+#[test]
+fn doubled_braces_and_variables_are_no_placeholders_of_a_trial() {
+    let mut setup = setup(Tool::Wrk, "-d {duration} http://{subject}:{port}/");
+    let line = "dir=/data; port=7; echo \"<${dir}> <${port}> <{{port}}>\" $(cat words); exit 1";
+    setup.subject.command = ["sh", "-c", line].map(str::to_owned).to_vec();
+    setup.files = BTreeMap::from([("words".to_owned(), "${origin} {{dir}} {client}".to_owned())]);
+    let why = trial(&setup).unwrap_err().to_string();
+    assert!(why.contains("</data> <7> <{port}> ${origin} {dir} 127.0.0.1"), "{why}");
+}
+
+#[test]
+fn a_program_without_the_library_of_its_arm_does_not_run() {
+    if !is_installed("nginx") {
+        return;
+    }
+    let mut setup = setup(Tool::Wrk, "-d {duration} http://{subject}:{port}/");
+    setup.subject.env.insert("LD_PRELOAD".to_owned(), "libno-such.so.1".to_owned());
+    let why = trial(&setup).unwrap_err().to_string();
+    assert!(why.contains("libno-such.so.1") && why.contains("cannot be preloaded"), "{why}");
 }
 
 #[test]

@@ -70,13 +70,8 @@ fn judged_again(folder: &Folder) -> Result<Experiment, Failure> {
     let (stopped, partial) = stored
         .as_ref()
         .map_or((unfinished, true), |stored| (stored.stopped.clone(), stored.partial));
-    // What the engine said of its warm-up stays: that is no judgement.
-    let known = |code: &str| judged.warnings.iter().any(|warning| warning.code == code);
-    let of_the_engine = ["warm_up"];
-    let stored_warnings = stored.iter().flat_map(|stored| stored.warnings.clone());
-    let kept = stored_warnings
-        .filter(|warning| of_the_engine.contains(&warning.code.as_str()) && !known(&warning.code));
-    let warnings = judged.warnings.iter().cloned().chain(kept).collect();
+    let mut warnings = judged.warnings;
+    warnings.extend(lab::engine::warnings(folder, &plan, &lines));
     Ok(Experiment {
         schema: SCHEMA.to_owned(),
         weir: build(),

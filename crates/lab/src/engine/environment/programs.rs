@@ -16,6 +16,7 @@ use host::setup::launch::Launch;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::scenario::placeholders::filled;
 use crate::scenario::setup::{Program, Setup, Tool};
 
 /// The flag with which a program says its version, where it is not `--version`.
@@ -37,6 +38,12 @@ const LOOK: Duration = Duration::from_millis(10);
 const ANSWER_BYTES_MAX: usize = 4096;
 /// The largest file that is hashed: a debug build of weir has half of it.
 const HASHED_BYTES_MAX: u64 = 512 << 20;
+/// The packages of libraries that are preloaded to be compared, by the beginnings of their names (Debian's).
+const PACKAGES: &[(&str, &str)] = &[
+    ("libjemalloc.", "libjemalloc2"),
+    ("libmimalloc.", "libmimalloc2.0"),
+    ("libtcmalloc_minimal.", "libtcmalloc-minimal4"),
+];
 /// The most programs and libraries: an experiment with more arms than this names few of them.
 const WANTED_MAX: usize = 64;
 
@@ -67,8 +74,26 @@ impl Wanted {
         wanted
     }
 
+    /// What is wrong with the libraries that arms preload, each arm with its setups: one that is not there is
+    /// left out by the dynamic linker, which only complains, and the arm would be measured without it. Only
+    /// whole paths are looked at: where the linker finds others is its own affair, and a trial says what it
+    /// complains of.
+    #[must_use]
+    pub fn not_there<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Setup)>) -> Vec<String> {
+        let mut missing: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for (arm, setup) in arms {
+            let wanted = Self::of([setup], Path::new("weir"));
+            let whole = |name: &String| name.starts_with('/') && !name.contains('$');
+            for library in wanted.libraries.into_iter().filter(whole) {
+                missing.entry(library).or_default().insert(arm);
+            }
+        }
+        missing.into_iter().filter_map(|(library, arms)| unusable(&library, &arms)).collect()
+    }
+
     fn add(&mut self, program: &Program, weir: &str) {
-        let words = program.command.iter().map(|word| word.replace("{weir}", weir));
+        let words = program.command.iter();
+        let words = words.map(|word| filled(word, |name| (name == "weir").then_some(weir)));
         // `env NAME=VALUE program` is the program with a variable.
         let mut words = words.skip_while(|word| word == "env").peekable();
         let mut variables: Vec<(String, String)> = Vec::new();
@@ -104,6 +129,25 @@ impl Wanted {
         }
         known
     }
+}
+
+/// Why a library cannot be preloaded, and what to do; none: it can be, as far as its file tells.
+fn unusable(library: &str, arms: &BTreeSet<&str>) -> Option<String> {
+    let path = Path::new(library);
+    let why = match File::open(path).and_then(|file| file.metadata()) {
+        Ok(it) if it.is_file() => return None,
+        Ok(_) => "it is no file".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let package = PACKAGES.iter().find(|(begin, _)| name.starts_with(begin));
+    let package = package.map(|(_, package)| format!(" (Debian: {package})")).unwrap_or_default();
+    let named: Vec<String> = arms.iter().map(|arm| format!("'{arm}'")).collect();
+    Some(format!(
+        "arm {} preloads {library}: {why}. It would run without, and be measured as what it is not: install \
+         the library{package}, or change its path in the file or by --set",
+        named.join(", ")
+    ))
 }
 
 /// The file of a program, as a shell finds it.
@@ -235,6 +279,36 @@ mod tests {
         assert_eq!(programs, ["/opt/weir", "/usr/sbin/nginx", "wrk"]);
         let libraries: Vec<&str> = wanted.libraries.iter().map(String::as_str).collect();
         assert_eq!(libraries, ["/lib/a.so", "/lib/b.so", "/lib/c.so"]);
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_told_with_its_arms() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("libthere.so");
+        fs::write(&there, "").unwrap();
+        let preloads = |library: &str| {
+            let mut setup = Setup::default();
+            setup.subject.env.insert("LD_PRELOAD".to_owned(), library.to_owned());
+            setup
+        };
+        let missing = "/no/such/libmimalloc.so.2";
+        let both = preloads(&format!("{missing}:{}", there.display()));
+        let folder = preloads("/tmp");
+        let own = |library| ("own", preloads(library));
+        // What only the linker can find is not refused.
+        let found =
+            ["libjemalloc.so.2", "./a.so", "/usr/$LIB/a.so", "/x/${LIB}/a.so", "{dir}/a.so", ""];
+        let mut arms = vec![("a", both), ("b", preloads(missing)), ("c", folder)];
+        arms.extend(found.map(own));
+        arms.push(("glibc", Setup::default()));
+        let told = Wanted::not_there(arms.iter().map(|(arm, setup)| (*arm, setup)));
+        assert_eq!(told.len(), 2, "{told:#?}");
+        for part in
+            ["arm 'a', 'b' preloads", missing, "No such file", "(Debian: libmimalloc2.0)", "--set"]
+        {
+            assert!(told[0].contains(part), "{part}: {told:#?}");
+        }
+        assert!(told[1].contains("arm 'c' preloads /tmp: it is no file"), "{told:#?}");
     }
 
     #[test]

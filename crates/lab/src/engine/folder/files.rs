@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use host::observe::SUBJECT;
 use record::experiment::{Plan, TrialLine};
 use record::file::ReadError;
+use record::observed::Missing;
 use record::trial::{Place, SCHEMA, Trial};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -33,7 +34,7 @@ pub struct SetAside {
 }
 
 /// What a judgement needs of a trial and its line does not have: records are large and are not kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beside {
     /// Mean number of requests in flight, counted, where the driver tells.
     pub(super) in_flight_mean: Option<f64>,
@@ -41,6 +42,10 @@ pub(super) struct Beside {
     pub(super) profiled: bool,
     /// Share of the subject's processor time that counting its calls took, where any were counted.
     pub(super) counting_share: Option<f64>,
+    /// Whether the calls that were asked for were counted.
+    pub(super) has_calls: bool,
+    /// What was asked for and could not be looked at.
+    pub(super) not_observable: Vec<Missing>,
 }
 
 impl Beside {
@@ -49,6 +54,8 @@ impl Beside {
             in_flight_mean: trial.run.as_ref().map(|run| run.generator.in_flight_mean),
             profiled: trial.folded.is_some(),
             counting_share: counting_share(trial),
+            has_calls: trial.calls.is_some(),
+            not_observable: trial.not_observable.clone(),
         }
     }
 }

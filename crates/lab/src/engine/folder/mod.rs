@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use record::experiment::{Experiment, Plan, TrialLine};
 use record::file::ReadError;
+use record::observed::Missing;
 use record::trial::{Place, Trial};
 use serde::Serialize;
 
@@ -239,6 +240,18 @@ impl Folder {
     pub fn counting_shares(&self) -> BTreeMap<u32, f64> {
         let told = self.beside.iter();
         told.filter_map(|(number, it)| Some((*number, it.counting_share?))).collect()
+    }
+
+    /// Whether the calls that the experiment asks for were counted in the trial of this number.
+    #[must_use]
+    pub fn has_calls(&self, number: u32) -> bool {
+        self.beside.get(&number).is_some_and(|it| it.has_calls)
+    }
+
+    /// What could not be looked at in the trial of this number, though it was asked for.
+    #[must_use]
+    pub fn not_observable(&self, number: u32) -> &[Missing] {
+        self.beside.get(&number).map_or(&[], |it| &it.not_observable)
     }
 
     /// When it was run.

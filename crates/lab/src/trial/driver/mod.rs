@@ -14,6 +14,7 @@ mod wrk;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::scenario::placeholders::{DURATION, filled, stands_in};
 use crate::scenario::setup::Tool;
 
 /// One program.
@@ -87,8 +88,10 @@ const MILLISECONDS_NS: u64 = 1_000_000;
 /// What a call of a program is made of.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Call {
-    /// The experiment's words; `{duration}` still stands in them.
+    /// The experiment's words, with placeholders.
     pub(super) words: Vec<String>,
+    /// What stands for placeholders, besides the length.
+    pub(super) texts: BTreeMap<&'static str, String>,
     /// The length, as the program takes it.
     pub(super) length: String,
     /// What the program said when it was asked.
@@ -125,9 +128,12 @@ impl Call {
     }
 
     fn filled(&self) -> (Vec<String>, bool) {
-        let placed = self.words.iter().any(|word| word.contains("{duration}"));
-        let words = self.words.iter().map(|word| word.replace("{duration}", &self.length));
-        (words.collect(), placed)
+        let placed = self.words.iter().any(|word| stands_in(DURATION, word));
+        let value = |name: &str| match name {
+            DURATION => Some(self.length.as_str()),
+            name => self.texts.get(name).map(String::as_str),
+        };
+        (self.words.iter().map(|word| filled(word, value)).collect(), placed)
     }
 }
 
@@ -262,6 +268,10 @@ mod tests {
         };
         assert_eq!(of(Tool::Weir, "-c 1 -d {duration} u"), "load -c 1 -d 8000ms u");
         assert_eq!(of(Tool::Weir, "-n 10 u"), "load -n 10 u");
+        assert_eq!(
+            of(Tool::Weir, "-d {duration} {{duration}} ${duration}"),
+            "load -d 8000ms {duration} ${duration}"
+        );
         assert_eq!(of(Tool::Wrk, "-c 1 -d{duration} u"), "--latency -c 1 -d8s u");
         assert_eq!(of(Tool::Wrk, "--latency u"), "-d 8s --latency u");
         assert_eq!(

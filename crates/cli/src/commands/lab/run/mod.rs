@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use lab::engine::environment::{self, Here, Wanted};
 use lab::engine::folder::{Folder, Start};
-use lab::engine::{EngineError, Hooks};
+use lab::engine::{EngineError, Hooks, expected_s};
 use lab::experiment::{Asked, File, ready};
+use lab::scenario::setup::Setup;
 use lab::trial::Tools;
-use record::experiment::{Experiment, Plan, blocks_counting};
+use record::experiment::{Experiment, blocks_counting};
 use record::file::{wall_clock, wall_clock_ns};
 use record::problem::Problem;
 use rt::clock::now_ns;
@@ -26,15 +27,11 @@ use super::{build, check_folder_of, context, own_path};
 use crate::commands::load::recorded_host;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
-use crate::output::experiment::{plan as plan_text, text, trials as trial_counts};
+use crate::output::experiment::{plan as plan_text, text};
 use crate::output::print;
 
 /// How often it is looked, while it waits, whether it is to end.
 const REST_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
-/// What a trial takes besides its load and its warm-up: scenario, programs, looking.
-const AROUND_S: f64 = 2.5;
-/// The warm-up of which a plan's length is worked out, as long as pilots have not found it.
-const WARM_UP_S: f64 = 2.0;
 
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     if typed.is_set("list") {
@@ -96,7 +93,7 @@ fn begin(typed: Typed<'_>, arguments: &[String], json: Option<&str>) -> Result<E
         print(&plan_text(plan, expected_s(plan)));
         return Ok(Exit::Done);
     }
-    lab::engine::check(plan).map_err(not_run)?;
+    check_run(&file)?;
     let weir = own_path()?;
     let wanted = wanted(&file, &weir);
     let start = Start {
@@ -133,7 +130,18 @@ fn resume(typed: Typed<'_>, path: &Path, json: Option<&str>) -> Result<Exit, Fai
         print(&plan_text(file.plan(), expected_s(file.plan())));
         return Ok(Exit::Done);
     }
+    check_run(&file)?;
     go(typed, &mut folder, &file, json)
+}
+
+/// Whether it can be run here, everything that is wrong at once.
+fn check_run(file: &File) -> Result<(), Failure> {
+    let mut wrong = match lab::engine::check(file.plan()) {
+        Err(EngineError::Plan(wrong)) => wrong,
+        checked => checked.map(|()| Vec::new()).map_err(not_run)?,
+    };
+    wrong.extend(Wanted::not_there(setups(file)));
+    if wrong.is_empty() { Ok(()) } else { Err(not_run(EngineError::Plan(wrong))) }
 }
 
 /// The flags and the file; everything that is wrong with both.
@@ -168,19 +176,17 @@ fn read(typed: Typed<'_>) -> Result<File, Failure> {
     }
 }
 
-/// How long it takes, with the fewest blocks and with the most.
-fn expected_s(plan: &Plan) -> (f64, f64) {
-    let (least, most) = trial_counts(plan);
-    let each = plan.duration_s + plan.warm_up_s.unwrap_or(WARM_UP_S) + AROUND_S;
-    (least as f64 * each, most as f64 * each)
+/// What the arms run under each load, by their names; the baseline's second arm runs what it does.
+fn setups(file: &File) -> impl Iterator<Item = (&str, &Setup)> {
+    let plan = file.plan();
+    let arms = plan.arms.iter().filter(|arm| arm.again.is_none());
+    let cells = arms.flat_map(|arm| plan.loads.iter().map(move |load| (&*arm.name, &*load.name)));
+    cells.filter_map(|(arm, load)| Some((arm, file.setup(arm, load)?)))
 }
 
 /// The programs whose versions are kept.
 fn wanted(file: &File, weir: &Path) -> Wanted {
-    let plan = file.plan();
-    let cells = plan.arms.iter().flat_map(|arm| plan.loads.iter().map(move |load| (arm, load)));
-    let setups = cells.filter_map(|(arm, load)| file.setup(&arm.name, &load.name));
-    Wanted::of(setups, weir)
+    Wanted::of(setups(file).map(|(_, setup)| setup), weir)
 }
 
 /// Runs it to its end, and shows what came of it.

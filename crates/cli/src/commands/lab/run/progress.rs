@@ -46,14 +46,11 @@ impl Progress {
                 }
             }
             // The others have no figures in them.
-            Event::Started { .. }
-            | Event::SetAside(_)
-            | Event::Differs(_)
-            | Event::Left(_)
-            | Event::Discarded { .. }
-            | Event::Rests { .. }
-            | Event::WarmUp(_)
-            | Event::Stopped(_) => self.write(&event.to_string(), true),
+            other => {
+                if let Some(words) = other.words() {
+                    self.write(&words, true);
+                }
+            }
         }
     }
 
