@@ -43,7 +43,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Cell, Comparison, Plan, TrialLine, Warning};
-use record::observed::Missing;
 
 use crate::statistics::bootstrap::DRAWS;
 use crate::statistics::signed_rank::p_min;
@@ -66,9 +65,6 @@ pub struct Extras {
     /// How many requests were in flight on average, by the trial's number, where the driver tells
     /// (`generator.in_flight_mean` of a run's record): what Little's law is audited with.
     pub in_flight: BTreeMap<u32, f64>,
-    /// What was asked for and could not be looked at, by the trial's number; of trials that tell why an arm
-    /// has none of it.
-    pub not_observable: BTreeMap<u32, Vec<Missing>>,
     /// What of the machine or its settings changed while the experiment ran, a line each.
     pub environment_changes: Vec<String>,
 }

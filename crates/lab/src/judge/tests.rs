@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::experiment::{
     Arm, Better, Comparison, LoadPlan, Metric, Outcome, Plan, TrialLine, Warning,
 };
-use record::observed::Missing;
-use record::trial::{Discarded, Kind, Place, Steady};
+use record::trial::{Discarded, Place, Steady};
 
 use super::{Extras, Judged, Set, judge, settled, unpaired};
 
@@ -510,36 +509,4 @@ fn one_arm_under_loads_of_two_factors_says_its_noise() {
     let judged = judge(&plan, &trials(&plan, BLOCKS, |_| 1.0), &Extras::default());
     assert!(judged.summary[0].contains("with threads at 1 to 2"), "{:?}", judged.summary);
     assert!(judged.summary[1].starts_with("glibc differs from itself"), "{:?}", judged.summary);
-}
-
-#[test]
-fn what_was_asked_for_and_not_seen_is_warned_of() {
-    let mut plan = plan(&["load"]);
-    plan.profile = true;
-    plan.calls = Some("malloc".to_owned());
-    let mut lines = trials(&plan, BLOCKS, |_| 1.0);
-    for line in lines.iter_mut().filter(|line| line.place.block == 1) {
-        line.place = Place { block: 0, kind: Kind::Probe, ..line.place.clone() };
-        if line.place.arm == "jemalloc" {
-            line.metrics.insert("calls_per_response".to_owned(), 3.0);
-        }
-    }
-    let of_glibc = lines.iter().filter(|line| line.place.arm == "glibc" && line.place.block > 0);
-    let missing = Missing { what: "calls".to_owned(), why: "no symbol malloc".to_owned() };
-    let extras = Extras {
-        profiled: of_glibc.map(|line| line.place.number).collect(),
-        not_observable: lines.iter().map(|it| (it.place.number, vec![missing.clone()])).collect(),
-        ..Extras::default()
-    };
-    let judged = judge(&plan, &lines, &extras);
-    let texts: Vec<&str> =
-        warned(&judged, "not_observable").iter().map(|warning| warning.text.as_str()).collect();
-    assert_eq!(texts.len(), 2, "{texts:?}");
-    assert!(
-        texts[0].starts_with("glibc: its calls (malloc) were to be counted, and in none of its 12")
-    );
-    assert!(texts[0].contains("calls: no symbol malloc"), "{texts:?}");
-    assert!(
-        texts[1].starts_with("jemalloc: its functions were to be sampled, and in none of its 11")
-    );
 }

@@ -15,9 +15,8 @@ use load::edge::{KNEE_POINTS_MIN, SCALING_POINTS_MIN};
 use record::edge::{Estimate, Knee};
 use record::experiment::{Arm, Experiment, LoadPlan, Metric, Plan, ScalingLine, TrialLine};
 use record::file::write_whole;
-use record::observed::Missing;
 use record::problem::Problem;
-use record::trial::{Kind, Trial};
+use record::trial::Trial;
 
 use crate::exit::Failure;
 
@@ -62,31 +61,10 @@ fn extras(file: &File, case: &Case<'_>) -> Extras {
     Extras {
         environment_changes: case.changes.to_vec(),
         profiled: case.folder.profiled(),
-        not_observable: not_observable(case),
         in_flight: case.folder.in_flight(),
         counting_shares: case.folder.counting_shares(),
         closed_loads: closed_loads(file, case.plan),
     }
-}
-
-/// What an arm's first trials say why they have no functions or calls, where these were asked for. Trials
-/// are large: one of each kind says it.
-fn not_observable(case: &Case<'_>) -> BTreeMap<u32, Vec<Missing>> {
-    let mut told = BTreeMap::new();
-    if !case.plan.profile && case.plan.calls.is_none() {
-        return told;
-    }
-    for arm in case.plan.arms.iter().filter(|arm| arm.again.is_none()) {
-        for kind in [Kind::Judged, Kind::Probe] {
-            let is_it = |line: &&TrialLine| {
-                line.place.arm == arm.name && line.place.kind == kind && line.failed.is_none()
-            };
-            let Some(line) = case.lines.iter().find(is_it) else { continue };
-            let Ok(trial) = case.folder.trial(&line.file) else { continue };
-            told.insert(line.place.number, trial.not_observable);
-        }
-    }
-    told
 }
 
 /// The loads that go as fast as answers come.

@@ -128,12 +128,6 @@ pub static WARNINGS: &[Kind] = &[
         find: procedure::discards,
     },
     Kind {
-        code: "not_observable",
-        trigger: "functions were to be sampled, or calls to be counted, and in none of an arm's trials \
-                  they were",
-        find: procedure::not_observable,
-    },
-    Kind {
         code: "environment_changed",
         trigger: "the machine or its settings changed while the experiment ran",
         find: procedure::environment_changed,

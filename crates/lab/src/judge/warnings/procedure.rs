@@ -2,9 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::experiment::TrialLine;
-use record::trial::Kind;
-
 use super::{Case, Found};
 use crate::judge::said::some;
 use crate::judge::words::list;
@@ -14,8 +11,6 @@ use crate::words::count;
 const POSITION_P_MAX: f64 = 0.01;
 /// From so many blocks on the same order in all of them is no chance: of two trials it happens in 1 of 16.
 const SAME_ORDER_BLOCKS_MIN: usize = 5;
-/// What counted calls are told from.
-const CALLS: &str = "calls_per_response";
 /// How many names a text lists.
 const NAMED_MAX: usize = 6;
 
@@ -35,40 +30,6 @@ pub(super) fn failed(case: &Case<'_>) -> Vec<Found> {
         (Some(arm.to_owned()), text)
     });
     found.collect()
-}
-
-pub(super) fn not_observable(case: &Case<'_>) -> Vec<Found> {
-    let plan = case.blocks.plan;
-    let mut found = Vec::new();
-    for arm in plan.arms.iter().filter(|arm| arm.again.is_none()) {
-        let all = case.blocks.all.iter();
-        let ran: Vec<&TrialLine> =
-            all.filter(|trial| trial.place.arm == arm.name && trial.failed.is_none()).collect();
-        let judged: Vec<&TrialLine> =
-            ran.iter().copied().filter(|trial| trial.place.block > 0).collect();
-        let sampled = judged.iter().any(|it| case.extras.profiled.contains(&it.place.number));
-        if plan.profile && !judged.is_empty() && !sampled {
-            let what = "its functions were to be sampled";
-            found.push((Some(arm.name.clone()), missed(case, &arm.name, what, &judged)));
-        }
-        let Some(calls) = &plan.calls else { continue };
-        let probes = ran.iter().filter(|trial| trial.place.kind == Kind::Probe).count();
-        if probes > 0 && !ran.iter().any(|trial| trial.metrics.contains_key(CALLS)) {
-            let what = format!("its calls ({calls}) were to be counted");
-            found.push((Some(arm.name.clone()), missed(case, &arm.name, &what, &ran)));
-        }
-    }
-    found
-}
-
-/// What was not seen in any of an arm's trials, and why, as far as they say.
-fn missed(case: &Case<'_>, arm: &str, what: &str, trials: &[&TrialLine]) -> String {
-    let told = trials.iter().filter_map(|it| case.extras.not_observable.get(&it.place.number));
-    let why: BTreeSet<String> =
-        told.flatten().map(|missing| format!("{}: {}", missing.what, missing.why)).collect();
-    let why: Vec<String> = why.into_iter().collect();
-    let why = if why.is_empty() { "it is not told why".to_owned() } else { some(&why, NAMED_MAX) };
-    format!("{arm}: {what}, and in none of its {} they were ({why}).", count(trials.len(), "trial"))
 }
 
 pub(super) fn position(case: &Case<'_>) -> Vec<Found> {
