@@ -94,6 +94,18 @@ fn status(address: SocketAddr, path: &str) -> io::Result<u16> {
     status.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "that is no answer of HTTP/1"))
 }
 
+/// What one look at a program found.
+#[derive(Debug)]
+pub(super) enum Look {
+    Ready,
+    /// What it does not do yet.
+    Missing(String),
+    /// What its command said against it.
+    Refused(String),
+    /// The time was over before its command was.
+    CutOff(String),
+}
+
 /// A command that is asked whether a program is ready. It ends with this.
 #[derive(Debug)]
 pub(super) struct Asked(Child);

@@ -16,7 +16,7 @@ use record::units::format_duration_ns;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::driver::{Call, Row};
-use super::ready::{Asked, Ready, not_preloaded};
+use super::ready::{Asked, Look, Ready, not_preloaded};
 use super::watch::{Place, Seen, Watch};
 use super::{Tools, TrialError, is_weir, line_of};
 use crate::scenario::kit::Kit;
@@ -169,13 +169,20 @@ impl<'a> Stage<'a> {
     ) -> Result<Option<String>, TrialError> {
         let clock = self.tools.context.clock;
         let end_ns = clock() + within_ns;
+        let mut refused = None;
         loop {
             let listens = self.listens(node, ready)?;
-            let missing = match listens {
-                false => Some(format!("it does not listen on {}", ready.address)),
-                true => self.not_yet(node, ready, end_ns)?,
+            let look = match listens {
+                false => Look::Missing(format!("it does not listen on {}", ready.address)),
+                true => self.look(node, ready, end_ns)?,
             };
-            let Some(missing) = missing else { return Ok(None) };
+            let missing = match look {
+                Look::Ready => return Ok(None),
+                Look::Missing(why) => why,
+                Look::Refused(why) => refused.insert(why).clone(),
+                // The end of the time met a command at work; what it said before tells more than that.
+                Look::CutOff(why) => refused.clone().unwrap_or(why),
+            };
             let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
             // One that put itself into the background has ended too, and listens.
             if let Some(status) = ended.filter(|_| !listens) {
@@ -191,19 +198,14 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What a program that takes connections still has to do before it is ready; none: it is.
-    fn not_yet(
-        &self,
-        node: Node,
-        ready: &Ready,
-        end_ns: u64,
-    ) -> Result<Option<String>, TrialError> {
+    /// Whether a program that takes connections is ready.
+    fn look(&self, node: Node, ready: &Ready, end_ns: u64) -> Result<Look, TrialError> {
         let unanswered = self.kit.within(node, || ready.unanswered());
         if let Some(why) = unanswered.map_err(TrialError::Scenario)? {
-            return Ok(Some(why));
+            return Ok(Look::Missing(why));
         }
         if ready.command.is_empty() {
-            return Ok(None);
+            return Ok(Look::Ready);
         }
         let said = self.kit.folder().join(format!("{node}-ready.log"));
         let (namespace, folder) = (self.kit.namespace(node), self.kit.folder());
@@ -212,12 +214,13 @@ impl<'a> Stage<'a> {
         let line = line_of(&BTreeMap::new(), &ready.command);
         loop {
             match asked.ended() {
-                Some(status) if status.success() => return Ok(None),
+                Some(status) if status.success() => return Ok(Look::Ready),
                 Some(status) => {
-                    return Ok(Some(format!("`{line}` ended with {status} ({})", tail(&said))));
+                    let why = format!("`{line}` ended with {status} ({})", tail(&said));
+                    return Ok(Look::Refused(why));
                 }
                 None if (self.tools.context.clock)() > end_ns => {
-                    return Ok(Some(format!("`{line}` does not end")));
+                    return Ok(Look::CutOff(format!("`{line}` does not end")));
                 }
                 None => self.pause()?,
             }

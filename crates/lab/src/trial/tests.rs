@@ -176,15 +176,23 @@ fn a_program_is_waited_for_as_its_file_says() {
     };
     let late = wrong(Program::default(), 50);
     assert!(late.contains("'sh' is not ready within 50.0ms: it does not listen on 127."), "{late}");
-    let path = Program { ready_path: "/health".to_owned(), ..Program::default() };
-    let unwell = wrong(path, 4_000);
-    let parts = ["is not ready within 4.00s", "answers /health with 503", "starting up"];
-    assert!(parts.iter().all(|part| unwell.contains(part)), "{unwell}");
-    let failing = wrong(command("echo not yet {port}; exit 4"), 4_000);
-    assert!(failing.contains("exit status: 4 (not yet "), "{failing}");
-    assert!(!failing.contains("{port}"), "{failing}");
-    let hangs = wrong(command("sleep 60"), 4_000);
-    assert!(hangs.contains("`sh -c 'sleep 60'` does not end"), "{hangs}");
+    let unwell = Program { ready_path: "/health".to_owned(), ..Program::default() };
+    let failing = command("echo not yet {port}; exit 4");
+    // Long enough for a busy machine to start them, and all at once.
+    let never = [unwell, failing, command("sleep 60")];
+    let told = std::thread::scope(|scope| {
+        let trials = never.map(|program| scope.spawn(|| wrong(program, 10_000)));
+        trials.map(|trial| trial.join().unwrap())
+    });
+    let parts = [
+        &["is not ready within 10.0s", "answers /health with 503", "starting up"][..],
+        &["exit status: 4 (not yet "],
+        &["`sh -c 'sleep 60'` does not end"],
+    ];
+    for (said, parts) in told.iter().zip(parts) {
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        assert!(!said.contains("{port}"), "{said}");
+    }
     if is_installed("wrk") {
         let third = command("echo once more >> tries; test $(wc -l < tries) -gt 2");
         assert_eq!(slow(third, 20_000).unwrap().exit, 0);
