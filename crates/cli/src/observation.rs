@@ -244,8 +244,9 @@ mod tests {
 
     #[test]
     fn the_children_of_a_subject_are_looked_into() {
+        // It ends by itself where this test ends before it.
         let mut shell = Command::new("sh")
-            .args(["-c", "(while :; do :; done) & echo ready; wait"])
+            .args(["-c", "(ulimit -t 60; while :; do :; done) & echo ready; wait"])
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()

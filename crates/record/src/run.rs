@@ -334,6 +334,9 @@ pub struct Diagnosis {
     /// What that test showed, when it was made (`--confirm`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub confirmation: Option<Confirmation>,
+    /// Why that test could not be made where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub untested: Option<String>,
     /// What could not be looked at, because the machine does not tell.
     #[serde(default)]
     pub not_observable: Vec<String>,

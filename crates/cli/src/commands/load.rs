@@ -165,7 +165,7 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
 }
 
 /// Makes the counter-test of the diagnosis, and puts its outcome into the record. Where it cannot be
-/// made, the verdict stays as it is: neither confirmed nor refuted.
+/// made, the verdict stays as it is, neither confirmed nor refuted, with the reason.
 fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatch) {
     if !quiet {
         eprintln!("weir: confirming the diagnosis by short trials");
@@ -175,7 +175,10 @@ fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatc
         Ok(outcome) => {
             run.diagnosis = run.diagnosis.take().map(|found| lab::confirm::settle(found, outcome));
         }
-        Err(why) => eprintln!("weir: the diagnosis cannot be tested here: {why}"),
+        Err(why) => {
+            eprintln!("weir: the diagnosis cannot be tested here: {why}");
+            run.diagnosis.iter_mut().for_each(|found| found.untested = Some(why.clone()));
+        }
     }
 }
 

@@ -62,9 +62,12 @@ fn tested(test: &Confirmation) -> String {
 
 /// What would prove it, and which command would try that, where one can.
 fn untested(diagnosis: &Diagnosis) -> String {
-    let hint = match is_testable(&diagnosis.verdict) {
-        true => " (weir load --confirm would test it)",
-        false => "",
+    let hint = match &diagnosis.untested {
+        Some(why) => format!(" (not tested: {why})"),
+        None if is_testable(&diagnosis.verdict) => {
+            " (weir load --confirm would test it)".to_owned()
+        }
+        None => String::new(),
     };
     format!("{}{hint}", diagnosis.counter_test)
 }
@@ -178,6 +181,14 @@ mod tests {
             let text = said(nothing_to_change, None);
             assert!(text.ends_with("proof        it rises\n"), "{text}");
         }
+        let refused = Diagnosis {
+            verdict: "latency_bound".to_owned(),
+            counter_test: "it rises".to_owned(),
+            untested: Some("it was ended by hand".to_owned()),
+            ..Diagnosis::default()
+        };
+        let text = words(&refused, "bottleneck", false);
+        assert!(text.ends_with("it rises (not tested: it was ended by hand)\n"), "{text}");
         let made = said("latency_bound", Some(Confirmation::default()));
         assert!(!made.contains("proof") && made.contains("NOT CONFIRMED"), "{made}");
     }

@@ -1,12 +1,12 @@
-//! Which trials are judged, and which of them stand against each other.
+//! The trials that are judged, and which of them stand against each other.
 //!
-//! Not for what comes of it.
+//! Not for which count: the engine decides that before anything is judged. Nor for what comes of it.
 
 use std::collections::BTreeMap;
 
 use record::experiment::{Arm, Pair, Plan, TrialLine, blocks_counting};
 
-/// The trials that are judged: of each block one attempt under each load.
+/// The trials that are judged.
 pub(super) struct Blocks<'a> {
     pub(super) plan: &'a Plan,
     /// All trials, those that do not count too.
@@ -15,43 +15,11 @@ pub(super) struct Blocks<'a> {
     pub(super) judged: Vec<&'a TrialLine>,
 }
 
-/// A block and a load: what is held against each other.
-fn group(trial: &TrialLine) -> (u32, &str) {
-    (trial.place.block, &trial.place.load)
-}
-
-/// What is known of one attempt at a block under a load.
-#[derive(Default)]
-struct Attempt {
-    counting: u32,
-    discarded: bool,
-}
-
 impl<'a> Blocks<'a> {
-    /// Picks of each block under each load the attempt that has no discarded trial; of several the one with
-    /// most trials (one that a kill cut short has fewer), then the latest. What was measured plays no part.
+    /// Takes the trials that count, as the engine marked them ([`crate::engine::blocks::mark`]): of each block
+    /// one try under each load.
     pub(super) fn of(plan: &'a Plan, all: &'a [TrialLine]) -> Self {
-        let mut attempts: BTreeMap<(u32, &str), BTreeMap<u32, Attempt>> = BTreeMap::new();
-        for trial in all.iter().filter(|trial| trial.place.block > 0) {
-            let of_group = attempts.entry(group(trial)).or_default();
-            let attempt = of_group.entry(trial.place.attempt).or_default();
-            attempt.counting += u32::from(trial.counts());
-            attempt.discarded |= trial.discarded.is_some();
-        }
-        let picked: BTreeMap<(u32, &str), u32> = attempts
-            .into_iter()
-            .filter_map(|(group, tries)| {
-                let whole = tries.into_iter().filter(|(_, attempt)| !attempt.discarded);
-                let best = whole.max_by_key(|(number, attempt)| (attempt.counting, *number));
-                best.map(|(number, _)| (group, number))
-            })
-            .collect();
-        let is_judged = |trial: &&TrialLine| {
-            trial.counts() && picked.get(&group(trial)) == Some(&trial.place.attempt)
-        };
-        let mut judged: Vec<&TrialLine> = all.iter().filter(is_judged).collect();
-        judged.sort_by_key(|trial| trial.place.number);
-        Self { plan, all, judged }
+        Self { plan, all, judged: all.iter().filter(|trial| trial.counts()).collect() }
     }
 
     /// How many blocks are judged.

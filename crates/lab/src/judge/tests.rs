@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::experiment::{
     Arm, Better, Comparison, LoadPlan, Metric, Outcome, Plan, TrialLine, Warning,
 };
-use record::trial::{Discarded, Place, Steady};
+use record::trial::{Place, Steady};
+
+use crate::engine::blocks::mark;
 
 use super::{Extras, Judged, Set, judge, settled, unpaired};
 
@@ -218,8 +220,8 @@ fn many_claims_need_more_blocks_before_it_settles() {
 fn a_discarded_block_counts_once_it_was_run_again() {
     let plan = plan(&["load"]);
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
-    lines[4].discarded =
-        Some(Discarded { code: "steal_share".to_owned(), text: "6 % of steal".to_owned() });
+    lines[4].covariates.steal_share = Some(0.06);
+    mark(&plan, &mut lines);
     let before = judged(&plan, &lines);
     assert_eq!(of(&before, "jemalloc", "p99_ns").pairs.len(), 11, "the whole block is out");
     let again: Vec<TrialLine> = lines
@@ -229,11 +231,12 @@ fn a_discarded_block_counts_once_it_was_run_again() {
             let mut line = line.clone();
             line.place.attempt = 2;
             line.place.number += 100;
-            line.discarded = None;
+            line.covariates.steal_share = None;
             line
         })
         .collect();
     lines.extend(again);
+    mark(&plan, &mut lines);
     let after = judged(&plan, &lines);
     assert_eq!(of(&after, "jemalloc", "p99_ns").pairs.len(), 12);
     let text = &warned(&after, "discards")[0].text;

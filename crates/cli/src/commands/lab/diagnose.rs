@@ -52,13 +52,16 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
 /// Works the diagnosis out again, with the counter-test that was made where it is of the same verdict;
 /// returns the verdict that it is of where it is not.
 fn diagnose_again(run: &mut Run) -> Option<String> {
-    let made = run.diagnosis.take().and_then(made_for);
+    let earlier = run.diagnosis.take().unwrap_or_default();
+    let (of, untested) = (earlier.verdict.clone(), earlier.untested.clone());
+    let made = made_for(earlier);
     let tested = made.as_ref().map(|test| test.verdict.clone());
     let found = lab::diagnosis::diagnose(run);
-    let found = match made {
+    let mut found = match made {
         Some(test) => settle(found, test),
         None => found,
     };
+    found.untested = untested.filter(|_| of == found.verdict);
     let kept = found.confirmation.is_some();
     run.diagnosis = Some(found);
     tested.filter(|_| !kept)
@@ -165,6 +168,17 @@ mod tests {
         let (run, _) = diagnosed("unknown", "unknown", false);
         let found = run.diagnosis.unwrap();
         assert!(found.claim.starts_with("unknown was refuted"), "{}", found.claim);
+        // Why none could be made is kept for the same verdict too.
+        for (verdict, kept) in [("unknown", Some("why".to_owned())), ("latency_bound", None)] {
+            let mut run = run_value();
+            run.diagnosis = Some(run::Diagnosis {
+                verdict: verdict.to_owned(),
+                untested: Some("why".to_owned()),
+                ..run::Diagnosis::default()
+            });
+            diagnose_again(&mut run);
+            assert_eq!(run.diagnosis.unwrap().untested, kept);
+        }
     }
 
     #[test]

@@ -12,25 +12,14 @@ use crate::report::Raw;
 use crate::statistics::median;
 use crate::words;
 
-/// The trials of an arm under a load that are judged: the last try at it in each block, without those that
-/// failed or were discarded.
+/// The trials of an arm under a load that are judged.
 pub(in crate::report) fn counting<'a>(
     experiment: &'a Experiment,
     arm: &str,
     load: &str,
 ) -> Vec<&'a TrialLine> {
-    let mut last: BTreeMap<u32, u32> = BTreeMap::new();
-    for line in experiment.trials.iter().filter(|line| line.place.load == load) {
-        let attempt = last.entry(line.place.block).or_default();
-        *attempt = line.place.attempt.max(*attempt);
-    }
-    let counts = |line: &&TrialLine| {
-        line.counts()
-            && line.place.arm == arm
-            && line.place.load == load
-            && last.get(&line.place.block) == Some(&line.place.attempt)
-    };
-    experiment.trials.iter().filter(counts).collect()
+    let is_of = |line: &&TrialLine| line.place.arm == arm && line.place.load == load;
+    experiment.trials.iter().filter(|line| line.counts()).filter(is_of).collect()
 }
 
 /// The cell of an arm under a load.
