@@ -9,7 +9,7 @@ use record::experiment::{Arm, Pair, Plan, TrialLine, blocks_counting};
 /// The trials that are judged.
 pub(super) struct Blocks<'a> {
     pub(super) plan: &'a Plan,
-    /// All trials, those that do not count too.
+    /// All trials in the order of running, those that do not count too.
     pub(super) all: &'a [TrialLine],
     /// Those that do, in the order of running.
     pub(super) judged: Vec<&'a TrialLine>,

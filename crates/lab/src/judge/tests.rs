@@ -218,7 +218,8 @@ fn many_claims_need_more_blocks_before_it_settles() {
 
 #[test]
 fn a_discarded_block_counts_once_it_was_run_again() {
-    let plan = plan(&["load"]);
+    let mut plan = plan(&["load"]);
+    plan.discard = [("steal_share".to_owned(), 0.02)].into();
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
     lines[4].covariates.steal_share = Some(0.06);
     mark(&plan, &mut lines);
@@ -379,6 +380,7 @@ fn the_rest_of_the_warnings_have_their_triggers() {
         let at = arms.iter().position(|arm| *arm == line.place.arm).unwrap() as u32;
         line.place.number = (line.place.block - 1) * 3 + at + 1;
     }
+    lines.sort_by_key(|line| line.place.number);
     for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
         line.steady = Steady { from_s: None, text: "never steady in 8 seconds".to_owned() };
         if line.place.block == 3 {

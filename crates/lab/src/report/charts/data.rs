@@ -1,7 +1,7 @@
 //! What several charts read: which trials count, and the trials of a cell merged from their records.
 //! Not for drawing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use record::experiment::{Cell, Comparison, Experiment, LoadPlan, Metric, Pair, TrialLine};
 use record::histogram::Latencies;
