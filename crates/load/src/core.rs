@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::iter::Peekable;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,6 +87,8 @@ pub(crate) struct Core {
     pub(crate) deadlines: Deadlines,
     pub(crate) desk: RefCell<Desk>,
     pub(crate) recorder: RefCell<Recorder>,
+    /// What is still to become due, of an open loop that has begun.
+    due: RefCell<Option<Due>>,
     pub(crate) scratch: RefCell<Box<[u8]>>,
     pub(crate) limits: Limits,
     /// Limits how many connections are being opened at a time, before the start.
@@ -123,6 +126,7 @@ pub(crate) async fn run(
         deadlines: Deadlines::default(),
         desk: RefCell::new(desk),
         recorder: RefCell::new(Recorder::new(seat.index, spares)),
+        due: RefCell::new(None),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
         limits: Limits::default(),
         opening: Semaphore::new(OPENING_MAX),
@@ -144,8 +148,9 @@ pub(crate) async fn run(
         return Ok(None);
     };
     core.recorder.borrow_mut().start(start_ns, core.shared.window_after_ns);
-    if let Pace::Open { .. } = core.shared.plan.pace {
-        spawn_local(pace(Rc::clone(&core), seat, start_ns));
+    if let Some(due) = Due::of(&core.shared.plan, seat, start_ns) {
+        core.due.replace(Some(due));
+        spawn_local(pace(Rc::clone(&core)));
     }
     core.wait_for(|core| core.clients_alive.get() == 0).await;
     core.abandon_line();
@@ -199,6 +204,32 @@ impl Core {
             // Without a collector the run is over, and nobody wants it.
             let _ = self.events.send(Event::Second(Box::new(snapshot)));
         }
+    }
+
+    /// Brings what has become due in an open loop to the desk; when the next will be, if one will.
+    fn bring_due(&self, now_ns: u64) -> Option<u64> {
+        let mut due = self.due.borrow_mut();
+        let due = due.as_mut()?;
+        let end_ns = self.end_ns();
+        let mut desk = self.desk.borrow_mut();
+        let mut recorder = self.recorder.borrow_mut();
+        while let Some(due_ns) = due.next_ns() {
+            if due_ns >= end_ns || self.giving_up.get() {
+                break;
+            }
+            if due_ns > now_ns {
+                return Some(due_ns);
+            }
+            if !desk.take_one() {
+                break;
+            }
+            due.times.next();
+            let arrived = desk.arrive(due_ns);
+            recorder.counters.due += 1;
+            recorder.counters.dropped += u64::from(!arrived);
+            recorder.waiting = desk.waiting();
+        }
+        None
     }
 
     /// The load has ended on this core.
@@ -262,32 +293,35 @@ impl Drop for Presence {
 /// request. Like every lag it counts in the response latency. Below that rate it changes nothing.
 const PACE_GRAIN_NS: u64 = 50_000;
 
+/// The requests of an open loop that are still to become due on a core.
+#[derive(Debug)]
+struct Due {
+    times: Peekable<DueTimes>,
+    start_ns: u64,
+}
+
+impl Due {
+    /// Those of a core; none in a closed loop.
+    fn of(plan: &Plan, seat: Seat, start_ns: u64) -> Option<Self> {
+        let Pace::Open { rate_per_s, arrivals } = plan.pace else { return None };
+        let cores = (seat.index, seat.count);
+        let times = DueTimes::new(rate_per_s, arrivals, plan.ramp_ns, cores, plan.seed);
+        Some(Self { times: times.peekable(), start_ns })
+    }
+
+    fn next_ns(&mut self) -> Option<u64> {
+        self.times.peek().map(|after_ns| self.start_ns.saturating_add(*after_ns))
+    }
+}
+
 /// Brings the requests of an open loop to the desk as they become due.
-async fn pace(core: Rc<Core>, seat: Seat, start_ns: u64) {
-    let plan = &core.shared.plan;
-    let Pace::Open { rate_per_s, arrivals } = plan.pace else { return };
-    let cores = (seat.index, seat.count);
-    let times = DueTimes::new(rate_per_s, arrivals, plan.ramp_ns, cores, plan.seed);
+async fn pace(core: Rc<Core>) {
     let mut woken_ns = 0;
-    for due_ns in times.map(|after_ns| start_ns.saturating_add(after_ns)) {
-        if due_ns > now_ns() {
-            let wake_ns = due_ns.max(woken_ns + PACE_GRAIN_NS);
-            // Until then Ctrl-C may move the end; so it is read again after the sleep.
-            core.timers.sleep_until(wake_ns.min(core.end_ns())).await;
-            woken_ns = now_ns();
-        }
-        if due_ns >= core.end_ns() || core.giving_up.get() {
-            break;
-        }
-        let mut desk = core.desk.borrow_mut();
-        if !desk.take_one() {
-            break;
-        }
-        let arrived = desk.arrive(due_ns);
-        let mut recorder = core.recorder.borrow_mut();
-        recorder.counters.due += 1;
-        recorder.counters.dropped += u64::from(!arrived);
-        recorder.waiting = desk.waiting();
+    while let Some(due_ns) = core.bring_due(now_ns()) {
+        let wake_ns = due_ns.max(woken_ns + PACE_GRAIN_NS);
+        // Until then Ctrl-C may move the end; so it is read again after the sleep.
+        core.timers.sleep_until(wake_ns.min(core.end_ns())).await;
+        woken_ns = now_ns();
     }
     core.end_load(now_ns().min(core.end_ns()));
 }
@@ -300,6 +334,11 @@ async fn tick(core: Rc<Core>) {
     while core.clients_alive.get() > 0 {
         core.timers.sleep_until(next_ns).await;
         let now_ns = now_ns();
+        let end_ns = core.end_ns();
+        if now_ns >= end_ns {
+            // A core that was held up at the end still owes what became due before it.
+            core.bring_due(now_ns);
+        }
         {
             let mut recorder = core.recorder.borrow_mut();
             core.roll(&mut recorder, now_ns);
@@ -309,7 +348,6 @@ async fn tick(core: Rc<Core>) {
             recorder.waiting = core.desk.borrow().waiting();
         }
         core.deadlines.sweep(now_ns);
-        let end_ns = core.end_ns();
         if now_ns >= end_ns && !core.desk.borrow().is_closed() {
             core.end_load(end_ns);
         }

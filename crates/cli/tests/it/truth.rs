@@ -65,6 +65,23 @@ fn a_stopped_origin_shows_in_the_response_latency_and_hardly_in_the_service_late
 }
 
 #[test]
+fn a_generator_that_is_held_up_over_the_end_still_sends_all_that_was_due() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/");
+    let run = start_load(&["-c", "2", "-R", "20", "-d", "2s", "-w", "30s", "-t", "1", &url]);
+    let has_begun = || origin.stats()["requests"].as_u64() > Some(4);
+    assert!(within(PATIENCE, has_begun), "the load did not begin");
+    send_signal(run.process.id(), Signal::STOP);
+    pause_ms(2500);
+    send_signal(run.process.id(), Signal::CONT);
+    let output = run.finish();
+    output.assert_sums();
+    assert_eq!((output.total("requests"), output.total("dropped")), (40, 0), "{output:?}");
+    assert_eq!(output.errors(), 0);
+}
+
+#[test]
 fn a_server_that_never_answers_is_all_time_outs() {
     let _shared = beside_others();
     let server = Scripted::start(|peer| {
