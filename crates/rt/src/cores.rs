@@ -321,7 +321,8 @@ mod tests {
     #[test]
     fn lists_of_processors() {
         assert_eq!(parse_cpus("all"), Ok(available()));
-        assert_eq!(parse_cpus("0,0-0"), Ok(vec![0, 0]));
+        let first = available()[0];
+        assert_eq!(parse_cpus(&format!("{first},{first}-{first}")), Ok(vec![first, first]));
         for (text, why) in [
             ("x", "not a processor"),
             ("", "not a processor"),

@@ -79,6 +79,21 @@ fn bind_address_no_port(socket: &TcpSocket) -> io::Result<()> {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    /// An address at which nobody listens for as long as the socket lives.
+    pub(crate) fn closed_port() -> (Socket, Address) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        (socket, Address::Tcp(address))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::cores::block_on;
@@ -89,11 +104,11 @@ mod tests {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let target = Address::Tcp(listener.local_addr().unwrap());
             let source = "127.0.0.7".parse().unwrap();
-            let stream = connect(&target, Some(source)).await.unwrap();
+            let _stream = connect(&target, Some(source)).await.unwrap();
             let (_, peer) = listener.accept().unwrap();
             assert_eq!(peer.ip(), source);
-            drop((stream, listener));
-            let error = connect(&target, None).await.unwrap_err();
+            let (_kept, closed) = testing::closed_port();
+            let error = connect(&closed, None).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         });
     }

@@ -434,6 +434,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::namespace::testing::end;
 
     #[test]
     fn every_core_gets_a_socket_on_the_port_that_the_kernel_chose() {
@@ -454,11 +455,11 @@ mod tests {
     #[test]
     fn a_socket_made_in_a_namespace_is_reached_from_there_only() {
         let Some((_made, namespace)) = crate::namespace::testing::make() else { return };
-        let mut bound =
-            Bound::new_in(&"127.0.0.1:0".parse().unwrap(), 2, Some(&namespace)).unwrap();
-        let target = bound.address().clone();
+        // Kept, so that no other test listens on the same port out here.
+        let (_kept, target) = crate::dial::testing::closed_port();
+        let mut bound = Bound::new_in(&target, 2, Some(&namespace)).unwrap();
         let listener = bound.take(0, 7).unwrap();
-        drop(bound.take(1, 7));
+        end(bound.take(1, 7).unwrap());
         crate::cores::block_on(async {
             let outside = crate::dial::connect(&target, None).await.unwrap_err();
             assert_eq!(outside.kind(), io::ErrorKind::ConnectionRefused);
@@ -472,15 +473,28 @@ mod tests {
         });
     }
 
+    /// On this machine: with IPv6 where it has that.
+    fn any_port() -> Address {
+        let missing = [Some(libc::EADDRNOTAVAIL), Some(libc::EAFNOSUPPORT)];
+        match std::net::TcpListener::bind("[::1]:0") {
+            Err(error) if missing.contains(&error.raw_os_error()) => {
+                println!("skipped: IPv6: {error}");
+                "127.0.0.1:0".parse().unwrap()
+            }
+            _ => "[::1]:0".parse().unwrap(),
+        }
+    }
+
     #[test]
     fn the_peer_is_known_without_asking_and_a_unix_peer_has_no_address() {
         crate::cores::block_on(async {
-            let mut bound = Bound::new(&"[::1]:0".parse().unwrap(), 1).unwrap();
+            let mut bound = Bound::new(&any_port(), 1).unwrap();
             let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
             let client = std::net::TcpStream::connect(target).unwrap();
             let accepted = accept_one(bound.take(0, 0).unwrap()).await;
             assert_eq!(accepted.peer, Some(client.local_addr().unwrap()));
-            let path = std::env::temp_dir().join(format!("weir-peer-{}.sock", std::process::id()));
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("socket");
             let mut bound = Bound::new(&Address::Unix(path.clone()), 1).unwrap();
             let _client = UnixStream::connect(&path).unwrap();
             assert_eq!(accept_one(bound.take(0, 0).unwrap()).await.peer, None);
@@ -575,7 +589,8 @@ mod tests {
 
     #[test]
     fn the_file_of_a_unix_socket_goes_with_its_last_owner() {
-        let path = std::env::temp_dir().join(format!("weir-adopt-{}.sock", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
         let mut old = Bound::new(&Address::Unix(path.clone()), 1).unwrap();
         let passed = copies(&mut old, 1);
         let again = passed[0].try_clone().unwrap();
@@ -611,8 +626,9 @@ mod tests {
 
     #[test]
     fn a_left_over_unix_socket_is_replaced_and_a_live_one_is_not() {
-        let path = std::env::temp_dir().join(format!("weir-rt-{}.sock", std::process::id()));
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        end(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let address = Address::Unix(path.clone());
         let live = Bound::new(&address, 2).unwrap();
         assert_eq!(live.mode(), AcceptMode::HandOver);

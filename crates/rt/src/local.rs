@@ -187,32 +187,24 @@ pub fn own_user() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::testing::end;
 
     /// A path of its own, in a folder that is removed.
-    struct Place(PathBuf);
+    struct Place(tempfile::TempDir);
 
     impl Place {
-        fn new(name: &str) -> Self {
-            let folder =
-                std::env::temp_dir().join(format!("weir-local-{}-{name}", std::process::id()));
-            fs::create_dir_all(&folder).unwrap();
-            Self(folder)
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
         }
 
         fn path(&self) -> PathBuf {
-            self.0.join("s")
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            self.0.path().join("s")
         }
     }
 
     #[test]
     fn only_its_owner_reaches_it_and_it_knows_who_does() {
-        let place = Place::new("mode");
+        let place = Place::new();
         let mut socket = PrivateSocket::bind(&place.path(), None).unwrap();
         let mode = fs::symlink_metadata(place.path()).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600, "{mode:o}");
@@ -227,12 +219,12 @@ mod tests {
 
     #[test]
     fn a_living_one_is_left_alone_and_a_dead_one_replaced() {
-        let place = Place::new("stale");
+        let place = Place::new();
         let mut first = PrivateSocket::bind(&place.path(), None).unwrap();
         let error = PrivateSocket::bind(&place.path(), None).unwrap_err();
         assert!(error.to_string().contains("another process listens there"), "{error}");
         // As if it had been killed: nobody listens, the file is there.
-        drop(first.take());
+        end(first.take().unwrap());
         // The times of files are as coarse as the kernel's tick.
         std::thread::sleep(std::time::Duration::from_millis(30));
         let second = PrivateSocket::bind(&place.path(), None).unwrap();
@@ -244,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_file_goes_with_the_last_process_that_has_the_socket() {
-        let place = Place::new("adopted");
+        let place = Place::new();
         let mut old = PrivateSocket::bind(&place.path(), None).unwrap();
         let listener = OwnedFd::from(old.take().unwrap());
         // One that fails before the other has left takes nothing with it.
@@ -265,7 +257,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_connection_can_be_told_to_stop() {
-        let place = Place::new("until");
+        let place = Place::new();
         let mut socket = PrivateSocket::bind(&place.path(), None).unwrap();
         let listener = socket.take().unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -282,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_is_no_socket_is_never_removed() {
-        let place = Place::new("file");
+        let place = Place::new();
         fs::write(place.path(), "kept").unwrap();
         let error = PrivateSocket::bind(&place.path(), None).unwrap_err();
         assert!(error.to_string().contains("another kind"), "{error}");

@@ -123,10 +123,17 @@ impl Drop for ComeBack<'_> {
 /// A namespace of a test's own, gone when it is dropped.
 #[cfg(test)]
 pub(crate) mod testing {
+    use std::net::Shutdown;
     use std::process::Command;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+
+    /// Ends a socket and closes it. A close alone may not end it at once: until its program runs, the
+    /// child that another test starts has a copy of each of our descriptors.
+    pub(crate) fn end(socket: impl AsFd) {
+        socket2::SockRef::from(&socket).shutdown(Shutdown::Both).unwrap();
+    }
 
     pub(crate) struct Made(pub(crate) String);
 

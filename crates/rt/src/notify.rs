@@ -149,21 +149,19 @@ mod tests {
 
     #[test]
     fn a_manager_hears_it_at_a_path_and_at_an_abstract_name() {
-        let name = format!("weir-notify-{}", std::process::id());
-        let path = std::env::temp_dir().join(&name);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify").display().to_string();
         let at_path = UnixDatagram::bind(&path).unwrap();
-        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        // As an abstract name it is nobody else's either.
+        let address = SocketAddr::from_abstract_name(&path).unwrap();
         let abstracted = UnixDatagram::bind_addr(&address).unwrap();
-        for (text, socket) in
-            [(path.display().to_string(), &at_path), (format!("@{name}"), &abstracted)]
-        {
+        for (text, socket) in [(path.clone(), &at_path), (format!("@{path}"), &abstracted)] {
             let manager = Manager::connect(&environment(&text)).unwrap();
             manager.tell(State::Ready);
             assert_eq!(heard(socket), "READY=1");
             manager.tell(State::MainProcess(7));
             assert_eq!(heard(socket), "MAINPID=7");
         }
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

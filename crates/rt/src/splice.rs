@@ -206,6 +206,7 @@ mod tests {
 
     use super::*;
     use crate::cores::block_on;
+    use crate::namespace::testing::end;
     use crate::stream::Family;
 
     fn tcp_pair() -> (TcpStream, OwnedFd, Family) {
@@ -385,7 +386,7 @@ mod tests {
             let mut from = Stream::from_fd(near, family).unwrap();
             let (far, near, family) = unix_pair();
             let mut to = Stream::from_fd(near, family).unwrap();
-            drop(far);
+            end(far);
             source.write_all(b"lost").unwrap();
             let pipes = Pipes::new(65536, 1);
             let mut pipe = pipes.take().unwrap();

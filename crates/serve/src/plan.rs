@@ -266,10 +266,11 @@ mod tests {
 
     #[test]
     fn units_are_understood() {
+        let cpu = rt::cores::available()[0];
         let text = PlanText {
             listen: vec!["127.0.0.1:0".into(), "127.0.0.1:0".into()],
             threads: "1".into(),
-            pin: "0".into(),
+            pin: cpu.to_string(),
             access_log: "-".into(),
             idle_timeout: "5".into(),
             drain_timeout: "250ms".into(),
@@ -277,7 +278,7 @@ mod tests {
             ..PlanText::default()
         };
         let plan = Plan::parse(&text).unwrap();
-        assert_eq!((plan.listen.len(), plan.pin), (2, vec![0]));
+        assert_eq!((plan.listen.len(), plan.pin), (2, vec![cpu]));
         assert_eq!(plan.access_log, Some(LogTarget::Stdout));
         assert_eq!((plan.idle_timeout_ns, plan.drain_timeout_ns), (5_000_000_000, 250_000_000));
         assert_eq!(plan.connections_max, Some(10_000));

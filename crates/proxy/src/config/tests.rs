@@ -243,8 +243,11 @@ fn what_only_shows_in_the_whole_is_told() {
     assert_problems(&logs, &["4:6: 'file:/x' is logged to twice"]);
     let few = format!("threads = 4\nconnections-max = 3\n{SMALL}");
     assert_problems(&few, &["2:19: 3 connections do not give one to each of 4 threads"]);
-    let user = format!("[privileges]\nuser = '4242'\n{SMALL}");
-    assert_problems(&user, &["2:8: user 4242 is not in /etc/passwd, so its group is not known"]);
+    let user = format!("[privileges]\nuser = '4294967294'\n{SMALL}");
+    assert_problems(
+        &user,
+        &["2:8: user 4294967294 is not in /etc/passwd, so its group is not known"],
+    );
 }
 
 #[test]

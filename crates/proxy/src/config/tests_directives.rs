@@ -15,8 +15,11 @@ const POOL: &str = "[pool.app]\nservers = ['127.0.0.1:9001']\n";
 
 /// A config with `line` in the table of `row`, and all that it needs to be right otherwise.
 fn config(row: &Directive, line: &str) -> String {
-    // An example that has to be there.
-    let line = &line.replace("/etc/weir/sticky.key", KEY_FILE);
+    // Examples that have to be there.
+    let mut line = line.replace("/etc/weir/sticky.key", KEY_FILE);
+    if row.key == "pin" {
+        line = line.replace("'0'", &format!("'{}'", rt::cores::available()[0]));
+    }
     let listener =
         |inside: &str| format!("[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n{inside}");
     let route =
@@ -80,7 +83,7 @@ fn config(row: &Directive, line: &str) -> String {
             text.push('\n');
         }
     }
-    text + line + after
+    text + &line + after
 }
 
 #[test]

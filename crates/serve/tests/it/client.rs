@@ -1,6 +1,6 @@
 //! An origin of its own for each test, and a client that reads answers byte by byte if need be.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -161,10 +161,20 @@ impl<S: Read + Write> Client<S> {
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.received);
         let mut buffer = [0; 65536];
-        while let Ok(read @ 1..) = self.stream.read(&mut buffer) {
+        while let Ok(read @ 1..) = self.read(&mut buffer) {
             rest.extend_from_slice(&buffer[..read]);
         }
         rest
+    }
+
+    /// A read with a time-out is interrupted when the process is stopped and goes on (signal(7)).
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
     }
 
     fn fill_until(&mut self, done: impl Fn(&[u8]) -> Option<usize>) -> usize {
@@ -173,7 +183,7 @@ impl<S: Read + Write> Client<S> {
             if let Some(at) = done(&self.received) {
                 return at;
             }
-            let read = self.stream.read(&mut buffer).unwrap();
+            let read = self.read(&mut buffer).unwrap();
             assert!(read > 0, "ended after {:?}", String::from_utf8_lossy(&self.received));
             self.received.extend_from_slice(&buffer[..read]);
         }

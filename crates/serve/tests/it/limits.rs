@@ -4,6 +4,8 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rt::clock::{SECOND_NS, now_ns};
+
 use crate::client::{Client, Origin, get};
 
 /// A client may see the end of its connection before it is counted.
@@ -13,12 +15,20 @@ fn until_closed(origin: &Origin, reason: &str, count: u64) {
 
 #[test]
 fn an_idle_connection_ends_in_time_and_a_target_may_choose_the_time() {
-    let origin = Origin::start(|text| text.idle_timeout = "3s".to_owned());
-    let mut silent = origin.client();
-    let mut used = origin.client();
-    let mut chosen = origin.client();
-    used.get("/?s=1");
-    chosen.get("/?s=1&w=60s");
+    let last_try_ns = now_ns() + 30 * SECOND_NS;
+    let (origin, [mut silent, mut used, mut chosen]) = loop {
+        let start_ns = now_ns();
+        let origin = Origin::start(|text| text.idle_timeout = "3s".to_owned());
+        let mut clients = [origin.client(), origin.client(), origin.client()];
+        clients[1].send(get("/?s=1"));
+        clients[2].send(get("/?s=1&w=60s"));
+        // When the machine holds us up, connections may end before anything was asked on them.
+        if now_ns() - start_ns < 2 * SECOND_NS {
+            break (origin, clients);
+        }
+        assert!(now_ns() < last_try_ns, "held up each time");
+    };
+    assert_eq!((used.answer().status(), chosen.answer().status()), (200, 200));
     assert!(silent.rest().is_empty() && used.rest().is_empty());
     until_closed(&origin, "idle_timeout", 2);
     assert_eq!(chosen.get("/?s=1").status(), 200);
@@ -40,7 +50,8 @@ fn a_head_has_to_be_whole_in_time_however_it_drips() {
     client.send("GET / HTTP/1.1\r\nHost: h\r\n");
     client.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let mut answer = Vec::new();
-    for _ in 0..100 {
+    let deadline_ns = now_ns() + 30 * SECOND_NS;
+    while now_ns() < deadline_ns {
         // It may be closed already, which is what this waits for.
         let _ = std::io::Write::write_all(&mut client.stream, b"X: y\r\n");
         let mut buffer = [0; 1000];
@@ -117,7 +128,7 @@ fn beyond_the_allowed_connections_others_wait() {
         client.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert!(client.stream.read(&mut [0]).is_err());
     }
-    let stats = origin.stats();
+    let stats = origin.stats_when(|stats| stats.sum.totals.accept_paused == 1);
     assert_eq!((stats.sum.totals.requests, stats.sum.totals.accept_paused), (3, 1));
     for mut client in waiting {
         drop(served.remove(0));
@@ -129,6 +140,12 @@ fn beyond_the_allowed_connections_others_wait() {
 
 #[test]
 fn a_thousand_idle_connections_hold_no_buffer() {
+    // Both ends of each are in this process, and other tests beside them.
+    let descriptors = rt::limits::raise_descriptor_limit().now;
+    if descriptors < 3000 {
+        println!("skipped: this process may have no more than {descriptors} descriptors open");
+        return;
+    }
     let origin = Origin::start(|text| text.threads = "2".to_owned());
     let mut clients: Vec<Client<TcpStream>> = (0..1000).map(|_| origin.client()).collect();
     for client in &mut clients {

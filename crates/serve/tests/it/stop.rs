@@ -16,8 +16,9 @@ fn a_drain_ends_idle_connections_and_finishes_the_others() {
         client.get("/?s=1");
     }
     let mut busy: Vec<_> = (0..10).map(|_| origin.client()).collect();
+    // Their bodies are held back, so that they are in flight for as long as this test wants.
     for client in &mut busy {
-        client.send(get("/?s=10&t=3000"));
+        client.send("POST /?s=10&t=100 HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n");
     }
     origin.stats_when(|stats| stats.sum.totals.in_flight == 10);
     origin.drain.advance(Stage::Draining);
@@ -25,6 +26,9 @@ fn a_drain_ends_idle_connections_and_finishes_the_others() {
         assert!(client.rest().is_empty());
     }
     assert!(TcpStream::connect(address).is_err());
+    for client in &mut busy {
+        client.send("x");
+    }
     for client in &mut busy {
         let answer = client.answer();
         assert_eq!((answer.body.len(), answer.field("Connection")), (10, Some("close")));
