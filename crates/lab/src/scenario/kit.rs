@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use host::setup::launch::Launch;
 use host::setup::{group, namespace, tun};
@@ -16,7 +15,7 @@ use host::setup::{group, namespace, tun};
 use super::flood::Flood;
 use super::forward::{Forwarder, Hold};
 use super::groups::{Bounds, groups};
-use super::journal::{self, Journal, Made, PREFIX, Swept, start_ticks};
+use super::journal::{self, Journal, Made, Swept, run_name, start_ticks};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
 use super::plan::{NODES, Node, Scenario};
 use super::{programs, run_folder};
@@ -303,14 +302,6 @@ pub fn sweep(journals: &Path) -> Swept {
     let mut swept = journal::sweep(journals);
     run_folder::sweep(Path::new(FOLDERS), journals, &mut swept);
     swept
-}
-
-/// A name that no other run has, on this machine, since it was started.
-fn run_name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let pid = std::process::id();
-    let ticks = start_ticks(i32::try_from(pid).unwrap_or(0)).unwrap_or(0);
-    format!("{PREFIX}{pid}-{ticks:x}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Whether this process may make namespaces and groups.
