@@ -272,6 +272,10 @@ fn undo(made: &Made) -> Result<(), String> {
 
 /// Kills what is in a group, by the group's own list, and removes it.
 fn end_group(path: &Path) -> Result<(), String> {
+    if !path.exists() {
+        // Where groups cannot be made, the error would be that they cannot be removed.
+        return Ok(());
+    }
     let mut last = None;
     for _ in 0..TRIES {
         for pid in group::processes(path).into_iter().filter_map(Pid::from_raw) {
