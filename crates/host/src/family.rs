@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_live_child_of_a_child_is_found() {
         let mut shell = std::process::Command::new("sh")
-            .args(["-c", "sleep 20 & echo ready; wait"])
+            .args(["-c", "sleep 600 & echo ready; wait"])
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();

@@ -234,7 +234,16 @@ pub fn resident_bytes(pid: i32) -> Result<u64, NotObservable> {
 
 /// Descriptors that process `pid` has open, in all tables of its threads: nearly always that is one.
 pub fn open_descriptors(pid: i32) -> Result<u64, NotObservable> {
-    let counts = tables(pid).into_iter().map(|tid| descriptors_of(pid, tid));
+    descriptors_in(pid, &tables(pid))
+}
+
+/// Descriptors in all of these tables of process `pid`.
+fn descriptors_in(pid: i32, tables: &[i32]) -> Result<u64, NotObservable> {
+    let counts = tables.iter().map(|&tid| match descriptors_of(pid, tid) {
+        // A thread that has ended meanwhile has none.
+        Err(_) if tid != pid => Ok(0),
+        count => count,
+    });
     counts.sum()
 }
 
@@ -355,6 +364,8 @@ mod tests {
         assert_eq!(ProcessReader::open(pid).unwrap().sample().unwrap().pid, pid);
         assert!(resident_bytes(pid).unwrap() > 0);
         assert!(open_descriptors(pid).unwrap() > 0);
+        // A thread that ended after it was listed.
+        assert!(descriptors_in(pid, &[pid, i32::MAX]).unwrap() > 0);
         let all = threads(pid).unwrap();
         assert!(all.iter().any(|thread| thread.tid == pid), "{all:?}");
     }
@@ -363,6 +374,6 @@ mod tests {
     fn a_process_that_is_not_there_is_not_observable() {
         let error = ProcessReader::open(i32::MAX).unwrap_err();
         assert!(error.why.contains("/proc/2147483647/stat"), "{error}");
-        assert!(threads(i32::MAX).is_err());
+        assert!(threads(i32::MAX).is_err() && open_descriptors(i32::MAX).is_err());
     }
 }

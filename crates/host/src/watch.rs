@@ -489,10 +489,12 @@ mod tests {
         }
         let used_s = window(&before, &after).subject_cpu_s.unwrap();
         assert!(used_s >= 0.04, "{used_s}");
-        let group = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        // The shell waits for them, which not every first process of a machine does.
+        for (child, _, _) in &sampler.children.running {
+            let child = rustix::process::Pid::from_raw(*child).unwrap();
+            rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+        }
         shell.wait().unwrap();
-        // Nobody waits for the others but the first process of the machine, which may take its time.
         for _ in 0..3000 {
             if sampler.children.running.is_empty() {
                 break;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use host::setup::group::{Hierarchies, hierarchies, home, move_to};
 
 use crate::scenario::groups::{Bounds, groups};
-use crate::scenario::journal::{Guest, Journal, Made, PREFIX, folder, start_ticks};
+use crate::scenario::journal::{Guest, Journal, Made, folder, run_name, start_ticks};
 use crate::scenario::plan::CpuQuota;
 
 /// The quota's period: short, so that what is left comes evenly.
@@ -44,7 +44,7 @@ impl LessTime {
             return Err("the subject uses too little processor time to take some away".to_owned());
         }
         let found = hierarchies().map_err(|missing| missing.to_string())?;
-        let name = format!("{PREFIX}less-{}", std::process::id());
+        let name = run_name();
         let bounds = Bounds {
             cpu: Some(CpuQuota { cpus: quota_cpus, period_ns: PERIOD_NS }),
             ..Bounds::default()

@@ -349,6 +349,9 @@ mod tests {
         let worker = std::thread::spawn(|| (0..20).fold(1, |seed, _| burns_a_processor(seed)));
         assert_ne!(worker.join().unwrap(), 0);
         let profile = profiler.stop();
+        if profile.threads_only {
+            return println!("skipped: threads that begin later are not seen here: {profile:?}");
+        }
         assert!(profile.samples > 0, "{profile:?}");
         let functions = profile.functions("subject");
         let burning = functions.iter().find(|one| one.function.ends_with("burns_a_processor"));

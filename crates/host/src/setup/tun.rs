@@ -80,6 +80,13 @@ mod tests {
             Ok(file) => {
                 assert!(path.exists());
                 drop(file);
+                // The kernel may take its time.
+                for _ in 0..3000 {
+                    if !path.exists() {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
                 assert!(!path.exists());
             }
             Err(error) => println!("skipped: {error}"),

@@ -225,5 +225,6 @@ pub(super) fn settled(plan: &Plan, lines: &[TrialLine]) -> bool {
 /// A folder in memory where there is one: what is tested syncs often.
 pub(super) fn quick_folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+    // It may be there and not be ours to write to.
+    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
 }

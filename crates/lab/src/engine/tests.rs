@@ -271,7 +271,7 @@ fn a_process_that_is_killed_loses_nothing() {
         command.args(["engine::tests::a_child_that_is_killed", "--exact"]).env(CHILD, &path);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let stored = || fs::read_dir(path.join("trials")).unwrap().count();
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             if stored() >= wanted || child.try_wait().unwrap().is_some() {
                 break;
             }

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use host::process::ProcessReader;
@@ -84,6 +85,30 @@ struct Owner {
     start_ticks: u64,
 }
 
+impl Owner {
+    fn this_process() -> Self {
+        let pid = i32::try_from(std::process::id()).unwrap_or(0);
+        Self { pid, start_ticks: start_ticks(pid).unwrap_or(0) }
+    }
+
+    /// The one in the name of a run ([`run_name`]).
+    fn of_run(run: &str) -> Option<Self> {
+        let (pid, rest) = run.strip_prefix(PREFIX)?.split_once('-')?;
+        let (ticks, _) = rest.split_once('-')?;
+        let start_ticks = u64::from_str_radix(ticks, 16).ok()?;
+        Some(Self { pid: pid.parse().ok()?, start_ticks })
+    }
+}
+
+/// A name that no other run has, on this machine, since it was started. It says whose the run is, for whoever
+/// finds its journal before the first line is in it.
+#[must_use]
+pub fn run_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let Owner { pid, start_ticks } = Owner::this_process();
+    format!("{PREFIX}{pid}-{start_ticks:x}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
 /// The journal of a run.
 #[derive(Debug)]
 pub struct Journal {
@@ -116,7 +141,7 @@ pub(super) fn path_of(folder: &Path, run: &str) -> PathBuf {
 }
 
 impl Journal {
-    /// Begins the journal of run `run` in `folder`, owned by this process.
+    /// Begins the journal of run `run` ([`run_name`]) in `folder`, owned by this process.
     ///
     /// # Errors
     /// The folder or the file cannot be made.
@@ -128,9 +153,7 @@ impl Journal {
         let path = path_of(folder, run);
         let file = File::options().create_new(true).append(true).open(&path).map_err(explain)?;
         let mut journal = Self { path, file, made: Vec::new() };
-        let pid = i32::try_from(std::process::id()).unwrap_or(0);
-        let owner = Owner { pid, start_ticks: start_ticks(pid).unwrap_or(0) };
-        journal.line(&owner).map_err(explain)?;
+        journal.line(&Owner::this_process()).map_err(explain)?;
         // The name in its folder has to last as well.
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(explain)?;
         Ok(journal)
@@ -198,7 +221,9 @@ pub fn sweep(folder: &Path) -> Swept {
         }
         // One that another start swept meanwhile is no problem.
         let Ok(text) = fs::read_to_string(&path) else { continue };
+        let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let (owner, made) = parse(&text);
+        let owner = owner.or_else(|| Owner::of_run(&run));
         if owner.is_some_and(|owner| start_ticks(owner.pid) == Some(owner.start_ticks)) {
             continue;
         }
@@ -206,7 +231,6 @@ pub fn sweep(folder: &Path) -> Swept {
         swept.problems.extend(problems);
         if left.is_empty() {
             let _ = fs::remove_file(&path);
-            let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             swept.runs.push(run);
         }
     }
@@ -248,6 +272,10 @@ fn undo(made: &Made) -> Result<(), String> {
 
 /// Kills what is in a group, by the group's own list, and removes it.
 fn end_group(path: &Path) -> Result<(), String> {
+    if !path.exists() {
+        // Where groups cannot be made, the error would be that they cannot be removed.
+        return Ok(());
+    }
     let mut last = None;
     for _ in 0..TRIES {
         for pid in group::processes(path).into_iter().filter_map(Pid::from_raw) {
@@ -338,6 +366,25 @@ mod tests {
         assert!(!made.exists() && !journal.path.exists());
         assert_eq!(fs::read_to_string(&setting).unwrap(), "before");
         assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_journal_that_is_just_begun_is_its_owners() {
+        let folder = tempfile::tempdir().unwrap();
+        let (living, cut) = (run_name(), run_name());
+        assert_ne!(living, cut);
+        // As a sweep of another process may find them: the first line is not there yet, or not all of it.
+        fs::write(path_of(folder.path(), &living), "").unwrap();
+        fs::write(path_of(folder.path(), &cut), "{\"pid\":").unwrap();
+        let Owner { pid, start_ticks } = Owner::this_process();
+        let dead = format!("{PREFIX}{pid}-{:x}-0", start_ticks + 1);
+        for run in [&dead, "weir-", "weir-x-1-0", "weir-1-x-0", "weir-1-1"] {
+            fs::write(path_of(folder.path(), run), "").unwrap();
+        }
+        assert_eq!(Owner::of_run(&living), Some(Owner::this_process()));
+        assert_eq!(sweep(folder.path()).runs.len(), 5, "those of the dead, and nobody's");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert!([&living, &cut].iter().all(|run| path_of(folder.path(), run).exists()));
     }
 
     #[test]

@@ -4,19 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use host::setup::group::Hierarchies;
 use host::setup::launch::Launch;
 use host::setup::{group, namespace, tun};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::flood::Flood;
 use super::forward::{Forwarder, Hold};
 use super::groups::{Bounds, groups};
-use super::journal::{self, Journal, Made, PREFIX, Swept, start_ticks};
+use super::journal::{self, Journal, Made, Swept, run_name, start_ticks};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
 use super::plan::{NODES, Node, Scenario};
 use super::{programs, run_folder};
@@ -81,7 +83,7 @@ impl Kit {
         run_folder::make(&kit.folder)
             .map_err(|error| format!("{}: {error}", kit.folder.display()))?;
         kit.make_network(context)?;
-        kit.make_groups()?;
+        kit.make_groups(&group::hierarchies().map_err(|error| error.to_string())?)?;
         kit.start_noise()?;
         Ok(kit)
     }
@@ -187,7 +189,7 @@ impl Kit {
     }
 
     fn set_global(&mut self, path: &Path, value: &str) -> Result<(), String> {
-        let explain = |error: std::io::Error| format!("{}: {error}", path.display());
+        let explain = |error: io::Error| format!("{}: {error}", path.display());
         let before = fs::read_to_string(path).map_err(explain)?.trim().to_owned();
         self.note(Made::Setting { path: path.to_owned(), before })?;
         fs::write(path, value).map_err(explain)
@@ -224,8 +226,7 @@ impl Kit {
         Ok(())
     }
 
-    fn make_groups(&mut self) -> Result<(), String> {
-        let found = group::hierarchies().map_err(|error| error.to_string())?;
+    fn make_groups(&mut self, found: &Hierarchies) -> Result<(), String> {
         let is_root = is_root();
         for name in NODES.iter().map(|node| node.name()).chain([NOISE]) {
             let node = Node::named(name);
@@ -239,12 +240,16 @@ impl Kit {
             if !is_root && bounds == Bounds::default() {
                 continue;
             }
-            let wanted = groups(&found, &format!("{}-{name}", self.run), bounds)?;
+            let wanted = groups(found, &format!("{}-{name}", self.run), bounds)?;
             for group in wanted {
                 self.note(Made::Group { path: group.path.clone() })?;
                 let explain =
                     |what: &str, error| format!("{}: {what}{error}", group.path.display());
-                fs::create_dir(&group.path).map_err(|error| explain("", error))?;
+                match fs::create_dir(&group.path) {
+                    // A container, as a rule. Nothing has to be bounded: it is done without.
+                    Err(error) if bounds == Bounds::default() && is_forbidden(&error) => continue,
+                    made => made.map_err(|error| explain("", error))?,
+                }
                 for (file, value) in &group.settings {
                     let written = fs::write(group.path.join(file), value);
                     written.map_err(|error| explain(&format!("{file} = {value}: "), error))?;
@@ -279,6 +284,12 @@ impl Kit {
     fn end(&mut self) -> Vec<String> {
         self.flood = None;
         for child in &mut self.children {
+            // It has a process group of its own: where it has no control group, what it started goes so. Of
+            // one that has ended the number may be another's by now.
+            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            if let (Ok(None), Some(group)) = (child.try_wait(), group) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
             // One that has ended by itself is what was wanted.
             let _ = child.kill();
             let _ = child.wait();
@@ -305,18 +316,15 @@ pub fn sweep(journals: &Path) -> Swept {
     swept
 }
 
-/// A name that no other run has, on this machine, since it was started.
-fn run_name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let pid = std::process::id();
-    let ticks = start_ticks(i32::try_from(pid).unwrap_or(0)).unwrap_or(0);
-    format!("{PREFIX}{pid}-{ticks:x}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 /// Whether this process may make namespaces and groups.
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Whether something cannot be made for want of a right, or because nothing can be.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Says what this process may not do before anything is made.
@@ -337,7 +345,7 @@ fn refuse(scenario: &Scenario, context: &Context) -> Result<(), String> {
 
 /// The numbers of the disk that a folder is on: the whole disk, not its partition.
 fn device_of(folder: &Path) -> Result<(u32, u32), String> {
-    let explain = |error: std::io::Error| format!("disk of {}: {error}", folder.display());
+    let explain = |error: io::Error| format!("disk of {}: {error}", folder.display());
     let device = fs::metadata(folder).map_err(explain)?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let block = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));

@@ -34,6 +34,8 @@ pub(super) struct Ready {
     pub(super) path: String,
     /// Empty: none.
     pub(super) command: Vec<String>,
+    /// How long a connection, and each read of an answer, may take.
+    pub(super) answer: Duration,
 }
 
 impl Ready {
@@ -46,26 +48,50 @@ impl Ready {
         let address =
             authority(&text).parse().map_err(|error| format!("ready = '{text}': {error}"))?;
         let command = program.ready_command.iter().map(|word| filled(word)).collect();
-        Ok(Self { address, path: filled(&program.ready_path), command })
+        Ok(Self { address, path: filled(&program.ready_path), command, answer: ANSWER })
     }
 
     /// Whether somebody takes connections there.
     pub(super) fn listens(&self) -> bool {
-        TcpStream::connect_timeout(&self.address, ANSWER).is_ok()
+        TcpStream::connect_timeout(&self.address, self.answer).is_ok()
     }
 
     /// Why its path is not answered as it should be; none: it is, or nothing is asked for.
-    pub(super) fn unanswered(&self) -> Option<String> {
+    pub(super) fn unanswered(&self) -> Option<Look> {
         if self.path.is_empty() {
             return None;
         }
-        match status(self.address, &self.path) {
+        let path = &self.path;
+        match self.status() {
             Ok(200..=399) => None,
             Ok(status) => {
-                Some(format!("it answers {} with {status}, and not 200 to 399", self.path))
+                Some(Look::Refused(format!("it answers {path} with {status}, and not 200 to 399")))
             }
-            Err(error) => Some(format!("it does not answer {}: {error}", self.path)),
+            Err(error) => Some(Look::Silent(format!("it does not answer {path}: {error}"))),
         }
+    }
+
+    /// The status with which its path is answered.
+    fn status(&self) -> io::Result<u16> {
+        let mut stream = TcpStream::connect_timeout(&self.address, self.answer)?;
+        stream.set_read_timeout(Some(self.answer))?;
+        stream.set_write_timeout(Some(self.answer))?;
+        let (path, address) = (&self.path, self.address);
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        let (mut buffer, mut length) = ([0; ANSWER_BYTES], 0);
+        while length < STATUS_BYTES {
+            match stream.read(&mut buffer[length..])? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        let line = String::from_utf8_lossy(&buffer[..length.min(STATUS_BYTES)]);
+        let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..)?.parse().ok());
+        status.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "that is no answer of HTTP/1")
+        })
     }
 }
 
@@ -75,35 +101,29 @@ fn authority(text: &str) -> &str {
     rest.split(['/', '?']).next().unwrap_or(rest)
 }
 
-/// The status of an answer.
-fn status(address: SocketAddr, path: &str) -> io::Result<u16> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    stream.set_write_timeout(Some(ANSWER))?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let (mut buffer, mut length) = ([0; ANSWER_BYTES], 0);
-    while length < STATUS_BYTES {
-        match stream.read(&mut buffer[length..])? {
-            0 => break,
-            count => length += count,
-        }
-    }
-    let line = String::from_utf8_lossy(&buffer[..length.min(STATUS_BYTES)]);
-    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..)?.parse().ok());
-    status.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "that is no answer of HTTP/1"))
-}
-
 /// What one look at a program found.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Ready,
     /// What it does not do yet.
     Missing(String),
-    /// What its command said against it.
+    /// What its path or its command answered against it.
     Refused(String),
-    /// The time was over before its command was.
-    CutOff(String),
+    /// It answered nothing, or the time was over before its command was.
+    Silent(String),
+}
+
+impl Look {
+    /// Why a program is not ready; none: it is. `refused` is what was last answered against it, and is told
+    /// where nothing is answered now: it tells more.
+    pub(super) fn missing(self, refused: &mut Option<String>) -> Option<String> {
+        match self {
+            Self::Ready => None,
+            Self::Missing(why) => Some(why),
+            Self::Refused(why) => Some(refused.insert(why).clone()),
+            Self::Silent(why) => Some(refused.clone().unwrap_or(why)),
+        }
+    }
 }
 
 /// A command that is asked whether a program is ready. It ends with this.
@@ -188,6 +208,8 @@ mod tests {
             ..Program::default()
         };
         let ready = Ready::of(&program, str::to_owned).unwrap();
+        // However busy the machine is.
+        let ready = Ready { answer: Duration::from_secs(30), ..ready };
         let answers = ["HTTP/1.1 204 No", "HTTP/1.0 301 x", "HTTP/1.1 503 x", "220 mail", ""];
         let server = std::thread::spawn(move || {
             for answer in answers {
@@ -202,15 +224,37 @@ mod tests {
             }
         });
         assert_eq!((ready.unanswered(), ready.unanswered()), (None, None));
-        assert!(ready.unanswered().unwrap().contains("it answers /health with 503"));
+        match ready.unanswered() {
+            Some(Look::Refused(why)) => assert!(why.contains("it answers /health with 503")),
+            other => panic!("{other:?}"),
+        }
         for _ in 0..2 {
-            let why = ready.unanswered().unwrap();
-            assert!(why.starts_with("it does not answer /health: "), "{why}");
+            match ready.unanswered() {
+                Some(Look::Silent(why)) => {
+                    assert!(why.starts_with("it does not answer /health: "), "{why}");
+                }
+                other => panic!("{other:?}"),
+            }
         }
         server.join().unwrap();
         assert!(ready.unanswered().is_some() && !ready.listens(), "nobody is there any more");
         let nothing = Ready { path: String::new(), ..ready };
         assert_eq!(nothing.unanswered(), None);
+    }
+
+    #[test]
+    fn what_was_answered_last_is_told_where_nothing_is_answered() {
+        let mut refused = None;
+        let mut told = |look: fn(String) -> Look, why: &str| {
+            look(why.to_owned()).missing(&mut refused).unwrap()
+        };
+        assert_eq!(told(Look::Silent, "timed out"), "timed out");
+        assert_eq!(told(Look::Refused, "503"), "503");
+        assert_eq!(told(Look::Silent, "timed out"), "503");
+        assert_eq!(told(Look::Missing, "it does not listen"), "it does not listen");
+        assert_eq!(told(Look::Refused, "500"), "500");
+        assert_eq!(told(Look::Silent, "reset"), "500");
+        assert_eq!(Look::Ready.missing(&mut refused), None);
     }
 
     #[test]
@@ -222,7 +266,7 @@ mod tests {
             Asked::start(&words, None, folder.path(), &said).unwrap()
         };
         let mut asked = start("pwd; echo no >&2; exit 3");
-        let status = (0..500).find_map(|_| {
+        let status = (0..3000).find_map(|_| {
             std::thread::sleep(Duration::from_millis(10));
             asked.ended()
         });

@@ -9,6 +9,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use record::run::Run;
@@ -30,6 +31,11 @@ const OVERTIME_NS: u64 = 60_000_000_000;
 const LOAD_NS_MAX: u64 = 3_600_000_000_000;
 /// How long a driver may take to say its version.
 const ANSWER_NS_MAX: u64 = 10_000_000_000;
+/// The ports that the kernel gives to whoever takes any, in a network namespace.
+const PORTS_OF_THE_KERNEL: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+/// The first port that is chosen for a program, and how many are tried.
+const PORT_MIN: u16 = 10_000;
+const PORT_TRIES: u32 = 100;
 /// How often it is looked whether a program is ready, or has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often a program that takes connections is asked whether it is ready besides, in looks: it has a start
@@ -68,9 +74,21 @@ pub(super) struct Driven {
     pub(super) notes: Vec<String>,
 }
 
-/// A port that nobody has, as far as the kernel knows.
+/// A port that nobody has. It is below those that the kernel gives to whoever takes any, where there is room:
+/// nobody gets it by chance before the program that it is for does.
 fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let free = |port| Ok(TcpListener::bind(("127.0.0.1", port))?.local_addr()?.port());
+    let range = fs::read_to_string(PORTS_OF_THE_KERNEL).unwrap_or_default();
+    let end = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0);
+    let own = PORT_MIN..end;
+    // Other processes begin elsewhere.
+    let first = std::process::id().wrapping_mul(PORT_TRIES);
+    let tries = (0..PORT_TRIES).filter(|_| !own.is_empty()).map(|_| {
+        let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        own.start + (at % own.len() as u32) as u16
+    });
+    tries.map(free).find(Result::is_ok).unwrap_or_else(|| free(0))
 }
 
 /// What stands for each placeholder but the length of a load.
@@ -176,13 +194,7 @@ impl<'a> Stage<'a> {
                 false => Look::Missing(format!("it does not listen on {}", ready.address)),
                 true => self.look(node, ready, end_ns)?,
             };
-            let missing = match look {
-                Look::Ready => return Ok(None),
-                Look::Missing(why) => why,
-                Look::Refused(why) => refused.insert(why).clone(),
-                // The end of the time met a command at work; what it said before tells more than that.
-                Look::CutOff(why) => refused.clone().unwrap_or(why),
-            };
+            let Some(missing) = look.missing(&mut refused) else { return Ok(None) };
             let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
             // One that put itself into the background has ended too, and listens.
             if let Some(status) = ended.filter(|_| !listens) {
@@ -201,8 +213,8 @@ impl<'a> Stage<'a> {
     /// Whether a program that takes connections is ready.
     fn look(&self, node: Node, ready: &Ready, end_ns: u64) -> Result<Look, TrialError> {
         let unanswered = self.kit.within(node, || ready.unanswered());
-        if let Some(why) = unanswered.map_err(TrialError::Scenario)? {
-            return Ok(Look::Missing(why));
+        if let Some(look) = unanswered.map_err(TrialError::Scenario)? {
+            return Ok(look);
         }
         if ready.command.is_empty() {
             return Ok(Look::Ready);
@@ -220,7 +232,7 @@ impl<'a> Stage<'a> {
                     return Ok(Look::Refused(why));
                 }
                 None if (self.tools.context.clock)() > end_ns => {
-                    return Ok(Look::CutOff(format!("`{line}` does not end")));
+                    return Ok(Look::Silent(format!("`{line}` does not end")));
                 }
                 None => self.pause()?,
             }
@@ -497,6 +509,17 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(names, expected);
         assert_eq!((&*known["port"], &*known["origin"]), ("80", "origin"));
+    }
+
+    #[test]
+    fn a_free_port_is_none_that_others_get_by_chance() {
+        let range = fs::read_to_string(PORTS_OF_THE_KERNEL).unwrap();
+        let first: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+        let (one, other) = (free_port().unwrap(), free_port().unwrap());
+        assert_ne!(one, other);
+        if first > PORT_MIN {
+            assert!((PORT_MIN..first).contains(&one) && (PORT_MIN..first).contains(&other));
+        }
     }
 
     #[test]

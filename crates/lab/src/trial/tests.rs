@@ -78,15 +78,43 @@ fn trial(setup: &Setup) -> Result<Done, TrialError> {
     )
 }
 
+/// A delay that is this machine's: wrk calls answers that take 2 s errors.
+const STALL_NS: f64 = 5e8;
+
+/// Whether a trial's own record shows that this machine stood still meanwhile.
+fn was_held_up(trial: &Trial) -> bool {
+    let samples = trial.observed.iter().flat_map(|observed| &observed.samples);
+    let lags = samples.flat_map(|sample| &sample.canaries).map(|one| one.lag_max_ns as f64);
+    lags.chain(trial.metrics.get("max_ns").copied()).any(|ns| ns >= STALL_NS)
+}
+
+/// A trial, and how many seconds it took at most; made again while this machine holds it up.
+fn undisturbed(setup: &Setup) -> (Done, f64) {
+    let timed = || {
+        let began_ns = clock();
+        let done = trial(setup).unwrap();
+        (done, (clock() - began_ns) as f64 / 1e9)
+    };
+    let mut last = timed();
+    for _ in 1..5 {
+        if !was_held_up(&last.0.trial) {
+            break;
+        }
+        println!("held up: {:?}", last.0.trial.metrics);
+        last = timed();
+    }
+    last
+}
+
 #[test]
 fn other_programs_drive_a_load() {
     let loads = [
-        (Tool::Wrk, "-t 1 -c 4 -d {duration} http://{subject}:{port}/", "p99_ns"),
-        (Tool::Ab, "-k -c 4 -t {duration} http://{subject}:{port}/", "p99_ns"),
-        (Tool::H2load, "--h1 -c 4 -D {duration} http://{subject}:{port}/", "mean_ns"),
-        (Tool::Oha, "--no-tui -c 4 -z {duration} http://{subject}:{port}/", "p99_ns"),
+        (Tool::Wrk, "-t 1 -c 4 -d {duration} http://{subject}:{port}/"),
+        (Tool::Ab, "-k -c 4 -t {duration} http://{subject}:{port}/"),
+        (Tool::H2load, "--h1 -c 4 -D {duration} http://{subject}:{port}/"),
+        (Tool::Oha, "--no-tui -c 4 -z {duration} http://{subject}:{port}/"),
     ];
-    for (tool, load, latency) in loads {
+    for (tool, load) in loads {
         let row = driver::row(tool);
         if !is_installed("nginx") || !is_installed(row.program) {
             continue;
@@ -94,7 +122,7 @@ fn other_programs_drive_a_load() {
         let mut setup = setup(tool, load);
         setup.profile = tool == Tool::Wrk;
         setup.calls = (tool == Tool::Ab).then(|| "epoll_wait".to_owned());
-        let done = trial(&setup).unwrap();
+        let (done, took_s) = undisturbed(&setup);
         let trial = &done.trial;
         println!("{:#?}\n{:?} {:?}", trial.metrics, trial.covariates, trial.steady);
         println!("{:?}\n{:?}\n{:?}", trial.commands, trial.driver, trial.not_observable);
@@ -102,9 +130,17 @@ fn other_programs_drive_a_load() {
         assert_eq!((done.exit, &done.left), (0, &Vec::new()));
         let value = |name: &str| trial.metrics.get(name).copied().unwrap_or_default();
         assert!(value("responses_per_s") > 100.0 && value("subject_us_per_response") > 0.1);
-        assert!(value(latency) > 1e3, "{latency}");
+        assert!(value("mean_ns") > 1e3);
+        // A percentile is told where enough responses were counted for it.
+        let reading = (row.parse)(trial.driver.output.as_ref().unwrap()).unwrap();
+        let printed = reading.values.get("p99_ns");
+        // Newer versions of h2load print some.
+        assert!(printed.is_some() || tool == Tool::H2load);
+        let p99_ns = trial.metrics.get("p99_ns");
+        assert_eq!(p99_ns, printed.filter(|_| reading.responses >= 1e4));
+        assert!(p99_ns.is_none_or(|ns| *ns > 1e3));
         assert_eq!(value("error_share"), 0.0);
-        assert!((1.8..2.5).contains(&trial.duration_s), "{}", trial.duration_s);
+        assert!((1.8..=took_s).contains(&trial.duration_s), "{} {took_s}", trial.duration_s);
         // What it used before it ended is not lost with it.
         assert!(value("generator_cpus") > value("generator_cpu_max_share") * 0.7);
         assert!(trial.commands["subject"].starts_with("A_FOLDER=/var/tmp/"));
@@ -118,8 +154,14 @@ fn other_programs_drive_a_load() {
             "{diagnosis:?}"
         );
         let run = record_of(trial).unwrap();
-        assert!((1..=4).contains(&run.totals.connections.obtained), "{:?}", run.totals);
-        let missing = |what: &str| trial.not_observable.iter().any(|one| one.what.contains(what));
+        let all = trial.observed.iter().flat_map(|observed| &observed.not_observable);
+        let all = all.chain(&trial.not_observable).map(|one| one.what.as_str());
+        let missing = |what: &str| all.clone().any(|one| one.contains(what));
+        assert!(
+            (1..=4).contains(&run.totals.connections.obtained) || missing("sock_diag"),
+            "{:?}",
+            run.totals
+        );
         assert!(!setup.profile || done.folded.is_some() || missing("functions"));
         assert!(setup.calls.is_none() || trial.calls.is_some() || missing("calls"));
     }
@@ -151,12 +193,16 @@ while True:
     stream.close()
 ";
 
-/// A trial of it; `program` says when it is ready.
+/// A trial of it, or of the program's own command; `program` says when it is ready.
 fn slow(program: Program, within_ms: u64) -> Result<Done, TrialError> {
     let words = ["sh", "-c", "sleep 0.3; exec python3 -c \"$0\" {subject} {port} 503", SLOW];
     let mut setup = setup(Tool::Wrk, "-t 1 -c 1 -d {duration} http://{subject}:{port}/");
+    let command = match program.command.is_empty() {
+        true => words.map(str::to_owned).to_vec(),
+        false => program.command.clone(),
+    };
     setup.subject = Program {
-        command: words.map(str::to_owned).to_vec(),
+        command,
         ready: "{subject}:{port}".to_owned(),
         ready_within_ns: Some(within_ms * 1_000_000),
         ..program
@@ -174,7 +220,8 @@ fn a_program_is_waited_for_as_its_file_says() {
         ready_command: ["sh", "-c", line].map(str::to_owned).to_vec(),
         ..Program::default()
     };
-    let late = wrong(Program::default(), 50);
+    let silent = ["sh", "-c", "exec sleep 60"].map(str::to_owned).to_vec();
+    let late = wrong(Program { command: silent, ..Program::default() }, 50);
     assert!(late.contains("'sh' is not ready within 50.0ms: it does not listen on 127."), "{late}");
     let unwell = Program { ready_path: "/health".to_owned(), ..Program::default() };
     let failing = command("echo not yet {port}; exit 4");

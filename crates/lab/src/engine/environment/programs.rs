@@ -112,13 +112,19 @@ impl Wanted {
 
     /// What is known of each.
     pub(super) fn read(&self) -> BTreeMap<String, String> {
+        self.read_within(ANSWER)
+    }
+
+    /// The same, where each program may take so long to say its version.
+    fn read_within(&self, within: Duration) -> BTreeMap<String, String> {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut known = BTreeMap::new();
         for name in self.programs.iter().take(WANTED_MAX) {
             let text = find(name, &path).map_or_else(
                 || "not found".to_owned(),
                 |path| {
-                    let says = version(&path).unwrap_or_else(|| "says no version".to_owned());
+                    let says =
+                        version(&path, within).unwrap_or_else(|| "says no version".to_owned());
                     format!("{says}; {}", of_file(&path))
                 },
             );
@@ -196,7 +202,7 @@ fn hash(path: &Path) -> std::io::Result<u64> {
 }
 
 /// The first line of what a program says of its version.
-fn version(path: &Path) -> Option<String> {
+fn version(path: &Path, within: Duration) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     if MUTE.contains(&name) {
         return None;
@@ -206,7 +212,7 @@ fn version(path: &Path) -> Option<String> {
     command.arg(known.map_or("--version", |(_, flag)| flag)).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Launch::default().spawn(&mut command).ok()?;
-    let ended = wait(&mut child);
+    let ended = wait(&mut child, within);
     // Some say it on the one, some on the other; some call it a failure.
     let said = [said(child.stdout.as_ref()), said(child.stderr.as_ref())];
     let counts = ended.is_some_and(|status| status.success() || known.is_some());
@@ -214,8 +220,8 @@ fn version(path: &Path) -> Option<String> {
 }
 
 /// Waits until a program ends; one that does not is ended.
-fn wait(child: &mut Child) -> Option<ExitStatus> {
-    for _ in 0..ANSWER.as_millis() / LOOK.as_millis() {
+fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
+    for _ in 0..within.as_millis() / LOOK.as_millis() {
         match child.try_wait() {
             Ok(None) => std::thread::sleep(LOOK),
             ended => return ended.ok().flatten(),
@@ -245,10 +251,16 @@ fn said(pipe: Option<&impl AsFd>) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// How long a program may take that does end, however busy the machine is.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Another process writes it: a child that another test starts meanwhile would have the file open for
+    /// writing, and then it could not be run (`ETXTBSY`).
     fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
         let path = folder.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
+        let status = Command::new("sh").args(["-c", write]).arg(&path).arg(text).status();
+        assert!(status.unwrap().success());
         path
     }
 
@@ -314,15 +326,17 @@ mod tests {
     #[test]
     fn versions_are_asked_for_and_a_program_that_does_not_end_is_ended() {
         let folder = tempfile::tempdir().unwrap();
-        let of = |name: &str, text: &str| version(&script(folder.path(), name, text));
+        let within =
+            |name: &str, text: &str, within| version(&script(folder.path(), name, text), within);
+        let of = |name: &str, text: &str| within(name, text, LONG);
         assert_eq!(of("one", "echo; echo \"one 1.2 $1\"; echo more").unwrap(), "one 1.2 --version");
         assert_eq!(of("nginx", "echo \"nginx version: 1 $1\" >&2").unwrap(), "nginx version: 1 -v");
         assert_eq!(of("wrk", "echo wrk 4; exit 1").unwrap(), "wrk 4");
         assert_eq!(of("other", "echo usage; exit 1"), None);
         assert_eq!(of("h1load", "echo 1"), None);
-        assert_eq!(of("server", "echo listening; exec sleep 60"), None);
+        assert_eq!(within("server", "echo listening; exec sleep 60", ANSWER), None);
         assert_eq!(of("left", "sleep 5 & echo left 1").unwrap(), "left 1");
-        assert_eq!(version(Path::new("/no/such/program")), None);
+        assert_eq!(version(Path::new("/no/such/program"), LONG), None);
     }
 
     #[test]
@@ -330,7 +344,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let one = script(folder.path(), "one", "echo same 1.0 # a");
         let other = script(folder.path(), "other", "echo same 1.0 # b");
-        assert_eq!(version(&one), version(&other));
+        assert_eq!(version(&one, LONG), version(&other, LONG));
         assert_ne!(hash(&one).unwrap(), hash(&other).unwrap());
         let empty = folder.path().join("empty");
         fs::write(&empty, "").unwrap();
@@ -340,7 +354,7 @@ mod tests {
             programs: BTreeSet::from([one.to_str().unwrap().to_owned(), "/no/such".to_owned()]),
             libraries: BTreeSet::from(["/no/such.so".to_owned()]),
         };
-        let known = wanted.read();
+        let known = wanted.read_within(LONG);
         assert!(known[&format!("program {}", one.display())].starts_with("same 1.0; "));
         assert_eq!(known["program /no/such"], "not found");
         assert_eq!(known.len(), 3);
