@@ -6,7 +6,9 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::profile::allowed;
-use crate::support::{Process, WEIR, beside_others, command, folder, start, weir};
+use crate::support::{
+    PATIENCE, Process, WEIR, beside_others, command, folder, start, stats_of, weir, within,
+};
 
 /// Starts a server in the background and waits for it; the server ends with the test's end of stdin.
 const MASTER: &str =
@@ -25,6 +27,7 @@ fn what_workers_do_is_their_masters() {
     let line = master.first_line();
     let address = line.strip_prefix("listening on ").unwrap().split(' ').next().unwrap();
     let url = format!("{}/?cpu=2ms", address.trim_end().trim_end_matches('/'));
+    let authority = address.trim_start_matches("http://").trim_end().trim_end_matches('/');
     let pid = master.id().to_string();
     let load =
         ["load", "--json", "RECORD", "-c", "2", "-t", "1", "-d", "4s", "--subject", &pid, &url];
@@ -49,7 +52,10 @@ fn what_workers_do_is_their_masters() {
     };
     assert!(burns(&named("functions")), "{:?}", observed["functions"]);
     assert!(observed["cost_after_s"].as_f64() > Some(0.0), "{:?}", observed["cost_after_s"]);
+    let requests = || stats_of(authority)["requests"].as_u64().unwrap();
+    let before = requests();
     let busy = start(WEIR, &["load", "-c", "2", "-t", "1", "-d", "60s", &url]);
+    assert!(within(PATIENCE, || requests() > before + 10), "the load did not begin");
     let output =
         start(WEIR, &["lab", "profile", "-p", &pid, "-d", "1s", "--json", "RECORD"]).finish();
     drop(busy);

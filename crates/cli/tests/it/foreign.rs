@@ -3,12 +3,16 @@
 use rustix::process::Signal;
 
 use crate::support::peers::{Nginx, PythonServer};
+use crate::support::proxies::is_here;
 use crate::support::{beside_others, load, pause_ms, start_load};
 use crate::truth::{assert_stop_is_seen, load_with_a_stop};
 
 #[test]
 fn nginx_logs_what_a_load_counted() {
     let _shared = beside_others();
+    if !is_here("nginx", &["-v"]) {
+        return;
+    }
     let nginx = Nginx::start();
     let mut logged = 0;
     for flags in [
@@ -29,6 +33,9 @@ fn nginx_logs_what_a_load_counted() {
 #[test]
 fn nginx_serves_a_file_and_a_load_counts_its_bytes() {
     let _shared = beside_others();
+    if !is_here("nginx", &["-v"]) {
+        return;
+    }
     let nginx = Nginx::start();
     let url = nginx.url("/file");
     let output = load(&["-c", "3", "-n", "300", "--expect-bytes", "10000", &url]);
@@ -43,6 +50,9 @@ fn nginx_serves_a_file_and_a_load_counts_its_bytes() {
 #[test]
 fn nginx_not_finding_a_file_is_visible() {
     let _shared = beside_others();
+    if !is_here("nginx", &["-v"]) {
+        return;
+    }
     let nginx = Nginx::start();
     let output = load(&["-c", "2", "-n", "200", &nginx.url("/missing")]);
     assert_eq!(output.code, 4, "{output:?}");
@@ -54,6 +64,9 @@ fn nginx_not_finding_a_file_is_visible() {
 #[test]
 fn nginx_closing_after_some_requests_costs_no_request() {
     let _shared = beside_others();
+    if !is_here("nginx", &["-v"]) {
+        return;
+    }
     let nginx = Nginx::start();
     let output = load(&["-c", "2", "-n", "1000", &nginx.url("/few")]);
     assert_eq!((output.total("responses"), output.errors()), (1000, 0));
@@ -66,6 +79,9 @@ fn nginx_closing_after_some_requests_costs_no_request() {
 #[test]
 fn a_stopped_nginx_shows_in_the_response_latency() {
     let _shared = beside_others();
+    if !is_here("nginx", &["-v"]) {
+        return;
+    }
     let nginx = Nginx::start();
     let processes = nginx.processes();
     assert_eq!(processes.len(), 2, "a master and a worker");

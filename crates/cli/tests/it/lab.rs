@@ -6,7 +6,9 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::support::{PATIENCE, Process, WEIR, beside_others, command, folder, weir, within};
+use crate::support::{
+    PATIENCE, Process, WEIR, alone, beside_others, command, folder, weir, within,
+};
 
 /// The experiments of the documentation.
 fn documented() -> Vec<PathBuf> {
@@ -82,7 +84,8 @@ fn left(run: &str) -> Vec<String> {
 
 #[test]
 fn a_killed_run_leaves_nothing_after_the_next_start() {
-    let _shared = beside_others();
+    // The next start is to be the one of this test: any other weir sweeps as well.
+    let _alone = alone();
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can make network namespaces");
         return;

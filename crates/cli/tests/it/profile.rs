@@ -3,13 +3,21 @@
 
 use std::fs;
 
-use crate::support::{Origin, WEIR, beside_others, folder, pause_ms, start, start_load, weir};
+use serde_json::Value;
 
-/// Whether this machine lets us sample; why not otherwise.
+use crate::support::{
+    Origin, PATIENCE, WEIR, beside_others, folder, start, start_load, weir, within,
+};
+
+/// Whether this machine lets us sample functions; why not otherwise.
 pub(crate) fn allowed() -> Result<(), String> {
-    let output = weir(&["lab", "profile", "-d", "100ms", "--", "true"]);
+    let output = weir(&["lab", "profile", "-d", "100ms", "--json", "-", "--", "true"]);
     if output.code == 1 && output.stderr.contains("not observable") {
         return Err(output.stderr);
+    }
+    let record: Value = serde_json::from_str(&output.stdout).unwrap();
+    if record["threads_only"] == true {
+        return Err(format!("only the time of threads is seen here: {}", record["notes"]));
     }
     Ok(())
 }
@@ -25,7 +33,8 @@ fn a_function_that_burns_is_on_top() {
     let folder = folder();
     let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let load = start_load(&["-c", "2", "-d", "60s", &origin.url("/?cpu=5ms")]);
-    pause_ms(200);
+    let burns = || origin.stats()["requests"].as_u64() > Some(10);
+    assert!(within(PATIENCE, burns), "the load did not begin");
     let pid = origin.process.id().to_string();
     let folded = file("run.folded");
     let svg = file("run.svg");
@@ -63,7 +72,7 @@ fn a_command_is_sampled_to_its_end() {
     let output = weir(&["lab", "profile", "-d", "60s", "--json", "-", "--", "sh", "-c", script]);
     assert_eq!(output.code, 0, "{output:?}");
     assert!(output.stderr.contains("said"), "{}", output.stderr);
-    let record: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    let record: Value = serde_json::from_str(&output.stdout).unwrap();
     assert!(record["samples"].as_u64() > Some(0), "{record}");
     assert!(record["length_s"].as_f64() < Some(60.0));
     let idle = weir(&["lab", "profile", "-d", "100ms", "--", "sleep", "5"]);

@@ -8,12 +8,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::door::Door;
-use crate::support::faulty::{Refusing, close_is_a_reset, hang};
+use crate::support::faulty::{Refusing, close_is_a_reset};
 use crate::support::hlog::HaproxyLine;
 use crate::support::metrics::CONNECTIONS_OPEN;
 use crate::support::peers::{Nginx, Peer, PythonServer, Scripted};
+use crate::support::proxies::is_here;
 use crate::support::rude::connect;
-use crate::support::{PATIENCE, beside_others, pause_ms, within};
+use crate::support::{PATIENCE, beside_others, may_open, pause_ms, within};
 
 /// A proxy in TCP mode before this server; `more` goes into the pool.
 fn weir(server: &str, more: &str) -> Door {
@@ -201,23 +202,21 @@ fn either_side_may_end_its_sending_first_through_haproxy() {
 #[test]
 fn a_tunnel_in_which_nothing_moves_is_closed() {
     let _shared = beside_others();
-    let server = Scripted::start(|peer| {
-        hang(peer);
-        Ok(())
-    });
-    let door = weir(&server.authority, "timeouts = { tunnel = \"2s\" }");
+    // It ends after the proxy, or after far longer.
+    let server = Scripted::start(|peer| io::copy(&mut peer.stream, &mut io::sink()).map(|_| ()));
+    let door = weir(&server.authority, "timeouts = { tunnel = \"8s\" }");
     let mut client = connect(door.authority());
     client.write_all(b"hello").unwrap();
     let mut last_ns = rt::clock::now_ns();
-    // Each byte starts the time anew.
-    for _ in 0..5 {
-        pause_ms(500);
+    // Each byte starts the time anew; the pauses are far shorter, and together longer.
+    for _ in 0..4 {
+        pause_ms(2100);
         last_ns = rt::clock::now_ns();
         client.write_all(b"again").unwrap();
     }
     assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
     let took_ms = (rt::clock::now_ns() - last_ns) / 1_000_000;
-    assert!(took_ms >= 1900, "{took_ms} ms");
+    assert!(took_ms >= 7900, "{took_ms} ms");
     let line = HaproxyLine::tcp(&door.wait_for_lines("access.haproxy", 1)[0]);
     assert!(["sD", "cD"].contains(&line.code.as_str()), "{line:?}");
 }
@@ -299,7 +298,9 @@ fn slow_readers_cost_little_memory() {
 #[test]
 fn a_thousand_connections_at_once_each_get_their_own_bytes() {
     let _shared = beside_others();
-    rt::limits::raise_descriptor_limit();
+    if !may_open(5000) {
+        return;
+    }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     // One thread for all: what it accepts it keeps, and echoes when it is told to.
@@ -387,6 +388,9 @@ fn a_proxy_header_comes_before_the_first_byte() {
 #[test]
 fn a_proxy_header_of_haproxy_is_the_same() {
     let _shared = beside_others();
+    if !is_here("haproxy", &["-v"]) {
+        return;
+    }
     for (version, option) in [("v1", "send-proxy"), ("v2", "send-proxy-v2")] {
         assert_proxy_header(version, |server| haproxy(&format!("{server} {option}")));
     }
@@ -395,6 +399,9 @@ fn a_proxy_header_of_haproxy_is_the_same() {
 #[test]
 fn real_clients_speak_to_real_servers_through_it() {
     let _shared = beside_others();
+    if !is_here("nginx", &["-v"]) || !is_here("curl", &["-V"]) {
+        return;
+    }
     let nginx = Nginx::start();
     let door = weir(&nginx.authority, "");
     let url = format!("http://{}/file", door.authority());

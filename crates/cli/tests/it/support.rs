@@ -45,7 +45,8 @@ pub(crate) fn beside_others() -> std::sync::RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by a test that measures times, and so wants the machine for itself.
+/// Held by a test that wants the machine for itself, because it measures times or because others would
+/// do what it waits for.
 #[allow(clippy::disallowed_types, reason = "as of the lock itself")]
 pub(crate) fn alone() -> std::sync::RwLockWriteGuard<'static, ()> {
     MACHINE.write().unwrap_or_else(PoisonError::into_inner)
@@ -160,6 +161,15 @@ pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
+/// Whether this process may open so many descriptors; says so where it may not.
+pub(crate) fn may_open(descriptors: u64) -> bool {
+    let limit = rt::limits::raise_descriptor_limit().now;
+    if limit < descriptors {
+        println!("skipped: a process may open {limit} files here, and {descriptors} are needed");
+    }
+    limit >= descriptors
+}
+
 /// A folder of its own, for the state and the files of one process.
 pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -215,13 +225,17 @@ impl Origin {
     }
 
     pub(crate) fn stats(&self) -> Value {
-        let body = Client::connect(&self.authority).ask("/stats").body;
-        serde_json::from_slice(&body).unwrap()
+        stats_of(&self.authority)
     }
 
     pub(crate) fn stderr(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap()
     }
+}
+
+/// What a `weir serve` that listens there counts.
+pub(crate) fn stats_of(authority: &str) -> Value {
+    serde_json::from_slice(&Client::connect(authority).ask("/stats").body).unwrap()
 }
 
 /// What a run of weir left behind.
@@ -243,6 +257,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// What it has printed by now.
+    pub(crate) fn stdout(&self) -> String {
+        fs::read_to_string(self.home.path().join("stdout")).unwrap()
+    }
+
     /// Its output, when it has ended.
     pub(crate) fn finish(mut self) -> Output {
         let code = self.process.wait(RUN_TIME_MAX);

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 
 use super::support::{
-    Origin, PATIENCE, Process, WEIR, beside_others, command, folder, pause_ms, start, weir, within,
+    Origin, PATIENCE, Process, Running, WEIR, beside_others, command, folder, start, weir, within,
 };
 
 /// The port of a running origin.
@@ -36,16 +36,22 @@ fn one_look_shows_every_section_of_a_live_server() {
     assert!(text.contains("of one core"), "{text}");
 }
 
+/// Waits for so many blocks of text, an interval each.
+fn wait_for_blocks(running: &Running, wanted: usize) {
+    let blocks = || running.stdout().matches("weir watch   ").count();
+    assert!(within(PATIENCE, || blocks() >= wanted), "{}", running.stdout());
+}
+
 #[test]
 fn a_record_has_the_schema_and_what_was_seen_of_the_program_that_serves_a_url() {
     let _shared = beside_others();
     let origin = Origin::start(&["-t", "1"]);
     let url = origin.url("/");
-    let output =
-        weir(&["watch", "--url", &url, "-d", "1s", "--every", "250ms", "--json", "RECORD"]);
+    let running = start(WEIR, &["watch", "--url", &url, "--every", "250ms", "--json", "RECORD"]);
+    wait_for_blocks(&running, 2);
+    running.process.signal(Signal::TERM);
+    let output = running.finish();
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
-    // Blocks of text, an interval each.
-    assert!(output.stdout.matches("weir watch   ").count() >= 2, "{}", output.stdout);
     let record = &output.record;
     assert_eq!(record["schema"], "weir.watch/1");
     let observed = &record["observed"];
@@ -104,10 +110,7 @@ fn a_signal_ends_it_with_what_was_seen() {
     let origin = Origin::start(&["-t", "1"]);
     let pid = origin.process.id().to_string();
     let running = start(WEIR, &["watch", "--pid", &pid, "--every", "100ms", "--json", "RECORD"]);
-    // Its threads are there when the signal is followed.
-    let tasks = format!("/proc/{}/task", running.process.id());
-    assert!(within(PATIENCE, || fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() > 2)));
-    pause_ms(500);
+    wait_for_blocks(&running, 1);
     running.process.signal(Signal::TERM);
     let output = running.finish();
     assert_eq!(output.code, 0, "{}", output.stderr);

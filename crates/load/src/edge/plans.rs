@@ -43,7 +43,8 @@ pub fn trial_plan(base: &Plan, find: Find, level: f64, length_ns: u64) -> Plan {
     plan
 }
 
-fn idle_ns(level: f64, length_ns: u64) -> u64 {
+/// Length of a trial with so many idle connections, which is at least `length_ns`.
+pub(super) fn idle_ns(level: f64, length_ns: u64) -> u64 {
     let needed_ns = (TRICKLE_EACH * level / TRICKLE_PER_S.1 * 1e9).min(TRICKLE_NS_MAX);
     length_ns.max(needed_ns as u64).max(IDLE_NS_MIN)
 }

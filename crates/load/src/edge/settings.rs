@@ -2,6 +2,8 @@
 
 use record::units::SECOND_NS;
 
+use super::plans::idle_ns;
+
 /// What is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
@@ -105,14 +107,20 @@ impl Settings {
     #[must_use]
     pub fn duration_ns(&self) -> (u64, u64) {
         let growth = 12;
-        let verify_ns = u64::from(VERIFICATIONS) * self.verify_ns;
-        let usual_ns = (growth + 5) * self.short_ns + 6 * self.full_ns + verify_ns;
+        // Levels that are whole are connections, whose trials have a length of their own.
+        let length_ns = |asked_ns| match self.whole {
+            true => idle_ns(self.from, asked_ns),
+            false => asked_ns,
+        };
+        let [short_ns, full_ns] = [self.short_ns, self.full_ns].map(length_ns);
+        let verify_ns = u64::from(VERIFICATIONS) * length_ns(self.verify_ns);
+        let usual_ns = (growth + 5) * short_ns + 6 * full_ns + verify_ns;
         let at_first_ns = |length_ns| match self.whole {
             true => length_ns,
             false => Self::stretched_ns(length_ns, self.from),
         };
-        let narrowing_ns = u64::from(SHORT_TRIALS_MAX) * at_first_ns(self.short_ns)
-            + 2 * u64::from(FULL_TRIALS_MAX) * at_first_ns(self.full_ns);
+        let narrowing_ns = u64::from(SHORT_TRIALS_MAX) * at_first_ns(short_ns)
+            + 2 * u64::from(FULL_TRIALS_MAX) * at_first_ns(full_ns);
         let most_ns = narrowing_ns + 2 * (VERIFY_SHARES.len() as u64 + 1) * verify_ns;
         // Connecting, and bringing what is in flight to its end, are not in the length of a trial.
         (usual_ns, most_ns * 3 / 2)

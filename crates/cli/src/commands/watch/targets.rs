@@ -225,9 +225,10 @@ mod tests {
     fn what_is_not_there_is_said() {
         let why = by_pid(i32::MAX).err().unwrap();
         assert_eq!(why, format!("--pid {}: there is no such process", i32::MAX));
+        // Somebody has this port all the while, and nobody listens at it.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let port = client.local_addr().unwrap().port();
         let why = found(&target(None, port)).err().unwrap();
         assert_eq!(why, format!("port {port}: no program of this machine listens there"));
     }

@@ -43,12 +43,19 @@ impl Scene {
         let gated = Gated::start();
         let door = Door::weir(&format!(
             "{HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n{TIMEOUTS}\n\
+             [listener.patient]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
              [[route]]\npath-prefix = \"/gate\"\npool = \"gate\"\n\
              [pool.app]\nservers = [\"{}\"]\nidle-timeout = \"300ms\"\n\
              [pool.gate]\nservers = [\"{}\"]\nidle-timeout = \"300ms\"\n",
             origin.authority, gated.server.authority
         ));
         Self { door, gated, _origin: origin }
+    }
+
+    /// Others, who have done nothing wrong: where they come in they may pause for as long as the machine
+    /// makes them.
+    fn crowd(&self) -> Crowd {
+        Crowd::start(&self.door.addresses("patient")[0], "/", 4)
     }
 
     fn ask(&self, request: &str) -> TcpStream {
@@ -72,7 +79,7 @@ fn a_client_that_resets_while_it_waits_is_gone_at_once() {
     let _shared = beside_others();
     let scene = Scene::start();
     let held = Held::of(&scene.door);
-    let crowd = Crowd::start(scene.door.authority(), "/", 4);
+    let crowd = scene.crowd();
     let client = scene.ask(&get("/gate/reset"));
     assert_eq!(scene.gated.next(), "/gate/reset");
     close_is_a_reset(&client);
@@ -102,7 +109,7 @@ fn a_client_that_vanishes_in_the_middle_of_its_answer_is_logged_so() {
     let _shared = beside_others();
     let scene = Scene::start();
     let held = Held::of(&scene.door);
-    let crowd = Crowd::start(scene.door.authority(), "/", 4);
+    let crowd = scene.crowd();
     for reset in [true, false] {
         let target = format!("/big/{reset}");
         let mut client = scene.ask(&get(&target));
@@ -146,7 +153,7 @@ fn drip(mut writer: TcpStream, start: &[u8]) -> usize {
 fn a_head_that_drips_in_is_408_at_the_deadline_of_all_of_it() {
     let _shared = beside_others();
     let scene = Scene::start();
-    let crowd = Crowd::start(scene.door.authority(), "/", 4);
+    let crowd = scene.crowd();
     let mut client = connect(scene.door.authority());
     let (writer, start_ns) = (client.try_clone().unwrap(), now_ns());
     let dripping = std::thread::spawn(move || drip(writer, b"GET /drip?"));
@@ -246,7 +253,7 @@ fn clients_that_never_read_are_given_up_and_cost_little_memory() {
 fn nonsense_is_refused_and_logged_with_its_status() {
     let _shared = beside_others();
     let scene = Scene::start();
-    let crowd = Crowd::start(scene.door.authority(), "/", 4);
+    let crowd = scene.crowd();
     let long = "x".repeat(64 * 1024);
     let cases = [
         ("\x16\x03\x01\x02\r\n\r\n".to_owned(), 400),

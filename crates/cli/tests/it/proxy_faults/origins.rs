@@ -184,7 +184,7 @@ fn each_fault_of_a_server_is_told_logged_and_counted_as_what_it_is() {
             config,
             "[[route]]\npath-prefix = \"/{name}\"\npool = \"{name}\"\n\
              [pool.{name}]\nservers = [\"{authority}\"]\nidle-timeout = \"300ms\"\n\
-             timeouts = {{ connect = \"3s\", first-byte = \"4s\", idle = \"3s\" }}\n"
+             timeouts = {{ connect = \"10s\", first-byte = \"10s\", idle = \"10s\" }}\n"
         );
     }
     let door = Door::weir(&config);

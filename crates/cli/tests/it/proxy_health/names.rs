@@ -175,10 +175,11 @@ fn say(mut stream: std::net::TcpStream, name: &str) {
     }
 }
 
+/// The time-out is longer than a busy machine keeps the nameserver from answering.
 fn config(servers: &str, nameserver: &Nameserver) -> String {
     format!(
         "{TOP}[pool.app]\nservers = [{servers}]\n[pool.app.resolve]\nnameserver = \"{}\"\n\
-         interval = \"1s\"\ninterval-min = \"50ms\"\ntimeout = \"500ms\"\n",
+         interval = \"1s\"\ninterval-min = \"50ms\"\ntimeout = \"5s\"\n",
         nameserver.address
     )
 }

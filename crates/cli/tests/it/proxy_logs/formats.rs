@@ -12,6 +12,7 @@ use crate::support::beside_others;
 use crate::support::door::Door;
 use crate::support::faulty::{answering_each, ok};
 use crate::support::hlog::HaproxyLine;
+use crate::support::proxies::is_here;
 
 const JSON: &str = "to = \"file:HOME/json\"\nformat = \"json\"";
 const COMBINED: &str = "to = \"file:HOME/combined\"\nformat = \"combined\"";
@@ -177,6 +178,9 @@ fn assert_lines(lines: &[String]) {
 #[test]
 fn halog_reads_haproxy_lines_and_counts_what_was_asked() {
     let _shared = beside_others();
+    if !is_here("halog", &["-h"]) {
+        return;
+    }
     let scene = Scene::start(&[HAPROXY]);
     let count = scene.ask_for_everything();
     let lines = scene.door.wait_for_lines("haproxy", count);
@@ -192,6 +196,9 @@ fn halog_reads_haproxy_lines_and_counts_what_was_asked() {
 #[test]
 fn the_readers_of_these_tests_read_the_lines_of_haproxy_itself() {
     let _shared = beside_others();
+    if !is_here("haproxy", &["-v"]) || !is_here("halog", &["-h"]) {
+        return;
+    }
     let origin = answering_each(|request, _| {
         Some(match request.target() {
             "/fail" => b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\noh".to_vec(),

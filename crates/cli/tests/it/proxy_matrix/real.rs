@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::proxy_matrix::{against_both, content};
 use crate::support::peers::Nginx;
-use crate::support::proxies::{Proxy, Setup, Subject, of_child, runs};
+use crate::support::proxies::{Proxy, Setup, Subject, is_here, of_child, runs};
 use crate::support::strict::digest;
 use crate::support::{Process, folder};
 
@@ -83,14 +83,6 @@ impl Echo {
         let complained = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && said.starts_with("checked"), "{said} {complained}");
     }
-}
-
-fn is_here(program: &str, arguments: &[&str]) -> bool {
-    let is_here = runs(program, arguments);
-    if !is_here {
-        eprintln!("skipped: {program} does not run here");
-    }
-    is_here
 }
 
 /// What curl writes to its standard output.

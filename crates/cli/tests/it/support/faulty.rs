@@ -176,7 +176,14 @@ pub(crate) struct Refusing {
 
 impl Refusing {
     pub(crate) fn new() -> Self {
-        let (socket, address) = bound();
+        let (socket, address) = bound(false);
+        Self { authority: address.to_string(), _socket: socket }
+    }
+
+    /// As [`Refusing::new`], but a process that asks for it with SO_REUSEADDR, as weir does, can listen
+    /// there.
+    pub(crate) fn shared() -> Self {
+        let (socket, address) = bound(true);
         Self { authority: address.to_string(), _socket: socket }
     }
 }
@@ -190,7 +197,7 @@ pub(crate) struct Full {
 
 impl Full {
     pub(crate) fn new() -> Self {
-        let (socket, address) = bound();
+        let (socket, address) = bound(false);
         listen(&socket, 0).unwrap();
         let mut sockets = vec![socket];
         // One fits into a backlog of 0; the ones after it find it full.
@@ -207,9 +214,10 @@ impl Full {
     }
 }
 
-fn bound() -> (OwnedFd, SocketAddr) {
+fn bound(shared: bool) -> (OwnedFd, SocketAddr) {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    sockopt::set_socket_reuseaddr(&socket, shared).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = match SocketAddr::try_from(getsockname(&socket).unwrap()) {
         Ok(address) => address,

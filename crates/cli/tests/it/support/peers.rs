@@ -188,11 +188,7 @@ impl Nginx {
 
     /// The master and its workers.
     pub(crate) fn processes(&self) -> Vec<i32> {
-        let master = self.process.id();
-        let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
-        let children = children.unwrap_or_default();
-        let workers = children.split_whitespace().map(|id| id.parse().unwrap());
-        [master].into_iter().chain(workers).collect()
+        host::family::with_descendants(&[self.process.id()])
     }
 
     /// Lines of its access log, as soon as there are `wanted`, or after a while.

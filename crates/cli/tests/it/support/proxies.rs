@@ -43,11 +43,7 @@ impl Subject {
             Self::Haproxy => ("haproxy", ["-v"].as_slice()),
             Self::Nginx => ("nginx", ["-v"].as_slice()),
         };
-        let is_here = runs(program, arguments);
-        if !is_here {
-            eprintln!("skipped: `{program} {}` does not run here", arguments.join(" "));
-        }
-        is_here
+        is_here(program, arguments)
     }
 
     /// Starts it in front of one origin.
@@ -65,6 +61,15 @@ pub(crate) fn runs(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// Whether a program is there; says so when it is not.
+pub(crate) fn is_here(program: &str, arguments: &[&str]) -> bool {
+    let is_here = runs(program, arguments);
+    if !is_here {
+        eprintln!("skipped: `{program} {}` does not run here", arguments.join(" "));
+    }
+    is_here
 }
 
 /// A running proxy.

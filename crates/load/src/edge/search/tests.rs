@@ -289,3 +289,18 @@ fn the_time_is_bounded_and_told() {
     assert_eq!(Settings::stretched_ns(2 * SECOND_NS, 20.0), 5 * SECOND_NS);
     assert_eq!(Settings::stretched_ns(2 * SECOND_NS, 1.0), 10 * SECOND_NS);
 }
+
+#[test]
+fn the_time_for_connections_is_that_of_their_trials() {
+    let (second_ns, tenth_ns) = (SECOND_NS, SECOND_NS / 10);
+    let with = |from, short_ns, full_ns, verify_ns| {
+        let settings = Settings { whole: true, from, short_ns, full_ns, verify_ns, ..SETTINGS };
+        settings.duration_ns()
+    };
+    // None of them is shorter than a second, nor than what a request on each connection takes.
+    let short = |from| with(from, tenth_ns, 2 * tenth_ns, 5 * tenth_ns);
+    assert_eq!(short(10.0), with(10.0, second_ns, second_ns, second_ns));
+    let long_ns = 11 * second_ns;
+    assert_eq!(short(10_000.0), with(10_000.0, long_ns, long_ns, long_ns));
+    assert!(short(10_000.0).1 > short(10.0).1);
+}
