@@ -356,16 +356,22 @@ fn sampling_one_side_is_told() {
 #[test]
 fn littles_law_finds_a_wrong_unit() {
     let plan = plan(&["load"]);
-    let lines = trials(&plan, BLOCKS, jemalloc(0.96));
+    let mut lines = trials(&plan, BLOCKS, jemalloc(0.96));
     // 50,000 a second times 200 us are 10 in flight.
-    let in_flight = |times: f64| -> Extras {
+    let warned_at = |lines: &[TrialLine], times: f64| {
         let entries = lines.iter().map(|line| (line.place.number, 10.0 * times));
         let closed_loads = BTreeSet::from(["load".to_owned()]);
-        Extras { in_flight: entries.collect(), closed_loads, ..Extras::default() }
+        let extras = Extras { in_flight: entries.collect(), closed_loads, ..Extras::default() };
+        warned(&judge(&plan, lines, &extras), "units").len()
     };
-    assert!(warned(&judge(&plan, &lines, &in_flight(1.0)), "units").is_empty());
-    let wrong = judge(&plan, &lines, &in_flight(1e-3));
-    assert_eq!(warned(&wrong, "units").len(), 3);
+    let told = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
+    assert_eq!(told, [0, 3, 3]);
+    // Answers that began up to two seconds before a trial of eight explain a quarter, and no wrong unit.
+    for line in &mut lines {
+        line.metrics.insert("max_ns".to_owned(), 2e9);
+    }
+    let told = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
+    assert_eq!(told, [0, 0, 3]);
 }
 
 #[test]

@@ -84,8 +84,8 @@ pub static WARNINGS: &[Kind] = &[
     },
     Kind {
         code: "units",
-        trigger: "rate times mean latency is not what was in flight, by more than 5 % (Little's law): \
-                  a figure or its unit is wrong",
+        trigger: "rate times mean latency is not what was in flight, by more than 5 % and what the \
+                  longest latency makes of a short trial (Little's law): a figure or its unit is wrong",
         find: figures::units,
     },
     Kind {
