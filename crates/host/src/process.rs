@@ -232,21 +232,6 @@ pub fn resident_bytes(pid: i32) -> Result<u64, NotObservable> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// Descriptors that process `pid` has open, in all tables of its threads: nearly always that is one.
-pub fn open_descriptors(pid: i32) -> Result<u64, NotObservable> {
-    descriptors_in(pid, &tables(pid))
-}
-
-/// Descriptors in all of these tables of process `pid`.
-fn descriptors_in(pid: i32, tables: &[i32]) -> Result<u64, NotObservable> {
-    let counts = tables.iter().map(|&tid| match descriptors_of(pid, tid) {
-        // A thread that has ended meanwhile has none.
-        Err(_) if tid != pid => Ok(0),
-        count => count,
-    });
-    counts.sum()
-}
-
 /// Descriptors of the fullest table that process `pid` has: what its limit is held against.
 /// `tables` is what [`tables`] found lately.
 pub fn fullest_table(pid: i32, tables: &[i32]) -> Result<u64, NotObservable> {
@@ -363,9 +348,8 @@ mod tests {
         let pid = std::process::id() as i32;
         assert_eq!(ProcessReader::open(pid).unwrap().sample().unwrap().pid, pid);
         assert!(resident_bytes(pid).unwrap() > 0);
-        assert!(open_descriptors(pid).unwrap() > 0);
-        // A thread that ended after it was listed.
-        assert!(descriptors_in(pid, &[pid, i32::MAX]).unwrap() > 0);
+        // A thread that ended after it was listed has none.
+        assert!(fullest_table(pid, &[i32::MAX, pid]).unwrap() > 0);
         let all = threads(pid).unwrap();
         assert!(all.iter().any(|thread| thread.tid == pid), "{all:?}");
     }
@@ -374,6 +358,6 @@ mod tests {
     fn a_process_that_is_not_there_is_not_observable() {
         let error = ProcessReader::open(i32::MAX).unwrap_err();
         assert!(error.why.contains("/proc/2147483647/stat"), "{error}");
-        assert!(threads(i32::MAX).is_err() && open_descriptors(i32::MAX).is_err());
+        assert!(threads(i32::MAX).is_err() && fullest_table(i32::MAX, &[i32::MAX]).is_err());
     }
 }

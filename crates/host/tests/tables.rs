@@ -1,25 +1,33 @@
 //! Descriptors of threads with tables of their own, in a process of its own: a copy of the table
 //! holds open what other tests close.
 
+use std::fs::File;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use host::process::open_descriptors;
+use host::process::{fullest_table, tables};
+
+/// What the thread opens in its own table.
+const FILES: u64 = 100;
 
 #[test]
-fn a_thread_with_a_table_of_its_own_counts() {
+fn a_thread_with_a_table_of_its_own_is_found() {
     let pid = std::process::id() as i32;
     if !tables_are_told(pid) {
         return println!("skipped: kcmp(2): {}", std::io::Error::last_os_error());
     }
-    let before = open_descriptors(pid).unwrap();
+    assert_eq!(tables(pid), [pid]);
+    let before = fullest_table(pid, &[pid]).unwrap();
     let (ready, is_ready) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         // SAFETY: it copies this thread's table, and nothing was given to it from another.
         let failed = unsafe { libc::unshare(libc::CLONE_FILES) } != 0;
-        ready.send(failed.then(std::io::Error::last_os_error)).unwrap();
+        let failed = failed.then(std::io::Error::last_os_error);
+        let files: Vec<File> = (0..FILES).map(|_| File::open("/dev/null").unwrap()).collect();
+        ready.send(failed).unwrap();
         let _ = ended.recv();
+        drop(files);
     });
     match is_ready.recv().unwrap() {
         Some(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
@@ -27,20 +35,18 @@ fn a_thread_with_a_table_of_its_own_counts() {
         }
         failed => assert!(failed.is_none(), "{failed:?}"),
     }
-    let both = open_descriptors(pid).unwrap();
+    let both = tables(pid);
+    assert_eq!(both.len(), 2, "{both:?}");
+    assert!(fullest_table(pid, &both).unwrap() >= before + FILES);
+    assert!(fullest_table(pid, &[pid]).unwrap() < before + FILES);
     drop(end);
     thread.join().unwrap();
-    // The standard streams at least are there twice.
-    assert!(both >= before + 3, "{before} {both}");
     // The thread may be seen a moment longer.
-    let is_gone = || open_descriptors(pid).is_ok_and(|count| count < both);
-    let gone = (0..3000).any(|_| {
-        is_gone() || {
-            std::thread::sleep(Duration::from_millis(10));
-            false
-        }
-    });
-    assert!(gone, "{both} {:?}", open_descriptors(pid));
+    let is_gone = || tables(pid) == [pid];
+    let wait = || std::thread::sleep(Duration::from_millis(10));
+    assert!((0..3000).any(|_| is_gone() || (wait(), false).1), "{:?}", tables(pid));
+    // What was listed before is no error.
+    assert!(fullest_table(pid, &both).unwrap() < before + FILES);
 }
 
 /// Whether the kernel compares tables of descriptors (kcmp(2), `KCMP_FILES`): some have no such call, and
