@@ -109,6 +109,18 @@ fn wait_for_state(door: &Door, server: &str, state: &str) -> Metrics {
     door.metrics_until(&format!("{server} is {state}"), |metrics| is_in(metrics, server, state))
 }
 
+/// Waits until a server gets no more requests, or gets them again. What it is found to be is known at once,
+/// and its share follows within a tick of the cores.
+fn wait_for_use(door: &Door, server: &str, usable: bool) {
+    let is_so = |door: &Door| {
+        let status = door.status();
+        let servers = status["pools"][0]["servers"].as_array().unwrap();
+        let of_server = servers.iter().find(|one| one["name"] == server).unwrap();
+        of_server["usable"] == usable
+    };
+    assert!(within(PATIENCE, || is_so(door)), "{server}: {:#}", door.status());
+}
+
 pub(crate) fn wait_for_words(door: &Door, words: &str) {
     let said = within(PATIENCE, || door.stderr().contains(words));
     assert!(said, "never said '{words}': {}", door.stderr());
@@ -154,8 +166,7 @@ fn a_server_goes_down_after_fall_and_comes_up_after_rise() {
         &door,
         "pool app: server a is down: http status 500, expected 200-399 (4 checks in a row)",
     );
-    // The shares follow within a tick of the cores.
-    assert!(within(PATIENCE, || answering(&door, 20) == ["b"]));
+    wait_for_use(&door, "a", false);
     assert_eq!(answering(&door, 40), ["b"]);
     a.set(SILENT);
     door.metrics_until("it closes", |metrics| {
@@ -414,7 +425,8 @@ fn checks_go_on_across_reloads_and_end_with_the_config() {
     };
     let door = Door::weir(&config(0, CHECK));
     wait_for_state(&door, "a", "down");
-    assert!(within(PATIENCE, || answering(&door, 10) == ["b"]));
+    wait_for_use(&door, "a", false);
+    assert_eq!(answering(&door, 10), ["b"]);
     for round in 1..=10 {
         let before = a.checks();
         door.reload(&config(round, CHECK));

@@ -1,8 +1,6 @@
 //! The status page: the JSON that it is made from, and what a browser makes of it. Not for metrics
 //! (`proxy_logs`).
 
-use serde_json::Value;
-
 use crate::support::client::Client;
 use crate::support::door::{Door, PATIENCE};
 use crate::support::faulty::{Gated, answering_each, ok};
@@ -22,12 +20,6 @@ fn config(first: &str, second: &str) -> String {
     )
 }
 
-fn status(door: &Door) -> Value {
-    let answer = Client::connect(door.admin()).ask("/status.json");
-    assert_eq!(answer.status, 200, "{}", answer.head);
-    serde_json::from_slice(&answer.body).unwrap()
-}
-
 #[test]
 fn the_json_says_what_is_now_and_what_was_counted() {
     let _shared = beside_others();
@@ -42,7 +34,7 @@ fn the_json_says_what_is_now_and_what_was_counted() {
     let request = b"GET /slow HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
     std::io::Write::write_all(&mut slow, request).unwrap();
     gated.next();
-    let now = status(&door);
+    let now = door.status();
     let listener = &now["listeners"][0];
     assert_eq!(listener["addresses"][0], door.authority(), "{now:#}");
     assert_eq!((&listener["open"], &listener["connections_max"]), (&2.into(), &500.into()));
@@ -61,9 +53,9 @@ fn the_json_says_what_is_now_and_what_was_counted() {
     // A reload changes what there is, and what was counted stays.
     let before = config(&gated.server.authority, &origin.authority);
     door.reload(&before.replace("name = \"spare\"", "name = \"other\""));
-    let changed = || status(&door)["pools"][1]["servers"][1]["name"] == "other";
+    let changed = || door.status()["pools"][1]["servers"][1]["name"] == "other";
     assert!(within(PATIENCE, changed), "{}", door.stderr());
-    assert_eq!(status(&door)["pools"][1]["servers"][0]["classes"]["2xx"], 5);
+    assert_eq!(door.status()["pools"][1]["servers"][0]["classes"]["2xx"], 5);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::{Answer, Client};
@@ -198,6 +199,13 @@ impl Door {
         let answer = Client::connect(self.admin()).ask("/metrics");
         assert_eq!(answer.status, 200, "{}", answer.head);
         Metrics::parse(&String::from_utf8(answer.body).unwrap())
+    }
+
+    /// What the status page is made from.
+    pub(crate) fn status(&self) -> Value {
+        let answer = Client::connect(self.admin()).ask("/status.json");
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        serde_json::from_slice(&answer.body).unwrap()
     }
 
     /// Asks until the metrics are as wanted; fails with them when they never are.
