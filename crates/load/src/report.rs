@@ -110,7 +110,9 @@ fn totals(counters: &Counters, wanted: u64) -> Totals {
 
 fn rates(measured: &Measured) -> Rates {
     let length_s = measured.window_length_s();
-    let offered = measured.window_due as f64 / length_s;
+    // Without whole seconds the window reaches to the last answer, and nothing was due after the load's end.
+    let due_for_s = if measured.whole_seconds { length_s } else { measured.load_s.max(1e-9) };
+    let offered = measured.window_due as f64 / due_for_s;
     Rates {
         responses_per_s: measured.responses_per_s(),
         bytes_in_per_s: measured.window_bytes_in as f64 / length_s,
@@ -123,7 +125,11 @@ fn window(measured: &Measured) -> Window {
     let ramp = measured.counters.excluded_ramp;
     let tail = measured.tail_service.count();
     let text = if !measured.whole_seconds {
-        "the run has no whole second after the ramp, so nothing is left out".to_owned()
+        let left_out = match ramp {
+            0 => "nothing is left out".to_owned(),
+            _ => format!("only the latencies of the ramp are left out ({ramp} requests)"),
+        };
+        format!("the run has no whole second after the ramp, so {left_out}")
     } else {
         let mut parts = Vec::new();
         if from_s > 0.0 {

@@ -45,23 +45,40 @@ pub enum ReadError {
 }
 
 /// Writes `bytes` to a temporary name beside `path` and renames it, so that a reader never sees a
-/// part and a failure leaves the old file.
+/// part and a failure leaves the old file, whose mode is kept. Of a link it is the file that it leads to.
+/// What is no file (a device, a pipe) is written into, for it cannot be replaced.
 ///
 /// # Errors
 /// As of the file system, with the path in the message.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let explain =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let before = fs::metadata(path).ok();
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        let written = fs::File::options().write(true).open(path);
+        return written.and_then(|mut file| file.write_all(bytes)).map_err(explain);
+    }
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let temporary = beside(&target).map_err(explain)?;
     let written = fs::File::create(&temporary).and_then(|mut file| {
+        if let Some(before) = before {
+            file.set_permissions(before.permissions())?;
+        }
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        fs::rename(&temporary, &target)
     });
     written.map_err(|error| {
         // The part is ours and of no use; if even this fails, there is nothing left to do.
         let _ = fs::remove_file(&temporary);
-        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        explain(error)
     })
+}
+
+/// The name of a file that is not whole yet, in the folder of the one that it will be.
+pub(crate) fn beside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    Ok(path.with_file_name(format!(".{name}.{}.part", std::process::id())))
 }
 
 /// Writes a value as JSON, whole or not at all.
@@ -164,6 +181,29 @@ mod tests {
         assert!(write_whole(&folder.path().join("missing/run.json"), b"new").is_err());
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_a_mode_and_what_is_no_file_stay_what_they_are() {
+        use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link] = ["run.json", "link"].map(|name| folder.path().join(name));
+        fs::write(&path, b"old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink("run.json", &link).unwrap();
+        write_whole(&link, b"new").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // By a link: where this failed, the device itself would be gone.
+        let device = folder.path().join("null");
+        symlink("/dev/null", &device).unwrap();
+        write_whole(&device, b"lost").unwrap();
+        assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        let full = folder.path().join("full");
+        symlink("/dev/full", &full).unwrap();
+        assert!(write_whole(&full, b"lost").unwrap_err().to_string().contains("/full: "));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! HdrHistogram interval logs (`.hlog`): one tagged line per second and phase, as the other tools
 //! of HdrHistogram read them. Written as the run goes, to a temporary name until it is whole.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
+use crate::file::beside;
 use crate::histogram::Latencies;
 
 /// A log that is being written.
@@ -25,8 +26,10 @@ impl IntervalLog {
     /// # Errors
     /// As of the file system.
     pub fn create(path: &Path, started_at: &str) -> io::Result<Self> {
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+        // As of other files ([`crate::file::write_whole`]).
+        let is_file = fs::metadata(path).map_or(true, |before| before.is_file());
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let temporary = if is_file { beside(&path)? } else { path.clone() };
         let mut file = BufWriter::new(File::create(&temporary)?);
         writeln!(file, "#[weir, latencies in ns, started {started_at}]")?;
         writeln!(file, "#[Histogram log format version 1.3]")?;
@@ -36,7 +39,6 @@ impl IntervalLog {
             "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\
              \"Interval_Compressed_Histogram\""
         )?;
-        let path = path.to_owned();
         Ok(Self { file, path, temporary })
     }
 
@@ -69,7 +71,10 @@ impl IntervalLog {
     /// As of the file system.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.flush()?;
-        std::fs::rename(&self.temporary, &self.path)
+        if self.temporary == self.path {
+            return Ok(());
+        }
+        fs::rename(&self.temporary, &self.path)
     }
 }
 
@@ -88,7 +93,7 @@ mod tests {
         log.append("last_byte.response", 1.0, 1.0, &latencies).unwrap();
         assert!(!path.exists());
         log.finish().unwrap();
-        let bytes = std::fs::read(&path).unwrap();
+        let bytes = fs::read(&path).unwrap();
         let intervals: Vec<_> = IntervalLogIterator::new(&bytes)
             .map(Result::unwrap)
             .filter_map(|entry| match entry {

@@ -49,6 +49,24 @@ fn an_interrupted_load_writes_what_it_had_measured() {
     }
 }
 
+#[test]
+fn a_load_that_is_interrupted_in_its_ramp_has_the_rates_of_the_time_that_it_had() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    for pace in [&["-c", "4"][..], &["-c", "4", "-R", "500"]] {
+        let before = requests(&origin);
+        let flags = ["-d", "60s", "-s", "50s"];
+        let run = start_load(&[&flags[..], pace, &[&origin.url("/?t=5")]].concat());
+        until_loaded(&origin, before);
+        run.process.signal(Signal::INT);
+        let output = run.finish();
+        let (responses, length_s) = (output.total("responses"), output.number("duration_s"));
+        let per_s = output.number("rates.responses_per_s");
+        assert!(per_s * length_s <= 1.5 * responses as f64 + 1.0, "{output:?}");
+        assert!(output.stdout.contains("no whole second after the ramp"), "{}", output.stdout);
+    }
+}
+
 /// Sends a signal again and again: two that come before the first was seen are one. The exit code.
 fn signal_until_it_ends(process: &mut Process, signal: Signal) -> i32 {
     let ended = within(PATIENCE, || {

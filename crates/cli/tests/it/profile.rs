@@ -77,6 +77,13 @@ fn a_command_is_sampled_to_its_end() {
     assert!(record["length_s"].as_f64() < Some(60.0));
     let idle = weir(&["lab", "profile", "-d", "100ms", "--", "sleep", "5"]);
     assert!(idle.code == 0 || idle.stdout.contains("No sample"), "{idle:?}");
+    // What it started ends with it.
+    let with_child =
+        weir(&["lab", "profile", "-d", "1s", "--", "sh", "-c", "sleep 600 & echo child $!; wait"]);
+    let id = with_child.stderr.split_whitespace().skip_while(|word| *word != "child").nth(1);
+    let stat = format!("/proc/{}/stat", id.unwrap());
+    let is_gone = || fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "));
+    assert!(within(PATIENCE, is_gone), "{with_child:?}");
 }
 
 #[test]

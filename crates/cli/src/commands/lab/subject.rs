@@ -3,12 +3,13 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use record::units::SECOND_NS;
 use rt::clock::now_ns;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::exit::Failure;
 
@@ -54,6 +55,8 @@ impl Subject {
                     .args(words)
                     .stdin(Stdio::piped())
                     .stdout(io::stderr())
+                    // So that what it starts can be ended with it.
+                    .process_group(0)
                     .spawn()
                     .map_err(|error| Failure::cannot("COMMAND", error))?;
                 let pid = i32::try_from(child.id()).unwrap_or(0);
@@ -88,21 +91,21 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Ends a command that was started for this; others go on.
+    /// Ends a command that was started for this, with what it started; others go on.
     fn drop(&mut self) {
         if self.child.is_none() || self.has_ended() {
             return;
         }
-        // It has not been waited for, so the number is still its own.
-        if let Some(pid) = self.pids.first().and_then(|&pid| Pid::from_raw(pid)) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        let Some(group) = self.pids.first().and_then(|&pid| Pid::from_raw(pid)) else { return };
+        // It has not been waited for, so the number is still its own, also after it has ended.
+        let _ = kill_process_group(group, Signal::TERM);
         let until_ns = now_ns() + PATIENCE_NS;
-        while !self.has_ended() && now_ns() < until_ns {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(group), look), Ok(None)) && now_ns() < until_ns {
             std::thread::sleep(LOOK);
         }
+        let _ = kill_process_group(group, Signal::KILL);
         if let Some(child) = &mut self.child {
-            let _ = child.kill();
             let _ = child.wait();
         }
     }

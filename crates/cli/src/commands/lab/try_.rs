@@ -55,7 +55,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         Ok(done) => done,
         Err(TrialError::Stopped) => {
             eprintln!("weir: stopped; nothing was measured");
-            return Ok(Exit::Done);
+            return Ok(Exit::Invalid);
         }
         Err(error) => return Err(Failure::CannotRun(error.to_string())),
     };
