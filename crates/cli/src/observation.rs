@@ -69,15 +69,7 @@ impl Observation {
     /// Starts to watch the generator, who listens where the plan goes to (or the subject that was
     /// `named`), and who stands behind that.
     pub(crate) fn start(plan: &Plan, named: &[i32]) -> Self {
-        let mut chain = chain_at(&targets(plan));
-        if !named.is_empty() {
-            let subject = host::observe::SUBJECT.to_owned();
-            chain.roles.retain(|role| role.role != subject);
-            for port in chain.ports.iter_mut().filter(|port| port.served_by.is_none()) {
-                port.served_by = Some(subject.clone());
-            }
-            chain.roles.push(Watched { role: subject, pids: named.to_vec() });
-        }
+        let mut chain = chain_at(&targets(plan), named);
         if let Some(path) = plan.unix.as_ref().filter(|_| named.is_empty())
             && let Ok(pids) = host::sockets::listeners_of_unix(path)
             && !pids.is_empty()

@@ -163,7 +163,6 @@ impl Collector {
             }
         }
         let to_s = if whole_seconds { whole as f64 } else { ended_ns.max(done_ns) as f64 / 1e9 };
-        // Without a whole second it is all of the run, the ramp too.
         let window_s = (if whole_seconds { from as f64 } else { 0.0 }, to_s);
         let mut measured = Measured {
             latencies: self.total,

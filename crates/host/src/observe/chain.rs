@@ -5,6 +5,7 @@
 //! on another machine is a port that nobody here serves.
 
 use super::{GENERATOR, ORIGIN, SUBJECT, Watched};
+use crate::family::with_descendants;
 use crate::namespace::{in_network_of, network_id};
 use crate::process::tables;
 use crate::sock_diag::{Connection, SockDiag};
@@ -45,24 +46,28 @@ enum Target {
 /// any other that a process of this machine is in.
 #[must_use]
 pub fn chain(ports: &[u16]) -> Chain {
-    chain_of(ports.iter().map(|port| Target::Port(*port)))
+    chain_of(ports.iter().map(|port| Target::Port(*port)), &[])
 }
 
-/// The same for addresses, which tell apart servers with equal ports.
+/// The same for addresses, which tell apart servers with equal ports. Where processes are `named`, they are
+/// the subject, whoever listens there: several network namespaces may have one address.
 #[must_use]
-pub fn chain_at(addresses: &[SocketAddr]) -> Chain {
-    chain_of(addresses.iter().map(|address| Target::Address(*address)))
+pub fn chain_at(addresses: &[SocketAddr], named: &[i32]) -> Chain {
+    chain_of(addresses.iter().map(|address| Target::Address(*address)), named)
 }
 
-fn chain_of(targets: impl Iterator<Item = Target>) -> Chain {
+fn chain_of(targets: impl Iterator<Item = Target>, named: &[i32]) -> Chain {
     let own = std::process::id().cast_signed();
     let mut chain = Chain::default();
-    let mut subject = Vec::new();
+    let mut subject = named.to_vec();
     for target in targets {
-        let pids = find(own, target).unwrap_or_else(|error| {
-            chain.not_observable.push(error);
-            Vec::new()
-        });
+        let pids = match named.is_empty() {
+            true => find(own, target).unwrap_or_else(|error| {
+                chain.not_observable.push(error);
+                Vec::new()
+            }),
+            false => named.to_vec(),
+        };
         let port = match target {
             Target::Port(port) => port,
             Target::Address(address) => address.port(),
@@ -83,7 +88,11 @@ fn chain_of(targets: impl Iterator<Item = Target>) -> Chain {
         return chain;
     }
     let served: Vec<u16> = chain.ports.iter().map(|port| port.port).collect();
-    let behind = origins(&subject, &served);
+    let behind = match named.is_empty() {
+        true => origins(&subject, &served),
+        // The one that was named may only wait for its workers.
+        false => origins(&with_descendants(&subject), &served),
+    };
     chain.roles.push(Watched { role: SUBJECT.to_owned(), pids: subject });
     match behind {
         Ok(behind) => {

@@ -7,6 +7,7 @@ mod covariates;
 mod driven;
 pub mod driver;
 pub mod metrics;
+mod port;
 mod ready;
 mod stage;
 pub mod steady;

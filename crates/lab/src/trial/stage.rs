@@ -6,10 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use record::run::Run;
@@ -17,6 +15,7 @@ use record::units::format_duration_ns;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::driver::{Call, Row};
+use super::port::free_port;
 use super::ready::{Asked, Look, Ready, not_preloaded};
 use super::watch::{Place, Seen, Watch};
 use super::{Tools, TrialError, is_weir, line_of};
@@ -31,11 +30,6 @@ const OVERTIME_NS: u64 = 60_000_000_000;
 const LOAD_NS_MAX: u64 = 3_600_000_000_000;
 /// How long a driver may take to say its version.
 const ANSWER_NS_MAX: u64 = 10_000_000_000;
-/// The ports that the kernel gives to whoever takes any, in a network namespace.
-const PORTS_OF_THE_KERNEL: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// The first port that is chosen for a program, and how many are tried.
-const PORT_MIN: u16 = 10_000;
-const PORT_TRIES: u32 = 100;
 /// How often it is looked whether a program is ready, or has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often a program that takes connections is asked whether it is ready besides, in looks: it has a start
@@ -72,23 +66,6 @@ pub(super) struct Driven {
     pub(super) output: Option<String>,
     /// What it says that has to be known to read it.
     pub(super) notes: Vec<String>,
-}
-
-/// A port that nobody has. It is below those that the kernel gives to whoever takes any, where there is room:
-/// nobody gets it by chance before the program that it is for does.
-fn free_port() -> std::io::Result<u16> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let free = |port| Ok(TcpListener::bind(("127.0.0.1", port))?.local_addr()?.port());
-    let range = fs::read_to_string(PORTS_OF_THE_KERNEL).unwrap_or_default();
-    let end = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0);
-    let own = PORT_MIN..end;
-    // Other processes begin elsewhere.
-    let first = std::process::id().wrapping_mul(PORT_TRIES);
-    let tries = (0..PORT_TRIES).filter(|_| !own.is_empty()).map(|_| {
-        let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        own.start + (at % own.len() as u32) as u16
-    });
-    tries.map(free).find(Result::is_ok).unwrap_or_else(|| free(0))
 }
 
 /// What stands for each placeholder but the length of a load.
@@ -357,6 +334,10 @@ impl<'a> Stage<'a> {
         let mut all = vec![program.to_string_lossy().into_owned()];
         all.extend(words.iter().cloned());
         if is_weir(setup.tool) {
+            // Not by the address: a run beside this one has the same in namespaces of its own.
+            for pid in self.subjects_of(words) {
+                command.arg("--subject").arg(pid.to_string());
+            }
             if counts {
                 let path = self.record_path();
                 command.arg("--json").arg(&path);
@@ -373,6 +354,17 @@ impl<'a> Stage<'a> {
             self.commands.insert("driver".to_owned(), line_of(&BTreeMap::new(), &all));
         }
         self.kit.spawn(Node::Client, &mut command).map_err(TrialError::Load)
+    }
+
+    /// The processes of the subject that live, where the load goes to it.
+    fn subjects_of(&mut self, words: &[String]) -> Vec<i32> {
+        let subject = self.places.iter().find(|(node, ..)| *node == Node::Subject);
+        let Some((_, number, ready)) = subject.cloned() else { return Vec::new() };
+        let address = ready.address.to_string();
+        let child = self.kit.child(number);
+        let lives = child.is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        let is_it = lives && words.iter().any(|word| word.contains(&address));
+        if is_it { self.pids(number) } else { Vec::new() }
     }
 
     fn load_log(&self) -> PathBuf {
@@ -509,17 +501,6 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(names, expected);
         assert_eq!((&*known["port"], &*known["origin"]), ("80", "origin"));
-    }
-
-    #[test]
-    fn a_free_port_is_none_that_others_get_by_chance() {
-        let range = fs::read_to_string(PORTS_OF_THE_KERNEL).unwrap();
-        let first: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-        let (one, other) = (free_port().unwrap(), free_port().unwrap());
-        assert_ne!(one, other);
-        if first > PORT_MIN {
-            assert!((PORT_MIN..first).contains(&one) && (PORT_MIN..first).contains(&other));
-        }
     }
 
     #[test]

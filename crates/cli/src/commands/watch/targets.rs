@@ -70,7 +70,7 @@ fn found(target: &Target) -> Result<One, String> {
         At::Port(port) => by_chain(chain(&[*port]), &format!("port {port}")),
         At::Url(authority) => {
             let address = resolve(authority)?;
-            by_chain(chain_at(&[address]), &authority.to_string())
+            by_chain(chain_at(&[address], &[]), &authority.to_string())
         }
     }
 }
