@@ -65,7 +65,7 @@ pub struct Measured {
     pub counters: Counters,
     /// One entry a second; the last may be shorter or the drain.
     pub intervals: Vec<Interval>,
-    /// The window, in s after the start.
+    /// The window, in s after the start; without whole seconds all of the run, with its ramp.
     pub window_s: (f64, f64),
     /// Whether the window has at least one whole second.
     pub whole_seconds: bool,
