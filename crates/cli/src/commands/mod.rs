@@ -76,6 +76,14 @@ pub(crate) fn check_lab_profile(typed: Typed<'_>) -> Result<(), Vec<record::prob
     lab::check_profile(typed)
 }
 
+/// What `weir lab sick` makes of its flags, for the test of what a scenario gives it.
+#[cfg(test)]
+pub(crate) fn check_lab_sick(
+    typed: Typed<'_>,
+) -> Result<::lab::sick::Illness, Vec<record::problem::Problem>> {
+    lab::check_sick(typed)
+}
+
 /// The same of the commands about experiments that read values of flags.
 #[cfg(test)]
 pub(crate) fn check_lab_experiment(

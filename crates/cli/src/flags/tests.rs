@@ -103,3 +103,49 @@ fn every_flag_has_a_doc_and_every_command_an_example() {
         }
     }
 }
+
+#[test]
+fn every_key_of_an_illness_is_a_flag_of_the_sick_server() {
+    use ::lab::scenario::keys::{Form, SCENARIO};
+
+    let row = SCENARIO.iter().find(|key| key.name == "illness").unwrap();
+    let Form::Table(keys) = row.form else { panic!("it is a table") };
+    let of_file: Vec<&str> = keys.iter().map(|key| key.name).filter(|name| *name != "at").collect();
+    // Files of it are the run's own.
+    let of_flags = lab::SICK.flags.iter().map(|flag| flag.long);
+    let of_flags: Vec<&str> = of_flags.filter(|name| !["listen", "data"].contains(name)).collect();
+    assert_eq!(of_file, of_flags);
+
+    let text = "[scenario.illness]\nthreads = 2\nburn = \"1.5us\"\nsyscalls = 3\nlock = \"4us\"\n\
+        allocations = 5\ndata-bytes = \"6k\"\npages = 7\nlog-dsync = true\nlog-pipe = \"8k\"\n\
+        split-write = true\nbacklog = 9\naccept-delay = \"10ms\"\ndelay = \"11ms\"\n\
+        fail-share = \"12%\"\ndrop-share = 0.13\nbody = 14\nclose-each = true\n\
+        ignore-close = true\n[load]\nflags = \"u\"\n";
+    let words = ::lab::scenario::setup::Setup::parse("a", text).unwrap().subject.command;
+    let words: Vec<&str> = words[5..].iter().map(|word| word.as_str()).collect();
+    let typed = typed("lab sick", &words);
+    let ill = crate::commands::check_lab_sick(Typed(&typed)).unwrap();
+    let expected = ::lab::sick::Illness {
+        listen: "127.0.0.1:8000".parse().unwrap(),
+        threads: Some(2),
+        burn_ns: 1_500,
+        syscalls: 3,
+        lock_ns: 4_000,
+        allocations: 5,
+        data: Some(("{dir}/data".into(), 6144)),
+        pages: 7,
+        log: Some("{dir}/access.log".into()),
+        log_dsync: true,
+        log_pipe_bytes_per_s: Some(8192),
+        split_write: true,
+        backlog: 9,
+        accept_delay_ns: 10_000_000,
+        delay_ns: 11_000_000,
+        fail_share: 0.12,
+        drop_share: 0.13,
+        body_bytes: 14,
+        close_each: true,
+        ignore_close: true,
+    };
+    assert_eq!(ill, expected);
+}

@@ -73,7 +73,11 @@ const BLOCK_COUNT: Form = Form::Count(1, 1000);
 pub const FILE: &[Key] = &[
     key("title", Form::Text, "What the experiment shows, in a line"),
     key("scenario", Form::Table(SCENARIO), "What is made around the programs"),
-    needed("subject", Form::Table(PROGRAM), "The program under test"),
+    key(
+        "subject",
+        Form::Table(PROGRAM),
+        "The program under test; needed where no `scenario.illness` takes its place",
+    ),
     key("origin", Form::Table(PROGRAM), "A server behind it, started before"),
     needed("load", Form::Table(LOAD), "What is asked of the subject"),
     key("files", Form::Texts, "Files to write into the run's folder, `{dir}`, by their names"),
@@ -262,6 +266,11 @@ pub const SCENARIO: &[Key] = &[
         "drop-syn-ack",
         Form::Table(HALF_OPEN),
         "Connections that are begun from a second address and never completed",
+    ),
+    key(
+        "illness",
+        Form::Table(super::illness::KEYS),
+        "Weir's own server with what makes it ill (`weir lab sick`), in the place of `[subject]` or `[origin]`. It is at port 8000; at `{port}` where the network is `loopback`",
     ),
     key(
         "conntrack-max",

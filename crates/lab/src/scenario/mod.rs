@@ -10,6 +10,7 @@
 mod flood;
 mod forward;
 pub mod groups;
+mod illness;
 pub mod journal;
 pub mod keys;
 pub mod kit;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use record::problem::Problem;
 use toml::de::DeTable;
 
+use super::illness;
 use super::keys::FILE;
 use super::plan::{
     Bandwidth, CpuQuota, Delay, Loss, NODES, Network, Node, Noise, Packets, Queue, Scenario,
@@ -157,8 +158,7 @@ impl Setup {
 fn build(values: &Values, problems: &mut Problems) -> Setup {
     let scenario = values.table("scenario").map(|table| scenario(table, problems));
     let scenario = scenario.unwrap_or_default();
-    let subject = values.table("subject").map(|table| program(table, problems));
-    let origin = values.table("origin").map(|table| program(table, problems));
+    let (subject, origin) = programs(values, scenario.network, problems);
     let load = values.table("load");
     let flags = load.map(|load| split(load, "flags", problems)).unwrap_or_default();
     let files = values.texts("files").cloned().unwrap_or_default();
@@ -168,12 +168,12 @@ fn build(values: &Values, problems: &mut Problems) -> Setup {
     }
     if scenario.network == Network::Pair && origin.is_some() {
         let text = "an origin needs `network = \"chain\"` or \"loopback\"";
-        problems.add(values.place("origin"), text);
+        problems.add(place_of(values, Node::Origin), text);
     }
     Setup {
         title: values.text("title").unwrap_or_default().to_owned(),
         scenario,
-        subject: subject.unwrap_or_default(),
+        subject,
         origin,
         tool: load.and_then(|load| load.text("tool")).and_then(Tool::named).unwrap_or_default(),
         load: flags,
@@ -182,6 +182,45 @@ fn build(values: &Values, problems: &mut Problems) -> Setup {
         warm_up_ns: load.and_then(|load| load.whole("warm-up")).unwrap_or(WARM_UP_NS),
         files,
     }
+}
+
+/// The program under test and the one behind it: each as its table says, or as the illness that takes its
+/// place.
+fn programs(
+    values: &Values,
+    network: Network,
+    problems: &mut Problems,
+) -> (Program, Option<Program>) {
+    let table = values.table("scenario").and_then(|table| table.table("illness"));
+    let mut ill = table.map(|table| illness::program(table, network, problems));
+    let mut at = |node: Node| {
+        let written = values.table(node.name()).map(|table| program(table, problems));
+        let ill = ill.take_if(|(at, _)| *at == node);
+        if ill.is_some() && written.is_some() {
+            let text =
+                format!("'scenario.illness' takes the place of [{node}]: leave one of them out");
+            problems.add(place_of_illness(values), text);
+        }
+        written.or(ill.map(|(_, program)| program))
+    };
+    let (subject, origin) = (at(Node::Subject), at(Node::Origin));
+    if subject.is_none() {
+        let text = "'subject' is missing: a table, or an illness in its place ('scenario.illness')";
+        problems.add(values.at, text);
+    }
+    (subject.unwrap_or_default(), origin)
+}
+
+/// Where the origin, or the illness in its place, stands.
+fn place_of(values: &Values, node: Node) -> usize {
+    match values.table(node.name()) {
+        Some(_) => values.place(node.name()),
+        None => place_of_illness(values),
+    }
+}
+
+fn place_of_illness(values: &Values) -> usize {
+    values.table("scenario").map_or(values.at, |scenario| scenario.place("illness"))
 }
 
 fn is_file_name(name: &str) -> bool {

@@ -93,6 +93,9 @@ pub(super) fn check_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem:
     profile::check(typed).map(|_| ())
 }
 
+#[cfg(test)]
+pub(super) use sick::illness as check_sick;
+
 /// The same of `weir lab run`, `compare` and `serve`.
 #[cfg(test)]
 pub(super) fn check_experiment(

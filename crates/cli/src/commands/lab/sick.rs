@@ -34,7 +34,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
 }
 
 /// What was typed, or everything that is wrong with it.
-pub(super) fn illness(typed: Typed<'_>) -> Result<Illness, Vec<Problem>> {
+pub(in crate::commands) fn illness(typed: Typed<'_>) -> Result<Illness, Vec<Problem>> {
     let mut problems = Vec::new();
     let healthy = Illness::default();
     let mut ill = Illness {
