@@ -16,6 +16,7 @@ pub(super) const ROW: Row = Row {
         "h1load has no version",
         "h1load's rate by the second is of whole lines: its last, which may be of half a second, is left \
          out of the best second",
+        "h1load's percentiles end below the longest, and requests that timed out are not among its errors",
     ],
     complete,
     version: |_| None,
@@ -60,9 +61,27 @@ fn line(text: &str) -> Option<Line> {
     })
 }
 
+/// How many lines are of the load. At its end what is under way is waited for, but no longer timed: the
+/// first line with requests and no latency is of that, and so is all behind it. Without one, a last line
+/// without requests only closes the run.
+fn loaded(lines: &[Line]) -> usize {
+    let requests = |at: usize| {
+        let before = at.checked_sub(1).map_or(0.0, |before| lines[before].requests);
+        lines[at].requests - before
+    };
+    let waited =
+        (0..lines.len()).find(|&at| requests(at) > 0.0 && lines[at].last_byte_us.is_none());
+    let is_closing = |at: usize| requests(at) <= 0.0 && requests(at - 1) > 0.0;
+    waited.unwrap_or_else(|| match lines.len() {
+        length if length > 1 && is_closing(length - 1) => length - 1,
+        length => length,
+    })
+}
+
 fn parse(text: &str) -> Result<Reading, String> {
     let (seconds, percentiles) = text.split_once("#pctl").unwrap_or((text, ""));
     let lines: Vec<Line> = seconds.lines().filter_map(line).collect();
+    let lines = &lines[..loaded(&lines)];
     let Some(last) = lines.last().copied().filter(|last| last.requests > 0.0) else {
         return Err("there is no line of a second with requests (-ll)".to_owned());
     };
@@ -70,7 +89,7 @@ fn parse(text: &str) -> Result<Reading, String> {
     let mut before = Line::default();
     let (mut length_s, mut latency_us, mut timed) = (0.0, 0.0, 0.0);
     let mut rates = Vec::new();
-    for line in &lines {
+    for line in lines {
         let requests = line.requests - before.requests;
         if line.rate > 0.0 {
             let took_s = requests / line.rate;
@@ -103,7 +122,6 @@ fn parse(text: &str) -> Result<Reading, String> {
         ("90", "p90_ns"),
         ("99", "p99_ns"),
         ("99.9", "p999_ns"),
-        ("100", "max_ns"),
     ] {
         reading.latency(name, percentile_ns(percentiles, level));
     }
@@ -122,38 +140,64 @@ fn percentile_ns(table: &str, level: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// In the format of its `summary()` and `report_percentiles()`.
+    /// What it printed in 3 s with 4 connections, but for most of the percentiles and for the errors,
+    /// which are made up.
     const TEXT: &str = "\
 #_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx
-1700000001    10       10    10000        1000000      0 100 10.0 10000.0 1000000.0 8000000.0 90.0 100.0   0 10000   0   0   0 
-1700000002    10       10    30000        3000000      0 100 0.0 20000.0 2000000.0 16000000.0 90.0 200.0   0 19900   0 100   0 
-1700000003    10       10    45000        4500000      5 100 0.0 15000.0 1500000.0 12000000.0 90.0 100.0   0 15000   0   0   0 
-1700000003     0       10    48000        4800000      5 100 0.0 30000.0 3000000.0 24000000.0 - -   0 3000   0   0   0 
+1795379561     4        4    44139      127032042      0 100 4.0 44139.0 127032042.0 1016256336.0 88.9 88.9   0 44139   0   0   0 
+1795379562     4        4    88676      255209528      0 100 0.0 44581.6 128305791.8 1026446334.3 90.6 90.6   0 44437   0 100   0 
+1795379563     4        4   140181      403440918      5 100 0.0 51453.5 148083306.7 1184666453.5 77.7 77.7   0 51505   0   0   0 
+1795379564     4        4   140189      403463942      5 100 0.0 8.0 23001.0 184008.0 - -   0   8   0   0   0 
+1795379565     4        4   140189      403463942      5 100 0.0 0.0 0.0 0.0 - -   0   0   0   0   0 
 #======= Percentiles for time-to-first-byte and time-to-last-byte =======
 # use $3:$5 $3:$7 with logscale X
 # $1     $2      $3         $4       $5         $6       $7
 #pctl   tail   invtail   ttfbcnt ttfb(ms)   ttlbcnt ttlb(ms)
-50      50     2           23999    0.080     23999    0.090
-75      25     4           35999    0.090     35999    0.110
-90      10     10          43199    0.120     43199    0.150
-99      1      100         47519    0.300     47519    0.400
-99.9    0.1    1000        47951    0.900     47951    1.200
-100     0      250000      48000    2.000     48000    3.500
+50      50     2           69995    0.074     69995    0.080
+90      10     10         126111    0.120    126111    0.130
+99      1      100        138778    0.300    138778    0.400
+99.9    0.1    1000       140032    0.900    140032    1.200
+99.9999 0.0001 1000000    140179   16.592    140179   16.592
 ";
 
     #[test]
     fn its_output_is_read() {
         let reading = parse(TEXT).unwrap();
         let value = |name: &str| reading.values[name];
-        assert!((reading.length_s - 3.1).abs() < 1e-9, "{reading:?}");
-        assert_eq!(reading.rates, [10000.0, 20000.0, 15000.0]);
-        assert_eq!(value("rate_max_per_s"), 20000.0);
-        assert!((value("responses_per_s") - 48000.0 / 3.1).abs() < 1e-6);
-        assert!((value("mean_ns") - 6.5e6 / 45.0).abs() < 1.0, "{}", value("mean_ns"));
+        assert!((reading.length_s - 3.0).abs() < 0.001, "{reading:?}");
+        assert_eq!(reading.rates, [44139.0, 44581.6, 51453.5]);
+        assert_eq!(value("rate_max_per_s"), 51453.5);
+        assert!((value("responses_per_s") - 46_727.0).abs() < 1.0, "{reading:?}");
+        assert!((value("mean_ns") - 85_325.0).abs() < 1.0, "{}", value("mean_ns"));
         assert_eq!(value("p99_ns"), 0.4e6);
         assert_eq!(value("p999_ns"), 1.2e6);
-        assert_eq!(value("max_ns"), 3.5e6);
-        assert!((value("error_share") - 105.0 / 48005.0).abs() < 1e-9);
+        assert!(!reading.values.contains_key("max_ns"), "its table ends before");
+        assert!((value("error_share") - 105.0 / 140_186.0).abs() < 1e-9);
+    }
+
+    /// Lines of so many requests each; whether they were timed.
+    fn counted(lines: &[(f64, bool)]) -> usize {
+        let mut requests = 0.0;
+        let lines: Vec<Line> = lines
+            .iter()
+            .map(|(more, timed)| {
+                requests += more;
+                Line { requests, last_byte_us: timed.then_some(100.0), ..Line::default() }
+            })
+            .collect();
+        loaded(&lines)
+    }
+
+    #[test]
+    fn the_lines_behind_the_load_are_left_out() {
+        let timed = |requests: f64| (requests, true);
+        let still = (0.0, false);
+        assert_eq!(counted(&[timed(5.0), timed(5.0), (2.0, false), still]), 2);
+        assert_eq!(counted(&[timed(5.0), timed(5.0), still]), 2);
+        assert_eq!(counted(&[timed(5.0), still, still]), 3, "a server that stalled");
+        assert_eq!(counted(&[timed(5.0), still, (2.0, false)]), 2, "until it was waited for");
+        assert_eq!(counted(&[timed(5.0), still, timed(5.0)]), 3);
+        assert_eq!((counted(&[]), counted(&[still])), (0, 1));
     }
 
     #[test]

@@ -206,7 +206,8 @@ impl Reading {
 
     /// Notes the share of errors among all that was tried.
     fn errors(&mut self, errors: f64, tried: f64) {
-        self.note("error_share", (tried > 0.0).then(|| (errors / tried).min(1.0)));
+        // Adding 0 takes the sign from a share of -0.
+        self.note("error_share", (tried > 0.0).then(|| (errors / tried).min(1.0) + 0.0));
     }
 }
 
