@@ -23,7 +23,11 @@ pub(crate) enum Exit {
 /// The codes with their meaning, for the help and the manual.
 pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
     (Exit::Done, "done and valid (or suspect: the reasons are printed)"),
-    (Exit::CannotRun, "could not run: cannot bind, cannot connect at all, limits too small"),
+    (
+        Exit::CannotRun,
+        "could not run: cannot bind, cannot connect at all, limits too small; or its output could not \
+         be written",
+    ),
     (Exit::Usage, "wrong usage or config"),
     (Exit::ObjectiveMissed, "an objective (--slo) was missed"),
     (Exit::Invalid, "the result is not valid; the reasons are printed and in the record"),

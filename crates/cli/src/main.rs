@@ -4,6 +4,12 @@
 //! shows the records. It decides nothing that an engine decides.
 
 #![forbid(unsafe_code)]
+// They panic where a stream is closed or full: `streams` prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+// First, for its macro.
+#[macro_use]
+mod streams;
 
 mod commands;
 mod embedded;
@@ -15,6 +21,7 @@ mod preflight;
 mod store;
 mod watcher;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use exit::Exit;
@@ -28,7 +35,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = match arguments() {
         Ok(arguments) => arguments,
         Err(text) => {
-            eprintln!("weir: {text}");
+            note!("weir: {text}");
             return Exit::Usage.into();
         }
     };
@@ -36,19 +43,30 @@ fn main() -> ExitCode {
         Ok(matches) => matches,
         Err(error) => {
             // Help and version are no errors; clap knows which stream each belongs to.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+            let printed = error.print();
+            if error.use_stderr() {
+                return Exit::Usage.into();
+            }
+            streams::keep(printed.and_then(|()| std::io::stdout().flush()));
+            return ended(Exit::Done);
         }
     };
     match commands::run(&matches, &arguments) {
-        Ok(exit) => exit.into(),
+        Ok(exit) => ended(exit),
         Err(failure) => {
             for line in failure.lines() {
-                eprintln!("weir: {line}");
+                note!("weir: {line}");
             }
             failure.exit().into()
         }
     }
+}
+
+/// The exit code of what came to its end: a result that could not be printed is none.
+fn ended(exit: Exit) -> ExitCode {
+    let Some(why) = streams::lost() else { return exit.into() };
+    note!("weir: {why}");
+    Exit::CannotRun.into()
 }
 
 fn arguments() -> Result<Vec<String>, String> {

@@ -206,7 +206,9 @@ impl Core {
         }
     }
 
-    /// Brings what has become due in an open loop to the desk; when the next will be, if one will.
+    /// Brings what has become due in an open loop to the desk; when the next will be, or the end that
+    /// comes before it. Nothing when the load is over: a rate says when the next request would be, so
+    /// the time up to the end belongs to the load also where nothing is due in it any more.
     fn bring_due(&self, now_ns: u64) -> Option<u64> {
         let mut due = self.due.borrow_mut();
         let due = due.as_mut()?;
@@ -214,11 +216,12 @@ impl Core {
         let mut desk = self.desk.borrow_mut();
         let mut recorder = self.recorder.borrow_mut();
         while let Some(due_ns) = due.next_ns() {
+            let next_ns = due_ns.min(end_ns);
+            if next_ns > now_ns && !self.giving_up.get() {
+                return Some(next_ns);
+            }
             if due_ns >= end_ns || self.giving_up.get() {
                 break;
-            }
-            if due_ns > now_ns {
-                return Some(due_ns);
             }
             if !desk.take_one() {
                 break;

@@ -335,12 +335,16 @@ impl Measured {
     /// Marks the intervals of the window and sums them up.
     pub(crate) fn mark_window(&mut self, due: &[u64]) {
         let (from_s, to_s) = self.window_s;
+        // Nothing is due behind the end, so what a core that was held up brought late was due before it.
+        let ends_whole = (self.load_s - to_s).abs() < 1e-6;
         let mut due_before = 0;
         for (interval, &due) in self.intervals.iter_mut().zip(due) {
             let begin_s = interval.time_s - interval.length_s;
             let whole = interval.length_s > 1.0 - 1e-6;
             let within = whole && begin_s >= from_s - 1e-6 && interval.time_s <= to_s + 1e-6;
             interval.measured = within || !self.whole_seconds;
+            let last = ends_whole && interval.time_s > to_s - 1e-6;
+            let due = if last { self.counters.due } else { due };
             if interval.measured {
                 self.window_responses += interval.responses;
                 self.window_bytes_in += interval.bytes_in;

@@ -62,7 +62,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
             print(&format!("kept         {}\n", path.display()));
         }
         Ok(_) => {}
-        Err(failure) => eprintln!("weir: {}", failure.lines().join("; ")),
+        Err(failure) => note!("weir: {}", failure.lines().join("; ")),
     }
     Ok(Exit::Done)
 }

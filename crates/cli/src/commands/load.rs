@@ -168,7 +168,7 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
 /// made, the verdict stays as it is, neither confirmed nor refuted, with the reason.
 fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatch) {
     if !quiet {
-        eprintln!("weir: confirming the diagnosis by short trials");
+        note!("weir: confirming the diagnosis by short trials");
     }
     let subjects = job.subjects.clone().unwrap_or_default();
     match confirm::confirm(&job.plan, run, &subjects, stop) {
@@ -176,7 +176,7 @@ fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatc
             run.diagnosis = run.diagnosis.take().map(|found| lab::confirm::settle(found, outcome));
         }
         Err(why) => {
-            eprintln!("weir: the diagnosis cannot be tested here: {why}");
+            note!("weir: the diagnosis cannot be tested here: {why}");
             run.diagnosis.iter_mut().for_each(|found| found.untested = Some(why.clone()));
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let drain = Drain::default();
     // Both while their sockets are within reach.
     let manager = Manager::connect(&Environment::read()).unwrap_or_else(|error| {
-        eprintln!("weir: warning: the service manager is told nothing: {error}");
+        note!("weir: warning: the service manager is told nothing: {error}");
         Manager::default()
     });
     let inherited = inherit(typed)?;
@@ -86,7 +86,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     Holder::new(&mut running, file.as_deref(), stopping, &manager).follow(&wished);
     let ended = running.join();
     if !ended.logs_written {
-        eprintln!("weir: the end of a log could not be written in time");
+        note!("weir: the end of a log could not be written in time");
     }
     match ended.failure {
         None => Ok(Exit::Done),
@@ -101,7 +101,7 @@ fn inherit(typed: Typed<'_>) -> Result<Option<Inheritance>, Failure> {
     raise_descriptor_limit();
     let inherited = Inheritance::ask(Path::new(&control))?;
     if inherited.is_none() {
-        eprintln!("weir: nobody listens at {control}; this is a plain start");
+        note!("weir: nobody listens at {control}; this is a plain start");
     }
     Ok(inherited)
 }
@@ -130,7 +130,7 @@ fn read_config(file: &Path, checks: bool) -> Result<Plan, Vec<Problem>> {
     let Parsed { plan, warnings, recovery } = config::parse(&name, &text)?;
     let advice = if checks { recovery } else { Vec::new() };
     for warning in warnings.iter().chain(&advice) {
-        eprintln!("weir: warning: {warning}");
+        note!("weir: warning: {warning}");
     }
     Ok(plan)
 }

@@ -42,9 +42,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         end_with_stdin(drain);
     }
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
-    eprintln!(
+    note!(
         "served {} requests on {} connections",
-        stats.sum.totals.requests, stats.sum.connections_accepted
+        stats.sum.totals.requests,
+        stats.sum.connections_accepted
     );
     Ok(Exit::Done)
 }

@@ -22,6 +22,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::watch::text::text;
 use crate::output::{colour, print};
+use crate::streams::nobody_reads;
 
 /// How often the end is looked for while nothing is shown.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -141,6 +142,9 @@ fn blocks(looks: &Looks<'_>, end_ns: u64, stop: &DrainWatch) {
     while stop.stage() == Stage::Running && seen.due < wanted && now_ns() < last_ns {
         if let Some(observed) = looks.newer(&mut seen) {
             print(&format!("{}\n", text(&observed, &screen(&observed, LIVE), colour())));
+            if nobody_reads() && looks.plan.json.is_none() {
+                return;
+            }
         }
         wait(last_ns.min(now_ns() + PATIENCE.as_nanos() as u64), stop);
     }

@@ -14,14 +14,9 @@ pub(crate) mod summary;
 pub(crate) mod table;
 pub(crate) mod watch;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
-/// Prints to stdout; a reader that went away is no error of ours.
-pub(crate) fn print(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes());
-    let _ = stdout.flush();
-}
+pub(crate) use crate::streams::print;
 
 /// Whether stdout is a terminal that may be coloured (<https://no-color.org>).
 pub(crate) fn colour() -> bool {

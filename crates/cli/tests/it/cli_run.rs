@@ -269,3 +269,42 @@ fn a_timeout_counts_from_the_due_time() {
     let longest_ns = output.count("latency.last_byte.response.max_ns");
     demand(longest_ns < 330_000_000, "no answer past the time-out of 300 ms, in ns", longest_ns);
 }
+
+#[test]
+fn an_open_loop_lasts_as_long_as_was_asked_for() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    for (rate, seconds, due) in [("1000", 2, 2000), ("1", 3, 3)] {
+        let duration = format!("{seconds}s");
+        let flags = ["-c", "2", "-R", rate, "-d", &duration, "-w", "30s"];
+        let output = load(&[&flags[..], &[&origin.url("/")]].concat());
+        let window = ["window.from_s", "window.to_s"].map(|name| output.number(name));
+        assert_eq!(window, [0.0, f64::from(seconds)], "{output:?}");
+        assert_eq!(output.total("requests") + output.total("dropped"), due, "{output:?}");
+        assert_eq!(output.count("window.excluded_tail"), 0);
+        let offered_per_s = output.number("rates.offered_per_s");
+        assert!((offered_per_s - due as f64 / f64::from(seconds)).abs() < 1e-6, "{offered_per_s}");
+        let text = output.record["window"]["text"].as_str().unwrap();
+        assert_eq!(text, "nothing is left out");
+    }
+}
+
+#[test]
+fn a_load_that_is_ended_by_hand_leaves_its_last_partial_second_out() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let flags = ["-c", "2", "-R", "200", "-d", "60s", "-w", "30s"];
+    let run = start_load(&[&flags[..], &[&origin.url("/")]].concat());
+    let has_begun = || origin.stats()["requests"].as_u64() > Some(250);
+    assert!(within(PATIENCE, has_begun), "the load did not begin");
+    run.process.signal(Signal::INT);
+    let output = run.finish();
+    output.assert_sums();
+    let (to_s, length_s) = (output.number("window.to_s"), output.number("duration_s"));
+    assert!(to_s.fract() == 0.0 && to_s >= 1.0 && to_s <= length_s, "{to_s} of {length_s}");
+    assert!(length_s < 30.0, "{length_s}");
+    // It may have been ended where a second was just over.
+    let left_out = output.count("window.excluded_tail") > 0;
+    assert!(left_out || length_s - to_s < 0.05, "{output:?}");
+    assert!(output.reasons().contains(&"partial"), "{output:?}");
+}

@@ -25,6 +25,7 @@ mod proxy_tcp;
 mod proxy_upgrade;
 mod robust;
 mod smuggling;
+mod streams;
 mod support;
 mod tidy;
 mod truth;

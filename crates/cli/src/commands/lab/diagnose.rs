@@ -43,7 +43,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         print(&format!("{}{}", which.unwrap_or_default(), diagnosis(&run, true)));
     }
     if let Some(tested) = dropped {
-        eprintln!("weir: the counter-test in the record is of {tested}: it says nothing here");
+        note!("weir: the counter-test in the record is of {tested}: it says nothing here");
     }
     write_json(&run, json.as_deref())?;
     Ok(Exit::Done)

@@ -10,7 +10,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let root = folder(typed)?;
     let (rows, cut) = rows(&root);
     if cut {
-        eprintln!("weir: there is more in {} than is looked at", root.display());
+        note!("weir: there is more in {} than is looked at", root.display());
     }
     if typed.is_set("json") {
         write_json(&rows, Some("-"))?;

@@ -37,7 +37,7 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
         Some(("selftest", typed)) => selftest::run(Typed(typed)),
         Some(("sick", typed)) => sick::run(Typed(typed)),
         _ => {
-            eprintln!("weir: give a command: weir lab diagnose, for instance; --help lists them");
+            note!("weir: give a command: weir lab diagnose, for instance; --help lists them");
             Ok(Exit::Usage)
         }
     }
@@ -58,10 +58,10 @@ fn journals() -> PathBuf {
 pub(super) fn sweep() {
     let swept = kit::sweep(&journals());
     for run in &swept.runs {
-        eprintln!("weir: removed what the killed run {run} had left");
+        note!("weir: removed what the killed run {run} had left");
     }
     for problem in &swept.problems {
-        eprintln!("weir: left by a killed run, and still there: {problem}");
+        note!("weir: left by a killed run, and still there: {problem}");
     }
 }
 

@@ -92,7 +92,7 @@ fn test(
     let mut not_kept = None;
     let outcomes = lab::selftest::run(&order, tools, &mut |outcome, run| {
         number += 1;
-        eprintln!("{number:4}/{} {}", order.len(), line(outcome));
+        note!("{number:4}/{} {}", order.len(), line(outcome));
         if let (Some(folder), Some(run)) = (keep, run)
             && let Err(error) = kept(folder, outcome, run)
         {
@@ -100,7 +100,7 @@ fn test(
         }
     });
     if let Some(error) = not_kept {
-        eprintln!("weir: --keep: {error}");
+        note!("weir: --keep: {error}");
     }
     let verdicts: Vec<&str> = verdicts(cases);
     let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
@@ -123,7 +123,7 @@ fn test(
 /// Says how many runs there will be, and how long they take.
 fn announce(runs: usize, cases: usize, asked: &Asked) {
     let expected_s = runs as f64 * (asked.duration_ns as f64 / 1e9 + AROUND_S);
-    eprintln!(
+    note!(
         "{runs} runs of {cases} cases, about {:.0} minutes; seed {}",
         (expected_s / 60.0).max(1.0),
         asked.seed

@@ -54,13 +54,13 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let done = match lab::trial::run(&experiment, tools) {
         Ok(done) => done,
         Err(TrialError::Stopped) => {
-            eprintln!("weir: stopped; nothing was measured");
+            note!("weir: stopped; nothing was measured");
             return Ok(Exit::Invalid);
         }
         Err(error) => return Err(Failure::CannotRun(error.to_string())),
     };
     for problem in &done.left {
-        eprintln!("weir: could not be removed, and is tried again at the next start: {problem}");
+        note!("weir: could not be removed, and is tried again at the next start: {problem}");
     }
     if let Some(output) = &done.trial.driver.output {
         print(output);

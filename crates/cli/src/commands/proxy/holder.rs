@@ -74,7 +74,7 @@ impl<'a> Holder<'a> {
                 Err(_) => {}
             }
             if let Err(error) = self.running.follow_names() {
-                eprintln!("weir: {error}; the servers stay as they were");
+                note!("weir: {error}; the servers stay as they were");
             }
             self.running.tend();
             self.feed_watchdog();
@@ -122,7 +122,7 @@ impl<'a> Holder<'a> {
                     self.handover = Handover::Begun;
                     let _ = reply.send(offers);
                 }
-                Err(error) => eprintln!("weir: the listening sockets cannot be passed on: {error}"),
+                Err(error) => note!("weir: the listening sockets cannot be passed on: {error}"),
             },
             Demand::Leave(taken, left) => {
                 self.leave(&taken);
@@ -141,7 +141,7 @@ impl<'a> Holder<'a> {
     /// Another process is at work.
     fn leave(&mut self, taken: &Taken) {
         let name = taken.process.map_or_else(String::new, |id| format!(" {id}"));
-        eprintln!("weir: process{name} is at work; this one finishes what it has and ends");
+        note!("weir: process{name} is at work; this one finishes what it has and ends");
         match taken.process.filter(|_| taken.same_service) {
             Some(id) => self.manager.tell(State::MainProcess(id)),
             None => self.manager.tell(State::Stopping),
@@ -187,7 +187,7 @@ impl<'a> Holder<'a> {
 }
 
 fn complain(text: &str) {
-    text.lines().for_each(|line| eprintln!("weir: {line}"));
+    text.lines().for_each(|line| note!("weir: {line}"));
 }
 
 fn reload(running: &mut Running, file: Option<&Path>) -> Result<String, String> {
@@ -204,7 +204,7 @@ fn reload(running: &mut Running, file: Option<&Path>) -> Result<String, String> 
     let before = running.opened();
     let restart = running.reload(plan).map_err(|error| format!("{error}\n{REFUSED}"))?;
     for key in restart {
-        eprintln!("weir: warning: {key} takes effect with the next start");
+        note!("weir: warning: {key} takes effect with the next start");
     }
     let is_new = |opened: &&Opened| !before.contains(*opened);
     let threads = running.threads();

@@ -110,7 +110,7 @@ fn begin(typed: Typed<'_>, arguments: &[String], json: Option<&str>) -> Result<E
         None => Folder::create_below(Path::new(FOLDER), &start),
     };
     let mut folder = folder.map_err(failure)?;
-    eprintln!("{}: seed {}, in {}", plan.name, plan.seed, folder.path().display());
+    note!("{}: seed {}, in {}", plan.name, plan.seed, folder.path().display());
     go(typed, &mut folder, &file, json)
 }
 
@@ -263,7 +263,7 @@ fn show(experiment: &Experiment, folder: &Folder, json: Option<&str>) -> Result<
         print(&format!("{text}\nreport      {}\n", report.display()));
     }
     if experiment.stopped.code == "interrupted" {
-        eprintln!("weir: to go on: weir lab run --resume {}", folder.path().display());
+        note!("weir: to go on: weir lab run --resume {}", folder.path().display());
     }
     write_json(experiment, json)
 }
@@ -278,11 +278,11 @@ fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
     let wanted = experiment.plan.blocks_min as usize;
     let blocks = blocks_counting(&experiment.trials);
     if experiment.stopped.code == "reruns" && blocks < wanted {
-        eprintln!("weir: {}", experiment.stopped.text);
+        note!("weir: {}", experiment.stopped.text);
         return Ok(Exit::Invalid);
     }
     if blocks == 0 {
-        eprintln!("weir: no block counts: nothing can be said");
+        note!("weir: no block counts: nothing can be said");
         return Ok(Exit::Invalid);
     }
     let is_bound = |cell: &record::experiment::Cell| {
@@ -290,9 +290,7 @@ fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
     };
     let mut measured = experiment.cells.iter().filter(|cell| cell.trials > 0).peekable();
     if measured.peek().is_some() && measured.all(is_bound) {
-        eprintln!(
-            "weir: the load generator was the limit everywhere: nothing is said of the subject"
-        );
+        note!("weir: the load generator was the limit everywhere: nothing is said of the subject");
         return Ok(Exit::Invalid);
     }
     Ok(Exit::Done)

@@ -57,7 +57,7 @@ impl Progress {
     /// Leaves the line that was written over.
     pub(super) fn end(&self) {
         if self.is_terminal {
-            eprint!("{CLEAR}");
+            crate::streams::write_stderr(format_args!("{CLEAR}"));
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let stop = drain.watch();
     hold_signals(Held::Stop)?.follow(drain, None)?;
     if !address.ip().is_loopback() {
-        eprintln!("weir: whoever reaches {address} sees all of this: there is no password");
+        note!("weir: whoever reaches {address} sees all of this: there is no password");
     }
     serve::pages::run(address, routes(&root), stop, |address| {
         print(&format!("listening on http://{address}/\n"));
