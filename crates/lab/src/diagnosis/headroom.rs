@@ -49,10 +49,11 @@ pub(super) fn used(view: &View<'_>) -> Vec<Used> {
     used
 }
 
-/// The same in words.
+/// The same in words. Where nothing was carried, it cannot be told at which rate they are full.
 pub(super) fn next_limits(view: &View<'_>) -> Vec<String> {
     let rate = view.run.rates.responses_per_s;
     let line = |Used { resource, share }: Used| match share >= 0.01 {
+        true if rate <= 0.0 => format!("{resource}: {:.0} % used", share * 100.0),
         true => format!(
             "{resource}: {:.0} % used, full at {}/s",
             share * 100.0,

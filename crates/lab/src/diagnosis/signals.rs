@@ -450,6 +450,11 @@ signals! {
         "tracepoint raw_syscalls:sys_enter",
         |view| Some(view.calls_per_s(SUBJECT, "system calls")? / responses(view)?);
     // Errors.
+    ANSWERED: Errors, Share, "requests that got a valid answer", "generator", |view| {
+        let totals = &view.run.totals;
+        let requests = totals.requests as f64;
+        (requests > 0.0).then(|| 1.0 - part_of(totals.failed() as f64, requests))
+    };
     ERRORS: Errors, Share, "requests that failed or were answered with 400 and above",
         "generator", |view| {
             let totals = &view.run.totals;

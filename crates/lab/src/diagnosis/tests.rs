@@ -417,6 +417,70 @@ fn errors_that_nothing_explains_void_the_run() {
     assert_first(&run, "run_invalid");
 }
 
+/// Nothing but broken answers of a subject that does nothing but break them.
+fn broken(kind: &str) -> Run {
+    let mut run = run(4, MS);
+    busy(&mut run, 0.3, 1.5, 4);
+    run.totals.errors.insert(kind.to_owned(), run.totals.requests);
+    run.totals.responses = 0;
+    run.totals.status.clear();
+    run.rates.responses_per_s = 0.0;
+    run
+}
+
+#[test]
+fn a_run_without_a_valid_answer_is_void_before_anything_is_full() {
+    for kind in ["parse", "closed", "reset", "refused"] {
+        let mut run = broken(kind);
+        run.generator.busiest_thread_share = Some(0.99);
+        ends(&mut run, End::Client, |_, ends| ends.with_unread = 4);
+        assert_first(&run, "run_invalid");
+        let found = diagnose(&run);
+        let none = "requests that got a valid answer: 0 %";
+        assert!(found.evidence.iter().any(|line| line.starts_with(none)), "{found:#?}");
+        let why = "kernel_cpu_bound: connections that were refused";
+        assert!(found.ruled_out.iter().any(|line| line.starts_with(why)), "{found:#?}");
+        assert!(found.next_limits.iter().all(|line| !line.contains("full at")), "{found:#?}");
+    }
+    // What breaks requests is named before what it breaks.
+    let mut descriptors = broken("reset");
+    samples(&mut descriptors, |sample| sample.roles[1].descriptors = Some(1_000));
+    assert_first(&descriptors, "fd_limit");
+    let mut accept = broken("reset");
+    count(&mut accept, "TcpExt.ListenOverflows", 37.0);
+    accept.observed[0].queues.iter_mut().for_each(|queue| queue.listeners[0].full = 1);
+    assert_first(&accept, "accept_backlog_overflow");
+    // And where a part is answered, what bounds that is.
+    let mut part = broken("closed");
+    part.rates.responses_per_s = 1_000.0;
+    part.totals.errors.insert("closed".to_owned(), part.totals.requests / 2);
+    assert_first(&part, "kernel_cpu_bound");
+}
+
+#[test]
+fn who_uses_hardly_a_processor_is_not_bound_by_what_it_spends_that_on() {
+    let functions = ["_int_malloc", "aesni_gcm_encrypt", "bn_mul_mont"];
+    let codes = ["allocator_bound", "bulk_crypto_bound", "handshake_bound"];
+    for (function, code) in functions.into_iter().zip(codes) {
+        let mut run = run(32, 4 * MS);
+        run.observed[0].functions = vec![FunctionShare {
+            role: "subject".to_owned(),
+            function: function.to_owned(),
+            share_self: 0.5,
+            ..FunctionShare::default()
+        }];
+        busy(&mut run, 1.7, 0.1, 4);
+        assert_first(&run, code);
+        // Others have the machine, so that the little is all that there is.
+        busy(&mut run, 0.02, 0.0, 1);
+        samples(&mut run, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.0));
+        let found = diagnose(&run);
+        assert!(found.also.iter().all(|also| also.verdict != code), "{found:#?}");
+        let why = format!("{code}: processors that the subject used: 0.02");
+        assert!(found.ruled_out.iter().any(|line| line.starts_with(&why)), "{found:#?}");
+    }
+}
+
 #[test]
 fn next_limits_are_in_order_and_say_where_they_end() {
     let mut run = run(40, 20 * MS);

@@ -4,6 +4,7 @@
 //! Thresholds are the ones that the induced scenarios of `weir lab selftest` tell apart; where a
 //! source names one, it stands beside the row.
 
+mod shared;
 mod table;
 
 use super::signals::{Signal, written};

@@ -1,16 +1,8 @@
 //! The rows of the catalogue.
 
-use super::{Answer, Bound, Perturbation, Sign, Verdict};
+use super::shared::{CARRIED, HARDLY_BUSY, NOTHING_VALID, SATURATED, at_least, at_most};
+use super::{Answer, Perturbation, Verdict};
 use crate::diagnosis::signals as s;
-use crate::diagnosis::signals::Signal;
-
-const fn at_least(signal: &'static Signal, bound: f64) -> Sign {
-    Sign { signal, bound: Bound::AtLeast(bound) }
-}
-
-const fn at_most(signal: &'static Signal, bound: f64) -> Sign {
-    Sign { signal, bound: Bound::AtMost(bound) }
-}
 
 const VERDICT: Verdict = Verdict {
     code: "",
@@ -26,13 +18,6 @@ const VERDICT: Verdict = Verdict {
     second_test: None,
     not_observable: "",
 };
-
-/// A thread that is on its processor this much of the time is at its limit.
-const SATURATED: f64 = 0.92;
-
-/// An open loop got all that it asked for, in time: what bounds throughput was not reached, however full
-/// it was. What breaks requests, delays them or voids the run may have been there all the same.
-const CARRIED: Sign = at_least(&s::CARRIED, s::CARRIED_MIN);
 
 /// All verdicts but `unknown` and `none`, causes before what they cause: where two hold, the earlier
 /// one explains the later.
@@ -133,6 +118,7 @@ pub static VERDICTS: &[Verdict] = &[
         // K:scheduler/sched-bwc.
         proofs: &[at_least(&s::SUBJECT_QUOTA, 0.05), at_least(&s::SUBJECT_THROTTLED, 0.02)],
         signs: &[at_least(&s::SUBJECT_OF_QUOTA, 0.85), at_least(&s::QUOTA_MODE, 0.01)],
+        unless: &[NOTHING_VALID],
         confusions: "steal and noisy neighbours, which show no throttled periods",
         remedy: "a larger quota (cpu.max, cfs_quota_us); no more threads than the quota has \
                  processors; a burst (cpu.max.burst)",
@@ -150,7 +136,11 @@ pub static VERDICTS: &[Verdict] = &[
         proofs: &[at_least(&s::SUBJECT_WAIT, 0.2), at_least(&s::SUBJECT_DEMAND, 0.5)],
         signs: &[at_least(&s::FOREIGN, 0.35), at_least(&s::STEAL, 0.05)],
         // Threads that get their pages back one after the other wait for a processor too.
-        unless: &[at_least(&s::GENERATOR_QUOTA, 0.05), at_least(&s::MEMORY_LIMIT, 1.0)],
+        unless: &[
+            at_least(&s::GENERATOR_QUOTA, 0.05),
+            at_least(&s::MEMORY_LIMIT, 1.0),
+            NOTHING_VALID,
+        ],
         confusions: "a quota (cpu_throttled); the generator's own threads on the same processors",
         remedy: "repeat the run on a quiet machine; pin or isolate; the figures of this one count \
                  for little",
@@ -178,6 +168,7 @@ pub static VERDICTS: &[Verdict] = &[
             // It waits for nothing of its own.
             at_most(&s::GENERATOR_THREAD, 0.8),
             at_most(&s::UNREAD_AT_GENERATOR, 0.67),
+            NOTHING_VALID,
         ],
         confusions: "both at their limit on a small machine; the kernel charges the subject's \
                      softirqs to the generator on loopback",
@@ -221,7 +212,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_most(&s::SUBJECT_SATURATION, 0.8),
             at_most(&s::GENERATOR_THREAD_ALONE, 0.8),
         ],
-        unless: &[CARRIED],
+        unless: &[CARRIED, NOTHING_VALID],
         confusions: "a full receiver's window (bytes are flat, round trips are short); a policer \
                      (loss without a queue); a device that does not tell its speed",
         remedy: "compression, smaller answers, a wider link or more of them; the most is the link's \
@@ -247,7 +238,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::ROUND_TRIP, 3.0),
             at_least(&s::SOFTIRQ_MAX, 0.9),
         ],
-        unless: &[at_least(&s::LINK, 0.7), CARRIED],
+        unless: &[at_least(&s::LINK, 0.7), CARRIED, NOTHING_VALID],
         confusions: "softirqs on one processor (softirq_imbalance)",
         remedy: "GRO and TSO on; fewer and larger writes; interrupt coalescing; more queues; a \
                  larger ring",
@@ -320,7 +311,7 @@ pub static VERDICTS: &[Verdict] = &[
         claim: "the subject waits for its writes to a disk",
         proofs: &[at_least(&s::DISK_SLEEP, 0.3), at_least(&s::DISK_WRITES, 1_000.0)],
         signs: &[at_least(&s::DISK_PRESSURE, 0.1), at_least(&s::IDLE_CPUS, 0.5)],
-        unless: &[at_least(&s::SUBJECT_SATURATION, 0.9), CARRIED],
+        unless: &[at_least(&s::SUBJECT_SATURATION, 0.9), CARRIED, NOTHING_VALID],
         confusions: "iowait of others; writes that the page cache takes, and that stall later",
         remedy: "a thread of its own for the log behind a bounded queue; larger writes; no O_SYNC; \
                  sampling; a faster disk",
@@ -357,7 +348,7 @@ pub static VERDICTS: &[Verdict] = &[
         proofs: &[at_least(&s::HANDSHAKE, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6), at_least(&s::SUBJECT_UNREAD, 0.3)],
-        unless: &[CARRIED],
+        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
         confusions: "bulk encryption (bulk_crypto_bound)",
         remedy: "kept connections, tickets, an ECDSA certificate",
         counter_test: (
@@ -373,7 +364,7 @@ pub static VERDICTS: &[Verdict] = &[
         proofs: &[at_least(&s::CRYPTO, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6)],
-        unless: &[CARRIED],
+        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
         confusions: "handshakes (handshake_bound)",
         remedy: "AES instructions, kTLS, larger records",
         counter_test: (
@@ -398,7 +389,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::LOCKING, 0.03),
             at_least(&s::IDLE_CPUS, 0.3),
         ],
-        unless: &[CARRIED],
+        unless: &[CARRIED, NOTHING_VALID],
         confusions: "a pool of threads that parks and wakes them without contention",
         remedy: "shard by thread; shorter sections; lock-free structures; fewer threads",
         counter_test: (
@@ -413,7 +404,7 @@ pub static VERDICTS: &[Verdict] = &[
         claim: "a good part of the subject's processor time is memory allocation",
         proofs: &[at_least(&s::ALLOCATION, 0.1), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs: &[at_least(&s::SUBJECT_USER, 0.5)],
-        unless: &[CARRIED],
+        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
         confusions: "page faults of new memory, which are the kernel's time (kernel_cpu_bound)",
         remedy: "weir lab profile --calls malloc; pools and arenas; another allocator as an arm of an \
                  experiment (jemalloc, mimalloc)",
@@ -434,7 +425,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::SQUEEZES, 1.0),
             at_least(&s::BACKLOG_DROPS, 1.0),
         ],
-        unless: &[CARRIED],
+        unless: &[CARRIED, NOTHING_VALID],
         confusions: "a single flow, which no card can split",
         remedy: "more receive queues with their interrupts spread; RPS; threaded NAPI",
         counter_test: (
@@ -457,7 +448,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[CARRIED],
+        unless: &[CARRIED, NOTHING_VALID],
         confusions: "a lock that only one thread gets (lock_contention); a quota of one processor",
         remedy: "more workers; SO_REUSEPORT; spread long-lived connections anew",
         counter_test: (
@@ -482,7 +473,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[at_most(&s::SUBJECT_CPUS, 0.3), CARRIED],
+        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
         confusions: "softirqs of the other side on loopback, which the kernel charges to whoever runs",
         remedy: "kept connections; fewer and larger system calls (writev, splice, sendfile, \
                  io_uring); GRO and TSO",
@@ -502,7 +493,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[at_most(&s::SUBJECT_CPUS, 0.3), CARRIED],
+        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
         confusions: "a quota (cpu_throttled), steal (cpu_steal), spinning on a lock (lock_contention)",
         remedy: "weir lab profile: the functions on top; build flags, the allocator; more threads or \
                  processors",
@@ -522,7 +513,7 @@ pub static VERDICTS: &[Verdict] = &[
             at_most(&s::SUBJECT_SATURATION, 0.7),
             at_most(&s::ORIGIN_UNREAD, 0.2),
         ],
-        unless: &[at_least(&s::ORIGIN_SATURATION, 0.9), CARRIED],
+        unless: &[at_least(&s::ORIGIN_SATURATION, 0.9), CARRIED, NOTHING_VALID],
         confusions: "an accept queue; the generator's own connections",
         remedy: "raise maxconn towards rate × origin latency × 1.2, or keep the queue on purpose \
                  because it protects the origin",
@@ -540,6 +531,7 @@ pub static VERDICTS: &[Verdict] = &[
         counted: true,
         signs_min: 0,
         signs: &[
+            at_most(&s::ANSWERED, 0.05),
             at_least(&s::ERROR_ANSWERS, 0.001),
             at_least(&s::BROKEN, 0.001),
             at_least(&s::RESETS, 1.0),
@@ -575,6 +567,7 @@ pub static VERDICTS: &[Verdict] = &[
             // holds up all of them (a log behind a full pipe): more connections would wait as well.
             at_least(&s::SUBJECT_UNREAD, 0.7),
             CARRIED,
+            NOTHING_VALID,
         ],
         confusions: "a queue in the proxy (connection_limited), stalls of 40 ms (delayed_ack_stall)",
         remedy: "connections = target rate × latency; a faster origin; HTTP/2",
