@@ -293,12 +293,13 @@ fn shortened(value: &str) -> String {
 /// How many blocks of what were compared, or run.
 fn blocks_run(case: &Case<'_>, done: &str) -> String {
     let plan = case.blocks.plan;
-    let trials = plan.arms.len() * plan.loads.len();
+    let (blocks, trials) = (case.blocks.count(), plan.arms.len() * plan.loads.len());
     let mut text = format!(
-        "{} of {} of {} s were {done}, every arm once in each block",
-        count(case.blocks.count(), "block"),
+        "{} of {} of {} s {} {done}, every arm once in each block",
+        count(blocks, "block"),
         count(trials, "trial"),
-        plan.duration_s
+        plan.duration_s,
+        if blocks == 1 { "was" } else { "were" }
     );
     if plan.loads.len() > 1 {
         let loads: Vec<&str> = case.loads().collect();
@@ -318,15 +319,23 @@ fn compared(case: &Case<'_>) -> String {
     let plan = case.blocks.plan;
     let mut text = blocks_run(case, "compared");
     let noises = case.comparisons.iter().filter(|one| one.noise && one.primary);
-    let noises: Vec<String> = noises
+    // Of fewer blocks a figure is one of chance.
+    let (known, few): (Vec<_>, Vec<_>) = noises.partition(|one| one.pairs.len() >= PAIRS_MIN);
+    let noises: Vec<String> = known
+        .into_iter()
         .filter_map(|one| {
             let apart = percent((one.ratio? - 1.0).abs());
             let measured = one.interval.map(|interval| format!(" ({})", range(interval)));
             Some(format!("{apart}{}{}", measured.unwrap_or_default(), case.under(&one.load)))
         })
         .collect();
-    if noises.is_empty() {
+    if noises.is_empty() && few.is_empty() {
         text.push('.');
+    } else if noises.is_empty() {
+        text.push_str(&format!(
+            "; how far {} is from itself is not known yet, it takes at least {PAIRS_MIN} blocks.",
+            plan.baseline
+        ));
     } else {
         let noises = some(&noises, NAMED_MAX);
         text.push_str(&format!("; {} differs from itself by {noises}.", plan.baseline));
