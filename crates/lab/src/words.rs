@@ -269,6 +269,13 @@ pub fn code(code: &str) -> String {
     code.replace('_', " ")
 }
 
+/// A text as a sentence begins.
+#[must_use]
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// Words of a command line as a shell takes them, with quotes where they need them.
 #[must_use]
 pub fn shell(words: &[String]) -> String {
@@ -371,6 +378,7 @@ mod tests {
         assert_eq!((better_share(0.974), better_share(1.0)), ("97 %".into(), "100 %".into()));
         assert_eq!((bound(0.02), bound(0.005)), ("2 %".into(), "0.5 %".into()));
         assert_eq!((percent(0.0), percent(0.0003)), ("0 %".into(), "0.03 %".into()));
+        assert_eq!((capital("it was"), capital("")), ("It was".into(), String::new()));
         assert_eq!(code("user_cpu_bound"), "user cpu bound");
         let words = ["weir", "--set", "a b", "it's", ""].map(str::to_owned);
         assert_eq!(shell(&words), r"weir --set 'a b' 'it'\''s' ''");

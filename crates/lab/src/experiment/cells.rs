@@ -98,7 +98,7 @@ impl Cells {
         match told.as_slice() {
             [] => String::new(),
             [(text, _)] => text.clone(),
-            [several @ ..] => {
+            several => {
                 let each =
                     several.iter().map(|(text, arms)| format!("{}: {text}", arms.join(", ")));
                 format!("differs by arm; {}", each.collect::<Vec<_>>().join("; "))

@@ -179,6 +179,12 @@ fn few_blocks_say_nothing() {
     let noise = &of(&five, "glibc-again", "subject_us_per_response").text;
     assert!(noise.contains("there are 5 blocks, and it takes at least 6"), "{noise}");
     let compared = five.summary.iter().find(|text| text.contains("were compared")).unwrap();
+    assert_eq!(five.summary.last().unwrap(), "Next: more blocks, 6 at least.");
+    let under_two = self::plan(&["c1", "c8"]);
+    let one = judged(&under_two, &trials(&under_two, 1, jemalloc(0.5)));
+    let wanted = "Nothing can be said yet: there is 1 block, and it takes at least 6.";
+    assert_eq!(one.summary[0], wanted);
+    assert!(one.summary.iter().all(|text| !text.contains("A range holds")), "{:?}", one.summary);
     assert!(
         compared.contains("glibc is from itself is not known yet, it takes at least 6 blocks"),
         "{compared}"

@@ -25,7 +25,11 @@ const CELL_LETTERS_MAX: usize = 200;
 pub(super) fn text(experiment: &Experiment, raw: &dyn Raw) -> String {
     let mut out = format!("## {}\n\n", plain(&experiment.plan.title));
     if experiment.partial {
-        let _ = writeln!(out, "**Not finished.** {}\n", plain(&experiment.stopped.text));
+        let _ = writeln!(
+            out,
+            "**Not finished.** {}\n",
+            plain(&words::capital(&experiment.stopped.text))
+        );
     }
     let mut sentences = experiment.summary.iter();
     match sentences.next() {

@@ -56,7 +56,7 @@ fn ended_early(out: &mut String, experiment: &Experiment) {
             out,
             "<p class=\"warning\"><strong>Not finished.</strong> {}: what follows is what was measured \
              until then.</p>",
-            escaped(&experiment.stopped.text)
+            escaped(&words::capital(&experiment.stopped.text))
         );
     }
 }
