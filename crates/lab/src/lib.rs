@@ -18,5 +18,6 @@ pub mod scenario;
 pub mod selftest;
 pub mod sick;
 pub mod statistics;
+pub mod tally;
 pub mod trial;
 pub mod words;

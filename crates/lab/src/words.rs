@@ -110,7 +110,7 @@ pub fn change(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "unknown".to_owned();
     }
-    if (ratio - 1.0).abs() < CHANGE_MIN {
+    if is_same(ratio) {
         return "the same".to_owned();
     }
     if ratio >= TIMES_FROM {
@@ -126,7 +126,7 @@ pub fn signed(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "–".to_owned();
     }
-    if (ratio - 1.0).abs() < CHANGE_MIN {
+    if is_same(ratio) {
         return "±0 %".to_owned();
     }
     if ratio >= TIMES_FROM {
@@ -177,6 +177,49 @@ pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
+/// How often: `once`, `3 times`.
+#[must_use]
+pub fn times(number: u32) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
+}
+
+/// A range of whole numbers: `10 to 30`, or `10` where both ends are.
+#[must_use]
+pub fn range((least, most): (u32, u32)) -> String {
+    if least == most { least.to_string() } else { format!("{least} to {most}") }
+}
+
+/// A range of things: `10 to 30 blocks`, `1 block`.
+#[must_use]
+pub fn counts((least, most): (u32, u32), thing: &str) -> String {
+    format!("{} {thing}{}", range((least, most)), if most == 1 { "" } else { "s" })
+}
+
+/// An estimate of a length of time: seconds below two minutes, whole minutes above: `45 s`, `10 min`,
+/// `2 h 13 min`.
+#[must_use]
+pub fn estimate(seconds: f64) -> String {
+    let whole = seconds.max(0.0).ceil() as u64;
+    match whole {
+        0..120 => format!("{whole} s"),
+        120..7200 => format!("{} min", whole.div_ceil(60)),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// The same of both ends: `6 min to 2 h 13 min`, or `10 min` where both are said alike.
+#[must_use]
+pub fn estimates((least_s, most_s): (f64, f64)) -> String {
+    let (least, most) = (estimate(least_s), estimate(most_s));
+    if least == most { least } else { format!("{least} to {most}") }
+}
+
+/// Whether a ratio is so near to 1 that a change of it would be written as none.
+#[must_use]
+pub fn is_same(ratio: f64) -> bool {
+    (ratio - 1.0).abs() < CHANGE_MIN
+}
+
 /// A length of time for people: `38 s`, `12 min 30 s`, `2 h 5 min`.
 #[must_use]
 pub fn length(seconds: f64) -> String {
@@ -224,6 +267,13 @@ pub fn better(metric: &Metric) -> &'static str {
 #[must_use]
 pub fn code(code: &str) -> String {
     code.replace('_', " ")
+}
+
+/// A text as a sentence begins.
+#[must_use]
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Words of a command line as a shell takes them, with quotes where they need them.
@@ -303,6 +353,19 @@ mod tests {
     #[test]
     fn the_rest_is_said_as_people_say_it() {
         assert_eq!((count(1, "block"), count(12, "block")), ("1 block".into(), "12 blocks".into()));
+        assert_eq!(
+            (counts((1, 1), "block"), counts((3, 3), "block")),
+            ("1 block".into(), "3 blocks".into())
+        );
+        assert_eq!(
+            (counts((1, 3), "block"), range((10, 30))),
+            ("1 to 3 blocks".into(), "10 to 30".into())
+        );
+        assert_eq!((times(1), times(3)), ("once".into(), "3 times".into()));
+        assert_eq!((estimate(0.0), estimate(61.0)), ("0 s".into(), "61 s".into()));
+        assert_eq!((estimate(330.0), estimate(8000.0)), ("6 min".into(), "2 h 13 min".into()));
+        assert_eq!(estimates((30.0, 330.0)), "30 s to 6 min");
+        assert_eq!(estimates((310.0, 330.0)), "6 min");
         assert_eq!(length(38.2), "38 s");
         assert_eq!(length(750.0), "12 min 30 s");
         assert_eq!(length(7500.0), "2 h 5 min");
@@ -315,6 +378,7 @@ mod tests {
         assert_eq!((better_share(0.974), better_share(1.0)), ("97 %".into(), "100 %".into()));
         assert_eq!((bound(0.02), bound(0.005)), ("2 %".into(), "0.5 %".into()));
         assert_eq!((percent(0.0), percent(0.0003)), ("0 %".into(), "0.03 %".into()));
+        assert_eq!((capital("it was"), capital("")), ("It was".into(), String::new()));
         assert_eq!(code("user_cpu_bound"), "user cpu bound");
         let words = ["weir", "--set", "a b", "it's", ""].map(str::to_owned);
         assert_eq!(shell(&words), r"weir --set 'a b' 'it'\''s' ''");

@@ -98,10 +98,14 @@ pub(crate) struct Difference {
 /// The whole of it.
 pub(crate) fn text(compared: &Compared) -> String {
     let mut text = String::new();
+    if compared.rows.is_empty() {
+        // That there is nothing is to be known first.
+        text.push_str(&format!("{}\n\n", compared.summary.join("\n")));
+    }
     for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
         text.push_str(&format!("{letter}: {}, {}: {}\n", side.path, side.started_at, side.title));
     }
-    if !compared.summary.is_empty() {
+    if !compared.summary.is_empty() && !compared.rows.is_empty() {
         text.push_str(&format!("\n{}\n", compared.summary.join("\n")));
     }
     let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
@@ -115,7 +119,9 @@ pub(crate) fn text(compared: &Compared) -> String {
         line.extend(cells(row));
         rows.push(line);
     }
-    text.push_str(&format!("\n{}", table(&rows)));
+    if !compared.rows.is_empty() {
+        text.push_str(&format!("\n{}", table(&rows)));
+    }
     if !compared.differences.is_empty() {
         text.push_str("\nWhat is not the same:\n");
     }
@@ -126,7 +132,9 @@ pub(crate) fn text(compared: &Compared) -> String {
     if more > 0 {
         text.push_str(&format!("  and {more} more, in --json\n"));
     }
-    text.push('\n');
+    if !compared.notes.is_empty() {
+        text.push('\n');
+    }
     for note in &compared.notes {
         text.push_str(&format!("{note}\n"));
     }
@@ -195,5 +203,14 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let apart = Compared {
+            summary: vec!["Nothing can be compared: x.".to_owned()],
+            rows: Vec::new(),
+            ..compared
+        };
+        let text = super::text(&apart);
+        assert!(text.starts_with("Nothing can be compared: x.\n\nA: one"), "{text}");
+        assert!(!text.contains("P(B better)"), "no table: {text}");
+        assert_eq!(text.matches("Nothing can be compared").count(), 1, "{text}");
     }
 }

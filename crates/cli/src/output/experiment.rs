@@ -3,9 +3,11 @@
 //! pictures is `lab::report`'s.
 
 use lab::report::Raw;
-use lab::words::{better_share, count, probability, value};
+use lab::statistics::signed_rank::PAIRS_MIN;
+use lab::tally::LeftOut;
+use lab::words::{better_share, bound, count, estimates, length, probability, range, value};
 use record::experiment::{
-    Comparison, Experiment, Metric, ONLY_LOAD, Outcome, Plan, Spread, blocks_counting,
+    Arm, Cell, Comparison, Experiment, Metric, ONLY_LOAD, Outcome, Plan, Spread, blocks_counting,
 };
 
 use super::table::table;
@@ -44,21 +46,19 @@ pub(crate) fn text(experiment: &Experiment, raw: &dyn Raw) -> String {
 
 fn head(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
-    let discarded = experiment.trials.iter().filter(|trial| trial.discarded.is_some()).count();
-    let failed = experiment.trials.iter().filter(|trial| trial.failed.is_some()).count();
     let early = if experiment.partial { "ended early; " } else { "" };
     format!(
-        "{}: {}\n{}, {:.0} min, seed {}: {} blocks of {} under {}, {} trials, {discarded} discarded, \
-         {failed} failed\n{early}{}\n\n",
+        "{}: {}\n{}, {}, seed {}: {} of {} under {}, {} in all; {}\n{early}{}\n\n",
         plan.name,
         plan.title,
         experiment.started_at,
-        experiment.duration_s / 60.0,
+        length(experiment.duration_s),
         plan.seed,
-        blocks_counting(&experiment.trials),
+        count(blocks_counting(&experiment.trials), "block"),
         count(plan.arms.len(), "arm"),
         count(plan.loads.len(), "load"),
-        experiment.trials.len(),
+        count(experiment.trials.len(), "trial"),
+        LeftOut::of(&experiment.trials),
         experiment.stopped.text,
     )
 }
@@ -72,6 +72,13 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
     for (at, metric) in plan.metrics.iter().enumerate() {
         let decides = if at == 0 { " (decides)" } else { "" };
         let mut label = format!("{}{decides}", metric.title);
+        let has = |arm: &Arm| median(experiment, &arm.name, load, metric).is_some();
+        if !plan.arms.iter().any(has) {
+            let why = plan.arms.iter().map(|arm| without(experiment, &arm.name, load)).max();
+            let row = [label, "all".to_owned()].into_iter().chain(["-"; 5].map(str::to_owned));
+            rows.push(row.chain(why.map(str::to_owned)).collect());
+            continue;
+        }
         for arm in &plan.arms {
             let median = median(experiment, &arm.name, load, metric);
             let compared = experiment
@@ -81,9 +88,13 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
             if median.is_none() && compared.is_none() {
                 continue;
             }
-            let median = median.map_or_else(|| "-".to_owned(), |it| value(it, &metric.unit));
-            let mut row = vec![std::mem::take(&mut label), arm.name.clone(), median];
+            let shown = median.map_or_else(|| "-".to_owned(), |it| value(it, &metric.unit));
+            let mut row = vec![std::mem::take(&mut label), arm.name.clone(), shown];
             row.extend(compared.map(|one| cells(one, &metric.unit)).unwrap_or_default());
+            let is_none = median.is_none() && compared.is_some_and(|one| one.ratio.is_none());
+            if let Some(says) = row.last_mut().filter(|_| is_none) {
+                *says = without(experiment, &arm.name, load).to_owned();
+            }
             rows.push(row);
         }
     }
@@ -102,20 +113,35 @@ fn median(experiment: &Experiment, arm: &str, load: &str, metric: &Metric) -> Op
     cell.metrics.get(&metric.name).map(|spread: &Spread| spread.median)
 }
 
+/// Why an arm under a load does not have a metric.
+fn without(experiment: &Experiment, arm: &str, load: &str) -> &'static str {
+    let is_of = |cell: &&Cell| cell.arm == arm && cell.load == load;
+    match experiment.cells.iter().find(is_of) {
+        Some(cell) if cell.trials > 0 => "no trial has this figure",
+        _ => "no trial counts",
+    }
+}
+
 /// Ratio, interval, p, how often the arm is the better one, and what is said.
 fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     let none = || "-".to_owned();
+    let few = one.pairs.len() < PAIRS_MIN && one.outcome == Outcome::Inconclusive;
     let says = match (one.noise, one.outcome) {
+        _ if few => {
+            let noise = if one.noise { "noise: " } else { "" };
+            format!("{noise}too few blocks ({} of {PAIRS_MIN})", one.pairs.len())
+        }
         (true, Outcome::Inconclusive) => "noise".to_owned(),
         (true, outcome) => format!("noise: {}", outcome.of(unit)),
         (false, outcome) => outcome.of(unit).to_owned(),
     };
     let bound = if one.bound.is_some() { ", a bound only" } else { "" };
     vec![
-        one.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
+        // What a few blocks say is mostly chance: of the noise they say nothing at all.
+        one.ratio.filter(|_| !(few && one.noise)).map_or_else(none, |ratio| format!("{ratio:.3}")),
         one.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
-        one.p_adjusted.or(one.p).map_or_else(none, probability),
-        one.better_share.map_or_else(none, better_share),
+        one.p_adjusted.or(one.p).filter(|_| !few).map_or_else(none, probability),
+        one.better_share.filter(|_| !few).map_or_else(none, better_share),
         format!("{says}{bound}"),
     ]
 }
@@ -144,17 +170,15 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     let (decides, also) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
     text.push_str(&format!(
-        "\ndecides     {decides}; a difference of {:.3} % matters\nalso        {}\nblocks      {} to {}, \
-         of {} each\ntrials      at least {least}, at most {most}, of {:.1} s each\ntakes       about {:.0} to \
-         {:.0} minutes\nseed        {}\n",
-        plan.effect * 100.0,
+        "\ndecides     {decides}; a difference of {} matters\nalso        {}\nblocks      {}, of {} \
+         each\ntrials      at least {least}, at most {most}, of {:.1} s each\ntakes       about {}\nseed        \
+         {}\n",
+        bound(plan.effect),
         if also.is_empty() { "nothing".to_owned() } else { also.join(", ") },
-        plan.blocks_min,
-        plan.blocks_max,
+        range((plan.blocks_min, plan.blocks_max)),
         count(cells, "trial"),
         plan.duration_s,
-        (expected_s.0 / 60.0).max(1.0),
-        (expected_s.1 / 60.0).max(1.0),
+        estimates(expected_s),
         plan.seed,
     ));
     text
@@ -183,8 +207,9 @@ fn changes(title: &str, changes: &std::collections::BTreeMap<String, String>) ->
 
 #[cfg(test)]
 mod tests {
-    use record::experiment::{Arm, Better, Cell, LoadPlan, ScalingLine, Warning};
+    use record::experiment::{Better, LoadPlan, Pair, ScalingLine, TrialLine, Warning};
     use record::facts::HostFacts;
+    use record::trial::{BLOCK_NOT_WHOLE, Discarded};
 
     use super::*;
 
@@ -236,6 +261,7 @@ mod tests {
             interval: Some((ratio - 0.01, ratio + 0.01)),
             p_adjusted: Some(0.0002),
             better_share: Some(0.93),
+            pairs: vec![Pair::default(); 10],
             outcome,
             ..Comparison::default()
         };
@@ -294,6 +320,46 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_out_and_what_is_too_few_says_so() {
+        let mut experiment = experiment();
+        experiment.trials = vec![TrialLine::default(); 2];
+        for line in &mut experiment.trials {
+            line.place.block = 1;
+        }
+        let why = |code: &str| Discarded { code: code.to_owned(), text: String::new() };
+        experiment.trials[1].discarded = Some(why(BLOCK_NOT_WHOLE));
+        experiment.duration_s = 29.0;
+        experiment.cells.clear();
+        for one in &mut experiment.comparisons {
+            (one.outcome, one.interval) = (Outcome::Inconclusive, None);
+            one.pairs.truncate(1);
+        }
+        let shown = text(&experiment, &NoRaw);
+        for part in [
+            ", 29 s, seed 0: 1 block of 3 arms under 1 load, 2 trials in all; 0 trials discarded, 0 failed, 1 \
+             not compared: its block is not whole\n",
+            " all       -      -              -  -          -  no trial counts",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let spread = Spread { median: 1500.0, ..Spread::default() };
+        experiment.cells = ["a", "a-again", "b"]
+            .map(|arm| Cell {
+                arm: arm.to_owned(),
+                load: ONLY_LOAD.to_owned(),
+                trials: 1,
+                metrics: [("responses_per_s".to_owned(), spread)].into(),
+                ..Cell::default()
+            })
+            .to_vec();
+        let shown = text(&experiment, &NoRaw);
+        for part in ["noise: too few blocks (1 of 6)", "1.100              -  -          -  "] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(!shown.contains("1.000"), "the noise of one block is no figure: {shown}");
+    }
+
+    #[test]
     fn one_arm_under_levels_is_a_table_of_levels() {
         let mut experiment = experiment();
         experiment.plan.arms.truncate(2);
@@ -333,7 +399,7 @@ mod tests {
         let experiment = experiment();
         assert_eq!(trials(&experiment.plan), (3 + 30, 3 + 3 * 45));
         let text = plan(&experiment.plan, (330.0, 3000.0));
-        for part in ["10 to 30", "at least 33, at most 138", "about 6 to 50 minutes", "a once more"]
+        for part in ["10 to 30", "at least 33, at most 138", "about 6 min to 50 min", "a once more"]
         {
             assert!(text.contains(part), "{part}: {text}");
         }

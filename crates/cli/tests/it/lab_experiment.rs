@@ -83,6 +83,22 @@ fn assert_each_cell_once(kept: &Path) {
     assert!(files.len() == 18 || all.iter().any(has_failed), "{files:?}");
 }
 
+/// A record that cannot be read is named by whatever leaves it out.
+fn without_a_record(folder: &Path, kept: &Path) {
+    let copy = folder.join("broken").to_string_lossy().into_owned();
+    let copied = std::process::Command::new("cp").arg("-r").arg(kept).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let broken = trials(kept).pop().unwrap();
+    fs::write(Path::new(&copy).join("trials").join(&broken), "{\"schema\": ").unwrap();
+    let markdown = folder.join("broken.md").to_string_lossy().into_owned();
+    let shown = weir(&["lab", "show", "--markdown", &markdown, &copy]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    let report = fs::read_to_string(&markdown).unwrap();
+    for text in [&shown.stdout, &report, &weir(&["lab", "compare", &copy, &copy]).stdout] {
+        assert!(text.contains(&broken) && text.contains("cannot be read"), "{broken}: {text}");
+    }
+}
+
 #[test]
 fn an_experiment_is_run_kept_and_looked_at() {
     let _shared = beside_others();
@@ -157,6 +173,10 @@ fn looked_at(folder: &Path, kept: &Path) {
     let json: Value = serde_json::from_str(&json.stdout).expect("only JSON");
     let stored = read(&kept.join("experiment.json"));
     assert_eq!(json["comparisons"], stored["comparisons"], "judged again, the same");
+    let refused = weir(&["lab", "show", "--html", "-", &path(kept)]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(refused.stderr.contains("--html: "), "{}", refused.stderr);
+    without_a_record(folder, kept);
     let compared = weir(&["lab", "compare", "--json", "-", &path(kept), &path(kept)]);
     assert_eq!(compared.code, 0, "{}", compared.stderr);
     let compared: Value = serde_json::from_str(&compared.stdout).expect("only JSON");

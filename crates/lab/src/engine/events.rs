@@ -5,10 +5,11 @@ use std::fmt;
 
 use record::experiment::{Comparison, Stopped};
 use record::trial::{Discarded, Kind, Place};
-use record::units::{SECOND_NS, format_duration_ns};
+use record::units::format_duration_ns;
 
 use super::folder::SetAside;
 use super::warm_up::WarmUp;
+use crate::words::{count, counts, estimate};
 
 /// How many trials there will be, and how long they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -86,7 +87,10 @@ impl Event {
             Self::Begins { .. } | Self::Ran { .. } | Self::BlockDone { .. } => return None,
             Self::Started { resumed: 0, outlook, .. } => outlook.to_string(),
             Self::Started { resumed, trials, outlook } => {
-                format!("taken up again ({resumed}) after {trials} trials; {outlook}")
+                format!(
+                    "taken up again ({resumed}) after {}; {outlook}",
+                    count(*trials as usize, "trial")
+                )
             }
             Self::SetAside(it) => format!("{} is set aside as broken: {}", it.file, it.why),
             Self::Differs(what) => {
@@ -109,25 +113,13 @@ impl Event {
     }
 }
 
-impl Outlook {
-    /// `40 to 120`.
-    fn range(self) -> String {
-        match (self.at_least, self.at_most) {
-            (least, most) if least == most => least.to_string(),
-            (least, most) => format!("{least} to {most}"),
-        }
-    }
-}
-
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = self.left_s;
-        write!(f, "{} trials, {} left", self.range(), length(least))?;
-        if length(least) == length(most) {
-            Ok(())
-        } else {
-            write!(f, " at least, {} at most", length(most))
-        }
+        let trials = counts((self.at_least, self.at_most), "trial");
+        let (least, most) = (estimate(least), estimate(most));
+        write!(f, "{trials}, {least} left")?;
+        if least == most { Ok(()) } else { write!(f, " at least, {most} at most") }
     }
 }
 
@@ -146,16 +138,6 @@ impl fmt::Display for At<'_> {
             write!(f, " (try {attempt})")?;
         }
         write!(f, ", {arm} under {load}")
-    }
-}
-
-/// A length of time, in minutes when it is long.
-fn length(seconds: f64) -> String {
-    let seconds = seconds.max(0.0).round() as u64;
-    match seconds {
-        0..120 => format_duration_ns(seconds * SECOND_NS),
-        120..7200 => format!("{} min", seconds.div_ceil(60)),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
 }
 
@@ -181,6 +163,12 @@ mod tests {
         assert_eq!(
             line(Event::Started { resumed: 0, trials: 0, outlook }),
             "40 to 120 trials, 10 min left at least, 2 h 13 min at most"
+        );
+        // What was through when it was taken up again has nothing left.
+        let over = Outlook { at_least: 1, at_most: 1, left_s: (0.0, 0.0) };
+        assert_eq!(
+            line(Event::Started { resumed: 1, trials: 1, outlook: over }),
+            "taken up again (1) after 1 trial; 1 trial, 0 s left"
         );
         assert_eq!(Event::Begins { place: place(), outlook }.words(), None);
         let why =

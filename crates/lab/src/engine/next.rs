@@ -10,6 +10,7 @@ use record::trial::Kind;
 
 use super::blocks::{Blocks, Group};
 use super::schedule::{Draw, Spot, order};
+use crate::words::{count, times};
 
 /// How often an arm under a load may fail in a row.
 const FAILURES_MAX: usize = 2;
@@ -156,11 +157,10 @@ fn missing(plan: &Plan, lines: &[TrialLine], blocks: &Blocks, group: &Group) -> 
 }
 
 fn enough(whole: u32, precise: bool) -> Stopped {
+    let blocks = count(whole as usize, "block");
     let (code, text) = match precise {
-        true => {
-            ("precise", format!("after {whole} blocks every primary interval was narrow enough"))
-        }
-        false => ("most_blocks", format!("the plan allows {whole} blocks")),
+        true => ("precise", format!("after {blocks} every primary interval was narrow enough")),
+        false => ("most_blocks", format!("the plan allows {blocks}")),
     };
     Stopped { code: code.to_owned(), text }
 }
@@ -222,10 +222,11 @@ fn rerun_for(lines: &[TrialLine], most: u32) -> String {
         *causes.entry(code).or_default() += 1;
     }
     let causes: Vec<String> =
-        causes.into_iter().map(|(code, times)| format!("{code} {times} times")).collect();
+        causes.into_iter().map(|(code, of)| format!("{code} {}", times(of))).collect();
     format!(
-        "{most} times a block's arms under a load were run again, and no more may be (reruns-max); what \
-         trials did not count for: {}. Bounds are set before a run: [discard] in the file, or --discard",
+        "a block's arms under a load were run again {}, and no more may be (reruns-max); what trials did not \
+         count for: {}. Bounds are set before a run: [discard] in the file, or --discard",
+        times(most),
         causes.join(", ")
     )
 }

@@ -20,6 +20,7 @@ use super::hooks::{Ask, Case, EngineError, Hooks, NotRun, Ran, Runner};
 use super::next::{Given, Slot, Step, blocks, next};
 use super::outlook::{Overhead, outlook};
 use super::warm_up::{PILOT_EXTRA_S, choose};
+use crate::words::count;
 
 /// Runs an experiment from where its folder stands to its end, and concludes. One that is at its end
 /// is concluded again.
@@ -262,8 +263,10 @@ impl<'f, 'h> Engine<'f, 'h> {
 
     fn interrupted(&self) -> Stopped {
         let whole = blocks(&self.plan, &self.lines).whole();
-        let text =
-            format!("ended from outside after {whole} whole blocks; --resume goes on with it");
+        let text = format!(
+            "ended from outside after {}; --resume goes on with it",
+            count(whole as usize, "whole block")
+        );
         Stopped { code: "interrupted".to_owned(), text }
     }
 

@@ -78,9 +78,32 @@ impl Cells {
         self.setups.values().any(Setup::has_rate)
     }
 
-    /// The flags of the first load.
-    pub(super) fn flags(&self) -> Option<String> {
-        self.setups.values().next().map(|setup| setup.load.join(" "))
+    /// What the only load is: its flags, or those of each arm where arms differ in them or in their tool.
+    pub(super) fn flags(&self, arms: &[Variant<'_>]) -> String {
+        let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+        for arm in arms {
+            let of_arm = self.setups.iter().find(|((name, _), _)| *name == arm.name);
+            let Some((_, setup)) = of_arm else { continue };
+            let load = (setup.tool, setup.load.join(" "));
+            let other = |setup: &Setup| setup.tool != load.0;
+            let text = match self.setups.values().any(other) {
+                true => format!("{} {}", load.0.name(), load.1),
+                false => load.1,
+            };
+            match told.iter_mut().find(|(other, _)| *other == text) {
+                Some((_, arms)) => arms.push(&arm.name),
+                None => told.push((text, vec![&arm.name])),
+            }
+        }
+        match told.as_slice() {
+            [] => String::new(),
+            [(text, _)] => text.clone(),
+            several => {
+                let each =
+                    several.iter().map(|(text, arms)| format!("{}: {text}", arms.join(", ")));
+                format!("differs by arm; {}", each.collect::<Vec<_>>().join("; "))
+            }
+        }
     }
 }
 

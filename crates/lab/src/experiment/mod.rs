@@ -115,7 +115,7 @@ impl File {
             parameters: asked.parameters.iter().cloned().collect(),
             baseline: arms[baseline].name.clone(),
             arms: arm_plans(&parts, &arms, baseline),
-            loads: load_plans(&parts, &loads, &cells),
+            loads: load_plans(&parts, &arms, &loads, &cells),
             warm_up_s: cells.warm_up_ns.map(|ns| ns as f64 / 1e9),
             ..plan
         };
@@ -189,11 +189,16 @@ fn arm_plans(parts: &Parts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Ar
     [first, again].into_iter().chain(others.map(|(_, arm)| plan(arm))).collect()
 }
 
-fn load_plans(parts: &Parts<'_>, loads: &[Variant<'_>], cells: &Cells) -> Vec<LoadPlan> {
+fn load_plans(
+    parts: &Parts<'_>,
+    arms: &[Variant<'_>],
+    loads: &[Variant<'_>],
+    cells: &Cells,
+) -> Vec<LoadPlan> {
     let plan = |load: &Variant<'_>| {
         let (title, changes) = shown(parts, load, changes);
         let title = match load.name == ONLY_LOAD && load.patches.is_empty() {
-            true => cells.flags().unwrap_or_default(),
+            true => cells.flags(arms),
             false => title,
         };
         LoadPlan { name: load.name.clone(), title, changes, levels: load.levels.clone() }

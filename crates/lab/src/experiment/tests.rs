@@ -210,6 +210,20 @@ fn a_file_of_one_trial_is_compared_with_itself() {
 }
 
 #[test]
+fn a_load_that_differs_by_arm_is_not_called_by_the_flags_of_one() {
+    let text = BASE.to_owned()
+        + "[arms.few]\n[arms.alike]\n[arms.many]\nload.flags = \"-c 64 -d {duration} u\"\n";
+    let title = |text: &str| right(text).plan().loads[0].title.clone();
+    assert_eq!(
+        title(&text),
+        "differs by arm; few, alike: -c 1 -d {duration} u; many: -c 64 -d {duration} u"
+    );
+    let other = text + "load.tool = \"wrk\"\n";
+    assert!(title(&other).ends_with("; many: wrk -c 64 -d {duration} u"), "{}", title(&other));
+    assert!(title(&other).contains("few, alike: weir -c 1 "), "{}", title(&other));
+}
+
+#[test]
 fn factors_make_all_combinations() {
     let text = BASE.replace("server", "server {t} {size}").replace(" u", " -c {c} u")
         + "[parameters]\nt = 1\nsize = \"k\"\nc = \"\"\n[factors]\nt = [1, 2]\n\

@@ -27,9 +27,15 @@ pub(super) fn text(
     let differs = format!("{arm} {} {baseline}", difference(metric, ratio));
     let (matters, noun, basis) = (bound(plan.effect), noun(metric), basis(comparison));
     let said = match reason {
+        Reason::TooFew if comparison.noise => format!(
+            "nothing can be said yet of how far {baseline} is from itself in {noun}: there {} {}, and it \
+             takes at least {PAIRS_MIN}.",
+            if comparison.pairs.len() == 1 { "is" } else { "are" },
+            blocks_of(comparison)
+        ),
         Reason::TooFew => format!(
-            "nothing can be said of {arm} against {baseline} in {noun} from {}; it takes {PAIRS_MIN}. \
-             So far {differs}.",
+            "nothing can be said of {arm} against {baseline} in {noun} from {}; it takes at least \
+             {PAIRS_MIN}. So far {differs}.",
             blocks_of(comparison)
         ),
         Reason::NoneThatMatters => format!(

@@ -44,7 +44,7 @@ pub(super) fn summary(case: &Case<'_>, warnings: &[Warning], draws: u32) -> Vec<
         sentences.push(compared(case));
     }
     sentences.extend(also(case));
-    sentences.extend(next(Some(head), warnings));
+    sentences.extend(next(Some(head), warnings).filter(|_| !too_few(case)).or_else(|| more(case)));
     sentences
 }
 
@@ -59,7 +59,8 @@ fn alone(case: &Case<'_>, metric: &Metric, warnings: &[Warning], draws: u32) -> 
         if let Some(limit) = limit.and_then(majority).filter(|_| case.loads().count() == 1) {
             sentences.push(format!("What limited {}: {}.", case.baseline(), claim(limit)));
         }
-        sentences.push(format!("{}. {}", blocks_run(case, "run"), held(case)));
+        let held = if too_few(case) { String::new() } else { format!(" {}", held(case)) };
+        sentences.push(format!("{}.{held}", blocks_run(case, "run")));
     }
     sentences.extend(next(None, warnings));
     sentences
@@ -136,6 +137,13 @@ fn answer(case: &Case<'_>, metric: &Metric, claims: &[&Comparison], head: &Compa
         return "Nothing can be said yet: no block has both an arm and the baseline.".to_owned();
     }
     let settled = matches!(head.outcome, Outcome::Faster | Outcome::Slower);
+    if claims.len() > 1 && too_few(case) {
+        return format!(
+            "Nothing can be said yet: there {} {}, and it takes at least {PAIRS_MIN}.",
+            if case.blocks.count() == 1 { "is" } else { "are" },
+            count(case.blocks.count(), "block")
+        );
+    }
     if claims.len() > 1 && !settled {
         let all = |outcome| claims.iter().all(|one| one.outcome == outcome);
         let arms = arms_text(case);
@@ -293,18 +301,24 @@ fn shortened(value: &str) -> String {
 /// How many blocks of what were compared, or run.
 fn blocks_run(case: &Case<'_>, done: &str) -> String {
     let plan = case.blocks.plan;
-    let trials = plan.arms.len() * plan.loads.len();
+    let (blocks, trials) = (case.blocks.count(), plan.arms.len() * plan.loads.len());
     let mut text = format!(
-        "{} of {} of {} s were {done}, every arm once in each block",
-        count(case.blocks.count(), "block"),
+        "{} of {} of {} s {} {done}, every arm once in each block",
+        count(blocks, "block"),
         count(trials, "trial"),
-        plan.duration_s
+        plan.duration_s,
+        if blocks == 1 { "was" } else { "were" }
     );
     if plan.loads.len() > 1 {
         let loads: Vec<&str> = case.loads().collect();
         text.push_str(&format!(" under each load ({})", some(&loads, LOADS_NAMED_MAX)));
     }
     text
+}
+
+/// Whether there are fewer blocks than anything can be said from.
+fn too_few(case: &Case<'_>) -> bool {
+    case.blocks.count() < PAIRS_MIN
 }
 
 /// What a range of this experiment is.
@@ -318,20 +332,28 @@ fn compared(case: &Case<'_>) -> String {
     let plan = case.blocks.plan;
     let mut text = blocks_run(case, "compared");
     let noises = case.comparisons.iter().filter(|one| one.noise && one.primary);
-    let noises: Vec<String> = noises
+    // Of fewer blocks a figure is one of chance.
+    let (known, few): (Vec<_>, Vec<_>) = noises.partition(|one| one.pairs.len() >= PAIRS_MIN);
+    let noises: Vec<String> = known
+        .into_iter()
         .filter_map(|one| {
             let apart = percent((one.ratio? - 1.0).abs());
             let measured = one.interval.map(|interval| format!(" ({})", range(interval)));
             Some(format!("{apart}{}{}", measured.unwrap_or_default(), case.under(&one.load)))
         })
         .collect();
-    if noises.is_empty() {
+    if noises.is_empty() && few.is_empty() {
         text.push('.');
+    } else if noises.is_empty() {
+        text.push_str(&format!(
+            "; how far {} is from itself is not known yet, it takes at least {PAIRS_MIN} blocks.",
+            plan.baseline
+        ));
     } else {
         let noises = some(&noises, NAMED_MAX);
         text.push_str(&format!("; {} differs from itself by {noises}.", plan.baseline));
     }
-    format!("{text} {}", held(case))
+    if too_few(case) { text } else { format!("{text} {}", held(case)) }
 }
 
 /// What the metrics say that do not decide.
@@ -369,6 +391,11 @@ const AFTER: &[(&str, &str)] = &[
     ("probe_overhead", "Next: the same without probes in judged trials."),
     ("noise_floor", "Next: find what makes the baseline differ from itself, or run more blocks."),
 ];
+
+/// What would be next where there are too few blocks for anything else.
+fn more(case: &Case<'_>) -> Option<String> {
+    too_few(case).then(|| format!("Next: more blocks, {PAIRS_MIN} at least."))
+}
 
 fn next(head: Option<&Comparison>, warnings: &[Warning]) -> Option<String> {
     let after = AFTER.iter().find(|(code, _)| warnings.iter().any(|one| one.code == *code));

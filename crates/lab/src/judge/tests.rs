@@ -174,7 +174,21 @@ fn few_blocks_say_nothing() {
     let decisive = of(&five, "jemalloc", "subject_us_per_response");
     assert_eq!(decisive.outcome, Outcome::Inconclusive);
     assert_eq!(decisive.interval, None);
-    assert!(decisive.text.contains("from 5 blocks; it takes 6"), "{}", decisive.text);
+    assert!(decisive.text.contains("from 5 blocks; it takes at least 6"), "{}", decisive.text);
+    // What the noise would be of so few is no figure that means anything.
+    let noise = &of(&five, "glibc-again", "subject_us_per_response").text;
+    assert!(noise.contains("there are 5 blocks, and it takes at least 6"), "{noise}");
+    let compared = five.summary.iter().find(|text| text.contains("were compared")).unwrap();
+    assert_eq!(five.summary.last().unwrap(), "Next: more blocks, 6 at least.");
+    let under_two = self::plan(&["c1", "c8"]);
+    let one = judged(&under_two, &trials(&under_two, 1, jemalloc(0.5)));
+    let wanted = "Nothing can be said yet: there is 1 block, and it takes at least 6.";
+    assert_eq!(one.summary[0], wanted);
+    assert!(one.summary.iter().all(|text| !text.contains("A range holds")), "{:?}", one.summary);
+    assert!(
+        compared.contains("glibc is from itself is not known yet, it takes at least 6 blocks"),
+        "{compared}"
+    );
     let none = judged(&plan, &[]);
     assert!(none.summary[0].starts_with("Nothing can be said yet"), "{:?}", none.summary);
     assert!(of(&none, "jemalloc", "p99_ns").ratio.is_none());
@@ -295,7 +309,11 @@ fn equal_rates_of_a_generator_at_its_limit_are_no_equivalence() {
     }
     let judged = judged(&plan, &lines);
     assert_eq!(of(&judged, "jemalloc", "responses_per_s").outcome, Outcome::Inconclusive);
-    assert_eq!(warned(&judged, "client_bound").len(), 3);
+    let warnings = warned(&judged, "client_bound");
+    assert_eq!((warnings.len(), warnings[0].arm.as_deref()), (1, None), "{warnings:?}");
+    for arm in ["glibc: ", "glibc-again: ", "jemalloc: "] {
+        assert!(warnings[0].text.contains(arm), "{arm}: {warnings:?}");
+    }
     // The processor time per response is the subject's own.
     let cost = of(&judged, "jemalloc", "subject_us_per_response");
     assert_eq!(cost.outcome, Outcome::Equivalent);
@@ -362,7 +380,13 @@ fn littles_law_finds_a_wrong_unit() {
         let entries = lines.iter().map(|line| (line.place.number, 10.0 * times));
         let closed_loads = BTreeSet::from(["load".to_owned()]);
         let extras = Extras { in_flight: entries.collect(), closed_loads, ..Extras::default() };
-        warned(&judge(&plan, lines, &extras), "units").len()
+        let judged = judge(&plan, lines, &extras);
+        let warnings = warned(&judged, "units");
+        assert!(warnings.len() <= 1, "one for all arms: {warnings:?}");
+        warnings
+            .iter()
+            .map(|one| one.text.matches("rate times mean latency is").count())
+            .sum::<usize>()
     };
     let told = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
     assert_eq!(told, [0, 3, 3]);
@@ -406,13 +430,21 @@ fn the_rest_of_the_warnings_have_their_triggers() {
         ("failed", 1),
         ("unsteady", 1),
         ("closed_loop_latency", 1),
-        ("few_requests", 3),
+        ("few_requests", 1),
         ("outliers", 1),
         ("position", 1),
         ("order", 1),
         ("environment_changed", 1),
     ] {
         assert_eq!(warned(&judged, code).len(), many, "{code}: {:?}", judged.warnings);
+    }
+    // One for the percentile, and not one for each arm.
+    let few = &warned(&judged, "few_requests")[0].text;
+    for part in [
+        "p99.9 latency takes 100000 requests a trial, and there are about ",
+        " in glibc, glibc-again, jemalloc; that is too few to tell it at all.",
+    ] {
+        assert!(few.contains(part), "{part}: {few}");
     }
     let outlier = &warned(&judged, "outliers")[0].text;
     assert!(outlier.contains("block 3"), "{outlier}");

@@ -5,7 +5,7 @@
 
 use record::experiment::Metric;
 
-use crate::words::percent;
+use crate::words::{is_same, percent};
 
 /// How a difference in a metric is said; `{}` stands for how large it is.
 struct Phrase {
@@ -93,6 +93,9 @@ fn title(metric: &Metric) -> String {
 
 /// The difference that a ratio is, with its verb: `uses 3.1 % less processor time per response than`.
 pub(super) fn difference(metric: &Metric, ratio: f64) -> String {
+    if is_same(ratio) {
+        return format!("does not differ in {} from", noun(metric));
+    }
     let size = percent((ratio - 1.0).abs());
     match (phrase(metric), ratio >= 1.0) {
         (Some(phrase), true) => phrase.more.replace("{}", &size),
@@ -173,6 +176,10 @@ mod tests {
         assert_eq!(
             difference(&metric("subject_us_per_response"), 0.969),
             "uses 3.1 % less processor time per response than"
+        );
+        assert_eq!(
+            difference(&metric("responses_per_s"), 1.000_01),
+            "does not differ in responses per second from"
         );
         assert_eq!(difference(&metric("rss"), 2.5), "is 150 % higher in resident memory than");
     }

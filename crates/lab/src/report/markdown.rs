@@ -6,9 +6,11 @@ use std::fmt::Write as _;
 
 use record::experiment::{Comparison, Experiment};
 
-use super::charts::{outcome, several_loads, without_ratio};
+use super::again::again as command;
+use super::charts::{change, is_of_few, outcome, several_loads};
 use super::unseen::unseen;
 use super::{Grid, Raw};
+use crate::tally::{Fate, LeftOut};
 use crate::words;
 
 /// Rows of a table at most: a comment has a bound of its own (65,536 letters at GitHub).
@@ -23,7 +25,11 @@ const CELL_LETTERS_MAX: usize = 200;
 pub(super) fn text(experiment: &Experiment, raw: &dyn Raw) -> String {
     let mut out = format!("## {}\n\n", plain(&experiment.plan.title));
     if experiment.partial {
-        let _ = writeln!(out, "**Not finished.** {}\n", plain(&experiment.stopped.text));
+        let _ = writeln!(
+            out,
+            "**Not finished.** {}\n",
+            plain(&words::capital(&experiment.stopped.text))
+        );
     }
     let mut sentences = experiment.summary.iter();
     match sentences.next() {
@@ -143,12 +149,12 @@ fn table(out: &mut String, experiment: &Experiment, primary: bool) {
         let outcome = if one.noise { "noise" } else { outcome(experiment, one) };
         cells.push(if one.noise { outcome.to_owned() } else { format!("**{outcome}**") });
         let bound = if one.bound.is_some() { " (only a bound)" } else { "" };
-        let ratio = one.ratio.map_or_else(|| without_ratio(experiment, one), words::signed);
+        let ratio = change(experiment, one);
         cells.push(format!("{ratio}{bound}"));
         cells.push(one.interval.map_or_else(|| "–".to_owned(), words::interval));
-        let p = one.p_adjusted.or(one.p);
+        let p = one.p_adjusted.or(one.p).filter(|_| !is_of_few(one));
         cells.push(p.map_or_else(|| "–".to_owned(), words::probability));
-        let better = one.better_share.map(words::better_share);
+        let better = one.better_share.filter(|_| !is_of_few(one)).map(words::better_share);
         cells.push(better.unwrap_or_else(|| "–".to_owned()));
         cells.push(one.pairs.len().to_string());
         let _ = writeln!(out, "| {} |", cells.join(" | "));
@@ -189,20 +195,18 @@ fn aside(out: &mut String, experiment: &Experiment) {
     if lines.is_empty() {
         return;
     }
-    let count = words::count(lines.len(), "trial");
-    let _ = writeln!(
-        out,
-        "<details><summary>{count} left out: disturbed, failed, or of a block that is not whole</summary>\n"
-    );
+    let left_out = LeftOut::of(&experiment.trials);
+    let _ = writeln!(out, "<details><summary>Left out: {left_out}</summary>\n");
     for line in lines.iter().take(ROWS_MAX) {
         let why = line.failed.as_deref();
         let why = why.or_else(|| line.discarded.as_ref().map(|discarded| discarded.text.as_str()));
         let _ = writeln!(
             out,
-            "- trial {} ({}, {}): {}",
+            "- trial {} ({}, {}) {}: {}",
             line.place.number,
             plain(&line.place.arm),
             plain(&line.place.load),
+            Fate::of(line).word(),
             plain(why.unwrap_or_default())
         );
     }
@@ -213,7 +217,7 @@ fn again(out: &mut String, experiment: &Experiment) {
     let _ = writeln!(
         out,
         "<details><summary>Do it again</summary>\n\n{}",
-        fenced(&words::shell(&experiment.command), "sh")
+        fenced(&words::shell(&command(experiment)), "sh")
     );
     let file = super::svg::shortened(&experiment.plan.file, FILE_LETTERS_MAX);
     let _ = writeln!(
@@ -285,7 +289,7 @@ mod tests {
             at("<details><summary>What was compared"),
             at("subject.env.LD_PRELOAD"),
             at("<details><summary>Other metrics"),
-            at("left out: disturbed"),
+            at("<details><summary>Left out: 6 trials discarded, 3 failed</summary>"),
             at("weir lab run allocator.toml --set 'note=a b'"),
         ];
         assert!(order.is_sorted(), "{order:?}");

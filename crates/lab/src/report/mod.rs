@@ -4,6 +4,7 @@
 //!
 //! Not for what an experiment means: the words, the outcomes and the warnings are in the record.
 
+mod again;
 mod charts;
 mod csv;
 mod markdown;

@@ -297,6 +297,27 @@ fn the_first_screen_says_what_won_by_how_much_how_sure_and_why() {
 }
 
 #[test]
+fn what_one_block_says_of_the_noise_is_no_figure() {
+    let (mut experiment, raw) = sample();
+    for one in &mut experiment.comparisons {
+        one.pairs.truncate(1);
+        (one.outcome, one.interval) = (Outcome::Inconclusive, None);
+        if one.noise {
+            one.ratio = Some(10.23);
+        }
+    }
+    let page = html(&experiment, &raw).html;
+    let (_, answer) = page.split_once("<section id=\"answer\"").expect("a first screen");
+    let (answer, _) = answer.split_once("<nav").expect("sections behind it");
+    assert!(answer.contains("(A/A) is not known yet: it takes at least 6 blocks"), "{answer}");
+    assert!(answer.contains("too few blocks for an interval: it takes at least 6"), "{answer}");
+    assert!(!answer.contains("P(better)"), "{answer}");
+    for text in [&page, &markdown(&experiment, &raw)] {
+        assert!(text.contains("too few blocks (1 of 6)") && !text.contains("×10.2"), "{text}");
+    }
+}
+
+#[test]
 fn trials_that_do_not_count_are_listed_with_the_reason() {
     let (experiment, raw) = sample();
     let page = html(&experiment, &raw).html;

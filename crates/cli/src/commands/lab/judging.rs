@@ -24,6 +24,8 @@ use crate::exit::Failure;
 pub(super) const REPORT_HTML: &str = "report.html";
 /// See [`REPORT_HTML`].
 pub(super) const REPORT_MARKDOWN: &str = "report.md";
+/// The most records that a text names.
+const NAMED_MAX: usize = 6;
 /// The metric whose knee is looked for.
 const P99_NS: &str = "p99_ns";
 
@@ -214,6 +216,29 @@ fn knee(p99_ns: &[(f64, f64)], seed: u64) -> Option<Knee> {
     let knee = load::edge::knee(&logs, seed).ok()?;
     let Estimate { value, low, high } = knee.level;
     Some(Knee { level: Estimate { value: value.exp(), low: low.exp(), high: high.exp() }, ..knee })
+}
+
+/// The records of a folder that cannot be read, and so are in no figure, with the reason.
+pub(super) fn unreadable(folder: &Folder) -> Option<String> {
+    let broken = folder.set_aside();
+    let named = broken.iter().take(NAMED_MAX).map(|one| match one.why.contains(&one.file) {
+        true => one.why.clone(),
+        false => format!("{} ({})", one.file, one.why),
+    });
+    let named: Vec<String> = named.collect();
+    let more = match broken.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let what = if broken.len() == 1 { "this record" } else { "these records" };
+    (!named.is_empty()).then(|| {
+        format!(
+            "{what} cannot be read, and what follows is without: {}{more}. weir lab run --resume {} puts it \
+             aside and runs what is missing.",
+            named.join("; "),
+            folder.path().display()
+        )
+    })
 }
 
 /// The records of the trials, for the report.

@@ -124,8 +124,10 @@ fn test(
 fn announce(runs: usize, cases: usize, asked: &Asked) {
     let expected_s = runs as f64 * (asked.duration_ns as f64 / 1e9 + AROUND_S);
     note!(
-        "{runs} runs of {cases} cases, about {:.0} minutes; seed {}",
-        (expected_s / 60.0).max(1.0),
+        "{} of {}, about {}; seed {}",
+        lab::words::count(runs, "run"),
+        lab::words::count(cases, "case"),
+        lab::words::estimate(expected_s),
         asked.seed
     );
 }

@@ -5,12 +5,13 @@ use std::path::Path;
 use lab::engine::Case;
 use lab::engine::blocks::mark;
 use lab::engine::folder::Folder;
-use record::experiment::{Experiment, SCHEMA, Stopped};
+use lab::words::count;
+use record::experiment::{Experiment, SCHEMA, Stopped, TrialLine, Warning, blocks_counting};
 use record::file::write_whole;
 use record::problem::Problem;
 
 use super::experiments::{open, write_json};
-use super::judging::{Records, judge, parse_again, write_page};
+use super::judging::{Records, judge, parse_again, unreadable, write_page};
 use super::{build, check_folder_of};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
@@ -29,6 +30,11 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         }
     }
     let [(_, html), (_, markdown), (_, json)] = outputs;
+    if html.as_deref() == Some("-") {
+        let text =
+            "a page may have files beside it: name a file (--markdown and --json can go to stdout)";
+        return Err(vec![Problem::new("--html", text)].into());
+    }
     if markdown.as_deref() == Some("-") && json.as_deref() == Some("-") {
         let text = "stdout can take one of --markdown and --json";
         return Err(vec![Problem::new("--markdown", text)].into());
@@ -63,14 +69,12 @@ fn judged_again(folder: &Folder) -> Result<Experiment, Failure> {
     let changes = folder.changes();
     let case = Case { plan: &plan, lines: &lines, folder, changes: &changes };
     let judged = judge(&file, case);
-    let unfinished = Stopped {
-        code: "interrupted".to_owned(),
-        text: "it was ended before its first block was whole".to_owned(),
-    };
-    let (stopped, partial) = stored
-        .as_ref()
-        .map_or((unfinished, true), |stored| (stored.stopped.clone(), stored.partial));
-    let mut warnings = judged.warnings;
+    // What was concluded before the last trials ran is not how it ended.
+    let concluded = stored.filter(|stored| stored.trials.len() >= lines.len());
+    let (stopped, partial) = concluded
+        .map_or_else(|| (unfinished(&lines), true), |stored| (stored.stopped, stored.partial));
+    let mut warnings = Vec::from_iter(not_read(folder));
+    warnings.extend(judged.warnings);
     warnings.extend(lab::engine::warnings(folder, &plan, &lines));
     Ok(Experiment {
         schema: SCHEMA.to_owned(),
@@ -91,4 +95,36 @@ fn judged_again(folder: &Folder) -> Result<Experiment, Failure> {
         scalings: judged.scalings,
         summary: judged.summary,
     })
+}
+
+/// Why there are not more blocks, of an experiment that nobody concluded.
+fn unfinished(lines: &[TrialLine]) -> Stopped {
+    let text = match blocks_counting(lines) {
+        0 => "it was ended, or is running, before its first block was through".to_owned(),
+        blocks => format!(
+            "it was killed, or is running, after {} that can be compared",
+            count(blocks, "block")
+        ),
+    };
+    Stopped { code: "interrupted".to_owned(), text }
+}
+
+/// Records that stand in the folder and cannot be read: what is left out has to be known.
+fn not_read(folder: &Folder) -> Option<Warning> {
+    let text = unreadable(folder)?;
+    Some(Warning { code: "broken_record".to_owned(), arm: None, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_an_unfinished_experiment_ended_is_what_its_trials_say() {
+        let mut line = TrialLine::default();
+        assert!(unfinished(&[line.clone()]).text.contains("before its first block"));
+        line.place.block = 1;
+        let text = unfinished(&[line]).text;
+        assert!(text.ends_with("after 1 block that can be compared"), "{text}");
+    }
 }

@@ -1,20 +1,18 @@
 //! Warnings about what the figures themselves can carry.
 
-use record::experiment::{Cell, Comparison, TrialLine};
+use record::experiment::{Cell, Comparison, Metric, TrialLine};
 
-use super::{Case, Found};
+use super::{Case, Found, NAMED_MAX, together};
 use crate::judge::compare::logs;
 use crate::judge::said::some;
-use crate::judge::words::{list, noun, range};
+use crate::judge::words::{list, noun, range as interval};
 use crate::statistics::{OUTLIER_Z, mean, median, modified_z};
-use crate::words::{count, percent};
+use crate::words::{count, percent, range};
 
 /// How far shares of errors may be apart.
 const ERRORS_APART: f64 = 0.001;
 /// How far rate times latency may be from what was in flight.
 const LITTLE_ERROR: f64 = 0.05;
-/// How many names a text lists.
-const NAMED_MAX: usize = 6;
 /// The metrics of Little's law.
 const RATE: &str = "responses_per_s";
 const MEAN_LATENCY: &str = "mean_ns";
@@ -22,7 +20,7 @@ const LONGEST_LATENCY: &str = "max_ns";
 const ERRORS: &str = "error_share";
 
 pub(super) fn noise_floor(case: &Case<'_>) -> Vec<Found> {
-    let mut found = Vec::new();
+    let (mut apart, mut wide) = (Vec::new(), Vec::new());
     let noises = case.comparisons.iter().filter(|one| one.noise && one.primary);
     for noise in noises {
         let (Some(ratio), Some((low, high))) = (noise.ratio, noise.interval) else { continue };
@@ -31,13 +29,12 @@ pub(super) fn noise_floor(case: &Case<'_>) -> Vec<Found> {
         let size = percent((ratio - 1.0).abs());
         if (low > 1.0 || high < 1.0) && sure {
             let text = format!(
-                "{} differs from itself by {size}{} ({}), by more than chance: something that is not \
-                 the arms makes a difference here. Effects that are no larger are left open.",
+                "{} differs from itself by {size}{} ({})",
                 noise.baseline,
                 case.under(&noise.load),
-                range((low, high))
+                interval((low, high))
             );
-            found.push((Some(noise.arm.clone()), text));
+            apart.push((Some(noise.arm.clone()), text));
         }
         let half_width = (high / low).ln() / 2.0;
         let is_smaller = |one: &&Comparison| {
@@ -49,15 +46,22 @@ pub(super) fn noise_floor(case: &Case<'_>) -> Vec<Found> {
         if !smaller.is_empty() {
             let text = format!(
                 "how far {} is from itself is only known to within {}{}, which is more than what was \
-                 found of {}: more blocks would tell whether that is noise.",
+                 found of {}",
                 noise.baseline,
                 percent(half_width.exp_m1()),
                 case.under(&noise.load),
                 some(&smaller, NAMED_MAX)
             );
-            found.push((Some(noise.arm.clone()), text));
+            wide.push((Some(noise.arm.clone()), text));
         }
     }
+    let mut found = together(
+        apart,
+        "; ",
+        ", by more than chance: something that is not the arms makes a difference here. Effects that are no \
+         larger are left open.",
+    );
+    found.extend(together(wide, "; ", ": more blocks would tell whether that is noise."));
     found
 }
 
@@ -83,8 +87,7 @@ pub(super) fn errors(case: &Case<'_>) -> Vec<Found> {
                 continue;
             }
             let text = format!(
-                "{} of the requests of {} failed{}, and {} of those of {}: failing is often cheaper \
-                 than answering, so their rates and latencies are not of the same work.",
+                "{} of the requests of {} failed{}, and {} of those of {}",
                 percent(share),
                 arm.name,
                 case.under(load),
@@ -94,7 +97,11 @@ pub(super) fn errors(case: &Case<'_>) -> Vec<Found> {
             found.push((Some(arm.name.clone()), text));
         }
     }
-    found
+    together(
+        found,
+        "; ",
+        ": failing is often cheaper than answering, so their rates and latencies are not of the same work.",
+    )
 }
 
 /// Little's law, where it has to hold: with a rate of its own, a load's latencies count from when a request
@@ -120,32 +127,34 @@ pub(super) fn units(case: &Case<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "{}{}: rate times mean latency is {} of what was in flight, and by Little's law should be \
-             100 %. A figure or its unit is wrong; a factor near 1,000 is ms taken for us.",
+            "{}{}: rate times mean latency is {} of what was in flight",
             cell.arm,
             case.under(&cell.load),
             percent(ratio)
         );
         found.push((Some(cell.arm.clone()), text));
     }
-    found
+    together(
+        found,
+        "; ",
+        ", and by Little's law should be 100 %. A figure or its unit is wrong; a factor near 1,000 is ms taken \
+         for us.",
+    )
 }
 
 pub(super) fn unsteady(case: &Case<'_>) -> Vec<Found> {
     let cells = case.cells.iter().filter(|cell| cell.unsteady > 0);
-    cells
-        .map(|cell| {
-            let text = format!(
-                "{} of {} of {}{} never became steady: what they measured depends on how long they \
-                 ran. A longer warm-up or longer trials would tell.",
-                cell.unsteady,
-                count(cell.trials as usize, "trial"),
-                cell.arm,
-                case.under(&cell.load)
-            );
-            (Some(cell.arm.clone()), text)
-        })
-        .collect()
+    let found = cells.map(|cell| {
+        let of_all = count(cell.trials as usize, "trial");
+        let under = case.under(&cell.load);
+        (Some(cell.arm.clone()), format!("{} of {of_all} of {}{under}", cell.unsteady, cell.arm))
+    });
+    together(
+        found.collect(),
+        ", ",
+        " never became steady: what they measured depends on how long they ran. A longer warm-up or longer \
+         trials would tell.",
+    )
 }
 
 pub(super) fn closed_loop_latency(case: &Case<'_>) -> Vec<Found> {
@@ -178,34 +187,44 @@ fn quantile_of(name: &str) -> Option<f64> {
     plain.then(|| format!("0.{digits}").parse().ok()).flatten()
 }
 
+/// Of each percentile, the arms under loads in which it rests on too few requests.
 pub(super) fn few_requests(case: &Case<'_>) -> Vec<Found> {
-    let plan = case.blocks.plan;
-    let mut found = Vec::new();
+    let quantiles = case.blocks.plan.metrics.iter();
+    let quantiles = quantiles.filter_map(|metric| Some((metric, quantile_of(&metric.name)?)));
+    quantiles.flat_map(|(metric, q)| few_requests_for(case, metric, q)).collect()
+}
+
+fn few_requests_for(case: &Case<'_>, metric: &Metric, q: f64) -> Vec<Found> {
+    let needed = (100.0 / (1.0 - q)).round();
+    let (mut cells, mut requests, mut without) = (Vec::new(), Vec::new(), 0);
     for cell in case.cells.iter().filter(|cell| cell.trials > 0) {
         let Some(rate) = cell.metrics.get(RATE) else { continue };
-        let requests = rate.median * plan.duration_s;
-        for metric in &plan.metrics {
-            let Some(q) = quantile_of(&metric.name) else { continue };
-            let needed = (100.0 / (1.0 - q)).round();
-            if requests >= needed {
-                continue;
-            }
-            let there = if cell.metrics.contains_key(&metric.name) {
-                "rests on"
-            } else {
-                "is missing with"
-            };
-            let text = format!(
-                "{}{}: {} {there} about {requests:.0} requests a trial; it takes {needed:.0}. Longer \
-                 trials would give it.",
-                cell.arm,
-                case.under(&cell.load),
-                noun(metric)
-            );
-            found.push((Some(cell.arm.clone()), text));
+        let of_cell = rate.median * case.blocks.plan.duration_s;
+        if of_cell >= needed {
+            continue;
         }
+        requests.push(of_cell.round() as u32);
+        without += usize::from(!cell.metrics.contains_key(&metric.name));
+        cells.push((Some(cell.arm.clone()), format!("{}{}", cell.arm, case.under(&cell.load))));
     }
-    found
+    let (Some(least), Some(most)) = (requests.iter().min(), requests.iter().max()) else {
+        return Vec::new();
+    };
+    let missing = match without {
+        0 => String::new(),
+        all if all == cells.len() => "; that is too few to tell it at all".to_owned(),
+        some => format!("; in {some} of {} that is too few to tell it at all", cells.len()),
+    };
+    let follows = format!("{missing}. Longer trials would give it.");
+    let about = range((*least, *most));
+    let whole = |(arm, cells)| {
+        let noun = noun(metric);
+        let text = format!(
+            "{noun} takes {needed:.0} requests a trial, and there are about {about} in {cells}"
+        );
+        (arm, text)
+    };
+    together(cells, ", ", &follows).into_iter().map(whole).collect()
 }
 
 pub(super) fn outliers(case: &Case<'_>) -> Vec<Found> {
@@ -219,8 +238,7 @@ pub(super) fn outliers(case: &Case<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "{}{} is far from the rest in {} {}. It stays in: what disturbed it was not seen, and \
-             leaving out what does not fit makes every difference certain. It widens the interval.",
+            "{}{} is far from the rest in {} {}",
             comparison.arm,
             case.under(&comparison.load),
             if far.len() == 1 { "block" } else { "blocks" },
@@ -228,7 +246,12 @@ pub(super) fn outliers(case: &Case<'_>) -> Vec<Found> {
         );
         found.push((Some(comparison.arm.clone()), text));
     }
-    found
+    together(
+        found,
+        "; ",
+        ". It stays in: what disturbed it was not seen, and leaving out what does not fit makes every \
+         difference certain. It widens the interval.",
+    )
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use record::experiment::{Arm, Cell, Comparison};
 
-use super::{Case, Found};
+use super::{Case, Found, NAMED_MAX, together};
 use crate::experiment::differing;
 use crate::judge::blocks::Blocks;
 use crate::judge::bottleneck::{CLIENT_BOUND, claim, is_bounded, majority};
 use crate::judge::decide::effect_log;
+use crate::judge::said::some;
 use crate::judge::words::list;
 use crate::statistics::median;
 use crate::words::percent;
@@ -15,20 +16,28 @@ use crate::words::percent;
 const GENERATOR_BUSY: f64 = 0.95;
 
 pub(super) fn two_factors(case: &Case<'_>) -> Vec<Found> {
-    let arms = case.arms().map(|arm| (arm, differing(case.blocks.plan, arm)));
-    arms.filter(|(_, keys)| keys.len() > 1)
-        .map(|(arm, keys)| {
-            let text = format!(
-                "{} differs from {} in {} things at once: {}. A difference between them cannot be put \
-                 down to one of these; an arm for each would tell.",
-                arm.name,
-                case.baseline(),
-                keys.len(),
-                list(&keys)
-            );
-            (Some(arm.name.clone()), text)
-        })
-        .collect()
+    let mut by_keys: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
+    for arm in case.arms() {
+        let keys = differing(case.blocks.plan, arm);
+        match by_keys.iter_mut().find(|(other, _)| *other == keys) {
+            Some((_, arms)) => arms.push(&arm.name),
+            None => by_keys.push((keys, vec![&arm.name])),
+        }
+    }
+    let several = by_keys.into_iter().filter(|(keys, _)| keys.len() > 1);
+    let found = several.map(|(keys, arms)| {
+        let differ = if arms.len() == 1 { "differs" } else { "each differ" };
+        let text = format!(
+            "{} {differ} from {} in {} things at once: {}. A difference between them cannot be put down to \
+             one of these; an arm for each would tell.",
+            some(&arms, NAMED_MAX),
+            case.baseline(),
+            keys.len(),
+            list(&keys)
+        );
+        (arms.first().filter(|_| arms.len() == 1).map(|arm| (*arm).to_owned()), text)
+    });
+    found.collect()
 }
 
 /// Why the figures of a cell are the load generator's, where they are.
@@ -52,20 +61,20 @@ pub(super) fn client_bound(case: &Case<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for cell in case.cells {
         let Some(why) = generator_limit(case.blocks, cell) else { continue };
-        let text = format!(
-            "{}{}: {why}. Its rates and latencies are the generator's and say nothing of the subject; \
-             what one response costs the subject still does. More generator threads, or another machine \
-             for it, would help.",
-            cell.arm,
-            case.under(&cell.load)
-        );
+        let text = format!("{}{}: {why}", cell.arm, case.under(&cell.load));
         found.push((Some(cell.arm.clone()), text));
     }
-    found
+    let whose = if found.len() == 1 { "Its" } else { "Their" };
+    let follows = format!(
+        ". {whose} rates and latencies are the generator's and say nothing of the subject; what one response \
+         costs the subject still does. More generator threads, or another machine for it, would help."
+    );
+    together(found, "; ", &follows)
 }
 
 pub(super) fn different_bottlenecks(case: &Case<'_>) -> Vec<Found> {
-    let mut found = Vec::new();
+    // By what limited the arm and the baseline, and by what follows.
+    let mut found: Vec<([&str; 3], Vec<Found>)> = Vec::new();
     for load in case.loads() {
         let baseline = case.cell(case.baseline(), load).and_then(majority);
         for arm in case.arms() {
@@ -74,30 +83,38 @@ pub(super) fn different_bottlenecks(case: &Case<'_>) -> Vec<Found> {
             if of_arm == of_baseline {
                 continue;
             }
-            let is_bound =
-                |one: &&Comparison| one.arm == arm.name && one.load == load && one.bound.is_some();
-            let meaning = if case.comparisons.iter().any(|one| is_bound(&one)) {
-                "The one that is ahead could have done more: in rates and latencies the difference is \
-                 at least what was measured."
-            } else if case.blocks.plan.primary().is_some_and(is_bounded) {
-                "The difference is one between two limits, not between two programs at the same one."
-            } else {
-                "What one response costs can still be compared; rates and latencies hardly."
-            };
-            let text = format!(
-                "{} and {} were limited by different things{}: {} by {}, {} by {}. {meaning}",
-                arm.name,
-                case.baseline(),
-                case.under(load),
-                arm.name,
-                claim(of_arm),
-                case.baseline(),
-                claim(of_baseline)
-            );
-            found.push((Some(arm.name.clone()), text));
+            let key = [of_arm, of_baseline, meaning(case, &arm.name, load)];
+            let cell = (Some(arm.name.clone()), format!("{}{}", arm.name, case.under(load)));
+            match found.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, cells)) => cells.push(cell),
+                None => found.push((key, vec![cell])),
+            }
         }
     }
-    found
+    let said = found.into_iter().flat_map(|([of_arm, of_baseline, meaning], cells)| {
+        let follows = format!(
+            " by {}, {} by {}. {meaning}",
+            claim(of_arm),
+            case.baseline(),
+            claim(of_baseline)
+        );
+        together(cells, ", ", &follows)
+    });
+    let whole = |(arm, text)| (arm, format!("they were limited by different things: {text}"));
+    said.map(whole).collect()
+}
+
+/// What it means for a comparison that both sides had another limit.
+fn meaning(case: &Case<'_>, arm: &str, load: &str) -> &'static str {
+    let is_bound = |one: &&Comparison| one.arm == arm && one.load == load && one.bound.is_some();
+    if case.comparisons.iter().any(|one| is_bound(&one)) {
+        "The one that is ahead could have done more: in rates and latencies the difference is at least \
+         what was measured."
+    } else if case.blocks.plan.primary().is_some_and(is_bounded) {
+        "The difference is one between two limits, not between two programs at the same one."
+    } else {
+        "What one response costs can still be compared; rates and latencies hardly."
+    }
 }
 
 pub(super) fn probe_overhead(case: &Case<'_>) -> Vec<Found> {

@@ -7,11 +7,16 @@ mod figures;
 pub(super) mod limits;
 mod procedure;
 
+use std::collections::BTreeSet;
+
 use record::experiment::{Arm, Cell, Comparison, Warning};
 
 use super::Extras;
 use super::blocks::Blocks;
 use super::bottleneck;
+
+/// How many arms, or arms under loads, a text names.
+const NAMED_MAX: usize = 6;
 
 /// What warnings are found from.
 pub(super) struct Case<'a> {
@@ -134,6 +139,22 @@ pub static WARNINGS: &[Kind] = &[
     },
 ];
 
+/// One finding of all arms, or arms under loads, that share what follows from it. Each is named with what is
+/// its own.
+fn together(of: Vec<Found>, between: &str, follows: &str) -> Vec<Found> {
+    let arms: BTreeSet<&Option<String>> = of.iter().map(|(arm, _)| arm).collect();
+    let arm = arms.first().filter(|_| arms.len() == 1).and_then(|arm| (*arm).clone());
+    let more = match of.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!("{between}and {more} more"),
+    };
+    let own: Vec<&str> = of.iter().take(NAMED_MAX).map(|(_, text)| text.as_str()).collect();
+    if own.is_empty() {
+        return Vec::new();
+    }
+    vec![(arm, format!("{}{more}{follows}", own.join(between)))]
+}
+
 /// All warnings, in the order of the table.
 pub(super) fn all(case: &Case<'_>) -> Vec<Warning> {
     let found = |kind: &'static Kind| {
@@ -171,7 +192,6 @@ impl<'a> Case<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn every_row_has_a_code_of_its_own_and_says_its_trigger() {
@@ -182,6 +202,18 @@ mod tests {
             assert!(kind.code.chars().all(is_plain), "{}", kind.code);
             assert!(kind.trigger.len() > 30, "{}", kind.code);
         }
+    }
+
+    #[test]
+    fn what_holds_for_several_is_said_once() {
+        let one = |arm: &str, text: &str| (Some(arm.to_owned()), text.to_owned());
+        assert!(together(Vec::new(), ", ", ": x").is_empty());
+        let of = vec![one("a", "a under x"), one("a", "a under y")];
+        let found = together(of, ", ", ": so it is");
+        assert_eq!(found, [one("a", "a under x, a under y: so it is")]);
+        let of = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|arm| one(arm, arm)).to_vec();
+        let found = together(of, ", ", ".");
+        assert_eq!(found, [(None, "a, b, c, d, e, f, and 2 more.".to_owned())]);
     }
 
     #[test]

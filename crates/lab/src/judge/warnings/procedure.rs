@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, Found};
+use super::{Case, Found, NAMED_MAX};
 use crate::judge::said::some;
 use crate::judge::words::list;
+use crate::tally::Fate;
 use crate::words::count;
 
 /// An imbalance of positions that chance gives more often than this is let pass.
 const POSITION_P_MAX: f64 = 0.01;
 /// From so many blocks on the same order in all of them is no chance: of two trials it happens in 1 of 16.
 const SAME_ORDER_BLOCKS_MIN: usize = 5;
-/// How many names a text lists.
-const NAMED_MAX: usize = 6;
 
 pub(super) fn failed(case: &Case<'_>) -> Vec<Found> {
     let mut why: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
@@ -99,9 +98,8 @@ pub(super) fn order(case: &Case<'_>) -> Vec<Found> {
 pub(super) fn discards(case: &Case<'_>) -> Vec<Found> {
     let mut by_covariate: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut trials, mut attempts) = (0, BTreeSet::new());
-    for trial in case.blocks.all.iter().filter(|trial| trial.place.block > 0) {
-        let own = trial.discarded.as_ref().filter(|why| !why.is_of_its_block());
-        if let Some(discarded) = own {
+    for trial in case.blocks.all.iter().filter(|trial| Fate::of(trial) == Fate::Discarded) {
+        if let Some(discarded) = &trial.discarded {
             trials += 1;
             let place = &trial.place;
             attempts.insert((place.block, &place.load, place.attempt));

@@ -3,13 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use record::experiment::{Cell, Comparison, Experiment, LoadPlan, Metric, Pair, TrialLine};
+use record::experiment::{
+    Cell, Comparison, Experiment, LoadPlan, Metric, Outcome, Pair, TrialLine,
+};
 use record::histogram::Latencies;
 use record::observed::Observed;
 use record::trial::Trial;
 
 use crate::report::Raw;
 use crate::statistics::median;
+use crate::statistics::signed_rank::PAIRS_MIN;
 use crate::words;
 
 /// The trials of an arm under a load that are judged.
@@ -46,8 +49,25 @@ pub(in crate::report) fn outcome(experiment: &Experiment, one: &Comparison) -> &
     one.outcome.of(metric(experiment, &one.metric).map_or("", |metric| metric.unit.as_str()))
 }
 
+/// Whether a comparison is of so few blocks that what it says is mostly chance.
+pub(in crate::report) fn is_of_few(one: &Comparison) -> bool {
+    one.outcome == Outcome::Inconclusive && one.pairs.len() < PAIRS_MIN
+}
+
+/// The change that a comparison found, or what stands in its place.
+pub(in crate::report) fn change(experiment: &Experiment, one: &Comparison) -> String {
+    match one.ratio {
+        // How far the same is from itself in a few blocks means nothing.
+        Some(_) if one.noise && is_of_few(one) => {
+            format!("too few blocks ({} of {PAIRS_MIN})", one.pairs.len())
+        }
+        Some(ratio) => words::signed(ratio),
+        None => without_ratio(experiment, one),
+    }
+}
+
 /// What stands where there is no ratio: both medians, since there is none to zero.
-pub(in crate::report) fn without_ratio(experiment: &Experiment, one: &Comparison) -> String {
+fn without_ratio(experiment: &Experiment, one: &Comparison) -> String {
     let unit = metric(experiment, &one.metric).map_or("1", |metric| metric.unit.as_str());
     let middle = |pick: fn(&Pair) -> f64| {
         let all: Vec<f64> = one.pairs.iter().map(pick).collect();

@@ -199,7 +199,7 @@ fn of_plan(plan: &Plan) -> Vec<(String, String)> {
     let facts = [
         ("length of each load", words::value(plan.duration_s, "s")),
         ("warm-up before it", warm_up),
-        ("blocks", format!("{} to {}", plan.blocks_min, plan.blocks_max)),
+        ("blocks", words::range((plan.blocks_min, plan.blocks_max))),
         ("smallest effect that matters", words::bound(plan.effect)),
         ("confidence of intervals", words::bound(plan.confidence)),
         ("a trial is discarded beyond", discard::said(&plan.discard).join("; ")),

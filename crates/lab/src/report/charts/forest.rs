@@ -4,7 +4,7 @@
 
 use record::experiment::{Comparison, Experiment, Metric, Outcome};
 
-use super::{Chart, Part, several_loads};
+use super::{Chart, Part, change, is_of_few, several_loads};
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, row_name, width_of};
@@ -167,14 +167,14 @@ fn tip(experiment: &Experiment, one: &Comparison) -> String {
         true => format!("{} / {}, {}", one.arm, one.baseline, one.load),
         false => format!("{} / {}", one.arm, one.baseline),
     }];
-    if let Some(ratio) = one.ratio {
+    if one.ratio.is_some() {
         let interval = one.interval.map(|ends| format!(" ({})", words::interval(ends)));
-        lines.push(format!("{}{}", words::signed(ratio), interval.unwrap_or_default()));
+        lines.push(format!("{}{}", change(experiment, one), interval.unwrap_or_default()));
     }
-    if let Some(p) = one.p_adjusted.or(one.p) {
+    if let Some(p) = one.p_adjusted.or(one.p).filter(|_| !is_of_few(one)) {
         lines.push(format!("p {}", words::probability(p)));
     }
-    if let Some(share) = one.better_share {
+    if let Some(share) = one.better_share.filter(|_| !is_of_few(one)) {
         lines.push(format!("P(better) {}", words::better_share(share)));
     }
     lines.push(format!(
@@ -242,15 +242,12 @@ fn row(
     }
     interval(svg, scale, at, one);
     let tip = tip(experiment, one);
-    if let Some(ratio) = one.ratio {
+    if let Some(ratio) = one.ratio.filter(|_| !(one.noise && is_of_few(one))) {
         let dot = Mark::circle((scale.clamped(ratio), at), 5.0);
         svg.add(dot.class("fill").class(class_of(one)).tip(&tip));
     }
-    let figure = one.ratio.map(|ratio| {
-        let interval = one.interval.map(|ends| format!(" ({})", words::interval(ends)));
-        format!("{}{}", words::signed(ratio), interval.unwrap_or_default())
-    });
-    let figure = figure.unwrap_or_else(|| super::data::without_ratio(experiment, one));
+    let ends = one.interval.map(|ends| format!(" ({})", words::interval(ends)));
+    let figure = format!("{}{}", change(experiment, one), ends.unwrap_or_default());
     svg.add(Mark::text((area.right + 12.0, at + 4.0), &figure).class("label"));
     let outcome = if one.noise { "noise" } else { super::data::outcome(experiment, one) };
     let outcome = Mark::text((area.right + FIGURES, at + 4.0), outcome);

@@ -11,6 +11,7 @@ use crate::engine::discard::limit;
 use crate::report::Raw;
 use crate::report::csv::{Figures, number};
 use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent};
+use crate::tally::Fate;
 use crate::words;
 
 /// Trials that are drawn at most; of more, each of the same number is.
@@ -67,7 +68,7 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
     }
     let caption = "Each point is a trial, in the order of running. Points of one colour should stay \
                    on a level line: one that climbs or falls is drift of the machine. Shaded: \
-                   discarded or failed, with the reason; grey figures below: what disturbs.";
+                   not compared, with the reason; grey figures below: what disturbs.";
     let title = format!("Every trial in order: {}", metric.title);
     let columns = [
         "trial",
@@ -77,7 +78,7 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
         "load",
         metric.name.as_str(),
         "counts",
-        "discarded",
+        "left_out",
         "failed",
         "steal_share",
         "foreign_cpus",
@@ -239,7 +240,7 @@ fn tip(metric: &Metric, line: &TrialLine, value: Option<f64>) -> String {
         said.push_str(&format!("\n{}", words::value(value, &metric.unit)));
     }
     if let Some(why) = &line.discarded {
-        said.push_str(&format!("\ndiscarded: {}", why.text));
+        said.push_str(&format!("\n{}: {}", Fate::of(line).word(), why.text));
     }
     if let Some(why) = &line.failed {
         said.push_str(&format!("\nfailed: {}", crate::report::svg::shortened(why, 200)));

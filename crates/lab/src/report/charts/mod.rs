@@ -28,7 +28,7 @@ use super::Raw;
 use super::csv::Figures;
 use super::svg::{NOISE, Svg};
 
-pub(in crate::report) use data::{outcome, without_ratio};
+pub(in crate::report) use data::{change, is_of_few, outcome};
 pub(in crate::report) use forest::small as small_forest;
 pub(in crate::report) use table::grid;
 

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::experiment::{Arm, Comparison, Experiment, Outcome, TrialLine, blocks_counting};
-use record::trial::Discarded;
+use record::experiment::{Arm, Comparison, Experiment, Outcome, blocks_counting};
 
 use crate::diagnosis::verdicts;
-use crate::report::charts::{outcome, several_loads, small_forest, without_ratio};
+use crate::report::charts::{change, is_of_few, outcome, several_loads, small_forest};
 use crate::report::svg::escaped;
+use crate::statistics::signed_rank::PAIRS_MIN;
+use crate::tally::LeftOut;
 use crate::words;
 
 /// Comparisons on the first screen at most: the others are in the forest plot right below.
@@ -55,7 +56,7 @@ fn ended_early(out: &mut String, experiment: &Experiment) {
             out,
             "<p class=\"warning\"><strong>Not finished.</strong> {}: what follows is what was measured \
              until then.</p>",
-            escaped(&experiment.stopped.text)
+            escaped(&words::capital(&experiment.stopped.text))
         );
     }
 }
@@ -98,9 +99,12 @@ fn card(
         true => format!(" <span class=\"load\">under {}</span>", escaped(&one.load)),
         false => String::new(),
     };
-    let ratio = one.ratio.map_or_else(|| without_ratio(experiment, one), words::signed);
+    let ratio = change(experiment, one);
     let interval = one.interval.map_or_else(
-        || "too few blocks for an interval".to_owned(),
+        || match one.pairs.len() < PAIRS_MIN {
+            true => format!("too few blocks for an interval: it takes at least {PAIRS_MIN}"),
+            false => "no interval".to_owned(),
+        },
         |ends| {
             format!(
                 "{} interval {}",
@@ -109,8 +113,8 @@ fn card(
             )
         },
     );
-    let better =
-        one.better_share.map(|share| format!("; P(better) {}", words::better_share(share)));
+    let better = one.better_share.filter(|_| !is_of_few(one));
+    let better = better.map(|share| format!("; P(better) {}", words::better_share(share)));
     let interval = format!("{interval}{}", better.unwrap_or_default());
     let svg = small_forest(experiment, one, all.iter().copied());
     let _ = write!(
@@ -198,20 +202,15 @@ fn changes(out: &mut String, changes: &BTreeMap<String, String>, none: &str) {
 fn sure(out: &mut String, experiment: &Experiment) {
     let plan = &experiment.plan;
     let blocks = blocks_counting(&experiment.trials);
-    let of_block = |line: &&TrialLine| line.discarded.as_ref().map(Discarded::is_of_its_block);
-    let count = |is: &dyn Fn(&&TrialLine) -> bool| experiment.trials.iter().filter(is).count();
-    let discarded = count(&|line| of_block(line) == Some(false));
-    let with_block = count(&|line| of_block(line) == Some(true));
-    let failed = count(&|line| line.failed.is_some());
+    let left_out = LeftOut::of(&experiment.trials);
     out.push_str("<div><h2>How sure</h2><ul>");
     let _ = write!(
         out,
-        "<li>{} of {} of {} each; planned were {} to {} blocks. Ended: {}.</li>",
+        "<li>{} of {} of {} each; planned were {}. Ended: {}.</li>",
         words::count(blocks, "block"),
         words::count(plan.arms.len() * plan.loads.len(), "trial"),
         words::length(plan.duration_s),
-        plan.blocks_min,
-        plan.blocks_max,
+        words::counts((plan.blocks_min, plan.blocks_max), "block"),
         escaped(experiment.stopped.text.trim_end_matches('.')),
     );
     noise(out, experiment);
@@ -220,19 +219,10 @@ fn sure(out: &mut String, experiment: &Experiment) {
         "<li>Effects below {} do not matter, by the plan.</li>",
         words::bound(plan.effect)
     );
-    if discarded + failed > 0 {
+    if left_out.total() > 0 {
         let _ = write!(
             out,
-            "<li><a href=\"#trials\">{} discarded, {failed} failed</a>, by rules that never look at \
-             results.</li>",
-            words::count(discarded, "trial"),
-        );
-    }
-    if with_block > 0 {
-        let _ = write!(
-            out,
-            "<li>{} undisturbed, of blocks that were not run to their end: left out with them.</li>",
-            words::count(with_block, "trial"),
+            "<li><a href=\"#trials\">{left_out}</a>; by rules that never look at results.</li>",
         );
     }
     out.push_str("</ul></div>");
@@ -241,10 +231,18 @@ fn sure(out: &mut String, experiment: &Experiment) {
 /// How far the baseline is from itself: the worst of the loads.
 fn noise(out: &mut String, experiment: &Experiment) {
     let own = experiment.comparisons.iter().filter(|one| one.noise && one.primary);
+    let (own, few): (Vec<_>, Vec<_>) = own.partition(|one| one.pairs.len() >= PAIRS_MIN);
     let far = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
-    let worst = own.max_by(|a, b| far(a).total_cmp(&far(b)));
+    let worst = own.into_iter().max_by(|a, b| far(a).total_cmp(&far(b)));
     let Some((worst, ratio)) = worst.and_then(|one| Some((one, one.ratio?))) else {
-        out.push_str("<li>How far the baseline is from itself (A/A) is not known.</li>");
+        let why = match few.is_empty() {
+            true => String::new(),
+            false => format!(" yet: it takes at least {PAIRS_MIN} blocks"),
+        };
+        let _ = write!(
+            out,
+            "<li>Noise: how far the baseline is from itself (A/A) is not known{why}.</li>"
+        );
         return;
     };
     let interval = worst.interval.map(|ends| format!(" ({})", words::interval(ends)));

@@ -10,10 +10,12 @@ use record::facts::HostFacts;
 use super::figure::{self, Data};
 use super::{Beside, Section};
 use crate::report::Raw;
+use crate::report::again::again as command;
 use crate::report::charts::{Cell, Chart, Table};
 use crate::report::csv::{Figures, ROWS_MAX, number};
 use crate::report::svg::escaped;
 use crate::report::unseen::unseen;
+use crate::tally::Fate;
 use crate::words;
 
 /// Trials in the table at most; all are in the record.
@@ -113,15 +115,15 @@ fn not_observable(experiment: &Experiment, raw: &dyn Raw) -> String {
 
 /// Why a trial does not count.
 fn reason(line: &TrialLine) -> (&'static str, &str) {
-    match (&line.failed, &line.discarded) {
-        (Some(text), _) => ("failed", text),
-        (None, Some(block)) if block.is_of_its_block() => ("left out", &block.text),
-        (None, Some(discarded)) => ("discarded", &discarded.text),
-        (None, None) if line.place.block == 0 => {
-            ("pilot", "finds out how long a warm-up has to be")
-        }
-        (None, None) => ("counts", ""),
-    }
+    let fate = Fate::of(line);
+    let said = line.failed.as_deref();
+    let said = said.or_else(|| line.discarded.as_ref().map(|why| why.text.as_str()));
+    let text = match fate {
+        Fate::Pilot => "finds out how long a warm-up has to be",
+        Fate::Probe => "counts calls, which slows it down",
+        _ => said.unwrap_or_default(),
+    };
+    (fate.word(), text)
 }
 
 fn table(experiment: &Experiment) -> Table {
@@ -288,7 +290,7 @@ fn again(experiment: &Experiment, raw: &dyn Raw) -> String {
             1 => " and was taken up again once".to_owned(),
             times => format!(" and was taken up again {times} times"),
         },
-        escaped(&words::shell(&experiment.command)),
+        escaped(&words::shell(&command(experiment))),
     );
     let first = experiment.trials.iter().filter(|line| line.counts());
     let first = first.take(1).find_map(|line| raw.trial(&line.file));

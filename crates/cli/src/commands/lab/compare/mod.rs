@@ -10,6 +10,7 @@ use lab::engine::blocks::mark;
 use lab::engine::folder::Folder;
 use lab::judge::{Set, unpaired};
 use lab::trial::metrics;
+use lab::words::count;
 use record::experiment::{Metric, ONLY_LOAD, Plan, TrialLine};
 use record::file::read_run;
 use record::problem::Problem;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use self::differences::differences;
 use super::check_folder_of;
 use super::experiments::{open, write_json};
+use super::judging::unreadable;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::comparison::{Compared, Row, SCHEMA, Side, text};
@@ -157,13 +159,14 @@ pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, F
             }
         }
     }
-    let summary = fill(&mut rows, &sets, effect);
-    let mut notes = vec![OF_TIME.to_owned()];
+    let mut summary = fill(&mut rows, &sets, effect);
+    let mut notes = Vec::new();
     if rows.is_empty() {
-        notes.push("They have no arm under the same load in common, by their names.".to_owned());
+        summary = vec![nothing_in_common([(plan_a, &one), (plan_b, &other)])];
     } else {
-        notes.push(OF_MANY.to_owned());
+        notes.extend([OF_TIME, OF_MANY].map(str::to_owned));
     }
+    notes.extend([&first, &second].into_iter().filter_map(unreadable));
     let differing = differences("", &facts(&first, plan_a), &facts(&second, plan_b));
     let side = |folder: &Folder, path: &Path| Side {
         path: path.display().to_string(),
@@ -172,6 +175,26 @@ pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, F
     };
     let (a, b) = (side(&first, a), side(&second, b));
     Ok(Compared { schema: SCHEMA, a, b, summary, rows, differences: differing, notes })
+}
+
+/// Why there is nothing to compare, and what each has.
+fn nothing_in_common(sides: [(&Plan, &[TrialLine]); 2]) -> String {
+    let list = |names: Vec<&str>| names.join(", ");
+    let [a, b] = sides.map(|(plan, lines)| {
+        let own = plan.arms.iter().filter(|arm| arm.again.is_none());
+        let counting = lines.iter().filter(|line| line.counts()).count();
+        format!(
+            "arms {} under the loads {}, {} {}",
+            list(own.map(|arm| arm.name.as_str()).collect()),
+            list(plan.loads.iter().map(|load| load.name.as_str()).collect()),
+            count(counting, "trial"),
+            if counting == 1 { "counts" } else { "count" }
+        )
+    });
+    format!(
+        "Nothing can be compared: no arm under a load has, by these names, trials that count in both. A: {a}. \
+         B: {b}."
+    )
 }
 
 /// The trials of a folder, with those marked that do not count.
@@ -259,8 +282,14 @@ fn runs(a: &[Named], b: &[Named], effect: f64) -> Compared {
         };
         rows = rows.iter().map(untested).collect();
     }
-    let mut notes = vec![OF_TIME.to_owned()];
-    notes.push(if is_single { OF_SINGLE_RUNS } else { OF_MANY }.to_owned());
+    let mut notes = Vec::new();
+    if rows.is_empty() {
+        let text = "Nothing can be compared: there is no figure that both A and B have.";
+        summary = vec![text.to_owned()];
+    } else {
+        notes.push(OF_TIME.to_owned());
+        notes.push(if is_single { OF_SINGLE_RUNS } else { OF_MANY }.to_owned());
+    }
     let differing = match (a.first(), b.first()) {
         (Some((_, a)), Some((_, b))) => differences("", &of_run(a), &of_run(b)),
         _ => Vec::new(),
@@ -291,7 +320,7 @@ fn side(runs: &[Named]) -> Side {
     let (first, last) = (times.clone().min().unwrap_or(""), times.max().unwrap_or(""));
     Side {
         path: names.join(" "),
-        title: lab::words::count(runs.len(), "run"),
+        title: count(runs.len(), "run"),
         started_at: if first == last { first.to_owned() } else { format!("{first} to {last}") },
     }
 }
@@ -334,9 +363,30 @@ fn fill(rows: &mut [Row], sets: &[Set<'_>], effect: f64) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use record::experiment::Outcome;
+    use record::experiment::{Arm, LoadPlan, Outcome};
 
     use super::*;
+
+    #[test]
+    fn what_has_nothing_in_common_is_said_with_what_each_has() {
+        let arm = |name: &str| Arm { name: name.to_owned(), ..Arm::default() };
+        let plan = |arms: &[&str]| Plan {
+            arms: arms.iter().map(|name| arm(name)).collect(),
+            loads: vec![LoadPlan { name: ONLY_LOAD.to_owned(), ..LoadPlan::default() }],
+            ..Plan::default()
+        };
+        let mut line = TrialLine::default();
+        line.place.block = 1;
+        let (one, other) = (plan(&["x", "y"]), plan(&["z"]));
+        let said = nothing_in_common([(&one, &[line]), (&other, &[])]);
+        assert!(said.starts_with("Nothing can be compared: "), "{said}");
+        assert!(
+            said.ends_with(
+                "A: arms x, y under the loads load, 1 trial counts. B: arms z under the loads load, 0 trials count."
+            ),
+            "{said}"
+        );
+    }
 
     #[test]
     fn rows_that_do_not_decide_are_corrected_for_each_other() {

@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, Write};
 
 use lab::engine::events::{Event, Outlook};
+use lab::words::{estimates, range};
 use record::experiment::{Comparison, Plan};
 use record::trial::{Kind, Place};
 
@@ -64,11 +65,8 @@ impl Progress {
     /// Where a trial stands.
     fn at(&self, place: &Place) -> String {
         let what = match place.kind {
-            Kind::Judged if self.blocks_min == self.blocks_max => {
-                format!("block {} of {}", place.block, self.blocks_max)
-            }
             Kind::Judged => {
-                format!("block {} of {} to {}", place.block, self.blocks_min, self.blocks_max)
+                format!("block {} of {}", place.block, range((self.blocks_min, self.blocks_max)))
             }
             Kind::Pilot => "pilot".to_owned(),
             Kind::Probe => "probe".to_owned(),
@@ -93,12 +91,7 @@ impl Progress {
 
 /// How long it will still take.
 fn left(outlook: Outlook) -> String {
-    let minutes = |seconds: f64| (seconds / 60.0).ceil();
-    let (least, most) = (minutes(outlook.left_s.0), minutes(outlook.left_s.1));
-    match least == most {
-        true => format!("{least:.0} min left"),
-        false => format!("{least:.0} to {most:.0} min left"),
-    }
+    format!("{} left", estimates(outlook.left_s))
 }
 
 /// How wide the widest interval is, as a share. Where intervals lie is not told before the end.
@@ -129,8 +122,9 @@ mod tests {
         let pilot = Place { kind: Kind::Pilot, block: 0, attempt: 1, ..place };
         assert!(exact.at(&pilot).contains("  pilot  b under c10"));
         let outlook = Outlook { left_s: (61.0, 61.0), ..Outlook::default() };
-        assert_eq!(left(outlook), "2 min left");
-        assert_eq!(left(Outlook { left_s: (61.0, 599.0), ..outlook }), "2 to 10 min left");
+        assert_eq!(left(outlook), "61 s left");
+        assert_eq!(left(Outlook { left_s: (61.0, 599.0), ..outlook }), "61 s to 10 min left");
+        assert_eq!(left(Outlook::default()), "0 s left");
     }
 
     #[test]

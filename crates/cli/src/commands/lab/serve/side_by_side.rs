@@ -22,23 +22,10 @@ pub(super) fn side_by_side(compared: &Compared) -> String {
     for note in &compared.notes {
         body.push_str(&format!("<p class=\"note\">{}</p>\n", escape(note)));
     }
-    body.push_str(
-        "<table><thead><tr><th>Load</th><th>Arm</th><th>Figure</th><th class=\"n\">A</th><th class=\"n\">B\
-         </th><th class=\"n\">B/A</th><th class=\"n\">Interval</th><th class=\"n\">p</th><th class=\"n\">\
-         P(B better)</th><th>B is</th></tr></thead><tbody>\n",
-    );
-    for row in &compared.rows {
-        let [figure, a, b, ratio, interval, p, better, says] = cells(row).map(|cell| escape(&cell));
-        let class = row.outcome.map(|outcome| outcome.word()).unwrap_or_default();
-        body.push_str(&format!(
-            "<tr><td>{}</td><td>{}</td><td>{figure}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>\
-             <td class=\"n\">{ratio}</td><td class=\"n\">{interval}</td><td class=\"n\">{p}</td>\
-             <td class=\"n\">{better}</td><td class=\"{class}\">{says}</td></tr>\n",
-            escape(&row.load),
-            escape(&row.arm),
-        ));
+    if !compared.rows.is_empty() {
+        body.push_str(&rows(compared));
     }
-    body.push_str("</tbody></table>\n<h2>What is not the same</h2>\n");
+    body.push_str("<h2>What is not the same</h2>\n");
     if compared.differences.is_empty() {
         body.push_str("<p>Nothing that is recorded.</p>\n");
     } else {
@@ -54,6 +41,28 @@ pub(super) fn side_by_side(compared: &Compared) -> String {
         body.push_str("</tbody></table>\n");
     }
     page("A and B", None, &body)
+}
+
+/// A row for each figure.
+fn rows(compared: &Compared) -> String {
+    let mut body = String::from(
+        "<table><thead><tr><th>Load</th><th>Arm</th><th>Figure</th><th class=\"n\">A</th><th class=\"n\">B\
+         </th><th class=\"n\">B/A</th><th class=\"n\">Interval</th><th class=\"n\">p</th><th class=\"n\">\
+         P(B better)</th><th>B is</th></tr></thead><tbody>\n",
+    );
+    for row in &compared.rows {
+        let [figure, a, b, ratio, interval, p, better, says] = cells(row).map(|cell| escape(&cell));
+        let class = row.outcome.map(|outcome| outcome.word()).unwrap_or_default();
+        body.push_str(&format!(
+            "<tr><td>{}</td><td>{}</td><td>{figure}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>\
+             <td class=\"n\">{ratio}</td><td class=\"n\">{interval}</td><td class=\"n\">{p}</td>\
+             <td class=\"n\">{better}</td><td class=\"{class}\">{says}</td></tr>\n",
+            escape(&row.load),
+            escape(&row.arm),
+        ));
+    }
+    body.push_str("</tbody></table>\n");
+    body
 }
 
 #[cfg(test)]
