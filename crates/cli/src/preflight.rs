@@ -1,13 +1,92 @@
-//! What is checked before a load starts: descriptors and source ports. A run that cannot get its
-//! connections is refused here, with the figures, instead of measuring something else.
+//! What is checked before anything starts: descriptors, source ports, and where results go. A run that
+//! cannot get its connections, or whose result could not be kept, is refused here and not after it.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use host::budget::{FdBudget, PortBudget, PortVerdict};
 use load::pace::Pace;
 use load::plan::Plan;
+use record::problem::Problem;
+use rustix::fs::{Access, access};
 
 use crate::exit::Failure;
+use crate::flags::Typed;
+
+/// What stands for stdout where a file is named.
+pub(crate) const STDOUT: &str = "-";
+
+/// Holds the places that results go to against what can be written: those of `texts` may be stdout, one
+/// of them, and those of `files` may not. Every problem at once.
+pub(crate) fn outputs(typed: Typed<'_>, texts: &[&str], files: &[&str]) -> Result<(), Failure> {
+    let named = |flags: &[&str]| -> Vec<(String, String)> {
+        let given = flags.iter().filter_map(|flag| Some((format!("--{flag}"), typed.text(flag)?)));
+        given.collect()
+    };
+    let problems = problems_of(&named(texts), &named(files));
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+}
+
+/// Whether one of these results takes all of stdout.
+pub(crate) fn takes_stdout(typed: Typed<'_>, flags: &[&str]) -> bool {
+    flags.iter().any(|flag| typed.text(flag).as_deref() == Some(STDOUT))
+}
+
+fn problems_of(texts: &[(String, String)], files: &[(String, String)]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut to_stdout = None;
+    let mut taken: Vec<(PathBuf, &str)> = Vec::new();
+    for (flag, path) in texts.iter().chain(files) {
+        let mut problem = |text: String| problems.push(Problem::new(flag.clone(), text));
+        if path == STDOUT {
+            if !texts.iter().any(|(text, _)| text == flag) {
+                problem("it cannot go to stdout: name a file (./- is one)".to_owned());
+            } else if let Some(other) = to_stdout.replace(flag) {
+                problem(format!("stdout has {other} already: name a file"));
+            }
+            continue;
+        }
+        match written_to(Path::new(path)) {
+            Err(why) => problem(format!("{path} cannot be written: {why}")),
+            Ok(None) => {}
+            Ok(Some(file)) => match taken.iter().find(|(other, _)| *other == file) {
+                Some((_, other)) => problem(format!("{other} goes to {path} already")),
+                None => taken.push((file, flag)),
+            },
+        }
+    }
+    problems
+}
+
+/// The file that would be written, by the one name that it has; none where it is a device or a pipe.
+/// Files are written beside their name and renamed, so it is their folder that has to take them.
+fn written_to(path: &Path) -> Result<Option<PathBuf>, String> {
+    let name = path.file_name().ok_or("it is no name of a file")?;
+    if let Ok(before) = fs::metadata(path)
+        && !before.is_file()
+    {
+        return match before.is_dir() {
+            true => Err("it is a folder".to_owned()),
+            false => may_write(path).map(|()| None),
+        };
+    }
+    let file = match path.canonicalize() {
+        Ok(file) => file,
+        Err(_) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or_else(|| Path::new("."));
+            let folder = folder.canonicalize().ok().filter(|folder| folder.is_dir());
+            folder.ok_or("no such folder")?.join(name)
+        }
+    };
+    may_write(file.parent().unwrap_or_else(|| Path::new("/")))?;
+    Ok(Some(file))
+}
+
+fn may_write(path: &Path) -> Result<(), String> {
+    access(path, Access::WRITE_OK).map_err(|error| std::io::Error::from(error).to_string())
+}
 
 /// Raises the descriptor limit and holds the plan against what the machine has. Returns why source
 /// ports are tight, if they are.
@@ -80,4 +159,43 @@ fn port_budget(plan: &Plan, target: SocketAddr, targets: usize) -> Option<PortBu
 fn all_sockets() -> Option<u64> {
     let counts = host::sockets::SockStatReader::open().ok()?.sample().ok()?;
     Some(counts.tcp_time_wait + counts.tcp_alloc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(texts: &[(&str, &str)], files: &[(&str, &str)]) -> Vec<String> {
+        let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(flag, path)| ((*flag).to_owned(), (*path).to_owned())).collect()
+        };
+        problems_of(&owned(texts), &owned(files)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_result_goes_to_a_file_of_its_own_or_to_stdout_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("same")).unwrap();
+        fs::write(at("there"), "").unwrap();
+        std::os::unix::fs::symlink("there", folder.path().join("link")).unwrap();
+        let none = [""; 0];
+        assert_eq!(found(&[("--json", "-"), ("--csv", &at("a"))], &[("--hdr", &at("b"))]), none);
+        assert_eq!(found(&[("--json", "/dev/null"), ("--csv", "/dev/null")], &[]), none);
+        let one = |texts: &[(&str, &str)], files: &[(&str, &str)]| {
+            let found = found(texts, files);
+            assert_eq!(found.len(), 1, "{found:?}");
+            found[0].clone()
+        };
+        assert!(one(&[("--json", "-"), ("--csv", "-")], &[]).contains("stdout has --json already"));
+        assert!(one(&[], &[("--hdr", "-")]).contains("cannot go to stdout"));
+        for (left, right) in [("a", "a"), ("a", "same/a"), ("there", "link")] {
+            let said = one(&[("--json", &at(left))], &[("--hdr", &at(right))]);
+            assert!(said.starts_with("--hdr: --json goes to"), "{said}");
+        }
+        assert!(one(&[("--json", &at("no/such"))], &[]).contains("no such folder"));
+        assert!(one(&[("--json", &at("same"))], &[]).contains("it is a folder"));
+        assert!(one(&[("--json", &at("there/x"))], &[]).contains("no such folder"));
+        assert!(one(&[("--json", "")], &[]).contains("no name of a file"));
+    }
 }

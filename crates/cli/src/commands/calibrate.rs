@@ -15,6 +15,7 @@ use rt::drain::{Drain, DrainWatch, Held, Stage, hold_signals};
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{Typed, calibrate_text};
+use crate::output::file::write_json;
 use crate::output::print;
 use crate::watcher::Watcher;
 use crate::{preflight, store};
@@ -41,6 +42,7 @@ pub(super) struct Asked {
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let cores = rt::cores::available().len();
     let (asked, plan) = check(typed, "http://127.0.0.1:1/".to_owned())?;
+    preflight::outputs(typed, &["json"], &[])?;
     preflight::check(&plan)?;
     let drain = Drain::default();
     let stop = drain.watch();
@@ -56,7 +58,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
             print(&target_words(target, &calibration));
         }
     }
-    write(&calibration, json.as_deref())?;
+    write_json(&calibration, json.as_deref())?;
     match store::keep(&calibration) {
         Ok(path) if json.as_deref() != Some("-") => {
             print(&format!("kept         {}\n", path.display()));
@@ -193,18 +195,5 @@ fn target_words(target_per_s: f64, calibration: &Calibration) -> String {
             CLIENT_UTILISATION * 100.0
         ),
         None => "target       cannot be worked out: the trials drove nothing\n".to_owned(),
-    }
-}
-
-fn write(calibration: &Calibration, json: Option<&str>) -> Result<(), Failure> {
-    match json {
-        None => Ok(()),
-        Some("-") => {
-            let text = serde_json::to_string_pretty(calibration)
-                .map_err(|error| Failure::cannot("--json", error))?;
-            print(&format!("{text}\n"));
-            Ok(())
-        }
-        Some(path) => Ok(record::file::write_json(std::path::Path::new(path), calibration)?),
     }
 }

@@ -26,6 +26,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{Typed, load_text, subject_pids};
 use crate::observation::{Observation, diagnose};
 use crate::output::csv::csv;
+use crate::output::file::{write_json, write_text};
 use crate::output::live::Live;
 use crate::output::percentiles::percentiles;
 use crate::output::summary::summary;
@@ -33,8 +34,12 @@ use crate::output::{colour, print};
 use crate::watcher::{self, Watcher};
 use crate::{preflight, store};
 
+/// Results that may go to stdout.
+const TEXTS: &[&str] = &["json", "csv"];
+
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let text = load_text(typed)?;
+    check_results(typed)?;
     // A run that was killed may have left the subject with less than its share of the processors.
     super::lab::sweep();
     let drain = Drain::default();
@@ -69,9 +74,9 @@ fn embedded(
     let origin = Origin::start(cores.div_ceil(2))?;
     text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
     let mut plan = Plan::parse(&text, cores)?;
-    let to_stdout = typed.text("json").as_deref() != Some("-");
+    let quiet = preflight::takes_stdout(typed, TEXTS);
     let say = |line: &str| {
-        if to_stdout {
+        if !quiet {
             print(line);
         }
     };
@@ -124,9 +129,7 @@ pub(super) struct Job<'a> {
 
 fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     let typed = job.typed;
-    let json = typed.text("json");
-    let quiet = json.as_deref() == Some("-");
-    check_writable(typed)?;
+    let quiet = preflight::takes_stdout(typed, TEXTS);
     let terminal = std::io::stdout().is_terminal();
     let lines = !quiet && !typed.is_set("quiet") && (terminal || typed.is_set("live"));
     let started_at = record::file::wall_clock();
@@ -156,10 +159,8 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
             print(&percentiles(&measured.latencies));
         }
     }
-    write_json(&run, json.as_deref())?;
-    if let Some(path) = typed.text("csv") {
-        record::file::write_whole(Path::new(&path), csv(&run).as_bytes())?;
-    }
+    write_json(&run, typed.text("json").as_deref())?;
+    write_text(&csv(&run), typed.text("csv").as_deref())?;
     watcher.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
     Ok(exit_of(&run))
 }
@@ -186,27 +187,13 @@ fn cannot_run(error: RunError) -> Failure {
     Failure::CannotRun(error.to_string())
 }
 
-/// A result that could not be kept, or confirmed, is found out before the run and not after it.
-pub(super) fn check_writable(typed: Typed<'_>) -> Result<(), Failure> {
-    let mut problems = Vec::new();
+/// What cannot be confirmed, or kept, is found out before the run and not after it.
+fn check_results(typed: Typed<'_>) -> Result<(), Failure> {
     if typed.is_set("confirm") && typed.is_set("no-watch") {
-        problems.push(Problem::new("--confirm", "there is nothing to confirm with --no-watch"));
+        let text = "there is nothing to confirm with --no-watch";
+        return Err(vec![Problem::new("--confirm", text)].into());
     }
-    for flag in ["json", "csv", "hdr"] {
-        let Some(path) = typed.text(flag).filter(|path| path != "-") else {
-            continue;
-        };
-        let path = Path::new(&path);
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        if path.is_dir() || !folder.is_dir() {
-            let text = format!("{} cannot be written: no such folder", path.display());
-            problems.push(Problem::new(format!("--{flag}"), text));
-        }
-    }
-    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+    preflight::outputs(typed, TEXTS, &["hdr"])
 }
 
 /// The record of a run, with its verdict.
@@ -311,20 +298,6 @@ fn named_subjects(pids: &[i32]) -> Result<Vec<i32>, Failure> {
             .map_err(|missing| Failure::CannotRun(format!("--subject {pid}: {}", missing.why)))?;
     }
     Ok(pids.to_vec())
-}
-
-/// Writes the record where `--json` says.
-pub(in crate::commands) fn write_json(run: &Run, json: Option<&str>) -> Result<(), Failure> {
-    match json {
-        None => Ok(()),
-        Some("-") => {
-            let text = serde_json::to_string_pretty(run)
-                .map_err(|error| Failure::cannot("--json", error))?;
-            print(&format!("{text}\n"));
-            Ok(())
-        }
-        Some(path) => Ok(record::file::write_json(Path::new(path), run)?),
-    }
 }
 
 /// A measurement that is wrong in itself comes first: nothing can be said of an objective then.

@@ -11,8 +11,10 @@ use record::validity::Verdict;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::compare::compare;
+use crate::output::file::write_json;
 use crate::output::summary::summary;
 use crate::output::{colour, print};
+use crate::preflight;
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let files = typed.values();
@@ -33,6 +35,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     if !problems.is_empty() {
         return Err(problems.into());
     }
+    preflight::outputs(typed, &["json"], &[])?;
     if typed.is_set("merge") {
         let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
         let merged =
@@ -52,6 +55,6 @@ fn show(run: &Run, json: Option<&str>) -> Result<Exit, Failure> {
     if json != Some("-") {
         print(&summary(run, colour()));
     }
-    super::load::write_json(run, json)?;
+    write_json(run, json)?;
     Ok(if run.validity.verdict == Verdict::Invalid { Exit::Invalid } else { Exit::Done })
 }

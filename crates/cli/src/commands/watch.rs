@@ -6,7 +6,6 @@ mod plan;
 mod targets;
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::time::Duration;
 
 use host::observe::Watching;
@@ -20,8 +19,10 @@ use rt::drain::{Drain, DrainWatch, Held, Stage, hold_signals};
 use self::plan::Plan;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
+use crate::output::file::write_json;
 use crate::output::watch::text::text;
 use crate::output::{colour, print};
+use crate::preflight;
 use crate::streams::nobody_reads;
 
 /// How often the end is looked for while nothing is shown.
@@ -31,6 +32,7 @@ const SAMPLE_TAKES_NS: u64 = 30_000_000;
 
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let plan = Plan::parse(typed)?;
+    preflight::outputs(typed, &["json"], &[])?;
     let drain = Drain::default();
     let stop = drain.watch();
     hold_signals(Held::Stop)?.follow(drain, None)?;
@@ -162,11 +164,5 @@ fn write(observed: Observed, json: Option<&str>, arguments: &[String]) -> Result
         command: arguments.to_vec(),
         observed,
     };
-    if json != "-" {
-        return Ok(record::file::write_json(Path::new(json), &watch)?);
-    }
-    let text =
-        serde_json::to_string_pretty(&watch).map_err(|error| Failure::cannot("--json", error))?;
-    print(&format!("{text}\n"));
-    Ok(())
+    write_json(&watch, Some(json))
 }

@@ -54,8 +54,8 @@ pub(crate) const TRY: CommandRow = CommandRow {
         },
         Flag {
             long: "json",
-            value: "FILE",
-            doc: "Keep the record of the load",
+            value: "FILE|-",
+            doc: "Keep the record of the load; with - to stdout, and nothing else there",
             right: &["run.json"],
             ..FLAG
         },

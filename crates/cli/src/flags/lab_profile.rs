@@ -58,14 +58,14 @@ pub(crate) const PROFILE: CommandRow = CommandRow {
         },
         Flag {
             long: "svg",
-            value: "FILE",
+            value: "FILE|-",
             doc: "Draw a flame graph; with --against one of the difference: red has grown, blue shrunk",
             right: &["flame.svg"],
             ..FLAG
         },
         Flag {
             long: "folded",
-            value: "FILE",
+            value: "FILE|-",
             doc: "Write the stacks as text that flame graphs are drawn from",
             right: &["run.folded"],
             ..FLAG
@@ -73,7 +73,7 @@ pub(crate) const PROFILE: CommandRow = CommandRow {
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "Write all as JSON; - for stdout instead of the tables",
+            doc: "Write all as JSON; this, or one of the two above, with - to stdout instead of the tables",
             right: &["-"],
             ..FLAG
         },

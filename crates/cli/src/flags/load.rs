@@ -185,7 +185,7 @@ const LOAD_FLAGS: &[Flag] = &[
     Flag {
         long: "data-file",
         value: "FILE",
-        doc: "Request body from a file, 64 MiB at the most",
+        doc: "Request body from a file (not a pipe or a device), 64 MiB at the most",
         wrong: &["/no/such/file"],
         ..FLAG
     },
@@ -277,7 +277,12 @@ const LOAD_FLAGS: &[Flag] = &[
         ..FLAG
     },
     JSON,
-    Flag { long: "csv", value: "FILE", doc: "Write a line a second as CSV", ..FLAG },
+    Flag {
+        long: "csv",
+        value: "FILE|-",
+        doc: "Write a line a second as CSV; with - to stdout, and nothing else there",
+        ..FLAG
+    },
     Flag {
         long: "hdr",
         value: "FILE",
@@ -410,7 +415,12 @@ pub(crate) fn subject_pids(typed: Typed<'_>) -> Result<Vec<i32>, Vec<Problem>> {
 }
 
 fn read_body(path: &str) -> Result<Vec<u8>, String> {
-    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        // A pipe may never end, or never begin.
+        return Err("it is no file; a body is read from a file, 64 MiB at the most".to_owned());
+    }
+    let length = about.len();
     if length > load::plan::BODY_BYTES_MAX {
         return Err(format!(
             "{length} bytes are more than the {} allowed",

@@ -6,6 +6,7 @@ pub(crate) mod csv;
 pub(crate) mod diagnosis;
 pub(crate) mod edge;
 pub(crate) mod experiment;
+pub(crate) mod file;
 pub(crate) mod live;
 pub(crate) mod percentiles;
 pub(crate) mod profile;

@@ -84,6 +84,50 @@ fn a_file_that_cannot_be_written_is_found_before_the_run() {
 }
 
 #[test]
+fn where_results_go_is_held_against_what_can_be_before_anything_is_done() {
+    let _shared = beside_others();
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (same, other) = (at("same"), at("other"));
+    let url = "http://127.0.0.1:1/";
+    let cases: &[(&[&str], &str)] = &[
+        (&["load", "--json", &same, "--csv", &same, url], "--csv: --json goes to"),
+        (&["load", "--hdr", "-", url], "--hdr: it cannot go to stdout"),
+        (&["load", "--json", "-", "--csv", "-", url], "--csv: stdout has --json already"),
+        (&["load", "--json", &same, "--csv", "/no/such/a"], "--csv: /no/such/a cannot be written"),
+        (&["edge", "--json", "/no/such/a", url], "--json: /no/such/a cannot be written"),
+        (&["calibrate", "--json", "/no/such/a"], "--json: /no/such/a cannot be written"),
+        (&["watch", "-d", "1h", "--json", "/no/such/a"], "--json: /no/such/a cannot be written"),
+        (&["lab", "profile", "--pid", "1", "--svg", "/no/such/a"], "--svg: /no/such/a cannot"),
+        (
+            &["lab", "profile", "--pid", "1", "--svg", "-", "--json", "-"],
+            "--svg: stdout has --json",
+        ),
+        (&["lab", "profile", "--pid", "1", "--svg", &other, "--folded", &other], "--svg: --folded"),
+        (&["lab", "show", "--html", "-", "x"], "--html: it cannot go to stdout"),
+        (&["load", "--data-file", "/dev/zero", url], "--data-file: /dev/zero: it is no file"),
+    ];
+    for (arguments, said) in cases {
+        let output = weir(arguments);
+        assert_eq!(output.code, 2, "{arguments:?}: {output:?}");
+        assert!(output.stderr.contains(said), "{arguments:?}: {}", output.stderr);
+        assert_eq!(output.stdout, "", "{arguments:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn csv_to_stdout_is_alone_there() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let output = weir(&["load", "-c", "2", "-d", "1s", "--live", "--csv", "-", &origin.url("/")]);
+    assert!(output.stdout.starts_with("time_s,length_s,"), "{output:?}");
+    let commas = |line: &str| line.matches(',').count();
+    let lines: Vec<usize> = output.stdout.lines().map(commas).collect();
+    assert!(lines.len() >= 2 && lines.iter().all(|&line| line == lines[0]), "{output:?}");
+}
+
+#[test]
 fn help_and_version_are_no_errors() {
     let _shared = beside_others();
     for arguments in [&["--help"][..], &["load", "--help"], &["--version"], &["serve", "-h"]] {

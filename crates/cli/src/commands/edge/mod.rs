@@ -5,7 +5,6 @@ mod bench;
 mod missed;
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::time::Duration;
 
 use host::budget::FdBudget;
@@ -25,15 +24,17 @@ pub(super) use asked::check;
 use bench::{Bench, Setup};
 use missed::{Miss, Missed};
 
-use super::load::{check_writable, recorded_host};
+use super::load::recorded_host;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::edge::{announcement, summary, trial_line, words};
+use crate::output::file::write_json;
 use crate::output::{colour, print};
+use crate::preflight;
 
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let mut asked = check(typed, typed.values())?;
-    check_writable(typed)?;
+    preflight::outputs(typed, &["json"], &[])?;
     if let Some(folder) = &asked.keep {
         std::fs::create_dir_all(folder)
             .map_err(|why| Problem::new("--keep", format!("{}: {why}", folder.display())))
@@ -55,7 +56,7 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     if !quiet {
         print(&summary(&edge, colour()));
     }
-    write(&edge, json.as_deref())?;
+    write_json(&edge, json.as_deref())?;
     Ok(exit_of(&edge, asked.bounded))
 }
 
@@ -382,19 +383,6 @@ impl<'a> Explorer<'a> {
 
 /// When more of the connections are in use at the edge, they may be what limits it.
 const CONNECTIONS_SHARE: f64 = 0.8;
-
-fn write(edge: &Edge, json: Option<&str>) -> Result<(), Failure> {
-    match json {
-        None => Ok(()),
-        Some("-") => {
-            let text = serde_json::to_string_pretty(edge)
-                .map_err(|error| Failure::cannot("--json", error))?;
-            print(&format!("{text}\n"));
-            Ok(())
-        }
-        Some(path) => Ok(record::file::write_json(Path::new(path), edge)?),
-    }
-}
 
 /// That the highest level held is a success only for who named that level.
 fn exit_of(edge: &Edge, bounded: bool) -> Exit {

@@ -10,11 +10,12 @@ use record::run::{self, Run};
 use record::trial::{self, Trial};
 use record::units::format_count;
 
-use crate::commands::load::write_json;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::diagnosis::diagnosis;
+use crate::output::file::write_json;
 use crate::output::print;
+use crate::preflight;
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let files = typed.values();
@@ -22,6 +23,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         let text = "there is none; name a record of weir load --json";
         return Err(vec![Problem::new("FILE", text)].into());
     };
+    preflight::outputs(typed, &["json"], &[])?;
     let (mut run, which) =
         run_of(Path::new(file)).map_err(|why| vec![Problem::new("FILE", why)])?;
     let mut problems = Vec::new();

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::flags::Typed;
-use crate::output::print;
 
 /// Where experiments are, if nothing else is said.
 pub(crate) const FOLDER: &str = "weir-lab";
@@ -228,20 +227,6 @@ pub(super) fn find(root: &Path, parts: &[&str]) -> Option<(PathBuf, usize)> {
 /// Opens an experiment's folder to look at it.
 pub(super) fn open(path: &Path) -> Result<Folder, Failure> {
     Folder::read(path).map_err(failure)
-}
-
-/// Writes a value as JSON where a `--json` says; `-` is stdout.
-pub(super) fn write_json<T: Serialize>(value: &T, to: Option<&str>) -> Result<(), Failure> {
-    match to {
-        None => Ok(()),
-        Some("-") => {
-            let text = serde_json::to_string_pretty(value)
-                .map_err(|error| Failure::cannot("--json", error))?;
-            print(&format!("{text}\n"));
-            Ok(())
-        }
-        Some(path) => Ok(record::file::write_json(Path::new(path), value)?),
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! `weir lab list FOLDER`: the experiments in a folder, a line each.
 
-use super::experiments::{Row, State, folder, rows, write_json};
+use super::experiments::{Row, State, folder, rows};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
+use crate::output::file::write_json;
 use crate::output::print;
 use crate::output::table::table;
 

@@ -14,7 +14,7 @@ mod sick;
 mod subject;
 mod try_;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lab::scenario::journal::folder;
 use lab::scenario::kit::{self, Context};
@@ -73,18 +73,6 @@ fn own_path() -> Result<PathBuf, Failure> {
 /// Which weir this is, for records.
 fn build() -> Weir {
     Weir { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
-}
-
-/// A path that can be written to, as far as can be told before.
-fn check_folder_of(flag: &str, path: &Path) -> Result<(), Failure> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or_else(|| Path::new("."));
-    if folder.is_dir() && !path.is_dir() {
-        return Ok(());
-    }
-    let why = if path.is_dir() { "it is a folder" } else { "no such folder" };
-    let text = format!("{} cannot be written: {why}", path.display());
-    Err(vec![record::problem::Problem::new(format!("--{flag}"), text)].into())
 }
 
 /// Everything that is wrong with the flags of `weir lab profile`, for the test of the flag tables.

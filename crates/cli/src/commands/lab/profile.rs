@@ -1,14 +1,13 @@
 //! `weir lab profile`: samples processes and shows their functions; counts calls.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 
 use host::NotObservable;
 use host::perf::calls::{Budget, Call, Counted, count};
 use host::perf::{
     FREQUENCY, FREQUENCY_MAX, Folded, HaproxyProfiling, Profiler, TaskRow, difference_svg, svg,
 };
-use record::file::{wall_clock, write_json, write_whole};
+use record::file::wall_clock;
 use record::problem::Problem;
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
@@ -17,8 +16,10 @@ use rt::drain::{Drain, DrainWatch, Held, Stage, hold_signals};
 use super::subject::{Running, Subject, pause};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
+use crate::output::file::{write_json, write_text};
 use crate::output::print;
 use crate::output::profile::{Outcome, json, words};
+use crate::preflight::{self, STDOUT};
 
 /// The longest sampling, and the one without a flag.
 const LENGTH_MAX_NS: u64 = 3600 * SECOND_NS;
@@ -43,6 +44,7 @@ pub(super) struct Asked {
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let asked = check(typed)?;
+    preflight::outputs(typed, &["json", "folded", "svg"], &[])?;
     let against = asked.against.as_deref().map(read_folded).transpose()?;
     let drain = Drain::default();
     let stop = drain.watch();
@@ -116,19 +118,12 @@ fn own_profile(
 
 fn finish(asked: &Asked, outcome: &Outcome) -> Result<Exit, Failure> {
     let folded = outcome.profile.folded();
-    if asked.json.as_deref() == Some("-") {
-        let text = serde_json::to_string_pretty(&json(outcome));
-        let text = text.map_err(|error| Failure::cannot("--json", error))?;
-        print(&format!("{text}\n"));
-    } else {
+    let outputs = [&asked.json, &asked.folded, &asked.svg];
+    if !outputs.iter().any(|to| to.as_deref() == Some(STDOUT)) {
         print(&words(outcome, asked.top));
-        if let Some(path) = &asked.json {
-            write_json(Path::new(path), &json(outcome))?;
-        }
     }
-    if let Some(path) = &asked.folded {
-        write_whole(Path::new(path), folded.to_string().as_bytes())?;
-    }
+    write_json(&json(outcome), asked.json.as_deref())?;
+    write_text(&folded.to_string(), asked.folded.as_deref())?;
     if outcome.profile.samples == 0 {
         // A picture of nothing cannot be drawn; that there was nothing has been said.
         return Ok(Exit::Invalid);
@@ -139,7 +134,8 @@ fn finish(asked: &Asked, outcome: &Outcome) -> Result<Exit, Failure> {
             Some(before) => difference_svg(before, &folded, &title),
             None => svg(&folded, &title),
         };
-        write_whole(Path::new(path), &drawn.map_err(|error| Failure::cannot("--svg", error))?)?;
+        let drawn = drawn.map_err(|error| Failure::cannot("--svg", error))?;
+        write_text(&String::from_utf8_lossy(&drawn), Some(path))?;
     }
     Ok(Exit::Done)
 }

@@ -13,7 +13,7 @@ use rt::clock::now_ns;
 use rt::drain::{Drain, Held, Stage, hold_signals};
 
 use super::try_::DURATION;
-use super::{build, check_folder_of, context, own_path};
+use super::{build, context, own_path};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::print;
@@ -47,9 +47,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         return Err(Failure::cannot("nothing to run here", why.join("; ")));
     }
     let json = typed.text("json");
-    if let Some(path) = json.as_deref().filter(|path| *path != "-") {
-        check_folder_of("json", Path::new(path))?;
-    }
+    crate::preflight::outputs(typed, &["json"], &[])?;
     let keep = typed.text("keep").map(PathBuf::from);
     if let Some(folder) = &keep {
         std::fs::create_dir_all(folder)
@@ -170,16 +168,7 @@ fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure> {
             if result.passed { "passed" } else { "not passed" }
         ));
     }
-    match json {
-        None => Ok(()),
-        Some("-") => {
-            let text = serde_json::to_string_pretty(result)
-                .map_err(|error| Failure::cannot("--json", error))?;
-            print(&format!("{text}\n"));
-            Ok(())
-        }
-        Some(path) => Ok(record::file::write_json(Path::new(path), result)?),
-    }
+    crate::output::file::write_json(result, json)
 }
 
 fn not_here_text(not_here: &[NotHere]) -> String {

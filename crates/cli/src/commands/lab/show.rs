@@ -10,12 +10,13 @@ use record::experiment::{Experiment, SCHEMA, Stopped, TrialLine, Warning, blocks
 use record::file::write_whole;
 use record::problem::Problem;
 
-use super::experiments::{open, write_json};
+use super::build;
+use super::experiments::open;
 use super::judging::{Records, judge, parse_again, unreadable, write_page};
-use super::{build, check_folder_of};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::experiment::text;
+use crate::output::file::write_json;
 use crate::output::print;
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
@@ -23,22 +24,8 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let [path] = named.as_slice() else {
         return Err(vec![Problem::new("FOLDER", "give one: an experiment's folder")].into());
     };
-    let outputs = ["html", "markdown", "json"].map(|flag| (flag, typed.text(flag)));
-    for (flag, to) in &outputs {
-        if let Some(to) = to.as_deref().filter(|to| *to != "-") {
-            check_folder_of(flag, Path::new(to))?;
-        }
-    }
-    let [(_, html), (_, markdown), (_, json)] = outputs;
-    if html.as_deref() == Some("-") {
-        let text =
-            "a page may have files beside it: name a file (--markdown and --json can go to stdout)";
-        return Err(vec![Problem::new("--html", text)].into());
-    }
-    if markdown.as_deref() == Some("-") && json.as_deref() == Some("-") {
-        let text = "stdout can take one of --markdown and --json";
-        return Err(vec![Problem::new("--markdown", text)].into());
-    }
+    crate::preflight::outputs(typed, &["json", "markdown"], &["html"])?;
+    let [html, markdown, json] = ["html", "markdown", "json"].map(|flag| typed.text(flag));
     let folder = open(Path::new(path))?;
     let experiment = judged_again(&folder)?;
     if let Some(to) = html {

@@ -1,16 +1,15 @@
 //! `weir lab try FILE`: one experiment, run once.
 
-use std::path::Path;
-
 use lab::scenario::setup::Setup;
 use lab::trial::{Tools, TrialError};
 use record::problem::Problem;
 use record::units::{DurationUnit, parse_duration_ns};
 use rt::drain::{Drain, Held, Stage, hold_signals};
 
-use super::{build, check_folder_of, context, own_path};
+use super::{build, context, own_path};
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
+use crate::output::file::write_json;
 use crate::output::print;
 
 /// The length of a load, if nothing else is said.
@@ -31,10 +30,8 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         print(&format!("{file}: right\n"));
         return Ok(Exit::Done);
     }
+    crate::preflight::outputs(typed, &["json"], &[])?;
     let json = typed.text("json");
-    if let Some(path) = &json {
-        check_folder_of("json", Path::new(path))?;
-    }
     let drain = Drain::default();
     let stop = drain.watch();
     hold_signals(Held::Stop)?.follow(drain, None)?;
@@ -62,14 +59,14 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     for problem in &done.left {
         note!("weir: could not be removed, and is tried again at the next start: {problem}");
     }
-    if let Some(output) = &done.trial.driver.output {
+    if let Some(output) = &done.trial.driver.output
+        && json.as_deref() != Some("-")
+    {
         print(output);
     }
-    if let Some(path) = json {
-        match &done.trial.run {
-            Some(run) => record::file::write_json(Path::new(&path), run)?,
-            None => record::file::write_json(Path::new(&path), &done.trial)?,
-        }
+    match &done.trial.run {
+        Some(run) => write_json(run, json.as_deref())?,
+        None => write_json(&done.trial, json.as_deref())?,
     }
     Ok(exit_of(done.exit))
 }

@@ -20,12 +20,17 @@ use record::units::parse_share;
 use serde_json::{Value, json};
 
 use self::differences::differences;
+<<<<<<< HEAD
 use super::check_folder_of;
 use super::experiments::{open, write_json};
 use super::judging::unreadable;
+=======
+use super::experiments::open;
+>>>>>>> mend-k
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::comparison::{Compared, Row, SCHEMA, Side, text};
+use crate::output::file::write_json;
 use crate::output::print;
 
 /// The smallest difference that matters, if nothing else is said; as of an experiment's file.
@@ -55,9 +60,7 @@ enum Asked {
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let (asked, effect) = asked(typed)?;
     let json = typed.text("json");
-    if let Some(path) = json.as_deref().filter(|path| *path != "-") {
-        check_folder_of("json", Path::new(path))?;
-    }
+    crate::preflight::outputs(typed, &["json"], &[])?;
     let compared = match asked {
         Asked::Experiments(a, b) => experiments(&a, &b, effect)?,
         Asked::Runs(a, b) => {

@@ -21,13 +21,14 @@ use rt::drain::{Drain, Held, Stage, hold_signals};
 use self::asked::asked;
 use self::progress::Progress;
 use self::trials::Trials;
-use super::experiments::{FOLDER, failure, write_json};
+use super::experiments::{FOLDER, failure};
 use super::judging::{REPORT_HTML, Records, judge, parse, parse_again, write_reports};
-use super::{build, check_folder_of, context, own_path};
+use super::{build, context, own_path};
 use crate::commands::load::recorded_host;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::experiment::{plan as plan_text, text};
+use crate::output::file::write_json;
 use crate::output::print;
 
 /// How often it is looked, while it waits, whether it is to end.
@@ -46,9 +47,7 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
         return Ok(Exit::Done);
     }
     let json = typed.text("json");
-    if let Some(path) = json.as_deref().filter(|path| *path != "-") {
-        check_folder_of("json", Path::new(path))?;
-    }
+    crate::preflight::outputs(typed, &["json"], &[])?;
     match typed.text("resume") {
         Some(path) => {
             asked(typed)?;

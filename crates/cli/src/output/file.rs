@@ -1,0 +1,35 @@
+//! Results where a flag says: in a file, written whole or not at all, or on stdout.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::print;
+use crate::exit::Failure;
+use crate::preflight::STDOUT;
+
+/// Writes a value as JSON, if it is to go anywhere.
+pub(crate) fn write_json<T: Serialize>(value: &T, to: Option<&str>) -> Result<(), Failure> {
+    match to {
+        None => Ok(()),
+        Some(STDOUT) => {
+            let text = serde_json::to_string_pretty(value)
+                .map_err(|error| Failure::cannot("--json", error))?;
+            print(&format!("{text}\n"));
+            Ok(())
+        }
+        Some(path) => Ok(record::file::write_json(Path::new(path), value)?),
+    }
+}
+
+/// Writes a text, if it is to go anywhere.
+pub(crate) fn write_text(text: &str, to: Option<&str>) -> Result<(), Failure> {
+    match to {
+        None => Ok(()),
+        Some(STDOUT) => {
+            print(text);
+            Ok(())
+        }
+        Some(path) => Ok(record::file::write_whole(Path::new(path), text.as_bytes())?),
+    }
+}
