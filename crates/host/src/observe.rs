@@ -8,6 +8,7 @@
 //! `not_observable`.
 
 mod chain;
+mod ends;
 mod history;
 mod machine;
 mod network;
@@ -24,6 +25,7 @@ use crate::family::{Family, MAX_PROCESSES};
 use crate::namespace::network_id;
 use crate::source::NotObservable;
 use crate::{conntrack, cpu, facts, settings};
+use ends::Ends;
 use machine::{Machine, foreign_cpus};
 use network::Network;
 use process::Began;
@@ -95,6 +97,7 @@ pub struct Observer {
     port_numbers: Vec<u16>,
     roles: Vec<RoleWatch>,
     family: Family,
+    ends: Ends,
     machine: Machine,
     networks: Vec<Network>,
     conntrack: Result<conntrack::Reader, NotObservable>,
@@ -120,6 +123,7 @@ impl Observer {
             port_numbers: Vec::new(),
             roles: Vec::new(),
             family: Family::new(),
+            ends: Ends::default(),
             machine,
             networks: Vec::new(),
             conntrack: Err(NotObservable::new("connection tracking", "not looked at yet")),
@@ -229,6 +233,7 @@ impl Observer {
             cpus: facts.cpus_online.unwrap_or_default(),
             memory_bytes: facts.memory_bytes.unwrap_or_default(),
             roles: self.roles.iter().map(RoleWatch::describe).collect(),
+            ended: self.ends.seen(),
             ports: self.ports.clone(),
             settings: self.settings.clone(),
             not_observable: self.not_observable(),
@@ -276,8 +281,14 @@ impl Observer {
         for &pid in watched.pids.iter().take(MAX_PROCESSES) {
             if self.family.claim(pid, at) {
                 self.roles[at].add(pid, Began::Before);
+                self.ends.follow(&watched.role, pid);
             }
         }
+    }
+
+    /// Looks which of the processes that were named have ended.
+    pub fn ends(&mut self, now_ns: u64) {
+        self.ends.look(now_ns.saturating_sub(self.zero_ns) as f64 / 1e9);
     }
 
     fn add_ports(&mut self, ports: &[PortUse]) {

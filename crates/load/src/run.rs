@@ -341,7 +341,8 @@ impl Measured {
         for (interval, &due) in self.intervals.iter_mut().zip(due) {
             let begin_s = interval.time_s - interval.length_s;
             let whole = interval.length_s > 1.0 - 1e-6;
-            let within = whole && begin_s >= from_s - 1e-6 && interval.time_s <= to_s + 1e-6;
+            // The last second may come together with the rest behind it.
+            let within = whole && begin_s >= from_s - 1e-6 && begin_s < to_s - 1e-6;
             interval.measured = within || !self.whole_seconds;
             let last = ends_whole && interval.time_s > to_s - 1e-6;
             let due = if last { self.counters.due } else { due };

@@ -396,10 +396,13 @@ fn too_short(evidence: &Evidence<'_>) -> Finding {
     if measured.counters.responses == 0 || (measured.whole_seconds && responses >= 100) {
         return None;
     }
-    let text = format!(
-        "{responses} responses in {:.2} s are too few to judge by",
-        measured.window_length_s()
-    );
+    let length_s = measured.window_length_s();
+    let text = match responses >= 100 {
+        true => format!(
+            "no whole second was measured, only {length_s:.2} s: nothing shows whether it was steady"
+        ),
+        false => format!("{responses} responses in {length_s:.2} s are too few to judge by"),
+    };
     Some((Verdict::Suspect, text))
 }
 

@@ -32,6 +32,9 @@ pub struct Observed {
     pub cost_after_s: Option<f64>,
     /// The programs that were watched.
     pub roles: Vec<Role>,
+    /// Processes that were named, and ended meanwhile.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub ended: Vec<Ended>,
     /// Ports on which they meet.
     pub ports: Vec<PortUse>,
     /// Settings in force in the subject's network namespace, and of the machine, by their sysctl names.
@@ -72,18 +75,28 @@ impl Observed {
         }
     }
 
+    /// From when to when there are samples, by the zero of its clock; `None` without any.
+    #[must_use]
+    pub fn span_s(&self) -> Option<(f64, f64)> {
+        let (first, last) = (self.samples.first()?, self.samples.last()?);
+        Some((first.time_s - first.length_s, last.time_s))
+    }
+
     /// Makes all times count from another moment (RFC 3339), as those of a run on another machine do.
-    /// The clocks of both are taken to agree. A time that cannot be read changes nothing.
-    pub fn count_from(&mut self, started_at: &str) {
+    /// The clocks of both are taken to agree. A time that cannot be read changes nothing; says whether they
+    /// could be.
+    pub fn count_from(&mut self, started_at: &str) -> bool {
         let moment = |text: &str| text.parse::<jiff::Timestamp>().ok();
         let (Some(own), Some(other)) = (moment(&self.started_at), moment(started_at)) else {
-            return;
+            return false;
         };
         let later_s = own.duration_since(other).as_secs_f64();
         self.samples.iter_mut().for_each(|sample| sample.time_s += later_s);
         self.queues.iter_mut().for_each(|snapshot| snapshot.time_s += later_s);
         self.calls.iter_mut().for_each(|call| call.from_s += later_s);
+        self.ended.iter_mut().for_each(|ended| ended.time_s += later_s);
         started_at.clone_into(&mut self.started_at);
+        true
     }
 }
 
@@ -98,6 +111,25 @@ pub struct Role {
     pub command: String,
     /// Processors that it may run on (affinity); the quota of its control group stands in the samples.
     pub cpus_allowed: u32,
+}
+
+/// A process that ended while it was watched.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The role that it belonged to.
+    pub role: String,
+    /// Its number.
+    pub pid: i32,
+    /// Its name (`PID/comm`).
+    pub name: String,
+    /// When it was seen to have ended: a fifth of a second late at the most, where sockets are looked at.
+    pub time_s: f64,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "process {} ({}) ended at {:.1} s", self.pid, self.name, self.time_s)
+    }
 }
 
 /// Who serves a port and who connects to it.

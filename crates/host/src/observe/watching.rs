@@ -151,6 +151,7 @@ impl Watcher {
     }
 
     fn look(&mut self, now_ns: u64) {
+        self.observer.ends(now_ns);
         if now_ns >= self.next_sample_ns {
             self.take_sample(now_ns);
             self.next_sample_ns = next(self.next_sample_ns, self.sample_ns, now_ns);
@@ -189,6 +190,7 @@ impl Watcher {
         if now_ns.saturating_sub(self.last_sample_ns) >= self.sample_ns / 2 {
             self.take_sample(now_ns);
         }
+        self.observer.ends(now_ns);
         let mut observed = Observed { cost_cpus, ..self.observer.describe() };
         let (samples, samples_every) = self.samples.into_kept();
         let (queues, queues_every) = self.queues.into_kept();
@@ -214,6 +216,7 @@ impl Watcher {
         let shift_s = (zero_ns as f64 - self.observer.zero_ns as f64) / 1e9;
         observed.samples.iter_mut().for_each(|sample| sample.time_s -= shift_s);
         observed.queues.iter_mut().for_each(|snapshot| snapshot.time_s -= shift_s);
+        observed.ended.iter_mut().for_each(|ended| ended.time_s -= shift_s);
         observed
     }
 

@@ -13,22 +13,40 @@ mod view;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use record::observed::Ended;
 use record::run::{Candidate, Diagnosis, Run};
 
 pub use fingerprints::{FINGERPRINTS, Fingerprint, Phase};
 pub use headroom::Used;
 use signals::{Family, written};
 use verdicts::{Bound, NONE, Sign, UNKNOWN, VERDICTS, Verdict};
-use view::View;
+use view::{ORIGIN, SUBJECT, View};
 
 /// The verdict on a run, from its record alone.
 #[must_use]
 pub fn diagnose(run: &Run) -> Diagnosis {
     let view = View::new(run);
+    let mut found = judged(&view);
+    // Whatever is said of the rest: this is what one has to know first.
+    found.evidence.splice(0..0, ended(&view));
+    found
+}
+
+/// Whose end under load is evidence: "process 12 (nginx) ended at 1.5 s".
+fn ended(view: &View<'_>) -> Vec<String> {
+    let of_the_load = |ended: &&Ended| {
+        let served = [SUBJECT, ORIGIN].contains(&ended.role.as_str());
+        served && (0.0..=view.run.duration_s).contains(&ended.time_s)
+    };
+    let all = view.run.observed.iter().flat_map(|seen| &seen.ended);
+    all.filter(of_the_load).map(ToString::to_string).collect()
+}
+
+fn judged(view: &View<'_>) -> Diagnosis {
     let mut held: Vec<(usize, Held)> = Vec::new();
     let (mut ruled_out, mut not_observable) = (Vec::new(), Vec::new());
     for (place, row) in VERDICTS.iter().enumerate() {
-        match judge(row, &view) {
+        match judge(row, view) {
             Judged::Holds(one) => held.push((place, one)),
             Judged::RuledOut { near, why } => {
                 ruled_out.push((near, format!("{}: {why}", row.code)));
@@ -41,13 +59,13 @@ pub fn diagnose(run: &Run) -> Diagnosis {
     let common = Diagnosis {
         ruled_out: ruled_out.into_iter().map(|(_, why)| why).collect(),
         not_observable,
-        next_limits: headroom::next_limits(&view),
-        fingerprints: fingerprints::found(&view),
+        next_limits: headroom::next_limits(view),
+        fingerprints: fingerprints::found(view),
         ..Diagnosis::default()
     };
     let mut held = held.into_iter();
     let Some((place, first)) = held.next() else {
-        return without_bottleneck(&view, common);
+        return without_bottleneck(view, common);
     };
     let row = &VERDICTS[place];
     Diagnosis {

@@ -9,7 +9,7 @@ use super::*;
 use record::facts::{HostFacts, HostLimits};
 use record::histogram::Latencies;
 use record::observed::{
-    CgroupUse, CpuUse, End, EndQueues, FunctionShare, LinkUse, ListenerQueue, NamespaceUse,
+    CgroupUse, CpuUse, End, EndQueues, Ended, FunctionShare, LinkUse, ListenerQueue, NamespaceUse,
     Observed, PortUse, Pressure, QdiscUse, QueueSnapshot, Role, RoleUse, Sample, ThreadUse,
 };
 use record::run::{Generator, Interval, Latency, Pair, Rates, Totals, Weir, Window};
@@ -455,6 +455,24 @@ fn a_run_without_a_valid_answer_is_void_before_anything_is_full() {
     part.rates.responses_per_s = 1_000.0;
     part.totals.errors.insert("closed".to_owned(), part.totals.requests / 2);
     assert_first(&part, "kernel_cpu_bound");
+}
+
+#[test]
+fn who_ended_under_load_is_said_first() {
+    let mut run = run(40, 20 * MS);
+    let ended = |role: &str, time_s| Ended {
+        role: role.to_owned(),
+        pid: 12,
+        name: "nginx".to_owned(),
+        time_s,
+    };
+    // The generator's own end, and one before the load, say nothing of it.
+    run.observed[0].ended =
+        vec![ended("generator", 2.0), ended("subject", -1.0), ended("subject", 1.52)];
+    let found = diagnose(&run);
+    assert_eq!(found.verdict, "latency_bound");
+    assert_eq!(found.evidence[0], "process 12 (nginx) ended at 1.5 s");
+    assert!(!found.evidence[1].starts_with("process"), "{found:#?}");
 }
 
 #[test]

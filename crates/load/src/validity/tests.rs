@@ -225,6 +225,55 @@ fn a_rate_that_drifts_or_stops() {
 }
 
 #[test]
+fn a_last_second_that_comes_with_the_rest_counts() {
+    // The server is gone in the last four seconds, of which the last comes with what was behind it.
+    let mut measured = good();
+    measured.intervals[6..].iter_mut().for_each(|interval| interval.responses = 0);
+    measured.intervals[9].time_s = 10.003;
+    measured.intervals[9].length_s = 1.003;
+    (measured.window_responses, measured.window_bytes_in, measured.window_due) = (0, 0, 0);
+    measured.mark_window(&[0; 10]);
+    assert!(measured.intervals.iter().all(|interval| interval.measured));
+    assert_eq!(measured.window_responses, 6_000);
+    let found = judge(&Evidence { measured: &measured, host: host() });
+    let text = "4 of 10 seconds had no response at all";
+    assert!(found.reasons.iter().any(|reason| reason.text == text), "{found:?}");
+    // A rest alone is still none of the window.
+    measured.intervals[9].time_s = 10.0;
+    measured.intervals[9].length_s = 1.0;
+    let rest = Interval { time_s: 11.5, length_s: 1.5, responses: 7, ..Interval::default() };
+    measured.intervals.push(rest);
+    measured.window_responses = 0;
+    measured.mark_window(&[0; 11]);
+    assert!(!measured.intervals[10].measured);
+    assert_eq!(measured.window_responses, 6_000);
+}
+
+#[test]
+fn a_run_without_a_whole_second_says_that_and_not_that_it_has_few_answers() {
+    let text = |change: fn(&mut Measured)| {
+        let mut measured = good();
+        change(&mut measured);
+        let found = judge(&Evidence { measured: &measured, host: host() });
+        let reason = found.reasons.into_iter().find(|reason| reason.code == "too_short").unwrap();
+        reason.text
+    };
+    let half = text(|m| {
+        m.whole_seconds = false;
+        m.window_s = (0.0, 0.5);
+    });
+    assert_eq!(
+        half,
+        "no whole second was measured, only 0.50 s: nothing shows whether it was steady"
+    );
+    let few = text(|m| {
+        m.latencies = Phases::default();
+        m.latencies.last_byte.response.record(1);
+    });
+    assert_eq!(few, "1 responses in 10.00 s are too few to judge by");
+}
+
+#[test]
 fn others_on_the_machine() {
     let foreign = reasons(|_| (), |host| host.foreign_cpus = Some(0.3));
     assert_eq!(foreign, one("foreign_cpu", Verdict::Suspect));
