@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn step(plan: &Plan, lines: &mut [TrialLine]) -> Step {
-        mark(plan, lines);
+        mark(plan, lines, &[]);
         next(given(plan), lines)
     }
 
@@ -265,7 +265,7 @@ mod tests {
     fn all(given: Given<'_>, outcome: &dyn Fn(&mut TrialLine)) -> (Vec<TrialLine>, Stopped) {
         let mut lines: Vec<TrialLine> = Vec::new();
         loop {
-            mark(given.plan, &mut lines);
+            mark(given.plan, &mut lines, &[]);
             match next(given, &lines) {
                 Step::Run(slot) => {
                     let number = lines.len() as u32 + 1;

@@ -1,5 +1,7 @@
 //! Warnings about what the figures themselves can carry.
 
+use std::collections::BTreeMap;
+
 use record::experiment::{Cell, Comparison, TrialLine};
 
 use super::{Case, Found};
@@ -187,7 +189,8 @@ pub(super) fn few_requests(case: &Case<'_>) -> Vec<Found> {
         for metric in &plan.metrics {
             let Some(q) = quantile_of(&metric.name) else { continue };
             let needed = (100.0 / (1.0 - q)).round();
-            if requests >= needed {
+            let key = (cell.arm.clone(), cell.load.clone(), metric.name.clone());
+            if requests >= needed || case.extras.untold.contains_key(&key) {
                 continue;
             }
             let there = if cell.metrics.contains_key(&metric.name) {
@@ -206,6 +209,23 @@ pub(super) fn few_requests(case: &Case<'_>) -> Vec<Found> {
         }
     }
     found
+}
+
+pub(super) fn untold(case: &Case<'_>) -> Vec<Found> {
+    let mut cells: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for ((arm, load, metric), why) in &case.extras.untold {
+        let named = format!("{arm}{}", case.under(load));
+        cells.entry((metric, why)).or_default().push(named);
+    }
+    let metrics = &case.blocks.plan.metrics;
+    let found = cells.into_iter().filter_map(|((metric, why), cells)| {
+        let metric = metrics.iter().find(|one| one.name == metric)?;
+        Some((
+            None,
+            format!("{} of {} has no figure: {why}.", noun(metric), some(&cells, NAMED_MAX)),
+        ))
+    });
+    found.collect()
 }
 
 pub(super) fn outliers(case: &Case<'_>) -> Vec<Found> {

@@ -17,6 +17,21 @@ pub(super) const ROW: Row = Row {
         "h1load's rate by the second is of whole lines: its last, which may be of half a second, is left \
          out of the best second",
     ],
+    tells: &[
+        "responses_per_s",
+        "bytes_in_per_s",
+        "connections_per_s",
+        "rate_max_per_s",
+        "mean_ns",
+        "p50_ns",
+        "p75_ns",
+        "p90_ns",
+        "p99_ns",
+        "p999_ns",
+        "max_ns",
+        "error_share",
+    ],
+    lacks: |_| &[],
     complete,
     version: |_| None,
     parse,
@@ -119,11 +134,11 @@ fn percentile_ns(table: &str, level: &str) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// In the format of its `summary()` and `report_percentiles()`.
-    const TEXT: &str = "\
+    pub(in crate::trial::driver) const TEXT: &str = "\
 #_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx
 1700000001    10       10    10000        1000000      0 100 10.0 10000.0 1000000.0 8000000.0 90.0 100.0   0 10000   0   0   0 
 1700000002    10       10    30000        3000000      0 100 0.0 20000.0 2000000.0 16000000.0 90.0 200.0   0 19900   0 100   0 

@@ -177,7 +177,7 @@ pub(super) fn experiments(a: &Path, b: &Path, effect: f64) -> Result<Compared, F
 /// The trials of a folder, with those marked that do not count.
 fn marked(folder: &Folder) -> Vec<TrialLine> {
     let mut lines = folder.lines().to_vec();
-    mark(&folder.start().plan, &mut lines);
+    mark(&folder.start().plan, &mut lines, &folder.changed_after());
     lines
 }
 
