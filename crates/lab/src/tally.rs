@@ -4,7 +4,7 @@
 use std::fmt;
 
 use record::experiment::TrialLine;
-use record::trial::{BLOCK_NOT_WHOLE, Kind};
+use record::trial::{BEGUN_ANEW, BLOCK_NOT_WHOLE, Kind};
 
 use crate::words::count;
 
@@ -34,7 +34,9 @@ impl Fate {
         match (&line.failed, &line.discarded) {
             (Some(_), _) => Self::Failed,
             (None, Some(why)) if why.code == BLOCK_NOT_WHOLE => Self::BlockNotWhole,
-            (None, Some(why)) if why.is_of_its_block() => Self::BlockRerun,
+            (None, Some(why)) if why.is_of_its_block() || why.code == BEGUN_ANEW => {
+                Self::BlockRerun
+            }
             (None, Some(_)) => Self::Discarded,
             (None, None) if line.place.kind == Kind::Probe => Self::Probe,
             (None, None) if line.place.block == 0 => Self::Pilot,
@@ -135,7 +137,7 @@ mod tests {
         lines.extend([line(7, 2, 1, "a"), line(8, 2, 1, "b")]);
         lines[0].place.kind = Kind::Pilot;
         lines[2].covariates.steal_share = Some(0.5);
-        mark(&plan, &mut lines);
+        mark(&plan, &mut lines, &[]);
         let fates: Vec<&str> = lines.iter().map(|line| Fate::of(line).word()).collect();
         let (counts, left) = ("counts", "not compared");
         assert_eq!(fates, ["pilot", left, "discarded", counts, counts, counts, left, left]);

@@ -177,7 +177,7 @@ pub struct Steady {
 /// Why a trial does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discarded {
-    /// The covariate: its name in [`Covariates`]; or [`BLOCK_RERUN`], [`BLOCK_NOT_WHOLE`].
+    /// The covariate: its name in [`Covariates`]; or [`BLOCK_RERUN`], [`BLOCK_NOT_WHOLE`], [`BEGUN_ANEW`].
     pub code: String,
     /// What was seen, and the bound.
     pub text: String,
@@ -187,6 +187,9 @@ pub struct Discarded {
 pub const BLOCK_RERUN: &str = "block_rerun";
 /// The code of a trial whose block has not been run to its end.
 pub const BLOCK_NOT_WHOLE: &str = "block_not_whole";
+
+/// The code of a trial whose block was open when the machine, weir or a program changed: it began anew.
+pub const BEGUN_ANEW: &str = "begun_anew";
 
 impl Discarded {
     /// Whether nothing disturbed the trial itself: its block is what does not count.

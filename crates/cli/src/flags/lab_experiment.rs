@@ -23,8 +23,9 @@ pub(crate) const RUN: CommandRow = CommandRow {
           kept in a folder: the file, the record of every trial, experiment.json, report.html and \
           report.md. No result is shown while it runs, because who sees one is tempted to stop at it. \
           Ctrl-C ends it with what is there; --resume goes on, also after a crash.\n\nThe exit code is 4 \
-          when nothing of it can be believed: too few blocks were undisturbed, or the load generator \
-          was the limit everywhere; and 1 when trials failed, whatever had been measured before.",
+          when nothing of it can be believed: too few blocks were undisturbed, it was ended before its first \
+          block was whole, or the load generator was the limit everywhere; and 1 when failing trials ended it, \
+          whatever had been measured before.",
     values: Some(("FILE|NAME", "The experiment's file, or the name of a ready-made one")),
     flags: &[
         Flag {
@@ -42,7 +43,8 @@ pub(crate) const RUN: CommandRow = CommandRow {
         },
         Flag {
             long: "check",
-            doc: "Read the file, say what would be run and how long it takes, and run nothing",
+            doc: "Read the file and hold it against this machine, say what would be run and how long it \
+                  takes, and run nothing",
             ..FLAG
         },
         Flag {

@@ -159,6 +159,11 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
         };
         rows.push(("arm", &arm.name, what));
     }
+    let own = plan.arms.iter().filter(|arm| arm.again.is_none() && arm.name != plan.baseline);
+    let same: Vec<&str> = own
+        .filter(|arm| lab::experiment::differing(plan, arm).is_empty())
+        .map(|arm| arm.name.as_str())
+        .collect();
     for load in &plan.loads {
         rows.push(("load", &load.name, changes(&load.title, &load.changes)));
     }
@@ -166,6 +171,12 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
     for (kind, name, what) in rows {
         text.push_str(format!("{kind:4}  {name:width$}  {what}").trim_end());
         text.push('\n');
+    }
+    for arm in same {
+        text.push_str(&format!(
+            "remark      {arm} is what {} is, in everything: nothing but noise can be between them\n",
+            plan.baseline
+        ));
     }
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     let (decides, also) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));

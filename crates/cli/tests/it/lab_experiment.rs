@@ -145,7 +145,10 @@ fn an_experiment_is_run_kept_and_looked_at() {
     assert_eq!(read(&result)["schema"], "weir.experiment/1");
     // What is over is over.
     let again = weir(&["lab", "run", "--resume", &path(&kept)]);
-    assert!(again.code == 0 || again.code == 4, "{}", again.stderr);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    for part in ["is finished", "report.html"] {
+        assert!(again.stderr.contains(part), "{part}: {}", again.stderr);
+    }
     assert_eq!(trials(&kept), files);
     looked_at(folder.path(), &kept);
     pages(folder.path());
@@ -349,6 +352,81 @@ fn what_is_wrong_with_a_file_is_told_at_once_with_its_place() {
 }
 
 #[test]
+fn what_is_not_on_this_machine_is_told_before_anything_runs() {
+    let _shared = beside_others();
+    let folder = folder();
+    let text = TINY
+        .replace("network = \"loopback\"", "network = \"loopback\"\npin = { client = \"1000\" }")
+        .replace("[arms.busy]", "[arms.busy]\nsubject.command = \"no-such-program -x\"")
+        .replace("-t 1 -c 2", "--bogus 3")
+        .replace("ready = \"{subject}:{port}\"", "ready = \"{subject}\"")
+        .replace("also = [\"p99_ns\"]", "also = [\"p99_ns\", \"origin_cpus\", \"p99_ns\"]");
+    let file = write(folder.path(), &text);
+    let kept = folder.path().join("kept");
+    fs::create_dir(&kept).unwrap();
+    let kept = kept.to_str().unwrap();
+    for check in [&["--check"][..], &[]] {
+        let ran = weir(&[&["lab", "run"], check, &["--folder", kept, &file]].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);
+        for part in [
+            "--folder: ",
+            "there is no processor 1000 on this machine",
+            "'no-such-program' is in none of the folders of PATH on this machine (arm 'busy')",
+            "'ready' is an address with its port",
+            "'--bogus'",
+            "'origin_cpus' has no figure, because there is no [origin]",
+            "'p99_ns' stands in 'measure.also' twice",
+        ] {
+            let told = ran.stderr.lines().filter(|line| line.contains(part)).count();
+            assert_eq!(told, 1, "{part}: {}", ran.stderr);
+        }
+        let placed = ran.stderr.lines().filter(|line| line.contains("tiny.toml:")).count();
+        assert_eq!(placed, 6, "{}", ran.stderr);
+    }
+    fs::write(&file, b"name = \"a\"\ntitle = \"\xff\"\n").unwrap();
+    for (arguments, parts) in [
+        (&[file.as_str()][..], &["tiny.toml:2:10: ", "UTF-8"][..]),
+        (&["alocator"], &["did you mean 'allocator'?"]),
+        (&["--print", "alocator"], &["did you mean 'allocator'?"]),
+        (&["same", "-d", "-1"], &["--duration: '-1' is not above 0"]),
+        (&["same", "--blocks", "5..2"], &["--blocks: '5..2' has more blocks at least"]),
+    ] {
+        let ran = weir(&[&["lab", "run", "--check"], arguments].concat());
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(parts.iter().all(|part| ran.stderr.contains(part)), "{parts:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn an_experiment_that_is_ended_before_its_first_block_says_nothing() {
+    let _shared = beside_others();
+    let folder = folder();
+    let file = write(folder.path(), TINY);
+    let (kept, out) = (folder.path().join("tiny-1"), folder.path().join("out"));
+    let mut run = command(WEIR, folder.path());
+    // Two more trials of the block take twice this time.
+    run.args(["lab", "run", "--blocks", "6", "-d", "5s", "--folder"]).arg(&kept).arg(&file);
+    run.stdout(Stdio::null()).stderr(fs::File::create(&out).unwrap());
+    let mut run = Process::spawn(&mut run);
+    assert!(within(4 * PATIENCE, || !trials(&kept).is_empty()), "{:?}", trials(&kept));
+    run.signal(Signal::INT);
+    let code = run.wait(PATIENCE);
+    let said = fs::read_to_string(&out).unwrap();
+    assert_eq!(code, 4, "{said}");
+    assert!(said.contains("before its first block was whole"), "{said}");
+    // What cannot be read is told with what to do, and always with the same code.
+    let resume = || weir(&["lab", "run", "--resume", kept.to_str().unwrap()]);
+    fs::write(kept.join("experiment.json"), "{\"schema\": \"weir.exp").unwrap();
+    let ran = resume();
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("experiment.json:1:") && ran.stderr.contains("remove it"));
+    fs::write(kept.join("plan.json"), "[]").unwrap();
+    let ran = resume();
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("plan.json") && ran.stderr.contains("put it back"));
+}
+
+#[test]
 fn an_arm_whose_library_is_not_there_is_refused_before_anything_runs() {
     let _shared = beside_others();
     let folder = folder();
@@ -373,6 +451,14 @@ fn a_plan_is_told_and_nothing_is_run() {
     for part in ["idle-again", "busy", "responses_per_s", "6 to 12", "at least 18"] {
         assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
     }
+    assert!(!ran.stdout.contains("remark"), "{}", ran.stdout);
+    let same = weir(&[
+        "lab",
+        "run",
+        "--check",
+        &write(folder.path(), &TINY.replace("\"50us\"", "\"0us\"")),
+    ]);
+    assert!(same.stdout.contains("remark      busy is what idle is"), "{}", same.stdout);
     let names = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(names, 1, "only the file itself");
 }
@@ -393,7 +479,9 @@ fn every_ready_made_experiment_is_listed_printed_and_right() {
         let file = write(folder.path(), &printed.stdout);
         let checked = weir(&["lab", "run", "--check", &file]);
         // Some ask for what only the user has: those say so.
-        let asks = checked.code == 2 && checked.stderr.lines().all(|line| line.contains("--set"));
+        // And what is not on this machine is told as such.
+        let known = |line: &str| line.contains("--set") || line.contains("on this machine");
+        let asks = checked.code == 2 && checked.stderr.lines().all(known);
         assert!(checked.code == 0 || asks, "{name}: {}", checked.stderr);
     }
 }

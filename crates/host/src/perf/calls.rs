@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use record::observed::CallCount;
+use record::problem::suggestion;
 
 use super::allocator::{Allocator, AllocatorCall};
 use super::calibrate::{self, First, HitCost};
@@ -70,6 +71,23 @@ impl Call {
             ));
         }
         Ok(Self::SystemCall(word.to_owned()))
+    }
+
+    /// Why there are no such calls on this machine; none: there are, or the machine does not tell.
+    #[must_use]
+    pub fn not_here(&self) -> Option<String> {
+        let Self::SystemCall(name) = self else { return None };
+        let tracefs = Tracefs::open().ok()?;
+        let of = |name: &str| tracefs.id("syscalls", &format!("sys_enter_{name}"));
+        // A kernel without these tracepoints has none of any call.
+        let is_known = of(name).is_ok() || of("read").is_err();
+        (!is_known).then(|| {
+            let near = suggestion(name, WORDS.iter().map(|(word, _)| *word));
+            format!(
+                "there is no system call '{name}' on this machine{near}; or write syscalls, malloc, calloc, \
+                 realloc, free or allocations"
+            )
+        })
     }
 }
 
@@ -385,6 +403,20 @@ fn next(spent: &Spent, hit_ns: f64, width: u64, budget: Budget) -> Next {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_no_kernel_has_is_told() {
+        for word in ["syscalls", "malloc", "futex"] {
+            assert_eq!(Call::parse(word).unwrap().not_here(), None, "{word}");
+        }
+        let told = Call::parse("mallocx").unwrap().not_here();
+        match Tracefs::open()
+            .and_then(|it| it.id("syscalls", "sys_enter_read").map_err(|it| it.to_string()))
+        {
+            Ok(_) => assert!(told.unwrap().contains("did you mean 'malloc'?")),
+            Err(why) => assert_eq!(told, None, "{why}"),
+        }
+    }
 
     #[test]
     fn words_are_calls() {

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Plan, TrialLine};
-use record::trial::{BLOCK_NOT_WHOLE, BLOCK_RERUN, Discarded, Kind, Place};
+use record::trial::{BEGUN_ANEW, BLOCK_NOT_WHOLE, BLOCK_RERUN, Discarded, Kind, Place};
 
 use super::discard;
 
@@ -19,6 +19,8 @@ pub(super) struct Attempt {
     pub(super) run: BTreeSet<String>,
     /// Whether a trial of it failed or was discarded: it will not count.
     spoiled: bool,
+    /// Whether something changed while it was open: running it again is none of the plan's reruns.
+    is_changed: bool,
     /// The number of its last trial.
     last: u32,
 }
@@ -52,6 +54,7 @@ impl Blocks {
             let attempt = attempts.entry(place.attempt).or_default();
             attempt.run.insert(place.arm.clone());
             attempt.spoiled |= discarded.is_some() || line.failed.is_some();
+            attempt.is_changed |= discarded.as_ref().is_some_and(|why| why.code == BEGUN_ANEW);
             attempt.last = attempt.last.max(place.number);
         }
         blocks
@@ -126,9 +129,11 @@ impl Blocks {
         self.attempts.keys().map(of_group).sum::<usize>() as u32
     }
 
-    /// How often a group was run again.
+    /// How often a group was run again for what disturbed it.
     pub(super) fn reruns(&self) -> u32 {
-        self.attempts.values().map(|attempts| attempts.len() as u32 - 1).sum()
+        let all = self.attempts.values().map(|attempts| attempts.len() as u32 - 1).sum::<u32>();
+        let changed = self.attempts.values().flat_map(BTreeMap::values).filter(|it| it.is_changed);
+        all.saturating_sub(changed.count() as u32)
     }
 }
 
@@ -143,10 +148,36 @@ fn is_of_a_block(line: &TrialLine) -> bool {
     line.place.kind == Kind::Judged && line.place.block > 0
 }
 
+/// That an experiment was gone on with while the machine, weir or a program was other than before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// The number of the last trial before.
+    pub after: u32,
+    /// What, in words.
+    pub what: String,
+}
+
 /// Marks what does not count, whatever was marked before: discarded trials by their covariate, and the
-/// others of their group.
-pub fn mark(plan: &Plan, lines: &mut [TrialLine]) {
-    let discarded = discard::decide(&plan.discard, lines);
+/// others of their group. A try that was open when something changed is discarded: its arms would not have been
+/// measured by the same means. `lines` are in the order of their numbers.
+pub fn mark(plan: &Plan, lines: &mut [TrialLine], changed: &[Changed]) {
+    let mut discarded = discard::decide(&plan.discard, lines);
+    for change in changed {
+        let before = lines.partition_point(|line| line.place.number <= change.after);
+        let blocks = Blocks::of(plan, &lines[..before], &discarded[..before]);
+        let Some((group, number, _)) = blocks.open() else { continue };
+        let is_of_it = |line: &TrialLine| {
+            is_of_a_block(line) && line.place.attempt == number && Group::of(&line.place) == *group
+        };
+        let of_it = lines[..before].iter().zip(&mut discarded).filter(|(line, _)| is_of_it(line));
+        for (_, discarded) in of_it {
+            let text = format!(
+                "its block was open when something changed, and began anew: {}",
+                change.what
+            );
+            *discarded = Some(Discarded { code: BEGUN_ANEW.to_owned(), text });
+        }
+    }
     let blocks = Blocks::of(plan, lines, &discarded);
     for (line, own) in lines.iter_mut().zip(discarded) {
         line.discarded = own.or_else(|| of_its_block(&blocks, line));
@@ -192,7 +223,7 @@ mod tests {
             line(6, 2, 1, "a", "x"),
         ];
         lines[1].covariates.steal_share = Some(0.5);
-        mark(&plan, &mut lines);
+        mark(&plan, &mut lines, &[]);
         let codes = |lines: &[TrialLine]| -> Vec<Option<String>> {
             lines.iter().map(|line| line.discarded.as_ref().map(|why| why.code.clone())).collect()
         };
@@ -203,9 +234,49 @@ mod tests {
         // Marking again changes nothing, and a block that becomes whole counts.
         lines.push(line(7, 2, 1, "b", "x"));
         lines.push(line(8, 2, 1, "a-again", "x"));
-        mark(&plan, &mut lines);
+        mark(&plan, &mut lines, &[]);
         assert!(lines[5..].iter().all(TrialLine::counts));
         assert_eq!(codes(&lines)[..5], expected[..5]);
+    }
+
+    #[test]
+    fn what_was_open_when_something_changed_begins_anew() {
+        let plan = plan(&["a", "b"], &["x"]);
+        let mut lines = vec![
+            line(1, 1, 1, "a", "x"),
+            line(2, 1, 1, "b", "x"),
+            line(3, 1, 1, "a-again", "x"),
+            line(4, 2, 1, "b", "x"),
+            line(5, 2, 1, "a", "x"),
+        ];
+        let change = |after| Changed { after, what: "program nginx: 2, was 1".to_owned() };
+        mark(&plan, &mut lines, &[change(5)]);
+        assert!(lines[..3].iter().all(TrialLine::counts), "a whole block stands");
+        for line in &lines[3..] {
+            let why = line.discarded.as_ref().unwrap();
+            assert!(why.code == BEGUN_ANEW && why.text.ends_with("nginx: 2, was 1"), "{why:?}");
+        }
+        let decided: Vec<_> = lines.iter().map(|line| line.discarded.clone()).collect();
+        let blocks = Blocks::of(&plan, &lines, &decided);
+        assert_eq!((blocks.open().is_none(), blocks.reruns()), (true, 0));
+        // The same try is never gone on with, also not by an older weir's trials.
+        let anew = [(6, "b"), (7, "a-again"), (8, "a")];
+        lines.extend(anew.map(|(number, arm)| line(number, 2, 2, arm, "x")));
+        mark(&plan, &mut lines, &[change(5)]);
+        assert!(lines[5..].iter().all(TrialLine::counts) && !lines[3].counts());
+        let blocks = Blocks::of(
+            &plan,
+            &lines,
+            &decided.into_iter().chain([None, None, None]).collect::<Vec<_>>(),
+        );
+        assert_eq!((blocks.whole(), blocks.reruns()), (2, 0));
+        // Between blocks nothing is open.
+        mark(&plan, &mut lines, &[change(3), change(8)]);
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.counts() || line.place.number < 6 && line.place.block == 2)
+        );
     }
 
     #[test]
@@ -213,7 +284,7 @@ mod tests {
         let plan = plan(&["a", "b"], &["x"]);
         let mut lines = vec![line(1, 1, 1, "a", "x"), line(2, 1, 1, "b", "x")];
         lines[1].failed = Some("no".to_owned());
-        mark(&plan, &mut lines);
+        mark(&plan, &mut lines, &[]);
         assert_eq!(lines[0].discarded.as_ref().unwrap().code, BLOCK_RERUN);
         assert_eq!(lines[1].discarded, None, "it says itself why it has no figures");
         let decided = vec![None; lines.len()];

@@ -94,7 +94,10 @@ impl Event {
             }
             Self::SetAside(it) => format!("{} is set aside as broken: {}", it.file, it.why),
             Self::Differs(what) => {
-                format!("other than when the experiment began: {}", what.join("; "))
+                let what = what.join("; ");
+                format!(
+                    "other than when the experiment began: {what}; a block that is open begins anew"
+                )
             }
             Self::Left(what) => format!("could not be removed: {}", what.join("; ")),
             Self::Discarded { place, why } => {

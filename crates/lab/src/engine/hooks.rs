@@ -126,8 +126,8 @@ impl std::fmt::Display for EngineError {
             Self::Plan(what) => write!(f, "the plan cannot be run: {}", what.join("; ")),
             Self::Differs(what) => write!(
                 f,
-                "this is not where the experiment began ({}): its blocks would not be comparable; go on \
-                 where it began, or begin a new one, or allow it",
+                "this is other than when the experiment began: {}. Its blocks would not be measured by the same \
+                 means: put it back, or begin a new one, or allow it",
                 what.join("; ")
             ),
             Self::Io(text) => f.write_str(text),

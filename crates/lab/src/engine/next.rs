@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn step(plan: &Plan, lines: &mut [TrialLine]) -> Step {
-        mark(plan, lines);
+        mark(plan, lines, &[]);
         next(given(plan), lines)
     }
 
@@ -266,7 +266,7 @@ mod tests {
     fn all(given: Given<'_>, outcome: &dyn Fn(&mut TrialLine)) -> (Vec<TrialLine>, Stopped) {
         let mut lines: Vec<TrialLine> = Vec::new();
         loop {
-            mark(given.plan, &mut lines);
+            mark(given.plan, &mut lines, &[]);
             match next(given, &lines) {
                 Step::Run(slot) => {
                     let number = lines.len() as u32 + 1;

@@ -106,13 +106,13 @@ mod tests {
             .map(|(arm, number)| line(number, 1, 1, arm, "x"))
             .to_vec();
         lines.push(line(4, 2, 1, "a", "x"));
-        mark(&plan, &mut lines);
+        mark(&plan, &mut lines, &[]);
         let meanwhile = outlook(&plan, &lines, 5, overhead);
         assert_eq!((meanwhile.at_least, meanwhile.at_most), (9, 15));
         assert_eq!(meanwhile.left_s, (5.0 * 9.5, 11.0 * 9.5));
         // A try that is spoiled comes on top.
         lines[3].failed = Some("no".to_owned());
-        mark(&plan, &mut lines);
+        mark(&plan, &mut lines, &[]);
         assert_eq!(outlook(&plan, &lines, 5, overhead).at_least, 10);
     }
 }

@@ -69,6 +69,7 @@ impl<'f, 'h> Engine<'f, 'h> {
         let session = Session {
             weir: here.weir.clone(),
             after: folder.number_next() - 1,
+            anew: what.clone(),
             differs: what,
             ..Session::default()
         };
@@ -138,7 +139,9 @@ impl<'f, 'h> Engine<'f, 'h> {
 
     fn mark(&mut self) {
         self.lines = self.folder.lines().to_vec();
-        mark(&self.plan, &mut self.lines);
+        let mut changed = self.folder.changed_after();
+        changed.extend(self.session.iter().filter_map(Session::changed));
+        mark(&self.plan, &mut self.lines, &changed);
     }
 
     /// Numbers of the trials that something disturbed.

@@ -11,6 +11,7 @@ use record::observed::Missing;
 use record::run::Weir;
 use record::trial::{BLOCK_RERUN, Calls, Kind, Place, Trial};
 
+use super::blocks::mark;
 use super::environment::Here;
 use super::events::Event;
 use super::folder::{Folder, FolderError};
@@ -465,7 +466,22 @@ fn elsewhere_it_does_not_go_on_unless_that_is_allowed() {
     let (experiment, events) = session(&mut folder, &mut Simulated::new(calm), &other);
     assert!(events.iter().any(|event| matches!(event, Event::Differs(what) if what.len() == 2)));
     // The judge is told, also in later sessions.
-    assert!(experiment.unwrap().summary[0].contains("governor: powersave, was performance"));
+    let experiment = experiment.unwrap();
+    assert!(experiment.summary[0].contains("governor: powersave, was performance"));
+    // What the open block had was measured by other means: it is kept, and the block began anew.
+    let (before, after) = experiment.trials.split_at(2);
+    for trial in before {
+        let why = trial.discarded.as_ref().unwrap();
+        assert!(why.code == "begun_anew" && why.text.contains("governor: powersave"), "{why:?}");
+    }
+    assert_eq!((after[0].place.block, after[0].place.attempt), (1, 2));
+    assert!(after.iter().all(TrialLine::counts), "{after:?}");
+    let marked_again = {
+        let mut lines = folder.lines().to_vec();
+        mark(&folder.start().plan, &mut lines, &folder.changed_after());
+        lines
+    };
+    assert_eq!(marked_again, experiment.trials);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::around::Around;
 use super::file::{PARAMETERS, Parts};
 use super::fill::{self, Filler};
 use super::variants::Variant;
@@ -29,9 +30,9 @@ impl Cells {
     /// Lays every arm and every load over the file, and reads it.
     pub(super) fn read(
         parts: &Parts<'_>,
-        arms: &[Variant<'_>],
-        loads: &[Variant<'_>],
+        (arms, loads): (&[Variant<'_>], &[Variant<'_>]),
         text: &str,
+        around: Option<&Around<'_>>,
         problems: &mut Problems,
     ) -> Self {
         let mut cells = Self::default();
@@ -50,7 +51,7 @@ impl Cells {
         let mut used = BTreeSet::new();
         for (row, arm) in arms.iter().enumerate() {
             for (column, load) in loads.iter().enumerate() {
-                let mut cell = Cell::read(parts, arm, load, text);
+                let mut cell = Cell::read(parts, (arm, load), text, around);
                 used.append(&mut cell.used);
                 let (warm_up, at) = cell.warm_up;
                 warm_ups.entry(warm_up).or_insert(at);
@@ -117,7 +118,12 @@ struct Cell {
 }
 
 impl Cell {
-    fn read(parts: &Parts<'_>, arm: &Variant<'_>, load: &Variant<'_>, text: &str) -> Self {
+    fn read(
+        parts: &Parts<'_>,
+        (arm, load): (&Variant<'_>, &Variant<'_>),
+        text: &str,
+        around: Option<&Around<'_>>,
+    ) -> Self {
         let mut whole = load.over(&arm.over(&parts.base));
         let given = whole.remove(PARAMETERS);
         let parameters =
@@ -146,6 +152,7 @@ impl Cell {
             problems.push((at, format!("'{name}' has no text: give it with --set {name}=TEXT")));
         }
         problems.extend(both(arm, load));
+        problems.extend(around.into_iter().flat_map(|around| around.problems(&whole, &setup)));
         let warm_up = (is_given.then_some(setup.warm_up_ns), at);
         Self { setup, used: filler.used, problems, warm_up }
     }

@@ -8,10 +8,13 @@ use record::experiment::{Metric, Plan};
 use record::problem::{Problem, suggestion};
 use record::units::format_duration_ns;
 
-use super::Asked;
+use super::cells::Cells;
 use super::file::Parts;
+use super::{Around, Asked};
 use crate::scenario::keys::DISCARD;
 use crate::scenario::read::{Problems, Values, read};
+use crate::scenario::setup::{Setup, Tool};
+use crate::trial::metrics;
 
 /// Wilcoxon's signed-rank test over blocks cannot give less than 2 / 2^n, which is below 0.05 from six on
 /// (Wilcoxon, Biometrics Bulletin 1, 1945); so can no interval of a median.
@@ -74,14 +77,74 @@ const fn row(key: &'static str, covariate: &'static str, default: Option<f64>) -
     Bound { key, covariate, default, scale: 1.0 }
 }
 
+/// What these tables are read with.
+pub(super) struct Given<'a> {
+    /// What was asked for beside the file.
+    asked: &'a Asked,
+    /// All that can be measured.
+    known: &'a [Metric],
+    cells: &'a Cells,
+    around: Option<&'a Around<'a>>,
+    /// What the drivers say of their versions, as far as that is known.
+    said: Vec<(Tool, String)>,
+}
+
+impl<'a> Given<'a> {
+    pub(super) fn new(
+        asked: &'a Asked,
+        known: &'a [Metric],
+        cells: &'a Cells,
+        around: Option<&'a Around<'a>>,
+    ) -> Self {
+        let mut said: Vec<(Tool, String)> = Vec::new();
+        for tool in cells.setups.values().map(|setup| setup.tool).filter(|tool| *tool != Tool::Weir)
+        {
+            let is_asked = said.iter().any(|(other, _)| *other == tool);
+            if let Some(around) = around.filter(|_| !is_asked) {
+                said.push((tool, (around.version)(tool.name()).unwrap_or_default()));
+            }
+        }
+        Self { asked, known, cells, around, said }
+    }
+
+    /// The metrics that trials of a setup may tell.
+    fn told_by(&self, setup: &Setup) -> Vec<&'a str> {
+        let names = self.known.iter().map(|metric| metric.name.as_str());
+        names.filter(|name| *name != ONLY_IN_PROBES && self.never(name, setup).is_none()).collect()
+    }
+
+    /// Why no trial of a setup tells a metric; none: it may.
+    fn never(&self, name: &str, setup: &Setup) -> Option<String> {
+        let said = self.said.iter().find(|(tool, _)| *tool == setup.tool);
+        metrics::find(name)?.never(setup, said.map(|(_, said)| said.as_str()))
+    }
+
+    /// What is wrong with a metric that was asked for; none: trials tell it. The one that decides has to be
+    /// told of all arms under all loads, others of any.
+    fn untold(&self, name: &str, decides: bool) -> Option<String> {
+        let cells = &self.cells.setups;
+        let of = |(cell, setup)| Some((cell, setup, self.never(name, setup)?));
+        let untold: Vec<(&(String, String), &Setup, String)> =
+            cells.iter().filter_map(of).collect();
+        let ((arm, load), setup, why) = untold.first()?;
+        let (what, whose) = match (untold.len() == cells.len(), decides) {
+            (false, false) => return None,
+            (false, true) => ("decides nothing", format!(" (arm '{arm}' under load '{load}')")),
+            (true, true) => ("decides nothing", String::new()),
+            (true, false) => ("has no figure", String::new()),
+        };
+        let told = self.told_by(setup).join(", ");
+        Some(format!("'{name}' {what}, because {why}{whose}; there are: {told}"))
+    }
+}
+
 /// What of a plan these tables say, and what is wrong with what was asked for beside the file.
 pub(super) fn plan(
     parts: &Parts<'_>,
-    asked: &Asked,
-    known: &[Metric],
-    has_rate: bool,
+    given: &Given<'_>,
     problems: &mut Problems,
 ) -> (Plan, Vec<Problem>) {
+    let asked = given.asked;
     let nothing = Values::default();
     let measure = parts.own.table("measure").unwrap_or(&nothing);
     let mut beside = Vec::new();
@@ -96,7 +159,11 @@ pub(super) fn plan(
     }
     let (blocks_min, blocks_max) = blocks(measure, asked, problems, &mut beside);
     let calls = measure.text("calls");
-    if let Some(Err(why)) = calls.map(Call::parse) {
+    let unknown = |calls: &str| match Call::parse(calls) {
+        Err(why) => Some(why),
+        Ok(_) => given.around.and_then(|around| (around.calls)(calls)),
+    };
+    if let Some(why) = calls.and_then(unknown) {
         problems.add(measure.place("calls"), why);
     }
     let mut discard = bounds(parts.own.table("discard").unwrap_or(&nothing));
@@ -104,7 +171,7 @@ pub(super) fn plan(
     let reruns = measure.table("blocks").and_then(|blocks| blocks.decimal("reruns-max"));
     let plan = Plan {
         seed: asked.seed,
-        metrics: metrics(measure, known, has_rate, problems),
+        metrics: metrics(measure, given, problems),
         effect,
         confidence,
         blocks_min,
@@ -176,31 +243,39 @@ fn blocks(
 }
 
 /// The metrics, the one that decides first.
-fn metrics(
-    measure: &Values,
-    known: &[Metric],
-    has_rate: bool,
-    problems: &mut Problems,
-) -> Vec<Metric> {
-    let default = if has_rate { PRIMARY_AT_A_RATE } else { PRIMARY };
-    let primary = measure.text("primary").unwrap_or(default).to_owned();
+fn metrics(measure: &Values, given: &Given<'_>, problems: &mut Problems) -> Vec<Metric> {
+    let default = if given.cells.have_rate() { PRIMARY_AT_A_RATE } else { PRIMARY };
+    let primary = measure.text("primary").unwrap_or(default);
     let mut names = vec![(measure.place("primary"), primary)];
     match measure.list("also") {
-        Some(also) => names.extend(also.iter().cloned()),
-        None => names.extend(ALSO.iter().map(|name| (measure.at, String::from(*name)))),
+        Some(also) => {
+            names.extend(also.iter().map(|(at, name)| (*at, name.as_str())));
+            if !given.asked.again {
+                twice(also, problems);
+            }
+        }
+        // What nobody asked for by its name is left out where it cannot be had.
+        None => {
+            let told = ALSO.iter().filter(|name| given.untold(name, false).is_none());
+            names.extend(told.map(|name| (measure.at, *name)));
+        }
     }
     let mut metrics: Vec<Metric> = Vec::new();
-    let known = || known.iter().filter(|metric| metric.name != ONLY_IN_PROBES);
-    for (at, name) in names {
+    let known = || given.known.iter().filter(|metric| metric.name != ONLY_IN_PROBES);
+    for (place, (at, name)) in names.into_iter().enumerate() {
         if name == ONLY_IN_PROBES {
             problems.add(at, only_in_probes(measure));
             continue;
         }
         match known().find(|metric| metric.name == name) {
-            Some(metric) if !metrics.contains(metric) => metrics.push(metric.clone()),
+            Some(metric) if !metrics.contains(metric) => {
+                let untold = given.untold(name, place == 0).filter(|_| !given.asked.again);
+                untold.into_iter().for_each(|why| problems.add(at, why));
+                metrics.push(metric.clone());
+            }
             Some(_) => {}
             None => {
-                let near = suggestion(&name, known().map(|metric| &*metric.name));
+                let near = suggestion(name, known().map(|metric| &*metric.name));
                 let known: Vec<&str> = known().map(|metric| &*metric.name).collect();
                 let text =
                     format!("there is no metric '{name}'{near}; there are: {}", known.join(", "));
@@ -209,6 +284,14 @@ fn metrics(
         }
     }
     metrics
+}
+
+fn twice(also: &[(usize, String)], problems: &mut Problems) {
+    for (place, (at, name)) in also.iter().enumerate() {
+        if also[..place].iter().any(|(_, other)| other == name) {
+            problems.add(*at, format!("'{name}' stands in 'measure.also' twice"));
+        }
+    }
 }
 
 fn only_in_probes(measure: &Values) -> String {

@@ -3,6 +3,7 @@
 //! A file is one trial's file ([`crate::scenario::setup`]) with arms and loads, which are patches of it:
 //! the same keys with other values. Not for running it, nor for what came of it.
 
+mod around;
 mod cells;
 mod diff;
 mod file;
@@ -24,9 +25,11 @@ use crate::scenario::setup::Setup;
 
 use self::cells::Cells;
 use self::file::Parts;
+use self::measure::Given;
 use self::patch::{Leaf, changes, changes_apart, leaves};
 use self::variants::{Side, Variant};
 
+pub use self::around::Around;
 pub use self::measure::bound;
 
 /// What stands behind the name of an arm that is run a second time, to show the noise.
@@ -49,6 +52,8 @@ pub struct Asked {
     pub parameters: Vec<(String, String)>,
     /// Bounds in place of the file's, by their covariates ([`bound`]).
     pub discard: BTreeMap<String, f64>,
+    /// Whether it was asked for before, and ran: what was taken then is not refused now.
+    pub again: bool,
 }
 
 impl Asked {
@@ -61,6 +66,7 @@ impl Asked {
             seed: plan.seed,
             parameters: plan.parameters.clone().into_iter().collect(),
             discard: plan.discard.clone(),
+            again: true,
         }
     }
 }
@@ -74,7 +80,7 @@ pub struct File {
 
 impl File {
     /// Reads a file's text. `name` is the file's, for problems and for an experiment without a name of
-    /// its own; `metrics` are all that can be measured.
+    /// its own; `metrics` are all that can be measured; `around` is what it is to be run with, if it is to be.
     ///
     /// # Errors
     /// Everything that is wrong with it, in the order of the file, and then with what was asked for.
@@ -83,6 +89,7 @@ impl File {
         text: &str,
         asked: &Asked,
         metrics: &[Metric],
+        around: Option<&Around<'_>>,
     ) -> Result<Self, Vec<Problem>> {
         if text.len() > FILE_BYTES_MAX {
             let why = format!("it is longer than {FILE_BYTES_MAX} bytes");
@@ -98,9 +105,9 @@ impl File {
         let arms = variants::of(Side::Arms, &parts, &mut problems);
         let loads = variants::of(Side::Loads, &parts, &mut problems);
         beside.extend(variants::without_effect(&asked.parameters, &arms, &loads));
-        let mut cells = Cells::read(&parts, &arms, &loads, text, &mut problems);
-        let has_rate = cells.have_rate();
-        let (plan, wrong) = measure::plan(&parts, asked, metrics, has_rate, &mut problems);
+        let mut cells = Cells::read(&parts, (&arms, &loads), text, around, &mut problems);
+        let given = Given::new(asked, metrics, &cells, around);
+        let (plan, wrong) = measure::plan(&parts, &given, &mut problems);
         beside.extend(wrong);
         let baseline = variants::baseline(&parts, &arms, &mut problems);
         let mut found = problems.placed(name, text);

@@ -40,7 +40,7 @@ const METRICS: &[&str] = &[
 fn parse(name: &str, text: &str, asked: &Asked) -> Result<File, Vec<Problem>> {
     let named = |name: &&str| Metric { name: (*name).to_owned(), ..Metric::default() };
     let metrics: Vec<Metric> = METRICS.iter().map(named).collect();
-    File::parse_with(name, text, asked, &metrics)
+    File::parse_with(name, text, asked, &metrics, None)
 }
 
 fn right(text: &str) -> File {
@@ -258,13 +258,14 @@ fn what_is_asked_for_takes_the_place_of_what_the_file_says() {
         seed: 7,
         parameters: vec![("x".to_owned(), "--port {port}".to_owned())],
         discard: BTreeMap::from([("steal_share".to_owned(), 0.3)]),
+        again: false,
     };
     let file = parse("a.toml", &text, &asked).unwrap();
     let plan = file.plan();
     assert_eq!((plan.duration_s, plan.blocks_min, plan.blocks_max, plan.seed), (1.5, 1, 2, 7));
     assert_eq!(file.setup("base", "load").unwrap().subject.command, ["server", "--port", "{port}"]);
     assert_eq!((plan.discard["steal_share"], plan.discard["error_share"]), (0.3, 0.001));
-    let again = Asked { discard: plan.discard.clone(), ..asked.clone() };
+    let again = Asked { discard: plan.discard.clone(), again: true, ..asked.clone() };
     assert_eq!(Asked::again(plan), again);
     let declared = Parameter { name: "x".into(), doc: "needed".into(), value: None };
     assert_eq!(parameters(&text), [declared]);
@@ -316,7 +317,8 @@ fn placeholders_that_nobody_knows_are_told_with_their_places() {
         "mode = \"a {mod} {deep}\"\ndeep = \"{deep}\"\nidle = 1\nDir = 1\nport = 1",
         "mode = 1",
     );
-    let text = text.replace("{thread}", "{port}").replace("{duration}\"\n[load", "r\"\n[load");
+    let text =
+        text.replace("{thread}", "{port}").replace("{duration}\"\n[load", "1.2.3.4:5\"\n[load");
     let file = right(&text.replace("{w}", "w"));
     let setup = file.setup("base", "load").unwrap();
     // Doubled braces become single ones where the text is used: what is left then is no placeholder.

@@ -67,6 +67,8 @@ pub struct Extras {
     pub in_flight: BTreeMap<u32, f64>,
     /// What of the machine or its settings changed while the experiment ran, a line each.
     pub environment_changes: Vec<String>,
+    /// Why no trial of an arm under a load tells a metric, whatever comes of it: by arm, load and metric.
+    pub untold: BTreeMap<(String, String, String), String>,
 }
 
 /// What trials say.

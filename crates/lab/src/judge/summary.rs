@@ -397,10 +397,17 @@ fn more(case: &Case<'_>) -> Option<String> {
     too_few(case).then(|| format!("Next: more blocks, {PAIRS_MIN} at least."))
 }
 
+/// What would be next where trials failed and nothing could be said.
+const AFTER_FAILED: &str = "Next: see to why trials failed. What they said is below, and whole in the records of these trials.";
+
 fn next(head: Option<&Comparison>, warnings: &[Warning]) -> Option<String> {
     let after = AFTER.iter().find(|(code, _)| warnings.iter().any(|one| one.code == *code));
     if let Some((_, text)) = after {
         return Some((*text).to_owned());
+    }
+    let has_failed = warnings.iter().any(|one| one.code == "failed");
+    if has_failed && head.is_none_or(|head| head.outcome == Outcome::Inconclusive) {
+        return Some(AFTER_FAILED.to_owned());
     }
     let text = match head?.outcome {
         Outcome::Faster | Outcome::Slower => {

@@ -236,7 +236,7 @@ fn a_discarded_block_counts_once_it_was_run_again() {
     plan.discard = [("steal_share".to_owned(), 0.02)].into();
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
     lines[4].covariates.steal_share = Some(0.06);
-    mark(&plan, &mut lines);
+    mark(&plan, &mut lines, &[]);
     let before = judged(&plan, &lines);
     assert_eq!(of(&before, "jemalloc", "p99_ns").pairs.len(), 11, "the whole block is out");
     let again: Vec<TrialLine> = lines
@@ -251,7 +251,7 @@ fn a_discarded_block_counts_once_it_was_run_again() {
         })
         .collect();
     lines.extend(again);
-    mark(&plan, &mut lines);
+    mark(&plan, &mut lines, &[]);
     let after = judged(&plan, &lines);
     assert_eq!(of(&after, "jemalloc", "p99_ns").pairs.len(), 12);
     let text = &warned(&after, "discards")[0].text;
@@ -423,6 +423,11 @@ fn the_rest_of_the_warnings_have_their_triggers() {
     let extras = Extras {
         closed_loads: ["load".to_owned()].into(),
         environment_changes: vec!["net.core.somaxconn: 128, then 4096".to_owned()],
+        untold: [(
+            ("jemalloc".to_owned(), "load".to_owned(), "p999_ns".to_owned()),
+            "no".to_owned(),
+        )]
+        .into(),
         ..Extras::default()
     };
     let judged = judge(&plan, &lines, &extras);
@@ -431,6 +436,7 @@ fn the_rest_of_the_warnings_have_their_triggers() {
         ("unsteady", 1),
         ("closed_loop_latency", 1),
         ("few_requests", 1),
+        ("untold", 1),
         ("outliers", 1),
         ("position", 1),
         ("order", 1),

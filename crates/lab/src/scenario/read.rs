@@ -28,13 +28,20 @@ pub enum Value {
     /// Processors.
     Cpus(Vec<u32>),
     /// Texts by name.
-    Texts(BTreeMap<String, String>),
+    Texts(Texts),
     /// Texts, each with the byte at which it stands.
     List(Vec<(usize, String)>),
     /// A table.
     Table(Values),
     /// Tables by any name, in the order of the file.
     Each(Vec<Entry>),
+}
+
+/// Texts by name, and where each name stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Texts {
+    texts: BTreeMap<String, String>,
+    places: BTreeMap<String, usize>,
 }
 
 /// A table by a name of the file's own.
@@ -140,9 +147,19 @@ impl Values {
     #[must_use]
     pub fn texts(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         match self.value(name) {
-            Some(Value::Texts(texts)) => Some(texts),
+            Some(Value::Texts(texts)) => Some(&texts.texts),
             _ => None,
         }
+    }
+
+    /// Where a name among the texts of a key stands, or else the key.
+    #[must_use]
+    pub fn place_of(&self, key: &str, name: &str) -> usize {
+        match self.value(key) {
+            Some(Value::Texts(texts)) => texts.places.get(name).copied(),
+            _ => None,
+        }
+        .unwrap_or_else(|| self.place(key))
     }
 }
 
@@ -267,7 +284,7 @@ fn value(
         (Form::Patches(_), DeValue::Table(_)) => None,
         (Form::List, DeValue::Array(inner)) => list(inner, at, name, problems).map(Value::List),
         (Form::Texts, DeValue::Table(inner)) => {
-            let mut texts = BTreeMap::new();
+            let mut texts = Texts::default();
             collect_texts(inner, "", name, &mut texts, problems);
             Some(Value::Texts(texts))
         }
@@ -338,19 +355,26 @@ pub(crate) fn plain(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
+impl Texts {
+    fn add(&mut self, name: String, at: usize, text: String) {
+        self.places.insert(name.clone(), at);
+        self.texts.insert(name, text);
+    }
+}
+
 /// Texts by name. `net.ipv4.x = "…"` without quotes is tables in tables, which is put together again.
 fn collect_texts(
     table: &DeTable<'_>,
     before: &str,
     name: &str,
-    texts: &mut BTreeMap<String, String>,
+    texts: &mut Texts,
     problems: &mut Problems,
 ) {
     for (key, value) in table {
         let full = format!("{before}{}", key.get_ref());
         match value.get_ref() {
-            DeValue::String(text) => drop(texts.insert(full, text.to_string())),
-            DeValue::Integer(number) => drop(texts.insert(full, number.to_string())),
+            DeValue::String(text) => texts.add(full, key.span().start, text.to_string()),
+            DeValue::Integer(number) => texts.add(full, key.span().start, number.to_string()),
             DeValue::Table(inner) => {
                 collect_texts(inner, &format!("{full}."), name, texts, problems);
             }
@@ -417,7 +441,7 @@ fn parse_rate(text: &str) -> Option<u64> {
 }
 
 /// `0,2-3`: at most 1024 processors.
-fn parse_cpus(text: &str) -> Option<Vec<u32>> {
+pub(crate) fn parse_cpus(text: &str) -> Option<Vec<u32>> {
     const CPU_MAX: u32 = 1023;
     let mut cpus = Vec::new();
     for part in text.split(',').map(str::trim) {

@@ -4,12 +4,14 @@
 //! Not for running it: that is [`crate::trial`]'s.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use record::problem::Problem;
 use toml::de::DeTable;
 
 use super::illness;
 use super::keys::FILE;
+use super::placeholders::filled;
 use super::plan::{
     Bandwidth, CpuQuota, Delay, Loss, NODES, Network, Node, Noise, Packets, Queue, Scenario,
     Steering,
@@ -164,7 +166,7 @@ fn build(values: &Values, problems: &mut Problems) -> Setup {
     let files = values.texts("files").cloned().unwrap_or_default();
     for name in files.keys().filter(|name| !is_file_name(name)) {
         let text = format!("'{name}' is no name of a file: letters, digits, '.', '-' and '_'");
-        problems.add(values.place("files"), text);
+        problems.add(values.place_of("files", name), text);
     }
     if scenario.network == Network::Pair && origin.is_some() {
         let text = "an origin needs `network = \"chain\"` or \"loopback\"";
@@ -232,7 +234,7 @@ fn program(values: &Values, problems: &mut Problems) -> Program {
     let env = values.texts("env").cloned().unwrap_or_default();
     for name in env.keys().filter(|name| !is_variable(name)) {
         let text = format!("'{name}' is no name of a variable: letters, digits and '_'");
-        problems.add(values.place("env"), text);
+        problems.add(values.place_of("env", name), text);
     }
     let ready_path = values.text("ready-path").unwrap_or_default().to_owned();
     if values.text("ready-path").is_some() && !is_path(&ready_path) {
@@ -244,14 +246,38 @@ fn program(values: &Values, problems: &mut Problems) -> Program {
         let text = "'ready-within' is above 0 and at most 10 minutes (600s)";
         problems.add(values.place("ready-within"), text);
     }
+    let ready = values.text("ready").unwrap_or_default().to_owned();
+    if values.text("ready").is_some() && !is_address(&ready) {
+        let text = format!(
+            "'ready' is an address with its port ('{{subject}}:8000'), and '{ready}' is none"
+        );
+        problems.add(values.place("ready"), text);
+    }
     Program {
         command: split(values, "command", problems),
-        ready: values.text("ready").unwrap_or_default().to_owned(),
+        ready,
         ready_path,
         ready_command: split(values, "ready-command", problems),
         ready_within_ns,
         env,
     }
+}
+
+/// Whether connections can be made to it, once a trial has filled it in; what waits for a parameter may be.
+fn is_address(text: &str) -> bool {
+    let value = |name: &str| match name {
+        "port" => Some("80"),
+        "subject" | "origin" | "client" => Some("127.0.0.1"),
+        _ => None,
+    };
+    let filled = filled(text, value);
+    filled.contains('{') || authority(&filled).parse::<SocketAddr>().is_ok()
+}
+
+/// `127.0.0.1:80` of a URL or of itself.
+pub(crate) fn authority(text: &str) -> &str {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or(rest)
 }
 
 /// Whether it can be asked for: what stands in the line of a request.
@@ -463,7 +489,7 @@ command = "{weir} serve --listen '{subject}:8000'"
 ready = "{subject}:8000"
 [origin]
 command = "x"
-ready = "y"
+ready = "1.2.3.4:5"
 [load]
 flags = "-c 10 http://{subject}:8000/"
 warm-up = "500ms"
@@ -510,7 +536,7 @@ warm-up = "500ms"
     fn all_problems_are_told_at_once_with_their_places() {
         let text = "[scenario]\nbandwith = 3\nloss = { share = \"x\", at = \"moon\" }\n\
              cpu-quota = { subject = -1 }\nports = { first = 9000, last = 8000 }\n\
-             [subject]\ncommand = \"a 'b\"\nready = \"r\"\n";
+             [subject]\ncommand = \"a 'b\"\nready = \"1.2.3.4:5\"\n";
         let problems = Setup::parse("a.toml", text).unwrap_err();
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
@@ -530,7 +556,7 @@ warm-up = "500ms"
 
     #[test]
     fn what_does_not_go_together_is_said() {
-        let rest = "[subject]\ncommand = \"a\"\nready = \"r\"\n[load]\nflags = \"x\"\n";
+        let rest = "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\n[load]\nflags = \"x\"\n";
         let problems = |scenario: &str| {
             let text = format!("[scenario]\n{scenario}\n{rest}");
             let problems = Setup::parse("a", &text).err().unwrap_or_default();
@@ -548,7 +574,7 @@ warm-up = "500ms"
 
     #[test]
     fn a_load_has_its_tool_and_a_program_its_variables() {
-        let text = "[subject]\ncommand = \"a\"\nready = \"r\"\nenv.LD_PRELOAD = \"x.so\"\n\
+        let text = "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\nenv.LD_PRELOAD = \"x.so\"\n\
                     env.MALLOC_ARENA_MAX = 1\n[load]\ntool = \"wrk\"\nflags = \"x\"\n\
                     warm-up = \"auto\"\n";
         let setup = Setup::parse("a", text).unwrap();
@@ -567,11 +593,11 @@ warm-up = "500ms"
 
     #[test]
     fn a_program_may_be_ready_later_and_by_more_than_a_connection() {
-        let text = "[subject]\ncommand = \"a\"\nready = \"r\"\nready-path = \"/health?x={port}\"\n\
+        let text = "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\nready-path = \"/health?x={port}\"\n\
                     ready-command = \"sh -c 'test -e {dir}/up'\"\nready-within = \"2m\"\n\
                     [load]\nflags = \"x\"\n";
         let subject = Setup::parse("a", text).unwrap().subject;
-        assert_eq!((&*subject.ready, &*subject.ready_path), ("r", "/health?x={port}"));
+        assert_eq!((&*subject.ready, &*subject.ready_path), ("1.2.3.4:5", "/health?x={port}"));
         assert_eq!(subject.ready_command, ["sh", "-c", "test -e {dir}/up"]);
         assert_eq!(subject.ready_within_ns, Some(120_000_000_000));
         let wrong =
@@ -590,8 +616,32 @@ warm-up = "500ms"
     }
 
     #[test]
+    fn a_program_is_ready_at_an_address_with_its_port() {
+        let of = |ready: &str| {
+            let text = format!(
+                "[subject]\ncommand = \"a\"\nready = \"{ready}\"\n[load]\nflags = \"x\"\n\
+                 [files]\n\"a.conf\" = \"x\"\n\"a/b\" = \"y\"\n.hidden = 1\n"
+            );
+            let problems = Setup::parse("a", &text.replace(".hidden", "\".hidden\"")).unwrap_err();
+            problems.iter().map(|problem| problem.place.clone()).collect::<Vec<_>>()
+        };
+        // Names of files are told where they stand.
+        let names = ["a:8:1", "a:9:1"];
+        for right in
+            ["{subject}:{port}", "1.2.3.4:80", "[::1]:80", "http://{origin}:8000/x", "{later}"]
+        {
+            assert_eq!(of(right), names, "{right}");
+        }
+        for wrong in ["{subject}", "{subject}:http", "localhost:80", "8000", "", "{subject}:70000"]
+        {
+            assert_eq!(of(wrong), ["a:3:1", "a:8:1", "a:9:1"], "{wrong}");
+        }
+    }
+
+    #[test]
     fn the_keys_of_experiments_are_told_from_what_is_wrong() {
-        let text = "[subject]\ncommand = \"a\"\nready = \"r\"\n[load]\nflag = \"x\"\n[arms.a]\n";
+        let text =
+            "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\n[load]\nflag = \"x\"\n[arms.a]\n";
         let problems = Setup::parse("a", text).unwrap_err();
         let told: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
         assert!(told[0].starts_with("'load.flags' is missing"), "{told:?}");

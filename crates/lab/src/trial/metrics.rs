@@ -10,7 +10,25 @@ use record::observed::RoleUse;
 use record::run::Run;
 use record::trial::Trial;
 
+use super::driver;
 use super::view::{GENERATOR, ORIGIN, SUBJECT, View};
+use crate::scenario::plan::Network;
+use crate::scenario::setup::{Setup, Tool};
+
+/// Who has to tell a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Teller {
+    /// What drives the load ([`driver::Row::tells`]).
+    Driver,
+    /// The same, or else the counters of a network namespace in which nobody else is.
+    DriverOrNamespace,
+    /// The machine, of a program that the trial starts in any case.
+    Machine,
+    /// The machine, of threads of the generator that do not spin.
+    Generator,
+    /// The machine, of a server behind the subject.
+    Origin,
+}
 
 /// One metric.
 pub struct Figure {
@@ -24,6 +42,7 @@ pub struct Figure {
     pub better: Better,
     /// What exactly it is, and where it comes from.
     pub doc: &'static str,
+    teller: Teller,
     read: fn(&View<'_>) -> Option<f64>,
 }
 
@@ -42,6 +61,29 @@ impl Figure {
             title: self.title.to_owned(),
             unit: self.unit.to_owned(),
             better: self.better,
+        }
+    }
+
+    /// Why no trial of a setup tells it, whatever comes of it; none: it may. `said` is what the driver says of
+    /// its version, where that is known.
+    #[must_use]
+    pub fn never(&self, setup: &Setup, said: Option<&str>) -> Option<String> {
+        let row = driver::row(setup.tool);
+        let (is_told, program) = (row.is_telling(self.name, said), row.program);
+        match self.teller {
+            Teller::Machine => None,
+            Teller::Driver => (!is_told).then(|| format!("{program} does not tell it")),
+            Teller::DriverOrNamespace => {
+                let is_shared = setup.scenario.network == Network::Loopback;
+                let why = "does not tell it, and on the loopback everybody's are counted together";
+                (!is_told && is_shared).then(|| format!("{program} {why}"))
+            }
+            Teller::Generator => {
+                let spins =
+                    setup.tool == Tool::Weir && setup.load.iter().any(|word| word == "--spin");
+                spins.then(|| "threads that spin (--spin) are always busy".to_owned())
+            }
+            Teller::Origin => setup.origin.is_none().then(|| "there is no [origin]".to_owned()),
         }
     }
 
@@ -74,7 +116,7 @@ pub fn read(trial: &Trial) -> BTreeMap<String, f64> {
 }
 
 macro_rules! metrics {
-    ($($name:literal $unit:literal $better:ident $title:literal $doc:literal $read:expr;)*) => {
+    ($($name:literal $unit:literal $better:ident $teller:ident $title:literal $doc:literal $read:expr;)*) => {
         /// Every metric.
         pub static METRICS: &[Figure] = &[$(Figure {
             name: $name,
@@ -82,80 +124,81 @@ macro_rules! metrics {
             unit: $unit,
             better: Better::$better,
             doc: $doc,
+            teller: Teller::$teller,
             read: $read,
         }),*];
     };
 }
 
 metrics! {
-    "responses_per_s" "1/s" Higher "responses per second"
+    "responses_per_s" "1/s" Higher Driver "responses per second"
         "complete responses per second, over the measured window"
         |view| view.responses_per_s();
-    "bytes_in_per_s" "bytes" Higher "bytes received per second"
+    "bytes_in_per_s" "bytes" Higher Driver "bytes received per second"
         "bytes that the generator received per second, heads and bodies" |view| match view.run() {
             Some(run) => Some(run.rates.bytes_in_per_s),
             None => view.read("bytes_in_per_s"),
         };
-    "mean_ns" "ns" Lower "mean latency"
+    "mean_ns" "ns" Lower Driver "mean latency"
         "mean time to the last byte; of weir from the due time, of other drivers from the send"
         |view| view.mean_ns();
-    "p50_ns" "ns" Lower "median latency"
+    "p50_ns" "ns" Lower Driver "median latency"
         "half of the responses took no longer; needs 200 of them" |view| view.latency_ns(0.5, "p50_ns");
-    "p75_ns" "ns" Lower "75th percentile of latency"
+    "p75_ns" "ns" Lower Driver "75th percentile of latency"
         "75 % of the responses took no longer; needs 400 of them" |view| view.latency_ns(0.75, "p75_ns");
-    "p90_ns" "ns" Lower "90th percentile of latency"
+    "p90_ns" "ns" Lower Driver "90th percentile of latency"
         "90 % of the responses took no longer; needs 1000 of them" |view| view.latency_ns(0.9, "p90_ns");
-    "p99_ns" "ns" Lower "99th percentile of latency"
+    "p99_ns" "ns" Lower Driver "99th percentile of latency"
         "99 % of the responses took no longer; needs 10 000 of them"
         |view| view.latency_ns(0.99, "p99_ns");
-    "p999_ns" "ns" Lower "99.9th percentile of latency"
+    "p999_ns" "ns" Lower Driver "99.9th percentile of latency"
         "99.9 % of the responses took no longer; needs 100 000 of them"
         |view| view.latency_ns(0.999, "p999_ns");
-    "max_ns" "ns" Lower "longest latency"
+    "max_ns" "ns" Lower Driver "longest latency"
         "one response took this long: no figure to decide by" |view| view.max_ns();
-    "subject_us_per_response" "us" Lower "processor time of the subject per response"
+    "subject_us_per_response" "us" Lower Machine "processor time of the subject per response"
         "user and system time of all its processes per response; it is the capacity of a processor-bound \
          program, and moves less than its throughput on a shared machine"
         |view| per_response(view, SUBJECT, |role| Some(role.user_cpus + role.system_cpus));
-    "subject_user_us_per_response" "us" Lower "user time of the subject per response"
+    "subject_user_us_per_response" "us" Lower Machine "user time of the subject per response"
         "the part of it in the program's own code and libraries"
         |view| per_response(view, SUBJECT, |role| Some(role.user_cpus));
-    "subject_system_us_per_response" "us" Lower "system time of the subject per response"
+    "subject_system_us_per_response" "us" Lower Machine "system time of the subject per response"
         "the part of it in the kernel, which may charge interrupts here that it served meanwhile"
         |view| per_response(view, SUBJECT, |role| Some(role.system_cpus));
-    "subject_cpus" "cpus" Lower "processors that the subject used"
+    "subject_cpus" "cpus" Lower Machine "processors that the subject used"
         "user and system time of all its processes per second" |view| {
             let told = view.run().and_then(|run| run.cpu.subject_cpus);
             cpus(view, SUBJECT).or(told)
         };
-    "generator_cpus" "cpus" Lower "processors that the generator used"
+    "generator_cpus" "cpus" Lower Machine "processors that the generator used"
         "user and system time of what drives the load, per second" generator_cpus;
-    "origin_cpus" "cpus" Lower "processors that the origin used"
+    "origin_cpus" "cpus" Lower Origin "processors that the origin used"
         "user and system time of the servers behind the subject, per second"
         |view| cpus(view, ORIGIN);
-    "generator_us_per_response" "us" Lower "processor time of the generator per response"
+    "generator_us_per_response" "us" Lower Machine "processor time of the generator per response"
         "what driving the load costs; where it shares processors with the subject, it is part of the result"
         |view| Some(generator_cpus(view)? / view.responses_per_s()? * 1e6);
-    "subject_resident_bytes" "bytes" Lower "resident memory of the subject"
+    "subject_resident_bytes" "bytes" Lower Machine "resident memory of the subject"
         "the most at the end of any sample, summed over its processes: pages that they share count for each"
         |view| view.most_of(SUBJECT, |role| Some(role.resident_bytes? as f64));
-    "error_share" "share" Lower "share of errors"
+    "error_share" "share" Lower Driver "share of errors"
         "requests that failed or were answered with 400 and above, of all" error_share;
-    "connections_per_s" "1/s" Lower "connections opened per second"
+    "connections_per_s" "1/s" Lower DriverOrNamespace "connections opened per second"
         "by the generator; of drivers that do not tell, as its network namespace counts them"
         connections_per_s;
-    "syscalls_per_response" "1" Lower "system calls of the subject per response"
+    "syscalls_per_response" "1" Lower Machine "system calls of the subject per response"
         "counted for a part of the load, by a tracepoint"
         |view| view.syscalls_per_response();
-    "calls_per_response" "1" Lower "calls of the asked function per response"
+    "calls_per_response" "1" Lower Machine "calls of the asked function per response"
         "counted for a part of the load, by a probe that costs the subject time: the trial says how much"
         |view| view.calls_per_response();
-    "rate_max_per_s" "1/s" Higher "responses in the best second"
+    "rate_max_per_s" "1/s" Higher Driver "responses in the best second"
         "the best whole second of the measured window" rate_max_per_s;
-    "subject_cpu_max_share" "share" Lower "the subject's busiest thread"
+    "subject_cpu_max_share" "share" Lower Machine "the subject's busiest thread"
         "share of one processor that it used, mean over the samples: at 1 a thread is the limit"
         |view| view.mean_of(SUBJECT, busiest);
-    "generator_cpu_max_share" "share" Lower "the generator's busiest thread"
+    "generator_cpu_max_share" "share" Lower Generator "the generator's busiest thread"
         "share of one processor that it used: near 1 the generator is the limit, and measures itself"
         generator_busiest;
 }
@@ -326,6 +369,41 @@ mod tests {
         assert_eq!(value("error_share"), 0.0);
         for absent in ["p999_ns", "rate_max_per_s", "origin_cpus"] {
             assert!(!told.contains_key(absent), "{absent}");
+        }
+    }
+
+    #[test]
+    fn what_a_setup_never_tells_is_known_before() {
+        let of = |tool, name: &str, said: Option<&str>| {
+            find(name).unwrap().never(&Setup { tool, ..Setup::default() }, said)
+        };
+        assert_eq!(of(Tool::Wrk, "p999_ns", None).unwrap(), "wrk does not tell it");
+        assert_eq!(of(Tool::Wrk, "p99_ns", None), None);
+        assert!(of(Tool::H2load, "p99_ns", Some("h2load nghttp2/1.52.0")).is_some());
+        assert_eq!(of(Tool::H2load, "p99_ns", None), None);
+        assert_eq!(of(Tool::Weir, "origin_cpus", None).unwrap(), "there is no [origin]");
+        assert_eq!(of(Tool::Ab, "connections_per_s", None), None, "by its namespace");
+        let mut setup = Setup { tool: Tool::Ab, ..Setup::default() };
+        setup.scenario.network = Network::Loopback;
+        assert!(find("connections_per_s").unwrap().never(&setup, None).is_some());
+        setup =
+            Setup { load: vec!["--spin".to_owned()], origin: Some(Default::default()), ..setup };
+        assert_eq!(find("generator_cpu_max_share").unwrap().never(&setup, None), None);
+        setup.tool = Tool::Weir;
+        assert!(find("generator_cpu_max_share").unwrap().never(&setup, None).is_some());
+        assert_eq!(find("origin_cpus").unwrap().never(&setup, None), None);
+    }
+
+    #[test]
+    fn what_drivers_tell_are_metrics_that_drivers_have_to_tell() {
+        let of_drivers =
+            |figure: &&Figure| [Teller::Driver, Teller::DriverOrNamespace].contains(&figure.teller);
+        for figure in METRICS.iter().filter(of_drivers) {
+            let weir = driver::row(Tool::Weir);
+            assert!(weir.is_telling(figure.name, None), "{figure:?}");
+        }
+        for name in driver::ROWS.iter().flat_map(|row| row.tells) {
+            assert!(of_drivers(&find(name).unwrap()), "{name}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use host::setup::launch::Launch;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::scenario::setup::Program;
+use crate::scenario::setup::{Program, authority};
 
 /// How long a connection, and each read of an answer, may take.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -93,12 +93,6 @@ impl Ready {
             io::Error::new(io::ErrorKind::InvalidData, "that is no answer of HTTP/1")
         })
     }
-}
-
-/// `127.0.0.1:80` of a URL or of itself.
-fn authority(text: &str) -> &str {
-    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    rest.split(['/', '?']).next().unwrap_or(rest)
 }
 
 /// What one look at a program found.

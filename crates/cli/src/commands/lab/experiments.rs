@@ -106,7 +106,7 @@ pub(super) fn folder(typed: Typed<'_>) -> Result<PathBuf, Vec<Problem>> {
 pub(super) fn failure(error: FolderError) -> Failure {
     match error {
         FolderError::Exists(_) => vec![Problem::new("--folder", error.to_string())].into(),
-        FolderError::NotOne(..) | FolderError::Edited(..) => {
+        FolderError::NotOne(..) | FolderError::Edited(..) | FolderError::Broken(..) => {
             vec![Problem::new("FOLDER", error.to_string())].into()
         }
         FolderError::Held(..) | FolderError::Read(_) | FolderError::Io(_) => {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use lab::engine::folder::Folder;
 use lab::engine::{Case, Judged};
-use lab::experiment::{Asked, File};
+use lab::experiment::{Around, Asked, File};
 use lab::judge::Extras;
 use lab::report::{Page, Raw};
 use lab::trial::metrics::METRICS;
@@ -35,15 +35,23 @@ pub(super) fn metrics() -> Vec<Metric> {
 }
 
 /// Reads an experiment's file.
-pub(super) fn parse(name: &str, text: &str, asked: &Asked) -> Result<File, Vec<Problem>> {
-    File::parse_with(name, text, asked, &metrics())
+pub(super) fn parse(
+    name: &str,
+    text: &str,
+    asked: &Asked,
+    around: Option<&Around<'_>>,
+) -> Result<File, Vec<Problem>> {
+    File::parse_with(name, text, asked, &metrics(), around)
 }
 
 /// The file of an experiment that was begun, as it was asked for then.
-pub(super) fn parse_again(folder: &Folder) -> Result<File, Vec<Problem>> {
+pub(super) fn parse_again(
+    folder: &Folder,
+    around: Option<&Around<'_>>,
+) -> Result<File, Vec<Problem>> {
     let plan = &folder.start().plan;
     // A file without a name of its own has been called by its file's.
-    parse(&format!("{}.toml", plan.name), &plan.file, &Asked::again(plan))
+    parse(&format!("{}.toml", plan.name), &plan.file, &Asked::again(plan), around)
 }
 
 /// What the trials say; `file` is what they ran.
@@ -66,7 +74,27 @@ fn extras(file: &File, case: &Case<'_>) -> Extras {
         in_flight: case.folder.in_flight(),
         counting_shares: case.folder.counting_shares(),
         closed_loads: closed_loads(file, case.plan),
+        untold: untold(file, case),
     }
+}
+
+/// Metrics that trials never tell, by what ran them.
+fn untold(file: &File, case: &Case<'_>) -> BTreeMap<(String, String, String), String> {
+    let environment = &case.folder.start().environment;
+    let mut found = BTreeMap::new();
+    for (arm, load) in
+        case.plan.arms.iter().flat_map(|arm| case.plan.loads.iter().map(move |load| (arm, load)))
+    {
+        let Some(setup) = file.setup(&arm.name, &load.name) else { continue };
+        let said = environment.get(&format!("program {}", setup.tool.name()));
+        for metric in &case.plan.metrics {
+            let figure = lab::trial::metrics::find(&metric.name);
+            let why = figure.and_then(|figure| figure.never(setup, said.map(String::as_str)));
+            let key = || (arm.name.clone(), load.name.clone(), metric.name.clone());
+            found.extend(why.map(|why| (key(), why)));
+        }
+    }
+    found
 }
 
 /// The loads that go as fast as answers come.

@@ -47,12 +47,12 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
 /// The experiment, with everything worked out anew from the trials on the disk.
 fn judged_again(folder: &Folder) -> Result<Experiment, Failure> {
     let start = folder.start();
-    let file = parse_again(folder)?;
+    let file = parse_again(folder, None)?;
     let stored = folder.experiment().ok();
     let mut plan = start.plan.clone();
     plan.warm_up_s = plan.warm_up_s.or_else(|| folder.warm_up().map(|it| it.warm_up_s));
     let mut lines = folder.lines().to_vec();
-    mark(&plan, &mut lines);
+    mark(&plan, &mut lines, &folder.changed_after());
     let changes = folder.changes();
     let case = Case { plan: &plan, lines: &lines, folder, changes: &changes };
     let judged = judge(&file, case);

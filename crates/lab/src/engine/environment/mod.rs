@@ -15,7 +15,8 @@ use record::facts::HostFacts;
 use record::run::Weir;
 
 use super::folder::Start;
-pub use programs::Wanted;
+use crate::scenario::read::parse_cpus;
+pub use programs::{Wanted, not_startable, not_there, started_by, version_of};
 
 /// The most bytes of a file of the kernel that are read: each of these is a line.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -75,6 +76,13 @@ pub fn read(wanted: &Wanted) -> BTreeMap<String, String> {
     known.extend(settings.into_iter().map(|(name, value)| (format!("sysctl {name}"), value)));
     known.extend(wanted.read());
     known
+}
+
+/// The processors that are online, in order; empty where the machine does not tell.
+#[must_use]
+pub fn cpus() -> Vec<u32> {
+    let online = line(Path::new("/sys/devices/system/cpu/online"));
+    online.and_then(|text| parse_cpus(&text)).unwrap_or_default()
 }
 
 impl Fact {
@@ -245,6 +253,7 @@ mod tests {
     fn the_live_machine_is_read() {
         let known = read(&Wanted::default());
         assert!(known.contains_key("kernel"));
+        assert!(!cpus().is_empty());
         assert!(known.keys().any(|name| name.starts_with("sysctl net.ipv4.")));
         assert!(changed(&known, &read(&Wanted::default())).is_empty());
     }

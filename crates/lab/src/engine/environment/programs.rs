@@ -74,35 +74,9 @@ impl Wanted {
         wanted
     }
 
-    /// What is wrong with the libraries that arms preload, each arm with its setups: one that is not there is
-    /// left out by the dynamic linker, which only complains, and the arm would be measured without it. Only
-    /// whole paths are looked at: where the linker finds others is its own affair, and a trial says what it
-    /// complains of.
-    #[must_use]
-    pub fn not_there<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Setup)>) -> Vec<String> {
-        let mut missing: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-        for (arm, setup) in arms {
-            let wanted = Self::of([setup], Path::new("weir"));
-            let whole = |name: &String| name.starts_with('/') && !name.contains('$');
-            for library in wanted.libraries.into_iter().filter(whole) {
-                missing.entry(library).or_default().insert(arm);
-            }
-        }
-        missing.into_iter().filter_map(|(library, arms)| unusable(&library, &arms)).collect()
-    }
-
     fn add(&mut self, program: &Program, weir: &str) {
-        let words = program.command.iter();
-        let words = words.map(|word| filled(word, |name| (name == "weir").then_some(weir)));
-        // `env NAME=VALUE program` is the program with a variable.
-        let mut words = words.skip_while(|word| word == "env").peekable();
-        let mut variables: Vec<(String, String)> = Vec::new();
-        while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')) {
-            variables.push((name.to_owned(), value.to_owned()));
-            words.next();
-        }
-        self.programs.extend(words.next().filter(|word| !word.contains('{')));
-        variables.extend(program.env.clone());
+        let (name, variables) = started(program, weir);
+        self.programs.extend(name);
         for (_, value) in variables.iter().filter(|(name, _)| name == "LD_PRELOAD") {
             // ld.so(8): blanks or colons between them.
             let files = value.split([':', ' ']).filter(|it| !it.is_empty() && !it.contains('{'));
@@ -124,7 +98,7 @@ impl Wanted {
                 || "not found".to_owned(),
                 |path| {
                     let says =
-                        version(&path, within).unwrap_or_else(|| "says no version".to_owned());
+                        version(&path, within).unwrap_or_else(|| "without a version".to_owned());
                     format!("{says}; {}", of_file(&path))
                 },
             );
@@ -137,8 +111,67 @@ impl Wanted {
     }
 }
 
+/// What a command starts, where that is told before a trial fills it in, and the variables that it has.
+fn started(program: &Program, weir: &str) -> (Option<String>, Vec<(String, String)>) {
+    let words = program.command.iter();
+    let words = words.map(|word| filled(word, |name| (name == "weir").then_some(weir)));
+    // `env NAME=VALUE program` is the program with a variable.
+    let mut words = words.skip_while(|word| word == "env").peekable();
+    let mut variables: Vec<(String, String)> = Vec::new();
+    while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')) {
+        variables.push((name.to_owned(), value.to_owned()));
+        words.next();
+    }
+    variables.extend(program.env.clone());
+    (words.next().filter(|word| !word.contains('{')), variables)
+}
+
+/// What a command starts; none where that is told in a trial only, as it is where the folders that are searched
+/// are the command's own.
+#[must_use]
+pub fn started_by(program: &Program) -> Option<String> {
+    let (name, variables) = started(program, "{weir}");
+    // An option of `env` is no program.
+    name.filter(|name| !name.starts_with('-') && variables.iter().all(|(name, _)| name != "PATH"))
+}
+
+/// Why a program cannot be started on this machine; none: it can be, as far as its file tells. Files of the
+/// folder that a trial runs in are not there yet.
+#[must_use]
+pub fn not_startable(name: &str) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    if find(name, &path).is_some() || (name.contains('/') && !name.starts_with('/')) {
+        return None;
+    }
+    let why = match fs::metadata(name).map(|it| it.is_file()) {
+        _ if !name.contains('/') => "is in none of the folders of PATH on this machine".to_owned(),
+        Ok(true) => "is not executable on this machine".to_owned(),
+        Ok(false) => "is no file on this machine".to_owned(),
+        Err(error) => format!("cannot be started on this machine: {error}"),
+    };
+    Some(format!("the program '{name}' {why}"))
+}
+
+/// What a program says of its version.
+#[must_use]
+pub fn version_of(name: &str) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    version(&find(name, &path)?, ANSWER)
+}
+
+/// What is wrong with the libraries that a program preloads: one that is not there is left out by the dynamic
+/// linker, which only complains, and the arm would be measured without it. Only whole paths are looked at: where
+/// the linker finds others is its own affair, and a trial says what it complains of.
+#[must_use]
+pub fn not_there(program: &Program) -> Vec<String> {
+    let mut wanted = Wanted::default();
+    wanted.add(program, "weir");
+    let whole = |name: &&String| name.starts_with('/') && !name.contains('$');
+    wanted.libraries.iter().filter(whole).filter_map(|library| unusable(library)).collect()
+}
+
 /// Why a library cannot be preloaded, and what to do; none: it can be, as far as its file tells.
-fn unusable(library: &str, arms: &BTreeSet<&str>) -> Option<String> {
+fn unusable(library: &str) -> Option<String> {
     let path = Path::new(library);
     let why = match File::open(path).and_then(|file| file.metadata()) {
         Ok(it) if it.is_file() => return None,
@@ -148,11 +181,9 @@ fn unusable(library: &str, arms: &BTreeSet<&str>) -> Option<String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let package = PACKAGES.iter().find(|(begin, _)| name.starts_with(begin));
     let package = package.map(|(_, package)| format!(" (Debian: {package})")).unwrap_or_default();
-    let named: Vec<String> = arms.iter().map(|arm| format!("'{arm}'")).collect();
     Some(format!(
-        "arm {} preloads {library}: {why}. It would run without, and be measured as what it is not: install \
-         the library{package}, or change its path in the file or by --set",
-        named.join(", ")
+        "it preloads {library}, on this machine: {why}. It would run without, and be measured as what it is \
+         not: install the library{package}, or change its path in the file or by --set"
     ))
 }
 
@@ -294,33 +325,59 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_told_with_its_arms() {
+    fn a_library_that_is_not_there_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let there = folder.path().join("libthere.so");
         fs::write(&there, "").unwrap();
         let preloads = |library: &str| {
-            let mut setup = Setup::default();
-            setup.subject.env.insert("LD_PRELOAD".to_owned(), library.to_owned());
-            setup
+            let env = BTreeMap::from([("LD_PRELOAD".to_owned(), library.to_owned())]);
+            Program { env, ..Program::default() }
         };
         let missing = "/no/such/libmimalloc.so.2";
         let both = preloads(&format!("{missing}:{}", there.display()));
         let folder = preloads("/tmp");
-        let own = |library| ("own", preloads(library));
         // What only the linker can find is not refused.
         let found =
             ["libjemalloc.so.2", "./a.so", "/usr/$LIB/a.so", "/x/${LIB}/a.so", "{dir}/a.so", ""];
-        let mut arms = vec![("a", both), ("b", preloads(missing)), ("c", folder)];
-        arms.extend(found.map(own));
-        arms.push(("glibc", Setup::default()));
-        let told = Wanted::not_there(arms.iter().map(|(arm, setup)| (*arm, setup)));
+        for program in found.map(preloads).iter().chain([&Program::default()]) {
+            assert_eq!(not_there(program), [""; 0], "{program:?}");
+        }
+        let told = [not_there(&both), not_there(&folder)].concat();
         assert_eq!(told.len(), 2, "{told:#?}");
-        for part in
-            ["arm 'a', 'b' preloads", missing, "No such file", "(Debian: libmimalloc2.0)", "--set"]
-        {
+        assert_eq!(not_there(&preloads(missing)), told[..1]);
+        for part in ["it preloads", missing, "No such file", "(Debian: libmimalloc2.0)", "--set"] {
             assert!(told[0].contains(part), "{part}: {told:#?}");
         }
-        assert!(told[1].contains("arm 'c' preloads /tmp: it is no file"), "{told:#?}");
+        assert!(told[1].contains("preloads /tmp, on this machine: it is no file"), "{told:#?}");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("text");
+        fs::write(&text, "x").unwrap();
+        for (name, part) in [
+            ("no-such-program", "none of the folders of PATH on this machine"),
+            ("/no/such/program", "cannot be started on this machine: No such file"),
+            (text.to_str().unwrap(), "is not executable on this machine"),
+            ("/tmp", "is no file on this machine"),
+        ] {
+            let told = not_startable(name).unwrap_or_default();
+            assert!(told.contains(part) && told.contains(name), "{name}: {told}");
+        }
+        // What a trial may write into its folder is not there yet.
+        assert_eq!(
+            (not_startable("sh"), not_startable("/bin/sh"), not_startable("./x")),
+            (None, None, None)
+        );
+        let of = |line: &str| {
+            let command = line.split(' ').map(str::to_owned).collect();
+            started_by(&Program { command, ..Program::default() })
+        };
+        assert_eq!(of("env A=1 nginx -c x").as_deref(), Some("nginx"));
+        for unknown in ["{weir} serve", "env -i nginx", "env PATH=/x nginx", "{dir}/x"] {
+            assert_eq!(of(unknown), None, "{unknown}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use record::observed::Missing;
 use record::trial::{Place, Trial};
 use serde::Serialize;
 
+use super::blocks::Changed;
 use super::warm_up::{self, WarmUp};
 use files::{Beside, read_record, read_trials, write_new};
 use lock::{Lock, NotTaken};
@@ -271,6 +272,12 @@ impl Folder {
             }
         }
         all
+    }
+
+    /// After which trials it was gone on with while something was other than before, and what.
+    #[must_use]
+    pub fn changed_after(&self) -> Vec<Changed> {
+        self.sessions.iter().filter_map(Session::changed).collect()
     }
 
     /// The warm-up that its pilots found.

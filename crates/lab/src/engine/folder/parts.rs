@@ -10,6 +10,8 @@ use record::file::ReadError;
 use record::run::Weir;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::blocks::Changed;
+
 /// What was fixed before the first trial, and where: `plan.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Start {
@@ -44,6 +46,16 @@ pub struct Session {
     pub took_s: f64,
     /// What of the machine and the programs was other than when the experiment began, in words.
     pub differs: Vec<String>,
+    /// What of it was so from the session's beginning on: the block that was open then began anew.
+    #[serde(default)]
+    pub anew: Vec<String>,
+}
+
+impl Session {
+    /// What was other from its beginning on, if anything.
+    pub(in crate::engine) fn changed(&self) -> Option<Changed> {
+        (!self.anew.is_empty()).then(|| Changed { after: self.after, what: self.anew.join("; ") })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,6 +75,8 @@ pub enum FolderError {
     Held(PathBuf, Option<i32>),
     /// What was fixed before the first trial is not what it was: where it differs.
     Edited(PathBuf, Vec<String>),
+    /// A file is not what it should be.
+    Broken(ReadError),
     /// A file cannot be read.
     Read(ReadError),
     /// The file system refuses.
@@ -93,6 +107,7 @@ impl std::fmt::Display for FolderError {
                 path.display(),
                 what.join(", ")
             ),
+            Self::Broken(error) => write!(f, "{error}; {}", remedy(error)),
             Self::Read(error) => write!(f, "{error}"),
             Self::Io(text) => f.write_str(text),
         }
@@ -103,7 +118,23 @@ impl std::error::Error for FolderError {}
 
 impl From<ReadError> for FolderError {
     fn from(error: ReadError) -> Self {
-        Self::Read(error)
+        match &error {
+            ReadError::Io { .. } => Self::Read(error),
+            _ => Self::Broken(error),
+        }
+    }
+}
+
+/// What can be done where a file is not what it should be.
+fn remedy(error: &ReadError) -> &'static str {
+    let (ReadError::Io { path, .. }
+    | ReadError::Syntax { path, .. }
+    | ReadError::Schema { path, .. }) = error;
+    match path.file_name().is_some_and(|name| name == super::EXPERIMENT) {
+        true => "remove it: it is made anew of the records of the trials",
+        false => {
+            "put it back from a copy, or begin a new experiment: the records of its trials are as they were"
+        }
     }
 }
 

@@ -92,6 +92,26 @@ fn a_broken_trial_is_set_aside_and_its_number_is_not_used_again() {
 }
 
 #[test]
+fn a_file_that_is_not_what_it_should_be_is_told_with_what_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("one");
+    drop(Folder::create(&path, start(plan(&["a", "b"], &["x"]))).unwrap());
+    let told = |error: FolderError| {
+        assert!(matches!(error, FolderError::Broken(..)), "{error:?}");
+        error.to_string()
+    };
+    fs::write(path.join(EXPERIMENT), "{\"schema\": ").unwrap();
+    let text = told(Folder::open(&path).unwrap().experiment().unwrap_err().into());
+    assert!(text.contains("experiment.json:1:") && text.contains("remove it"), "{text}");
+    let whole = fs::read_to_string(path.join(PLAN)).unwrap();
+    for garbled in [&whole[..40], "{}", "{\"schema\":\"weir.plan/9\"}", "\u{fffd}"] {
+        fs::write(path.join(PLAN), garbled).unwrap();
+        let text = told(Folder::open(&path).unwrap_err());
+        assert!(text.contains("plan.json") && text.contains("put it back"), "{text}");
+    }
+}
+
+#[test]
 fn what_can_be_made_again_is_set_aside_when_broken() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("one");

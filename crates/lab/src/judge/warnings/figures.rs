@@ -1,5 +1,7 @@
 //! Warnings about what the figures themselves can carry.
 
+use std::collections::BTreeMap;
+
 use record::experiment::{Cell, Comparison, Metric, TrialLine};
 
 use super::{Case, Found, NAMED_MAX, together};
@@ -200,7 +202,8 @@ fn few_requests_for(case: &Case<'_>, metric: &Metric, q: f64) -> Vec<Found> {
     for cell in case.cells.iter().filter(|cell| cell.trials > 0) {
         let Some(rate) = cell.metrics.get(RATE) else { continue };
         let of_cell = rate.median * case.blocks.plan.duration_s;
-        if of_cell >= needed {
+        let key = (cell.arm.clone(), cell.load.clone(), metric.name.clone());
+        if of_cell >= needed || case.extras.untold.contains_key(&key) {
             continue;
         }
         requests.push(of_cell.round() as u32);
@@ -225,6 +228,23 @@ fn few_requests_for(case: &Case<'_>, metric: &Metric, q: f64) -> Vec<Found> {
         (arm, text)
     };
     together(cells, ", ", &follows).into_iter().map(whole).collect()
+}
+
+pub(super) fn untold(case: &Case<'_>) -> Vec<Found> {
+    let mut cells: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for ((arm, load, metric), why) in &case.extras.untold {
+        let named = format!("{arm}{}", case.under(load));
+        cells.entry((metric, why)).or_default().push(named);
+    }
+    let metrics = &case.blocks.plan.metrics;
+    let found = cells.into_iter().filter_map(|((metric, why), cells)| {
+        let metric = metrics.iter().find(|one| one.name == metric)?;
+        Some((
+            None,
+            format!("{} of {} has no figure: {why}.", noun(metric), some(&cells, NAMED_MAX)),
+        ))
+    });
+    found.collect()
 }
 
 pub(super) fn outliers(case: &Case<'_>) -> Vec<Found> {

@@ -48,7 +48,7 @@ type Found = (Option<String>, String);
 pub static WARNINGS: &[Kind] = &[
     Kind {
         code: "failed",
-        trigger: "a judged block has a trial without figures: its arm is compared in fewer blocks",
+        trigger: "a trial has no figures: its block is run again, or its arm is compared in fewer blocks",
         find: procedure::failed,
     },
     Kind {
@@ -108,6 +108,11 @@ pub static WARNINGS: &[Kind] = &[
         code: "few_requests",
         trigger: "a percentile that rests on fewer than 100 / (1 - q) requests a trial",
         find: figures::few_requests,
+    },
+    Kind {
+        code: "untold",
+        trigger: "a metric that what drives the load, or the scenario, can never give",
+        find: figures::untold,
     },
     Kind {
         code: "outliers",

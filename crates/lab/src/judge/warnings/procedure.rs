@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use record::trial::Kind;
+
 use super::{Case, Found, NAMED_MAX};
 use crate::judge::said::some;
 use crate::judge::words::list;
@@ -14,16 +16,16 @@ const POSITION_P_MAX: f64 = 0.01;
 const SAME_ORDER_BLOCKS_MIN: usize = 5;
 
 pub(super) fn failed(case: &Case<'_>) -> Vec<Found> {
-    let mut why: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
-    for trial in case.blocks.all.iter().filter(|trial| trial.place.block > 0) {
+    let mut why: BTreeMap<&str, (u32, &str, &str)> = BTreeMap::new();
+    for trial in case.blocks.all.iter().filter(|trial| trial.place.kind != Kind::Probe) {
         if let Some(text) = &trial.failed {
-            let entry = why.entry(&trial.place.arm).or_insert((0, text));
+            let entry = why.entry(&trial.place.arm).or_insert((0, text, &trial.file));
             entry.0 += 1;
         }
     }
-    let found = why.into_iter().map(|(arm, (trials, text))| {
+    let found = why.into_iter().map(|(arm, (trials, text, file))| {
         let text = format!(
-            "{} of {arm} gave no figures; the first: {text}",
+            "{} of {arm} gave no figures; the first ({file}): {text}",
             count(trials as usize, "trial")
         );
         (Some(arm.to_owned()), text)
@@ -128,8 +130,8 @@ pub(super) fn environment_changed(case: &Case<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "while it ran, this changed: {}. Blocks before and after are not of the same machine; within \
-         each, arms still are.",
+        "while it ran, this changed: {}. Blocks before and after were not measured by the same means; \
+         within each, arms were.",
         some(changes, NAMED_MAX)
     );
     vec![(None, text)]

@@ -18,6 +18,20 @@ pub(super) const ROW: Row = Row {
          out of the best second",
         "h1load's percentiles end below the longest, and requests that timed out are not among its errors",
     ],
+    tells: &[
+        "responses_per_s",
+        "bytes_in_per_s",
+        "connections_per_s",
+        "rate_max_per_s",
+        "mean_ns",
+        "p50_ns",
+        "p75_ns",
+        "p90_ns",
+        "p99_ns",
+        "p999_ns",
+        "error_share",
+    ],
+    lacks: |_| &[],
     complete,
     version: |_| None,
     parse,
@@ -137,12 +151,12 @@ fn percentile_ns(table: &str, level: &str) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// What it printed in 3 s with 4 connections, but for most of the percentiles and for the errors,
     /// which are made up.
-    const TEXT: &str = "\
+    pub(in crate::trial::driver) const TEXT: &str = "\
 #_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx
 1795379561     4        4    44139      127032042      0 100 4.0 44139.0 127032042.0 1016256336.0 88.9 88.9   0 44139   0   0   0 
 1795379562     4        4    88676      255209528      0 100 0.0 44581.6 128305791.8 1026446334.3 90.6 90.6   0 44437   0 100   0 

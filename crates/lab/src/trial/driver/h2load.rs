@@ -18,10 +18,36 @@ pub(super) const ROW: Row = Row {
         "h2load's latencies count from the send: what waits meanwhile is left out (coordinated omission)",
         "h2load speaks HTTP/2 without TLS to http:// unless it is told otherwise (--h1)",
     ],
+    tells: &[
+        "responses_per_s",
+        "bytes_in_per_s",
+        "mean_ns",
+        "p50_ns",
+        "p90_ns",
+        "p99_ns",
+        "max_ns",
+        "error_share",
+    ],
+    lacks,
     complete,
     version,
     parse,
 };
+
+/// The columns that later versions have.
+const PERCENTILES: &[&str] = &["p50_ns", "p90_ns", "p99_ns"];
+/// The last version that is known to have no percentiles.
+const WITHOUT_PERCENTILES: (u32, u32) = (1, 52);
+
+fn lacks(said: &str) -> &'static [&'static str] {
+    let version = version(said).unwrap_or_default();
+    let mut numbers =
+        version.trim_start_matches("nghttp2/").split('.').map_while(|it| it.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) <= WITHOUT_PERCENTILES => PERCENTILES,
+        _ => &[],
+    }
+}
 
 fn complete(_: &mut Vec<String>, _: &Call) {}
 
@@ -120,5 +146,15 @@ mod tests {
             [("min", 43e3), ("max", 12.34e6), ("median", 205e3), ("p99", 1.2e6), ("mean", 230e3)];
         assert_eq!(row, expected);
         assert_eq!(version("h2load nghttp2/1.52.0\n").unwrap(), "nghttp2/1.52.0");
+    }
+
+    #[test]
+    fn percentiles_are_those_of_later_versions() {
+        for old in ["h2load nghttp2/1.52.0\n", "h2load nghttp2/1.9.1; /usr/bin/h2load, 9 bytes"] {
+            assert_eq!(lacks(old), PERCENTILES, "{old}");
+        }
+        for unknown in ["h2load nghttp2/2.0.0", "h2load nghttp2/1.99", "h2load x", ""] {
+            assert!(lacks(unknown).is_empty(), "{unknown}");
+        }
     }
 }

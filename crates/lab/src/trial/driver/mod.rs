@@ -34,6 +34,10 @@ pub struct Row {
     pub file: &'static str,
     /// What it does not tell, or tells in a way that has to be known to read it.
     pub notes: &'static [&'static str],
+    /// What it tells itself, by the names of [`super::metrics::METRICS`].
+    pub tells: &'static [&'static str],
+    /// What of that it does not tell in the version that it says to be of.
+    pub lacks: fn(&str) -> &'static [&'static str],
     /// Adds the flags without which its output could not be read, where they are missing.
     complete: fn(&mut Vec<String>, &Call),
     /// Finds its version in what it said.
@@ -49,6 +53,14 @@ impl std::fmt::Debug for Row {
 }
 
 impl Row {
+    /// Whether it tells a metric itself. `said` is what it says of its version; where that is not known, what
+    /// some version tells counts.
+    #[must_use]
+    pub fn is_telling(&self, metric: &str, said: Option<&str>) -> bool {
+        let lacks = said.map_or(&[][..], |said| (self.lacks)(said));
+        self.tells.contains(&metric) && !lacks.contains(&metric)
+    }
+
     /// Its version, from what it said when it was asked.
     #[must_use]
     pub fn version_in(&self, said: &str) -> String {
@@ -229,6 +241,8 @@ pub fn named(program: &str) -> Option<&'static Row> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn words(line: &str) -> Vec<String> {
@@ -258,6 +272,43 @@ mod tests {
             assert!(row.tool == Weir || !row.package.is_empty(), "{row:?}");
             assert!((row.parse)("").is_err(), "{row:?}");
             assert!((row.parse)("nothing that\nanybody knows\n").is_err(), "{row:?}");
+        }
+    }
+
+    /// What a driver's parser reads from samples of its output.
+    fn read_from(row: &Row, samples: &[&str]) -> BTreeSet<&'static str> {
+        let of = |sample: &&str| (row.parse)(sample).unwrap().values.into_keys();
+        samples.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn each_tells_what_is_read_from_its_samples() {
+        let h2load = include_str!("captured/h2load.txt");
+        let time = h2load.lines().find(|line| line.starts_with("time for request:")).unwrap();
+        let heads = h2load.lines().find(|line| line.trim_start().starts_with("min ")).unwrap();
+        let later = h2load
+            .replace(heads, "min max median p90 p99 mean sd +/- sd")
+            .replace(time, "time for request: 40us 9.00ms 200us 300us 1.20ms 230us 1us 90.00%");
+        let samples: &[(Tool, &[&str])] = &[
+            (Tool::Wrk, &[include_str!("captured/wrk.txt")]),
+            (Tool::Ab, &[include_str!("captured/ab.txt")]),
+            (Tool::H2load, &[h2load, &later]),
+            (Tool::H1load, &[h1load::tests::TEXT]),
+            (Tool::Oha, &[oha::tests::TEXT]),
+        ];
+        for (tool, samples) in samples {
+            let row = row(*tool);
+            let tells: BTreeSet<&str> = row.tells.iter().copied().collect();
+            assert_eq!(tells, read_from(row, samples), "{row:?}");
+            assert_eq!(tells.len(), row.tells.len(), "{row:?} says something twice");
+        }
+        assert_eq!(samples.len() + 1, ROWS.len(), "weir's are read from its record");
+        let h2load_row = row(Tool::H2load);
+        let old = read_from(h2load_row, &[h2load]);
+        for name in h2load_row.tells {
+            let said = Some("h2load nghttp2/1.52.0");
+            assert_eq!(h2load_row.is_telling(name, said), old.contains(name), "{name}");
+            assert!(h2load_row.is_telling(name, None), "{name}");
         }
     }
 

@@ -24,6 +24,18 @@ pub(super) const ROW: Row = Row {
          that the best second is not told",
         "oha keeps every response in memory until it ends",
     ],
+    tells: &[
+        "responses_per_s",
+        "mean_ns",
+        "p50_ns",
+        "p75_ns",
+        "p90_ns",
+        "p99_ns",
+        "p999_ns",
+        "max_ns",
+        "error_share",
+    ],
+    lacks: |_| &[],
     complete,
     version,
     parse,
@@ -87,10 +99,10 @@ fn parse(text: &str) -> Result<Reading, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const TEXT: &str = r#"{
+    pub(in crate::trial::driver) const TEXT: &str = r#"{
       "summary": { "successRate": 1.0, "total": 8.01, "slowest": 0.012, "fastest": 0.00004,
         "average": 0.0002, "requestsPerSec": 1000.0, "totalData": 16000, "sizePerRequest": 2,
         "sizePerSec": 2000.0 },

@@ -20,13 +20,8 @@ use record::units::parse_share;
 use serde_json::{Value, json};
 
 use self::differences::differences;
-<<<<<<< HEAD
-use super::check_folder_of;
-use super::experiments::{open, write_json};
-use super::judging::unreadable;
-=======
 use super::experiments::open;
->>>>>>> mend-k
+use super::judging::unreadable;
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
 use crate::output::comparison::{Compared, Row, SCHEMA, Side, text};
@@ -203,7 +198,7 @@ fn nothing_in_common(sides: [(&Plan, &[TrialLine]); 2]) -> String {
 /// The trials of a folder, with those marked that do not count.
 fn marked(folder: &Folder) -> Vec<TrialLine> {
     let mut lines = folder.lines().to_vec();
-    mark(&folder.start().plan, &mut lines);
+    mark(&folder.start().plan, &mut lines, &folder.changed_after());
     lines
 }
 

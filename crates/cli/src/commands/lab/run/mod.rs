@@ -1,5 +1,6 @@
 //! `weir lab run FILE|NAME`: an experiment, from its file to its report.
 
+mod around;
 mod asked;
 mod progress;
 mod trials;
@@ -7,17 +8,19 @@ mod trials;
 use std::path::{Path, PathBuf};
 
 use lab::engine::environment::{self, Here, Wanted};
-use lab::engine::folder::{Folder, Start};
+use lab::engine::folder::{EXPERIMENT, Folder, FolderError, Start};
 use lab::engine::{EngineError, Hooks, expected_s};
 use lab::experiment::{Asked, File, ready};
 use lab::scenario::setup::Setup;
 use lab::trial::Tools;
-use record::experiment::{Experiment, blocks_counting};
+use record::experiment::{Experiment, Plan, Stopped, TrialLine, blocks_counting};
 use record::file::{wall_clock, wall_clock_ns};
-use record::problem::Problem;
+use record::problem::{Problem, suggestion};
+use record::trial::Kind;
 use rt::clock::now_ns;
 use rt::drain::{Drain, Held, Stage, hold_signals};
 
+use self::around::with_around;
 use self::asked::asked;
 use self::progress::Progress;
 use self::trials::Trials;
@@ -88,11 +91,11 @@ fn list() -> String {
 fn begin(typed: Typed<'_>, arguments: &[String], json: Option<&str>) -> Result<Exit, Failure> {
     let file = read(typed)?;
     let plan = file.plan();
+    check_run(&file)?;
     if typed.is_set("check") {
         print(&plan_text(plan, expected_s(plan)));
         return Ok(Exit::Done);
     }
-    check_run(&file)?;
     let weir = own_path()?;
     let wanted = wanted(&file, &weir);
     let start = Start {
@@ -123,24 +126,36 @@ fn resume(typed: Typed<'_>, path: &Path, json: Option<&str>) -> Result<Exit, Fai
         other => other,
     };
     let mut folder = Folder::open(path).map_err(resumed)?;
-    let file = parse_again(&folder)?;
+    if let Some(experiment) = finished(&folder).map_err(resumed)? {
+        let report = path.join(REPORT_HTML);
+        note!("weir: {} is finished: {}", path.display(), experiment.stopped.text);
+        note!("weir: its report is {}; weir lab show says it again", report.display());
+        write_json(&experiment, json)?;
+        return Ok(Exit::Done);
+    }
+    let file = with_around(|around| parse_again(&folder, Some(around)))?;
     folder.check_plan(file.plan()).map_err(resumed)?;
+    check_run(&file)?;
     if typed.is_set("check") {
         print(&plan_text(file.plan(), expected_s(file.plan())));
         return Ok(Exit::Done);
     }
-    check_run(&file)?;
     go(typed, &mut folder, &file, json)
 }
 
-/// Whether it can be run here, everything that is wrong at once.
+/// What came of an experiment that its rule ended, and that has its report.
+fn finished(folder: &Folder) -> Result<Option<Experiment>, FolderError> {
+    let path = folder.path();
+    if !path.join(EXPERIMENT).exists() {
+        return Ok(None);
+    }
+    let experiment = folder.experiment()?;
+    Ok(Some(experiment).filter(|it| !it.partial && path.join(REPORT_HTML).is_file()))
+}
+
+/// Whether it can be run, everything that is wrong at once.
 fn check_run(file: &File) -> Result<(), Failure> {
-    let mut wrong = match lab::engine::check(file.plan()) {
-        Err(EngineError::Plan(wrong)) => wrong,
-        checked => checked.map(|()| Vec::new()).map_err(not_run)?,
-    };
-    wrong.extend(Wanted::not_there(setups(file)));
-    if wrong.is_empty() { Ok(()) } else { Err(not_run(EngineError::Plan(wrong))) }
+    lab::engine::check(file.plan()).map_err(not_run)
 }
 
 /// The flags and the file; everything that is wrong with both.
@@ -156,23 +171,41 @@ fn read(typed: Typed<'_>) -> Result<File, Failure> {
     let path = PathBuf::from(name);
     let (named, text) = match ready::find(name).filter(|_| !path.is_file()) {
         Some(ready) => (format!("{name}.toml"), ready.text.to_owned()),
-        None => match std::fs::read_to_string(&path) {
+        None => match text_of(name) {
             Ok(text) => (name.clone(), text),
-            Err(error) => {
+            Err(problem) => {
                 let mut problems = asked.err().unwrap_or_default();
-                let text = format!("{name}: {error}; ready-made experiments: --list");
-                problems.push(Problem::new("FILE|NAME", text));
+                problems.push(problem);
                 return Err(problems.into());
             }
         },
     };
+    let parse = |asked: &Asked| with_around(|around| parse(&named, &text, asked, Some(around)));
     match asked {
-        Ok(asked) => Ok(parse(&named, &text, &asked)?),
+        Ok(asked) => Ok(parse(&asked)?),
         Err(mut problems) => {
-            problems.extend(parse(&named, &text, &Asked::default()).err().unwrap_or_default());
+            problems.extend(parse(&Asked::default()).err().unwrap_or_default());
             Err(problems.into())
         }
     }
+}
+
+/// The text of an experiment's file.
+fn text_of(name: &str) -> Result<String, Problem> {
+    let bytes = std::fs::read(name).map_err(|error| {
+        let near = suggestion(name, ready::READY.iter().map(|one| one.name));
+        Problem::new("FILE|NAME", format!("{name}: {error}{near}; ready-made experiments: --list"))
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let right = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let right = String::from_utf8_lossy(right);
+        let (line, last) = (right.matches('\n').count() + 1, right.rsplit('\n').next());
+        let column = last.unwrap_or_default().chars().count() + 1;
+        Problem::new(
+            format!("{name}:{line}:{column}"),
+            "what stands here is no UTF-8, which a file has to be",
+        )
+    })
 }
 
 /// What the arms run under each load, by their names; the baseline's second arm runs what it does.
@@ -239,7 +272,7 @@ fn go(
     let experiment = ran.map_err(not_run)?;
     write_reports(&experiment, folder)?;
     show(&experiment, folder, json)?;
-    exit_of(&experiment)
+    exit_of(&experiment, folder.path())
 }
 
 fn not_run(error: EngineError) -> Failure {
@@ -268,19 +301,12 @@ fn show(experiment: &Experiment, folder: &Folder, json: Option<&str>) -> Result<
 }
 
 /// What the exit code says of the whole.
-fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
-    match experiment.stopped.code.as_str() {
-        "interrupted" => return Ok(Exit::Done),
-        "failed" => return Err(Failure::CannotRun(experiment.stopped.text.clone())),
-        _ => {}
+fn exit_of(experiment: &Experiment, folder: &Path) -> Result<Exit, Failure> {
+    let (stopped, plan) = (&experiment.stopped, &experiment.plan);
+    if let Some(exit) = ended_early(stopped, plan, &experiment.trials, folder)? {
+        return Ok(exit);
     }
-    let wanted = experiment.plan.blocks_min as usize;
-    let blocks = blocks_counting(&experiment.trials);
-    if experiment.stopped.code == "reruns" && blocks < wanted {
-        note!("weir: {}", experiment.stopped.text);
-        return Ok(Exit::Invalid);
-    }
-    if blocks == 0 {
+    if blocks_counting(&experiment.trials) == 0 {
         note!("weir: no block counts: nothing can be said");
         return Ok(Exit::Invalid);
     }
@@ -293,4 +319,90 @@ fn exit_of(experiment: &Experiment) -> Result<Exit, Failure> {
         return Ok(Exit::Invalid);
     }
     Ok(Exit::Done)
+}
+
+/// The exit code of an experiment that was ended by something else than enough blocks.
+fn ended_early(
+    stopped: &Stopped,
+    plan: &Plan,
+    trials: &[TrialLine],
+    folder: &Path,
+) -> Result<Option<Exit>, Failure> {
+    let (blocks, text) = (blocks_counting(trials), &stopped.text);
+    if stopped.code == "interrupted" {
+        if blocks > 0 {
+            return Ok(Some(Exit::Done));
+        }
+        note!("weir: it was ended before its first block was whole: nothing can be said");
+        return Ok(Some(Exit::Invalid));
+    }
+    if !["failed", "reruns"].contains(&stopped.code.as_str()) {
+        return Ok(None);
+    }
+    let failed = |trial: &&TrialLine| trial.failed.is_some() && trial.place.kind != Kind::Probe;
+    if let Some(last) = trials.iter().rfind(failed) {
+        let (why, place) = (last.failed.as_deref().unwrap_or_default(), &last.place);
+        let said = match text.contains(why) {
+            true => String::new(),
+            false => format!("\n{} under {} failed at last: {why}", place.arm, place.load),
+        };
+        let record = folder.join(&last.file);
+        let text = format!("{text}{said}\nits record, with what it said: {}", record.display());
+        return Err(Failure::CannotRun(text));
+    }
+    if stopped.code == "failed" {
+        return Err(Failure::CannotRun(text.clone()));
+    }
+    if blocks < plan.blocks_min as usize {
+        note!("weir: {text}");
+        return Ok(Some(Exit::Invalid));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use record::trial::Place;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_says_why_it_ended_early() {
+        let plan = Plan { blocks_min: 6, ..Plan::default() };
+        let line = |number: u32, failed: Option<&str>| TrialLine {
+            place: Place {
+                number,
+                block: 1,
+                attempt: number,
+                arm: "b".to_owned(),
+                load: "x".to_owned(),
+                ..Place::default()
+            },
+            file: format!("trials/{number}.json"),
+            failed: failed.map(str::to_owned),
+            ..TrialLine::default()
+        };
+        let ended = |code: &str, trials: &[TrialLine]| {
+            let stopped = Stopped { code: code.to_owned(), text: "why it ended".to_owned() };
+            ended_early(&stopped, &plan, trials, Path::new("kept"))
+        };
+        let (good, bad) = (line(1, None), line(2, Some("it does not start")));
+        assert_eq!(ended("interrupted", &[]).unwrap(), Some(Exit::Invalid));
+        assert_eq!(ended("interrupted", std::slice::from_ref(&good)).unwrap(), Some(Exit::Done));
+        assert_eq!(ended("precise", std::slice::from_ref(&good)).unwrap(), None);
+        assert_eq!(ended("reruns", std::slice::from_ref(&good)).unwrap(), Some(Exit::Invalid));
+        for code in ["reruns", "failed"] {
+            let failure = ended(code, &[good.clone(), bad.clone()]).unwrap_err();
+            assert_eq!(failure.exit(), Exit::CannotRun, "{code}");
+            let text = failure.lines().join("\n");
+            for part in [
+                "why it ended",
+                "b under x failed at last: it does not start",
+                "kept/trials/2.json",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        assert_eq!(ended("failed", &[]).unwrap_err().exit(), Exit::CannotRun);
+    }
 }
