@@ -8,7 +8,7 @@ use lab::selftest::order::order;
 use lab::trial::Tools;
 use record::problem::Problem;
 use record::run::Run;
-use record::units::{DurationUnit, parse_count, parse_duration_ns};
+use record::units::{DurationUnit, count_of, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
 use rt::drain::{Drain, Held, Stage, hold_signals};
 
@@ -122,8 +122,10 @@ fn test(
 fn announce(runs: usize, cases: usize, asked: &Asked) {
     let expected_s = runs as f64 * (asked.duration_ns as f64 / 1e9 + AROUND_S);
     note!(
-        "{runs} runs of {cases} cases, about {:.0} minutes; seed {}",
-        (expected_s / 60.0).max(1.0),
+        "{} of {}, about {}; seed {}",
+        count_of(runs as u64, "run"),
+        count_of(cases as u64, "case"),
+        count_of((expected_s / 60.0).round().max(1.0) as u64, "minute"),
         asked.seed
     );
 }
