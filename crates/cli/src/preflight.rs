@@ -2,7 +2,8 @@
 //! cannot get its connections, or whose result could not be kept, is refused here and not after it.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use host::budget::{FdBudget, PortBudget, PortVerdict};
@@ -91,6 +92,7 @@ fn may_write(path: &Path) -> Result<(), String> {
 /// Raises the descriptor limit and holds the plan against what the machine has. Returns why source
 /// ports are tight, if they are.
 pub(crate) fn check(plan: &Plan) -> Result<Option<String>, Failure> {
+    check_sources(plan)?;
     check_descriptors(plan.connections)?;
     if plan.unix.is_some() {
         return Ok(None);
@@ -111,6 +113,18 @@ pub(crate) fn check(plan: &Plan) -> Result<Option<String>, Failure> {
         }
     }
     Ok(tight)
+}
+
+/// Refuses addresses to connect from that are not of this machine.
+pub(crate) fn check_sources(plan: &Plan) -> Result<(), Failure> {
+    // Binding is what decides, as when it connects: routes and settings may allow what no device has.
+    let is_foreign = |address: &&IpAddr| {
+        let bound = UdpSocket::bind((**address, 0));
+        bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+    };
+    let Some(first) = plan.sources.iter().find(is_foreign) else { return Ok(()) };
+    let text = format!("{first} is no address of this machine (`ip address` lists them)");
+    Err(vec![Problem::new("--source", text)].into())
 }
 
 /// Raises the descriptor limit as far as the kernel allows, and holds the connections against it.

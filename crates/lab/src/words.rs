@@ -174,7 +174,7 @@ pub fn bound(share: f64) -> String {
 /// A number of things: `1 block`, `12 blocks`.
 #[must_use]
 pub fn count(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+    record::units::count_of(number as u64, thing)
 }
 
 /// How often: `once`, `3 times`.

@@ -8,6 +8,7 @@ use record::run::{
     Calibrated, Connections, Cpu, Generator, Latency, Objective, Pair, Rates, Run, SCHEMA, Totals,
     Weir, Window,
 };
+use record::units::count_of;
 use record::validity::Validity;
 
 use crate::failure::{KINDS, Kind, PHASES};
@@ -127,16 +128,21 @@ fn window(measured: &Measured) -> Window {
     let text = if !measured.whole_seconds {
         let left_out = match ramp {
             0 => "nothing is left out".to_owned(),
-            _ => format!("only the latencies of the ramp are left out ({ramp} requests)"),
+            _ => format!(
+                "only the latencies of the ramp are left out ({})",
+                count_of(ramp, "request")
+            ),
         };
         format!("the run has no whole second after the ramp, so {left_out}")
     } else {
         let mut parts = Vec::new();
         if from_s > 0.0 {
-            parts.push(format!("the ramp ({ramp} requests due before {from_s:.0} s)"));
+            let due = count_of(ramp, "request");
+            parts.push(format!("the ramp ({due} due before {from_s:.0} s)"));
         }
         if tail > 0 {
-            parts.push(format!("the last partial second ({tail} requests due after {to_s:.0} s)"));
+            let due = count_of(tail, "request");
+            parts.push(format!("the last partial second ({due} due after {to_s:.0} s)"));
         }
         match parts.is_empty() {
             true => "nothing is left out".to_owned(),

@@ -1,7 +1,7 @@
 //! Whether a load's result may be believed, as a table of rules: each looks at the evidence and
 //! says what speaks against it, with its figures. Pure; the sources of the bounds stand beside them.
 
-use record::units::{format_count, format_duration_ns};
+use record::units::{count_of, format_count, format_duration_ns};
 use record::validity::{Reason, Validity, Verdict};
 
 use crate::run::Measured;
@@ -401,7 +401,9 @@ fn too_short(evidence: &Evidence<'_>) -> Finding {
         true => format!(
             "no whole second was measured, only {length_s:.2} s: nothing shows whether it was steady"
         ),
-        false => format!("{responses} responses in {length_s:.2} s are too few to judge by"),
+        false => {
+            format!("too few to judge by: {} in {length_s:.2} s", count_of(responses, "response"))
+        }
     };
     Some((Verdict::Suspect, text))
 }
@@ -414,7 +416,7 @@ fn partial(evidence: &Evidence<'_>) -> Finding {
 
 fn excess_bytes(evidence: &Evidence<'_>) -> Finding {
     let bytes = evidence.measured.counters.excess_bytes;
-    let text = format!("the server sent {bytes} bytes that belong to no response");
+    let text = format!("the server sent {} outside of any response", count_of(bytes, "byte"));
     (bytes > 0).then_some((Verdict::Suspect, text))
 }
 

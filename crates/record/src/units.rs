@@ -65,6 +65,15 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     parse_scaled(plain, 1000, "a count (write 100, 10k or 2M)")
 }
 
+/// Parses a rate: as [`parse_count`], and a bare number need not be whole: `0.5`, `1.5/s`.
+///
+/// # Errors
+/// Why the text is not a rate.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
+    let plain = text.strip_suffix("/s").unwrap_or(text);
+    decimal(plain).map_or_else(|| parse_count(text).map(|count| count as f64), Ok)
+}
+
 /// Parses a share: `1%`, `0.1%` or a bare fraction `0.01`. As a fraction.
 ///
 /// # Errors
@@ -98,6 +107,9 @@ fn parse_scaled(text: &str, base: u64, what: &str) -> Result<u64, String> {
         _ => return Err(format!("'{text}' is not {what}")),
     };
     let value = decimal(number).ok_or_else(|| format!("'{text}' is not {what}"))?;
+    if power == 0 && value.fract() != 0.0 {
+        return Err(format!("'{text}' is not a whole number"));
+    }
     scale(value, base.pow(power)).ok_or_else(|| format!("'{text}' is too large"))
 }
 
@@ -118,6 +130,12 @@ fn scale(value: f64, unit: u64) -> Option<u64> {
     let scaled = (value * unit as f64).round();
     // 2^64 is the first f64 that does not fit.
     (scaled < 18_446_744_073_709_551_616.0).then_some(scaled as u64)
+}
+
+/// A number of things: `1 block`, `12 blocks`.
+#[must_use]
+pub fn count_of(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A duration with three digits and its unit: `873ns`, `41.2us`, `1.05ms`, `2.00s`.
@@ -187,6 +205,25 @@ mod tests {
         assert_eq!(parse_count("10k"), Ok(10_000));
         assert_eq!(parse_count("2M/s"), Ok(2_000_000));
         assert!(parse_size("1t").is_err() && parse_count("ten").is_err());
+    }
+
+    #[test]
+    fn a_count_is_whole_and_a_rate_need_not_be() {
+        assert_eq!((parse_count("1.5k"), parse_size("1.3k")), (Ok(1500), Ok(1331)));
+        assert_eq!(parse_count("4.0"), Ok(4));
+        assert_eq!(parse_count("3.7").unwrap_err(), "'3.7' is not a whole number");
+        assert!(parse_size("0.5").is_err());
+        assert_eq!((parse_rate("1.5"), parse_rate("0.5/s")), (Ok(1.5), Ok(0.5)));
+        assert_eq!((parse_rate("10k/s"), parse_rate("0")), (Ok(10_000.0), Ok(0.0)));
+        assert!(parse_rate("x").is_err() && parse_rate("1e3").is_err());
+    }
+
+    #[test]
+    fn one_thing_is_not_several() {
+        assert_eq!(
+            [0, 1, 2].map(|number| count_of(number, "block")),
+            ["0 blocks", "1 block", "2 blocks"]
+        );
     }
 
     #[test]

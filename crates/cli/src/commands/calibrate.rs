@@ -8,7 +8,7 @@ use load::calibrate::{
 use load::plan::Plan;
 use record::problem::Problem;
 use record::units::{
-    DurationUnit, SECOND_NS, format_count, parse_count, parse_duration_ns, parse_size,
+    DurationUnit, SECOND_NS, count_of, format_count, parse_count, parse_duration_ns, parse_size,
 };
 use rt::drain::{Drain, DrainWatch, Held, Stage, hold_signals};
 
@@ -135,7 +135,8 @@ pub(super) fn calibrate(
             }
             let bad: u64 = measured.counters.errors.iter().sum();
             if bad > 0 || measured.counters.responses == 0 {
-                let text = format!("calibration: {bad} requests failed against our own origin");
+                let failed = count_of(bad, "request");
+                let text = format!("calibration: {failed} failed against our own origin");
                 return Err(Failure::CannotRun(text));
             }
             response_bytes = measured.counters.bytes_in / measured.counters.responses;
@@ -167,15 +168,18 @@ pub(super) fn reached_per_s(calibration: &Calibration, threads: usize) -> f64 {
 pub(super) fn words(calibration: &Calibration) -> String {
     let spread = |spread: f64| format!("spread {:.0} %", spread * 100.0);
     let mut text = format!(
-        "calibrated   {} ({} trials of each kind)\n\
+        "calibrated   {} ({} of each kind)\n\
          per core     {}/s ({})\n\
-         in all       {}/s on {} processors, if the server is elsewhere; {}/s with it beside ({})\n",
+         in all       {}/s on {}, if the server is elsewhere; {}/s with it beside ({})\n",
         calibration.profile,
-        calibration.trials.iter().filter(|trial| trial.threads == 1).count(),
+        count_of(
+            calibration.trials.iter().filter(|trial| trial.threads == 1).count() as u64,
+            "trial"
+        ),
         format_count(calibration.per_core_per_s),
         spread(calibration.per_core_spread),
         format_count(calibration.all_per_s),
-        calibration.cpus,
+        count_of(calibration.cpus.into(), "processor"),
         format_count(calibration.all_with_origin_per_s),
         spread(calibration.all_spread),
     );
@@ -188,10 +192,10 @@ pub(super) fn words(calibration: &Calibration) -> String {
 fn target_words(target_per_s: f64, calibration: &Calibration) -> String {
     match clients_needed(target_per_s, calibration) {
         Some(clients) => format!(
-            "target       {}/s needs {clients} machine{} like this one, each at {:.0} % of what it \
+            "target       {}/s needs {} like this one, each at {:.0} % of what it \
              can do\n",
             format_count(target_per_s),
-            if clients == 1 { "" } else { "s" },
+            count_of(clients, "machine"),
             CLIENT_UTILISATION * 100.0
         ),
         None => "target       cannot be worked out: the trials drove nothing\n".to_owned(),

@@ -1,5 +1,6 @@
 //! `weir serve`.
 
+use record::units::count_of;
 use rt::drain::{Drain, Held, Signals, hold_signals};
 use serve::plan::Plan;
 
@@ -32,8 +33,8 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
             unix @ rt::address::Address::Unix(_) => unix.to_string(),
         };
         lines.push_str(&format!(
-            "listening on {shown} ({threads} thread{}; {})\n",
-            if threads == 1 { "" } else { "s" },
+            "listening on {shown} ({}; {})\n",
+            count_of(threads as u64, "thread"),
             mode.describe()
         ));
     }
@@ -43,9 +44,9 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
     note!(
-        "served {} requests on {} connections",
-        stats.sum.totals.requests,
-        stats.sum.connections_accepted
+        "served {} on {}",
+        count_of(stats.sum.totals.requests, "request"),
+        count_of(stats.sum.connections_accepted, "connection")
     );
     Ok(Exit::Done)
 }

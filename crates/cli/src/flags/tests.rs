@@ -149,3 +149,15 @@ fn every_key_of_an_illness_is_a_flag_of_the_sick_server() {
     };
     assert_eq!(ill, expected);
 }
+
+#[test]
+fn what_a_search_sets_itself_cannot_be_asked_for_and_levels_are_whole() {
+    let connections = ["--find", "connections"];
+    let each = ["--find", "connections-per-second"];
+    let of = |find: &[&str], more: &[&str]| problems("edge", &[find, more].concat());
+    assert_eq!(of(&connections, &["-c", "8"]), ["--connections"]);
+    assert_eq!(of(&each, &["-r", "8"]), ["--requests-per-connection"]);
+    assert_eq!(of(&connections, &["-r", "8"]), [""; 0]);
+    assert_eq!(of(&each, &["-c", "8"]), [""; 0]);
+    assert_eq!(of(&connections, &["--from", "1.5", "--to", "3.7"]), ["--from", "--to"]);
+}

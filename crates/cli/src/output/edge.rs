@@ -4,7 +4,7 @@
 use load::edge::{Find, limit_of, predicted_per_s};
 use load::plan::Plan;
 use record::edge::{Edge, End, Estimate, Outcome, Trial};
-use record::units::{format_bytes, format_duration_ns};
+use record::units::{count_of, format_bytes, format_duration_ns};
 
 use super::table::table;
 use super::{diagnosis, summary};
@@ -15,13 +15,12 @@ pub(crate) fn announcement(base: &Plan, find: Find, (usual_ns, most_ns): (u64, u
     let what = Find::ALL.iter().find(|(one, _, _)| *one == find).map_or("", |(_, _, what)| what);
     let connections = match find {
         Find::Connections => String::new(),
-        _ => format!(", {} connections", base.connections),
+        _ => format!(", {}", count_of(base.connections, "connection")),
     };
     format!(
-        "{}\nsearching for the most {what}{connections}, {} thread{}; takes about {}, {} at the most\n",
+        "{}\nsearching for the most {what}{connections}, {}; takes about {}, {} at the most\n",
         urls.join("\n"),
-        base.threads,
-        if base.threads == 1 { "" } else { "s" },
+        count_of(base.threads as u64, "thread"),
         format_minutes(usual_ns),
         format_minutes(most_ns)
     )
@@ -42,7 +41,7 @@ pub(crate) fn trial_line(trial: &Trial, find: Find) -> String {
         Outcome::NoVerdict => "no verdict",
     };
     let level = match trial.purpose.as_str() {
-        "scaling" => format!("{} connections", number(trial.level)),
+        "scaling" => level_words(Find::Connections, trial.level),
         _ => level_words(find, trial.level),
     };
     let mut line = format!(
@@ -82,6 +81,7 @@ fn level_words(find: Find, level: f64) -> String {
     match find {
         Find::Rate | Find::Bandwidth => format!("{}/s", number(level)),
         Find::ConnectionsPerSecond => format!("{} connections/s", number(level)),
+        Find::Connections if level == 1.0 => "1 connection".to_owned(),
         Find::Connections => format!("{} connections", number(level)),
     }
 }
@@ -189,8 +189,8 @@ pub(crate) fn summary(edge: &Edge, colour: bool) -> String {
     text.push_str(&scaling(edge));
     text.push_str(&at_edge(edge, colour));
     text.push_str(&format!(
-        "searched     {} trials in {:.0} s\n",
-        edge.trials.len(),
+        "searched     {} in {:.0} s\n",
+        count_of(edge.trials.len() as u64, "trial"),
         edge.duration_s
     ));
     text
@@ -263,8 +263,8 @@ fn scaling(edge: &Edge) -> String {
     let measured = law.measured_max;
     let best = match (&law.best_connections, law.best_per_s) {
         (Some(best), Some(per_s)) => format!(
-            "most with {} connections ({}..{}): {}/s",
-            number(best.value),
+            "most with {} ({}..{}): {}/s",
+            level_words(Find::Connections, best.value),
             number(best.low),
             number(best.high),
             number(per_s)

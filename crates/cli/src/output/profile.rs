@@ -6,6 +6,7 @@ use host::NotObservable;
 use host::perf::calls::Counted;
 use host::perf::{Folded, Profile, TaskRow, difference};
 use record::observed::Missing;
+use record::units::count_of;
 use serde_json::{Value, json};
 
 /// The schema of a profile's JSON.
@@ -33,8 +34,10 @@ impl Outcome {
     pub(crate) fn title(&self) -> String {
         let compared = if self.against.is_some() { ", against another run" } else { "" };
         format!(
-            "{} samples at {} Hz in {:.1} s{compared}",
-            self.profile.samples, self.profile.frequency, self.profile.length_s
+            "{} at {} Hz in {:.1} s{compared}",
+            count_of(self.profile.samples, "sample"),
+            self.profile.frequency,
+            self.profile.length_s
         )
     }
 }
@@ -58,8 +61,8 @@ pub(crate) fn words(outcome: &Outcome, top: usize) -> String {
     if profile.throttled > 0 {
         let _ = writeln!(
             text,
-            "note         the kernel slowed the sampling down {} times (kernel.perf_cpu_time_max_percent)",
-            profile.throttled
+            "note         the kernel slowed the sampling down {} (kernel.perf_cpu_time_max_percent)",
+            count_of(profile.throttled, "time")
         );
     }
     for note in &profile.notes {
@@ -95,10 +98,10 @@ fn functions(outcome: &Outcome, top: usize) -> String {
 
 fn changes(before: &Folded, after: &Folded, top: usize) -> String {
     let mut text = format!(
-        "\nAgainst a run of {} samples; shares of each run's own:\n\
+        "\nAgainst a run of {}; shares of each run's own:\n\
          \x20  self                           total\n\
          \x20 before     after    change      before     after    change  function\n",
-        before.samples()
+        count_of(before.samples(), "sample")
     );
     for row in difference(before, after).iter().take(top) {
         let _ = writeln!(

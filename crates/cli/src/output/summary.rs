@@ -3,7 +3,7 @@
 
 use record::histogram::LatencySummary;
 use record::run::{Pair, Run};
-use record::units::{format_bytes, format_count, format_duration_ns};
+use record::units::{count_of, format_bytes, format_count, format_duration_ns};
 use record::validity::Verdict;
 
 use super::diagnosis::diagnosis;
@@ -32,6 +32,7 @@ pub(crate) fn summary(run: &Run, colour: bool) -> String {
 
 fn head(run: &Run) -> String {
     let plan = &run.plan;
+    let number = |name: &str| plan[name].as_u64().unwrap_or(0);
     let requests = plan["requests"].as_array().cloned().unwrap_or_default();
     let urls = requests.iter().map(|request| {
         let part = |name: &str| request[name].as_str().unwrap_or("?").to_owned();
@@ -49,11 +50,10 @@ fn head(run: &Run) -> String {
         },
     };
     format!(
-        "{}\n{} connections, {} thread{}, {pace}, {:.1} s\n",
+        "{}\n{}, {}, {pace}, {:.1} s\n",
         urls.collect::<Vec<_>>().join("\n"),
-        plan["connections"],
-        plan["threads"],
-        if plan["threads"] == 1 { "" } else { "s" },
+        count_of(number("connections"), "connection"),
+        count_of(number("threads"), "thread"),
         run.duration_s
     )
 }

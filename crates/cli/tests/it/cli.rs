@@ -106,6 +106,8 @@ fn where_results_go_is_held_against_what_can_be_before_anything_is_done() {
         (&["lab", "profile", "--pid", "1", "--svg", &other, "--folded", &other], "--svg: --folded"),
         (&["lab", "show", "--html", "-", "x"], "--html: it cannot go to stdout"),
         (&["load", "--data-file", "/dev/zero", url], "--data-file: /dev/zero: it is no file"),
+        (&["load", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is no address of this"),
+        (&["edge", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is no address of this"),
     ];
     for (arguments, said) in cases {
         let output = weir(arguments);

@@ -135,7 +135,7 @@ fn an_objective_that_nothing_meets_is_missed() {
     let Some(searched) = edge(&[&SHORT[..], &asked].concat()) else { return };
     let Searched { code, said, record, .. } = searched;
     assert_eq!((code, record["conclusion"]["end"].as_str()), (3, Some("below_lowest")), "{said}");
-    assert!(said.contains("does not hold p99<1ns, errors<0.1% even at 1 connections"), "{said}");
+    assert!(said.contains("does not hold p99<1ns, errors<0.1% even at 1 connection:"), "{said}");
 }
 
 #[test]

@@ -98,4 +98,26 @@ fn what_cannot_be_sampled_is_said() {
     let missing = weir(&["lab", "profile", "--pid", "1", "--against", "/no/such/file"]);
     assert_eq!(missing.code, 2, "{missing:?}");
     assert!(missing.stderr.contains("--against"), "{}", missing.stderr);
+    let nothing = weir(&["lab", "profile", "--pid", "1", "-d", "0"]);
+    assert!(nothing.stderr.contains("'0' is not above 0 and at most 1h"), "{nothing:?}");
+    let program = weir(&["lab", "profile", "-d", "1", "--", "/no/such"]);
+    assert_eq!((program.code, program.stderr.as_str()), (1, "weir: /no/such: not found\n"));
+    let program = weir(&["lab", "profile", "-d", "1", "--", "no-such-program"]);
+    assert_eq!(program.code, 1, "{program:?}");
+    assert!(program.stderr.contains("no-such-program: not found in PATH"), "{program:?}");
+    let folder = weir(&["lab", "profile", "-d", "1", "--", "/"]);
+    assert!(folder.stderr.contains("no program that may be executed"), "{folder:?}");
+}
+
+#[test]
+fn a_system_call_that_the_kernel_does_not_have_is_refused_before_the_run() {
+    let _shared = beside_others();
+    if host::perf::calls::Call::parse("no_such_call").unwrap().is_known().is_none() {
+        return println!("skipped: this kernel does not tell which there are, or not to us");
+    }
+    let arguments = ["lab", "profile", "--pid", "1", "-d", "1h", "--calls", "read,no_such_call"];
+    let output = weir(&arguments);
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(output.stderr.contains("--calls: this kernel has no system call 'no_such_call'"));
+    assert_eq!(output.stderr.lines().count(), 1, "{output:?}");
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -88,6 +89,22 @@ impl Call {
                  realloc, free or allocations"
             )
         })
+    }
+}
+
+impl Call {
+    /// Whether this kernel knows it; nothing where that cannot be told.
+    #[must_use]
+    pub fn is_known(&self) -> Option<bool> {
+        let Self::SystemCall(name) = self else { return Some(true) };
+        let tracefs = Tracefs::open().ok()?;
+        let id = |name: &str| tracefs.id("syscalls", &format!("sys_enter_{name}"));
+        match id(name) {
+            Ok(_) => Some(true),
+            // One that every kernel has, if it tells of system calls at all.
+            Err(error) if error.kind() == ErrorKind::NotFound => id("read").ok().map(|_| false),
+            Err(_) => None,
+        }
     }
 }
 

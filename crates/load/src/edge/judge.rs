@@ -3,7 +3,7 @@
 
 use record::edge::{Outcome, Trial};
 use record::run::Run;
-use record::units::{MILLISECOND_NS, format_count, format_duration_ns};
+use record::units::{MILLISECOND_NS, count_of, format_count, format_duration_ns};
 use record::validity::Verdict;
 
 use super::{Ask, Find};
@@ -127,12 +127,17 @@ fn connections_lost(run: &Run) -> Vec<String> {
         let kinds: Vec<_> = run.totals.errors.keys().map(String::as_str).collect();
         let why = if kinds.is_empty() { "no answer".to_owned() } else { kinds.join(", ") };
         reasons.push(format!(
-            "only {} of {} connections were obtained ({} attempts failed: {why})",
-            connections.obtained, connections.wanted, connections.failed
+            "only {} of {} were obtained ({} failed: {why})",
+            connections.obtained,
+            count_of(connections.wanted, "connection"),
+            count_of(connections.failed, "attempt")
         ));
     }
     if connections.closed_idle > 0 {
-        reasons.push(format!("the server closed {} idle connections", connections.closed_idle));
+        reasons.push(format!(
+            "the server closed {}",
+            count_of(connections.closed_idle, "idle connection")
+        ));
     }
     if connections.lost > 0 {
         reasons.push(format!("{} connections were lost with a request", connections.lost));

@@ -1,7 +1,7 @@
 //! Objectives: `p99<5ms,errors<0.1%,rate>=10k`. Parsed into values, and evaluated on figures.
 
 use record::histogram::Latencies;
-use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_share};
+use record::units::{DurationUnit, parse_duration_ns, parse_rate, parse_share};
 use serde::{Serialize, Serializer};
 
 /// What an objective is about.
@@ -65,7 +65,8 @@ impl Objective {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let form = "write p99<5ms, max<1s, errors<0.1% or rate>=10k";
+        let form = "write p99<5ms (any percentile: p50, p99.9), mean<2ms, max<1s, errors<0.1% or \
+                    rate>=10k";
         let at = text.find(['<', '>']).ok_or_else(|| format!("'{text}': {form}"))?;
         let (name, rest) = text.split_at(at);
         let (bound, value) = match rest.as_bytes() {
@@ -84,9 +85,12 @@ impl Objective {
             }
         };
         let value = value.trim();
+        if value.is_empty() {
+            return Err(format!("'{text}': the limit is missing; {form}"));
+        }
         let limit = match subject {
             Subject::Errors => parse_share(value),
-            Subject::Rate => parse_count(value).map(|rate| rate as f64),
+            Subject::Rate => parse_rate(value),
             _ => parse_duration_ns(value, DurationUnit::Milliseconds).map(|ns| ns as f64),
         };
         let limit = limit.map_err(|why| format!("'{text}': {why}"))?;
@@ -181,5 +185,12 @@ mod tests {
     fn every_problem_is_reported() {
         let (_, problems) = Objective::parse_list("p99,q<1,p101<1ms,errors<2,rate>x,p99<5ms");
         assert_eq!(problems.len(), 5, "{problems:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_what_may_stand_there() {
+        let (_, problems) = Objective::parse_list("p98<");
+        assert!(problems[0].starts_with("'p98<': the limit is missing; write p99<5ms (any perc"));
+        assert_eq!(evaluate("rate>=1.5", &[], 0.0, 1.6), [true]);
     }
 }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_share, parse_size};
+use record::units::{
+    DurationUnit, parse_count, parse_duration_ns, parse_rate, parse_share, parse_size,
+};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -449,7 +451,7 @@ fn float(value: &DeValue<'_>) -> Option<f64> {
 
 fn rate(value: &DeValue<'_>) -> Option<Result<f64, String>> {
     match value {
-        DeValue::String(text) => Some(parse_count(text).map(|number| number as f64)),
+        DeValue::String(text) => Some(parse_rate(text)),
         _ => float(value).map(Ok),
     }
 }

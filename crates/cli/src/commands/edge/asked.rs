@@ -47,6 +47,7 @@ pub(in crate::commands) fn check(
     let find = reader.read("find", Find::Rate, Find::parse);
     let settings = reader.settings(find);
     let direct = reader.direct(&text, cores);
+    reader.ignored(find);
     let mut problems = reader.problems;
     let objectives = text.slo.iter().flat_map(|list| Objective::parse_list(list).0);
     problems.extend(objectives.filter(Objective::is_of_rate).map(|objective| {
@@ -120,6 +121,26 @@ impl Reader<'_> {
             short_ns,
             full_ns: full * short_ns,
             verify_ns: verify * short_ns,
+        }
+    }
+
+    /// What each trial sets itself cannot be asked for.
+    fn ignored(&mut self, find: Find) {
+        let (flag, why) = match find {
+            Find::Connections => (
+                "connections",
+                "with --find connections their number is what is searched for: leave it out (--from \
+                 and --to bound it)",
+            ),
+            Find::ConnectionsPerSecond => (
+                "requests-per-connection",
+                "with --find connections-per-second each request has a connection of its own: leave \
+                 it out",
+            ),
+            Find::Rate | Find::Bandwidth => return,
+        };
+        if self.typed.text(flag).is_some() {
+            self.problems.push(Problem::new(format!("--{flag}"), why));
         }
     }
 

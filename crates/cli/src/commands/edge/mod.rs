@@ -35,6 +35,7 @@ use crate::preflight;
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let mut asked = check(typed, typed.values())?;
     preflight::outputs(typed, &["json"], &[])?;
+    preflight::check_sources(&asked.base)?;
     if let Some(folder) = &asked.keep {
         std::fs::create_dir_all(folder)
             .map_err(|why| Problem::new("--keep", format!("{}: {why}", folder.display())))

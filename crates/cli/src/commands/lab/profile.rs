@@ -45,6 +45,7 @@ pub(super) struct Asked {
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let asked = check(typed)?;
     preflight::outputs(typed, &["json", "folded", "svg"], &[])?;
+    check_calls(&asked.calls)?;
     let against = asked.against.as_deref().map(read_folded).transpose()?;
     let drain = Drain::default();
     let stop = drain.watch();
@@ -62,6 +63,21 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     drop(running);
     let outcome = Outcome { started_at, profile, against, counted, tasks, missing, role: ROLE };
     finish(&asked, &outcome)
+}
+
+/// Refuses system calls that this kernel does not have.
+fn check_calls(calls: &[Call]) -> Result<(), Failure> {
+    let unknown = calls.iter().filter(|call| call.is_known() == Some(false));
+    let problems: Vec<Problem> = unknown
+        .map(|call| {
+            let text = format!(
+                "this kernel has no system call '{call}' (those that can be counted are the \
+                 sys_enter_NAME in /sys/kernel/tracing/events/syscalls)"
+            );
+            Problem::new("--calls", text)
+        })
+        .collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 
 /// Waits until the time is over, or there is nothing left to wait for.
@@ -161,7 +177,7 @@ pub(super) fn check(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
     let length_ns = read("duration", LENGTH_NS, &|text| {
         let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
         let within = (1..=LENGTH_MAX_NS).contains(&ns);
-        if within { Ok(ns) } else { Err("from 1ns to 1h".to_owned()) }
+        if within { Ok(ns) } else { Err(format!("'{text}' is not above 0 and at most 1h")) }
     });
     let counted = |most: u64| {
         move |text: &str| match parse_count(text)? {

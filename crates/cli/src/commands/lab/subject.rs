@@ -4,11 +4,13 @@
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use record::units::SECOND_NS;
 use rt::clock::now_ns;
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::exit::Failure;
@@ -50,6 +52,7 @@ impl Subject {
                 Ok(Running { pids, child: None })
             }
             Self::Command(words) => {
+                check_program(words.first().map_or("", String::as_str))?;
                 let child = Command::new("sh")
                     .args(["-c", WAITS, "sh"])
                     .args(words)
@@ -64,6 +67,24 @@ impl Subject {
             }
         }
     }
+}
+
+/// Says of a program that cannot be started why, before anything waits for it.
+fn check_program(name: &str) -> Result<(), Failure> {
+    let cannot = |why: &str| Err(Failure::cannot(name, why));
+    let can_start = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    if name.contains('/') {
+        let path = Path::new(name);
+        return match can_start(path) {
+            true => Ok(()),
+            false if path.exists() => cannot("it is no program that may be executed"),
+            false => cannot("not found"),
+        };
+    }
+    // Where there is no search path, whoever starts it has one of its own.
+    let Some(folders) = std::env::var_os("PATH") else { return Ok(()) };
+    let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    if paths.any(|path| can_start(&path)) { Ok(()) } else { cannot("not found in PATH") }
 }
 
 impl Running {
@@ -83,9 +104,7 @@ impl Running {
     pub(super) fn has_ended(&mut self) -> bool {
         match &mut self.child {
             Some(child) => child.try_wait().is_ok_and(|status| status.is_some()),
-            None => {
-                self.pids.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
-            }
+            None => self.pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()),
         }
     }
 }
