@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use lab::scenario::setup::Setup;
-use lab::trial::{Tools, TrialError};
+use lab::trial::{Done, Tools, TrialError};
 use record::problem::Problem;
 use record::units::{DurationUnit, parse_duration_ns};
-use rt::drain::{Drain, Held, Stage, hold_signals};
+use rt::drain::{Drain, Held, Signals, Stage, hold_signals};
 
 use super::{build, check_folder_of, context, own_path};
 use crate::exit::{Exit, Failure};
@@ -24,6 +24,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| Failure::cannot(file, error))?;
     let duration = typed.text("duration").unwrap_or_else(|| DURATION.to_owned());
     let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds)
+        .and_then(|ns| match ns {
+            0 => Err("a load of no length shows nothing: give 1s, for instance".to_owned()),
+            ns => Ok(ns),
+        })
         .map_err(|why| vec![Problem::new("--duration", why)]);
     let parsed = Setup::parse(file, &text);
     let (experiment, duration_ns) = both(parsed, duration_ns)?;
@@ -37,7 +41,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
     let drain = Drain::default();
     let stop = drain.watch();
-    hold_signals(Held::Stop)?.follow(drain, None)?;
+    let said = Signals::drained(|| {
+        eprintln!("weir: stopping; waits up to 12 s for what the load has measured");
+    });
+    hold_signals(Held::Stop)?.follow(drain, Some(said))?;
     let context = context(typed);
     let weir = own_path()?;
     let stopped = || stop.stage() > Stage::Running;
@@ -51,7 +58,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         show: true,
         stop: &stopped,
     };
-    let done = match lab::trial::run(&experiment, tools) {
+    let done = match lab::trial::run_to_keep(&experiment, tools) {
         Ok(done) => done,
         Err(TrialError::Stopped) => {
             eprintln!("weir: stopped; nothing was measured");
@@ -59,6 +66,11 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         }
         Err(error) => return Err(Failure::CannotRun(error.to_string())),
     };
+    end(done, json.as_deref())
+}
+
+/// Shows and keeps what a trial left; its exit code.
+fn end(done: Done, json: Option<&str>) -> Result<Exit, Failure> {
     for problem in &done.left {
         eprintln!("weir: could not be removed, and is tried again at the next start: {problem}");
     }
@@ -67,11 +79,18 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
     if let Some(path) = json {
         match &done.trial.run {
-            Some(run) => record::file::write_json(Path::new(&path), run)?,
-            None => record::file::write_json(Path::new(&path), &done.trial)?,
+            Some(run) => record::file::write_json(Path::new(path), run)?,
+            None => record::file::write_json(Path::new(path), &done.trial)?,
         }
     }
-    Ok(exit_of(done.exit))
+    match done.wrong {
+        None => Ok(exit_of(done.exit)),
+        Some(TrialError::Stopped) => {
+            eprintln!("weir: stopped; what was measured until then is kept, marked as partial");
+            Ok(Exit::Invalid)
+        }
+        Some(error) => Err(Failure::CannotRun(error.to_string())),
+    }
 }
 
 /// Both values, or the problems of both.
