@@ -33,7 +33,8 @@ pub enum ReadError {
         text: String,
     },
     /// It has another schema.
-    #[error("{path}: the schema is '{found}', this weir reads '{wanted}'", path = .path.display())]
+    #[error("{path}: the schema is '{found}', this weir reads '{wanted}' here; {hint}",
+        path = .path.display(), hint = who_reads(.found))]
     Schema {
         /// Which file.
         path: PathBuf,
@@ -121,8 +122,34 @@ pub fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T,
     serde_json::from_slice(&bytes).map_err(|error| syntax(path, &error))
 }
 
+/// Which command reads records of a schema.
+fn who_reads(schema: &str) -> String {
+    let kind = schema.split('/').next().unwrap_or(schema);
+    let command = match kind {
+        "weir.run" => "weir lab diagnose FILE, and weir load report FILE, read it",
+        "weir.edge" | "weir.trial" => "weir lab diagnose FILE reads it",
+        "weir.watch" => "weir lab diagnose RUN FILE reads it, behind the record of a run",
+        "weir.experiment" => {
+            "weir lab show, weir lab compare and weir lab serve read it, in its folder"
+        }
+        "weir.selftest" | "weir.profile" | "weir.comparison" | "weir.calibration" => {
+            return format!("a record of {kind} is for people and scripts: no command reads it");
+        }
+        _ => return "no command of weir reads that".to_owned(),
+    };
+    command.to_owned()
+}
+
+/// All of a file. What is none is refused: a device may never end, and a pipe nobody may write to.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, ReadError> {
-    fs::read(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })
+    let explain = |error| ReadError::Io { path: path.to_owned(), error };
+    let metadata = fs::metadata(path).map_err(explain)?;
+    if !metadata.is_file() {
+        let what = if metadata.is_dir() { "a folder" } else { "a device, a pipe or a socket" };
+        let text = format!("it is {what}; a record is read from a file");
+        return Err(explain(io::Error::new(io::ErrorKind::InvalidInput, text)));
+    }
+    fs::read(path).map_err(explain)
 }
 
 fn schema_in(path: &Path, bytes: &[u8]) -> Result<String, ReadError> {

@@ -52,6 +52,11 @@ mod tests {
         file::write_json(&path, &Watch { schema: "weir.run/1".to_owned(), ..watch }).unwrap();
         let why = read(&path).unwrap_err().to_string();
         assert!(why.contains("'weir.run/1', this weir reads 'weir.watch/1'"), "{why}");
+        assert!(why.contains("weir lab diagnose FILE"), "{why}");
+        for (what, kind) in [("/dev/zero", "a device"), ("/", "a folder")] {
+            let why = read(Path::new(what)).unwrap_err().to_string();
+            assert!(why.starts_with(&format!("{what}: it is {kind}")), "{why}");
+        }
         let why = file::read_run(Path::new("/no/such/file")).unwrap_err().to_string();
         assert!(why.contains("/no/such/file"), "{why}");
     }

@@ -81,6 +81,13 @@ pub struct Signals {
     pub drained: Box<dyn FnMut() + Send>,
 }
 
+impl Signals {
+    /// Only something at the first SIGTERM or SIGINT.
+    pub fn drained(drained: impl FnMut() + Send + 'static) -> Self {
+        Self { reload: Box::new(|| ()), reopen: Box::new(|| ()), drained: Box::new(drained) }
+    }
+}
+
 impl std::fmt::Debug for Signals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Signals").finish_non_exhaustive()

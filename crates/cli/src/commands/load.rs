@@ -16,9 +16,9 @@ use record::facts::{HostFacts as RecordedHost, HostLimits};
 use record::interval_log::IntervalLog;
 use record::problem::Problem;
 use record::run::{Calibrated, Run, Weir};
-use record::units::SECOND_NS;
+use record::units::{SECOND_NS, format_duration_ns};
 use record::validity::Verdict;
-use rt::drain::{Drain, DrainWatch, Held, hold_signals};
+use rt::drain::{Drain, DrainWatch, Held, Signals, hold_signals};
 
 use super::calibrate::{self, Trials};
 use crate::embedded::Origin;
@@ -40,6 +40,7 @@ const TEXTS: &[&str] = &["json", "csv"];
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let text = load_text(typed)?;
     check_results(typed)?;
+    let named = named_subjects(&subject_pids(typed)?)?;
     // A run that was killed may have left the subject with less than its share of the processors.
     super::lab::sweep();
     let drain = Drain::default();
@@ -49,11 +50,8 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     }
     let plan = Plan::parse(&text, rt::cores::available().len())?;
     let ports_tight = preflight::check(&plan)?;
-    hold_signals(Held::Stop)?.follow(drain, None)?;
-    let subjects = match subject_pids(typed)?.as_slice() {
-        [] => subjects(&plan),
-        named => Ok(named_subjects(named)?),
-    };
+    hold_signals(Held::Stop)?.follow(drain, Some(stopping(&plan)))?;
+    let subjects = if named.is_empty() { subjects(&plan) } else { Ok(named) };
     drive(&Job { typed, arguments, plan, subjects, ports_tight }, &stop)
 }
 
@@ -70,7 +68,7 @@ fn embedded(
     text.urls = vec!["http://127.0.0.1:1/".to_owned()];
     let plan = Plan::parse(&text, cores)?;
     preflight::check(&plan)?;
-    hold_signals(Held::Stop)?.follow(drain, None)?;
+    hold_signals(Held::Stop)?.follow(drain, Some(stopping(&plan)))?;
     let origin = Origin::start(cores.div_ceil(2))?;
     text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
     let mut plan = Plan::parse(&text, cores)?;
@@ -101,6 +99,17 @@ fn embedded(
     }
     let subjects = Ok(vec![origin.pid()]);
     drive(&Job { typed, arguments, plan, subjects, ports_tight: None }, stop)
+}
+
+/// Says at the first Ctrl-C what happens now: requests that hang may take a while.
+fn stopping(plan: &Plan) -> Signals {
+    let most = format_duration_ns(plan.drain_ns);
+    Signals::drained(move || {
+        note!(
+            "weir: stopping; waits up to {most} for requests that are under way (a second Ctrl-C ends it \
+             at once)"
+        );
+    })
 }
 
 /// Body of the embedded origin's answers.
@@ -144,6 +153,9 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     let mut watcher =
         Watcher::new(job.subjects.clone().unwrap_or_default(), lines.then(Live::default), log)
             .observing((!typed.is_set("no-watch")).then(|| Observation::start(&job.plan, &named)));
+    if typed.is_set("confirm") && !quiet {
+        note!("weir: {}", confirm::announced());
+    }
     let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
     let observed = watcher.observed(&started_at);
     let mut run = recorded(job, &measured, &watcher, started_at);
@@ -168,16 +180,13 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
 /// Makes the counter-test of the diagnosis, and puts its outcome into the record. Where it cannot be
 /// made, the verdict stays as it is, neither confirmed nor refuted, with the reason.
 fn confirm_diagnosis(job: &Job<'_>, run: &mut Run, quiet: bool, stop: &DrainWatch) {
-    if !quiet {
-        note!("weir: confirming the diagnosis by short trials");
-    }
     let subjects = job.subjects.clone().unwrap_or_default();
-    match confirm::confirm(&job.plan, run, &subjects, stop) {
+    match confirm::confirm(&job.plan, run, &subjects, quiet, stop) {
         Ok(outcome) => {
             run.diagnosis = run.diagnosis.take().map(|found| lab::confirm::settle(found, outcome));
         }
         Err(why) => {
-            note!("weir: the diagnosis cannot be tested here: {why}");
+            note!("weir: --confirm made no test: {why}");
             run.diagnosis.iter_mut().for_each(|found| found.untested = Some(why.clone()));
         }
     }
@@ -292,12 +301,12 @@ pub(super) fn subjects(plan: &Plan) -> Subjects {
 }
 
 /// The processes that were named; each has to be there.
-fn named_subjects(pids: &[i32]) -> Result<Vec<i32>, Failure> {
-    for pid in pids {
-        host::process::thread_ids(*pid)
-            .map_err(|missing| Failure::CannotRun(format!("--subject {pid}: {}", missing.why)))?;
-    }
-    Ok(pids.to_vec())
+fn named_subjects(pids: &[i32]) -> Result<Vec<i32>, Vec<Problem>> {
+    let absent = pids.iter().filter(|pid| host::process::thread_ids(**pid).is_err());
+    let problems: Vec<Problem> = absent
+        .map(|pid| Problem::new("--subject", format!("there is no process {pid} on this machine")))
+        .collect();
+    if problems.is_empty() { Ok(pids.to_vec()) } else { Err(problems) }
 }
 
 /// A measurement that is wrong in itself comes first: nothing can be said of an objective then.

@@ -33,6 +33,8 @@ const SAMPLE_TAKES_NS: u64 = 30_000_000;
 pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let plan = Plan::parse(typed)?;
     preflight::outputs(typed, &["json"], &[])?;
+    // A run that was killed may have left what is watched with less than its share of the processors.
+    super::lab::sweep();
     let drain = Drain::default();
     let stop = drain.watch();
     hold_signals(Held::Stop)?.follow(drain, None)?;

@@ -101,6 +101,8 @@ fn a_second_interrupt_does_not_wait_for_what_is_in_flight() {
     output.assert_sums();
     assert_eq!(output.total("errors.unfinished"), 2, "{output:?}");
     assert!(output.count("totals.unfinished_age_ns_max") > 200_000_000);
+    let said = "weir: stopping; waits up to 50.0s for requests that are under way";
+    assert!(output.stderr.starts_with(said), "{}", output.stderr);
 }
 
 #[test]

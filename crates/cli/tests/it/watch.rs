@@ -99,6 +99,13 @@ fn everything_that_is_wrong_is_said_at_once() {
     for flag in ["--pid: ", "--port: ", "--url: ", "--duration: ", "--every: "] {
         assert!(wrong.stderr.contains(flag), "{flag}: {}", wrong.stderr);
     }
+    let named = [["--port", "a=80", "--port", "b=80"], ["--port", "a=80", "--pid", "a=1"]];
+    for (flags, why) in named.iter().zip(["port 80 is given twice", "'a' is the name of process 1"])
+    {
+        let twice = weir(&[&["watch", "--once"], &flags[..]].concat());
+        assert_eq!(twice.code, 2, "{}", twice.stderr);
+        assert!(twice.stderr.contains(why), "{}", twice.stderr);
+    }
     let absent = weir(&["watch", "--once", "--pid", "2147483647"]);
     assert_eq!((absent.code, absent.stdout.as_str()), (1, ""));
     assert!(absent.stderr.contains("2147483647: there is no such process"), "{}", absent.stderr);

@@ -9,6 +9,7 @@ pub mod driver;
 pub mod metrics;
 mod port;
 mod ready;
+mod said;
 mod stage;
 pub mod steady;
 mod view;
@@ -18,8 +19,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use record::file::wall_clock_text;
-use record::run::Weir;
+use record::run::{Run, Weir};
 use record::trial::{Driver, SCHEMA, Trial};
+use record::validity::{Reason, Validity, Verdict};
 
 use crate::scenario::kit::Context;
 use crate::scenario::plan::Node;
@@ -94,6 +96,8 @@ pub struct Done {
     pub left: Vec<String>,
     /// The stacks that the subject was seen in, folded, where they were asked for and could be seen.
     pub folded: Option<String>,
+    /// Why it is not of a whole load: never there of [`run`].
+    pub wrong: Option<TrialError>,
 }
 
 /// Runs one trial. Everything that it made is gone when it returns.
@@ -101,7 +105,20 @@ pub struct Done {
 /// # Errors
 /// Why there is no record.
 pub fn run(setup: &Setup, tools: Tools<'_>) -> Result<Done, TrialError> {
-    let mut stage = Stage::make(setup, tools)?;
+    once(setup, tools, false)
+}
+
+/// The same for somebody who wants what there is: a load of weir's that was stopped, or one under which a
+/// program ended, leaves what was measured until then. [`Done::wrong`] says so, and the record too.
+///
+/// # Errors
+/// Why there is no record.
+pub fn run_to_keep(setup: &Setup, tools: Tools<'_>) -> Result<Done, TrialError> {
+    once(setup, tools, true)
+}
+
+fn once(setup: &Setup, tools: Tools<'_>, keeps: bool) -> Result<Done, TrialError> {
+    let mut stage = Stage::make(setup, tools, keeps)?;
     stage.write_files(setup)?;
     if let Some(origin) = &setup.origin {
         stage.start(Node::Origin, origin)?;
@@ -115,11 +132,12 @@ pub fn run(setup: &Setup, tools: Tools<'_>) -> Result<Done, TrialError> {
     };
     let clock = tools.context.clock;
     let (wall_ns, began_ns) = ((tools.wall_ns)(), clock());
-    let (driven, seen) = stage.load(row, setup, &said)?;
+    let (mut driven, seen) = stage.load(row, setup, &said)?;
     let passed_ns = clock().saturating_sub(began_ns);
     let wall_passed_ns = i128::from((tools.wall_ns)()) - i128::from(wall_ns);
     let clock_step_s = (wall_passed_ns - i128::from(passed_ns)).unsigned_abs() as f64 / 1e9;
     let exit = driven.exit;
+    let wrong = driven.wrong.take().map(|wrong| with_ends(wrong, driven.run.as_ref()));
     let commands = std::mem::take(&mut stage.commands);
     let left = stage.kit.undo();
     let mut trial = Trial {
@@ -132,7 +150,32 @@ pub fn run(setup: &Setup, tools: Tools<'_>) -> Result<Done, TrialError> {
     };
     let folded = fill(&mut trial, row, &said, driven, seen);
     finish(&mut trial, setup, clock_step_s);
-    Ok(Done { trial, exit, left, folded })
+    if let Some(wrong) = &wrong {
+        mark(&mut trial, wrong);
+    }
+    Ok(Done { trial, exit, left, folded, wrong })
+}
+
+/// What went wrong under load, with who was seen to end.
+fn with_ends(wrong: TrialError, run: Option<&Run>) -> TrialError {
+    let TrialError::Program(why) = wrong else { return wrong };
+    let ended = run.into_iter().flat_map(|run| &run.observed).flat_map(|seen| &seen.ended);
+    let all: Vec<String> = std::iter::once(why).chain(ended.map(ToString::to_string)).collect();
+    TrialError::Program(all.join("; "))
+}
+
+/// Says in the record why it is not of a whole load. One that was stopped says so itself.
+fn mark(trial: &mut Trial, wrong: &TrialError) {
+    trial.failed = Some(wrong.to_string());
+    let ended = matches!(wrong, TrialError::Program(_));
+    let Some(run) = trial.run.as_mut().filter(|_| ended) else { return };
+    let mut reasons = std::mem::take(&mut run.validity.reasons);
+    reasons.push(Reason {
+        code: "subject_ended".to_owned(),
+        verdict: Verdict::Invalid,
+        text: wrong.to_string(),
+    });
+    run.validity = Validity::from_reasons(reasons);
 }
 
 /// Puts what was measured into a trial; the folded stacks are given back.

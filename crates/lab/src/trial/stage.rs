@@ -5,18 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use record::run::Run;
 use record::units::format_duration_ns;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::driver::{Call, Row};
 use super::port::free_port;
 use super::ready::{Asked, Look, Ready, not_preloaded};
+use super::said::{emptied, opened, output, said_by, tail};
 use super::watch::{Place, Seen, Watch};
 use super::{Tools, TrialError, is_weir, line_of};
 use crate::scenario::kit::Kit;
@@ -35,10 +35,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How often a program that takes connections is asked whether it is ready besides, in looks: it has a start
 /// to make.
 const LOOKS_BETWEEN: u32 = 10;
-/// The most of a program's complaints that is repeated, in bytes.
-const SAID_BYTES_MAX: u64 = 2_000;
-/// The most that a driver may print: the longest prints a line a second, and a load lasts an hour.
-const OUTPUT_BYTES_MAX: u64 = 4 << 20;
+/// How long a load that is stopped may take for what it has under way, before it is told to let that be.
+const STOP_NS: u64 = 6_000_000_000;
 /// Exit codes of `weir load` with which there is a record: done, an objective missed, not valid.
 const WITH_RECORD: [i32; 3] = [0, 3, 4];
 
@@ -46,6 +44,8 @@ const WITH_RECORD: [i32; 3] = [0, 3, 4];
 pub(super) struct Stage<'a> {
     pub(super) kit: Kit,
     tools: Tools<'a>,
+    /// Whether a load that was stopped, or whose subject ended, leaves what it measured until then.
+    keeps: bool,
     /// What stands for placeholders.
     texts: BTreeMap<&'static str, String>,
     /// Programs that were started, with where they take connections.
@@ -66,6 +66,8 @@ pub(super) struct Driven {
     pub(super) output: Option<String>,
     /// What it says that has to be known to read it.
     pub(super) notes: Vec<String>,
+    /// Why it is not of a whole load.
+    pub(super) wrong: Option<TrialError>,
 }
 
 /// What stands for each placeholder but the length of a load.
@@ -93,13 +95,13 @@ fn most_ns(setup: &Setup, wanted_ns: u64) -> u64 {
 
 impl<'a> Stage<'a> {
     /// Makes the scenario.
-    pub(super) fn make(setup: &Setup, tools: Tools<'a>) -> Result<Self, TrialError> {
+    pub(super) fn make(setup: &Setup, tools: Tools<'a>, keeps: bool) -> Result<Self, TrialError> {
         let kit = Kit::make(&setup.scenario, tools.context).map_err(TrialError::Scenario)?;
         let port =
             kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
         let port = port.map_err(TrialError::Scenario)?;
         let texts = texts(tools.weir, kit.folder(), port, |node| kit.address(node));
-        Ok(Self { kit, tools, texts, places: Vec::new(), commands: BTreeMap::new() })
+        Ok(Self { kit, tools, keeps, texts, places: Vec::new(), commands: BTreeMap::new() })
     }
 
     fn record_path(&self) -> PathBuf {
@@ -148,7 +150,7 @@ impl<'a> Stage<'a> {
         self.places.push((node, number, ready));
         match wrong {
             Some(why) => {
-                Err(TrialError::Program(format!("'{program_name}' {why}: {}", tail(&said))))
+                Err(TrialError::Program(format!("'{program_name}' {why}{}", said_by(&said))))
             }
             None => Ok(()),
         }
@@ -228,8 +230,8 @@ impl<'a> Stage<'a> {
             let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
             let Some(status) = ended else { continue };
             if !self.listens(node, &ready)? {
-                let said = tail(&self.kit.folder().join(format!("{node}.log")));
-                let text = format!("the {node} ended under load ({status}): {said}");
+                let said = said_by(&self.kit.folder().join(format!("{node}.log")));
+                let text = format!("the {node} ended under load ({status}){said}");
                 return Err(TrialError::Program(text));
             }
         }
@@ -305,15 +307,45 @@ impl<'a> Stage<'a> {
             places.push(Place { node, pids: self.pids(number), port });
         }
         let watch = Watch::start(setup, &places, duration_ns, clock);
-        self.wait_unreaped(number, most_ns(setup, duration_ns))?;
-        let seen = watch.finish(zero_ns);
-        self.all_live()?;
-        let status = self.wait(number, OVERTIME_NS)?;
-        let driven = match is_weir(setup.tool) {
-            true => self.recorded(status)?,
-            false => self.printed(row, status)?,
+        let stopped = match self.wait_unreaped(number, most_ns(setup, duration_ns)) {
+            Err(TrialError::Stopped) if self.keeps && is_weir(setup.tool) => {
+                self.stop(number)?;
+                Err(TrialError::Stopped)
+            }
+            waited => Ok(waited?),
         };
-        Ok((driven, seen))
+        let seen = watch.finish(zero_ns);
+        let status = self.wait(number, OVERTIME_NS)?;
+        let wrong = stopped.and_then(|()| self.all_live()).err();
+        if let Some(why) = wrong.clone().filter(|_| !self.keeps) {
+            return Err(why);
+        }
+        let driven = match is_weir(setup.tool) {
+            true => self.recorded(status),
+            false => self.printed(row, status),
+        };
+        // What became of the subject tells more than what the load says of that.
+        let driven = driven.map_err(|error| wrong.clone().unwrap_or(error))?;
+        Ok((Driven { wrong, ..driven }, seen))
+    }
+
+    /// Asks a load to end with what it has measured; a second time, where it waits for too long.
+    fn stop(&mut self, number: usize) -> Result<(), TrialError> {
+        let pid = self.pids(number).first().and_then(|&pid| Pid::from_raw(pid));
+        let Some(pid) = pid else { return Err(TrialError::Stopped) };
+        let clock = self.tools.context.clock;
+        for _ in 0..2 {
+            // One that has ended meanwhile is what was wanted: nobody has waited for it yet.
+            let _ = kill_process(pid, Signal::TERM);
+            let end_ns = clock() + STOP_NS;
+            while clock() < end_ns {
+                if !is_running(pid) {
+                    return Ok(());
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        Err(TrialError::Stopped)
     }
 
     /// Starts what drives the load.
@@ -408,6 +440,7 @@ impl<'a> Stage<'a> {
             run: None,
             output: Some(text),
             notes: reading.notes,
+            ..Driven::default()
         })
     }
 
@@ -432,9 +465,7 @@ impl<'a> Stage<'a> {
         let end_ns = clock() + most_ns;
         let pid = self.pids(number).first().and_then(|&pid| Pid::from_raw(pid));
         let Some(pid) = pid else { return Ok(()) };
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // An error means that it cannot be waited for so; then it is waited for as usual.
-        while let Ok(None) = waitid(WaitId::Pid(pid), look) {
+        while is_running(pid) {
             if clock() > end_ns {
                 return Err(TrialError::Load("it does not end".to_owned()));
             }
@@ -449,43 +480,11 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A file that what is written is added to.
-fn opened(path: &Path) -> Result<fs::File, TrialError> {
-    let open = fs::File::options().create(true).append(true).open(path);
-    open.map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))
-}
-
-/// A file that holds nothing yet.
-fn emptied(path: &Path) -> Result<fs::File, TrialError> {
-    fs::File::create(path)
-        .map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))
-}
-
-/// What a program printed, all of it.
-fn output(path: &Path) -> Result<String, TrialError> {
-    let explain = |why: String| TrialError::Load(format!("{}: {why}", path.display()));
-    let file = fs::File::open(path).map_err(|error| explain(error.to_string()))?;
-    let mut bytes = Vec::new();
-    let read = file.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| explain(error.to_string()))?;
-    if bytes.len() as u64 > OUTPUT_BYTES_MAX {
-        return Err(explain(format!("more than {OUTPUT_BYTES_MAX} bytes were printed")));
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The end of what a program said.
-fn tail(path: &Path) -> String {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = fs::File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX)))?;
-        let mut bytes = Vec::new();
-        file.take(SAID_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    // It is only for an error's words: a file that cannot be read has none.
-    String::from_utf8_lossy(&read().unwrap_or_default()).trim().to_owned()
+/// Whether a child has not ended. An error means that it cannot be waited for so; then it is waited for as
+/// usual.
+fn is_running(pid: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), look), Ok(None))
 }
 
 #[cfg(test)]
@@ -501,17 +500,5 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(names, expected);
         assert_eq!((&*known["port"], &*known["origin"]), ("80", "origin"));
-    }
-
-    #[test]
-    fn what_a_program_printed_is_bounded() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("load.out");
-        fs::write(&path, "ab\n").unwrap();
-        assert_eq!(output(&path).unwrap(), "ab\n");
-        assert_eq!(tail(&path), "ab");
-        fs::write(&path, vec![b'x'; OUTPUT_BYTES_MAX as usize + 1]).unwrap();
-        assert!(output(&path).unwrap_err().to_string().contains("more than"));
-        assert_eq!(tail(&path).len() as u64, SAID_BYTES_MAX);
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use lab::confirm::{made_for, settle};
 use record::edge::{self, Edge};
 use record::file::{ReadError, read, read_run, schema};
+use record::observed::Observed;
 use record::problem::Problem;
 use record::run::{self, Run};
 use record::trial::{self, Trial};
@@ -29,10 +30,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let mut problems = Vec::new();
     for other in &files[1..] {
         match record::watch::read(Path::new(other)) {
-            Ok(mut watch) => {
-                watch.observed.count_from(&run.started_at);
-                run.observed.push(watch.observed);
-            }
+            Ok(watch) => match add(&mut run, watch.observed) {
+                Ok(()) => {}
+                Err(why) => problems.push(Problem::new("FILE", format!("{other}: {why}"))),
+            },
             Err(error) => problems.push(Problem::new("FILE", error.to_string())),
         }
     }
@@ -49,6 +50,29 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
     write_json(&run, json.as_deref())?;
     Ok(Exit::Done)
+}
+
+/// Puts what was seen of another machine beside a run, if it is of the same time.
+fn add(run: &mut Run, mut observed: Observed) -> Result<(), String> {
+    let started_at = observed.started_at.clone();
+    let readable = observed.count_from(&run.started_at);
+    if let Some((from_s, to_s)) = observed.span_s().filter(|_| readable)
+        && (to_s <= 0.0 || from_s >= run.duration_s)
+    {
+        let when = match to_s <= 0.0 {
+            true => format!("ended {:.0} s before the run began", -to_s),
+            false => format!("began {:.0} s after the run had ended", from_s - run.duration_s),
+        };
+        return Err(format!(
+            "this watch is of another time than the run: it began at {started_at} and took {:.0} s, the \
+             run began at {} and took {:.0} s, so it {when} (the clocks of both machines have to agree)",
+            to_s - from_s,
+            run.started_at,
+            run.duration_s
+        ));
+    }
+    run.observed.push(observed);
+    Ok(())
 }
 
 /// Works the diagnosis out again, with the counter-test that was made where it is of the same verdict;
@@ -119,6 +143,7 @@ fn of_search(edge: Edge) -> Result<(Run, Option<String>), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::observed::Sample;
 
     /// A record as files have it, of a run without figures.
     fn run_json() -> serde_json::Value {
@@ -181,6 +206,29 @@ mod tests {
             diagnose_again(&mut run);
             assert_eq!(run.diagnosis.unwrap().untested, kept);
         }
+    }
+
+    #[test]
+    fn a_watch_of_another_time_is_refused_with_both_times() {
+        let mut run = run_value();
+        "2026-01-01T10:00:00Z".clone_into(&mut run.started_at);
+        let watch = |started_at: &str| {
+            let sample = |time_s| Sample { time_s, length_s: 1.0, ..Sample::default() };
+            let samples = (1..=5).map(f64::from).map(sample).collect();
+            Observed { started_at: started_at.to_owned(), samples, ..Observed::default() }
+        };
+        let why = add(&mut run, watch("2026-01-01T09:00:00Z")).unwrap_err();
+        assert!(why.contains("began at 2026-01-01T09:00:00Z and took 5 s"), "{why}");
+        assert!(why.contains("2026-01-01T10:00:00Z and took 10 s"), "{why}");
+        assert!(why.contains("ended 3595 s before the run began"), "{why}");
+        let why = add(&mut run, watch("2026-01-01T10:00:30Z")).unwrap_err();
+        assert!(why.contains("began 20 s after the run had ended"), "{why}");
+        assert_eq!(run.observed, []);
+        // It need not be of all of the run; and where a time is not told, nobody can say.
+        for started_at in ["2026-01-01T09:59:57Z", "2026-01-01T10:00:09Z", ""] {
+            add(&mut run, watch(started_at)).unwrap();
+        }
+        assert_eq!(run.observed.len(), 3);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! `weir lab try FILE`: one experiment, run once.
 
 use lab::scenario::setup::Setup;
-use lab::trial::{Tools, TrialError};
+use lab::trial::{Done, Tools, TrialError};
 use record::problem::Problem;
 use record::units::{DurationUnit, parse_duration_ns};
-use rt::drain::{Drain, Held, Stage, hold_signals};
+use rt::drain::{Drain, Held, Signals, Stage, hold_signals};
 
 use super::{build, context, own_path};
 use crate::exit::{Exit, Failure};
@@ -23,6 +23,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| Failure::cannot(file, error))?;
     let duration = typed.text("duration").unwrap_or_else(|| DURATION.to_owned());
     let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds)
+        .and_then(|ns| match ns {
+            0 => Err("a load of no length shows nothing: give 1s, for instance".to_owned()),
+            ns => Ok(ns),
+        })
         .map_err(|why| vec![Problem::new("--duration", why)]);
     let parsed = Setup::parse(file, &text);
     let (experiment, duration_ns) = both(parsed, duration_ns)?;
@@ -34,7 +38,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let json = typed.text("json");
     let drain = Drain::default();
     let stop = drain.watch();
-    hold_signals(Held::Stop)?.follow(drain, None)?;
+    let said = Signals::drained(|| {
+        note!("weir: stopping; waits up to 12 s for what the load has measured");
+    });
+    hold_signals(Held::Stop)?.follow(drain, Some(said))?;
     let context = context(typed);
     let weir = own_path()?;
     let stopped = || stop.stage() > Stage::Running;
@@ -48,7 +55,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         show: true,
         stop: &stopped,
     };
-    let done = match lab::trial::run(&experiment, tools) {
+    let done = match lab::trial::run_to_keep(&experiment, tools) {
         Ok(done) => done,
         Err(TrialError::Stopped) => {
             note!("weir: stopped; nothing was measured");
@@ -56,19 +63,31 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         }
         Err(error) => return Err(Failure::CannotRun(error.to_string())),
     };
+    end(done, json.as_deref())
+}
+
+/// Shows and keeps what a trial left; its exit code.
+fn end(done: Done, json: Option<&str>) -> Result<Exit, Failure> {
     for problem in &done.left {
         note!("weir: could not be removed, and is tried again at the next start: {problem}");
     }
     if let Some(output) = &done.trial.driver.output
-        && json.as_deref() != Some("-")
+        && json != Some("-")
     {
         print(output);
     }
     match &done.trial.run {
-        Some(run) => write_json(run, json.as_deref())?,
-        None => write_json(&done.trial, json.as_deref())?,
+        Some(run) => write_json(run, json)?,
+        None => write_json(&done.trial, json)?,
     }
-    Ok(exit_of(done.exit))
+    match done.wrong {
+        None => Ok(exit_of(done.exit)),
+        Some(TrialError::Stopped) => {
+            note!("weir: stopped; what was measured until then is kept, marked as partial");
+            Ok(Exit::Invalid)
+        }
+        Some(error) => Err(Failure::CannotRun(error.to_string())),
+    }
 }
 
 /// Both values, or the problems of both.

@@ -27,23 +27,54 @@ pub(super) fn confirm(
     plan: &Plan,
     run: &Run,
     subjects: &[i32],
+    quiet: bool,
     stop: &DrainWatch,
 ) -> Result<Confirmation, String> {
     let code = run.diagnosis.as_ref().map_or(NONE, |diagnosis| diagnosis.verdict.as_str());
-    let row = verdict(code).ok_or_else(|| format!("'{code}' claims nothing to perturb"))?;
+    let row = verdict(code).ok_or_else(|| nothing_to_test(code).to_owned())?;
     let processors = processors(plan, run, rt::cores::available().len());
-    let mut tests = Vec::new();
+    let mut changes = Vec::new();
     for test in row.counter_tests() {
-        let change = match change(plan, run, test, processors) {
-            Ok(change) => change,
+        match change(plan, run, test, processors) {
+            Ok(change) => changes.push((test, change)),
             // The second is more than enough where it can be made.
-            Err(why) if tests.is_empty() => return Err(why),
+            Err(why) if changes.is_empty() => return Err(why),
             Err(_) => break,
-        };
+        }
+    }
+    if !quiet {
+        note!("weir: testing whether it is {code} takes {}", takes(changes.len()));
+    }
+    let mut tests = Vec::new();
+    for (test, change) in changes {
         let pairs = pairs(plan, run, &change, subjects, stop)?;
         tests.extend(judge(code, test, &pairs));
     }
     together(tests).ok_or_else(|| "the trials drove nothing".to_owned())
+}
+
+/// What `--confirm` will take, before it is known what there is to test.
+pub(super) fn announced() -> String {
+    format!(
+        "behind this load --confirm tests what it finds by short loads: {}; {} where two changes are \
+         tried",
+        takes(1),
+        takes(2)
+    )
+}
+
+/// "about 18 s (6 loads of 3 s)", for so many changes.
+fn takes(changes: usize) -> String {
+    let (loads, each_s) = ((changes * PAIRS * 2) as u64, TRIAL_NS / SECOND_NS);
+    format!("about {} s ({loads} loads of {each_s} s)", loads * each_s)
+}
+
+/// Why there is no test of what is no verdict on a limit.
+fn nothing_to_test(code: &str) -> &'static str {
+    match code {
+        NONE => "nothing limited this load, so there is no limit to test; drive more to find one",
+        _ => "what limited this load is not known, so there is no limit to test",
+    }
 }
 
 /// Rates as it is and changed, in turn.
@@ -100,25 +131,41 @@ fn change(plan: &Plan, run: &Run, test: CounterTest, processors: f64) -> Result<
         }
         Perturbation::KeptConnections => {
             if changed.requests_per_connection.is_none() {
-                return Err("the plan keeps its connections already (no -r)".to_owned());
+                return Err(
+                    "the test would keep connections open between requests, and this load does \
+                            so already (it has no -r)"
+                        .to_owned(),
+                );
             }
             changed.requests_per_connection = None;
         }
         Perturbation::Pause => {
             let Pace::Closed { think_ns } = &mut changed.pace else {
-                return Err("an open loop has no pauses of its own".to_owned());
+                return Err(
+                    "the test would add a pause before each request, and a load at a fixed \
+                            rate (-R) has none"
+                        .to_owned(),
+                );
             };
             if answer == Answer::Stays && plan.connections < 2 {
-                return Err("with one connection nobody makes up for a pause".to_owned());
+                return Err(
+                    "the test would add a pause that other connections make up for, and there is \
+                            only one"
+                        .to_owned(),
+                );
             }
             *think_ns += (run.latency.last_byte.service.mean_ns / 2.0) as u64;
         }
         Perturbation::LessProcessorTime => return Ok(Change::LessTime),
-        Perturbation::Nothing => return Err("nothing can be changed for it from here".to_owned()),
+        Perturbation::Nothing => {
+            return Err("there is nothing that weir could change to test this verdict".to_owned());
+        }
     }
     if changed == *plan {
         let what = perturbation.words();
-        return Err(format!("{what}: this plan cannot be changed so, it would be the same"));
+        return Err(format!(
+            "the test would be {what}, but this load cannot be changed so: it would be the same"
+        ));
     }
     preflight::check_descriptors(changed.connections)
         .map_err(|failure| failure.lines().join("; "))?;
@@ -133,14 +180,16 @@ fn offers_enough(run: &Run, ratio: f64) -> Result<(), String> {
         return Ok(());
     };
     if answered_per_s >= offered_per_s * OFFERED_MET {
-        return Err("an open loop that gets what it asks for cannot show a limit of throughput; \
-                    drive more (-R) or a closed loop"
-            .to_owned());
+        return Err(
+            "a load at a fixed rate that gets what it asks for met no limit that a test could \
+                    move; drive more (-R), or leave -R out"
+                .to_owned(),
+        );
     }
     if ratio > 1.0 && offered_per_s <= ratio * answered_per_s {
         return Err(format!(
             "{}/s were offered and {}/s answered: the throughput could not rise far enough to show \
-             anything; drive more (-R) or a closed loop",
+             anything; drive more (-R), or leave -R out",
             format_count(offered_per_s),
             format_count(answered_per_s)
         ));
@@ -252,6 +301,14 @@ mod tests {
         assert_eq!((halved.connections, halved.threads), (32, 2));
         let one = changed(&plan(1, 1, None), &run(), "bufferbloat", 8.0).unwrap_err();
         assert!(one.contains("it would be the same"), "{one}");
+    }
+
+    #[test]
+    fn how_long_it_takes_and_why_not_is_said_in_plain_words() {
+        assert_eq!(takes(2), "about 36 s (12 loads of 3 s)");
+        assert!(announced().contains("about 18 s (6 loads of 3 s); about 36 s"), "{}", announced());
+        assert!(nothing_to_test("none").starts_with("nothing limited this load"));
+        assert!(nothing_to_test("unknown").contains("is not known"));
     }
 
     #[test]

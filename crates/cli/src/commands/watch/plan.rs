@@ -42,6 +42,27 @@ pub(super) enum At {
     Url(Authority),
 }
 
+impl At {
+    /// The flag that says it.
+    pub(super) fn flag(&self) -> &'static str {
+        match self {
+            Self::Pid(_) => "--pid",
+            Self::Port(_) => "--port",
+            Self::Url(_) => "--url",
+        }
+    }
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pid(pid) => write!(f, "process {pid}"),
+            Self::Port(port) => write!(f, "port {port}"),
+            Self::Url(authority) => authority.fmt(f),
+        }
+    }
+}
+
 impl Plan {
     /// Reads the flags.
     pub(super) fn parse(typed: Typed<'_>) -> Result<Self, Vec<Problem>> {
@@ -55,6 +76,7 @@ impl Plan {
                 }
             }
         }
+        problems.extend(twice(&targets));
         let mut time = |flag: &str| {
             let parsed = parse_duration_ns(&typed.text(flag)?, DurationUnit::Seconds);
             let longer = parsed.and_then(|ns| match ns {
@@ -91,6 +113,29 @@ impl Plan {
     pub(super) fn json_only(&self) -> bool {
         self.json.as_deref() == Some("-")
     }
+}
+
+/// Names and places that are given to two targets: one of them would not be shown.
+fn twice(targets: &[Target]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (place, one) in targets.iter().enumerate() {
+        let flag = one.at.flag();
+        for other in &targets[..place] {
+            if one.at == other.at && one.name != other.name {
+                let text = format!("{} is given twice, with two names: give it one", one.at);
+                problems.push(Problem::new(flag, text));
+            } else if let (true, Some(name)) = (one.name == other.name, &one.name)
+                && one.at != other.at
+            {
+                let text = format!(
+                    "'{name}' is the name of {} and of {}: give each a name of its own",
+                    other.at, one.at
+                );
+                problems.push(Problem::new(flag, text));
+            }
+        }
+    }
+    problems
 }
 
 /// The name before `=`, if there is one, and the rest.
@@ -134,6 +179,15 @@ mod tests {
         for wrong in ["", "=1", "x=", "a=b", "-1", "0"] {
             assert!(pid(wrong).is_err() && port(wrong).is_err(), "{wrong}");
         }
+        let mut same = vec![port("a=80").unwrap(), port("b=80").unwrap()];
+        let said = |targets: &[Target]| twice(targets).iter().map(Problem::to_string).collect();
+        let why: Vec<String> = said(&same);
+        assert_eq!(why, ["--port: port 80 is given twice, with two names: give it one"]);
+        same[1] = pid("a=12").unwrap();
+        let why: Vec<String> = said(&same);
+        assert!(why[0].contains("'a' is the name of port 80 and of process 12"), "{why:?}");
+        same[1] = pid("b=12").unwrap();
+        assert_eq!(twice(&same), []);
         let at = At::Url(Authority { host: "::1".to_owned(), port: 8080 });
         assert_eq!(url("http://[::1]:8080/x?y=z"), Ok(Target { name: None, at }));
     }

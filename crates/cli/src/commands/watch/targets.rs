@@ -6,6 +6,7 @@ use host::process::ProcessReader;
 use host::sockets::ports_of;
 use load::plan::Authority;
 use record::observed::{Missing, PortUse};
+use record::problem::Problem;
 use rt::address::Address;
 
 use super::busiest;
@@ -31,12 +32,18 @@ pub(super) struct Found {
 /// Finds everything that was named; what is not there is told together.
 pub(super) fn find(plan: &Plan) -> Result<Found, Failure> {
     let mut all = Gathered::default();
-    let mut absent = Vec::new();
+    let (mut absent, mut twice) = (Vec::new(), Vec::new());
     for target in &plan.targets {
         match found(target) {
-            Ok(one) => all.add(target, one),
+            Ok(one) => {
+                twice.extend(all.known_as_another(target, &one.pids));
+                all.add(target, one);
+            }
             Err(why) => absent.push(why),
         }
+    }
+    if !twice.is_empty() {
+        return Err(twice.into());
     }
     if !absent.is_empty() {
         return Err(Failure::CannotRun(absent.join("; ")));
@@ -134,6 +141,20 @@ impl Gathered {
         }
     }
 
+    /// That all of what was given a name is watched under another already: it would not be shown.
+    fn known_as_another(&self, target: &Target, pids: &[i32]) -> Option<Problem> {
+        let name = target.name.as_ref()?;
+        let role_of = |pid: &i32| self.roles.iter().find(|watched| watched.pids.contains(pid));
+        let known = pids.iter().map(role_of).collect::<Option<Vec<_>>>()?;
+        let other = known.first().filter(|_| known.iter().all(|role| role.role != *name))?;
+        let text = format!(
+            "{} is watched as '{}' already, so '{name}' would not be shown: give it one name, or leave \
+             one of the two out",
+            target.at, other.role
+        );
+        Some(Problem::new(target.at.flag(), text))
+    }
+
     /// The given name; or `subject` for the first; or the command and the number.
     fn name(&self, target: &Target, pids: &[i32]) -> String {
         if let Some(name) = &target.name {
@@ -219,6 +240,17 @@ mod tests {
         assert_eq!(names, ["origin", "subject", "81"]);
         let ports: Vec<u16> = all.ports.iter().map(|port| port.port).collect();
         assert_eq!(ports, [9000, 80, 81]);
+    }
+
+    #[test]
+    fn a_name_for_what_has_another_is_refused() {
+        let mut all = Gathered::default();
+        all.add(&target(Some("a"), 80), one(&[-5, -6], 80, &[]));
+        let same = all.known_as_another(&target(Some("b"), 81), &[-6]).unwrap().to_string();
+        assert!(same.starts_with("--port: port 81 is watched as 'a' already"), "{same}");
+        assert_eq!(all.known_as_another(&target(Some("a"), 81), &[-6]), None);
+        assert_eq!(all.known_as_another(&target(None, 81), &[-6]), None);
+        assert_eq!(all.known_as_another(&target(Some("b"), 81), &[-6, -7]), None);
     }
 
     #[test]
