@@ -40,7 +40,9 @@ pub(crate) const TRY: CommandRow = CommandRow {
     about: "Run one experiment: a scenario, the programs in it, and a load",
     doc: "The file is TOML with the tables [scenario], [subject], [load], and where they are needed \
           [origin] and [files]; every key stands below. `weir load` prints its summary, and its exit \
-          code is ours.",
+          code is ours. A load that is stopped (Ctrl-C, SIGTERM: exit code 4), or under which the subject \
+          ends (exit code 1), leaves what was measured until then; the record says so (`partial`, or the \
+          reason `subject_ended` of its validity).",
     values: Some(("FILE", "The experiment")),
     flags: &[
         Flag {
