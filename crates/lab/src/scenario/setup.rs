@@ -203,7 +203,7 @@ fn programs(
                 format!("'scenario.illness' takes the place of [{node}]: leave one of them out");
             problems.add(place_of_illness(values), text);
         }
-        written.or(ill.map(|(_, program)| program))
+        written.or_else(|| ill.map(|(_, program)| program))
     };
     let (subject, origin) = (at(Node::Subject), at(Node::Origin));
     if subject.is_none() {
