@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn an_illness_may_be_the_origins() {
-        let subject = "[subject]\ncommand = \"a\"\nready = \"r\"\n";
+        let subject = "[subject]\ncommand = \"a\"\nready = \"{subject}:1\"\n";
         let scenario =
             "[scenario]\nnetwork = \"chain\"\nillness = { at = \"origin\", delay = \"20ms\" }\n";
         let setup = setup(&format!("{scenario}{subject}")).unwrap();
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_illness_that_has_no_place_is_refused() {
-        let subject = "[subject]\ncommand = \"a\"\nready = \"r\"\n";
+        let subject = "[subject]\ncommand = \"a\"\nready = \"{subject}:1\"\n";
         let told = |text: &str| setup(text).unwrap_err();
         assert!(told("").starts_with("a:1:1: 'subject' is missing"), "{}", told(""));
         let both = told(&format!("[scenario]\nillness.lock = \"1us\"\n{subject}"));

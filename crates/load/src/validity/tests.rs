@@ -270,7 +270,7 @@ fn a_run_without_a_whole_second_says_that_and_not_that_it_has_few_answers() {
         m.latencies = Phases::default();
         m.latencies.last_byte.response.record(1);
     });
-    assert_eq!(few, "1 responses in 10.00 s are too few to judge by");
+    assert_eq!(few, "too few to judge by: 1 response in 10.00 s");
 }
 
 #[test]
