@@ -8,38 +8,10 @@ use super::*;
 use crate::scenario::plan::Node;
 use crate::scenario::setup::Tool;
 use crate::selftest::cases::CASES;
-
-/// All that can be measured.
-const METRICS: &[&str] = &[
-    "responses_per_s",
-    "bytes_in_per_s",
-    "mean_ns",
-    "p50_ns",
-    "p75_ns",
-    "p90_ns",
-    "p99_ns",
-    "p999_ns",
-    "max_ns",
-    "subject_us_per_response",
-    "subject_user_us_per_response",
-    "subject_system_us_per_response",
-    "subject_cpus",
-    "generator_cpus",
-    "origin_cpus",
-    "generator_us_per_response",
-    "subject_resident_bytes",
-    "error_share",
-    "connections_per_s",
-    "syscalls_per_response",
-    "calls_per_response",
-    "rate_max_per_s",
-    "subject_cpu_max_share",
-    "generator_cpu_max_share",
-];
+use crate::trial::metrics::{Figure, METRICS};
 
 fn parse(name: &str, text: &str, asked: &Asked) -> Result<File, Vec<Problem>> {
-    let named = |name: &&str| Metric { name: (*name).to_owned(), ..Metric::default() };
-    let metrics: Vec<Metric> = METRICS.iter().map(named).collect();
+    let metrics: Vec<Metric> = METRICS.iter().map(Figure::metric).collect();
     File::parse_with(name, text, asked, &metrics, None)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lab::engine::environment::program_file;
 use lab::selftest::cases::{CASES, Case, Machine, NOT_INDUCED};
 use lab::selftest::matrix::{NotHere, Outcome, SCHEMA, SelfTest, passed, rows, text};
 use lab::selftest::order::order;
@@ -194,7 +195,7 @@ fn chosen(typed: Typed<'_>, asked: &Asked) -> (Vec<&'static Case>, Vec<NotHere>)
         root: lab::scenario::kit::is_root(),
         cpus: rt::cores::available().len() as u32,
         allow_global: typed.is_set("allow-global"),
-        has: &is_installed,
+        has: &|name| program_file(name).is_some(),
     };
     let wanted = |code: &str| asked.only.is_empty() || asked.only.iter().any(|one| one == code);
     let mut cases = Vec::new();
@@ -209,13 +210,6 @@ fn chosen(typed: Typed<'_>, asked: &Asked) -> (Vec<&'static Case>, Vec<NotHere>)
         not_here.push(NotHere { name: (*code).to_owned(), why: (*why).to_owned() });
     }
     (cases, not_here)
-}
-
-/// Whether a program is in the search path, or where system programs are.
-fn is_installed(name: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let folders = path.split(':').chain(["/usr/sbin", "/sbin"]);
-    folders.filter(|folder| !folder.is_empty()).any(|folder| Path::new(folder).join(name).is_file())
 }
 
 /// What was typed, or everything that is wrong with it.

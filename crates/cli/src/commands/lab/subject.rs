@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use lab::engine::environment::program_file;
 use record::units::SECOND_NS;
 use rt::clock::now_ns;
-use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::exit::Failure;
@@ -71,20 +71,15 @@ impl Subject {
 
 /// Says of a program that cannot be started why, before anything waits for it.
 fn check_program(name: &str) -> Result<(), Failure> {
-    let cannot = |why: &str| Err(Failure::cannot(name, why));
-    let can_start = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
-    if name.contains('/') {
-        let path = Path::new(name);
-        return match can_start(path) {
-            true => Ok(()),
-            false if path.exists() => cannot("it is no program that may be executed"),
-            false => cannot("not found"),
-        };
+    if program_file(name).is_some() {
+        return Ok(());
     }
-    // Where there is no search path, whoever starts it has one of its own.
-    let Some(folders) = std::env::var_os("PATH") else { return Ok(()) };
-    let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(name));
-    if paths.any(|path| can_start(&path)) { Ok(()) } else { cannot("not found in PATH") }
+    let why = match (name.contains('/'), Path::new(name).exists()) {
+        (false, _) => "not found in PATH",
+        (true, true) => "it is no program that may be executed",
+        (true, false) => "not found",
+    };
+    Err(Failure::cannot(name, why))
 }
 
 impl Running {

@@ -16,7 +16,7 @@ use record::run::Weir;
 
 use super::folder::Start;
 use crate::scenario::read::parse_cpus;
-pub use programs::{Wanted, not_startable, not_there, started_by, version_of};
+pub use programs::{Wanted, not_startable, not_there, program_file, started_by, version_of};
 
 /// The most bytes of a file of the kernel that are read: each of these is a line.
 const LINE_BYTES_MAX: u64 = 4096;

@@ -91,10 +91,9 @@ impl Wanted {
 
     /// The same, where each program may take so long to say its version.
     fn read_within(&self, within: Duration) -> BTreeMap<String, String> {
-        let path = std::env::var("PATH").unwrap_or_default();
         let mut known = BTreeMap::new();
         for name in self.programs.iter().take(WANTED_MAX) {
-            let text = find(name, &path).map_or_else(
+            let text = program_file(name).map_or_else(
                 || "not found".to_owned(),
                 |path| {
                     let says =
@@ -139,8 +138,7 @@ pub fn started_by(program: &Program) -> Option<String> {
 /// folder that a trial runs in are not there yet.
 #[must_use]
 pub fn not_startable(name: &str) -> Option<String> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    if find(name, &path).is_some() || (name.contains('/') && !name.starts_with('/')) {
+    if program_file(name).is_some() || (name.contains('/') && !name.starts_with('/')) {
         return None;
     }
     let why = match fs::metadata(name).map(|it| it.is_file()) {
@@ -155,8 +153,7 @@ pub fn not_startable(name: &str) -> Option<String> {
 /// What a program says of its version.
 #[must_use]
 pub fn version_of(name: &str) -> Option<String> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    version(&find(name, &path)?, ANSWER)
+    version(&program_file(name)?, ANSWER)
 }
 
 /// What is wrong with the libraries that a program preloads: one that is not there is left out by the dynamic
@@ -187,7 +184,13 @@ fn unusable(library: &str) -> Option<String> {
     ))
 }
 
-/// The file of a program, as a shell finds it.
+/// The file of a program, as it is found where one is started.
+#[must_use]
+pub fn program_file(name: &str) -> Option<PathBuf> {
+    // Where there is no search path, execvp(3) has one of its own.
+    find(name, &std::env::var("PATH").unwrap_or_else(|_| "/bin:/usr/bin".to_owned()))
+}
+
 fn find(name: &str, path: &str) -> Option<PathBuf> {
     let runs = |file: &PathBuf| {
         fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
