@@ -427,6 +427,7 @@ impl Running {
             false => Some(log::start(&plan.logs, plan.threads)?),
         };
         let shared = Shared::new(plan, &self.bells, Some((&self.plan, &self.shared)))?;
+        Doors::set_access(plan, &self.plan)?;
         if log.is_none() {
             self.log.1.reopen();
         }

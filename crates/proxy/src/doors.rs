@@ -10,6 +10,7 @@ use rt::address::Address;
 use rt::board::Board;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::listen::{Bound, Listener, Options};
+use rt::local::set_access;
 use rt::namespace::Namespace;
 
 use crate::handover::{Inheritance, Kind, Label, Offer, Taken};
@@ -73,7 +74,8 @@ impl Doors {
                 }
                 let entered = namespace.as_deref().map(Namespace::open).transpose()?;
                 let backlog = listener.admission.backlog;
-                let options = Options { namespace: entered.as_ref(), backlog };
+                let access = listener.unix;
+                let options = Options { namespace: entered.as_ref(), backlog, access };
                 let passed = inherited.as_mut().and_then(|inherited| {
                     inherited.take(Kind::Listener, address, namespace.as_deref())
                 });
@@ -111,6 +113,24 @@ impl Doors {
         let Some(closing) = self.closing.iter().find(fits) else { return Ok(None) };
         let sockets = closing.sockets.iter().map(copy).collect::<io::Result<_>>()?;
         Ok(Some((closing.is.clone(), sockets)))
+    }
+
+    /// Gives the files of unix sockets the access rights that a plan has, where they differ from those
+    /// of `before`.
+    pub(crate) fn set_access(plan: &Plan, before: &Plan) -> io::Result<()> {
+        for listener in &plan.listeners {
+            for address in &listener.bind {
+                let Address::Unix(path) = address else { continue };
+                let old = before.listeners.iter().find(|old| old.bind.contains(address));
+                if old.is_some_and(|old| old.unix != listener.unix) {
+                    set_access(path, listener.unix).map_err(|error| {
+                        let text = format!("{address}: cannot change mode or owner: {error}");
+                        io::Error::new(error.kind(), text)
+                    })?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// How many there are, for [`Doors::forget_after`].

@@ -10,14 +10,15 @@ use crate::log::Names;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::pool::{Pool, Shared};
-use crate::route::{Buckets, Router};
+use crate::route::{Buckets, Limiter, Router};
 
 /// A plan in force on one core.
 pub(crate) struct Live {
     pub(crate) plan: Arc<Plan>,
     pub(crate) router: Router,
     pub(crate) pools: Vec<Rc<Pool>>,
-    pub(crate) buckets: RefCell<Vec<Buckets>>,
+    /// By route, where it has a rate limit.
+    pub(crate) limiters: RefCell<Vec<Option<Limiter>>>,
     pub(crate) metrics: Metrics,
     pub(crate) names: Names,
     /// By listener.
@@ -46,20 +47,12 @@ impl Live {
             Rc::new(Pool::new(Arc::clone(&plan), index, seat, Arc::clone(shared), old))
         };
         let pools = shared.pools.iter().enumerate().map(pool).collect();
-        // A limit that stays is not lifted by a reload.
-        let kept = |route: &crate::plan::RoutePlan| {
-            let before = before?;
-            let at = before.plan.routes.iter().position(|old| old.name == route.name)?;
-            (before.plan.routes[at].rate_limit == route.rate_limit).then(|| {
-                std::mem::replace(&mut before.buckets.borrow_mut()[at], Buckets::new(seat.1))
-            })
-        };
-        let fresh = || Buckets::new(seat.1);
-        let buckets = plan.routes.iter().map(|route| kept(route).unwrap_or_else(fresh)).collect();
+        let limiter = |limit: &Option<Arc<Buckets>>| limit.clone().map(Limiter::new);
+        let limiters = shared.limits.iter().map(limiter).collect();
         Self {
             router: Router::new(&plan),
             pools,
-            buckets: RefCell::new(buckets),
+            limiters: RefCell::new(limiters),
             metrics: Metrics::new(&plan),
             names: Names::of(&plan),
             keepers: shared.keepers.clone(),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use rt::address::Address;
+use rt::local::SocketAccess;
 
 mod balance;
 mod health;
@@ -75,6 +76,8 @@ pub struct ListenerPlan {
     pub name: Box<str>,
     /// Where it listens.
     pub bind: Vec<Address>,
+    /// The access rights of its unix sockets.
+    pub unix: SocketAccess,
     /// The network namespace to listen in, by name (`ip netns`) or path; `None`: our own.
     pub namespace: Option<PathBuf>,
     /// What it speaks.

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -12,6 +12,7 @@ use socket2::{Domain, SockAddr, SockFilter, SockRef, Socket, Type};
 use crate::address::Address;
 use crate::board::{Board, Handover};
 use crate::clock::{MILLISECOND_NS, now_ns};
+use crate::local::{self, SocketAccess, SocketFile};
 use crate::namespace::Namespace;
 use crate::stream::Family;
 use crate::timers::Timers;
@@ -48,7 +49,8 @@ pub struct Bound {
     late: Vec<(usize, OwnedFd)>,
     backlog: i32,
     family: Family,
-    unlink: Option<PathBuf>,
+    /// The file of a unix socket.
+    file: Option<SocketFile>,
 }
 
 /// How an address is bound, where that is not always the same.
@@ -60,11 +62,13 @@ pub struct Options<'a> {
     /// How many connections the kernel keeps that nobody has accepted: 4,096. It caps this at
     /// `net.core.somaxconn` (listen(2)).
     pub backlog: u32,
+    /// The access rights of a unix socket's file.
+    pub access: SocketAccess,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self { namespace: None, backlog: 4096 }
+        Self { namespace: None, backlog: 4096, access: SocketAccess::default() }
     }
 }
 
@@ -104,7 +108,8 @@ impl Bound {
             (Address::Tcp(wanted), None) => {
                 Self::tcp((*wanted).into(), cores, backlog).map_err(named)
             }
-            (Address::Unix(path), _) => Self::unix(path, backlog).map_err(named),
+            (Address::Unix(path), _) => Self::unix(path, backlog, options.access)
+                .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}"))),
         }
     }
 
@@ -132,23 +137,12 @@ impl Bound {
         }
         let address = bound.as_socket().map(Address::Tcp).ok_or(io::ErrorKind::InvalidInput)?;
         let (late, family) = (Vec::new(), Family::Tcp);
-        Ok(Self { address, mode, sockets, late, backlog, family, unlink: None })
+        Ok(Self { address, mode, sockets, late, backlog, family, file: None })
     }
 
-    fn unix(path: &Path, backlog: i32) -> io::Result<Self> {
-        let address = SockAddr::unix(path)?;
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    fn unix(path: &Path, backlog: i32, access: SocketAccess) -> io::Result<Self> {
+        let (socket, file) = local::bind(path, access)?;
         socket.set_nonblocking(true)?;
-        if let Err(error) = socket.bind(&address) {
-            // A socket file that nobody listens on is left over from a process that was killed.
-            let left_over = error.kind() == io::ErrorKind::AddrInUse
-                && Socket::new(Domain::UNIX, Type::STREAM, None)?.connect(&address).is_err();
-            if !left_over {
-                return Err(error);
-            }
-            std::fs::remove_file(path)?;
-            socket.bind(&address)?;
-        }
         socket.listen(backlog)?;
         Ok(Self {
             address: Address::Unix(path.to_owned()),
@@ -157,7 +151,7 @@ impl Bound {
             late: Vec::new(),
             backlog,
             family: Family::Unix,
-            unlink: Some(path.to_owned()),
+            file: Some(file),
         })
     }
 
@@ -224,14 +218,14 @@ impl Bound {
         let every_core = count + late.len() >= cores && family == Family::Tcp;
         let mode = if every_core { AcceptMode::ReusePort } else { AcceptMode::HandOver };
         let sockets = sockets.into_iter().enumerate().map(|(at, fd)| (at % cores, fd)).collect();
-        Ok(Self { address, mode, sockets, late, backlog: backlog(options), family, unlink: None })
+        Ok(Self { address, mode, sockets, late, backlog: backlog(options), family, file: None })
     }
 
     /// The other process has left: from now on the sockets listen that [`Bound::adopt`] added, but for
     /// one that cannot, with our backlog each, and the file of a unix socket is ours.
     pub fn take_over(&mut self) {
         if let Address::Unix(path) = &self.address {
-            self.unlink = Some(path.clone());
+            self.file.get_or_insert_with(|| SocketFile::foreign(path)).claim();
         }
         for (_, fd) in &self.sockets {
             let socket = SockRef::from(fd);
@@ -250,21 +244,12 @@ impl Bound {
 
     /// Another process has the unix socket now: its file stays when this is dropped.
     pub fn leave_file(&mut self) {
-        self.unlink = None;
+        self.file.iter_mut().for_each(SocketFile::leave);
     }
 }
 
 fn backlog(options: Options<'_>) -> i32 {
     i32::try_from(options.backlog).unwrap_or(i32::MAX)
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        if let Some(path) = &self.unlink {
-            // Somebody else may have removed it; then there is nothing left to tidy.
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 fn tcp_socket(address: &SockAddr, reuse_port: bool) -> io::Result<Socket> {

@@ -7,6 +7,7 @@ mod check;
 mod life;
 mod routes;
 mod sockets;
+mod unix;
 
 use crate::support::client::{Answer, Client};
 use crate::support::door::Door;

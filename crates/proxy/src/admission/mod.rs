@@ -10,12 +10,12 @@ mod sources;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub(crate) use rate::Bucket;
 pub(crate) use sources::{Over, Seat};
 
 use crate::metrics::Reason;
 use crate::outcome::End;
 use crate::plan::{Admission, ListenerPlan, Mode, OnLimit, Plan};
-use rate::Bucket;
 use sources::Sources;
 
 /// What all cores share of what a listener takes on.

@@ -140,6 +140,9 @@ directives! {
     }
     "listener.*" {
         "bind", Texts("an address"), Needed, "['127.0.0.1:0', 'unix:/tmp/weir.sock']", "'127.0.0.1:99999'", "Where it listens: `127.0.0.1:80`, `[::1]:80`, `:80` or `unix:/path`.";
+        "unix-mode", Text("a mode"), Not("what the umask leaves of 0777"), "'0660'", "'rw'", "The mode of its unix sockets, octal. Connecting takes the right to write.";
+        "unix-user", Text("a user"), Not("the user that starts weir"), "'root'", "'no such user'", "The owner of its unix sockets, by name or id. Another user than that of the process takes root.";
+        "unix-group", Text("a group"), Not("the group that starts weir"), "'root'", "'no such group'", "The group of its unix sockets, by name or id.";
         "mode", Choice(&["http", "tcp"]), Is("'http'"), "'tcp'", "'https'", "`http` is routed by request; `tcp` passes bytes on to its pool.";
         "pool", Text("a pool's name"), Not("with `http`, 404 when no route matches"), "'app'", "'ap'", "Where everything goes (`tcp`, needed), or what no route matched (`http`).";
         "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to listen in: a name of `ip netns`, or a path.";
@@ -218,11 +221,11 @@ directives! {
         "tarpit", Table("route[].tarpit"), Not("another action"), "{ delay = '5s' }", "'5s'", "Action: kept waiting, and then refused.";
     }
     "route[].rate-limit" {
-        "rate", Kind::Rate, Needed, "'10k/s'", "0", "Requests a second.";
+        "rate", Kind::Rate, Needed, "'10k/s'", "0", "Requests a second, on all threads together: exact up to 2 %, however connections are spread over threads.";
         "burst", Count(1, MANY), Not("the requests of a second, at least 1"), "20", "0", "How many may come at once.";
         "key", Text("`route`, `source` or `header:NAME`"), Is("'source'"), "'header:x-key'", "'client'", "What has a bucket of its own: the route, a client's address (IPv6: /64) or a field's value.";
         "status", Status(400, 599), Is("429"), "503", "200", "What is answered beyond, with `Retry-After`.";
-        "keys-max", Count(1, 10_000_000), Is("10000"), "'100k'", "0", "How many keys are remembered; the one that was full for longest is forgotten first.";
+        "keys-max", Count(1, 10_000_000), Is("10000"), "'100k'", "0", "How many keys are remembered, on all threads; the one whose bucket is full first is forgotten first.";
     }
     "route[].redirect" {
         "status", Status(301, 308), Is("302"), "301", "304", "301, 302, 303, 307 or 308.";

@@ -47,6 +47,13 @@ pub(super) fn socket_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// The mode of a file, in octal.
+pub(super) fn file_mode(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("'{text}' is not a mode (write three octal digits, 660)"))
+}
+
 /// An address to connect to.
 pub(super) fn server_address(text: &str) -> Result<Address, String> {
     let address = bind_address(text)?;

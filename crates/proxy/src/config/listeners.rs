@@ -1,6 +1,7 @@
 //! `[listener.NAME]`: what was read of it to a [`ListenerPlan`].
 
 use rt::address::Address;
+use rt::local::SocketAccess;
 
 use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode};
 
@@ -38,6 +39,7 @@ pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problem
             .into_iter()
             .filter_map(|text| problems.take(text.at, forms::bind_address(&text.value)))
             .collect::<Vec<Address>>(),
+        unix: unix_access(section, problems),
         namespace: section
             .text("namespace")
             .and_then(|text| problems.take(text.at, forms::namespace(&text.value))),
@@ -54,6 +56,24 @@ pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problem
         half_close: section.flag("half-close"),
         admission: overload::admission(section, problems),
     }
+}
+
+/// The access rights of a listener's unix sockets.
+fn unix_access(section: &Section, problems: &mut Problems) -> SocketAccess {
+    let mut id = |key: &str, file: &str| {
+        let text = section.text(key)?;
+        problems.take(text.at, forms::account(file, &text.value)).map(|account| account.id)
+    };
+    let (user, group) = (id("unix-user", "/etc/passwd"), id("unix-group", "/etc/group"));
+    let mode = section.text("unix-mode");
+    let mode = mode.and_then(|text| problems.take(text.at, forms::file_mode(&text.value)));
+    let binds_unix = section.texts("bind").iter().any(|text| text.value.starts_with("unix:"));
+    for key in ["unix-mode", "unix-user", "unix-group"] {
+        if let Some(at) = section.place(key).filter(|_| !binds_unix) {
+            problems.warn(at, format!("'{key}' does nothing without a unix socket in `bind`"));
+        }
+    }
+    SocketAccess { mode, user, group }
 }
 
 /// The pool that a listener names, if there is such a pool.

@@ -17,7 +17,7 @@ use crate::core::{Core, Live, TICK_NS};
 use crate::metrics::Reason;
 use crate::outcome::End;
 use crate::plan::{ClientTimeouts, ListenerPlan, ProxyVersion};
-use crate::pool::{Pool, ServerConn};
+use crate::pool::{Pool, Server, ServerConn};
 use crate::proxy_protocol;
 
 /// What a listener was like when a connection came in; it stays so for that connection.
@@ -79,8 +79,8 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 struct Own {
-    pool: Box<str>,
-    server: usize,
+    /// The server, not its index: a reload may put another one at the same index.
+    server: Rc<Server>,
     conn: ServerConn,
 }
 
@@ -416,12 +416,12 @@ impl Link {
     /// The connection to this server that only this client uses.
     pub(crate) fn take_own(&mut self, pool: &Pool, server: usize) -> Option<ServerConn> {
         let own = *self.own.take()?;
-        let fits = *own.pool == *pool.plan().name && own.server == server;
+        let fits = Rc::ptr_eq(&own.server, pool.server(server));
         (fits && own.conn.is_alive()).then_some(own.conn)
     }
 
     pub(crate) fn keep_own(&mut self, pool: &Pool, server: usize, conn: ServerConn) {
-        self.own = Some(Box::new(Own { pool: pool.plan().name.clone(), server, conn }));
+        self.own = Some(Box::new(Own { server: Rc::clone(pool.server(server)), conn }));
     }
 
     /// Writes who the client is, for the start of a connection to a server.

@@ -366,8 +366,10 @@ fn admit(live: &Live, route: usize, asked: &Asked<'_>, now_ns: u64) -> Result<()
     let Some(limit) = &live.plan.routes[route].rate_limit else {
         return Ok(());
     };
-    let key = Key::of(&limit.key, asked);
-    live.buckets.borrow_mut()[route].admit(limit, key, now_ns)
+    match &mut live.limiters.borrow_mut()[route] {
+        Some(limiter) => limiter.admit(Key::of(&limit.key, asked), now_ns),
+        None => Ok(()),
+    }
 }
 
 /// A request id: 128 random bits in hexadecimal. Unique, not secret.

@@ -30,6 +30,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
     ListenerPlan {
         name: name.into(),
         bind: Vec::new(),
+        unix: Default::default(),
         namespace: None,
         mode,
         proxy_protocol: false,

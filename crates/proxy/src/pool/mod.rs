@@ -189,6 +189,12 @@ impl Pool {
         self.index
     }
 
+    /// The state of a server, which stays the same object across reloads as long as connections to the
+    /// server may be kept.
+    pub(crate) fn server(&self, index: usize) -> &Rc<Server> {
+        &self.servers[index]
+    }
+
     /// What names its servers to clients that stick to them.
     pub(crate) fn tokens(&self) -> Option<&Tokens> {
         self.tokens.as_ref()

@@ -17,7 +17,8 @@ use super::observed::Observed;
 use super::retry_budget::RetryBudget;
 use super::standing::Standing;
 use crate::admission::{Gatekeeper, gatekeepers};
-use crate::plan::{AdaptivePlan, Plan, PoolPlan, ServerPlan};
+use crate::plan::{AdaptivePlan, Plan, PoolPlan, RoutePlan, ServerPlan};
+use crate::route::Buckets;
 
 /// What all cores share of all pools, for one plan.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) pools: Vec<Arc<SharedPool>>,
     /// By listener.
     pub(crate) keepers: Vec<Arc<Gatekeeper>>,
+    /// The token buckets of routes, where a route has a rate limit.
+    pub(crate) limits: Vec<Option<Arc<Buckets>>>,
 }
 
 /// A bell for each core: rung when room came up elsewhere that it may wait for.
@@ -139,8 +142,27 @@ impl Shared {
         let pools = plan.pools.iter().zip(namespaces).map(pool).collect();
         let keepers =
             gatekeepers(plan, before.map(|(plan, shared)| (plan, shared.keepers.as_slice())));
-        Ok(Self { pools, keepers })
+        Ok(Self { pools, keepers, limits: limits(plan, bells.cores(), before) })
     }
+}
+
+/// The token buckets of a plan's routes. A limit that stays the same keeps its buckets, so that a
+/// reload does not lift it.
+fn limits(
+    plan: &Plan,
+    cores: usize,
+    before: Option<(&Plan, &Shared)>,
+) -> Vec<Option<Arc<Buckets>>> {
+    let limit = |route: &RoutePlan| {
+        let limit = route.rate_limit.as_ref()?;
+        let kept = before.and_then(|(plan, shared)| {
+            let at = plan.routes.iter().position(|old| old.name == route.name)?;
+            let same = plan.routes[at].rate_limit.as_ref() == Some(limit);
+            shared.limits.get(at).filter(|_| same)?.clone()
+        });
+        Some(kept.unwrap_or_else(|| Arc::new(Buckets::new(limit, cores))))
+    };
+    plan.routes.iter().map(limit).collect()
 }
 
 /// The adaptive bound of a server, its own `maxconn` considered.

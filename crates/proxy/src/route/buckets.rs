@@ -1,11 +1,18 @@
-//! Token buckets by key: whether one more request of a route, a client or a field's value is within
-//! its rate. Pure; what is answered beyond is the caller's business.
+//! Token buckets of a route's rate limit, by key. All cores share them, in atomics and without a lock:
+//! the cores together admit exactly what the limit says, however requests are spread over them. Pure;
+//! the response to a rejected request is the caller's business.
+//!
+//! One bucket for all requests of a route would be written by every core for every request, so cores
+//! take tokens from it in lots ([`lot_max`]); a rejected request only reads. Buckets by client or by
+//! field are many, and are written directly.
 
-use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::plan::{RateKey, RateLimit};
+use crate::admission::Bucket;
+use crate::plan::{Rate, RateKey, RateLimit};
 
 use super::Asked;
 
@@ -35,200 +42,169 @@ impl<'a> Key<'a> {
     }
 }
 
-/// What is left of a [`Key`]: 128 bits, whatever the length of a value.
-type Id = u128;
+/// How long a lot is used by the core that took it.
+const LEASE_NS: u64 = 10_000_000;
+/// The fraction of the rate that unused tokens of all cores may amount to, as a divisor.
+const UNUSED_DIVISOR: f64 = 100.0;
+/// Slots that one key can have.
+const WAYS: usize = 8;
 
-/// The buckets of one route on one core.
-///
-/// A bucket is one number: when it will be full again (the generic cell rate algorithm). At most
-/// [`RateLimit::keys_max`] are kept; for a new one beyond, the bucket goes that was full first, or,
-/// when none is full, that will be. A forgotten bucket counts as full, so who has more keys than
-/// `keys_max` to send from is not held by the limit.
+/// The buckets of one route, shared by all cores.
+#[derive(Debug)]
 pub(crate) struct Buckets {
-    share: u32,
-    full_at: HashMap<Id, (u64, u64)>,
-    /// By the same times; the second number tells buckets of one time apart.
-    order: BTreeMap<(u64, u64), Id>,
-    next_serial: u64,
-    hashers: [RandomState; 2],
+    limit: RateLimit,
+    cores: usize,
+    /// Of all requests that are counted together.
+    whole: Bucket,
+    /// By key; empty where all requests are counted together.
+    slots: Box<[Slot]>,
+    hasher: RandomState,
+}
+
+/// The bucket of one key. A core that reads a slot while another one gives it to a new key may take a
+/// token from the wrong bucket, which is an error of one token.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The keyed hash of the key; 0: free.
+    tag: AtomicU64,
+    bucket: Bucket,
+}
+
+/// The access of one core to the buckets of a route, with the tokens that it has taken and not used.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    buckets: Arc<Buckets>,
+    tokens: u32,
+    taken_ns: u64,
+    /// When the bucket would have been full again after the last lot: until then, what is given back
+    /// is missing in it.
+    full_at_ns: u64,
+    /// How many tokens the next lot has.
+    lot: u32,
+}
+
+/// The maximum tokens of a lot. Unused tokens of all cores amount to at most one hundredth of the rate,
+/// and a core leaves half of the burst to the others. So the shared bucket is written at most
+/// `rate` times a second, and at most 10,000 times for each core.
+fn lot_max(rate: &Rate, cores: usize) -> u32 {
+    let lease_s = LEASE_NS as f64 / 1e9;
+    let by_rate = rate.rate_per_s * lease_s / (UNUSED_DIVISOR * cores as f64);
+    let by_burst = f64::from(rate.burst) / (2.0 * cores as f64);
+    // Float to integer saturates.
+    (by_rate.min(by_burst) as u32).max(1)
 }
 
 impl Buckets {
-    /// Empty. `share` is on how many cores such buckets are kept: each admits that part of the rate
-    /// and of the burst (at least one request), so that all together admit what was asked for. It
-    /// is exact only as far as the kernel spreads a key's connections evenly; one client on one
-    /// connection gets one core's part.
-    pub(crate) fn new(share: usize) -> Self {
+    /// Full. `cores` is how many cores share them.
+    pub(crate) fn new(limit: &RateLimit, cores: usize) -> Self {
+        // Twice as many slots as keys, so that few keys have no slot while there are free ones.
+        let slots = match limit.key {
+            RateKey::Route => 0,
+            _ => limit.keys_max.saturating_mul(2).next_multiple_of(WAYS).max(WAYS),
+        };
         Self {
-            share: u32::try_from(share.max(1)).unwrap_or(u32::MAX),
-            full_at: HashMap::new(),
-            order: BTreeMap::new(),
-            next_serial: 0,
-            hashers: [RandomState::new(), RandomState::new()],
+            limit: limit.clone(),
+            cores: cores.max(1),
+            whole: Bucket::default(),
+            slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
+            hasher: RandomState::new(),
         }
     }
 
-    /// How many keys are remembered.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.full_at.len()
+    fn rate(&self) -> Rate {
+        Rate { rate_per_s: self.limit.rate_per_s, burst: self.limit.burst }
+    }
+
+    /// The bucket of a key. A key that has none gets a free slot, or, where there is none, the one
+    /// whose bucket is full first; what is forgotten counts as full.
+    fn bucket_of(&self, key: Key<'_>) -> &Bucket {
+        let Some(id) = id(key).filter(|_| !self.slots.is_empty()) else { return &self.whole };
+        // Keys are hashed under a secret, so that nobody can choose one to share a slot with another.
+        let hash = match id {
+            Id::Address(bits) => self.hasher.hash_one(bits),
+            Id::Value(value) => self.hasher.hash_one(value),
+        };
+        let tag = hash.max(1);
+        let first = (hash as usize % (self.slots.len() / WAYS)) * WAYS;
+        let ways = &self.slots[first..][..WAYS];
+        loop {
+            let own = ways.iter().find(|slot| slot.tag.load(Ordering::Relaxed) == tag);
+            if let Some(slot) = own {
+                return &slot.bucket;
+            }
+            let victim = ways.iter().min_by_key(|slot| {
+                (slot.tag.load(Ordering::Relaxed) != 0, slot.bucket.full_at_ns())
+            });
+            // There is at least one way.
+            let Some(victim) = victim else { return &self.whole };
+            let old = victim.tag.load(Ordering::Relaxed);
+            let taken = victim.tag.compare_exchange(old, tag, Ordering::Relaxed, Ordering::Relaxed);
+            if taken.is_ok() {
+                victim.bucket.fill();
+                return &victim.bucket;
+            }
+        }
+    }
+}
+
+/// What stands for a key.
+enum Id<'a> {
+    Address(u64),
+    Value(&'a [u8]),
+}
+
+fn id(key: Key<'_>) -> Option<Id<'_>> {
+    match key {
+        Key::Route | Key::Source(None) | Key::Field(None) => None,
+        Key::Source(Some(address)) => Some(Id::Address(match address.to_canonical() {
+            // No IPv6 address starts so that clients have.
+            IpAddr::V4(address) => u64::from(address.to_bits()) | 0xffff << 48,
+            IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+        })),
+        Key::Field(Some(value)) => Some(Id::Value(value)),
+    }
+}
+
+impl Limiter {
+    /// Without tokens.
+    pub(crate) fn new(buckets: Arc<Buckets>) -> Self {
+        Self { buckets, tokens: 0, taken_ns: 0, full_at_ns: 0, lot: 1 }
     }
 
     /// Takes a token for `key` if there is one.
     ///
     /// # Errors
     /// When there is none; nothing is taken then.
-    pub(crate) fn admit(
-        &mut self,
-        limit: &RateLimit,
-        key: Key<'_>,
-        now_ns: u64,
-    ) -> Result<(), RetryAfterNs> {
-        let id = self.id(key);
-        let token_ns = 1e9 * f64::from(self.share) / limit.rate_per_s;
-        let room_ns = (token_ns * f64::from(limit.burst) / f64::from(self.share)).max(token_ns);
-        // Float to integer saturates: a rate of nearly nothing is a token in 584 years.
-        let (token_ns, room_ns) = (token_ns as u64, room_ns as u64);
-        let before = self.full_at.get(&id).copied();
-        let full_at = before.map_or(now_ns, |(at, _)| at.max(now_ns)).saturating_add(token_ns);
-        let over_ns = full_at.saturating_sub(now_ns).saturating_sub(room_ns);
-        if over_ns > 0 {
-            return Err(RetryAfterNs(over_ns));
+    pub(crate) fn admit(&mut self, key: Key<'_>, now_ns: u64) -> Result<(), RetryAfterNs> {
+        let rate = self.buckets.rate();
+        if self.buckets.limit.key != RateKey::Route {
+            let bucket = self.buckets.bucket_of(key);
+            return bucket.take(&rate, now_ns).map_err(RetryAfterNs);
         }
-        match before {
-            Some(place) => {
-                self.order.remove(&place);
-            }
-            None if self.full_at.len() >= limit.keys_max.max(1) => self.forget_one(),
-            None => {}
+        let is_fresh = now_ns.saturating_sub(self.taken_ns) <= LEASE_NS;
+        if self.tokens > 0 && is_fresh {
+            self.tokens -= 1;
+            return Ok(());
         }
-        let place = (full_at, self.next_serial);
-        self.next_serial += 1;
-        self.full_at.insert(id, place);
-        self.order.insert(place, id);
+        self.give_back(now_ns);
+        let max = lot_max(&rate, self.buckets.cores);
+        // A core that has used its lot up takes more the next time; one with few requests takes one.
+        self.lot = if is_fresh { self.lot.saturating_mul(2).min(max) } else { 1 };
+        let (tokens, full_at_ns) =
+            self.buckets.whole.take_up_to(&rate, self.lot, now_ns).map_err(RetryAfterNs)?;
+        (self.tokens, self.taken_ns, self.full_at_ns) = (tokens - 1, now_ns, full_at_ns);
         Ok(())
     }
 
-    fn forget_one(&mut self) {
-        if let Some((_, id)) = self.order.pop_first() {
-            self.full_at.remove(&id);
-        }
-    }
-
-    /// Values are hashed under secret keys, so that nobody can choose one to share a bucket with
-    /// another.
-    fn id(&self, key: Key<'_>) -> Id {
-        match key {
-            Key::Route | Key::Source(None) | Key::Field(None) => Id::MAX,
-            Key::Source(Some(address)) => match address.to_canonical() {
-                IpAddr::V4(address) => Id::from(address.to_bits()),
-                IpAddr::V6(address) => (address.to_bits() >> 64 << 64) | 1 << 32,
-            },
-            Key::Field(Some(value)) => {
-                let [low, high] = &self.hashers;
-                Id::from(high.hash_one(value)) << 64 | Id::from(low.hash_one(value))
-            }
+    /// Returns unused tokens, unless the bucket may have been full since they were taken: then they
+    /// would be more than the burst.
+    fn give_back(&mut self, now_ns: u64) {
+        let tokens = std::mem::take(&mut self.tokens);
+        if tokens > 0 && now_ns < self.full_at_ns {
+            self.buckets.whole.give_back(&self.buckets.rate(), tokens);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND_NS: u64 = 1_000_000_000;
-
-    fn limit(rate_per_s: f64, burst: u32, keys_max: usize) -> RateLimit {
-        RateLimit { rate_per_s, burst, key: RateKey::Source, status: 429, keys_max }
-    }
-
-    fn client(number: u32) -> Key<'static> {
-        Key::Source(Some(IpAddr::V4(number.into())))
-    }
-
-    /// How many of one request each `step_ns` are admitted in `duration_ns`.
-    fn admitted(buckets: &mut Buckets, limit: &RateLimit, step_ns: u64, duration_ns: u64) -> u64 {
-        let times = (0..duration_ns / step_ns).map(|step| 1_000 + step * step_ns);
-        times.filter(|&now| buckets.admit(limit, Key::Route, now).is_ok()).count() as u64
-    }
-
-    #[test]
-    fn a_burst_passes_and_then_the_rate() {
-        let mut buckets = Buckets::new(1);
-        let limit = limit(100.0, 20, 10);
-        let got = admitted(&mut buckets, &limit, SECOND_NS / 10_000, 10 * SECOND_NS);
-        assert!((1_019..=1_021).contains(&got), "{got}");
-    }
-
-    #[test]
-    fn who_waits_as_told_is_admitted_and_not_before() {
-        let mut buckets = Buckets::new(1);
-        let limit = limit(4.0, 2, 10);
-        let now = 5 * SECOND_NS;
-        assert!((0..2).all(|_| buckets.admit(&limit, Key::Route, now).is_ok()));
-        let RetryAfterNs(wait) = buckets.admit(&limit, Key::Route, now).unwrap_err();
-        assert_eq!(wait, SECOND_NS / 4);
-        assert_eq!(buckets.admit(&limit, Key::Route, now + wait - 1), Err(RetryAfterNs(1)));
-        assert_eq!(buckets.admit(&limit, Key::Route, now + wait), Ok(()));
-    }
-
-    #[test]
-    fn what_is_refused_takes_nothing() {
-        let mut buckets = Buckets::new(1);
-        let limit = limit(1.0, 1, 10);
-        assert!(buckets.admit(&limit, Key::Route, 0).is_ok());
-        assert!((1..1_000).all(|now| buckets.admit(&limit, Key::Route, now).is_err()));
-        assert!(buckets.admit(&limit, Key::Route, SECOND_NS).is_ok());
-    }
-
-    #[test]
-    fn cores_share_the_rate_and_the_burst() {
-        let limit = limit(100.0, 20, 10);
-        let got: u64 = (0..4)
-            .map(|_| admitted(&mut Buckets::new(4), &limit, SECOND_NS / 1_000, 10 * SECOND_NS))
-            .sum();
-        assert!((1_010..=1_030).contains(&got), "{got}");
-        // Less than one request for each core is still one.
-        let mut small = Buckets::new(8);
-        assert!(small.admit(&RateLimit { burst: 1, ..limit }, Key::Route, 0).is_ok());
-    }
-
-    #[test]
-    fn keys_are_apart_and_a_network_is_one() {
-        let mut buckets = Buckets::new(1);
-        let limit = limit(1.0, 1, 100);
-        let v6 = |text: &str| Key::Source(Some(text.parse().unwrap()));
-        for key in [client(1), client(2), v6("2001:db8::1"), v6("2001:db8:0:1::1"), Key::Route] {
-            assert!(buckets.admit(&limit, key, 0).is_ok(), "{key:?}");
-        }
-        assert!(buckets.admit(&limit, v6("2001:db8::ffff"), 0).is_err());
-        assert!(buckets.admit(&limit, v6("::ffff:0.0.0.1"), 0).is_err());
-        assert!(buckets.admit(&limit, Key::Field(Some(b"a")), 0).is_ok());
-        assert!(buckets.admit(&limit, Key::Field(Some(b"b")), 0).is_ok());
-        assert!(buckets.admit(&limit, Key::Field(Some(b"a")), 0).is_err());
-    }
-
-    #[test]
-    fn the_bucket_that_was_full_first_is_forgotten_first() {
-        let mut buckets = Buckets::new(1);
-        let limit = limit(1.0, 2, 2);
-        // 1 is emptied, 2 has one left: 2 is full first.
-        assert!(buckets.admit(&limit, client(1), 0).is_ok());
-        assert!(buckets.admit(&limit, client(1), 0).is_ok());
-        assert!(buckets.admit(&limit, client(2), 0).is_ok());
-        assert!(buckets.admit(&limit, client(3), 0).is_ok());
-        assert_eq!(buckets.len(), 2);
-        assert!(buckets.admit(&limit, client(1), 0).is_err(), "1 was forgotten");
-    }
-
-    #[test]
-    fn memory_is_bounded_whoever_comes() {
-        let mut buckets = Buckets::new(1);
-        let limit = limit(10.0, 5, 1_000);
-        let mut random = fastrand::Rng::with_seed(3);
-        for now in 0..50_000 {
-            let _ = buckets.admit(&limit, client(random.u32(..)), now * 1_000);
-            assert!(buckets.len() <= 1_000 && buckets.order.len() == buckets.len());
-        }
-    }
-}
+mod tests;

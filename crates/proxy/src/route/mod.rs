@@ -22,7 +22,7 @@ use crate::plan::{Conditions, Mode, PathCondition, Plan};
 
 // What the cores will use.
 #[allow(unused_imports)]
-pub(crate) use buckets::{Buckets, Key, RetryAfterNs};
+pub(crate) use buckets::{Buckets, Key, Limiter, RetryAfterNs};
 pub use explain::{ExplainRequest, Explanation, explain};
 pub(crate) use rewrite::{location, rewrite_target, rewrites};
 

@@ -4,6 +4,7 @@ use rt::clock::now_ns;
 
 use super::{ask, door, text};
 use crate::support::beside_others;
+use crate::support::door::Door;
 use crate::support::faulty::{field, telling};
 use crate::support::rude::ask_raw;
 use crate::support::times::demand;
@@ -169,4 +170,23 @@ fn a_rate_limit_of_a_hundred_a_second_is_a_hundred_a_second() {
     let most = 100.0 * elapsed_s + 2.0;
     assert!(passed as f64 <= most && passed > 0, "{passed} in {elapsed_s} s");
     demand(passed > 50, "most of a hundred requests in a second", passed);
+}
+
+/// The threads share one bucket: a burst is the same on one connection as on many.
+#[test]
+fn a_rate_limit_is_one_limit_for_all_threads() {
+    let _shared = beside_others();
+    for key in ["route", "source", "header:x-key"] {
+        for connections in [1, 16] {
+            let door = Door::weir(&format!(
+                "threads = 4\n[listener.web]\nbind = \"127.0.0.1:0\"\n[[route]]\n\
+                 rate-limit = {{ rate = 0.01, burst = 96, key = \"{key}\" }}\n\
+                 answer = {{ status = 200, body = \"here\" }}\n"
+            ));
+            let mut clients: Vec<_> = (0..connections).map(|_| door.client()).collect();
+            let mut ask = |at: usize| clients[at % connections].ask("/").status;
+            let admitted = (0..128).filter(|&at| ask(at) == 200).count();
+            assert_eq!(admitted, 96, "{key}, {connections} connections");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::support::faulty::telling;
+use crate::support::faulty::{answering_each, ok, telling};
 use crate::support::rude::{Crowd, connect, see};
 use crate::support::{beside_others, within};
 
@@ -78,6 +78,28 @@ fn what_was_set_of_servers_holds_over_a_reload() {
     assert_eq!((&row_b["weight"], &row_b["maxconn"]), (&3.into(), &5.into()));
     assert!(done(&door, "show config").contains("weight = 3"));
     assert_eq!(shown(&door, "show info")["info"]["reloads"], 1);
+}
+
+/// A connection that only one client uses goes with its server, whatever server has its index then.
+#[test]
+fn a_kept_connection_goes_to_no_server_that_a_reload_removed() {
+    let _shared = beside_others();
+    for extra in ["reuse = \"never\"", "send-proxy-protocol = \"v1\""] {
+        let server = |name: &'static str| answering_each(move |_, _| Some(ok(name.as_bytes())));
+        let (a, b) = (server("a"), server("b"));
+        let with = |servers: &[&Scripted]| {
+            let servers: Vec<&str> = servers.iter().map(|one| one.authority.as_str()).collect();
+            format!("{}{extra}\nbalance = \"first\"\n", config(&servers))
+        };
+        let door = Door::weir(&with(&[&a, &b]));
+        let mut client = door.client();
+        assert_eq!(client.ask("/").body, b"a", "{extra}");
+        // The server that is left has the index of the other one.
+        let output = reload(&door, &with(&[&b]));
+        assert_eq!(output.code, 0, "{output:?}");
+        assert_eq!(client.ask("/").body, b"b", "{extra}");
+        assert_eq!(client.ask("/").body, b"b", "{extra}");
+    }
 }
 
 #[test]
