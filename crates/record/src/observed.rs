@@ -5,13 +5,17 @@
 //! Every rate is a difference between two samples divided by the time between them. A figure that a
 //! machine does not tell is absent, and `not_observable` says why; it is never a zero.
 
+mod cgroup;
 mod queues;
+mod traffic;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use queues::{End, EndQueues, ListenerQueue, QueueSnapshot};
+pub use cgroup::{CgroupUse, DiskUse, Pressure};
+pub use queues::{End, EndQueues, ListenerQueue, QueueSnapshot, UnixEnd, UnixQueues};
+pub use traffic::{EndSums, InFlight, LocalPorts, Origin, Strangers, UnixUse};
 
 /// One machine, watched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +41,15 @@ pub struct Observed {
     pub ended: Vec<Ended>,
     /// Ports on which they meet.
     pub ports: Vec<PortUse>,
+    /// Addresses behind the subject, each once; those of one port share a [`PortUse`].
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub origins: Vec<Origin>,
+    /// Addresses behind the subject that are not followed, because there are too many.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub origins_left_out: u64,
+    /// Listening unix sockets on which the programs meet.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unix: Vec<UnixUse>,
     /// Settings in force in the subject's network namespace, and of the machine, by their sysctl names.
     pub settings: BTreeMap<String, String>,
     /// About one a second.
@@ -45,10 +58,19 @@ pub struct Observed {
     pub queues: Vec<QueueSnapshot>,
     /// Functions on processors, by role, the largest shares first; empty where none were sampled.
     pub functions: Vec<FunctionShare>,
+    /// What the shares of `functions` are shares of, by role: `all samples` (user space and kernel),
+    /// `user space samples` (the kernel could not be sampled), or `thread times` (nothing could be
+    /// sampled; `functions` has no entry of that role then).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub functions_of: BTreeMap<String, String>,
     /// Calls that were counted for a short time, with what the counting cost.
     pub calls: Vec<CallCount>,
     /// What this machine does not tell.
     pub not_observable: Vec<Missing>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Samples are taken when the machine lets us: one that ends this much outside a time still counts.
@@ -236,6 +258,8 @@ pub struct RoleUse {
     /// Processors used in user space.
     pub user_cpus: f64,
     /// Processors used in the kernel; the kernel may charge softirqs here that it ran meanwhile.
+    /// The sum of both is from the process clocks (nanoseconds) where they can be read; the split
+    /// is by the ticks of `/proc/PID/stat`.
     pub system_cpus: f64,
     /// Its threads that used or wanted a processor, the busiest first, at most 64.
     pub threads: Vec<ThreadUse>,
@@ -291,70 +315,6 @@ pub struct ThreadUse {
     pub waiting: Option<f64>,
 }
 
-/// A control group, v1 or v2.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CgroupUse {
-    /// Processors that its quota allows; absent: no quota.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub quota_cpus: Option<f64>,
-    /// The quota's period, in seconds.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub period_s: Option<f64>,
-    /// Share of the periods in which it was throttled.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub throttled_periods: Option<f64>,
-    /// Time throttled (of all its processors) per second.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub throttled_cpus: Option<f64>,
-    /// Memory that is charged to it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub memory_bytes: Option<u64>,
-    /// Its bound of memory; absent: none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub memory_max_bytes: Option<u64>,
-    /// Times it hit that bound, per second.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub memory_max_hits_per_s: Option<f64>,
-    /// Bound of bytes written to disks, per second; absent: none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub disk_write_max_bytes_per_s: Option<f64>,
-    /// What the group did with disks; absent where it has no such counters.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub disk: Option<DiskUse>,
-    /// Its own pressure; absent where the kernel keeps none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub pressure: Option<Pressure>,
-}
-
-/// Disks, as a control group is charged for them. With version 1 what goes through the page cache is
-/// nobody's, and new kernels count only where a disk has a bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DiskUse {
-    /// Bytes read, per second.
-    pub read_bytes_per_s: f64,
-    /// Bytes written, per second.
-    pub written_bytes_per_s: f64,
-    /// Reads, per second.
-    pub reads_per_s: f64,
-    /// Writes, per second.
-    pub writes_per_s: f64,
-}
-
-/// Pressure stall information, as shares of the time (K:accounting/psi): some task, or all, waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pressure {
-    /// Some waited for a processor.
-    pub cpu_some: f64,
-    /// Some waited for memory.
-    pub memory_some: f64,
-    /// All waited for memory.
-    pub memory_full: f64,
-    /// Some waited for a disk.
-    pub io_some: f64,
-    /// All waited for a disk.
-    pub io_full: f64,
-}
-
 /// Counters of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NamespaceUse {
@@ -371,6 +331,9 @@ pub struct NamespaceUse {
     pub tcp_in_use: u64,
     /// Memory of all TCP sockets of the machine, in pages.
     pub tcp_memory_pages: u64,
+    /// TCP sockets of other programs in it; absent where they were not counted in this sample.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub strangers: Option<Strangers>,
 }
 
 /// A network interface.

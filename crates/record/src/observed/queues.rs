@@ -15,6 +15,40 @@ pub struct QueueSnapshot {
     pub listeners: Vec<ListenerQueue>,
     /// Both ends of the connections of each port.
     pub ends: Vec<EndQueues>,
+    /// Unix sockets, one entry a path.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unix: Vec<UnixQueues>,
+}
+
+/// The sockets of one listening unix socket and of its connections. Unix sockets have no `TCP_INFO`:
+/// whether a request is out cannot be seen, only what is unread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnixQueues {
+    /// The path that is listened on; `@name` for an abstract one.
+    pub path: String,
+    /// Connections that wait to be accepted.
+    pub waiting: u32,
+    /// The most that may wait.
+    pub backlog: u32,
+    /// Listening sockets of that path.
+    pub sockets: u32,
+    /// The end that accepted.
+    pub server: UnixEnd,
+    /// The end that connected.
+    pub client: UnixEnd,
+}
+
+/// One end of the connections of a unix socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnixEnd {
+    /// Connected sockets.
+    pub established: u64,
+    /// Those that hold bytes which their program has not read.
+    pub with_unread: u64,
+    /// Those bytes.
+    pub unread_bytes: u64,
+    /// The most unread bytes of one socket.
+    pub unread_bytes_max: u64,
 }
 
 /// Connections that wait to be accepted.
@@ -98,4 +132,60 @@ pub struct EndQueues {
     /// bytes, and what is set aside (`SK_MEMINFO_*`).
     #[serde(default)]
     pub memory_bytes: u64,
+    /// Sockets on which data moved in the last second, either way: a pool of idle connections has
+    /// none. This and the next six are absent in records of older versions (read as 0).
+    #[serde(default)]
+    pub active: u64,
+    /// Client end: established sockets that sent after they last received, with nothing unread. A
+    /// request is out and the server has not replied. One connection counts once, however many HTTP/2
+    /// streams it has.
+    #[serde(default)]
+    pub awaiting_reply: u64,
+    /// Median time since those sent, in milliseconds (kernel ticks: 1 to 10 ms).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub awaiting_reply_ms: Option<f64>,
+    /// Server end: established sockets that received after they last sent, with nothing unread. The
+    /// program has read a request and has not replied.
+    #[serde(default)]
+    pub owed_reply: u64,
+    /// Median time since those received, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub owed_reply_ms: Option<f64>,
+    /// Established sockets with nothing unread that sent and received within one kernel tick, where
+    /// the order cannot be seen; in neither count.
+    #[serde(default)]
+    pub tied: u64,
+    /// Data segments sent, of all sockets since they were opened, with those sent again.
+    #[serde(default)]
+    pub segments_sent: u64,
+    /// Seconds since the snapshot before, which the rates below are differences to. The last part of
+    /// what a socket moved before it closed is not in them, nor a socket that lived in between: see
+    /// `opened` and `closed`. Absent in the first snapshot of a port, and so are they.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub since_s: Option<f64>,
+    /// Sockets that were not there in the snapshot before.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub opened: Option<u64>,
+    /// Sockets that have gone since the snapshot before.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub closed: Option<u64>,
+    /// Payload bytes received per second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_received_per_s: Option<f64>,
+    /// Payload bytes sent and acknowledged per second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_acked_per_s: Option<f64>,
+    /// Data segments sent per second, with those sent again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub segments_sent_per_s: Option<f64>,
+    /// Segments sent again per second: over `segments_sent_per_s` it is the loss rate of this end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retransmitted_per_s: Option<f64>,
+    /// Client end: the most local ports that are taken towards one destination address, in any state
+    /// with TIME_WAIT. A port is free again for every other destination.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub local_ports_max: Option<u64>,
+    /// Client end: destination addresses with this port.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub destinations: Option<u64>,
 }
