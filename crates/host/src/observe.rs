@@ -9,6 +9,7 @@
 
 mod chain;
 mod ends;
+mod follow;
 mod history;
 mod machine;
 mod network;
@@ -21,16 +22,19 @@ pub use chain::{Chain, chain, chain_at};
 pub use watching::Watching;
 
 use crate::canary::Canaries;
+use crate::cpu::thread_cpu_ns;
 use crate::family::{Family, MAX_PROCESSES};
 use crate::namespace::network_id;
+use crate::sock_diag::MAX_PORTS;
 use crate::source::NotObservable;
 use crate::{conntrack, cpu, facts, settings};
 use ends::Ends;
+use follow::{Follower, Known, MAX_ORIGINS};
 use machine::{Machine, foreign_cpus};
 use network::Network;
 use process::Began;
 use record::observed::{
-    End, EndQueues, Missing, Observed, PortUse, QueueSnapshot, RoleUse, Sample,
+    End, EndQueues, Missing, Observed, PortUse, QueueSnapshot, RoleUse, Sample, Strangers,
 };
 use role::RoleWatch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,8 +69,8 @@ pub struct Spec {
     pub sample_ns: u64,
     /// Between two snapshots of the sockets, in nanoseconds.
     pub queue_ns: u64,
-    /// Look for servers behind the subject while it runs, until one is found: a proxy connects to its
-    /// servers only when it is asked.
+    /// Look for servers behind the subject while it runs: a proxy connects to its servers only when it
+    /// is asked.
     pub follow: bool,
 }
 
@@ -83,8 +87,13 @@ impl Default for Spec {
     }
 }
 
-/// The samples at which the servers behind a subject are looked for.
-const FOLLOW_AT: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128];
+/// Between two looks for servers behind the subject, in nanoseconds; the first few are closer.
+const FOLLOW_NS: u64 = 1_000_000_000;
+/// Between the first [`FOLLOW_EARLY`] looks.
+const FOLLOW_EARLY_NS: u64 = 200_000_000;
+const FOLLOW_EARLY: u64 = 5;
+/// Looks take one part in so many of a core, in the long run.
+const FOLLOW_SHARE: u64 = 500;
 
 /// One look after the other. All files stay open between them.
 #[derive(Debug)]
@@ -93,6 +102,11 @@ pub struct Observer {
     last_ns: Option<u64>,
     samples: u64,
     follow: bool,
+    follower: Follower,
+    follow_looks: u64,
+    follow_next_ns: u64,
+    /// Sockets of other programs, counted since the last sample.
+    strangers: Option<Strangers>,
     ports: Vec<PortUse>,
     port_numbers: Vec<u16>,
     roles: Vec<RoleWatch>,
@@ -119,6 +133,10 @@ impl Observer {
             last_ns: None,
             samples: 0,
             follow: spec.follow,
+            follower: Follower::default(),
+            follow_looks: 0,
+            follow_next_ns: 0,
+            strangers: None,
             ports: Vec::new(),
             port_numbers: Vec::new(),
             roles: Vec::new(),
@@ -190,15 +208,14 @@ impl Observer {
             sample.foreign_cpus = Some(foreign_cpus(&machine.between, role_cpus, apart, ticks));
         }
         sample.cpus = machine.cpus;
+        self.follow_subject(now_ns);
         self.sample_networks(seconds, &mut sample);
-        if FOLLOW_AT.contains(&self.samples) {
-            self.follow_subject();
-        }
         last_ns.map(|_| sample)
     }
 
     /// Looks at the sockets of the watched ports.
     pub fn queues(&mut self, now_ns: u64) -> QueueSnapshot {
+        self.follow_subject(now_ns);
         let time_s = now_ns.saturating_sub(self.zero_ns) as f64 / 1e9;
         let mut snapshot = QueueSnapshot { time_s, ..QueueSnapshot::default() };
         if self.port_numbers.is_empty() {
@@ -235,6 +252,8 @@ impl Observer {
             roles: self.roles.iter().map(RoleWatch::describe).collect(),
             ended: self.ends.seen(),
             ports: self.ports.clone(),
+            origins: self.follower.origins().to_vec(),
+            origins_left_out: self.follower.left_out(),
             settings: self.settings.clone(),
             not_observable: self.not_observable(),
             ..Observed::default()
@@ -257,6 +276,15 @@ impl Observer {
                 what: "every process".to_owned(),
                 why: format!("the programs have more than the {MAX_PROCESSES} that are watched"),
             });
+        }
+        let left_out = self.follower.left_out();
+        if left_out > 0 {
+            let why = format!("{left_out} more than the {MAX_ORIGINS} that are followed");
+            missing.insert(Missing { what: "every server behind the subject".to_owned(), why });
+        }
+        if self.port_numbers.len() > MAX_PORTS {
+            let why = format!("of {} only {MAX_PORTS} are", self.port_numbers.len());
+            missing.insert(Missing { what: "sockets of every port".to_owned(), why });
         }
         missing.into_iter().take(MAX_MISSING).collect()
     }
@@ -330,29 +358,53 @@ impl Observer {
         let roles = &self.roles;
         for network in &mut self.networks {
             let names = network.roles.iter().map(|at| roles[*at].name().to_owned()).collect();
-            let (namespace, links) = network.sample(seconds, names);
+            let (mut namespace, links) = network.sample(seconds, names);
+            if network.roles.iter().any(|at| roles[*at].name() == SUBJECT) {
+                namespace.strangers = self.strangers.take();
+            }
             sample.namespaces.push(namespace);
             sample.links.extend(links);
         }
     }
 
-    /// Looks for the servers behind the subject, and watches them from now on.
-    fn follow_subject(&mut self) {
-        let used_by_subject = |port: &PortUse| port.used_by.as_deref() == Some(SUBJECT);
-        if !self.follow || self.ports.iter().any(used_by_subject) {
+    /// Looks for more servers behind the subject when it is time, and watches them from now on.
+    fn follow_subject(&mut self, now_ns: u64) {
+        if !self.follow || now_ns < self.follow_next_ns {
             return;
         }
-        let Some(subject) = self.roles.iter().find(|role| role.name() == SUBJECT) else {
-            return;
+        let before_ns = thread_cpu_ns();
+        self.look_for_origins();
+        self.follow_looks += 1;
+        let cost_ns = thread_cpu_ns().saturating_sub(before_ns);
+        let early = self.follow_looks < FOLLOW_EARLY;
+        let pause_ns = if early { FOLLOW_EARLY_NS } else { FOLLOW_NS };
+        self.follow_next_ns = now_ns + pause_ns.max(cost_ns.saturating_mul(FOLLOW_SHARE));
+    }
+
+    fn look_for_origins(&mut self) {
+        let pids = |name: &str| {
+            let role = self.roles.iter().find(|role| role.name() == name);
+            role.map(RoleWatch::live_pids).unwrap_or_default()
         };
-        match chain::origins(&subject.live_pids(), &self.port_numbers) {
-            Ok(mut origins) => {
-                // A port that is known already stays as it was told.
-                origins.ports.retain(|port| !self.port_numbers.contains(&port.port));
-                if let Some(role) = origins.role() {
-                    self.add_role(&role);
+        let (subject, origins) = (pids(SUBJECT), pids(ORIGIN));
+        let is_other = |role: &&RoleWatch| role.name() != SUBJECT && role.name() != ORIGIN;
+        let others = self.roles.iter().filter(is_other).flat_map(RoleWatch::live_pids);
+        let others: Vec<i32> = others.collect();
+        let known =
+            Known { subject: &subject, origins: &origins, others: &others, ports: &self.ports };
+        match self.follower.look(&known) {
+            Ok(mut found) => {
+                if !subject.is_empty() {
+                    self.strangers = Some(found.strangers);
                 }
-                self.add_ports(&origins.ports);
+                // A port that is known already stays as it was told.
+                found.ports.retain(|port| !self.port_numbers.contains(&port.port));
+                if !found.pids.is_empty() {
+                    self.add_role(&Watched { role: ORIGIN.to_owned(), pids: found.pids });
+                }
+                if !found.ports.is_empty() {
+                    self.add_ports(&found.ports);
+                }
                 self.find_networks();
             }
             Err(error) => _ = self.missing.insert(error.into()),

@@ -1,28 +1,23 @@
 //! Who talks to whom: from the ports of a subject to its processes, and on to the servers behind it
-//! on this machine.
+//! on this machine, as far as it is connected to them at this moment.
 //!
-//! Not for more than one server behind the other: the chain is generator, subject, origin. A server
-//! on another machine is a port that nobody here serves.
+//! Not for servers that it connects to later: [`super::follow`] looks again. A server on another
+//! machine is a port that nobody here serves.
 
+use super::follow::{Follower, Known};
 use super::{GENERATOR, ORIGIN, SUBJECT, Watched};
 use crate::family::with_descendants;
 use crate::namespace::{in_network_of, network_id};
-use crate::process::tables;
-use crate::sock_diag::{Connection, SockDiag};
-use crate::sockets::{is_of_this_machine, listeners_at_port, listeners_in, sockets_held};
+use crate::sockets::{is_of_this_machine, listeners_at_port, listeners_in};
 use crate::source::NotObservable;
 use record::observed::PortUse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 /// Processes whose network namespaces are looked at.
 const MAX_PROCESSES: usize = 4096;
 /// Network namespaces that are looked at.
 const MAX_NETWORKS: usize = 64;
-/// Descriptors of the subject that are looked at.
-const MAX_LINKS: usize = 50_000;
-/// Servers behind the subject, those with the most connections.
-const MAX_ORIGINS: usize = 8;
 
 /// The programs on the way of a request, and the ports on which they meet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,7 +32,7 @@ pub struct Chain {
 
 /// Where a server is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Port(u16),
     Address(SocketAddr),
 }
@@ -87,105 +82,28 @@ fn chain_of(targets: impl Iterator<Item = Target>, named: &[i32]) -> Chain {
     if subject.is_empty() {
         return chain;
     }
-    let served: Vec<u16> = chain.ports.iter().map(|port| port.port).collect();
-    let behind = match named.is_empty() {
-        true => origins(&subject, &served),
-        // The one that was named may only wait for its workers.
-        false => origins(&with_descendants(&subject), &served),
-    };
+    // The one that was named may only wait for its workers.
+    let all = if named.is_empty() { subject.clone() } else { with_descendants(&subject) };
+    let known = Known { subject: &all, origins: &[], others: &[], ports: &chain.ports };
+    let behind = Follower::default().look(&known);
     chain.roles.push(Watched { role: SUBJECT.to_owned(), pids: subject });
     match behind {
         Ok(behind) => {
-            chain.roles.extend(behind.role());
-            chain.ports.extend(behind.ports);
+            if !behind.pids.is_empty() {
+                chain.roles.push(Watched { role: ORIGIN.to_owned(), pids: behind.pids });
+            }
+            let known = |port: u16| chain.ports.iter().any(|one| one.port == port);
+            let new: Vec<_> = behind.ports.into_iter().filter(|one| !known(one.port)).collect();
+            chain.ports.extend(new);
         }
         Err(error) => chain.not_observable.push(error),
     }
     chain
 }
 
-/// The servers behind a subject.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Origins {
-    /// Their processes on this machine.
-    pub(super) pids: Vec<i32>,
-    /// Their ports.
-    pub(super) ports: Vec<PortUse>,
-}
-
-impl Origins {
-    /// Their role, where one is on this machine.
-    pub(super) fn role(&self) -> Option<Watched> {
-        let some = !self.pids.is_empty();
-        some.then(|| Watched { role: ORIGIN.to_owned(), pids: self.pids.clone() })
-    }
-}
-
-/// The servers that the processes of a subject have connections to now. `served` are the subject's
-/// own ports.
-pub(super) fn origins(subject: &[i32], served: &[u16]) -> Result<Origins, NotObservable> {
-    let Some(&first) = subject.first() else {
-        return Ok(Origins::default());
-    };
-    let mut connections = Vec::new();
-    SockDiag::open(Some(first))?.connections_of(served, &mut connections)?;
-    // The subject's clients on this machine are most of them; without them there is often nothing
-    // left, and no descriptor has to be looked at.
-    connections.retain(|connection| !is_to(served, connection));
-    if connections.is_empty() {
-        return Ok(Origins::default());
-    }
-    let mut held = HashSet::new();
-    let mut links_left = MAX_LINKS;
-    for &pid in subject {
-        for tid in tables(pid) {
-            sockets_held(pid, tid, &mut held, &mut links_left);
-        }
-    }
-    let remotes = connections.iter().filter(|connection| held.contains(&connection.inode.into()));
-    let mut origins = Origins::default();
-    for remote in most_used(remotes.map(|connection| connection.remote)) {
-        let pids = find(first, Target::Address(remote)).unwrap_or_default();
-        let ours = |pid: &i32| subject.contains(pid);
-        if !pids.is_empty() && pids.iter().all(ours) {
-            continue;
-        }
-        let known = origins.ports.iter().any(|port| port.port == remote.port());
-        if !known {
-            origins.ports.push(PortUse {
-                port: remote.port(),
-                served_by: (!pids.is_empty()).then(|| ORIGIN.to_owned()),
-                used_by: Some(SUBJECT.to_owned()),
-            });
-        }
-        origins.pids.extend(pids.into_iter().filter(|pid| !ours(pid)));
-    }
-    origins.pids.sort_unstable();
-    origins.pids.dedup();
-    Ok(origins)
-}
-
-/// Whether a connection goes to one of the ports `served` at the address that it comes from. A server
-/// behind the subject may have the same port, but then not the same address.
-fn is_to(served: &[u16], connection: &Connection) -> bool {
-    let ip = |address: SocketAddr| address.ip().to_canonical();
-    served.contains(&connection.remote.port()) && ip(connection.remote) == ip(connection.local)
-}
-
-/// The addresses that stand most often, the most frequent first.
-fn most_used(remotes: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
-    let mut counts: HashMap<SocketAddr, usize> = HashMap::new();
-    for remote in remotes {
-        *counts.entry(remote).or_default() += 1;
-    }
-    let mut remotes: Vec<_> = counts.into_iter().collect();
-    remotes.sort_by_key(|&(remote, count)| (std::cmp::Reverse(count), remote));
-    remotes.into_iter().take(MAX_ORIGINS).map(|(remote, _)| remote).collect()
-}
-
 /// The processes that listen at `target`, as seen from the network namespace of process `home`: there
 /// first, and then in the others. A loopback address is only there.
-fn find(home: i32, target: Target) -> Result<Vec<i32>, NotObservable> {
+pub(super) fn find(home: i32, target: Target) -> Result<Vec<i32>, NotObservable> {
     const WHAT: &str = "processes that listen at the target";
     let in_one = |pid: i32| match target {
         Target::Port(port) => listeners_at_port(pid, port),
@@ -228,27 +146,6 @@ fn networks(home: i32) -> Vec<i32> {
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
-
-    #[test]
-    fn the_most_used_come_first() {
-        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let remotes = [9, 8, 9, 7, 8, 9].map(address);
-        assert_eq!(most_used(remotes.into_iter()), [9, 8, 7].map(address));
-        assert_eq!(most_used((1..100).map(address)).len(), MAX_ORIGINS);
-    }
-
-    #[test]
-    fn a_client_of_the_subject_is_told_from_a_server_behind_it() {
-        let connection = |local: &str, remote: &str| Connection {
-            local: local.parse().unwrap(),
-            remote: remote.parse().unwrap(),
-            inode: 5,
-        };
-        let client = connection("127.0.0.1:40000", "127.0.0.1:80");
-        assert!(is_to(&[443, 80], &client) && !is_to(&[443], &client));
-        assert!(is_to(&[80], &connection("[::ffff:10.0.0.1]:40000", "10.0.0.1:80")));
-        assert!(!is_to(&[80], &connection("10.0.0.1:40000", "10.0.0.2:80")));
-    }
 
     #[test]
     fn a_port_that_nobody_serves_is_said() {

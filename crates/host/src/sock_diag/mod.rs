@@ -14,6 +14,7 @@
 //! The parser takes bytes (`row`) and is tested on captured ones; `tally` adds up.
 //! Sources: `include/uapi/linux/{sock_diag,inet_diag,tcp}.h`, `net/ipv4/{inet,tcp}_diag.c`.
 
+mod movement;
 mod request;
 mod row;
 mod tally;
@@ -21,6 +22,7 @@ mod tally;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use record::observed::{EndQueues, ListenerQueue};
 
@@ -55,6 +57,18 @@ pub struct Connection {
     pub inode: u32,
 }
 
+/// What a socket that is of no watched port does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Established,
+    /// SYN-SENT or SYN-RECEIVED.
+    HalfOpen,
+    /// With the connections that it dropped since it was opened.
+    Listening {
+        drops: u32,
+    },
+}
+
 /// The TCP sockets of one network namespace.
 #[derive(Debug)]
 pub struct SockDiag {
@@ -63,6 +77,7 @@ pub struct SockDiag {
     tally: Tally,
     time_wait: TimeWait,
     truncated: bool,
+    opened: Instant,
 }
 
 /// Whether to ask for the sockets in TIME_WAIT. After a load that opens a connection for each request
@@ -108,6 +123,7 @@ impl SockDiag {
             tally: Tally::default(),
             time_wait: TimeWait::default(),
             truncated: false,
+            opened: Instant::now(),
         })
     }
 
@@ -132,8 +148,12 @@ impl SockDiag {
         let states = STATES.map(|(state, _)| state);
         let states = states.into_iter().filter(|state| time_wait || *state != State::TimeWait);
         let mut tally = std::mem::take(&mut self.tally);
-        tally.start(ports, if time_wait { Keep::Nothing } else { Keep::TimeWait });
+        let keep = if time_wait { Keep::Nothing } else { Keep::TimeWait };
+        tally.start(ports, keep, self.opened.elapsed().as_secs_f64());
         let walked = self.walk(states, Detail::Full, ports, |row| tally.add(&row));
+        if walked.is_err() {
+            tally.forget();
+        }
         self.tally = tally;
         walked?;
         self.time_wait.asked(time_wait, ports, self.tally.time_wait());
@@ -147,21 +167,31 @@ impl SockDiag {
         self.truncated
     }
 
-    /// Appends the established connections whose local port is none of `local_ports_excluded`: with
-    /// the ports that a program listens on left out, those are its connections to others.
+    /// Appends the sockets whose local port is none of `local_ports_excluded`, and that are established,
+    /// half open or listening. With the ports that a program listens on left out, the established ones
+    /// are its connections to others.
     ///
     /// # Errors
     /// As [`snapshot`](Self::snapshot).
-    pub fn connections_of(
+    pub(crate) fn others(
         &mut self,
         local_ports_excluded: &[u16],
-        into: &mut Vec<Connection>,
+        into: &mut Vec<(Kind, Connection)>,
     ) -> Result<(), NotObservable> {
-        self.walk([State::Established], Detail::Plain, &[], |row| {
+        let mut push = |kind, row: &Row| {
             if !local_ports_excluded.contains(&row.local.port()) {
-                let Row { local, remote, inode, .. } = row;
-                into.push(Connection { local, remote, inode });
+                let Row { local, remote, inode, .. } = *row;
+                into.push((kind, Connection { local, remote, inode }));
             }
+        };
+        // The listening ones are in a table of their own, and only of them the drops are wanted.
+        self.walk([State::Listen], Detail::Full, &[], |row| {
+            push(Kind::Listening { drops: row.memory.map_or(0, |memory| memory.drops) }, &row);
+        })?;
+        let connections = [State::Established, State::SynSent, State::SynReceived];
+        self.walk(connections, Detail::Plain, &[], |row| {
+            let established = row.state == State::Established;
+            push(if established { Kind::Established } else { Kind::HalfOpen }, &row);
         })
     }
 

@@ -78,6 +78,8 @@ pub(crate) struct Row {
     pub(crate) unacknowledged: u32,
     /// 0 when no process holds it any more.
     pub(crate) inode: u32,
+    /// The kernel's identifier of the socket, which no other socket ever gets.
+    pub(crate) cookie: u64,
     pub(crate) info: Option<TcpInfo>,
     pub(crate) memory: Option<Memory>,
 }
@@ -104,6 +106,15 @@ pub(crate) struct TcpInfo {
     pub(crate) busy_us: u64,
     pub(crate) receive_window_limited_us: u64,
     pub(crate) send_buffer_limited_us: u64,
+    /// Milliseconds since it last sent data, in steps of a kernel tick.
+    pub(crate) sent_ms_ago: u32,
+    /// Milliseconds since it last received data.
+    pub(crate) received_ms_ago: u32,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    /// Segments with data, since it was opened; the sent ones with those sent again.
+    pub(crate) segments_received: u32,
+    pub(crate) segments_sent: u32,
 }
 
 /// What is kept of `SK_MEMINFO_*`.
@@ -126,6 +137,7 @@ pub(crate) fn parse(body: &[u8]) -> Option<Row> {
         received: u32_at(fixed, 56)?,
         unacknowledged: u32_at(fixed, 60)?,
         inode: u32_at(fixed, 68)?,
+        cookie: u64::from(u32_at(fixed, 44)?) | u64::from(u32_at(fixed, 48)?) << 32,
         info: None,
         memory: None,
     };
@@ -168,6 +180,12 @@ fn parse_info(value: &[u8]) -> TcpInfo {
         busy_us: long(168),
         receive_window_limited_us: long(176),
         send_buffer_limited_us: long(184),
+        sent_ms_ago: word(44),
+        received_ms_ago: word(52),
+        bytes_acked: long(120),
+        bytes_received: long(128),
+        segments_received: word(152),
+        segments_sent: word(156),
     }
 }
 

@@ -71,7 +71,7 @@ pub struct ListenerQueue {
 }
 
 /// Which end of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
     /// It connected.

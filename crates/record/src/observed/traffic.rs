@@ -256,8 +256,7 @@ impl Observed {
     ) -> Option<f64> {
         let samples = self.samples_within(from_s, to_s);
         let with = samples.iter().filter_map(|one| Some((figure(one)?, one.length_s)));
-        let (sum, length_s) =
-            with.fold((0.0, 0.0), |sum, (of, s)| (sum.0 + of * s, sum.1 + s));
+        let (sum, length_s) = with.fold((0.0, 0.0), |sum, (of, s)| (sum.0 + of * s, sum.1 + s));
         (length_s > 0.0).then(|| sum / length_s)
     }
 }
@@ -349,7 +348,8 @@ mod tests {
             listeners: vec![ListenerQueue { port: 80, dropped, ..ListenerQueue::default() }],
             ..QueueSnapshot::default()
         };
-        seen.queues = vec![listener(0.5, 1), listener(1.0, 10), listener(2.0, 20), listener(3.0, 40)];
+        seen.queues =
+            vec![listener(0.5, 1), listener(1.0, 10), listener(2.0, 20), listener(3.0, 40)];
         assert_eq!(seen.listener_drops_per_s(80, 1.0, 3.0), Some(15.0));
         assert_eq!(seen.listener_drops_per_s(80, 2.5, 3.0), None);
         assert_eq!(seen.listener_drops_per_s(81, 0.0, 3.0), None);
