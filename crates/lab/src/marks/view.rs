@@ -326,6 +326,7 @@ fn middle(snapshots: &[QueueSnapshot]) -> QueueSnapshot {
         time_s: last.time_s,
         listeners: last.listeners.iter().map(listener).collect(),
         ends: last.ends.iter().map(|end| middle_end(snapshots, end)).collect(),
+        unix: last.unix.clone(),
     }
 }
 
@@ -372,6 +373,37 @@ fn middle_end(snapshots: &[QueueSnapshot], last: &EndQueues) -> EndQueues {
         reorderings: told(|end| end.reorderings),
         delivery_bytes_per_s: of(|end| end.delivery_bytes_per_s),
         application_limited: count(|end| end.application_limited),
+        segments_sent: added(|end| end.segments_sent),
+        ..middle_exchange(&all, last)
+    }
+}
+
+/// Whose turn it is, and what moves: medians.
+fn middle_exchange(all: &[&EndQueues], last: &EndQueues) -> EndQueues {
+    let count = |value: fn(&EndQueues) -> u64| {
+        median(all.iter().map(|end| value(end) as f64)).round() as u64
+    };
+    let some = |value: fn(&EndQueues) -> Option<f64>| {
+        let values: Vec<f64> = all.iter().filter_map(|end| value(end)).collect();
+        statistics::median(&values)
+    };
+    EndQueues {
+        active: count(|end| end.active),
+        awaiting_reply: count(|end| end.awaiting_reply),
+        awaiting_reply_ms: some(|end| end.awaiting_reply_ms),
+        owed_reply: count(|end| end.owed_reply),
+        owed_reply_ms: some(|end| end.owed_reply_ms),
+        tied: count(|end| end.tied),
+        since_s: some(|end| end.since_s),
+        bytes_received_per_s: some(|end| end.bytes_received_per_s),
+        bytes_acked_per_s: some(|end| end.bytes_acked_per_s),
+        segments_sent_per_s: some(|end| end.segments_sent_per_s),
+        retransmitted_per_s: some(|end| end.retransmitted_per_s),
+        opened: last.opened,
+        closed: last.closed,
+        local_ports_max: last.local_ports_max,
+        destinations: last.destinations,
+        ..EndQueues::default()
     }
 }
 
