@@ -135,6 +135,7 @@ fn snapshot(time_s: f64, connections: u64) -> QueueSnapshot {
         time_s,
         listeners: vec![listener],
         ends: vec![ends(End::Client), ends(End::Server)],
+        ..QueueSnapshot::default()
     }
 }
 

@@ -124,6 +124,7 @@ fn queues(time_s: f64) -> QueueSnapshot {
         time_s,
         listeners: vec![listener],
         ends: vec![end(End::Client), end(End::Server)],
+        ..QueueSnapshot::default()
     }
 }
 

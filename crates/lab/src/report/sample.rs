@@ -444,6 +444,7 @@ fn queues(time_s: f64, rng: &mut Rng) -> QueueSnapshot {
             ..ListenerQueue::default()
         }],
         ends: vec![end(End::Client, rng.u64(0..2_000)), end(End::Server, rng.u64(0..9_000))],
+        ..QueueSnapshot::default()
     }
 }
 

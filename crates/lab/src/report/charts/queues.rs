@@ -324,6 +324,7 @@ mod tests {
                     .map(|port| EndQueues { port, unread_bytes: u64::MAX, ..ends.clone() })
                     .collect(),
                 listeners: Vec::new(),
+                ..QueueSnapshot::default()
             };
             seen.queues = (0..3_000).step_by(10).map(all).collect();
             seen.queues[4].time_s = f64::NAN;
