@@ -4,7 +4,7 @@
 //! Pure: trials come in as rates, baseline and changed in turn, so that a drift hits both alike. Not
 //! for making the change.
 
-use record::run::{Confirmation, Diagnosis};
+use record::run::{Confidence, Confirmation, Diagnosis};
 use record::units::format_count;
 
 use crate::diagnosis::verdicts::{Answer, CounterTest, Perturbation, UNKNOWN, verdict};
@@ -73,7 +73,7 @@ pub fn settle(found: Diagnosis, test: Confirmation) -> Diagnosis {
             "{code} was refuted by its counter-test ({perturbation}); what limited this run is not \
              proven"
         ),
-        confidence: 0.0,
+        confidence: Confidence::None,
         evidence: found.evidence.iter().map(|line| format!("spoke for {code}: {line}")).collect(),
         ruled_out: std::iter::once(why).chain(found.ruled_out).collect(),
         remedy: String::new(),
@@ -180,7 +180,7 @@ mod tests {
         let found = Diagnosis {
             verdict: code.to_owned(),
             claim: "a claim".to_owned(),
-            confidence: 0.9,
+            confidence: Confidence::Likely,
             evidence: vec!["a figure".to_owned()],
             ruled_out: vec!["link_bound: idle".to_owned()],
             remedy: "do this".to_owned(),
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_refuted_verdict_is_unknown_and_its_evidence_stays() {
         let refuted = settled("latency_bound", "latency_bound", false);
-        assert_eq!((refuted.verdict.as_str(), refuted.confidence), (UNKNOWN, 0.0));
+        assert_eq!((refuted.verdict.as_str(), refuted.confidence), (UNKNOWN, Confidence::None));
         assert!(refuted.claim.starts_with("latency_bound was refuted"), "{}", refuted.claim);
         assert!(refuted.claim.contains("twice the connections"), "{}", refuted.claim);
         assert_eq!(refuted.evidence, ["spoke for latency_bound: a figure"]);
@@ -213,7 +213,7 @@ mod tests {
         let test = made_for(refuted.clone()).unwrap();
         assert_eq!((test.verdict.as_str(), test.confirmed), ("latency_bound", false));
         let kept = settled("latency_bound", "latency_bound", true);
-        assert_eq!((kept.verdict.as_str(), kept.confidence), ("latency_bound", 0.9));
+        assert_eq!((kept.verdict.as_str(), kept.confidence), ("latency_bound", Confidence::Likely));
         assert!(kept.confirmation.is_some() && kept.remedy == "do this");
     }
 

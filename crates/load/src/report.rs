@@ -54,6 +54,7 @@ pub fn record(measured: &Measured, context: Context) -> Run {
         rates: rates(measured),
         window: window(measured),
         latency: latency(&measured.latencies),
+        baseline: None,
         generator: Generator {
             run_queue_wait_share: context.run_queue_wait_share,
             busiest_thread_share: context.cpu.per_core.iter().copied().reduce(f64::max),

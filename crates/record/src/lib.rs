@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod diagnosis;
 pub mod digest;
 pub mod edge;
 pub mod experiment;

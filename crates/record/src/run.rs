@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::diagnosis::{
+    Candidate, Confidence, Confirmation, Diagnosis, ResourceUse, TimeShare,
+};
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
 use crate::observed::Observed;
@@ -47,6 +50,9 @@ pub struct Run {
     pub latency: Latency,
     /// How the generator itself did.
     pub generator: Generator,
+    /// Requests that were sent one at a time before the load: their latency without queueing.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub baseline: Option<Baseline>,
     /// Processor time of the generator.
     pub cpu: Cpu,
     /// One entry a second.
@@ -191,6 +197,24 @@ pub struct Pair {
     pub response: LatencySummary,
 }
 
+/// Requests on one connection, one at a time, before the load. R(1), the latency without queueing,
+/// against which the latency under load shows how much of it is waiting (Denning and Buzen, 1978).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// Length, in seconds.
+    pub duration_s: f64,
+    /// Requests sent.
+    pub requests: u64,
+    /// Good responses among them.
+    pub good: u64,
+    /// Shortest service latency to the last byte.
+    pub min_ns: u64,
+    /// Median of it.
+    pub p50_ns: u64,
+    /// Mean of it without the slowest request, which is often the first.
+    pub mean_ns: f64,
+}
+
 /// How the generator itself did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
@@ -299,73 +323,4 @@ pub struct Interval {
     pub own_cpus: Option<f64>,
     /// Whether it lies in the measured window.
     pub measured: bool,
-}
-
-/// What limited the subject: worked out from the rest of the record, and reproducible from it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Diagnosis {
-    /// A fixed code; `none` for a run without a bottleneck, `unknown` when nothing could be proven, or
-    /// when a counter-test refuted what had been (`confirmation` says which verdict, `evidence` what
-    /// spoke for it).
-    pub verdict: String,
-    /// What it claims, in a sentence.
-    #[serde(default)]
-    pub claim: String,
-    /// From 0 to 1.
-    pub confidence: f64,
-    /// What speaks for it, with figures.
-    pub evidence: Vec<String>,
-    /// Others that hold as well, with their confidence, the likeliest first.
-    #[serde(default)]
-    pub also: Vec<Candidate>,
-    /// What was ruled out, and by what.
-    pub ruled_out: Vec<String>,
-    /// What would be the limit next: resources by their headroom, the least first.
-    pub next_limits: Vec<String>,
-    /// Marks in the latencies that are known to have one cause (40 ms, 200 ms, a quota's period…).
-    #[serde(default)]
-    pub fingerprints: Vec<String>,
-    /// What to do about it.
-    #[serde(default)]
-    pub remedy: String,
-    /// What would prove it: a change, and how throughput would answer.
-    #[serde(default)]
-    pub counter_test: String,
-    /// What that test showed, when it was made (`--confirm`).
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub confirmation: Option<Confirmation>,
-    /// Why that test could not be made where it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub untested: Option<String>,
-    /// What could not be looked at, because the machine does not tell.
-    #[serde(default)]
-    pub not_observable: Vec<String>,
-}
-
-/// A verdict that holds beside the first.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Candidate {
-    /// Its code.
-    pub verdict: String,
-    /// From 0 to 1.
-    pub confidence: f64,
-    /// What speaks for it.
-    pub evidence: Vec<String>,
-}
-
-/// The outcome of a perturbation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Confirmation {
-    /// The verdict that was tested; it says nothing of another. Empty in records of before there was
-    /// this field: then it is the one beside it.
-    #[serde(default)]
-    pub verdict: String,
-    /// What was changed.
-    pub perturbation: String,
-    /// What the verdict predicts of the throughput (or latency).
-    pub prediction: String,
-    /// What was measured.
-    pub measured: String,
-    /// Whether that is what was predicted.
-    pub confirmed: bool,
 }

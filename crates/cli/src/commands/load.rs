@@ -1,5 +1,6 @@
 //! `weir load`.
 
+mod baseline;
 mod confirm;
 
 use std::io::IsTerminal;
@@ -141,6 +142,10 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     let quiet = preflight::takes_stdout(typed, TEXTS);
     let terminal = std::io::stdout().is_terminal();
     let lines = !quiet && !typed.is_set("quiet") && (terminal || typed.is_set("live"));
+    let baseline = match typed.is_set("no-watch") || typed.is_set("no-baseline") {
+        false if baseline::is_due(&job.plan) => baseline::measure(&job.plan, stop),
+        _ => None,
+    };
     let started_at = record::file::wall_clock();
     let log = match typed.text("hdr") {
         Some(path) => Some(
@@ -159,6 +164,7 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
     let observed = watcher.observed(&started_at);
     let mut run = recorded(job, &measured, &watcher, started_at);
+    run.baseline = baseline;
     if let Some(observed) = observed {
         diagnose(&mut run, observed);
     }

@@ -314,6 +314,12 @@ const LOAD_FLAGS: &[Flag] = &[
         ..FLAG
     },
     Flag {
+        long: "no-baseline",
+        doc: "Send no requests one at a time before the load (1 s and 500 requests at most, for loads of \
+              3 s and more without -n): then waiting cannot be told from service in the latencies",
+        ..FLAG
+    },
+    Flag {
         long: "confirm",
         doc: "Prove the diagnosis: change what is said to be the limit (connections, pauses, \
               generator threads, the subject's processor time) in short trials, and see whether \

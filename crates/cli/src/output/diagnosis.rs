@@ -2,7 +2,7 @@
 //! record and nothing else.
 
 use lab::confirm::is_testable;
-use record::run::{Candidate, Confirmation, Diagnosis, Run};
+use record::run::{Candidate, Confidence, Confirmation, Diagnosis, Run};
 
 /// Lines of what was ruled out that are shown; the record has them all.
 const RULED_OUT_SHOWN: usize = 4;
@@ -30,6 +30,10 @@ pub(crate) fn words(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
     for candidate in &diagnosis.also {
         text += &also(candidate, all);
     }
+    if !diagnosis.told_apart_by.is_empty() {
+        text += &labelled("told apart", &diagnosis.told_apart_by);
+    }
+    text += &time_split(diagnosis);
     for line in &diagnosis.fingerprints {
         text += &labelled("fingerprint", line);
     }
@@ -48,6 +52,21 @@ pub(crate) fn words(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
         None => text += &labelled("proof", &untested(diagnosis)),
     }
     text
+}
+
+/// Where the requests in flight were, and how much of the latency is waiting; empty without either.
+fn time_split(diagnosis: &Diagnosis) -> String {
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let mut parts: Vec<String> = Vec::new();
+    if let Some(share) = diagnosis.queueing_share {
+        parts.push(format!("{} of the latency is waiting", percent(share)));
+    }
+    let places = diagnosis.time_split.iter();
+    parts.extend(places.map(|one| format!("{} {}", percent(one.share), one.place)));
+    match parts.is_empty() {
+        true => String::new(),
+        false => labelled("time", &parts.join("; ")),
+    }
 }
 
 /// What a counter-test showed.
@@ -74,16 +93,14 @@ fn untested(diagnosis: &Diagnosis) -> String {
 
 fn head(diagnosis: &Diagnosis, label: &str) -> String {
     let confidence = match diagnosis.confidence {
-        share if share > 0.0 => format!(" (confidence {:.0} %)", share * 100.0),
-        _ => String::new(),
+        Confidence::None => String::new(),
+        level => format!(" ({level})"),
     };
     labelled(label, &format!("{}{confidence}: {}", diagnosis.verdict, diagnosis.claim))
 }
 
 fn also(candidate: &Candidate, all: bool) -> String {
-    let confidence = candidate.confidence * 100.0;
-    let mut text =
-        labelled("also", &format!("{} (confidence {confidence:.0} %)", candidate.verdict));
+    let mut text = labelled("or", &format!("{} ({})", candidate.verdict, candidate.confidence));
     let shown = if all { usize::MAX } else { 1 };
     for line in candidate.evidence.iter().take(shown) {
         text += &labelled("", &format!("- {line}"));

@@ -4,6 +4,7 @@
 //! Each figure assumes that a resource is used in proportion to the rate, which is right for
 //! processors, links and ports, and a first guess for the rest.
 
+use record::run::ResourceUse;
 use record::units::format_count;
 
 use super::signals as s;
@@ -16,7 +17,7 @@ const RESOURCES: &[(&Signal, &str)] = &[
     (&s::SUBJECT_THREAD, "subject's busiest thread"),
     (&s::SUBJECT_SATURATION, "subject's share of the processors"),
     (&s::SUBJECT_OF_QUOTA, "subject's processor quota"),
-    (&s::ORIGIN_SATURATION, "origin's busiest thread"),
+    (&s::ORIGIN_AT_LIMIT, "origin's busiest thread or CPUs"),
     (&s::BUSIEST_CPU, "busiest processor"),
     (&s::IN_FLIGHT_SHARE, "generator's connections"),
     (&s::LINK, "busiest link"),
@@ -49,9 +50,27 @@ pub(super) fn used(view: &View<'_>) -> Vec<Used> {
     used
 }
 
+/// The same with the time of each per good response (the service demand D of U = X · D), where a
+/// resource is a thread or CPU.
+pub(super) fn resources(view: &View<'_>) -> Vec<ResourceUse> {
+    let rate = view.goodput();
+    let demand = |name: &str, share: f64| {
+        let over_time = name.contains("thread");
+        (over_time && rate > 0.0).then(|| share * 1e9 / rate)
+    };
+    used(view)
+        .into_iter()
+        .map(|Used { resource, share }| ResourceUse {
+            resource: resource.to_owned(),
+            utilisation: share,
+            demand_ns: demand(resource, share),
+        })
+        .collect()
+}
+
 /// The same in words. Where nothing was carried, it cannot be told at which rate they are full.
 pub(super) fn next_limits(view: &View<'_>) -> Vec<String> {
-    let rate = view.run.rates.responses_per_s;
+    let rate = view.goodput();
     let line = |Used { resource, share }: Used| match share >= 0.01 {
         true if rate <= 0.0 => format!("{resource}: {:.0} % used", share * 100.0),
         true => format!(

@@ -7,6 +7,8 @@
 mod fingerprints;
 mod headroom;
 pub mod signals;
+mod split;
+mod traffic;
 pub mod verdicts;
 mod view;
 
@@ -14,12 +16,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use record::observed::Ended;
-use record::run::{Candidate, Diagnosis, Run};
+use record::run::{Candidate, Confidence, Diagnosis, Run};
 
 pub use fingerprints::{FINGERPRINTS, Fingerprint, Phase};
 pub use headroom::Used;
 use signals::{Family, written};
-use verdicts::{Bound, NONE, Sign, UNKNOWN, VERDICTS, Verdict};
+use verdicts::{Bound, Class, NONE, Perturbation, Sign, UNKNOWN, VERDICTS, Verdict};
 use view::{ORIGIN, SUBJECT, View};
 
 /// The verdict on a run, from its record alone.
@@ -43,11 +45,11 @@ fn ended(view: &View<'_>) -> Vec<String> {
 }
 
 fn judged(view: &View<'_>) -> Diagnosis {
-    let mut held: Vec<(usize, Held)> = Vec::new();
+    let mut held: Vec<(&Verdict, Held)> = Vec::new();
     let (mut ruled_out, mut not_observable) = (Vec::new(), Vec::new());
-    for (place, row) in VERDICTS.iter().enumerate() {
+    for row in VERDICTS {
         match judge(row, view) {
-            Judged::Holds(one) => held.push((place, one)),
+            Judged::Holds(one) => held.push((row, one)),
             Judged::RuledOut { near, why } => {
                 ruled_out.push((near, format!("{}: {why}", row.code)));
             }
@@ -59,24 +61,64 @@ fn judged(view: &View<'_>) -> Diagnosis {
     let common = Diagnosis {
         ruled_out: ruled_out.into_iter().map(|(_, why)| why).collect(),
         not_observable,
+        queueing_share: (signals::QUEUEING.read)(view),
+        time_split: split::time_split(view),
+        resources: headroom::resources(view),
         next_limits: headroom::next_limits(view),
         fingerprints: fingerprints::found(view),
         ..Diagnosis::default()
     };
-    let mut held = held.into_iter();
-    let Some((place, first)) = held.next() else {
+    let Some(((row, first), rest)) = held.split_first() else {
         return without_bottleneck(view, common);
     };
-    let row = &VERDICTS[place];
+    let also = rest.iter().map(|(row, one)| candidate(row, one)).collect();
+    let rival = rest.iter().find(|(other, one)| other.class != row.class && one.clear);
     Diagnosis {
         verdict: row.code.to_owned(),
         claim: row.claim.to_owned(),
-        confidence: first.confidence,
-        evidence: first.evidence,
-        also: held.map(|(place, one)| candidate(&VERDICTS[place], one)).collect(),
+        confidence: confidence(row, first, rival.is_some(), view),
+        evidence: first.evidence.clone(),
+        also,
+        told_apart_by: rest.first().map(|(other, _)| told_apart_by(row, other)).unwrap_or_default(),
         remedy: row.remedy.to_owned(),
         counter_test: row.counter_tests().map(|test| test.2).collect::<Vec<_>>().join("; "),
         ..common
+    }
+}
+
+/// The level of a verdict, from how clearly its conditions hold and what else could be true.
+fn confidence(row: &Verdict, held: &Held, has_rival: bool, view: &View<'_>) -> Confidence {
+    // How a full resource answers is known; a delay and a limit differ by the baseline alone.
+    let needs_baseline = matches!(row.class, Class::Delay | Class::Limit | Class::Cpu);
+    let baseline_fits = !needs_baseline || (signals::QUEUEING.read)(view).is_some();
+    match (held.clear, held.families, has_rival) {
+        (true, 3.., false) if baseline_fits => Confidence::Sure,
+        (true, 2.., false) | (_, 3.., false) => Confidence::Likely,
+        (true, 3.., true) => Confidence::Likely,
+        _ if row.counted => Confidence::Sure,
+        _ => Confidence::Possible,
+    }
+}
+
+/// The change that a verdict and its rival answer differently, in a sentence.
+fn told_apart_by(row: &Verdict, rival: &Verdict) -> String {
+    let change = Perturbation::ALL.iter().find_map(|&change| {
+        let (one, other) = (row.class.predicts(change)?, rival.class.predicts(change)?);
+        (one != other).then_some((change, one, other))
+    });
+    match change {
+        Some((change, one, other)) => format!(
+            "{}: the throughput {} if it is {}, and {} if it is {}",
+            change.words(),
+            one.words(),
+            row.code,
+            other.words(),
+            rival.code
+        ),
+        None => format!(
+            "no change from outside tells {} from {}: look at the subject's own counters",
+            row.code, rival.code
+        ),
     }
 }
 
@@ -87,13 +129,20 @@ pub fn headroom(run: &Run) -> Vec<Used> {
     headroom::used(&View::new(run))
 }
 
-fn candidate(row: &Verdict, held: Held) -> Candidate {
-    Candidate { verdict: row.code.to_owned(), confidence: held.confidence, evidence: held.evidence }
+fn candidate(row: &Verdict, held: &Held) -> Candidate {
+    Candidate {
+        verdict: row.code.to_owned(),
+        confidence: if held.clear { Confidence::Likely } else { Confidence::Possible },
+        evidence: held.evidence.clone(),
+    }
 }
 
 /// A verdict that holds.
 struct Held {
-    confidence: f64,
+    /// Its necessary conditions hold with a margin.
+    clear: bool,
+    /// Families of signals that speak for it.
+    families: usize,
     evidence: Vec<String>,
 }
 
@@ -107,27 +156,22 @@ enum Judged {
     NotObservable(String),
 }
 
-/// What a proof adds to the confidence, of what is missing to certainty.
-const PROOF_WEIGHT: f64 = 0.55;
-/// The same of another sign.
-const SIGN_WEIGHT: f64 = 0.35;
-/// Nothing is ever certain.
-const CONFIDENCE_MAX: f64 = 0.98;
-
 fn judge(row: &Verdict, view: &View<'_>) -> Judged {
     if !row.not_observable.is_empty() {
         return Judged::NotObservable(row.not_observable.to_owned());
     }
-    let (mut evidence, mut families, mut doubt) = (Vec::new(), BTreeSet::new(), 1.0);
+    let (mut evidence, mut families, mut clear) = (Vec::new(), BTreeSet::new(), true);
     for sign in row.proofs {
         match look(sign, view) {
-            None => return Judged::NotObservable(format!("{} is not told", sign.signal.name)),
+            None => {
+                return Judged::NotObservable(format!("{} is not observable", sign.signal.name));
+            }
             Some((false, value)) => {
                 return Judged::RuledOut { near: evidence.len(), why: words(sign, value) };
             }
             Some((true, value)) => {
                 note(sign, value, &mut evidence, &mut families);
-                doubt *= 1.0 - PROOF_WEIGHT;
+                clear &= sign.is_clear(value);
             }
         }
     }
@@ -136,6 +180,10 @@ fn judge(row: &Verdict, view: &View<'_>) -> Judged {
             return Judged::RuledOut { near: evidence.len(), why: words(sign, value) };
         }
     }
+    match alternatives(row, view, &mut evidence, &mut families) {
+        Ok(is_clear) => clear &= is_clear,
+        Err(judged) => return judged,
+    }
     let mut signs = 0;
     let mut against = None;
     for sign in row.signs {
@@ -143,7 +191,6 @@ fn judge(row: &Verdict, view: &View<'_>) -> Judged {
             Some((true, value)) => {
                 signs += 1;
                 note(sign, value, &mut evidence, &mut families);
-                doubt *= 1.0 - SIGN_WEIGHT;
             }
             Some((false, value)) => against = against.or_else(|| Some(words(sign, value))),
             None => {}
@@ -156,7 +203,36 @@ fn judge(row: &Verdict, view: &View<'_>) -> Judged {
             None => Judged::NotObservable(why.to_owned()),
         };
     }
-    Judged::Holds(Held { confidence: (1.0 - doubt).min(CONFIDENCE_MAX), evidence })
+    Judged::Holds(Held { clear, families: families.len(), evidence })
+}
+
+/// Checks that one of the alternatives of a row holds, and returns whether one does so clearly.
+fn alternatives(
+    row: &Verdict,
+    view: &View<'_>,
+    evidence: &mut Vec<String>,
+    families: &mut BTreeSet<Family>,
+) -> Result<bool, Judged> {
+    let (mut holds, mut clear, mut against) = (row.any.is_empty(), row.any.is_empty(), None);
+    for sign in row.any {
+        match look(sign, view) {
+            Some((true, value)) => {
+                note(sign, value, evidence, families);
+                holds = true;
+                clear |= sign.is_clear(value);
+            }
+            Some((false, value)) => against = against.or_else(|| Some(words(sign, value))),
+            None => {}
+        }
+    }
+    match (holds, against) {
+        (true, _) => Ok(clear),
+        (false, Some(why)) => Err(Judged::RuledOut { near: evidence.len(), why }),
+        (false, None) => {
+            let names: Vec<&str> = row.any.iter().map(|sign| sign.signal.name).collect();
+            Err(Judged::NotObservable(format!("{} are not observable", names.join(", "))))
+        }
+    }
 }
 
 fn note(sign: &Sign, value: f64, evidence: &mut Vec<String>, families: &mut BTreeSet<Family>) {
@@ -181,40 +257,45 @@ fn words(sign: &Sign, value: f64) -> String {
     format!("{}: {value} (bound: {}; {})", signal.name, sign.bound_in_words(), signal.source)
 }
 
-/// An open loop (or one with think time) that got what it asked for has no bottleneck; anything else
-/// has one that could not be proven.
+/// A load that got what it asked for, in time, has no bottleneck; any other has one that could not be
+/// proven.
 fn without_bottleneck(view: &View<'_>, common: Diagnosis) -> Diagnosis {
     let rates = &view.run.rates;
+    let carried = signals::carried(view);
+    // Without a baseline, clients that mostly think are all that is known of a load with think time.
     let thinks = view.run.plan["pace"]["think_ns"].as_u64().is_some_and(|ns| ns > 0);
-    let met = match rates.offered_per_s {
-        Some(offered) => rates.responses_per_s >= offered * OFFERED_MET,
-        None => thinks,
-    };
+    let mostly_thinks =
+        thinks && (signals::IN_FLIGHT_SHARE.read)(view).is_some_and(|share| share < 0.5);
+    let met = carried.map_or(mostly_thinks, |share| share >= signals::CARRIED_MIN);
+    let missed: Vec<&str> =
+        view.run.objectives.iter().filter(|one| !one.met).map(|one| one.text.as_str()).collect();
     let asked = match rates.offered_per_s {
         Some(offered) => format!(
-            "answered: {} of {} offered",
-            written(rates.responses_per_s, signals::Unit::PerSecond),
+            "good responses: {} of {} offered",
+            written(view.goodput(), signals::Unit::PerSecond),
             written(offered, signals::Unit::PerSecond)
         ),
-        None => format!("answered: {}", written(rates.responses_per_s, signals::Unit::PerSecond)),
+        None => format!("good responses: {}", written(view.goodput(), signals::Unit::PerSecond)),
     };
     let (verdict, claim, confidence) = match met {
-        true => (NONE, "nothing limited this run: what was asked for was carried", 0.9),
-        false => {
-            (UNKNOWN, "something limited this run, and what can be seen does not prove what", 0.0)
-        }
+        true => (
+            NONE,
+            "nothing limited this run: the load was carried in time".to_owned(),
+            Confidence::Likely,
+        ),
+        false if !missed.is_empty() => (
+            UNKNOWN,
+            format!("{} was missed, and the evidence does not prove why", missed.join(", ")),
+            Confidence::None,
+        ),
+        false => (
+            UNKNOWN,
+            "something limited this run, and the evidence does not prove what".to_owned(),
+            Confidence::None,
+        ),
     };
-    Diagnosis {
-        verdict: verdict.to_owned(),
-        claim: claim.to_owned(),
-        confidence,
-        evidence: vec![asked],
-        ..common
-    }
+    Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence: vec![asked], ..common }
 }
-
-/// An open loop that got this share of its offered rate got what it asked for.
-const OFFERED_MET: f64 = 0.98;
 
 #[cfg(test)]
 mod tests;

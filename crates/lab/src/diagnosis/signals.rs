@@ -4,6 +4,8 @@
 //! Two signals are independent when their families differ: a verdict needs two families.
 
 mod link;
+mod loss;
+mod queueing;
 mod read;
 mod unit;
 
@@ -12,7 +14,7 @@ use record::observed::End;
 use super::fingerprints;
 use super::view::{GENERATOR, ORIGIN, SUBJECT, View, median, share as part_of};
 use read::*;
-pub(super) use read::{CARRIED_MIN, by_affinity};
+pub(super) use read::{CARRIED_MIN, by_affinity, carried};
 pub use unit::Unit;
 pub(super) use unit::written;
 
@@ -136,16 +138,36 @@ signals! {
         "latency p50 over (subject and origin processor time per response)", |view| {
             let used = cpus(view, SUBJECT)? + cpus(view, ORIGIN).unwrap_or(0.0);
             let each_ns = used * 1e9 / responses(view)?;
-            Some(view.run.latency.last_byte.service.p50_ns as f64 / each_ns.max(1.0))
+            // Less CPU time than the clock resolves gives no ratio.
+            (used > 0.0).then(|| view.run.latency.last_byte.service.p50_ns as f64 / each_ns.max(1_000.0))
         };
+    QUEUEING: Latency, Share, "waiting, of the latency under load",
+        "1 - R(1) / R(N): latency of requests one at a time before the load, and under it",
+        queueing::queueing_share;
+    PARALLELISM: Latency, Count, "requests that are served at a time, by the latency without load",
+        "rate times R(1)", queueing::parallelism;
+    POOL_BY_LAW: Latency, Times, "requests served at a time over connections to the origin",
+        "rate times R(1), sock_diag", |view| {
+            Some(queueing::parallelism(view)? / queueing::pool(view)?)
+        };
+    POOL_BUSY: Queue, Share, "connections to the origin that await a reply",
+        "TCP_INFO last_data_sent, last_data_recv; median of the snapshots", queueing::pool_busy;
+    AT_ORIGIN: Queue, Share, "requests in flight that wait for an origin's reply",
+        "TCP_INFO of the subject's connections to its origins", queueing::at_origin;
+    ORIGIN_QUEUEING: Queue, Share, "latency that requests wait at the origins beyond R(1)",
+        "requests at the origins by Little's law, R(1)", queueing::origin_queueing;
     OFFERED_MISSED: Latency, Share, "offered load that was not answered", "an open loop's own count",
         |view| {
             let offered = view.run.rates.offered_per_s?;
-            Some((1.0 - part_of(view.run.rates.responses_per_s, offered)).max(0.0))
+            Some((1.0 - part_of(view.goodput(), offered)).max(0.0))
         };
-    CARRIED: Latency, Share, "offered load that was answered in time",
-        "an open loop's own count; none of it where a line stands or grows, or an objective is missed",
+    CARRIED: Latency, Share, "load that was answered in time",
+        "count of the open loop, or R(1) of a loop with think time; 0 where requests queue up, or an \
+         objective is missed",
         carried;
+    OBJECTIVES_MISSED: Latency, Count, "objectives that were missed", "generator", |view| {
+        Some(view.run.objectives.iter().filter(|objective| !objective.met).count() as f64)
+    };
     CARRIED_LATE: Latency, Share,
         "requests that took a retransmission's time, of an offered load that was answered in time",
         "an open loop's own count, the latency histogram", |view| {
@@ -181,6 +203,15 @@ signals! {
         };
     ORIGIN_SATURATION: Processor, Share, "busiest origin thread, of a core", "schedstat",
         |view| view.of_role(ORIGIN, busiest);
+    ORIGIN_AT_LIMIT: Processor, Share, "CPU time of the origins or their busiest thread, of the possible",
+        "PID/stat, schedstat, quota", queueing::origin_at_limit;
+    ORIGIN_OVER_SUBJECT: Processor, Times, "CPU time of the origins over the subject's", "PID/stat",
+        |view| Some(cpus(view, ORIGIN)? / cpus(view, SUBJECT)?.max(1e-3));
+    ONE_THREAD: Processor, Share, "busiest subject thread, of the subject's CPU time", "schedstat",
+        |view| {
+            let all = cpus(view, SUBJECT).filter(|all| *all > 0.05)?;
+            Some((view.of_role(SUBJECT, busiest)? / all).min(1.0))
+        };
     IDLE_CPUS: Processor, Cpus, "idle processors", "/proc/stat",
         |view| view.of_samples(SUBJECT, |sample| Some(idle(sample)));
     BUSIEST_CPU: Processor, Share, "busiest processor", "/proc/stat",
@@ -247,7 +278,8 @@ signals! {
         };
     // TCP.
     LISTEN_OVERFLOWS: Counters, PerSecond, "connections refused by a full accept queue",
-        "TcpExt ListenOverflows", |view| view.counter(SUBJECT, &["TcpExt.ListenOverflows"]);
+        "drops of the subject's listening sockets; TcpExt ListenOverflows where nobody else listens",
+        loss::listen_overflows;
     LISTENER_FULL: Queue, Share, "snapshots in which the accept queue was full",
         "sock_diag of the listening socket", listener_full;
     CONNECT_RETRIES: Latency, Share, "connections that stood only after a second or more",
@@ -264,8 +296,11 @@ signals! {
             let half = view.of_ends(SUBJECT, End::Server, |ends| state(ends, "syn-recv"))?;
             Some(half / backlog(view)?.max(1.0))
         };
-    RETRANSMITTED: Counters, Share, "segments sent again",
-        "Tcp RetransSegs / OutSegs, the namespaces of both ends", retransmitted;
+    RETRANSMITTED: Connections, Share, "segments of the subject's traffic that were sent again",
+        "TCP_INFO of its sockets; Tcp RetransSegs / OutSegs where nobody else is in the namespaces",
+        loss::retransmitted;
+    LOSS_COST: Latency, Share, "latency that retransmissions take",
+        "retransmissions per response times a round trip, and timeouts of 200 ms", loss::cost;
     LOSS_RECOVERY: Counters, PerSecond, "losses that TCP had to recover from",
         "TcpExt TCPTimeouts, TCPSackRecovery, TCPLostRetransmit, TCPFastRetrans, TCPLossProbes",
         |view| both(view, &[
@@ -352,14 +387,21 @@ signals! {
         };
     ORIGIN_PINNED: Queue, Share, "snapshots in which all connections to the origin were there",
         "sock_diag: established within 5 % of the most", |view| {
-            let counts: Vec<f64> = view.machine(SUBJECT)?.ends(SUBJECT, End::Client).into_iter()
+            let counts: Vec<f64> = view.machine(SUBJECT)?.ends(SUBJECT, End::Client).iter()
                 .filter_map(|ends| state(ends, "established")).collect();
             let most = counts.iter().copied().reduce(f64::max)?;
             let near = counts.iter().filter(|count| **count >= most * 0.95).count();
             (most > 0.0).then(|| near as f64 / counts.len() as f64)
         };
-    NO_PORT: Errors, Share, "requests without a local port", "connect(2): EADDRNOTAVAIL",
-        |view| Some(view.error_share(&["no_port"]));
+    NO_PORT: Errors, Share, "requests without a local port",
+        "connect(2): EADDRNOTAVAIL; of a proxy: 5xx while its local ports are taken",
+        |view| {
+            let own = view.error_share(&["no_port"]);
+            let upstream = subject_ports_taken(view).unwrap_or(0.0) >= UPSTREAM_PORTS_TAKEN;
+            let failed: u64 = view.run.totals.status.range(500..).map(|(_, count)| count).sum();
+            let share = part_of(failed as f64, view.run.totals.requests as f64);
+            Some(if upstream { own.max(share) } else { own })
+        };
     PORTS: Tables, Share, "local ports towards the subject or its origin that are taken",
         "sock_diag in any state / (ip_local_port_range times source addresses)", ports_taken;
     NO_DESCRIPTOR: Errors, Share, "requests without a descriptor", "EMFILE, ENFILE",
@@ -455,6 +497,11 @@ signals! {
         let requests = totals.requests as f64;
         (requests > 0.0).then(|| 1.0 - part_of(totals.failed() as f64, requests))
     };
+    ERRORS_OVER_BOUND: Errors, Times, "bad requests over the bound of --error-share-max", "generator",
+        |view| {
+            let bound = view.run.plan["error_share_max"].as_f64().unwrap_or(0.001);
+            Some((ERRORS.read)(view)? / bound.max(1e-9))
+        };
     ERRORS: Errors, Share, "requests that failed or were answered with 400 and above",
         "generator", |view| {
             let totals = &view.run.totals;

@@ -1,13 +1,15 @@
 //! The catalogue of bottlenecks, as a table: what each claims, what has to be seen for it, what rules
 //! it out, what to do, and which change would prove it.
 //!
-//! Thresholds are the ones that the induced scenarios of `weir lab selftest` tell apart; where a
-//! source names one, it stands beside the row.
+//! The method is operational analysis (Denning and Buzen 1978; Jain 1991): a resource whose utilisation
+//! U = X · D is near 1 can be the bottleneck; where none is, the latency without load, R(1), tells a
+//! delay, which more connections can use, from a limit, which they cannot. `proofs` are the necessary
+//! conditions of a claim, and each claim needs two families of signals.
 
 mod shared;
 mod table;
 
-use super::signals::{Signal, written};
+use super::signals::{Signal, Unit, written};
 pub use table::VERDICTS;
 
 /// On which side of its bound a figure has to be.
@@ -29,6 +31,19 @@ pub struct Sign {
 }
 
 impl Sign {
+    /// Returns whether a value that is on the right side is so with a margin: chance, or a sample that
+    /// is not quite as long as it should be, does not move it across.
+    pub(super) fn is_clear(&self, value: f64) -> bool {
+        match (self.bound, self.signal.unit) {
+            // What is left of a share above its bound counts: 0.85 of 1 is clear at 0.9.
+            (Bound::AtLeast(bound), Unit::Share) if bound > 0.5 => {
+                value >= bound + (1.0 - bound).max(0.0) / 3.0
+            }
+            (Bound::AtLeast(bound), _) => value >= bound * 1.25,
+            (Bound::AtMost(bound), _) => value <= bound * 0.8,
+        }
+    }
+
     /// "at least 92 %".
     #[must_use]
     pub fn bound_in_words(&self) -> String {
@@ -64,6 +79,18 @@ pub enum Perturbation {
     Nothing,
 }
 
+impl Perturbation {
+    /// All changes that can be made, the ones that cost the subject least first.
+    pub const ALL: [Self; 6] = [
+        Self::Pause,
+        Self::TwiceTheConnections,
+        Self::HalfTheConnections,
+        Self::KeptConnections,
+        Self::SecondGenerator,
+        Self::LessProcessorTime,
+    ];
+}
+
 /// What a perturbation does to the throughput if the claim is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -73,6 +100,69 @@ pub enum Answer {
     Stays,
     /// It falls by a good part of the change.
     Falls,
+}
+
+impl Answer {
+    /// The word for it.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Rises => "rises",
+            Self::Stays => "stays",
+            Self::Falls => "falls",
+        }
+    }
+}
+
+/// The kind of an explanation. Explanations of one class answer changes alike, so no change from outside
+/// tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Requests or connections fail: something ran out.
+    Failure,
+    /// The load generator is full.
+    Generator,
+    /// CPU time of the subject is full.
+    Cpu,
+    /// Each request takes a time that does not depend on the load.
+    Delay,
+    /// Something that is not CPU time admits a bounded number of requests, or bytes, at a time.
+    Limit,
+}
+
+impl Class {
+    /// The response of the throughput to a change if an explanation of this class is true; `None` where
+    /// it depends. By the operational laws: X(N) ≤ min(N / R, 1 / D_max) for a closed loop.
+    #[must_use]
+    pub fn predicts(self, change: Perturbation) -> Option<Answer> {
+        use Perturbation as P;
+        match (self, change) {
+            (Self::Generator, P::SecondGenerator) | (Self::Delay, P::TwiceTheConnections) => {
+                Some(Answer::Rises)
+            }
+            (Self::Cpu, P::LessProcessorTime) | (Self::Delay, P::HalfTheConnections | P::Pause) => {
+                Some(Answer::Falls)
+            }
+            (Self::Delay | Self::Limit, P::LessProcessorTime)
+            | (Self::Cpu | Self::Delay | Self::Limit, P::SecondGenerator)
+            | (
+                Self::Cpu | Self::Limit | Self::Generator,
+                P::TwiceTheConnections | P::HalfTheConnections,
+            )
+            | (Self::Cpu | Self::Limit, P::Pause) => Some(Answer::Stays),
+            _ => None,
+        }
+    }
+
+    /// The explanation that has to be excluded where no other one holds.
+    #[must_use]
+    pub fn default_rival(self) -> Self {
+        match self {
+            Self::Generator | Self::Delay => Self::Limit,
+            Self::Cpu => Self::Limit,
+            Self::Limit | Self::Failure => Self::Delay,
+        }
+    }
 }
 
 /// A change, what it does to the throughput if the claim is true, and that in words.
@@ -85,8 +175,12 @@ pub struct Verdict {
     pub code: &'static str,
     /// What it claims.
     pub claim: &'static str,
-    /// All of these have to hold.
+    /// Its kind.
+    pub class: Class,
+    /// All of these have to hold: the necessary conditions.
     pub proofs: &'static [Sign],
+    /// One of these has to hold as well; none where it is empty.
+    pub any: &'static [Sign],
     /// And so many of `signs`.
     pub signs_min: usize,
     /// Signs of which some have to hold; each that does adds to the confidence.
@@ -140,15 +234,20 @@ mod tests {
             bufferbloat packet_loss delayed_ack_stall lock_contention log_write_bound \
             handshake_bound bulk_crypto_bound allocator_bound memory_bandwidth_bound cpu_steal \
             cpu_throttled numa_remote conntrack_full h2_window_bound receive_window_bound \
-            run_invalid";
+            origin_bound subject_limited run_invalid";
         assert_eq!(codes, all.split_whitespace().collect());
     }
 
     #[test]
     fn a_verdict_needs_two_families_or_cannot_be_told() {
         for row in VERDICTS.iter().filter(|row| row.not_observable.is_empty()) {
-            let families: BTreeSet<_> =
-                row.proofs.iter().chain(row.signs).map(|sign| sign.signal.family).collect();
+            let families: BTreeSet<_> = row
+                .proofs
+                .iter()
+                .chain(row.any)
+                .chain(row.signs)
+                .map(|sign| sign.signal.family)
+                .collect();
             assert!(families.len() >= 2 || row.counted, "{}", row.code);
             assert!(row.signs_min <= row.signs.len(), "{}", row.code);
             assert!(row.proofs.len() + row.signs_min >= 1, "{}", row.code);

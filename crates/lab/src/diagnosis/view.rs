@@ -12,6 +12,7 @@ use record::observed::{
 };
 use record::run::Run;
 
+use super::traffic;
 use crate::statistics;
 
 /// The role that drives the load.
@@ -130,6 +131,11 @@ impl<'a> View<'a> {
         (length_s > 0.0).then(|| count as f64 / length_s)
     }
 
+    /// Good responses per second.
+    pub(super) fn goodput(&self) -> f64 {
+        self.run.rates.responses_per_s
+    }
+
     /// Share of all requests that failed with this kind.
     pub(super) fn error_share(&self, kinds: &[&str]) -> f64 {
         let errors: &BTreeMap<String, u64> = &self.run.totals.errors;
@@ -201,21 +207,29 @@ impl<'a> Machine<'a> {
         Some(self.seen.ports.iter().find(of)?.port)
     }
 
-    /// All entries of the end that a role has of its port, with their times, in order.
-    pub(super) fn ends_in_time(&self, role: &str, end: End) -> Vec<(f64, &'a EndQueues)> {
-        let Some(port) = self.port_of(role, end) else {
-            return Vec::new();
-        };
-        let of_snapshot = |snapshot: &'a QueueSnapshot| {
-            let mut ends = snapshot.ends.iter();
-            let found = ends.find(|ends| ends.port == port && ends.end == end)?;
-            Some((snapshot.time_s, found))
+    /// The ports of the end that a role has. Of a role's connections to others, those that carry its
+    /// requests: a connection that is only kept open is on no request's way.
+    fn ports_of(&self, role: &str, end: End) -> Vec<u16> {
+        match end {
+            End::Server => self.seen.ports_served_by(role),
+            End::Client => traffic::carrying(self, self.seen.ports_used_by(role)),
+        }
+    }
+
+    /// The sums over all ports of the end that a role has, with their times, in order.
+    pub(super) fn ends_in_time(&self, role: &str, end: End) -> Vec<(f64, EndQueues)> {
+        let ports = self.ports_of(role, end);
+        let of_snapshot = |snapshot: &QueueSnapshot| {
+            let ends = snapshot.ends.iter();
+            let mut found = ends.filter(|ends| ends.end == end && ports.contains(&ends.port));
+            let first = found.next()?.clone();
+            Some((snapshot.time_s, found.fold(first, traffic::add)))
         };
         self.snapshots().into_iter().filter_map(of_snapshot).collect()
     }
 
     /// The same without the times.
-    pub(super) fn ends(&self, role: &str, end: End) -> Vec<&'a EndQueues> {
+    pub(super) fn ends(&self, role: &str, end: End) -> Vec<EndQueues> {
         self.ends_in_time(role, end).into_iter().map(|(_, ends)| ends).collect()
     }
 
@@ -225,7 +239,7 @@ impl<'a> Machine<'a> {
         end: End,
         figure: impl Fn(&EndQueues) -> Option<f64>,
     ) -> Option<f64> {
-        median(self.ends(role, end).into_iter().filter_map(figure).collect())
+        median(self.ends(role, end).iter().filter_map(figure).collect())
     }
 }
 

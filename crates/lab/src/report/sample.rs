@@ -16,7 +16,8 @@ use record::observed::{
     RoleUse, Sample, ThreadUse,
 };
 use record::run::{
-    self, Cpu, Diagnosis, Generator, Interval, Latency, Rates, Run, Totals, Weir, Window,
+    self, Confidence, Cpu, Diagnosis, Generator, Interval, Latency, Rates, Run, Totals, Weir,
+    Window,
 };
 use record::trial::{Covariates, Discarded, Driver, Place, Steady, Trial};
 use record::validity::Validity;
@@ -323,6 +324,7 @@ fn sample_run(place: &Place, rate: f64, latency_ns: f64, us: f64, rng: &mut Rng)
             foreign_cpus: Some(0.01),
             steal_share: Some(0.002),
         },
+        baseline: None,
         intervals,
         observed: vec![observed(place, rate, us, rng)],
         diagnosis: Some(diagnosis()),
@@ -333,7 +335,7 @@ fn diagnosis() -> Diagnosis {
     Diagnosis {
         verdict: "user_cpu_bound".to_owned(),
         claim: "the subject's processors are busy in user space".to_owned(),
-        confidence: 0.9,
+        confidence: Confidence::Sure,
         evidence: vec!["the subject used 0.97 of 1 processor".to_owned()],
         next_limits: vec!["generator: 38 % headroom".to_owned(), "link: 91 % headroom".to_owned()],
         remedy: "make the code cheaper or give it more processors".to_owned(),

@@ -25,7 +25,7 @@ pub struct Outcome {
     /// The verdict that came first; none where the run failed.
     pub reported: Option<String>,
     /// How sure it was.
-    pub confidence: Option<f64>,
+    pub confidence: Option<String>,
     /// What else held.
     pub also: Vec<String>,
     /// Why the run failed.

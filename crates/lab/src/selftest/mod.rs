@@ -74,7 +74,7 @@ fn outcome(
         induced: case.verdict.to_owned(),
         repetition,
         reported,
-        confidence: diagnosis.map(|diagnosis| diagnosis.confidence),
+        confidence: diagnosis.map(|diagnosis| diagnosis.confidence.to_string()),
         also: diagnosis
             .map(|diagnosis| diagnosis.also.iter().map(|one| one.verdict.clone()).collect())
             .unwrap_or_default(),

@@ -73,6 +73,7 @@ fn made(trial: &Trial, observed: &Observed) -> Option<Run> {
         },
         rates: Rates { responses_per_s, ..Rates::default() },
         window: Window { from_s: 0.0, to_s: length_s, ..Window::default() },
+        baseline: None,
         latency: Latency { connect: nothing(), first_byte: nothing(), last_byte: nothing() },
         generator: Generator {
             in_flight_mean: in_flight,

@@ -35,6 +35,7 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         rates: Rates { responses_per_s: count as f64, ..Rates::default() },
         window: Window { from_s: 0.0, to_s: 1.0, ..Window::default() },
         latency: Latency { connect: pair(&[]), first_byte: pair(values), last_byte: pair(values) },
+        baseline: None,
         generator: Generator { threads: 1, ..Generator::default() },
         cpu: Cpu { per_core: vec![0.5], ..Cpu::default() },
         intervals: vec![Interval {

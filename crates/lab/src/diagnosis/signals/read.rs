@@ -162,11 +162,6 @@ pub(super) fn both(view: &View<'_>, names: &[&str]) -> Option<f64> {
     view.counter(SUBJECT, names).into_iter().chain(generators).reduce(|sum, one| sum + one)
 }
 
-pub(super) fn retransmitted(view: &View<'_>) -> Option<f64> {
-    let sent = both(view, &["Tcp.OutSegs"])?;
-    (sent > 0.0).then(|| both(view, &["Tcp.RetransSegs"]).map(|again| again / sent))?
-}
-
 /// How fast a sum over the sockets of one end grew, per second, on all machines of a role; sockets that
 /// closed make it smaller, so only growth between neighbouring snapshots counts.
 pub(super) fn growth(
@@ -178,7 +173,7 @@ pub(super) fn growth(
     let of = |machine: Machine<'_>| {
         let ends = machine.ends_in_time(role, end);
         let (first, last) = (ends.first()?.0, ends.last()?.0);
-        let steps = ends.windows(2).map(|pair| (figure(pair[1].1) - figure(pair[0].1)).max(0.0));
+        let steps = ends.windows(2).map(|pair| (figure(&pair[1].1) - figure(&pair[0].1)).max(0.0));
         (last > first).then(|| steps.sum::<f64>() / (last - first))
     };
     view.machines(role).into_iter().filter_map(of).reduce(|sum, one| sum + one)
@@ -210,10 +205,20 @@ pub(super) fn ports_taken(view: &View<'_>) -> Option<f64> {
             let ports = if at == 0 { facts.or_else(by_settings) } else { by_settings().or(facts) };
             Some(taken(&machine, GENERATOR)? / (ports? * sources))
         });
-    let subject = view
-        .machine(SUBJECT)
-        .and_then(|machine| Some(taken(&machine, SUBJECT)? / ports_by_settings(&machine)?));
-    generators.chain(subject).reduce(f64::max)
+    generators.chain(subject_ports_taken(view)).reduce(f64::max)
+}
+
+/// Local ports of a proxy that are taken towards its origins, from which on new connections fail.
+pub(super) const UPSTREAM_PORTS_TAKEN: f64 = 0.9;
+
+/// The local ports of the subject that are taken towards one origin, of those that it may take.
+pub(super) fn subject_ports_taken(view: &View<'_>) -> Option<f64> {
+    let machine = view.machine(SUBJECT)?;
+    let of = |snapshot: &QueueSnapshot| {
+        let ports = machine.seen.local_ports(SUBJECT, snapshot)?;
+        (ports.available > 0).then(|| ports.taken as f64 / ports.available as f64)
+    };
+    median(machine.snapshots().into_iter().filter_map(of).collect())
 }
 
 fn ports_in((first, last): (u16, u16)) -> f64 {
@@ -230,16 +235,28 @@ fn ports_by_settings(machine: &Machine<'_>) -> Option<f64> {
 /// edge counts it alike.
 pub(in crate::diagnosis) const CARRIED_MIN: f64 = 0.99;
 
-/// The share of an open loop's offered load that was answered, or nothing of it where answers came only
-/// by waiting longer and longer, or too late for what was asked for.
-pub(super) fn carried(view: &View<'_>) -> Option<f64> {
+/// The share of the load that was answered in time; none of it where responses came only by waiting
+/// longer and longer, or too late for the objectives. `None` of a closed loop without think time, which
+/// asks for whatever it gets.
+pub(in crate::diagnosis) fn carried(view: &View<'_>) -> Option<f64> {
     let run = view.run;
-    let offered = run.rates.offered_per_s?;
-    let in_time = run.totals.dropped == 0
-        && run.objectives.iter().all(|objective| objective.met)
-        && !line_stands(&run.intervals)?;
-    Some(if in_time { (run.rates.responses_per_s / offered.max(1e-9)).min(1.0) } else { 0.0 })
+    let in_time = run.totals.dropped == 0 && run.objectives.iter().all(|objective| objective.met);
+    let thinks = run.plan["pace"]["think_ns"].as_u64().is_some_and(|ns| ns > 0);
+    let share = match run.rates.offered_per_s {
+        Some(offered) => {
+            let stands = line_stands(&run.intervals)?;
+            if stands { 0.0 } else { (view.goodput() / offered.max(1e-9)).min(1.0) }
+        }
+        // Clients that think ask for more as soon as responses come faster: what they wait beyond R(1)
+        // is load that was not carried.
+        None if thinks => 1.0 - ((super::QUEUEING.read)(view)? - QUEUEING_CARRIED).max(0.0),
+        None => return None,
+    };
+    Some(if in_time { share } else { 0.0 })
 }
+
+/// Waiting of this share is part of any load: a server at half of its capacity has as much (M/M/1).
+const QUEUEING_CARRIED: f64 = 0.5;
 
 /// Whether requests waited for a connection in most seconds, or ever more were in flight: the load was
 /// then not carried, but put off. `None` of too few seconds to tell.

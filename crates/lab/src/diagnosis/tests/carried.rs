@@ -32,7 +32,7 @@ fn an_open_loop_that_got_all_in_time_met_no_bound() {
     assert_first(&link, "none");
     let diagnosis = diagnose(&link);
     assert!(diagnosis.next_limits[0].starts_with("busiest link: 91 % used"), "{diagnosis:#?}");
-    let why = "link_bound: offered load that was answered in time: 100 % (bound: at least 99 %";
+    let why = "link_bound: load that was answered in time: 100 % (bound: at least 99 %";
     assert!(diagnosis.ruled_out.iter().any(|line| line.starts_with(why)), "{diagnosis:#?}");
     let mut single = carried();
     busy(&mut single, 0.93, 0.03, 1);

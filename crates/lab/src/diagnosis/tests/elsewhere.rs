@@ -154,7 +154,13 @@ fn connections_to_an_origin_elsewhere_are_the_subjects() {
     seen.ports.push(PortUse { port: 9_000, served_by: None, used_by: Some("subject".to_owned()) });
     for snapshot in &mut seen.queues {
         let states = [("established".to_owned(), 10)].into();
-        let origin = EndQueues { port: 9_000, end: End::Client, states, ..EndQueues::default() };
+        let origin = EndQueues {
+            port: 9_000,
+            end: End::Client,
+            states,
+            awaiting_reply: 10,
+            ..EndQueues::default()
+        };
         snapshot.ends.push(origin);
     }
     assert_first(&run, "connection_limited");

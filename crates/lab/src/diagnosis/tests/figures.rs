@@ -58,7 +58,13 @@ fn ports_are_counted_by_who_connects_and_from_how_many_addresses() {
     });
     for snapshot in &mut seen.queues {
         let states = [("established".to_owned(), 90)].into();
-        let origin = EndQueues { port: 9_000, end: End::Client, states, ..EndQueues::default() };
+        let origin = EndQueues {
+            port: 9_000,
+            end: End::Client,
+            states,
+            local_ports_max: Some(90),
+            ..EndQueues::default()
+        };
         snapshot.ends.push(origin);
     }
     assert_eq!(value(&s::PORTS, &run), Some(0.9));

@@ -12,8 +12,24 @@ pub(super) const fn at_most(signal: &'static Signal, bound: f64) -> Sign {
     Sign { signal, bound: Bound::AtMost(bound) }
 }
 
-/// A thread that is on its processor this much of the time is at its limit.
-pub(super) const SATURATED: f64 = 0.92;
+/// A thread, or CPUs, used this much of the time are full: what is left goes to wake-ups and switches.
+/// With so much in use requests queue, which the rows below want to see as well.
+pub(super) const SATURATED: f64 = 0.85;
+
+/// Less than this of a thread or of the CPUs leaves them out as the limit.
+pub(super) const SUBJECT_NOT_FULL: f64 = 0.75;
+
+/// Requests hardly wait: nothing that they need is full.
+pub(super) const NO_QUEUEING: Sign = at_most(&s::QUEUEING, 0.25);
+
+/// Requests wait for a good part of their time.
+pub(super) const QUEUES: Sign = at_least(&s::QUEUEING, QUEUEING_MIN);
+
+/// The share of waiting in the latency that tells a limit (more) from a delay (less).
+pub(super) const QUEUEING_MIN: f64 = 0.4;
+
+/// The servers behind the subject are full, and need more CPU time than the subject does.
+pub(super) const ORIGIN_FULL: Sign = at_least(&s::ORIGIN_AT_LIMIT, SATURATED);
 
 /// An open loop got all that it asked for, in time: what bounds throughput was not reached, however full
 /// it was. What breaks requests, delays them or voids the run may have been there all the same.

@@ -1,13 +1,18 @@
 //! The rows of the catalogue.
 
-use super::shared::{CARRIED, HARDLY_BUSY, NOTHING_VALID, SATURATED, at_least, at_most};
-use super::{Answer, Perturbation, Verdict};
+use super::shared::{
+    CARRIED, HARDLY_BUSY, NO_QUEUEING, NOTHING_VALID, ORIGIN_FULL, QUEUEING_MIN, QUEUES, SATURATED,
+    SUBJECT_NOT_FULL, at_least, at_most,
+};
+use super::{Answer, Class, Perturbation, Verdict};
 use crate::diagnosis::signals as s;
 
 const VERDICT: Verdict = Verdict {
     code: "",
     claim: "",
+    class: Class::Failure,
     proofs: &[],
+    any: &[],
     signs_min: 1,
     signs: &[],
     counted: false,
@@ -115,6 +120,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "cpu_throttled",
         claim: "a processor quota stops the subject for part of each period",
+        class: Class::Cpu,
         // K:scheduler/sched-bwc.
         proofs: &[at_least(&s::SUBJECT_QUOTA, 0.05), at_least(&s::SUBJECT_THROTTLED, 0.02)],
         signs: &[at_least(&s::SUBJECT_OF_QUOTA, 0.85), at_least(&s::QUOTA_MODE, 0.01)],
@@ -132,6 +138,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "cpu_steal",
         claim: "others run on the processors that the subject needs",
+        class: Class::Cpu,
         // Who hardly needs a processor loses little by waiting for one.
         proofs: &[at_least(&s::SUBJECT_WAIT, 0.2), at_least(&s::SUBJECT_DEMAND, 0.5)],
         signs: &[at_least(&s::FOREIGN, 0.35), at_least(&s::STEAL, 0.05)],
@@ -154,6 +161,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "client_bound",
         claim: "the generator is at its own limit: its rate is a lower bound of the subject's",
+        class: Class::Generator,
         proofs: &[],
         signs_min: 2,
         signs: &[
@@ -184,6 +192,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "bufferbloat",
         claim: "a deep queue before the link delays everything that goes through it",
+        class: Class::Limit,
         proofs: &[at_least(&s::ROUND_TRIP, 5.0), at_least(&s::ROUND_TRIP_EXCESS, 100_000_000.0)],
         signs: &[
             at_least(&s::LINK_QUEUE, 100_000_000.0),
@@ -204,6 +213,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "link_bound",
         claim: "a link carries as many bytes as it can",
+        class: Class::Limit,
         proofs: &[at_least(&s::LINK, 0.9)],
         signs: &[
             at_least(&s::OVERLIMITS, 1.0),
@@ -232,6 +242,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "packet_rate_bound",
         claim: "the number of packets is the limit, and not their bytes",
+        class: Class::Limit,
         proofs: &[at_most(&s::PACKET_BYTES, 300.0), at_least(&s::PACKETS_HELD, 50.0)],
         signs: &[
             at_most(&s::PACKET_SPREAD, 0.02),
@@ -252,6 +263,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "receive_window_bound",
         claim: "the receiver takes bytes more slowly than they could come: its window is full",
+        class: Class::Delay,
         proofs: &[at_least(&s::RECEIVE_WINDOW, 0.2), at_least(&s::SEND_BUSY, 0.05)],
         signs: &[
             at_least(&s::NOT_SENT, 1.0),
@@ -272,7 +284,8 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "packet_loss",
         claim: "segments are lost and have to be sent again",
-        proofs: &[at_least(&s::RETRANSMITTED, 0.001)],
+        class: Class::Delay,
+        proofs: &[at_least(&s::RETRANSMITTED, 0.001), at_least(&s::LOSS_COST, 0.1)],
         signs: &[
             at_least(&s::LOSS_RECOVERY, 1.0),
             at_least(&s::RETRANSMISSION_MODE, 0.001),
@@ -294,6 +307,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "delayed_ack_stall",
         claim: "small writes wait for delayed acknowledgements (Nagle's algorithm)",
+        class: Class::Delay,
         // Who has nothing to send waits for something else that takes as long.
         proofs: &[at_least(&s::DELAYED_ACK_MODE, 0.01), at_least(&s::HELD_BACK, 1.0)],
         signs: &[at_least(&s::DELAYED_ACKS, 0.01)],
@@ -309,6 +323,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "log_write_bound",
         claim: "the subject waits for its writes to a disk",
+        class: Class::Limit,
         proofs: &[at_least(&s::DISK_SLEEP, 0.3), at_least(&s::DISK_WRITES, 1_000.0)],
         signs: &[at_least(&s::DISK_PRESSURE, 0.1), at_least(&s::IDLE_CPUS, 0.5)],
         unless: &[at_least(&s::SUBJECT_SATURATION, 0.9), CARRIED, NOTHING_VALID],
@@ -325,6 +340,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "memory_pressure",
         claim: "memory runs short",
+        class: Class::Limit,
         proofs: &[],
         signs_min: 2,
         signs: &[
@@ -343,8 +359,33 @@ pub static VERDICTS: &[Verdict] = &[
         ..VERDICT
     },
     Verdict {
+        code: "origin_bound",
+        claim: "the servers behind the subject are full",
+        class: Class::Limit,
+        any: &[ORIGIN_FULL, at_least(&s::ORIGIN_QUEUEING, 0.5)],
+        signs_min: 2,
+        signs: &[
+            QUEUES,
+            at_least(&s::ORIGIN_OVER_SUBJECT, 1.5),
+            at_least(&s::AT_ORIGIN, 0.5),
+            at_least(&s::ORIGIN_UNREAD, 0.3),
+        ],
+        unless: &[at_least(&s::SUBJECT_THREAD, 0.92), NO_QUEUEING, CARRIED, NOTHING_VALID],
+        confusions: "a subject that lets too few requests through (connection_limited); origins that \
+                     take as long without load (latency_bound)",
+        remedy: "load the origin alone with weir load to see its own limit; more or faster origins; \
+                 caching in the subject",
+        counter_test: (
+            Perturbation::TwiceTheConnections,
+            Answer::Stays,
+            "twice the connections wait twice as long, at the origins",
+        ),
+        ..VERDICT
+    },
+    Verdict {
         code: "handshake_bound",
         claim: "TLS handshakes take the processor time",
+        class: Class::Cpu,
         proofs: &[at_least(&s::HANDSHAKE, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6), at_least(&s::SUBJECT_UNREAD, 0.3)],
@@ -361,6 +402,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "bulk_crypto_bound",
         claim: "encryption of bodies takes the processor time",
+        class: Class::Cpu,
         proofs: &[at_least(&s::CRYPTO, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs_min: 0,
         signs: &[at_least(&s::SUBJECT_USER, 0.6)],
@@ -377,19 +419,20 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "lock_contention",
         claim: "the subject's threads wait for one another",
+        class: Class::Limit,
         proofs: &[
             at_least(&s::FUTEXES, 0.5),
             at_least(&s::SUBJECT_THREADS, 2.0),
             at_most(&s::SUBJECT_THREAD, 0.9),
             at_least(&s::SUBJECT_CPUS, 0.5),
             at_least(&s::IN_FLIGHT_SHARE, 0.6),
-        ],
-        signs: &[
-            at_least(&s::VOLUNTARY, 0.5),
-            at_least(&s::LOCKING, 0.03),
+            // Runtimes park their threads on futexes as well: where a CPU or two are idle and requests
+            // wait all the same, the threads wait for one another.
             at_least(&s::IDLE_CPUS, 0.3),
+            at_most(&s::SUBJECT_SATURATION, SATURATED),
         ],
-        unless: &[CARRIED, NOTHING_VALID],
+        signs: &[QUEUES, at_least(&s::VOLUNTARY, 0.5), at_least(&s::LOCKING, 0.03)],
+        unless: &[CARRIED, NOTHING_VALID, at_most(&s::QUEUEING, QUEUEING_MIN)],
         confusions: "a pool of threads that parks and wakes them without contention",
         remedy: "shard by thread; shorter sections; lock-free structures; fewer threads",
         counter_test: (
@@ -402,7 +445,9 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "allocator_bound",
         claim: "a good part of the subject's processor time is memory allocation",
-        proofs: &[at_least(&s::ALLOCATION, 0.1), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
+        class: Class::Cpu,
+        // Any program allocates; less than a third of its time is a hint, and not its limit.
+        proofs: &[at_least(&s::ALLOCATION, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
         signs: &[at_least(&s::SUBJECT_USER, 0.5)],
         unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
         confusions: "page faults of new memory, which are the kernel's time (kernel_cpu_bound)",
@@ -418,6 +463,7 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "softirq_imbalance",
         claim: "one processor does the network's work for all",
+        class: Class::Cpu,
         proofs: &[at_least(&s::SOFTIRQ_MAX, 0.5), at_most(&s::SOFTIRQ_REST, 0.38)],
         signs: &[
             at_least(&s::NET_RX_RATIO, 4.0),
@@ -438,23 +484,22 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "single_thread_bound",
         claim: "one thread of the subject is at its limit while processors are idle",
-        proofs: &[
-            at_least(&s::SUBJECT_THREAD, SATURATED),
-            at_least(&s::IDLE_CPUS, 0.3),
-            at_least(&s::SUBJECT_IMBALANCE, 1.5),
-        ],
+        class: Class::Cpu,
+        proofs: &[at_least(&s::SUBJECT_THREAD, SATURATED), at_least(&s::SUBJECT_IMBALANCE, 1.5)],
+        any: &[at_least(&s::IDLE_CPUS, 0.3), at_least(&s::ONE_THREAD, 0.9)],
         signs: &[
+            QUEUES,
             at_least(&s::SUBJECT_UNREAD, 0.3),
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[CARRIED, NOTHING_VALID],
+        unless: &[CARRIED, NOTHING_VALID, NO_QUEUEING],
         confusions: "a lock that only one thread gets (lock_contention); a quota of one processor",
         remedy: "more workers; SO_REUSEPORT; spread long-lived connections anew",
         counter_test: (
-            Perturbation::TwiceTheConnections,
-            Answer::Stays,
-            "twice the connections bring nothing",
+            Perturbation::LessProcessorTime,
+            Answer::Falls,
+            "with three quarters of the CPU time the throughput falls by a quarter",
         ),
         second_test: Some((
             Perturbation::Pause,
@@ -466,14 +511,16 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "kernel_cpu_bound",
         claim: "the subject uses all its processor time, most of it in the kernel",
+        class: Class::Cpu,
         proofs: &[at_least(&s::SUBJECT_SATURATION, SATURATED), at_least(&s::SUBJECT_SYSTEM, 0.5)],
         signs: &[
+            QUEUES,
             at_least(&s::SUBJECT_UNREAD, 0.3),
             at_least(&s::SYSTEM_CALLS, 20.0),
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
+        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID, NO_QUEUEING],
         confusions: "softirqs of the other side on loopback, which the kernel charges to whoever runs",
         remedy: "kept connections; fewer and larger system calls (writev, splice, sendfile, \
                  io_uring); GRO and TSO",
@@ -487,13 +534,15 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "user_cpu_bound",
         claim: "the subject uses all its processor time, most of it in its own code",
+        class: Class::Cpu,
         proofs: &[at_least(&s::SUBJECT_SATURATION, SATURATED), at_least(&s::SUBJECT_USER, 0.5)],
         signs: &[
+            QUEUES,
             at_least(&s::SUBJECT_UNREAD, 0.3),
             at_least(&s::IN_FLIGHT_SHARE, 0.8),
             at_least(&s::OFFERED_MISSED, 0.02),
         ],
-        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID],
+        unless: &[HARDLY_BUSY, CARRIED, NOTHING_VALID, NO_QUEUEING],
         confusions: "a quota (cpu_throttled), steal (cpu_steal), spinning on a lock (lock_contention)",
         remedy: "weir lab profile: the functions on top; build flags, the allocator; more threads or \
                  processors",
@@ -507,14 +556,28 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "connection_limited",
         claim: "requests queue before the subject's bound of connections to its origin",
+        class: Class::Limit,
         proofs: &[at_least(&s::ORIGIN_CONNECTIONS, 1.5), at_least(&s::ORIGIN_PINNED, 0.9)],
+        any: &[
+            // All of the pool is at work, and as many requests as it has connections are served.
+            at_least(&s::POOL_BUSY, 0.7),
+            at_least(&s::POOL_BY_LAW, 0.6),
+        ],
         signs: &[
+            QUEUES,
             at_most(&s::ORIGIN_SATURATION, 0.6),
             at_most(&s::SUBJECT_SATURATION, 0.7),
             at_most(&s::ORIGIN_UNREAD, 0.2),
         ],
-        unless: &[at_least(&s::ORIGIN_SATURATION, 0.9), CARRIED, NOTHING_VALID],
-        confusions: "an accept queue; the generator's own connections",
+        unless: &[
+            ORIGIN_FULL,
+            at_most(&s::POOL_BUSY, 0.4),
+            at_most(&s::QUEUEING, QUEUEING_MIN),
+            CARRIED,
+            NOTHING_VALID,
+        ],
+        confusions: "an accept queue; the generator's own connections; idle connections to another \
+                     service; an origin that is full (origin_bound)",
         remedy: "raise maxconn towards rate × origin latency × 1.2, or keep the queue on purpose \
                  because it protects the origin",
         counter_test: (
@@ -527,10 +590,11 @@ pub static VERDICTS: &[Verdict] = &[
     Verdict {
         code: "run_invalid",
         claim: "so many requests failed that the figures mean nothing",
-        proofs: &[at_least(&s::ERRORS, 0.001)],
+        proofs: &[at_least(&s::ERRORS_OVER_BOUND, 1.0)],
         counted: true,
         signs_min: 0,
         signs: &[
+            at_least(&s::ERRORS, 0.0),
             at_most(&s::ANSWERED, 0.05),
             at_least(&s::ERROR_ANSWERS, 0.001),
             at_least(&s::BROKEN, 0.001),
@@ -547,14 +611,21 @@ pub static VERDICTS: &[Verdict] = &[
     },
     Verdict {
         code: "latency_bound",
-        claim: "every connection waits for the subject (or its origin), which is not busy: more \
+        claim: "each request takes a time that does not depend on the load, and nothing is full: more \
                 connections would carry more",
+        class: Class::Delay,
         proofs: &[
-            at_least(&s::IN_FLIGHT_SHARE, 0.85),
             at_least(&s::WAIT_WITHOUT_PROCESSOR, 3.0),
             at_most(&s::SUBJECT_THREAD, 0.7),
+            at_most(&s::SUBJECT_SATURATION, SATURATED),
+        ],
+        any: &[
+            at_least(&s::IN_FLIGHT_SHARE, 0.85),
+            // A rate that is carried, but slower than an objective asks for.
+            at_least(&s::OBJECTIVES_MISSED, 1.0),
         ],
         signs: &[
+            at_most(&s::QUEUEING, QUEUEING_MIN),
             at_most(&s::SUBJECT_UNREAD, 0.25),
             at_most(&s::LITTLE_ERROR, 0.05),
             at_most(&s::LATENCY_SPREAD, 1.5),
@@ -562,14 +633,16 @@ pub static VERDICTS: &[Verdict] = &[
         ],
         unless: &[
             at_least(&s::LINK, 0.9),
-            at_least(&s::ORIGIN_SATURATION, 0.9),
-            // Who is idle and leaves requests unread has too few workers, or waits for something that
-            // holds up all of them (a log behind a full pipe): more connections would wait as well.
+            ORIGIN_FULL,
+            QUEUES,
+            // Requests that an idle subject leaves unread wait for a worker, or for something that holds
+            // up all of them: more connections would wait as well.
             at_least(&s::SUBJECT_UNREAD, 0.7),
             CARRIED,
             NOTHING_VALID,
         ],
-        confusions: "a queue in the proxy (connection_limited), stalls of 40 ms (delayed_ack_stall)",
+        confusions: "a queue in the proxy (connection_limited), a bound in the subject \
+                     (subject_limited), stalls of 40 ms (delayed_ack_stall)",
         remedy: "connections = target rate × latency; a faster origin; HTTP/2",
         counter_test: (
             Perturbation::TwiceTheConnections,
@@ -579,8 +652,42 @@ pub static VERDICTS: &[Verdict] = &[
         second_test: Some((
             Perturbation::Pause,
             Answer::Falls,
-            "with a pause of half an answer's time before each request it falls by a third",
+            "with a pause of half a response's time before each request it falls by a third",
         )),
+        ..VERDICT
+    },
+    Verdict {
+        code: "subject_limited",
+        claim: "a bound inside the subject (a semaphore, a pool, a rate limiter, one worker that \
+                sleeps) admits no more requests at a time, while nothing that it uses is full",
+        class: Class::Limit,
+        proofs: &[
+            at_least(&s::QUEUEING, QUEUEING_MIN),
+            at_most(&s::SUBJECT_AT_LIMIT, SUBJECT_NOT_FULL),
+        ],
+        signs: &[
+            at_least(&s::PARALLELISM, 0.0),
+            at_least(&s::IDLE_CPUS, 0.3),
+            at_least(&s::IN_FLIGHT_SHARE, 0.6),
+            at_least(&s::OFFERED_MISSED, 0.02),
+        ],
+        unless: &[
+            at_least(&s::LINK, 0.9),
+            ORIGIN_FULL,
+            at_least(&s::AT_ORIGIN, 0.7),
+            at_least(&s::GENERATOR_THREAD, 0.92),
+            CARRIED,
+            NOTHING_VALID,
+        ],
+        confusions: "a delay that does not depend on the load (latency_bound); a bound of the servers \
+                     behind it (origin_bound) or of the connections to them (connection_limited)",
+        remedy: "find the bound: workers, semaphores, pools, rate limits; with the latency without load, \
+                 the rate says how many requests are served at a time",
+        counter_test: (
+            Perturbation::TwiceTheConnections,
+            Answer::Stays,
+            "twice the connections wait twice as long",
+        ),
         ..VERDICT
     },
     Verdict {
