@@ -4,6 +4,8 @@ use std::fmt;
 use std::process::ExitCode;
 
 use record::problem::Problem;
+use record::run::Run;
+use record::validity::Verdict;
 
 /// How weir ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +31,29 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
          be written",
     ),
     (Exit::Usage, "wrong usage or config"),
-    (Exit::ObjectiveMissed, "an objective (--slo) was missed"),
-    (Exit::Invalid, "the result is not valid; the reasons are printed and in the record"),
+    (
+        Exit::ObjectiveMissed,
+        "an objective (--slo) was missed, by a result that is valid or suspect",
+    ),
+    (
+        Exit::Invalid,
+        "the result is not valid, whether its objectives were met or missed; the reasons are printed and \
+         in the record",
+    ),
 ];
+
+impl Exit {
+    /// The exit code of one run. A result that is not valid comes first: it says nothing of an objective.
+    pub(crate) fn of_run(run: &Run) -> Self {
+        if run.validity.verdict == Verdict::Invalid {
+            Self::Invalid
+        } else if run.objectives.iter().any(|objective| !objective.met) {
+            Self::ObjectiveMissed
+        } else {
+            Self::Done
+        }
+    }
+}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -24,6 +24,8 @@ pub(crate) struct Watcher {
     log_failure: Option<io::Error>,
     observation: Option<Observation>,
     start_ns: u64,
+    /// The same by the wall clock, in ns since 1970.
+    start_unix_ns: u64,
     /// Processor time of the sampler so far.
     sampler_ns: u64,
 }
@@ -41,6 +43,7 @@ impl Watcher {
             log_failure: None,
             observation: None,
             start_ns: 0,
+            start_unix_ns: 0,
             sampler_ns: 0,
         }
     }
@@ -66,6 +69,11 @@ impl Watcher {
     /// What the host said of the measured window.
     pub(crate) fn window(&self) -> Option<Window> {
         Some(window(self.begin.as_ref()?, self.end.as_ref()?))
+    }
+
+    /// Start of the load by the wall clock, in ns since 1970.
+    pub(crate) fn start_unix_ns(&self) -> u64 {
+        self.start_unix_ns
     }
 
     /// What this host does not tell.
@@ -106,6 +114,7 @@ impl Watcher {
 impl Observer for Watcher {
     fn started(&mut self, start_ns: u64) {
         self.start_ns = start_ns;
+        self.start_unix_ns = record::file::wall_clock_ns() + start_ns.saturating_sub(now_ns());
         self.last = Some(self.sample());
         if let Some(live) = &mut self.live {
             live.header();

@@ -247,11 +247,17 @@ pub fn of_chance(p: f64) -> String {
     format!("p {than}{}", probability(p))
 }
 
-/// In how many of a hundred pairings one side is the better one: `97 %`. Digits behind it would be more
-/// than some dozen trials can tell.
+/// In how many of a hundred pairings one side is the better one: `97 %`, and in words where it is all of
+/// them or none. Digits behind it would be more than some dozen trials can tell.
 #[must_use]
 pub fn better_share(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
+    match share {
+        0.0 => "worse in every pairing".to_owned(),
+        1.0 => "better in every pairing".to_owned(),
+        share if share < 0.01 => "< 1 %".to_owned(),
+        share if share > 0.99 => "> 99 %".to_owned(),
+        share => format!("{:.0} %", share * 100.0),
+    }
 }
 
 /// Which way a metric is good: `higher is better`.
@@ -375,7 +381,13 @@ mod tests {
             (of_chance(0.0001), of_chance(0.0417)),
             ("p < 0.001".into(), "p = 0.042".into())
         );
-        assert_eq!((better_share(0.974), better_share(1.0)), ("97 %".into(), "100 %".into()));
+        assert_eq!((better_share(0.974), better_share(0.996)), ("97 %".into(), "> 99 %".into()));
+        // None of a hundred pairings is no small chance: it is the other way in all of them.
+        assert_eq!(
+            (better_share(0.0), better_share(0.004)),
+            ("worse in every pairing".into(), "< 1 %".into())
+        );
+        assert_eq!(better_share(1.0), "better in every pairing");
         assert_eq!((bound(0.02), bound(0.005)), ("2 %".into(), "0.5 %".into()));
         assert_eq!((percent(0.0), percent(0.0003)), ("0 %".into(), "0.03 %".into()));
         assert_eq!((capital("it was"), capital("")), ("It was".into(), String::new()));

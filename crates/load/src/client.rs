@@ -304,24 +304,17 @@ impl Client {
         core.roll(&mut recorder, sample.last_ns);
         let counters = &mut recorder.counters;
         counters.sent += 1;
-        counters.responses += 1;
         counters.status[usize::from(reply.status) % 1000] += 1;
         counters.excess_bytes += reply.excess_bytes as u64;
         let expect = &core.shared.plan.expect;
-        let status_good = match &expect.status {
-            Some(set) => set.contains(reply.status),
-            None => {
-                counters.unwanted += u64::from(reply.status >= 400);
-                true
-            }
-        };
-        if status_good && expect.body_bytes.is_none_or(|bytes| bytes == reply.body_bytes) {
+        let good_status = expect.is_good_status(reply.status);
+        let good_body = expect.body_bytes.is_none_or(|bytes| bytes == reply.body_bytes);
+        if good_status && good_body {
             recorder.answered(sample);
         } else {
-            // It is a response and counted as one; but not a good one, so its latency is not.
-            recorder.counters.responses -= 1;
-            let failure = Failure { kind: Kind::Check, phase: Phase::Body };
-            recorder.lost(sample.due_ns, sample.sent_ns, failure, sample.last_ns);
+            // A response that fails a check is an error and not a response: counted once.
+            let fails_check = !good_body || expect.status.is_some();
+            recorder.answered_badly(sample, fails_check);
         }
     }
 

@@ -154,10 +154,11 @@ impl Collector {
         let from = window_after_ns(&self.plan) / SECOND_NS;
         let whole = ended_ns / SECOND_NS;
         let whole_seconds = whole > from;
-        let mut tail_service = Latencies::new();
+        let (mut tail_service, mut tail_not_good) = (Latencies::new(), 0);
         for (second, phases) in std::mem::take(&mut self.newest) {
             if whole_seconds && second >= whole {
                 tail_service.add(&phases.last_byte.service);
+                tail_not_good += phases.not_good;
             } else {
                 self.total.add(&phases);
             }
@@ -167,12 +168,14 @@ impl Collector {
         let mut measured = Measured {
             latencies: self.total,
             tail_service,
+            tail_not_good,
             lag: self.lag,
             counters,
             intervals: self.intervals,
             window_s,
             whole_seconds,
             window_responses: 0,
+            window_good: 0,
             window_bytes_in: 0,
             window_due: 0,
             area_ns,

@@ -229,7 +229,9 @@ impl Core {
             due.times.next();
             let arrived = desk.arrive(due_ns);
             recorder.counters.due += 1;
-            recorder.counters.dropped += u64::from(!arrived);
+            if !arrived {
+                recorder.dropped(due_ns);
+            }
             recorder.waiting = desk.waiting();
         }
         None

@@ -10,7 +10,7 @@ use record::histogram::Latencies;
 use record::run::Interval;
 use record::units::SECOND_NS;
 
-use crate::failure::{Failure, KINDS, Kind, PHASES};
+use crate::failure::{Failure, KINDS, Kind, PHASES, Phase};
 use crate::flight::FlightArea;
 
 /// A lag beyond this counts as late, in ns (reference: 1 ms is the bound of the verdict).
@@ -25,7 +25,7 @@ pub struct Both {
     pub response: Latencies,
 }
 
-/// All latencies of requests of one class.
+/// All latencies of the requests of one class: of good responses, but for `bad`.
 #[derive(Clone, Debug, Default)]
 pub struct Phases {
     /// Until the connection stood.
@@ -34,6 +34,10 @@ pub struct Phases {
     pub first_byte: Both,
     /// Until the last byte.
     pub last_byte: Both,
+    /// Until the last byte of bad responses.
+    pub bad: Both,
+    /// Requests without a good response: bad responses, failures and dropped requests.
+    pub not_good: u64,
 }
 
 impl Both {
@@ -54,12 +58,16 @@ impl Phases {
         self.connect.add(&other.connect);
         self.first_byte.add(&other.first_byte);
         self.last_byte.add(&other.last_byte);
+        self.bad.add(&other.bad);
+        self.not_good += other.not_good;
     }
 
     fn clear(&mut self) {
         self.connect.clear();
         self.first_byte.clear();
         self.last_byte.clear();
+        self.bad.clear();
+        self.not_good = 0;
     }
 }
 
@@ -112,7 +120,7 @@ pub struct Counters {
     pub excluded_ramp: u64,
     /// Requests that became due, taken on or not.
     pub due: u64,
-    /// Responses with a status of 400 or more that were not expected.
+    /// Bad responses that are in `responses`: with a status of 400 or more where none was expected.
     pub unwanted: u64,
 }
 
@@ -175,6 +183,18 @@ impl Counters {
         self
     }
 
+    /// Good responses.
+    #[must_use]
+    pub fn good(&self) -> u64 {
+        self.responses - self.unwanted
+    }
+
+    /// Complete responses that are not good.
+    #[must_use]
+    pub fn bad(&self) -> u64 {
+        self.unwanted + self.errors[Kind::Check as usize]
+    }
+
     /// What happened since `before`, as an interval without times and latencies.
     #[must_use]
     pub fn since(&self, before: &Self) -> Interval {
@@ -190,6 +210,7 @@ impl Counters {
         Interval {
             connections_opened: self.opened - before.opened,
             responses: self.responses - before.responses,
+            good: Some(self.good() - before.good()),
             errors: errors.collect(),
             status_classes: std::array::from_fn(|index| class(index + 1)),
             bytes_in: self.bytes_in - before.bytes_in,
@@ -339,9 +360,10 @@ impl Recorder {
         }
     }
 
-    /// A response is whole.
+    /// A good response is complete.
     #[inline]
     pub(crate) fn answered(&mut self, sample: Sample) {
+        self.counters.responses += 1;
         self.landed(sample.due_ns, sample.last_ns);
         self.done_ns = sample.last_ns;
         let Sample { due_ns, sent_ns, first_ns, last_ns } = sample;
@@ -360,13 +382,55 @@ impl Recorder {
         }
     }
 
+    /// A bad response is complete. One that fails a check counts as an error instead of a response.
+    pub(crate) fn answered_badly(&mut self, sample: Sample, fails_check: bool) {
+        let Sample { due_ns, sent_ns, last_ns, .. } = sample;
+        self.landed_without_good(due_ns, sent_ns, last_ns);
+        let response_ns = last_ns.saturating_sub(due_ns);
+        match self.phases(due_ns) {
+            Some(phases) => {
+                phases.bad.service.record(last_ns.saturating_sub(sent_ns));
+                phases.bad.response.record(response_ns);
+            }
+            None => {
+                self.counters.excluded_ramp += 1;
+                self.book.outside.record(response_ns);
+            }
+        }
+        if fails_check {
+            self.failed(due_ns, Failure { kind: Kind::Check, phase: Phase::Body }, last_ns);
+        } else {
+            self.done_ns = last_ns;
+            self.counters.responses += 1;
+            self.counters.unwanted += 1;
+            self.not_good(due_ns);
+        }
+    }
+
     /// A request that had been written at `sent_ns` failed.
     pub(crate) fn lost(&mut self, due_ns: u64, sent_ns: u64, failure: Failure, now_ns: u64) {
+        self.landed_without_good(due_ns, sent_ns, now_ns);
+        self.failed(due_ns, failure, now_ns);
+    }
+
+    /// A request became due and was not taken on, because the queue was full.
+    pub(crate) fn dropped(&mut self, due_ns: u64) {
+        self.counters.dropped += 1;
+        self.not_good(due_ns);
+    }
+
+    /// The time in flight of a request that the main latencies leave out.
+    fn landed_without_good(&mut self, due_ns: u64, sent_ns: u64, now_ns: u64) {
         self.landed(due_ns, now_ns);
         if due_ns >= self.window_from_ns {
             self.lost_ns += u128::from(now_ns.saturating_sub(sent_ns));
         }
-        self.failed(due_ns, failure, now_ns);
+    }
+
+    fn not_good(&mut self, due_ns: u64) {
+        if let Some(phases) = self.phases(due_ns) {
+            phases.not_good += 1;
+        }
     }
 
     /// A request failed before it was written.
@@ -378,6 +442,7 @@ impl Recorder {
     fn failed(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
         self.done_ns = now_ns;
         self.counters.errors[failure.kind as usize] += 1;
+        self.not_good(due_ns);
         let age_ns = now_ns.saturating_sub(due_ns);
         match failure.kind {
             Kind::Timeout => {
@@ -457,7 +522,6 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Phase;
 
     fn recorder() -> Recorder {
         let mut recorder = Recorder::new(0, mpsc::channel().1);
@@ -503,6 +567,25 @@ mod tests {
         assert_eq!(recorder.counters.timeouts, [2, 0, 0, 0]);
         assert_eq!(recorder.counters.timeout_age_ns, Some((5_000, 7_000)));
         assert_eq!(recorder.counters.errors[Kind::Timeout as usize], 2);
+    }
+
+    #[test]
+    fn a_bad_response_has_latencies_of_its_own_and_counts_once() {
+        let mut recorder = recorder();
+        let due_ns = SECOND_NS + 2_000;
+        answer(&mut recorder, sample(due_ns, due_ns + 1_000));
+        for fails_check in [false, true] {
+            recorder.sent(due_ns, due_ns);
+            recorder.answered_badly(sample(due_ns, due_ns + 50), fails_check);
+        }
+        recorder.dropped(due_ns);
+        let last = recorder.finish(2 * SECOND_NS);
+        let (book, counters) = (last.book.current, last.counters);
+        assert_eq!((book.last_byte.service.count(), book.bad.service.count()), (1, 2));
+        assert_eq!((book.bad.response.max_ns(), book.not_good), (50, 3));
+        assert_eq!((counters.good(), counters.bad(), counters.requests), (1, 2, 3));
+        assert_eq!((counters.responses, counters.errors[Kind::Check as usize]), (2, 1));
+        assert_eq!(last.lost_ns, 80, "Little's law counts the time of both");
     }
 
     #[test]

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use record::facts::HostFacts;
-use record::histogram::Latencies;
+use record::histogram::{BadHistogram, Latencies};
 use record::run::{
-    Calibrated, Connections, Cpu, Generator, Latency, Objective, Pair, Rates, Run, SCHEMA, Totals,
-    Weir, Window,
+    Calibrated, Connections, Cpu, Generator, Identity, Latency, Objective, Pair, Rates, Run,
+    SCHEMA, Totals, Weir, Window,
 };
 use record::units::count_of;
 use record::validity::Validity;
 
 use crate::failure::{KINDS, Kind, PHASES};
-use crate::plan::Outcome;
+use crate::plan::{self, Outcome};
 use crate::recorder::{Both, Counters, Phases};
 use crate::run::Measured;
 
@@ -25,6 +25,8 @@ pub struct Context {
     pub command: Vec<String>,
     /// When it began, RFC 3339.
     pub started_at: String,
+    /// Which run it is.
+    pub identity: Identity,
     /// The machine.
     pub host: HostFacts,
     /// Processor time, by the host.
@@ -45,6 +47,7 @@ pub fn record(measured: &Measured, context: Context) -> Run {
         weir: context.weir,
         command: context.command,
         started_at: context.started_at,
+        identities: vec![context.identity],
         duration_s: measured.load_s,
         partial: measured.partial,
         host: context.host,
@@ -74,10 +77,29 @@ pub fn record(measured: &Measured, context: Context) -> Run {
 pub fn objectives(measured: &Measured) -> Vec<Objective> {
     let outcome = Outcome {
         latencies: &measured.latencies.last_byte.response,
+        not_good: measured.latencies.not_good,
         error_share: measured.error_share(),
-        responses_per_s: measured.responses_per_s(),
+        goodput_per_s: measured.goodput_per_s(),
     };
     measured.plan.objectives.iter().map(|objective| objective.evaluate(outcome)).collect()
+}
+
+/// The objectives of a record's plan, evaluated on its figures.
+///
+/// # Errors
+/// Its histogram cannot be read.
+pub fn objectives_of(run: &Run) -> Result<Vec<Objective>, BadHistogram> {
+    let latencies = Latencies::decode(&run.latency.last_byte.response.hdr)?;
+    let outcome = Outcome {
+        latencies: &latencies,
+        not_good: run.window.not_good,
+        error_share: run.totals.error_share(),
+        goodput_per_s: run.goodput_per_s(),
+    };
+    let texts = run.plan.get("objectives").and_then(serde_json::Value::as_array);
+    let texts = texts.into_iter().flatten().filter_map(serde_json::Value::as_str);
+    let parsed = texts.flat_map(|text| plan::Objective::parse_list(text).0);
+    Ok(parsed.map(|objective| objective.evaluate(outcome)).collect())
 }
 
 fn totals(counters: &Counters, wanted: u64) -> Totals {
@@ -90,6 +112,8 @@ fn totals(counters: &Counters, wanted: u64) -> Totals {
         requests: counters.requests,
         sent: counters.sent,
         responses: counters.responses,
+        good: Some(counters.good()),
+        bad: Some(counters.bad()),
         status,
         errors: kinds.filter_map(|((_, name, _), count)| nonzero((name, count))).collect(),
         timeouts_by_phase: phases.filter_map(|((_, name), count)| nonzero((name, count))).collect(),
@@ -117,6 +141,7 @@ fn rates(measured: &Measured) -> Rates {
     let offered = measured.window_due as f64 / due_for_s;
     Rates {
         responses_per_s: measured.responses_per_s(),
+        goodput_per_s: Some(measured.goodput_per_s()),
         bytes_in_per_s: measured.window_bytes_in as f64 / length_s,
         offered_per_s: measured.plan.is_open_loop().then_some(offered),
     }
@@ -125,7 +150,8 @@ fn rates(measured: &Measured) -> Rates {
 fn window(measured: &Measured) -> Window {
     let (from_s, to_s) = measured.window_s;
     let ramp = measured.counters.excluded_ramp;
-    let tail = measured.tail_service.count();
+    let tail = measured.tail_service.count() + measured.tail_not_good;
+    let not_good = measured.latencies.not_good;
     let text = if !measured.whole_seconds {
         let left_out = match ramp {
             0 => "nothing is left out".to_owned(),
@@ -150,7 +176,7 @@ fn window(measured: &Measured) -> Window {
             false => format!("left out: {}", parts.join(" and ")),
         }
     };
-    Window { from_s, to_s, excluded_ramp: ramp, excluded_tail: tail, text }
+    Window { from_s, to_s, excluded_ramp: ramp, excluded_tail: tail, not_good, text }
 }
 
 fn latency(phases: &Phases) -> Latency {
@@ -158,6 +184,7 @@ fn latency(phases: &Phases) -> Latency {
         connect: pair(&phases.connect),
         first_byte: pair(&phases.first_byte),
         last_byte: pair(&phases.last_byte),
+        last_byte_bad: (!phases.bad.service.is_empty()).then(|| pair(&phases.bad)),
     }
 }
 

@@ -57,8 +57,10 @@ pub struct Measured {
     pub plan: Plan,
     /// Latencies of the requests that were due in the window.
     pub latencies: Phases,
-    /// Mean service latency and count of the requests due after the window: the partial second.
+    /// Service latency of the good responses to requests due after the window: the partial second.
     pub tail_service: Latencies,
+    /// Requests due after the window that had no good response.
+    pub tail_not_good: u64,
     /// The generator's own lag.
     pub lag: Latencies,
     /// Counts over the whole run.
@@ -71,6 +73,8 @@ pub struct Measured {
     pub whole_seconds: bool,
     /// Complete responses in the window.
     pub window_responses: u64,
+    /// Good responses in the window.
+    pub window_good: u64,
     /// Bytes received in the window.
     pub window_bytes_in: u64,
     /// Requests that became due in the window; open loop only.
@@ -348,6 +352,7 @@ impl Measured {
             let due = if last { self.counters.due } else { due };
             if interval.measured {
                 self.window_responses += interval.responses;
+                self.window_good += interval.good.unwrap_or(interval.responses);
                 self.window_bytes_in += interval.bytes_in;
                 self.window_due += due - due_before;
             }
@@ -367,7 +372,13 @@ impl Measured {
         self.window_responses as f64 / self.window_length_s()
     }
 
-    /// Share of requests that failed or were answered with an unwanted status.
+    /// Good responses per second, in the window.
+    #[must_use]
+    pub fn goodput_per_s(&self) -> f64 {
+        self.window_good as f64 / self.window_length_s()
+    }
+
+    /// Share of requests that failed or had a bad response.
     #[must_use]
     pub fn error_share(&self) -> f64 {
         let bad = self.counters.errors.iter().sum::<u64>() + self.counters.unwanted;

@@ -95,7 +95,8 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         code: "errors",
-        doc: "More requests failed, or were answered with 400 and above, than --error-share-max.",
+        doc: "More requests failed or had a bad response (400 and above, or not as expected) than \
+              --error-share-max, or than an objective of errors (--slo errors<1%), allows.",
         of_subject: true,
         check: errors,
     },
@@ -171,15 +172,6 @@ pub fn judge(evidence: &Evidence<'_>) -> Validity {
     Validity::from_reasons(reasons.collect())
 }
 
-/// Whether the measurement itself is invalid, and not only what the subject did.
-#[must_use]
-pub fn measurement_is_invalid(validity: &Validity) -> bool {
-    validity.reasons.iter().any(|reason| {
-        let of_subject = RULES.iter().any(|rule| rule.code == reason.code && rule.of_subject);
-        reason.verdict == Verdict::Invalid && !of_subject
-    })
-}
-
 /// Suspect beyond one bound, invalid beyond the other.
 fn graded(value: f64, suspect: f64, invalid: f64) -> Option<Verdict> {
     if value >= invalid {
@@ -226,7 +218,7 @@ fn run_queue_wait(evidence: &Evidence<'_>) -> Finding {
 
 fn send_lag(evidence: &Evidence<'_>) -> Finding {
     let measured = evidence.measured;
-    if measured.counters.responses == 0 {
+    if measured.latencies.last_byte.response.is_empty() {
         return None;
     }
     let lag_ns = measured.lag.at(0.99);
@@ -283,12 +275,13 @@ fn errors(evidence: &Evidence<'_>) -> Finding {
     let measured = evidence.measured;
     let share = measured.error_share();
     (share > measured.plan.error_share_max).then(|| {
-        let failed: u64 = measured.counters.errors.iter().sum();
+        let counters = &measured.counters;
+        let bad = counters.bad();
+        let failed = counters.requests.saturating_sub(counters.good() + bad);
         let text = format!(
-            "{} of the requests were bad ({failed} failed, {} answered with 400 or more); the bound \
-             is {} (--error-share-max)",
+            "{} of the requests had no good response ({failed} failed, {}); the bound is {}",
             percent(share),
-            measured.counters.unwanted,
+            count_of(bad, "bad response"),
             percent(measured.plan.error_share_max)
         );
         (Verdict::Invalid, text)
@@ -402,7 +395,10 @@ fn too_short(evidence: &Evidence<'_>) -> Finding {
             "no whole second was measured, only {length_s:.2} s: nothing shows whether it was steady"
         ),
         false => {
-            format!("too few to judge by: {} in {length_s:.2} s", count_of(responses, "response"))
+            format!(
+                "too few to judge by: {} in {length_s:.2} s",
+                count_of(responses, "good response")
+            )
         }
     };
     Some((Verdict::Suspect, text))

@@ -146,11 +146,14 @@ pub struct Trial {
     pub reasons: Vec<String>,
     /// Requests due per second; open loop only.
     pub offered_per_s: Option<f64>,
-    /// Responses per second.
+    /// Responses per second, good and bad.
     pub responses_per_s: f64,
+    /// Good responses per second; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub goodput_per_s: Option<f64>,
     /// Bytes received per second.
     pub bytes_in_per_s: f64,
-    /// Share of requests that failed, or were answered with 400 and above.
+    /// Share of requests that had no good response.
     pub error_share: f64,
     /// Response latency, last byte: mean.
     pub mean_ns: f64,

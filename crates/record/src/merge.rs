@@ -1,10 +1,13 @@
 //! Several runs of one plan made into one: counts are added, histograms are added count by count,
 //! verdicts keep the gravest. Percentiles are never averaged: they are read off the sum.
 
+mod common;
+
 use std::collections::BTreeMap;
 
+use self::common::Common;
 use crate::histogram::{BadHistogram, Latencies, LatencySummary};
-use crate::run::{Generator, Interval, Latency, Pair, Run, Totals, Window};
+use crate::run::{Generator, Interval, Latency, Pair, Run, Totals};
 use crate::validity::{Reason, Validity, Verdict};
 
 /// Why runs cannot be merged.
@@ -23,6 +26,38 @@ pub enum MergeError {
         /// The first part of the plan that differs.
         what: String,
     },
+    /// One does not say which run it is.
+    #[error(
+        "record {index} has no run identity (it is from an older version): it may be the same run as \
+         another one"
+    )]
+    NoIdentity {
+        /// Which record, from 1.
+        index: usize,
+    },
+    /// The same run is there twice.
+    #[error("records {first} and {second} are the same run ({id}); name each run once")]
+    SameRun {
+        /// The first of them, from 1.
+        first: usize,
+        /// The second.
+        second: usize,
+        /// Id of the run.
+        id: String,
+    },
+    /// They were not measured at the same time.
+    #[error(
+        "records {first} and {second} were not measured at the same time ({gap_s:.1} s lie between \
+         them): their rates cannot be added; compare them instead"
+    )]
+    NotTogether {
+        /// The one that ended first, from 1.
+        first: usize,
+        /// The one that began last.
+        second: usize,
+        /// Time between them, in s.
+        gap_s: f64,
+    },
     /// A histogram in one of them cannot be read.
     #[error("record {index}: {error}")]
     Histogram {
@@ -33,44 +68,48 @@ pub enum MergeError {
     },
 }
 
-/// Merges runs that drove the same plan at the same time from different places.
+/// Merges runs that drove the same plan at the same time from different places. Rates are over the time
+/// in which every run was measured.
 ///
 /// # Errors
-/// The plans differ, or a histogram cannot be read.
+/// The plans differ, a run is there twice or cannot be told from others, they were not measured at the
+/// same time, or a histogram cannot be read.
 pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     let (first, rest) = runs.split_first().ok_or(MergeError::Empty)?;
     let mut merged = first.clone();
+    if rest.is_empty() {
+        return Ok(merged);
+    }
     for (index, run) in (2..).zip(rest) {
         if let Some(what) = first_difference(&first.plan, &run.plan) {
             return Err(MergeError::OtherPlan { index, what });
         }
+    }
+    let common = Common::of(runs)?;
+    for (index, run) in (2..).zip(rest) {
         let latency = add_latency(&merged.latency, &run.latency);
         merged.latency = latency.map_err(|error| MergeError::Histogram { index, error })?;
         add_totals(&mut merged.totals, &run.totals);
-        merged.rates.responses_per_s += run.rates.responses_per_s;
-        merged.rates.bytes_in_per_s += run.rates.bytes_in_per_s;
-        merged.rates.offered_per_s =
-            merged.rates.offered_per_s.zip(run.rates.offered_per_s).map(|(a, b)| a + b);
-        merged.duration_s = merged.duration_s.max(run.duration_s);
         merged.partial |= run.partial;
+        merged.identities.extend(run.identities.iter().cloned());
         merged.started_at = merged.started_at.min(run.started_at.clone());
-        merged.window = add_window(&merged.window, &run.window);
         merged.generator = add_generator(&merged.generator, &run.generator);
         merged.cpu.user_s += run.cpu.user_s;
         merged.cpu.system_s += run.cpu.system_s;
         merged.cpu.per_core.extend(&run.cpu.per_core);
-        merged.intervals = add_intervals(&merged.intervals, &run.intervals);
         merged.observed.extend(run.observed.iter().cloned());
-        merged.diagnosis = None;
     }
-    merged.validity = join_validity(runs);
-    if runs.len() > 1 {
-        // An objective is about a whole; whoever merges evaluates it again on the sum.
-        merged.objectives.clear();
-        merged.cpu.subject_cpus = None;
-        merged.cpu.foreign_cpus = None;
-        merged.cpu.steal_share = None;
-    }
+    merged.duration_s = common.duration_s(runs);
+    merged.rates = common.rates(runs);
+    merged.window = common.window(runs);
+    merged.intervals = common.intervals(runs);
+    merged.validity = join_validity(runs, common.not_common(runs));
+    merged.diagnosis = None;
+    // An objective is about a whole; whoever merges evaluates it again on the sum.
+    merged.objectives.clear();
+    merged.cpu.subject_cpus = None;
+    merged.cpu.foreign_cpus = None;
+    merged.cpu.steal_share = None;
     Ok(merged)
 }
 
@@ -87,6 +126,10 @@ fn add_latency(a: &Latency, b: &Latency) -> Result<Latency, BadHistogram> {
         connect: add_pair(&a.connect, &b.connect)?,
         first_byte: add_pair(&a.first_byte, &b.first_byte)?,
         last_byte: add_pair(&a.last_byte, &b.last_byte)?,
+        last_byte_bad: match (&a.last_byte_bad, &b.last_byte_bad) {
+            (Some(a), Some(b)) => Some(add_pair(a, b)?),
+            (a, b) => a.clone().or_else(|| b.clone()),
+        },
     })
 }
 
@@ -112,6 +155,7 @@ fn add_map<K: Ord + Clone>(a: &mut BTreeMap<K, u64>, b: &BTreeMap<K, u64>) {
 fn add_totals(a: &mut Totals, b: &Totals) {
     a.requests += b.requests;
     a.sent += b.sent;
+    (a.good, a.bad) = (Some(a.good() + b.good()), Some(a.bad() + b.bad()));
     a.responses += b.responses;
     add_map(&mut a.status, &b.status);
     add_map(&mut a.errors, &b.errors);
@@ -133,16 +177,6 @@ fn add_totals(a: &mut Totals, b: &Totals) {
     a.connections.closed_idle += b.connections.closed_idle;
 }
 
-fn add_window(a: &Window, b: &Window) -> Window {
-    Window {
-        from_s: a.from_s.max(b.from_s),
-        to_s: a.to_s.min(b.to_s),
-        excluded_ramp: a.excluded_ramp + b.excluded_ramp,
-        excluded_tail: a.excluded_tail + b.excluded_tail,
-        text: a.text.clone(),
-    }
-}
-
 fn add_generator(a: &Generator, b: &Generator) -> Generator {
     let greater = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
     Generator {
@@ -161,17 +195,6 @@ fn add_generator(a: &Generator, b: &Generator) -> Generator {
     }
 }
 
-fn add_intervals(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
-    let longer = a.len().max(b.len());
-    (0..longer)
-        .map(|index| match (a.get(index), b.get(index)) {
-            (Some(a), Some(b)) => add_interval(a, b),
-            (Some(one), None) | (None, Some(one)) => one.clone(),
-            (None, None) => Interval::default(),
-        })
-        .collect()
-}
-
 fn add_interval(a: &Interval, b: &Interval) -> Interval {
     let mut errors = a.errors.clone();
     add_map(&mut errors, &b.errors);
@@ -187,6 +210,7 @@ fn add_interval(a: &Interval, b: &Interval) -> Interval {
         connections: a.connections + b.connections,
         connections_opened: a.connections_opened + b.connections_opened,
         responses,
+        good: a.good.zip(b.good).map(|(a, b)| a + b),
         errors,
         status_classes: std::array::from_fn(|i| a.status_classes[i] + b.status_classes[i]),
         bytes_in: a.bytes_in + b.bytes_in,
@@ -205,11 +229,8 @@ fn add_interval(a: &Interval, b: &Interval) -> Interval {
     }
 }
 
-fn join_validity(runs: &[Run]) -> Validity {
-    if let [only] = runs {
-        return only.validity.clone();
-    }
-    let mut reasons: Vec<Reason> = Vec::new();
+fn join_validity(runs: &[Run], not_common: Option<Reason>) -> Validity {
+    let mut reasons: Vec<Reason> = not_common.into_iter().collect();
     for (index, run) in (1..).zip(runs) {
         reasons.extend(run.validity.reasons.iter().map(|reason| Reason {
             text: format!("record {index}: {}", reason.text),

@@ -11,6 +11,7 @@ pub use crate::diagnosis::{
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
 use crate::observed::Observed;
+use crate::units::{format_count, format_duration_ns};
 use crate::validity::Validity;
 
 /// The name of this schema.
@@ -27,6 +28,9 @@ pub struct Run {
     pub command: Vec<String>,
     /// When it began, RFC 3339.
     pub started_at: String,
+    /// Which run it is; empty in records from older versions.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub identities: Vec<Identity>,
     /// Length of the load, from the first due request to the end, without the drain.
     pub duration_s: f64,
     /// Whether it was ended early by hand (Ctrl-C): then this is what had been measured.
@@ -65,6 +69,19 @@ pub struct Run {
     pub diagnosis: Option<Diagnosis>,
 }
 
+/// Tells one run from every other; a merged record has one for each of its runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// A random id.
+    pub id: String,
+    /// Name of the machine that drove the load.
+    pub host: String,
+    /// Id of the process that drove it.
+    pub pid: u32,
+    /// Start of the load by the wall clock, in ns since 1970, UTC. Intervals count from here.
+    pub start_unix_ns: u64,
+}
+
 /// Which weir.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weir {
@@ -81,8 +98,39 @@ pub struct Objective {
     pub text: String,
     /// Whether it was met.
     pub met: bool,
-    /// The value that was measured, in the objective's own unit (ns, a share, or 1/s).
+    /// The value that was measured, in the objective's own unit (ns, a share, or 1/s). `null` in JSON,
+    /// infinite here: more requests had no good response than the objective leaves out.
+    #[serde(with = "infinite_as_null")]
     pub value: f64,
+}
+
+impl Objective {
+    /// The value with its unit.
+    #[must_use]
+    pub fn value_text(&self) -> String {
+        if self.text.starts_with("errors") {
+            format!("{:.3} %", self.value * 100.0)
+        } else if self.text.starts_with("rate") {
+            format!("{}/s", format_count(self.value))
+        } else if self.value.is_finite() {
+            format_duration_ns(self.value as u64)
+        } else {
+            "too many requests had no good response".to_owned()
+        }
+    }
+}
+
+/// JSON has no infinity.
+mod infinite_as_null {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        Some(*value).filter(|value| value.is_finite()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+    }
 }
 
 /// Counts over a whole run.
@@ -92,8 +140,15 @@ pub struct Totals {
     pub requests: u64,
     /// Requests that were sent whole to a server; its own count of requests.
     pub sent: u64,
-    /// Complete final responses.
+    /// Complete final responses, apart from those that failed a check (`errors.check`).
     pub responses: u64,
+    /// Good responses: complete, with an expected status (`--expect-status`; below 400 if that is not
+    /// given), and every check passed. Absent in records from older versions; see [`Totals::good`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub good: Option<u64>,
+    /// Bad responses: complete and not good. Each is either in `responses` or in `errors.check`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bad: Option<u64>,
     /// Responses by status.
     pub status: BTreeMap<u16, u64>,
     /// Requests that failed, by kind. A time-out is an error.
@@ -123,6 +178,58 @@ impl Totals {
     pub fn failed(&self) -> u64 {
         self.errors.values().sum()
     }
+
+    /// Good responses; derived from statuses in records from older versions.
+    #[must_use]
+    pub fn good(&self) -> u64 {
+        self.good.unwrap_or_else(|| match self.errors.contains_key(CHECK) {
+            true => self.responses,
+            false => self.responses.saturating_sub(self.responses_from_400()),
+        })
+    }
+
+    /// Bad responses; derived from statuses in records from older versions.
+    #[must_use]
+    pub fn bad(&self) -> u64 {
+        self.bad.unwrap_or_else(|| match self.errors.get(CHECK) {
+            Some(checks) => *checks,
+            None => self.responses_from_400().min(self.responses),
+        })
+    }
+
+    /// Share of requests that had no good response.
+    #[must_use]
+    pub fn error_share(&self) -> f64 {
+        let not_good = self.requests.saturating_sub(self.good());
+        if self.requests == 0 { 0.0 } else { not_good as f64 / self.requests as f64 }
+    }
+
+    fn responses_from_400(&self) -> u64 {
+        self.status.range(400..).map(|(_, count)| count).sum()
+    }
+}
+
+/// The kind of error of a complete response that failed a check.
+pub const CHECK: &str = "check";
+
+impl Run {
+    /// Good responses per second in the window; in records from older versions from the share of good
+    /// responses over the whole run.
+    #[must_use]
+    pub fn goodput_per_s(&self) -> f64 {
+        self.rates.goodput_per_s.unwrap_or_else(|| {
+            let (good, all) = (self.totals.good(), self.totals.responses);
+            let share = if all == 0 { 1.0 } else { (good as f64 / all as f64).min(1.0) };
+            self.rates.responses_per_s * share
+        })
+    }
+
+    /// The share of requests without a good response beyond which the run is not valid; absent where
+    /// the plan does not say (`plan.error_share_max`).
+    #[must_use]
+    pub fn error_share_max(&self) -> Option<f64> {
+        self.plan.get("error_share_max")?.as_f64()
+    }
 }
 
 /// Counts of connections.
@@ -145,8 +252,11 @@ pub struct Connections {
 /// Rates over the measured window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Complete responses per second.
+    /// Complete responses per second, good and bad.
     pub responses_per_s: f64,
+    /// Good responses per second; see [`Run::goodput_per_s`] for records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub goodput_per_s: Option<f64>,
     /// Bytes received per second.
     pub bytes_in_per_s: f64,
     /// Requests due per second; open loop only.
@@ -165,6 +275,10 @@ pub struct Window {
     pub excluded_ramp: u64,
     /// Requests due after it: the last partial second.
     pub excluded_tail: u64,
+    /// Requests due in it that had no good response: bad responses, failures and dropped requests.
+    /// Objectives of latency count them as infinitely slow.
+    #[serde(default)]
+    pub not_good: u64,
     /// What was left out, in words.
     pub text: String,
 }
@@ -177,7 +291,7 @@ impl Window {
     }
 }
 
-/// Latencies by phase.
+/// Latencies by phase, of good responses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Until the connection stood.
@@ -186,6 +300,9 @@ pub struct Latency {
     pub first_byte: Pair,
     /// Until the last byte of the response.
     pub last_byte: Pair,
+    /// Until the last byte of bad responses; absent where there was none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_byte_bad: Option<Pair>,
 }
 
 /// One phase, measured from two starts.
@@ -287,8 +404,11 @@ pub struct Interval {
     pub connections: u64,
     /// Connections opened in it.
     pub connections_opened: u64,
-    /// Responses completed in it.
+    /// Responses completed in it, good and bad.
     pub responses: u64,
+    /// Good responses completed in it; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub good: Option<u64>,
     /// Errors in it, by kind; kinds without one are absent.
     pub errors: BTreeMap<String, u64>,
     /// Responses by class: 1xx to 5xx.

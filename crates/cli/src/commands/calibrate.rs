@@ -133,10 +133,11 @@ pub(super) fn calibrate(
             if stop.stage() != Stage::Running {
                 return Err(Failure::CannotRun("the calibration was ended by hand".to_owned()));
             }
-            let bad: u64 = measured.counters.errors.iter().sum();
+            let bad = measured.counters.requests.saturating_sub(measured.counters.good());
             if bad > 0 || measured.counters.responses == 0 {
                 let failed = count_of(bad, "request");
-                let text = format!("calibration: {failed} failed against our own origin");
+                let text =
+                    format!("calibration: {failed} had no good response from our own origin");
                 return Err(Failure::CannotRun(text));
             }
             response_bytes = measured.counters.bytes_in / measured.counters.responses;

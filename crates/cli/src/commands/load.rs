@@ -3,6 +3,7 @@
 mod baseline;
 mod confirm;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -12,13 +13,12 @@ use load::pace::Pace;
 use load::plan::{Plan, PlanText};
 use load::report::{Context, record};
 use load::run::{Measured, RunError};
-use load::validity::{Evidence, HostEvidence, judge, measurement_is_invalid};
+use load::validity::{Evidence, HostEvidence, judge};
 use record::facts::{HostFacts as RecordedHost, HostLimits};
 use record::interval_log::IntervalLog;
 use record::problem::Problem;
-use record::run::{Calibrated, Run, Weir};
+use record::run::{Calibrated, Identity, Run, Weir};
 use record::units::{SECOND_NS, format_duration_ns};
-use record::validity::Verdict;
 use rt::drain::{Drain, DrainWatch, Held, Signals, hold_signals};
 
 use super::calibrate::{self, Trials};
@@ -180,7 +180,7 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     write_json(&run, typed.text("json").as_deref())?;
     write_text(&csv(&run), typed.text("csv").as_deref())?;
     watcher.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
-    Ok(exit_of(&run))
+    Ok(Exit::of_run(&run))
 }
 
 /// Makes the counter-test of the diagnosis, and puts its outcome into the record. Where it cannot be
@@ -248,6 +248,12 @@ pub(super) fn recorded(
         },
         command: job.arguments.to_vec(),
         started_at,
+        identity: Identity {
+            id: random_id(),
+            host: facts.hostname.clone(),
+            pid: std::process::id(),
+            start_unix_ns: watcher.start_unix_ns(),
+        },
         host: recorded_host(facts, not_observable),
         validity: judge(&Evidence { measured, host }),
         cpu,
@@ -255,6 +261,12 @@ pub(super) fn recorded(
         calibrated,
     };
     record(measured, context)
+}
+
+/// 128 random bits; the standard library seeds its hashers from the operating system.
+fn random_id() -> String {
+    let bits = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", bits(), bits())
 }
 
 fn held_against(stored: &[Calibration], measured: &Measured) -> Option<Calibrated> {
@@ -313,17 +325,4 @@ fn named_subjects(pids: &[i32]) -> Result<Vec<i32>, Vec<Problem>> {
         .map(|pid| Problem::new("--subject", format!("there is no process {pid} on this machine")))
         .collect();
     if problems.is_empty() { Ok(pids.to_vec()) } else { Err(problems) }
-}
-
-/// A measurement that is wrong in itself comes first: nothing can be said of an objective then.
-fn exit_of(run: &Run) -> Exit {
-    if measurement_is_invalid(&run.validity) {
-        Exit::Invalid
-    } else if run.objectives.iter().any(|objective| !objective.met) {
-        Exit::ObjectiveMissed
-    } else if run.validity.verdict == Verdict::Invalid {
-        Exit::Invalid
-    } else {
-        Exit::Done
-    }
 }

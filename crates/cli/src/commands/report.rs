@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use load::report::objectives_of;
 use record::file::read_run;
 use record::merge::merge;
 use record::problem::Problem;
 use record::run::Run;
-use record::validity::Verdict;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::Typed;
@@ -38,8 +38,10 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     preflight::outputs(typed, &["json"], &[])?;
     if typed.is_set("merge") {
         let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
-        let merged =
+        let mut merged =
             merge(&runs).map_err(|error| vec![Problem::new("--merge", error.to_string())])?;
+        merged.objectives = objectives_of(&merged)
+            .map_err(|error| vec![Problem::new("--merge", error.to_string())])?;
         return show(&merged, json.as_deref());
     }
     match runs.as_slice() {
@@ -56,5 +58,5 @@ fn show(run: &Run, json: Option<&str>) -> Result<Exit, Failure> {
         print(&summary(run, colour()));
     }
     write_json(run, json)?;
-    Ok(if run.validity.verdict == Verdict::Invalid { Exit::Invalid } else { Exit::Done })
+    Ok(Exit::of_run(run))
 }

@@ -85,7 +85,12 @@ pub(crate) const RUN: CommandRow = CommandRow {
             wrong: &["0", "x", "2h"],
             ..FLAG
         },
-        Flag { long: "quick", doc: "Six blocks of 3s: to see whether a file works", ..FLAG },
+        Flag {
+            long: "quick",
+            doc: "Loads of 3s, in as few blocks as can show a difference: six, and more where more than one \
+                  comparison is tested",
+            ..FLAG
+        },
         Flag {
             long: "seed",
             value: "N",

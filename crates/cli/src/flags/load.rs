@@ -262,7 +262,8 @@ const LOAD_FLAGS: &[Flag] = &[
         long: "error-share-max",
         value: "SHARE",
         default: "0.1%",
-        doc: "The result is invalid when a larger share of requests was bad",
+        doc: "The result is invalid when a larger share of requests had no good response; an objective of \
+              errors (--slo errors<1%) sets this bound too, unless it is given here",
         right: &["1%", "0.5", "100%"],
         wrong: &["x", "101%"],
         ..FLAG

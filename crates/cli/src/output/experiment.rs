@@ -2,7 +2,9 @@
 //! what has to be known before they are believed. Reads the record and nothing else; the report with its
 //! pictures is `lab::report`'s.
 
+use lab::experiment::tested;
 use lab::report::Raw;
+use lab::statistics::many::{p_adjusted_min, pairs_to_conclude};
 use lab::statistics::signed_rank::PAIRS_MIN;
 use lab::tally::LeftOut;
 use lab::words::{better_share, bound, count, estimates, length, probability, range, value};
@@ -178,6 +180,7 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
             plan.baseline
         ));
     }
+    text.push_str(&inconclusive(plan).unwrap_or_default());
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     let (decides, also) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
     text.push_str(&format!(
@@ -193,6 +196,21 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
         plan.seed,
     ));
     text
+}
+
+/// That the plan has too few blocks to show a difference, whatever they measure.
+fn inconclusive(plan: &Plan) -> Option<String> {
+    let (tested, needed) = (tested(plan), pairs_to_conclude(tested(plan), plan.confidence));
+    (tested > 0 && plan.blocks_max < needed).then(|| {
+        format!(
+            "remark      no arm can come out as faster or slower: of {} in {} the smallest p after Holm's \
+             correction is {}, and it has to be below {}; that takes {needed} blocks (--blocks {needed})\n",
+            count(plan.blocks_max as usize, "block"),
+            count(tested, "comparison"),
+            probability(p_adjusted_min(tested, plan.blocks_max as usize)),
+            probability(1.0 - plan.confidence)
+        )
+    })
 }
 
 /// How many trials there are at least and at most, pilots and what is run again with them.

@@ -66,16 +66,29 @@ fn outcome(run: &Run) -> String {
     };
     let status = totals.status.iter().map(|(status, n)| (format!("{status}:"), *n)).collect();
     let errors = totals.errors.iter().map(|(kind, n)| (kind.clone(), *n)).collect();
+    let (good, bad) = (totals.good(), totals.bad());
     let mut lines = vec![
         format!(
-            "responses    {}  {}/s, {}/s in",
-            totals.responses,
-            format_count(rates.responses_per_s),
+            "responses    {good} good, {bad} bad; goodput {}/s, {}/s in",
+            format_count(run.goodput_per_s()),
             format_bytes(rates.bytes_in_per_s)
         ),
         format!("status       {}", counts(status)),
-        format!("errors       {}", counts(errors)),
+        format!(
+            "errors       {}",
+            match (totals.errors.is_empty(), bad) {
+                (true, 1..) => format!(
+                    "no request failed, but {} had a bad response",
+                    count_of(bad, "request")
+                ),
+                _ => counts(errors),
+            }
+        ),
     ];
+    if bad > 0 {
+        let all = format_count(rates.responses_per_s);
+        lines[0].push_str(&format!(", {all} responses/s of both kinds"));
+    }
     if let Some(offered) = rates.offered_per_s {
         lines[0].push_str(&format!(", {}/s offered", format_count(offered)));
     }
@@ -117,12 +130,32 @@ fn latencies(run: &Run) -> String {
     add("connect", &run.latency.connect);
     add("first byte", &run.latency.first_byte);
     add("last byte", &run.latency.last_byte);
+    if let Some(bad) = &run.latency.last_byte_bad {
+        add("(bad)", bad);
+    }
     table(&rows)
         + &format!(
             "             service: from the send; response: from the due time\n\
+             percentiles  of {}{}\n\
              window       {:.1} s to {:.1} s; {}\n",
-            run.window.from_s, run.window.to_s, run.window.text
+            count_of(run.latency.last_byte.response.count, "good response"),
+            without_good(run),
+            run.window.from_s,
+            run.window.to_s,
+            run.window.text
         )
+}
+
+/// The requests that no percentile has.
+fn without_good(run: &Run) -> String {
+    match run.window.not_good {
+        0 => String::new(),
+        count => format!(
+            "; {} without one {} in none of them",
+            count_of(count, "request"),
+            if count == 1 { "is" } else { "are" }
+        ),
+    }
 }
 
 fn latency_row(name: &str, kind: &str, summary: &LatencySummary) -> Vec<String> {
@@ -182,12 +215,11 @@ fn generator(run: &Run) -> String {
 
 fn objectives(run: &Run, colour: bool) -> String {
     let lines = run.objectives.iter().map(|objective| {
-        let value = if objective.text.starts_with("errors") {
-            format!("{:.3} %", objective.value * 100.0)
-        } else if objective.text.starts_with("rate") {
-            format!("{}/s", format_count(objective.value))
+        let value = if objective.value.is_finite() {
+            objective.value_text()
         } else {
-            format_duration_ns(objective.value as u64)
+            let (failed, good) = (run.window.not_good, run.latency.last_byte.response.count);
+            format!("{failed} of {} had no good response", count_of(failed + good, "request"))
         };
         let (word, code) = if objective.met { ("met", "32") } else { ("MISSED", "31") };
         format!("objective    {}: {} ({value})\n", objective.text, paint(word, code, colour))

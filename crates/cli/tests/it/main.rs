@@ -8,6 +8,7 @@ mod edge;
 mod examples;
 mod family;
 mod foreign;
+mod goodput;
 mod lab;
 mod lab_experiment;
 mod profile;

@@ -354,6 +354,8 @@ impl Output {
         let totals = &self.record["totals"];
         let total = |name: &str| self.total(name);
         assert_eq!(total("requests"), total("responses") + self.errors(), "{totals:#}");
+        let failed = self.errors() - total("errors.check");
+        assert_eq!(total("requests"), total("good") + total("bad") + failed, "{totals:#}");
         assert_eq!(
             sum(&totals["status"]),
             total("responses") + total("errors.check"),

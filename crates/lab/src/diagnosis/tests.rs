@@ -37,6 +37,7 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         weir: Weir { version: "0".to_owned(), commit: "0".to_owned() },
         command: vec![],
         started_at: String::new(),
+        identities: Vec::new(),
         duration_s: 10.0,
         partial: false,
         host: HostFacts {
@@ -47,9 +48,14 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         validity: Validity::from_reasons(vec![]),
         objectives: vec![],
         totals,
-        rates: Rates { responses_per_s: rate, bytes_in_per_s: rate * 200.0, offered_per_s: None },
+        rates: Rates { responses_per_s: rate, bytes_in_per_s: rate * 200.0, ..Rates::default() },
         window: Window { from_s: 0.0, to_s: 10.0, ..Window::default() },
-        latency: Latency { connect: none(), first_byte: pair(), last_byte: pair() },
+        latency: Latency {
+            connect: none(),
+            first_byte: pair(),
+            last_byte: pair(),
+            last_byte_bad: None,
+        },
         generator: Generator {
             threads: 1,
             busiest_thread_share: Some(0.2),

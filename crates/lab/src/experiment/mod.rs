@@ -22,6 +22,7 @@ use record::problem::Problem;
 
 use crate::scenario::read::{Problems, document};
 use crate::scenario::setup::Setup;
+use crate::statistics::many::pairs_to_conclude;
 
 use self::cells::Cells;
 use self::file::Parts;
@@ -46,6 +47,8 @@ pub struct Asked {
     pub duration_ns: Option<u64>,
     /// Fewest and most blocks, in place of the file's. With fewer than six nothing can be told apart.
     pub blocks: Option<(u32, u32)>,
+    /// As few blocks as can show a difference, where `blocks` does not say how many.
+    pub quick: bool,
     /// Seed of every order and resampling.
     pub seed: u64,
     /// Texts in place of the file's own parameters, by their names.
@@ -63,6 +66,7 @@ impl Asked {
         Self {
             duration_ns: Some((plan.duration_s * 1e9).round() as u64),
             blocks: Some((plan.blocks_min, plan.blocks_max)),
+            quick: false,
             seed: plan.seed,
             parameters: plan.parameters.clone().into_iter().collect(),
             discard: plan.discard.clone(),
@@ -126,6 +130,11 @@ impl File {
             warm_up_s: cells.warm_up_ns.map(|ns| ns as f64 / 1e9),
             ..plan
         };
+        let blocks = Some(pairs_to_conclude(tested(&plan), plan.confidence))
+            .filter(|_| asked.quick && asked.blocks.is_none());
+        let (blocks_min, blocks_max) =
+            blocks.map_or((plan.blocks_min, plan.blocks_max), |blocks| (blocks, blocks));
+        let plan = Plan { blocks_min, blocks_max, ..plan };
         cells.setups.values_mut().for_each(|setup| setup.profile = plan.profile);
         Ok(Self { plan, setups: cells.setups })
     }
@@ -164,6 +173,13 @@ pub fn parameters(text: &str) -> Vec<Parameter> {
     let mut problems = Problems::default();
     let (document, _) = document(text, &mut problems);
     Parts::of(&document, &mut problems).declared()
+}
+
+/// How many comparisons with the baseline are tested together: every other arm under every load.
+#[must_use]
+pub fn tested(plan: &Plan) -> usize {
+    let is_tested = |arm: &&Arm| arm.again.is_none() && arm.name != plan.baseline;
+    plan.arms.iter().filter(is_tested).count() * plan.loads.len()
 }
 
 /// What an arm differs in from the baseline, by key, flags of the load and separate places of a file each by

@@ -44,8 +44,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{Cell, Comparison, Plan, TrialLine, Warning};
 
+use crate::experiment::tested;
 use crate::statistics::bootstrap::DRAWS;
-use crate::statistics::signed_rank::p_min;
+use crate::statistics::many::can_conclude;
 use blocks::Blocks;
 pub use ladder::level;
 pub use unpaired::{Set, Unpaired, unpaired};
@@ -116,15 +117,14 @@ pub fn settled(plan: &Plan, trials: &[TrialLine]) -> bool {
 fn settled_with(plan: &Plan, trials: &[TrialLine], draws: u32) -> bool {
     let blocks = Blocks::of(plan, trials);
     let Some(metric) = plan.primary() else { return false };
-    let tested = blocks.arms().filter(|arm| arm.again.is_none()).count() * plan.loads.len();
+    let tested = tested(plan);
     let half_width_max = decide::effect_log(plan.effect) / 2.0;
     let mut any = false;
     for load in &plan.loads {
         for arm in blocks.arms() {
             let pairs = blocks.pairs(&arm.name, &load.name, &metric.name);
             let few = pairs.len() < plan.blocks_min as usize
-                // With so few no p could be small enough, whatever is measured.
-                || tested as f64 * p_min(pairs.len()) >= 1.0 - plan.confidence;
+                || !can_conclude(tested, pairs.len(), plan.confidence);
             let narrow = !few
                 && compare::logs(&pairs)
                     .is_some_and(|logs| compare::is_narrow(&logs, plan, draws, half_width_max));

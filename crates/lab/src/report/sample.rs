@@ -305,6 +305,7 @@ fn sample_run(place: &Place, rate: f64, latency_ns: f64, us: f64, rng: &mut Rng)
             place.number / 6 % 60,
             place.number % 6 * 10
         ),
+        identities: Vec::new(),
         duration_s: f64::from(SECONDS),
         partial: false,
         host: host(),
@@ -312,9 +313,14 @@ fn sample_run(place: &Place, rate: f64, latency_ns: f64, us: f64, rng: &mut Rng)
         validity: Validity::from_reasons(Vec::new()),
         objectives: Vec::new(),
         totals: Totals { requests: 100_000, responses: 100_000, ..Totals::default() },
-        rates: Rates { responses_per_s: rate, bytes_in_per_s: rate * 1200.0, offered_per_s: None },
+        rates: Rates { responses_per_s: rate, bytes_in_per_s: rate * 1200.0, ..Rates::default() },
         window: Window { to_s: f64::from(SECONDS), ..Window::default() },
-        latency: Latency { connect: pair(), first_byte: pair(), last_byte: pair() },
+        latency: Latency {
+            connect: pair(),
+            first_byte: pair(),
+            last_byte: pair(),
+            last_byte_bad: None,
+        },
         generator: Generator { threads: 1, ..Generator::default() },
         cpu: Cpu {
             user_s: 3.0,

@@ -2,6 +2,8 @@
 //!
 //! Not for choosing the questions: the plan does that, before the first trial.
 
+use super::signed_rank::{PAIRS_MIN, p_min};
+
 /// Holm's step-down correction (Scandinavian Journal of Statistics 6, 1979) of several p, in their
 /// order: each is what it would have to be below for its claim to hold with all the others looked at.
 /// It holds whatever the p have to do with each other, unlike those that are smaller.
@@ -18,9 +20,43 @@ pub fn holm(ps: &[f64]) -> Vec<f64> {
     adjusted
 }
 
+/// The smallest p of a signed-rank test over so many pairs after Holm's correction over `tested`
+/// comparisons.
+#[must_use]
+pub fn p_adjusted_min(tested: usize, pairs: usize) -> f64 {
+    (tested as f64 * p_min(pairs)).min(1.0)
+}
+
+/// Whether so many pairs can give a p that is small enough, whatever they are.
+#[must_use]
+pub fn can_conclude(tested: usize, pairs: usize, confidence: f64) -> bool {
+    p_adjusted_min(tested, pairs) < 1.0 - confidence
+}
+
+/// The fewest pairs that can show a difference, where `tested` comparisons are corrected for each other.
+#[must_use]
+pub fn pairs_to_conclude(tested: usize, confidence: f64) -> u32 {
+    let enough = |pairs: &usize| can_conclude(tested, *pairs, confidence);
+    (PAIRS_MIN..PAIRS_MAX).find(enough).unwrap_or(PAIRS_MAX) as u32
+}
+
+/// So many are enough for 2^50 comparisons.
+const PAIRS_MAX: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_comparisons_take_more_pairs() {
+        // 2/2^6 is 0.031, and over two comparisons 0.063.
+        let cases = [(0, 6), (1, 6), (2, 7), (3, 7), (4, 8), (12, 9), (100, 12)];
+        for (tested, pairs) in cases {
+            assert_eq!(pairs_to_conclude(tested, 0.95), pairs, "{tested}");
+        }
+        assert_eq!(p_adjusted_min(2, 6), 0.0625);
+        assert_eq!(pairs_to_conclude(1, 0.999), 11);
+    }
 
     #[test]
     fn it_is_what_r_says() {

@@ -55,6 +55,7 @@ fn made(trial: &Trial, observed: &Observed) -> Option<Run> {
         weir: trial.weir.clone(),
         command: Vec::new(),
         started_at: trial.started_at.clone(),
+        identities: Vec::new(),
         duration_s: length_s,
         partial: false,
         host: HostFacts::default(),
@@ -63,6 +64,7 @@ fn made(trial: &Trial, observed: &Observed) -> Option<Run> {
         objectives: Vec::new(),
         totals: Totals {
             requests,
+            good: Some(requests - failed.min(requests)),
             errors: BTreeMap::from([("failed".to_owned(), failed)]),
             connections: Connections {
                 wanted: connections,
@@ -74,7 +76,12 @@ fn made(trial: &Trial, observed: &Observed) -> Option<Run> {
         rates: Rates { responses_per_s, ..Rates::default() },
         window: Window { from_s: 0.0, to_s: length_s, ..Window::default() },
         baseline: None,
-        latency: Latency { connect: nothing(), first_byte: nothing(), last_byte: nothing() },
+        latency: Latency {
+            connect: nothing(),
+            first_byte: nothing(),
+            last_byte: nothing(),
+            last_byte_bad: None,
+        },
         generator: Generator {
             in_flight_mean: in_flight,
             in_flight_by_littles_law: in_flight,

@@ -10,7 +10,7 @@ use super::{Ask, Find};
 use crate::plan::Objective;
 use crate::validity::RULES;
 
-/// Share of what was offered that has to be answered within a trial.
+/// Share of what was offered that has to have a good response within a trial.
 pub const ACHIEVED_SHARE: f64 = 0.99;
 /// Without an objective of latency, p99 may be so many times that of the reference.
 const LATENCY_TIMES: u64 = 10;
@@ -86,12 +86,7 @@ pub fn judge(run: &Run, find: Find, waiting_ns: u64) -> Judgement {
 }
 
 fn missed_objective(objective: &record::run::Objective) -> Option<String> {
-    let value = if objective.text.starts_with("errors") {
-        format!("{:.2} %", objective.value * 100.0)
-    } else {
-        format_duration_ns(objective.value as u64)
-    };
-    (!objective.met).then(|| format!("{} was missed: {value}", objective.text))
+    (!objective.met).then(|| format!("{} was missed: {}", objective.text, objective.value_text()))
 }
 
 fn not_achieved(run: &Run, waiting_ns: u64) -> Option<String> {
@@ -101,13 +96,13 @@ fn not_achieved(run: &Run, waiting_ns: u64) -> Option<String> {
     // Without a whole second the window goes on to the end of the drain, in which nothing is due.
     let due_per_s = offered_per_s * (length_s / run.duration_s.max(1e-9)).max(1.0);
     let due = due_per_s * length_s;
-    let answered = run.rates.responses_per_s * length_s + due_per_s * waiting_s;
+    let answered = run.goodput_per_s() * length_s + due_per_s * waiting_s;
     // One request is cut by the window's edge anyway.
     (answered + 1.0 < ACHIEVED_SHARE * due).then(|| {
         format!(
-            "of {}/s offered only {}/s were answered",
+            "of {}/s offered only {}/s had a good response",
             format_count(due_per_s),
-            format_count(run.rates.responses_per_s)
+            format_count(run.goodput_per_s())
         )
     })
 }
@@ -158,8 +153,6 @@ fn invalid(run: &Run, find: Find) -> Vec<(&str, &str)> {
 /// A trial as the record of a search has it; number, begin, observer and file are for the caller.
 #[must_use]
 pub fn trial(ask: &Ask, purpose: &str, run: &Run, judgement: Judgement) -> Trial {
-    let bad: u64 =
-        run.totals.status.iter().filter(|(status, _)| **status >= 400).map(|(_, n)| n).sum();
     let (counted, by_law) = (run.generator.in_flight_mean, run.generator.in_flight_by_littles_law);
     let latency = &run.latency.last_byte.response;
     Trial {
@@ -171,8 +164,9 @@ pub fn trial(ask: &Ask, purpose: &str, run: &Run, judgement: Judgement) -> Trial
         reasons: judgement.reasons,
         offered_per_s: run.rates.offered_per_s,
         responses_per_s: run.rates.responses_per_s,
+        goodput_per_s: Some(run.goodput_per_s()),
         bytes_in_per_s: run.rates.bytes_in_per_s,
-        error_share: (run.totals.failed() + bad) as f64 / run.totals.requests.max(1) as f64,
+        error_share: run.totals.error_share(),
         mean_ns: latency.mean_ns,
         p50_ns: latency.p50_ns,
         p99_ns: latency.p99_ns,

@@ -42,7 +42,7 @@ pub struct End {
 /// What a response must be, to count as good.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Expect {
-    /// Statuses that are expected; others are errors of kind `check`.
+    /// Statuses of good responses; others are errors of kind `check`. Not given: those below 400.
     pub status: Option<StatusSet>,
     /// Body size that is expected.
     pub body_bytes: Option<u64>,
@@ -83,7 +83,8 @@ pub struct Plan {
     pub expect: Expect,
     /// What is held to be good.
     pub objectives: Vec<Objective>,
-    /// The share of failed requests beyond which a result is not valid.
+    /// The share of requests without a good response beyond which a result is not valid: as given, or the
+    /// limit of an objective of errors, or [`ERROR_SHARE_DEFAULT`].
     pub error_share_max: f64,
     /// Seed of all randomness.
     pub seed: u64,
@@ -105,6 +106,14 @@ pub const LINE_MAX: u64 = 10_000_000;
 pub const CONNECTIONS_MAX: u64 = 4_000_000;
 /// The largest request body, in bytes.
 pub const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+impl Expect {
+    /// Whether a response with `status` may be a good one.
+    #[must_use]
+    pub fn is_good_status(&self, status: u16) -> bool {
+        self.status.as_ref().map_or(status < 400, |set| set.contains(status))
+    }
+}
 
 impl Plan {
     /// The authorities that connections are spread over, each once, in the order of the URLs.

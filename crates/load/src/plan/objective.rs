@@ -7,15 +7,16 @@ use serde::{Serialize, Serializer};
 /// What an objective is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Subject {
-    /// A percentile (0 to 100) of the response latency, last byte.
+    /// A percentile (0 to 100) of the response latency, last byte. A request without a good response
+    /// counts as infinitely slow, here and in the mean and the maximum.
     Percentile(f64),
     /// Its mean.
     Mean,
     /// Its maximum.
     Max,
-    /// The share of requests that failed or were answered with an unwanted status.
+    /// The share of requests that failed or had a bad response.
     Errors,
-    /// Responses per second.
+    /// Good responses per second.
     Rate,
 }
 
@@ -44,15 +45,41 @@ pub struct Objective {
 /// The figures that objectives are held against.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// Response latency, last byte.
+    /// Response latency of good responses, last byte.
     pub latencies: &'a Latencies,
-    /// Share of failed requests.
+    /// Requests of the same window without a good response.
+    pub not_good: u64,
+    /// Share of requests without a good response.
     pub error_share: f64,
-    /// Responses per second.
-    pub responses_per_s: f64,
+    /// Good responses per second.
+    pub goodput_per_s: f64,
+}
+
+impl Outcome<'_> {
+    /// The latency that a share of `quantile` of all requests does not exceed, in ns; infinite where that
+    /// share takes in requests without a good response.
+    fn percentile_ns(&self, quantile: f64) -> f64 {
+        let good = self.latencies.count();
+        if self.not_good == 0 || good == 0 {
+            let none = if self.not_good > 0 { f64::INFINITY } else { 0.0 };
+            return if good == 0 { none } else { self.latencies.at(quantile) as f64 };
+        }
+        // The least rank that covers the share; a product such as 0.999 × 1000 may come out a hair higher.
+        let rank = (quantile * (good + self.not_good) as f64 - 1e-6).ceil().max(1.0);
+        // Half a rank lower, so that no rounding takes it to the next.
+        let within = rank <= good as f64;
+        if within { self.latencies.at((rank - 0.5) / good as f64) as f64 } else { f64::INFINITY }
+    }
 }
 
 impl Objective {
+    /// The limit of an objective of errors: the share that may have no good response.
+    #[must_use]
+    pub fn error_share_limit(&self) -> Option<f64> {
+        let upper = matches!(self.bound, Bound::Below | Bound::AtMost);
+        (self.subject == Subject::Errors && upper).then_some(self.limit)
+    }
+
     /// Reads a list of objectives; returns what could be read and what is wrong with the rest.
     #[must_use]
     pub fn parse_list(text: &str) -> (Vec<Self>, Vec<String>) {
@@ -121,11 +148,12 @@ impl Objective {
     pub fn evaluate(&self, outcome: Outcome<'_>) -> record::run::Objective {
         let latencies = outcome.latencies;
         let value = match self.subject {
-            Subject::Percentile(percent) => latencies.at(percent / 100.0) as f64,
+            Subject::Percentile(percent) => outcome.percentile_ns(percent / 100.0),
+            Subject::Mean | Subject::Max if outcome.not_good > 0 => f64::INFINITY,
             Subject::Mean => latencies.mean_ns(),
             Subject::Max => latencies.max_ns() as f64,
             Subject::Errors => outcome.error_share,
-            Subject::Rate => outcome.responses_per_s,
+            Subject::Rate => outcome.goodput_per_s,
         };
         let of_latency = !matches!(self.subject, Subject::Errors | Subject::Rate);
         let good = match self.bound {
@@ -163,7 +191,8 @@ mod tests {
     fn evaluate(text: &str, latency_ns: &[u64], error_share: f64, rate: f64) -> Vec<bool> {
         let mut latencies = Latencies::new();
         latency_ns.iter().for_each(|&ns| latencies.record(ns));
-        let outcome = Outcome { latencies: &latencies, error_share, responses_per_s: rate };
+        let outcome =
+            Outcome { latencies: &latencies, not_good: 0, error_share, goodput_per_s: rate };
         let (objectives, problems) = Objective::parse_list(text);
         assert!(problems.is_empty(), "{problems:?}");
         objectives.iter().map(|objective| objective.evaluate(outcome).met).collect()
@@ -179,6 +208,31 @@ mod tests {
     #[test]
     fn without_a_response_no_latency_is_good() {
         assert_eq!(evaluate("p99<5ms,max<1s,errors<1%", &[], 1.0, 0.0), [false, false, false]);
+    }
+
+    #[test]
+    fn a_request_without_a_good_response_is_infinitely_slow() {
+        let mut latencies = Latencies::new();
+        (0..29_985).for_each(|_| latencies.record(1_000_000));
+        let values = |not_good: u64| {
+            let (objectives, _) =
+                Objective::parse_list("p99<5ms,p99.9<5ms,p99.99<5ms,max<1s,mean<1s");
+            let outcome =
+                Outcome { latencies: &latencies, not_good, error_share: 0.0, goodput_per_s: 1.0 };
+            objectives.iter().map(|one| one.evaluate(outcome)).collect::<Vec<_>>()
+        };
+        let met = |not_good| values(not_good).iter().map(|one| one.met).collect::<Vec<_>>();
+        assert_eq!(met(0), [true; 5]);
+        // 15 of 30,000: the 99.99th of 100 takes in 12 of them, the 99.9th none.
+        assert_eq!(met(15), [true, true, false, false, false]);
+        assert_eq!(met(31), [true, false, false, false, false]);
+        assert_eq!(met(400), [false; 5]);
+        assert_eq!(values(15)[3].value, f64::INFINITY);
+        assert_eq!(values(15)[0].value as u64 / 10_000, 100, "those of good responses");
+        let json = serde_json::to_string(&values(15)[3]).unwrap();
+        assert!(json.contains("\"value\":null"), "{json}");
+        let read: record::run::Objective = serde_json::from_str(&json).unwrap();
+        assert_eq!(read.value, f64::INFINITY);
     }
 
     #[test]

@@ -104,6 +104,9 @@ impl Plan {
         let timeout_ns = timeout_ns(text, &mut reader);
         let seconds = DurationUnit::Seconds;
         let pace = pace(text, &mut reader);
+        let objectives = objectives(text, &mut reader);
+        let error_limits = objectives.iter().filter_map(Objective::error_share_limit);
+        let error_share = error_limits.reduce(f64::min).unwrap_or(ERROR_SHARE_DEFAULT);
         let plan = Self {
             connections,
             threads: threads(text, &mut reader, &requests, connections, cores),
@@ -127,11 +130,11 @@ impl Plan {
             ),
             sources: sources(text, &mut reader),
             expect: expect(text, &mut reader),
-            objectives: objectives(text, &mut reader),
+            objectives,
             error_share_max: reader.value(
                 "--error-share-max",
                 text.error_share_max.as_ref(),
-                ERROR_SHARE_DEFAULT,
+                error_share,
                 parse_share,
             ),
             seed: reader.value("--seed", text.seed.as_ref(), 1, |text| {

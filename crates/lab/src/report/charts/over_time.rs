@@ -103,10 +103,12 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// A figure of the seconds that have it.
+/// A figure of the measured seconds that have it: latencies of the drain would be those of its slowest
+/// requests only.
 fn of_intervals(trial: &Trial, figure: impl Fn(&Interval) -> Option<f64>) -> Points {
     let seconds = trial.run.iter().flat_map(|run| &run.intervals);
-    seconds.filter_map(|s| Some((s.time_s, s.length_s, figure(s)?))).collect()
+    let measured = seconds.filter(|second| second.measured);
+    measured.filter_map(|s| Some((s.time_s, s.length_s, figure(s)?))).collect()
 }
 
 /// Processors that a role used.
@@ -320,6 +322,19 @@ mod tests {
         let file = format!("trials/{:04}", rows[1][2].parse::<u32>().unwrap());
         let trial = raw.trials.iter().find(|(name, _)| name.starts_with(&file)).unwrap().1;
         assert_eq!(rate, trial.run.as_ref().unwrap().intervals[0].responses as f64);
+    }
+
+    #[test]
+    fn the_drain_is_not_drawn() {
+        let (experiment, mut raw) = sample();
+        for run in raw.trials.values_mut().filter_map(|trial| trial.run.as_mut()) {
+            let last = run.intervals.last().unwrap().clone();
+            let (time_s, p50_ns) = (last.time_s + 0.4, last.p50_ns.map(|ns| 5 * ns));
+            let drain = Interval { time_s, p50_ns, length_s: 0.4, measured: false, ..last };
+            run.intervals.push(drain);
+        }
+        let rows = parse(&chart(&experiment, &raw)[0].figures.text());
+        assert_eq!(rows.len() - 1, LOADS.len() * 2 * SECONDS as usize);
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn what_was_not_said_is_filled_in() {
 #[test]
 fn figures_go_from_the_run_to_the_trial() {
     let mut run = run(1000.0, 991.0);
-    run.totals.requests = 100;
+    (run.totals.requests, run.totals.responses) = (100, 98);
     run.totals.status = BTreeMap::from([(200, 90), (503, 8)]);
     run.totals.errors = BTreeMap::from([("timeout".to_owned(), 2)]);
     (run.generator.in_flight_mean, run.generator.in_flight_by_littles_law) = (10.0, 9.0);

@@ -10,9 +10,7 @@ use rt::clock::now_ns;
 
 use crate::flags::Typed;
 
-/// The blocks and the length of a load with --quick. Six is the fewest of which anything can be said: the
-/// least p of six pairs is 0.03.
-const QUICK_BLOCKS: u32 = 6;
+/// The length of a load with --quick.
 const QUICK_NS: u64 = 3 * SECOND_NS;
 /// More would take days.
 const BLOCKS_MAX: u64 = 1000;
@@ -31,7 +29,7 @@ pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
     let quick = typed.is_set("quick");
     let mut asked = Asked {
         duration_ns: quick.then_some(QUICK_NS),
-        blocks: quick.then_some((QUICK_BLOCKS, QUICK_BLOCKS)),
+        quick,
         seed: now_ns() % SEED_MAX,
         ..Asked::default()
     };
