@@ -231,6 +231,7 @@ fn what_is_asked_for_takes_the_place_of_what_the_file_says() {
         parameters: vec![("x".to_owned(), "--port {port}".to_owned())],
         discard: BTreeMap::from([("steal_share".to_owned(), 0.3)]),
         again: false,
+        quick: false,
     };
     let file = parse("a.toml", &text, &asked).unwrap();
     let plan = file.plan();
