@@ -56,15 +56,15 @@ pub struct Key {
     pub doc: &'static str,
 }
 
-const fn key(name: &'static str, form: Form, doc: &'static str) -> Key {
+pub(super) const fn key(name: &'static str, form: Form, doc: &'static str) -> Key {
     Key { name, form, needed: false, doc }
 }
 
-const fn needed(name: &'static str, form: Form, doc: &'static str) -> Key {
+pub(super) const fn needed(name: &'static str, form: Form, doc: &'static str) -> Key {
     Key { name, form, needed: true, doc }
 }
 
-const NODE: Form = Form::Word(&["client", "subject", "origin"]);
+pub(super) const NODE: Form = Form::Word(&["client", "subject", "origin"]);
 const COUNT: Form = Form::Count(1, 1 << 40);
 /// More would take days.
 const BLOCK_COUNT: Form = Form::Count(1, 1000);
@@ -79,6 +79,12 @@ pub const FILE: &[Key] = &[
         "The program under test; needed where no `scenario.illness` takes its place",
     ),
     key("origin", Form::Table(PROGRAM), "A server behind it, started before"),
+    key(
+        "programs",
+        Form::Each(super::extra::KEYS),
+        "More programs, by any name, started in the order of the file before [origin] and [subject]: \
+         further origins, databases, neighbours that use the same network",
+    ),
     needed("load", Form::Table(LOAD), "What is asked of the subject"),
     key("files", Form::Texts, "Files to write into the run's folder, `{dir}`, by their names"),
 ];
@@ -324,6 +330,11 @@ const QUOTA: &[Key] = &[
     key("client", Form::Number, "The client's"),
     key("subject", Form::Number, "The subject's"),
     key("origin", Form::Number, "The origin's"),
+    key(
+        "workers",
+        Form::Number,
+        "Of the subject's child processes together, set once it is ready; the subject itself keeps its own",
+    ),
     key("period", Form::Time, "The period in which they are counted; 100ms if not given"),
 ];
 
@@ -369,7 +380,7 @@ const HALF_OPEN: &[Key] = &[needed(
     "How many are begun, to the subject's port 8000",
 )];
 
-const PROGRAM: &[Key] = &[
+pub(super) const PROGRAM: &[Key] = &[
     needed(
         "command",
         Form::Text,
@@ -398,7 +409,16 @@ const PROGRAM: &[Key] = &[
         "How long it may take until it is ready, at most 10 minutes; 15s if not given",
     ),
     key("env", Form::Texts, "Variables of its environment, besides those that it has anyway"),
+    BUILD,
 ];
+
+/// The step that makes a program out of its source.
+pub(super) const BUILD: Key = key(
+    "build",
+    Form::Text,
+    "A command that runs to its end in `{dir}` before any program starts, for instance a compiler; it has \
+     none of the scenario's limits, and at most 3 minutes",
+);
 
 const LOAD: &[Key] = &[
     key(

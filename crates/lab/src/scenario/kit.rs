@@ -29,6 +29,10 @@ const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 const FOLDERS: &str = "/var/tmp";
 /// The group and the role of programs that only use processors.
 const NOISE: &str = "noise";
+/// The group of the subject's child processes, where they have a quota of their own.
+const WORKERS: &str = "workers";
+/// No such process.
+const ESRCH: i32 = 3;
 
 /// What a kit needs to know besides its plan.
 #[derive(Clone, Debug)]
@@ -160,6 +164,32 @@ impl Kit {
         Ok(self.children.len() - 1)
     }
 
+    /// Moves the descendants of a program that was started into the group that has their quota.
+    ///
+    /// # Errors
+    /// It has none, or they cannot be moved.
+    pub fn bound_workers(&mut self, number: usize) -> Result<(), String> {
+        let Some(groups) = self.groups.get(WORKERS) else { return Ok(()) };
+        let pid = self.children.get(number).map_or(0, Child::id);
+        let workers = descendants(pid);
+        if workers.is_empty() {
+            return Err("cpu-quota.workers: the subject has no child processes".to_owned());
+        }
+        for group in groups {
+            let file = group.join("cgroup.procs");
+            for worker in &workers {
+                match fs::write(&file, worker.to_string()) {
+                    // One that has ended meanwhile needs no quota.
+                    Err(error) if error.raw_os_error() != Some(ESRCH) => {
+                        return Err(format!("{}: {error}", file.display()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn note(&mut self, made: Made) -> Result<(), String> {
         self.journal.note(made).map_err(|error| format!("journal of {}: {error}", self.run))
     }
@@ -228,13 +258,20 @@ impl Kit {
 
     fn make_groups(&mut self, found: &Hierarchies) -> Result<(), String> {
         let is_root = is_root();
-        for name in NODES.iter().map(|node| node.name()).chain([NOISE]) {
+        for name in NODES.iter().map(|node| node.name()).chain([NOISE, WORKERS]) {
             let node = Node::named(name);
             let disk = match self.scenario.disk_bytes_per_s.filter(|_| name == "subject") {
                 Some(bytes) => Some((bytes, device_of(&self.folder)?)),
                 None => None,
             };
-            let cpu = node.and_then(|node| self.scenario.cpu_quotas.get(&node).copied());
+            let is_workers = name == WORKERS;
+            if is_workers && self.scenario.workers_quota.is_none() {
+                continue;
+            }
+            let cpu = match is_workers {
+                true => self.scenario.workers_quota,
+                false => node.and_then(|node| self.scenario.cpu_quotas.get(&node).copied()),
+            };
             let memory = self.scenario.memory_bytes.filter(|_| name == "subject");
             let bounds = Bounds { cpu, disk, memory };
             if !is_root && bounds == Bounds::default() {
@@ -254,7 +291,10 @@ impl Kit {
                     let written = fs::write(group.path.join(file), value);
                     written.map_err(|error| explain(&format!("{file} = {value}: "), error))?;
                 }
-                self.groups.entry(name.to_owned()).or_default().push(group.path);
+                // Workers stay in the subject's group, by which they are found; only the quota is theirs.
+                if !is_workers || !group.settings.is_empty() {
+                    self.groups.entry(name.to_owned()).or_default().push(group.path);
+                }
             }
         }
         Ok(())
@@ -305,6 +345,23 @@ impl Drop for Kit {
         // What stays behind stands in the journal, for the next start.
         let _ = self.end();
     }
+}
+
+/// The processes below a process, as the kernel lists children by thread (`CONFIG_PROC_CHILDREN`).
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = text.split_whitespace().filter_map(|child| child.parse().ok());
+            let children: Vec<u32> = children.filter(|child| !found.contains(child)).collect();
+            found.extend(&children);
+            parents.extend(children);
+        }
+    }
+    found
 }
 
 /// Undoes what killed runs left: what stands in the journals in `journals`, and folders whose journal went

@@ -7,6 +7,7 @@
 //!
 //! Not for judging what a run showed.
 
+pub mod extra;
 mod flood;
 mod forward;
 pub mod groups;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// A place in the network, and the program there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
     /// Where the load comes from.
     Client,
     /// The program under test.
+    #[default]
     Subject,
     /// A server behind the subject.
     Origin,
@@ -182,6 +183,8 @@ pub struct Scenario {
     pub packets: Option<Packets>,
     /// Bounds of processor time.
     pub cpu_quotas: BTreeMap<Node, CpuQuota>,
+    /// The bound of processor time of the subject's child processes together.
+    pub workers_quota: Option<CpuQuota>,
     /// Bytes per second that the subject may write to the disk of the run's folder.
     pub disk_bytes_per_s: Option<u64>,
     /// Bytes of memory that the subject may use, with what it has in the page cache.

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use record::problem::Problem;
 use toml::de::DeTable;
 
+use super::extra::{self, ExtraProgram};
 use super::illness;
 use super::keys::FILE;
 use super::placeholders::filled;
@@ -49,6 +50,9 @@ pub struct Program {
     pub ready_within_ns: Option<u64>,
     /// Variables added to its environment, with placeholders in the values.
     pub env: BTreeMap<String, String>,
+    /// The words of a command that runs to its end before any program starts, with placeholders; empty:
+    /// none.
+    pub build: Vec<String>,
 }
 
 /// Which program drives the load.
@@ -104,6 +108,8 @@ pub struct Setup {
     pub subject: Program,
     /// A server behind it.
     pub origin: Option<Program>,
+    /// Programs besides, in the order in which they start.
+    pub programs: Vec<ExtraProgram>,
     /// What drives the load.
     pub tool: Tool,
     /// What stands behind the driver's name (`weir load`, or another's), with placeholders.
@@ -161,6 +167,7 @@ fn build(values: &Values, problems: &mut Problems) -> Setup {
     let scenario = values.table("scenario").map(|table| scenario(table, problems));
     let scenario = scenario.unwrap_or_default();
     let (subject, origin) = programs(values, scenario.network, problems);
+    let extra = extra::programs(values.each("programs"), scenario.network, problems);
     let load = values.table("load");
     let flags = load.map(|load| split(load, "flags", problems)).unwrap_or_default();
     let files = values.texts("files").cloned().unwrap_or_default();
@@ -177,6 +184,7 @@ fn build(values: &Values, problems: &mut Problems) -> Setup {
         scenario,
         subject,
         origin,
+        programs: extra,
         tool: load.and_then(|load| load.text("tool")).and_then(Tool::named).unwrap_or_default(),
         load: flags,
         profile: false,
@@ -230,7 +238,7 @@ fn is_file_name(name: &str) -> bool {
     !name.starts_with('.') && name.chars().all(fits) && !name.is_empty()
 }
 
-fn program(values: &Values, problems: &mut Problems) -> Program {
+pub(super) fn program(values: &Values, problems: &mut Problems) -> Program {
     let env = values.texts("env").cloned().unwrap_or_default();
     for name in env.keys().filter(|name| !is_variable(name)) {
         let text = format!("'{name}' is no name of a variable: letters, digits and '_'");
@@ -260,6 +268,7 @@ fn program(values: &Values, problems: &mut Problems) -> Program {
         ready_command: split(values, "ready-command", problems),
         ready_within_ns,
         env,
+        build: split(values, "build", problems),
     }
 }
 
@@ -333,6 +342,7 @@ fn scenario(values: &Values, problems: &mut Problems) -> Scenario {
             at: node(table, Node::Subject),
         }),
         cpu_quotas: quotas(values, problems),
+        workers_quota: workers_quota(values, problems),
         disk_bytes_per_s: values.whole("disk-quota"),
         memory_bytes: values.whole("memory-max"),
         pins: by_node(values, "pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
@@ -429,6 +439,23 @@ fn quotas(values: &Values, problems: &mut Problems) -> BTreeMap<Node, CpuQuota> 
         let period_ns = table.whole("period").unwrap_or(PERIOD_NS);
         table.decimal(name).map(|cpus| CpuQuota { cpus, period_ns })
     });
+    check_quotas(quotas.values(), values, problems);
+    quotas
+}
+
+fn workers_quota(values: &Values, problems: &mut Problems) -> Option<CpuQuota> {
+    let table = values.table("cpu-quota")?;
+    let period_ns = table.whole("period").unwrap_or(PERIOD_NS);
+    let quota = CpuQuota { cpus: table.decimal("workers")?, period_ns };
+    check_quotas([&quota], values, problems);
+    Some(quota)
+}
+
+fn check_quotas<'a>(
+    quotas: impl IntoIterator<Item = &'a CpuQuota>,
+    values: &Values,
+    problems: &mut Problems,
+) {
     let fits = |quota: &CpuQuota| {
         // What the kernel takes: periods of 1 ms to 1 s, and at least 1 ms in each.
         let ms = 1_000_000..=1_000_000_000;
@@ -436,11 +463,10 @@ fn quotas(values: &Values, problems: &mut Problems) -> BTreeMap<Node, CpuQuota> 
             && quota.cpus >= QUOTA_CPUS_MIN
             && quota.cpus * quota.period_ns as f64 >= 1e6
     };
-    if !quotas.values().all(fits) {
+    if !quotas.into_iter().all(fits) {
         let text = "a quota needs a period of 1ms to 1s, and at least 1ms of it";
         problems.add(values.place("cpu-quota"), text);
     }
-    quotas
 }
 
 fn ports(values: &Values, problems: &mut Problems) -> Option<(u16, u16)> {

@@ -120,6 +120,8 @@ pub fn run_to_keep(setup: &Setup, tools: Tools<'_>) -> Result<Done, TrialError> 
 fn once(setup: &Setup, tools: Tools<'_>, keeps: bool) -> Result<Done, TrialError> {
     let mut stage = Stage::make(setup, tools, keeps)?;
     stage.write_files(setup)?;
+    stage.build(setup)?;
+    stage.start_extras(&setup.programs)?;
     if let Some(origin) = &setup.origin {
         stage.start(Node::Origin, origin)?;
     }

@@ -29,7 +29,8 @@ const NOT_PRELOADED: &str = "from LD_PRELOAD cannot be preloaded";
 /// What a program has to do before it is ready.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
-    pub(super) address: SocketAddr,
+    /// Absent: its connections are not waited for.
+    pub(super) address: Option<SocketAddr>,
     /// Empty: nothing is asked for.
     pub(super) path: String,
     /// Empty: none.
@@ -45,15 +46,20 @@ impl Ready {
     /// Its address is none, in words.
     pub(super) fn of(program: &Program, filled: impl Fn(&str) -> String) -> Result<Self, String> {
         let text = filled(&program.ready);
-        let address =
-            authority(&text).parse().map_err(|error| format!("ready = '{text}': {error}"))?;
+        let address = match text.is_empty() {
+            true => None,
+            false => Some(
+                authority(&text).parse().map_err(|error| format!("ready = '{text}': {error}"))?,
+            ),
+        };
         let command = program.ready_command.iter().map(|word| filled(word)).collect();
         Ok(Self { address, path: filled(&program.ready_path), command, answer: ANSWER })
     }
 
     /// Whether somebody takes connections there.
     pub(super) fn listens(&self) -> bool {
-        TcpStream::connect_timeout(&self.address, self.answer).is_ok()
+        let connects = |address| TcpStream::connect_timeout(address, self.answer).is_ok();
+        self.address.as_ref().is_none_or(connects)
     }
 
     /// Why its path is not answered as it should be; none: it is, or nothing is asked for.
@@ -73,10 +79,11 @@ impl Ready {
 
     /// The status with which its path is answered.
     fn status(&self) -> io::Result<u16> {
-        let mut stream = TcpStream::connect_timeout(&self.address, self.answer)?;
+        let address = self.address.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let mut stream = TcpStream::connect_timeout(&address, self.answer)?;
         stream.set_read_timeout(Some(self.answer))?;
         stream.set_write_timeout(Some(self.answer))?;
-        let (path, address) = (&self.path, self.address);
+        let path = &self.path;
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;

@@ -19,6 +19,7 @@ use super::ready::{Asked, Look, Ready, not_preloaded};
 use super::said::{emptied, opened, output, said_by, tail};
 use super::watch::{Place, Seen, Watch};
 use super::{Tools, TrialError, is_weir, line_of};
+use crate::scenario::extra::ExtraProgram;
 use crate::scenario::kit::Kit;
 use crate::scenario::placeholders::{self, DURATION, stands_in};
 use crate::scenario::plan::Node;
@@ -28,6 +29,8 @@ use crate::scenario::setup::{Program, READY_WITHIN_NS, Setup};
 const OVERTIME_NS: u64 = 60_000_000_000;
 /// The longest load.
 const LOAD_NS_MAX: u64 = 3_600_000_000_000;
+/// How long a build step may take.
+const BUILD_NS_MAX: u64 = 180_000_000_000;
 /// How long a driver may take to say its version.
 const ANSWER_NS_MAX: u64 = 10_000_000_000;
 /// How often it is looked whether a program is ready, or has ended.
@@ -50,6 +53,8 @@ pub(super) struct Stage<'a> {
     texts: BTreeMap<&'static str, String>,
     /// Programs that were started, with where they take connections.
     places: Vec<(Node, usize, Ready)>,
+    /// Programs besides, by name: only that they live is checked.
+    extras: Vec<(String, Node, usize, Ready)>,
     /// Command lines, by role.
     pub(super) commands: BTreeMap<String, String>,
 }
@@ -101,7 +106,7 @@ impl<'a> Stage<'a> {
             kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
         let port = port.map_err(TrialError::Scenario)?;
         let texts = texts(tools.weir, kit.folder(), port, |node| kit.address(node));
-        Ok(Self { kit, tools, keeps, texts, places: Vec::new(), commands: BTreeMap::new() })
+        Ok(Self { kit, tools, keeps, texts, places: Vec::new(), extras: Vec::new(), commands: BTreeMap::new() })
     }
 
     fn record_path(&self) -> PathBuf {
@@ -122,13 +127,68 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Starts a program and waits until it is ready.
+    /// Runs the build steps of all programs, in the order in which they start.
+    pub(super) fn build(&self, setup: &Setup) -> Result<(), TrialError> {
+        let extras = setup.programs.iter().map(|extra| (&*extra.name, &extra.program));
+        let origin = setup.origin.iter().map(|origin| ("origin", origin));
+        for (name, program) in extras.chain(origin).chain([("subject", &setup.subject)]) {
+            if program.build.is_empty() {
+                continue;
+            }
+            let words: Vec<String> = program.build.iter().map(|word| self.filled(word)).collect();
+            let line = line_of(&BTreeMap::new(), &words);
+            let failed = |why: String| TrialError::Program(format!("build of {name}: {why}"));
+            let said = self.kit.folder().join(format!("{name}-build.log"));
+            let mut build =
+                Asked::start(&words, None, self.kit.folder(), &said).map_err(failed)?;
+            let end_ns = (self.tools.context.clock)() + BUILD_NS_MAX;
+            loop {
+                match build.ended() {
+                    Some(status) if status.success() => break,
+                    Some(status) => {
+                        return Err(failed(format!("`{line}` ended with {status} ({})", tail(&said))));
+                    }
+                    None if (self.tools.context.clock)() > end_ns => {
+                        return Err(failed(format!("`{line}` does not end")));
+                    }
+                    None => self.pause()?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the programs besides the subject and its origin, in the order of the file.
+    pub(super) fn start_extras(&mut self, extras: &[ExtraProgram]) -> Result<(), TrialError> {
+        for ExtraProgram { name, node, program } in extras {
+            let (number, ready) = self.launch(*node, name, program)?;
+            self.extras.push((name.clone(), *node, number, ready));
+        }
+        Ok(())
+    }
+
+    /// Starts the subject or its origin and waits until it is ready.
     pub(super) fn start(&mut self, node: Node, program: &Program) -> Result<(), TrialError> {
+        let (number, ready) = self.launch(node, node.name(), program)?;
+        self.places.push((node, number, ready));
+        match node {
+            Node::Subject => self.kit.bound_workers(number).map_err(TrialError::Scenario),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts a program at a node and waits until it is ready. `name` names its command line and its log.
+    fn launch(
+        &mut self,
+        node: Node,
+        name: &str,
+        program: &Program,
+    ) -> Result<(usize, Ready), TrialError> {
         let words: Vec<String> = program.command.iter().map(|word| self.filled(word)).collect();
         let env = program.env.iter().map(|(name, value)| (name.clone(), self.filled(value)));
         let env: BTreeMap<String, String> = env.collect();
-        self.commands.insert(node.to_string(), line_of(&env, &words));
-        let said = self.kit.folder().join(format!("{node}.log"));
+        self.commands.insert(name.to_owned(), line_of(&env, &words));
+        let said = self.kit.folder().join(format!("{name}.log"));
         let (program_name, arguments) = words
             .split_first()
             .ok_or_else(|| TrialError::Program("an empty command".to_owned()))?;
@@ -136,8 +196,9 @@ impl<'a> Stage<'a> {
         command.args(arguments).envs(&env).current_dir(self.kit.folder()).stdin(Stdio::null());
         command.stdout(opened(&said)?).stderr(opened(&said)?);
         let ready = Ready::of(program, |text| self.filled(text)).map_err(TrialError::Program)?;
-        let address = ready.address;
-        if self.listens(node, &ready)? {
+        if let Some(address) = ready.address
+            && self.listens(node, &ready)?
+        {
             return Err(TrialError::Program(format!(
                 "something else listens on {address} already: what '{program_name}' does would not be \
                  what is measured"
@@ -147,12 +208,11 @@ impl<'a> Stage<'a> {
         let within_ns = program.ready_within_ns.unwrap_or(READY_WITHIN_NS);
         let waited = self.wait_ready(node, number, &ready, within_ns)?;
         let wrong = waited.or_else(|| not_preloaded(program, &said));
-        self.places.push((node, number, ready));
         match wrong {
             Some(why) => {
                 Err(TrialError::Program(format!("'{program_name}' {why}{}", said_by(&said))))
             }
-            None => Ok(()),
+            None => Ok((number, ready)),
         }
     }
 
@@ -170,7 +230,10 @@ impl<'a> Stage<'a> {
         loop {
             let listens = self.listens(node, ready)?;
             let look = match listens {
-                false => Look::Missing(format!("it does not listen on {}", ready.address)),
+                false => {
+                    let address = ready.address.map(|address| address.to_string());
+                    Look::Missing(format!("it does not listen on {}", address.unwrap_or_default()))
+                }
                 true => self.look(node, ready, end_ns)?,
             };
             let Some(missing) = look.missing(&mut refused) else { return Ok(None) };
@@ -226,12 +289,16 @@ impl<'a> Stage<'a> {
     /// Programs that are there no more: what was measured then is nobody's. One that put itself into the
     /// background has ended too, and still listens.
     fn all_live(&mut self) -> Result<(), TrialError> {
-        for (node, number, ready) in self.places.clone() {
+        let places = self.places.clone().into_iter();
+        let places = places.map(|(node, number, ready)| (node.to_string(), node, number, ready));
+        // A program that takes no connections may have done its work.
+        let extras = self.extras.iter().filter(|(.., ready)| ready.address.is_some()).cloned();
+        for (name, node, number, ready) in places.chain(extras).collect::<Vec<_>>() {
             let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
             let Some(status) = ended else { continue };
             if !self.listens(node, &ready)? {
-                let said = said_by(&self.kit.folder().join(format!("{node}.log")));
-                let text = format!("the {node} ended under load ({status}){said}");
+                let said = said_by(&self.kit.folder().join(format!("{name}.log")));
+                let text = format!("the {name} ended under load ({status}){said}");
                 return Err(TrialError::Program(text));
             }
         }
@@ -303,7 +370,7 @@ impl<'a> Stage<'a> {
         let number = self.drive(row, setup, &words, true)?;
         let mut places = vec![Place { node: Node::Client, pids: self.pids(number), port: None }];
         for (node, number, ready) in self.places.clone() {
-            let port = Some(ready.address.port());
+            let port = ready.address.map(|address| address.port());
             places.push(Place { node, pids: self.pids(number), port });
         }
         let watch = Watch::start(setup, &places, duration_ns, clock);
@@ -392,7 +459,9 @@ impl<'a> Stage<'a> {
     fn subjects_of(&mut self, words: &[String]) -> Vec<i32> {
         let subject = self.places.iter().find(|(node, ..)| *node == Node::Subject);
         let Some((_, number, ready)) = subject.cloned() else { return Vec::new() };
-        let address = ready.address.to_string();
+        let Some(address) = ready.address.map(|address| address.to_string()) else {
+            return Vec::new();
+        };
         let child = self.kit.child(number);
         let lives = child.is_some_and(|child| matches!(child.try_wait(), Ok(None)));
         let is_it = lives && words.iter().any(|word| word.contains(&address));
