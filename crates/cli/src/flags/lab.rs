@@ -83,16 +83,38 @@ pub(crate) const SELFTEST: CommandRow = CommandRow {
     about: "Test the verdicts: induce each illness, and count what is said about it",
     doc: "Each case is an experiment whose limit is known. Cases and repetitions run in a random \
           order, each with fresh programs and namespaces. The result is a confusion matrix: what was \
-          induced, and what `weir load` named first. The exit code is 4 when fewer than 90 % of the \
-          runs of any verdict are right, or fewer than 95 % of the healthy ones, or when it was ended \
-          before every run was made.",
-    values: None,
+          induced, and what `weir load` named first; and a reliability table: for each level of \
+          confidence, how many of the first verdicts were right. The exit code is 4 when fewer than \
+          90 % of the runs of any verdict are right, or fewer than 95 % of the healthy ones, when a \
+          wrong verdict claimed to be sure, or when it was ended before every run was made. The set \
+          `foreign` is the proving ground (docs/proving-ground.md): servers in Go, Node.js, Python and \
+          Java, nginx and HAProxy. Its exit code is 4 when fewer than 90 % of all its runs are right, or \
+          fewer than 97 % of the healthy ones.",
+    values: Some(("FILE", "With --reliability: results to add up")),
     flags: &[
+        Flag {
+            long: "set",
+            value: "induced|foreign",
+            default: "induced",
+            doc: "Which set of cases",
+            right: &["foreign"],
+            wrong: &["mine"],
+            ..FLAG
+        },
+        Flag {
+            long: "part",
+            value: "development|held-out|all",
+            default: "all",
+            doc: "With --set foreign: cases that may be read while thresholds change, or cases that may \
+                  only be run; a fixed seed split them",
+            right: &["held-out"],
+            ..FLAG
+        },
         Flag {
             long: "only",
             value: "CODE,...",
             default: "all that this machine can show",
-            doc: "Only these verdicts",
+            doc: "Only these verdicts or cases",
             right: &["none,link_bound"],
             ..FLAG
         },
@@ -134,6 +156,20 @@ pub(crate) const SELFTEST: CommandRow = CommandRow {
             value: "FILE|-",
             doc: "Write the result as JSON; with - to stdout, and nothing else there",
             right: &["selftest.json"],
+            ..FLAG
+        },
+        Flag {
+            long: "markdown",
+            value: "FILE",
+            doc: "Write the matrices and the reliability table as Markdown: into the marked places of the \
+                  file (`<!-- begin selftest foreign-development -->` ... `<!-- end selftest -->`), or as a \
+                  new file",
+            right: &["docs/proving-ground.md"],
+            ..FLAG
+        },
+        Flag {
+            long: "reliability",
+            doc: "Run nothing; add up the results that --json wrote before, and judge them together",
             ..FLAG
         },
         Flag {

@@ -1,6 +1,8 @@
 //! The cases: which verdict is right, the experiment that induces it, and what it needs; and the
 //! verdicts that no experiment here can induce, each with the reason.
 
+use super::foreign::FOREIGN;
+
 /// What a case needs of the machine, besides root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -14,15 +16,81 @@ pub enum Need {
     Global,
 }
 
+/// A set of cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Set {
+    /// One known cause each, mostly with programs of weir's own: [`CASES`].
+    #[default]
+    Induced,
+    /// The proving ground: servers as other people write and configure them: [`super::foreign`].
+    Foreign,
+}
+
+impl Set {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Induced => "induced",
+            Self::Foreign => "foreign",
+        }
+    }
+
+    /// The set of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Induced, Self::Foreign].into_iter().find(|set| set.name() == name)
+    }
+
+    /// Its cases.
+    #[must_use]
+    pub fn cases(self) -> &'static [Case] {
+        match self {
+            Self::Induced => CASES,
+            Self::Foreign => FOREIGN,
+        }
+    }
+}
+
+/// The kind of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// No limit is reached.
+    Healthy,
+    /// One cause, with its usual signs.
+    Single,
+    /// It has a sign of one cause, and another cause.
+    Decoy,
+    /// Two causes at once: either may come first, and the other is to be reported too.
+    TwoCauses,
+}
+
+impl Kind {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Single => "single cause",
+            Self::Decoy => "decoy",
+            Self::TwoCauses => "two causes",
+        }
+    }
+}
+
 /// One case.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The verdict that is right.
     pub verdict: &'static str,
+    /// Verdicts that are right too: the other of two causes, or another name for the same.
+    pub accepts: &'static [&'static str],
     /// Its own name; several cases may be of one verdict.
     pub name: &'static str,
-    /// What it needs.
-    pub need: Need,
+    /// Its kind.
+    pub kind: Kind,
+    /// The needs, all of which have to be met.
+    pub needs: &'static [Need],
     /// The experiment, as TOML.
     pub file: &'static str,
 }
@@ -31,11 +99,21 @@ macro_rules! case {
     ($verdict:literal, $name:literal, $need:expr) => {
         Case {
             verdict: $verdict,
+            accepts: &[],
             name: $name,
-            need: $need,
+            kind: kind_of($verdict),
+            needs: &[$need],
             file: include_str!(concat!("cases/", $name, ".toml")),
         }
     };
+}
+
+/// The kind of an induced case: healthy by its verdict, and one cause otherwise.
+const fn kind_of(verdict: &str) -> Kind {
+    match verdict.as_bytes() {
+        b"none" => Kind::Healthy,
+        _ => Kind::Single,
+    }
 }
 
 /// All cases, in the order of the verdicts.
@@ -90,6 +168,8 @@ pub const NOT_INDUCED: &[(&str, &str)] = &[
     ),
     ("numa_remote", "it takes a machine with two memory nodes"),
     ("h2_window_bound", "the load generator has no HTTP/2 yet"),
+    ("origin_bound", "the proving ground has cases of it: --set foreign"),
+    ("subject_limited", "the proving ground has cases of it: --set foreign"),
     ("unknown", "it is the answer to what cannot be proven, so nothing induces it"),
 ];
 
@@ -121,23 +201,30 @@ impl Case {
                 "network namespaces and control groups can be made by root only".to_owned(),
             );
         }
-        match self.need {
+        self.needs.iter().find_map(|need| match *need {
             Need::Program(name) if !(machine.has)(name) => Some(format!("{name} is not installed")),
             Need::Cpus(cpus) if machine.cpus < cpus => Some(format!("it takes {cpus} processors")),
             Need::Global if !machine.allow_global => {
                 Some("it changes settings of the whole machine: --allow-global".to_owned())
             }
             _ => None,
-        }
+        })
+    }
+
+    /// All verdicts that are right when they come first.
+    #[must_use]
+    pub fn right(&self) -> Vec<String> {
+        let all = std::iter::once(&self.verdict).chain(self.accepts);
+        all.map(|&verdict| verdict.to_owned()).collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// The verdicts of the design, in its order.
-    const CODES: &[&str] = &[
+    pub(in crate::selftest) const CODES: &[&str] = &[
         "client_bound",
         "user_cpu_bound",
         "kernel_cpu_bound",
@@ -167,6 +254,8 @@ mod tests {
         "conntrack_full",
         "h2_window_bound",
         "receive_window_bound",
+        "origin_bound",
+        "subject_limited",
         "run_invalid",
         "unknown",
         "none",
@@ -185,7 +274,7 @@ mod tests {
             let experiment = case.experiment().unwrap_or_else(|problems| panic!("{problems:?}"));
             assert!(!experiment.title.is_empty(), "{}", case.name);
             let is_global = !experiment.scenario.global_settings().is_empty();
-            assert_eq!(is_global, case.need == Need::Global, "{}", case.name);
+            assert_eq!(is_global, case.needs == [Need::Global], "{}", case.name);
         }
     }
 

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::cases::{Kind, Set};
+use super::reliability::{Level, levels, wrong_sure};
+use super::split::Part;
 
 /// The name of the schema.
 pub const SCHEMA: &str = "weir.selftest/1";
@@ -10,6 +14,8 @@ pub const SCHEMA: &str = "weir.selftest/1";
 pub const RIGHT_SHARE_MIN: f64 = 0.9;
 /// The same for healthy runs.
 pub const HEALTHY_SHARE_MIN: f64 = 0.95;
+/// The same for healthy runs of the proving ground.
+pub const FOREIGN_HEALTHY_SHARE_MIN: f64 = 0.97;
 /// The verdict of a healthy run.
 pub const HEALTHY: &str = "none";
 
@@ -20,11 +26,25 @@ pub struct Outcome {
     pub case: String,
     /// The verdict that would be right.
     pub induced: String,
+    /// All verdicts that are right when they come first; absent in results from older versions, where it
+    /// is `induced`.
+    #[serde(default)]
+    pub right: Vec<String>,
+    /// The kind of the case: `healthy`, `single cause`, `decoy` or `two causes`.
+    #[serde(default)]
+    pub kind: String,
+    /// The set of the case; absent in results from older versions: `induced`.
+    #[serde(default = "induced")]
+    pub set: String,
+    /// Its part of the proving ground.
+    #[serde(default)]
+    pub part: Option<Part>,
     /// Which repetition, from 1 on.
     pub repetition: u32,
     /// The verdict that came first; none where the run failed.
     pub reported: Option<String>,
-    /// How sure it was.
+    /// Its confidence: a level in words, or a number rounded to tenths.
+    #[serde(default, deserialize_with = "level_of")]
     pub confidence: Option<String>,
     /// What else held.
     pub also: Vec<String>,
@@ -35,11 +55,41 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the right verdict came first.
+    /// Whether a right verdict came first.
     #[must_use]
     pub fn is_right(&self) -> bool {
-        self.reported.as_deref() == Some(self.induced.as_str())
+        let Some(reported) = &self.reported else { return false };
+        *reported == self.induced || self.right.contains(reported)
     }
+
+    /// Of two causes: whether one came first and the other was reported too.
+    #[must_use]
+    pub fn has_both(&self) -> Option<bool> {
+        if self.kind != Kind::TwoCauses.name() {
+            return None;
+        }
+        let is_other = |verdict: &&String| Some(*verdict) != self.reported.as_ref();
+        let mut others = self.right.iter().filter(is_other);
+        Some(self.is_right() && others.all(|verdict| self.also.contains(verdict)))
+    }
+}
+
+fn induced() -> String {
+    Set::Induced.name().to_owned()
+}
+
+/// A level of confidence as a text: as it is written, and a number rounded to tenths.
+#[must_use]
+pub fn level(value: &serde_json::Value) -> Option<String> {
+    match value {
+        serde_json::Value::String(level) => Some(level.clone()),
+        serde_json::Value::Number(number) => Some(format!("{:.1}", number.as_f64()?)),
+        _ => None,
+    }
+}
+
+fn level_of<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(level(&serde_json::Value::deserialize(from)?))
 }
 
 /// All runs of one verdict, or of one case.
@@ -81,6 +131,12 @@ pub struct SelfTest {
     pub duration_s: f64,
     /// Seed of the order.
     pub seed: u64,
+    /// The set of its cases; several sets are joined by `+`.
+    #[serde(default = "induced")]
+    pub set: String,
+    /// The part of the proving ground: `development`, `held-out` or `all`; absent for the induced set.
+    #[serde(default)]
+    pub part: Option<String>,
     /// Whether it was ended early.
     pub partial: bool,
     /// By verdict: the matrix.
@@ -91,7 +147,19 @@ pub struct SelfTest {
     pub not_here: Vec<NotHere>,
     /// Every run, in the order in which they ran.
     pub outcomes: Vec<Outcome>,
-    /// Whether every run was made, and every row has the share that is demanded.
+    /// The reliability of its confidence, by level.
+    #[serde(default)]
+    pub reliability: Vec<Level>,
+    /// Runs whose first verdict was wrong and claimed to be sure.
+    #[serde(default)]
+    pub wrong_sure: u32,
+    /// Runs that failed: neither right nor a wrong verdict.
+    #[serde(default)]
+    pub failed: u32,
+    /// Runs of two causes, and those of them in which both were reported, one of them first.
+    #[serde(default)]
+    pub both: (u32, u32),
+    /// Whether every run was made, enough of them are right, and no wrong verdict claimed to be sure.
     pub passed: bool,
 }
 
@@ -102,11 +170,15 @@ pub fn rows(outcomes: &[Outcome], names: &[&str], by: fn(&Outcome) -> &str) -> V
     for &name in names {
         let of_name: Vec<&Outcome> = outcomes.iter().filter(|one| by(one) == name).collect();
         let Some(first) = of_name.first() else { continue };
-        let healthy = first.induced == HEALTHY;
+        let healthy = match (first.induced == HEALTHY, Set::named(&first.set)) {
+            (false, _) => None,
+            (true, Some(Set::Foreign)) => Some(FOREIGN_HEALTHY_SHARE_MIN),
+            (true, _) => Some(HEALTHY_SHARE_MIN),
+        };
         let mut row = Row {
             induced: name.to_owned(),
             runs: u32::try_from(of_name.len()).unwrap_or(u32::MAX),
-            demanded_share: if healthy { HEALTHY_SHARE_MIN } else { RIGHT_SHARE_MIN },
+            demanded_share: healthy.unwrap_or(RIGHT_SHARE_MIN),
             ..Row::default()
         };
         for outcome in of_name {
@@ -134,6 +206,59 @@ impl Row {
 #[must_use]
 pub fn passed(rows: &[Row], partial: bool) -> bool {
     !partial && !rows.is_empty() && rows.iter().all(Row::is_enough)
+}
+
+/// The same for the proving ground, whose rows have few runs each: all runs together, and the healthy
+/// ones by themselves.
+#[must_use]
+pub fn foreign_passed(rows: &[Row], partial: bool) -> bool {
+    let share = |rows: &mut dyn Iterator<Item = &Row>| {
+        let (runs, right) =
+            rows.fold((0, 0), |(runs, right), row| (runs + row.runs, right + row.right));
+        // None at all misses nothing.
+        if runs == 0 { 1.0 } else { f64::from(right) / f64::from(runs) }
+    };
+    let mut healthy = rows.iter().filter(|row| row.induced == HEALTHY);
+    !partial
+        && !rows.is_empty()
+        && share(&mut rows.iter()) >= RIGHT_SHARE_MIN
+        && share(&mut healthy) >= FOREIGN_HEALTHY_SHARE_MIN
+}
+
+impl SelfTest {
+    /// Works out everything that follows from the outcomes. `partial` has to be set before.
+    #[must_use]
+    pub fn summed_up(mut self) -> Self {
+        let names = |by: fn(&Outcome) -> &str| {
+            let mut names: Vec<&str> = Vec::new();
+            for outcome in &self.outcomes {
+                if !names.contains(&by(outcome)) {
+                    names.push(by(outcome));
+                }
+            }
+            // The healthy ones first, whatever ran first.
+            names.sort_by_key(|name| (*name != HEALTHY, *name));
+            names
+        };
+        let by_verdict: fn(&Outcome) -> &str = |one| &one.induced;
+        let by_case: fn(&Outcome) -> &str = |one| &one.case;
+        self.verdicts = rows(&self.outcomes, &names(by_verdict), by_verdict);
+        self.cases = rows(&self.outcomes, &names(by_case), by_case);
+        self.reliability = levels(&self.outcomes);
+        self.wrong_sure = wrong_sure(&self.outcomes);
+        let count = |is: &dyn Fn(&Outcome) -> bool| {
+            u32::try_from(self.outcomes.iter().filter(|one| is(one)).count()).unwrap_or(u32::MAX)
+        };
+        self.failed = count(&|one| one.reported.is_none());
+        self.both =
+            (count(&|one| one.has_both().is_some()), count(&|one| one.has_both() == Some(true)));
+        let enough = match Set::named(&self.set) {
+            Some(Set::Induced) => passed(&self.verdicts, self.partial),
+            _ => foreign_passed(&self.verdicts, self.partial),
+        };
+        self.passed = enough && self.wrong_sure == 0;
+        self
+    }
 }
 
 /// The matrix as text: a line a row, with what was reported instead.

@@ -4,8 +4,12 @@
 //! Not for judging: the verdict comes with each load's record.
 
 pub mod cases;
+pub mod foreign;
+pub mod markdown;
 pub mod matrix;
 pub mod order;
+pub mod reliability;
+pub mod split;
 
 use std::path::PathBuf;
 
@@ -13,8 +17,9 @@ use record::run::Run;
 
 use crate::scenario::setup::Setup;
 use crate::trial::{Tools, TrialError};
-use cases::Case;
+use cases::{Case, Set};
 use matrix::Outcome;
+use split::{Part, SPLIT_SEED};
 
 /// What a record without a diagnosis counts as.
 pub const NO_DIAGNOSIS: &str = "no_diagnosis";
@@ -72,6 +77,10 @@ fn outcome(
     Outcome {
         case: case.name.to_owned(),
         induced: case.verdict.to_owned(),
+        right: case.right(),
+        kind: case.kind.name().to_owned(),
+        set: case.set().name().to_owned(),
+        part: case.part(),
         repetition,
         reported,
         confidence: diagnosis.map(|diagnosis| diagnosis.confidence.to_string()),
@@ -90,6 +99,19 @@ impl Case {
     /// Its file is wrong, which a test excludes.
     pub fn experiment(&self) -> Result<Setup, Vec<record::problem::Problem>> {
         Setup::parse(self.name, self.file)
+    }
+
+    /// Its set.
+    #[must_use]
+    pub fn set(&self) -> Set {
+        let is_foreign = Set::Foreign.cases().iter().any(|case| case.name == self.name);
+        if is_foreign { Set::Foreign } else { Set::Induced }
+    }
+
+    /// Its part of the proving ground; none of an induced case.
+    #[must_use]
+    pub fn part(&self) -> Option<Part> {
+        (self.set() == Set::Foreign).then(|| Part::of(SPLIT_SEED, self.name))
     }
 
     /// The name of the file that a repetition's record is kept under.

@@ -106,7 +106,15 @@ impl<'a> Stage<'a> {
             kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
         let port = port.map_err(TrialError::Scenario)?;
         let texts = texts(tools.weir, kit.folder(), port, |node| kit.address(node));
-        Ok(Self { kit, tools, keeps, texts, places: Vec::new(), extras: Vec::new(), commands: BTreeMap::new() })
+        Ok(Self {
+            kit,
+            tools,
+            keeps,
+            texts,
+            places: Vec::new(),
+            extras: Vec::new(),
+            commands: BTreeMap::new(),
+        })
     }
 
     fn record_path(&self) -> PathBuf {
@@ -139,14 +147,16 @@ impl<'a> Stage<'a> {
             let line = line_of(&BTreeMap::new(), &words);
             let failed = |why: String| TrialError::Program(format!("build of {name}: {why}"));
             let said = self.kit.folder().join(format!("{name}-build.log"));
-            let mut build =
-                Asked::start(&words, None, self.kit.folder(), &said).map_err(failed)?;
+            let mut build = Asked::start(&words, None, self.kit.folder(), &said).map_err(failed)?;
             let end_ns = (self.tools.context.clock)() + BUILD_NS_MAX;
             loop {
                 match build.ended() {
                     Some(status) if status.success() => break,
                     Some(status) => {
-                        return Err(failed(format!("`{line}` ended with {status} ({})", tail(&said))));
+                        return Err(failed(format!(
+                            "`{line}` ended with {status} ({})",
+                            tail(&said)
+                        )));
                     }
                     None if (self.tools.context.clock)() > end_ns => {
                         return Err(failed(format!("`{line}` does not end")));

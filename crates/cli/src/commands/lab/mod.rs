@@ -8,6 +8,7 @@ mod list;
 mod profile;
 mod run;
 mod selftest;
+mod selftest_results;
 mod serve;
 mod show;
 mod sick;

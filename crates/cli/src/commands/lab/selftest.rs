@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use lab::engine::environment::program_file;
-use lab::selftest::cases::{CASES, Case, Machine, NOT_INDUCED};
-use lab::selftest::matrix::{NotHere, Outcome, SCHEMA, SelfTest, passed, rows, text};
+use lab::selftest::cases::{Case, Machine, NOT_INDUCED, Set};
+use lab::selftest::matrix::{NotHere, Outcome, SCHEMA, SelfTest, text};
 use lab::selftest::order::order;
+use lab::selftest::split::Part;
+use lab::selftest::{markdown, reliability};
 use lab::trial::Tools;
 use record::problem::Problem;
 use record::run::Run;
@@ -29,6 +31,9 @@ const AROUND_S: f64 = 2.5;
 /// What was asked for.
 #[derive(Debug)]
 pub(super) struct Asked {
+    set: Set,
+    /// Of the proving ground; absent: all of it.
+    part: Option<Part>,
     only: Vec<String>,
     repetitions: u32,
     duration_ns: u64,
@@ -37,6 +42,9 @@ pub(super) struct Asked {
 
 pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     let asked = asked(typed)?;
+    if typed.is_set("reliability") {
+        return super::selftest_results::add_up(typed);
+    }
     let (cases, not_here) = chosen(typed, &asked);
     if typed.is_set("list") {
         print(&list(&cases, &not_here));
@@ -48,7 +56,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         return Err(Failure::cannot("nothing to run here", why.join("; ")));
     }
     let json = typed.text("json");
-    crate::preflight::outputs(typed, &["json"], &[])?;
+    crate::preflight::outputs(typed, &["json"], &["markdown"])?;
     let keep = typed.text("keep").map(PathBuf::from);
     if let Some(folder) = &keep {
         std::fs::create_dir_all(folder)
@@ -56,6 +64,7 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
     }
     let result = test(typed, &asked, &cases, not_here, keep.as_deref())?;
     show(&result, json.as_deref())?;
+    write_markdown(&result, typed.text("markdown").as_deref())?;
     Ok(if result.passed { Exit::Done } else { Exit::Invalid })
 }
 
@@ -101,22 +110,20 @@ fn test(
     if let Some(error) = not_kept {
         note!("weir: --keep: {error}");
     }
-    let verdicts: Vec<&str> = verdicts(cases);
-    let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
-    let by_verdict = rows(&outcomes, &verdicts, |one| &one.induced);
-    let partial = outcomes.len() < order.len();
-    Ok(SelfTest {
+    let part = (asked.set == Set::Foreign).then(|| asked.part.map_or("all", Part::name).to_owned());
+    let result = SelfTest {
         schema: SCHEMA.to_owned(),
         started_at,
         duration_s: (now_ns() - begin_ns) as f64 / 1e9,
         seed: asked.seed,
-        partial,
-        passed: passed(&by_verdict, partial),
-        verdicts: by_verdict,
-        cases: rows(&outcomes, &names, |one| &one.case),
+        set: asked.set.name().to_owned(),
+        part,
+        partial: outcomes.len() < order.len(),
         not_here,
         outcomes,
-    })
+        ..SelfTest::default()
+    };
+    Ok(result.summed_up())
 }
 
 /// Says how many runs there will be, and how long they take.
@@ -137,39 +144,73 @@ fn kept(folder: &Path, outcome: &Outcome, run: &Run) -> std::io::Result<()> {
 }
 
 fn line(outcome: &Outcome) -> String {
-    let mark = if outcome.is_right() { "right" } else { "WRONG" };
+    let mark = match (outcome.is_right(), &outcome.reported) {
+        (true, _) => "right ",
+        (false, Some(_)) => "WRONG ",
+        (false, None) => "FAILED",
+    };
     let said = match (&outcome.reported, &outcome.error) {
-        (Some(verdict), _) => verdict.clone(),
+        (Some(verdict), _) => {
+            let level = outcome.confidence.as_deref().map(|level| format!(" ({level})"));
+            format!("{verdict}{}", level.unwrap_or_default())
+        }
         (None, why) => format!("failed: {}", why.clone().unwrap_or_default()),
     };
-    format!("{mark}  {}: {said}", outcome.case)
+    format!("{mark} {}: {said}", outcome.case)
 }
 
-/// The verdicts of the cases, each once.
-fn verdicts(cases: &[&'static Case]) -> Vec<&'static str> {
-    let mut verdicts: Vec<&str> = Vec::new();
-    for case in cases {
-        if !verdicts.contains(&case.verdict) {
-            verdicts.push(case.verdict);
-        }
-    }
-    verdicts
-}
-
-fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure> {
+pub(super) fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure> {
     if json != Some("-") {
         let early = if result.partial { "ended early; " } else { "" };
+        let part = result.part.as_ref().map(|part| format!(", part {part}")).unwrap_or_default();
         print(&format!(
-            "{}\n{}\n{}{early}took {:.0} s, seed {}: {}\n",
+            "{}\n{}\n{}\n{}{}set {}{part}; {early}took {:.0} s, seed {}: {}\n",
             text(&result.verdicts),
             text(&result.cases),
+            reliability::text(&result.reliability),
             not_here_text(&result.not_here),
+            counts_text(result),
+            result.set,
             result.duration_s,
             result.seed,
             if result.passed { "passed" } else { "not passed" }
         ));
     }
     crate::output::file::write_json(result, json)
+}
+
+fn counts_text(result: &SelfTest) -> String {
+    let mut text = format!("{} wrong and sure", result.wrong_sure);
+    if result.failed > 0 {
+        let failed = lab::words::count(result.failed as usize, "run");
+        text.push_str(&format!("; {failed} failed, and counted as not right"));
+    }
+    if let (runs @ 1.., both) = result.both {
+        text.push_str(&format!("; of {runs} runs of two causes {both} reported both"));
+    }
+    text.push('\n');
+    text
+}
+
+/// Fills the marked places of a document that is there, or writes one of its own.
+pub(super) fn write_markdown(result: &SelfTest, path: Option<&str>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    let sections = markdown::sections(result);
+    let before = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(Failure::cannot(path, error)),
+    };
+    let text = match markdown::filled(&before, &sections) {
+        Some(text) => text,
+        None if before.is_empty() => markdown::document(&sections),
+        None => {
+            let why =
+                "it has no place marked '<!-- begin selftest ... -->', and is not overwritten";
+            return Err(Failure::cannot(path, why));
+        }
+    };
+    std::fs::write(path, text).map_err(|error| Failure::cannot(path, error))
 }
 
 fn not_here_text(not_here: &[NotHere]) -> String {
@@ -184,7 +225,8 @@ fn list(cases: &[&'static Case], not_here: &[NotHere]) -> String {
     let mut text = String::new();
     for case in cases {
         let title = case.experiment().map(|experiment| experiment.title).unwrap_or_default();
-        text.push_str(&format!("{:24} {:28} {title}\n", case.verdict, case.name));
+        let part = case.part().map(|part| format!("{:12} ", part.name())).unwrap_or_default();
+        text.push_str(&format!("{:24} {:32} {part}{title}\n", case.verdict, case.name));
     }
     format!("{text}{}", not_here_text(not_here))
 }
@@ -200,13 +242,16 @@ fn chosen(typed: Typed<'_>, asked: &Asked) -> (Vec<&'static Case>, Vec<NotHere>)
     let wanted = |code: &str| asked.only.is_empty() || asked.only.iter().any(|one| one == code);
     let mut cases = Vec::new();
     let mut not_here = Vec::new();
-    for case in CASES.iter().filter(|case| wanted(case.verdict) || wanted(case.name)) {
+    let of_part = |case: &&Case| asked.part.is_none() || case.part() == asked.part;
+    let all = asked.set.cases().iter().filter(of_part);
+    for case in all.filter(|case| wanted(case.verdict) || wanted(case.name)) {
         match case.missing(machine) {
             None => cases.push(case),
             Some(why) => not_here.push(NotHere { name: case.name.to_owned(), why }),
         }
     }
-    for (code, why) in NOT_INDUCED.iter().filter(|(code, _)| wanted(code)) {
+    let not_induced: &[_] = if asked.set == Set::Induced { NOT_INDUCED } else { &[] };
+    for (code, why) in not_induced.iter().filter(|(code, _)| wanted(code)) {
         not_here.push(NotHere { name: (*code).to_owned(), why: (*why).to_owned() });
     }
     (cases, not_here)
@@ -216,6 +261,21 @@ fn chosen(typed: Typed<'_>, asked: &Asked) -> (Vec<&'static Case>, Vec<NotHere>)
 pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut note = |flag: &str, why: String| problems.push(Problem::new(format!("--{flag}"), why));
+    let set = typed.text("set").unwrap_or_else(|| Set::Induced.name().to_owned());
+    let set = Set::named(&set).unwrap_or_else(|| {
+        note("set", format!("'{set}' is neither induced nor foreign"));
+        Set::Induced
+    });
+    let mut part = None;
+    if let Some(name) = typed.text("part") {
+        part = Part::named(&name);
+        if part.is_none() && name != "all" {
+            note("part", format!("'{name}' is not development, held-out or all"));
+        }
+        if set == Set::Induced && part.is_some() {
+            note("part", "only the set foreign has parts: --set foreign".to_owned());
+        }
+    }
     let only: Vec<String> = typed
         .text("only")
         .unwrap_or_default()
@@ -225,11 +285,17 @@ pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
         .map(str::to_owned)
         .collect();
     for code in &only {
-        let known = CASES.iter().flat_map(|case| [case.verdict, case.name]);
+        let known = set.cases().iter().flat_map(|case| [case.verdict, case.name]);
         let known = known.chain(NOT_INDUCED.iter().map(|(code, _)| *code));
         if !known.into_iter().any(|one| one == code) {
             note("only", format!("there is no verdict and no case '{code}'; --list lists them"));
         }
+    }
+    if typed.is_set("reliability") == typed.values().is_empty() {
+        note(
+            "reliability",
+            "it takes the files that --json wrote, and nothing else does".to_owned(),
+        );
     }
     let quick = typed.is_set("quick");
     let mut repetitions = if quick { 1 } else { REPETITIONS };
@@ -255,7 +321,7 @@ pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
         }
     };
     match problems.is_empty() {
-        true => Ok(Asked { only, repetitions, duration_ns, seed }),
+        true => Ok(Asked { set, part, only, repetitions, duration_ns, seed }),
         false => Err(problems),
     }
 }

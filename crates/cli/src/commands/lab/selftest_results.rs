@@ -1,0 +1,65 @@
+//! `weir lab selftest --reliability FILE...`: adds up stored results of self-tests.
+//!
+//! Not for running one: that is [`super::selftest`]'s.
+
+use lab::selftest::matrix::{SelfTest, read};
+
+use super::selftest::{show, write_markdown};
+use crate::exit::{Exit, Failure};
+use crate::flags::Typed;
+
+/// The largest result that is read: 100,000 runs.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Prints the matrices and the reliability table of all runs together.
+pub(super) fn add_up(typed: Typed<'_>) -> Result<Exit, Failure> {
+    let paths = typed.values();
+    let json = typed.text("json");
+    crate::preflight::outputs(typed, &["json"], &["markdown"])?;
+    let mut results = Vec::new();
+    for path in &paths {
+        results.push(stored(path).map_err(|why| Failure::cannot(path, why))?);
+    }
+    let sum = summed(results);
+    show(&sum, json.as_deref())?;
+    write_markdown(&sum, typed.text("markdown").as_deref())?;
+    Ok(if sum.passed { Exit::Done } else { Exit::Invalid })
+}
+
+fn stored(path: &str) -> Result<SelfTest, String> {
+    let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if bytes > BYTES_MAX {
+        return Err(format!("it has {bytes} bytes, more than {BYTES_MAX}"));
+    }
+    read(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
+}
+
+/// One result of all runs. Sets and parts are joined where they differ.
+fn summed(results: Vec<SelfTest>) -> SelfTest {
+    let mut sum =
+        SelfTest { schema: lab::selftest::matrix::SCHEMA.to_owned(), ..SelfTest::default() };
+    let mut sets: Vec<String> = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
+    for result in results {
+        if sum.started_at.is_empty() || result.started_at < sum.started_at {
+            sum.started_at.clone_from(&result.started_at);
+        }
+        sum.duration_s += result.duration_s;
+        sum.partial |= result.partial;
+        sets.push(result.set);
+        parts.extend(result.part);
+        for one in result.not_here {
+            if !sum.not_here.contains(&one) {
+                sum.not_here.push(one);
+            }
+        }
+        sum.outcomes.extend(result.outcomes);
+    }
+    for names in [&mut sets, &mut parts] {
+        names.sort();
+        names.dedup();
+    }
+    sum.set = sets.join("+");
+    sum.part = (!parts.is_empty()).then(|| parts.join("+"));
+    sum.summed_up()
+}
