@@ -125,6 +125,7 @@ impl Observation {
         add_cost(&mut observed, passed_ns, sampler_ns, probed.as_ref());
         if let Some(probed) = probed {
             for (role, profile) in &probed.profiles {
+                observed.functions_of.insert(role.clone(), functions_of(profile).to_owned());
                 if profile.threads_only {
                     // What threads used stands in the samples; no verdict may take it for functions.
                     let why = profile.notes.first().cloned().unwrap_or_default();
@@ -145,6 +146,15 @@ impl Observation {
         let told = missing.into_iter().map(|one| Missing { what: one.what, why: one.why });
         observed.not_observable.extend(told);
         observed
+    }
+}
+
+/// What the shares of a profile are shares of.
+fn functions_of(profile: &Profile) -> &'static str {
+    match (profile.threads_only, profile.has_kernel) {
+        (true, _) => "thread times",
+        (false, true) => "all samples",
+        (false, false) => "user space samples",
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use host::watch::{Sampler, Snapshot, Window, window};
 use load::recorder::Phases;
-use load::run::{Observer, SecondLatencies, THREAD_NAME};
+use load::run::{Measured, Observer, SecondLatencies, THREAD_NAME};
 use record::interval_log::IntervalLog;
 use record::observed::Observed;
 use record::run::{Cpu, Interval};
@@ -163,6 +163,15 @@ pub(crate) fn cpu(window: Option<&Window>) -> Cpu {
         foreign_cpus: window.foreign_cpus,
         steal_share: window.steal_share,
     }
+}
+
+/// Takes the CPU time of the subject and of other programs from the observation: it knows the servers
+/// behind the subject, whose time is nobody else's. A figure that it does not have stays as it was.
+pub(crate) fn cpu_of_roles(cpu: &mut Cpu, observed: &Observed, measured: &Measured) {
+    let (from_s, to_s) = measured.window_s;
+    let subject = observed.role_cpus(host::observe::SUBJECT, from_s, to_s);
+    cpu.subject_cpus = subject.or(cpu.subject_cpus);
+    cpu.foreign_cpus = observed.foreign_cpus(from_s, to_s).or(cpu.foreign_cpus);
 }
 
 /// The longest wait for a processor among the generator's threads.

@@ -158,6 +158,19 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
+/// CPU time of a process with all its threads, those that ended too, in nanoseconds
+/// (clock_getcpuclockid(3)); `None` where there is no such process.
+#[must_use]
+pub fn process_cpu_ns(pid: i32) -> Option<u64> {
+    /// `CPUCLOCK_SCHED` of a process: what its threads ran, as the scheduler counts it.
+    const PROCESS_SCHEDULED: i32 = 2;
+    let clock = !Some(pid).filter(|pid| (1..1 << 28).contains(pid))? << 3;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes to `time` only, and refuses a clock that is not there.
+    let result = unsafe { libc::clock_gettime(clock | PROCESS_SCHEDULED, &raw mut time) };
+    (result == 0).then(|| time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
 /// `/proc/stat`, kept open.
 #[derive(Debug)]
 pub struct Reader {
@@ -289,6 +302,20 @@ intr 257990
         for text in ["", "intr 5\n", "cpu  1 2 3\n", "cpu  1 2 3 4\ncpuX 1 2 3 4\n"] {
             assert_eq!(MachineCpu::default().parse_into(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_clock_of_a_process_counts_in_nanoseconds() {
+        let own = std::process::id() as i32;
+        let before = process_cpu_ns(own).unwrap();
+        let thread = thread_cpu_ns();
+        while thread_cpu_ns() < thread + 300_000 {}
+        let used = process_cpu_ns(own).unwrap() - before;
+        assert!(used >= 300_000, "{used}");
+        assert_eq!(
+            (process_cpu_ns(i32::MAX), process_cpu_ns(0), process_cpu_ns(-1)),
+            (None, None, None)
+        );
     }
 
     #[test]

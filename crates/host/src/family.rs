@@ -6,7 +6,7 @@
 
 use crate::process::parse_stat;
 use crate::source::read_once;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Processes of all roles together that are watched.
 pub(crate) const MAX_PROCESSES: usize = 1000;
@@ -24,14 +24,23 @@ pub fn with_descendants(pids: &[i32]) -> Vec<i32> {
     all
 }
 
+/// A process when it was seen first.
+#[derive(Debug, Clone, Copy, Default)]
+struct First {
+    parent: i32,
+    /// CPU time that it had used; 0 for one that began while the machine was watched.
+    ticks: u64,
+}
+
 /// The processes of the machine that were seen, and who owns those that belong to a role.
 #[derive(Debug)]
 pub(crate) struct Family {
     own: i32,
     owners: HashMap<i32, usize>,
-    seen: HashSet<i32>,
+    seen: HashMap<i32, First>,
     /// Those of the scan under way; kept for its memory.
-    present: HashSet<i32>,
+    present: HashMap<i32, First>,
+    scans: u64,
     /// There were more than [`MAX_PROCESSES`].
     pub(crate) overflowed: bool,
 }
@@ -41,8 +50,9 @@ impl Family {
         Self {
             own: std::process::id().cast_signed(),
             owners: HashMap::new(),
-            seen: HashSet::new(),
-            present: HashSet::new(),
+            seen: HashMap::new(),
+            present: HashMap::new(),
+            scans: 0,
             overflowed: false,
         }
     }
@@ -54,6 +64,11 @@ impl Family {
             self.owners.insert(pid, role);
         }
         free
+    }
+
+    /// Whether a process belongs to a role.
+    pub(crate) fn is_claimed(&self, pid: i32) -> bool {
+        self.owners.contains_key(&pid)
     }
 
     /// Whether nobody belongs to anybody.
@@ -75,16 +90,32 @@ impl Family {
         let pids =
             entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
         for pid in pids.take(MAX_SCANNED) {
-            self.present.insert(pid);
-            if !self.seen.contains(&pid)
-                && let Ok(text) = read_once("parent of a process", &format!("/proc/{pid}/stat"))
+            if let Some(first) = self.seen.get(&pid) {
+                self.present.insert(pid, *first);
+            } else if let Ok(text) = read_once("parent of a process", &format!("/proc/{pid}/stat"))
                 && let Some(line) = parse_stat(&text)
             {
                 strangers.push((pid, line.parent));
+                let used = line.user_ticks + line.system_ticks;
+                let ticks = if self.scans == 0 { used } else { 0 };
+                self.present.insert(pid, First { parent: line.parent, ticks });
             }
         }
+        self.scans += 1;
         std::mem::swap(&mut self.seen, &mut self.present);
         self.adopt(&strangers)
+    }
+
+    /// Gives the descendants of processes that were claimed after they were scanned to their roles.
+    pub(crate) fn adopt_seen(&mut self) -> Vec<(i32, usize)> {
+        let seen: Vec<(i32, i32)> =
+            self.seen.iter().map(|(pid, first)| (*pid, first.parent)).collect();
+        self.adopt(&seen)
+    }
+
+    /// CPU time in ticks that a process had used when the first scan saw it; 0 where it began later.
+    pub(crate) fn ticks_before(&self, pid: i32) -> u64 {
+        self.seen.get(&pid).map_or(0, |first| first.ticks)
     }
 
     /// Gives (process, parent) pairs to the parent's roles, children of children too.

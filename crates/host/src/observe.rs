@@ -10,15 +10,18 @@
 mod chain;
 mod ends;
 mod follow;
+mod groups;
 mod history;
 mod machine;
 mod network;
 mod process;
 mod role;
+mod unix;
 mod unseen;
 mod watching;
 
 pub use chain::{Chain, chain, chain_at};
+pub(crate) use machine::foreign_cpus;
 pub use watching::Watching;
 
 use crate::canary::Canaries;
@@ -30,7 +33,7 @@ use crate::source::NotObservable;
 use crate::{conntrack, cpu, facts, settings};
 use ends::Ends;
 use follow::{Follower, Known, MAX_ORIGINS};
-use machine::{Machine, foreign_cpus};
+use machine::Machine;
 use network::Network;
 use process::Began;
 use record::observed::{
@@ -38,6 +41,7 @@ use record::observed::{
 };
 use role::RoleWatch;
 use std::collections::{BTreeMap, BTreeSet};
+use unix::UnixFollower;
 
 /// The role of who makes the load.
 pub const GENERATOR: &str = "generator";
@@ -103,10 +107,13 @@ pub struct Observer {
     samples: u64,
     follow: bool,
     follower: Follower,
+    unix: UnixFollower,
     follow_looks: u64,
     follow_next_ns: u64,
     /// Sockets of other programs, counted since the last sample.
     strangers: Option<Strangers>,
+    /// CPU time of roles that were found late, from the first look until they were found.
+    late_cpu_s: f64,
     ports: Vec<PortUse>,
     port_numbers: Vec<u16>,
     roles: Vec<RoleWatch>,
@@ -134,9 +141,11 @@ impl Observer {
             samples: 0,
             follow: spec.follow,
             follower: Follower::default(),
+            unix: UnixFollower::default(),
             follow_looks: 0,
             follow_next_ns: 0,
             strangers: None,
+            late_cpu_s: 0.0,
             ports: Vec::new(),
             port_numbers: Vec::new(),
             roles: Vec::new(),
@@ -217,7 +226,8 @@ impl Observer {
     pub fn queues(&mut self, now_ns: u64) -> QueueSnapshot {
         self.follow_subject(now_ns);
         let time_s = now_ns.saturating_sub(self.zero_ns) as f64 / 1e9;
-        let mut snapshot = QueueSnapshot { time_s, ..QueueSnapshot::default() };
+        let unix = self.unix.queues();
+        let mut snapshot = QueueSnapshot { time_s, unix, ..QueueSnapshot::default() };
         if self.port_numbers.is_empty() {
             return snapshot;
         }
@@ -254,6 +264,7 @@ impl Observer {
             ports: self.ports.clone(),
             origins: self.follower.origins().to_vec(),
             origins_left_out: self.follower.left_out(),
+            unix: self.unix.uses().to_vec(),
             settings: self.settings.clone(),
             not_observable: self.not_observable(),
             ..Observed::default()
@@ -270,6 +281,7 @@ impl Observer {
         let all =
             machine.chain(roles).chain(networks).chain(self.conntrack.as_ref().err().cloned());
         let canaries = self.canaries.as_ref().map(Canaries::not_observable).unwrap_or_default();
+        let all = all.chain(self.unix.not_observable());
         missing.extend(all.chain(canaries.iter().cloned()).map(Missing::from));
         if self.family.overflowed {
             missing.insert(Missing {
@@ -312,6 +324,28 @@ impl Observer {
                 self.ends.follow(&watched.role, pid);
             }
         }
+    }
+
+    /// Adds the processes of a role, and their children, that were there unnoticed.
+    fn add_late(&mut self, watched: &Watched) {
+        let new = |pid: &&i32| !self.family.is_claimed(**pid);
+        let mut late: Vec<i32> = watched.pids.iter().filter(new).copied().collect();
+        self.add_role(watched);
+        for (pid, role) in self.family.adopt_seen() {
+            self.roles[role].add(pid, Began::Before);
+            late.push(pid);
+        }
+        let used = late.into_iter().map(|pid| {
+            let before_ns = self.family.ticks_before(pid) * 1_000_000_000 / cpu::ticks_per_s();
+            cpu::process_cpu_ns(pid).unwrap_or(0).saturating_sub(before_ns)
+        });
+        self.late_cpu_s += used.sum::<u64>() as f64 / 1e9;
+    }
+
+    /// Takes the CPU time of roles that were found since the last call, which the samples until now
+    /// have as `foreign_cpus`.
+    pub(crate) fn take_late_cpu_s(&mut self) -> f64 {
+        std::mem::take(&mut self.late_cpu_s)
     }
 
     /// Looks which of the processes that were named have ended.
@@ -392,7 +426,12 @@ impl Observer {
         let others: Vec<i32> = others.collect();
         let known =
             Known { subject: &subject, origins: &origins, others: &others, ports: &self.ports };
-        match self.follower.look(&known) {
+        let behind_unix = self.unix.look(&known);
+        let found = self.follower.look(&known);
+        if !behind_unix.is_empty() {
+            self.add_late(&Watched { role: ORIGIN.to_owned(), pids: behind_unix });
+        }
+        match found {
             Ok(mut found) => {
                 if !subject.is_empty() {
                     self.strangers = Some(found.strangers);
@@ -400,7 +439,7 @@ impl Observer {
                 // A port that is known already stays as it was told.
                 found.ports.retain(|port| !self.port_numbers.contains(&port.port));
                 if !found.pids.is_empty() {
-                    self.add_role(&Watched { role: ORIGIN.to_owned(), pids: found.pids });
+                    self.add_late(&Watched { role: ORIGIN.to_owned(), pids: found.pids });
                 }
                 if !found.ports.is_empty() {
                     self.add_ports(&found.ports);

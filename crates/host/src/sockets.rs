@@ -14,7 +14,9 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-pub(crate) use listeners::{is_of_this_machine, listeners_at_port, listeners_in, sockets_held};
+pub(crate) use listeners::{
+    holders_of, is_of_this_machine, listeners_at_port, listeners_in, sockets_held,
+};
 pub use listeners::{listeners_of, listeners_of_unix, ports_of};
 
 /// Counts of sockets, as `/proc/net/sockstat` gives them.

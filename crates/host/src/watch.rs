@@ -6,6 +6,7 @@
 
 use crate::cpu::{self, MachineCpu, ticks_per_s};
 use crate::family::{Family, MAX_PROCESSES};
+use crate::observe::foreign_cpus;
 use crate::process::{ProcessReader, ProcessTimes, ThreadReader, ThreadTimes, thread_ids};
 use crate::source::NotObservable;
 
@@ -267,8 +268,11 @@ fn window_at(earlier: &Snapshot, later: &Snapshot, ticks_per_s: f64) -> Window {
     let machine = machine.map(|(earlier, later)| later.total.delta(&earlier.total));
     let in_seconds = |ticks: u64| ticks as f64 / ticks_per_s;
     let cpus = |ticks: u64| in_seconds(ticks) / seconds;
-    let foreign = machine.zip(own).zip(subject_ticks).map(|((machine, own), subjects)| {
-        cpus(machine.busy().saturating_sub(own.0 + own.1 + subjects))
+    let between = earlier.machine.as_ref().zip(later.machine.as_ref());
+    let foreign = between.zip(own).zip(subject_ticks).map(|(((then, now), own), subjects)| {
+        let apart = now.total.irq > 0;
+        let roles = cpus(own.0 + own.1 + subjects);
+        foreign_cpus(&now.delta(then), roles, apart, ticks_per_s * seconds)
     });
     Window {
         seconds,

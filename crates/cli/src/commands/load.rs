@@ -16,6 +16,7 @@ use load::run::{Measured, RunError};
 use load::validity::{Evidence, HostEvidence, judge};
 use record::facts::{HostFacts as RecordedHost, HostLimits};
 use record::interval_log::IntervalLog;
+use record::observed::Observed;
 use record::problem::Problem;
 use record::run::{Calibrated, Identity, Run, Weir};
 use record::units::{SECOND_NS, format_duration_ns};
@@ -163,7 +164,7 @@ fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     }
     let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
     let observed = watcher.observed(&started_at);
-    let mut run = recorded(job, &measured, &watcher, started_at);
+    let mut run = recorded(job, &measured, &watcher, observed.as_ref(), started_at);
     run.baseline = baseline;
     if let Some(observed) = observed {
         diagnose(&mut run, observed);
@@ -216,6 +217,7 @@ pub(super) fn recorded(
     job: &Job<'_>,
     measured: &Measured,
     watcher: &Watcher,
+    observed: Option<&Observed>,
     started_at: String,
 ) -> Run {
     let facts = host::facts::read();
@@ -226,6 +228,8 @@ pub(super) fn recorded(
         not_observable.push(unknown.to_string());
         cpu.subject_cpus = None;
         cpu.foreign_cpus = None;
+    } else if let Some(observed) = observed {
+        watcher::cpu_of_roles(&mut cpu, observed, measured);
     }
     let run_queue_wait_share = watcher::run_queue_wait_share(window.as_ref());
     let stored = store::load(&facts.fingerprint);

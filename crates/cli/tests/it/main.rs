@@ -11,6 +11,7 @@ mod foreign;
 mod goodput;
 mod lab;
 mod lab_experiment;
+mod observed;
 mod profile;
 mod proxy_balance;
 mod proxy_config;

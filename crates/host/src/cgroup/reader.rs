@@ -4,9 +4,9 @@
 //! Not for the form of the files, which the parent module parses.
 
 use super::{
-    Controller, DiskCounts, Quota, Throttling, folders, parse_blkio, parse_cfs, parse_cpu_max,
-    parse_cpu_stat, parse_io_max, parse_io_stat, parse_memory_events, parse_memory_max,
-    parse_mounts, parse_write_bps_device,
+    Controller, DiskCounts, Quota, Throttling, folders, keyed, parse_blkio, parse_cfs,
+    parse_cpu_max, parse_cpu_stat, parse_io_max, parse_io_stat, parse_memory_events,
+    parse_memory_max, parse_mounts, parse_write_bps_device,
 };
 use crate::pressure;
 use crate::source::{NotObservable, Source, read_once};
@@ -26,6 +26,7 @@ pub struct Reader {
 #[derive(Debug, Default)]
 struct Files {
     cpu: Vec<CpuFiles>,
+    used: Option<Usage>,
     memory: Vec<MemoryFiles>,
     disk: Vec<DiskFiles>,
     pressure: Option<pressure::Reader>,
@@ -63,6 +64,7 @@ impl Files {
         let both = |name| of(Controller::V1(name)).into_iter().chain(unified.iter().cloned());
         Self {
             cpu: both("cpu").filter_map(|folder| CpuFiles::open(&folder)).collect(),
+            used: both("cpuacct").find_map(|folder| Usage::open(&folder)),
             memory: both("memory").filter_map(|folder| MemoryFiles::open(&folder)).collect(),
             disk: both("blkio").filter_map(|folder| DiskFiles::open(&folder)).collect(),
             pressure: unified.first().and_then(|own| pressure::Reader::open_cgroup(own).ok()),
@@ -85,8 +87,13 @@ impl Files {
     fn add_cpu(&mut self, group: &mut CgroupUse, seconds: f64) {
         let levels: Vec<CpuLevel> =
             self.cpu.iter_mut().filter_map(|files| files.sample()).collect();
-        let tightest =
-            levels.iter().min_by(|one, other| one.quota.cpus().total_cmp(&other.quota.cpus()));
+        // A group above may be throttled for what others in it use: the one that was stopped longest
+        // counts, and of those that were not the tightest.
+        let tightest = levels.iter().min_by(|one, other| {
+            let by_quota = one.quota.cpus().total_cmp(&other.quota.cpus());
+            other.throttled_ns().cmp(&one.throttled_ns()).then(by_quota)
+        });
+        group.used_cpus = self.used.as_mut().and_then(|usage| usage.cpus(seconds));
         let Some(level) = tightest else {
             return;
         };
@@ -137,6 +144,40 @@ enum CpuBound {
 struct CpuLevel {
     quota: Quota,
     throttling: Option<(Throttling, Throttling)>,
+}
+
+impl CpuLevel {
+    /// Time stopped since the last reading.
+    fn throttled_ns(&self) -> u64 {
+        self.throttling.map_or(0, |(then, now)| now.throttled_ns.saturating_sub(then.throttled_ns))
+    }
+}
+
+/// CPU time of one group: `cpu.stat` of version 2, `cpuacct.usage` of version 1.
+#[derive(Debug)]
+struct Usage {
+    file: Source,
+    parse: fn(&str) -> Option<u64>,
+    last_ns: Option<u64>,
+}
+
+impl Usage {
+    fn open(folder: &str) -> Option<Self> {
+        let open = |file: &str| Source::open(WHAT, format!("{folder}/{file}")).ok();
+        let used_us = |text: &str| keyed(text, "usage_usec")?.checked_mul(1000);
+        let (file, parse): (_, fn(&str) -> Option<u64>) = match open("cpuacct.usage") {
+            Some(file) => (file, parse_figure),
+            None => (open("cpu.stat")?, used_us),
+        };
+        Some(Self { file, parse, last_ns: None })
+    }
+
+    /// CPUs used since the last reading.
+    fn cpus(&mut self, seconds: f64) -> Option<f64> {
+        let now_ns = (self.parse)(&self.file.read().ok()?);
+        let then_ns = std::mem::replace(&mut self.last_ns, now_ns);
+        Some(now_ns?.saturating_sub(then_ns?) as f64 / 1e9 / seconds)
+    }
 }
 
 impl CpuFiles {

@@ -206,8 +206,14 @@ impl Follower {
     /// first, each with the depth of who connects.
     fn remotes(&self, sockets: &[(Kind, Connection)]) -> Vec<(SocketAddr, u8)> {
         let mut counts: HashMap<(SocketAddr, u8), usize> = HashMap::new();
+        let listening = |(kind, connection): &(Kind, Connection)| {
+            matches!(kind, Kind::Listening { .. }).then_some(connection.local.port())
+        };
+        let accepting: HashSet<u16> = sockets.iter().filter_map(listening).collect();
         for (kind, connection) in sockets {
+            // At a port that is listened on the connection was accepted, not made.
             if *kind == Kind::Established
+                && !accepting.contains(&connection.local.port())
                 && let Some(Some(depth)) = self.held.get(&connection.inode)
                 && *depth < MAX_DEPTH
             {

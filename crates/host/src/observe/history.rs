@@ -44,6 +44,22 @@ impl<T: Clone> History<T> {
         }
     }
 
+    /// Those that are kept.
+    pub(super) fn kept(&self) -> &[T] {
+        &self.kept
+    }
+
+    /// One in so many is kept.
+    pub(super) fn every(&self) -> u64 {
+        self.every
+    }
+
+    /// Changes each of them, and each of the last few.
+    pub(super) fn each(&mut self, change: impl Fn(&mut T)) {
+        self.kept.iter_mut().for_each(&change);
+        self.recent.iter_mut().for_each(&change);
+    }
+
     /// The last few, the oldest first.
     pub(super) fn recent(&self) -> Vec<T> {
         self.recent.iter().cloned().collect()

@@ -174,7 +174,7 @@ fn shares(cpu: u32, times: &CpuTimes) -> CpuUse {
 /// What an interrupt takes is charged to the process that it met, where the kernel accounts by timer
 /// tick, and to nobody where it met an idle processor: so the idle share of each processor's
 /// interrupts is taken to be nobody's. Where the kernel accounts interrupts apart all of them are.
-pub(super) fn foreign_cpus(
+pub(crate) fn foreign_cpus(
     between: &MachineCpu,
     role_cpus: f64,
     interrupts_are_apart: bool,

@@ -3,6 +3,7 @@
 //! Not for the sum over a role. Files stay open; a process or a thread whose files cannot be read
 //! any more has ended.
 
+use crate::cpu::process_cpu_ns;
 use crate::process::figures::{
     Io, Switches, parse_io, parse_memory, parse_open_files_max, parse_switches,
 };
@@ -39,6 +40,7 @@ pub(super) struct Process {
     pub(super) proportional_bytes: Option<u64>,
     threads: Vec<Thread>,
     last: ProcessTimes,
+    last_cpu_ns: Option<u64>,
     last_io: Option<Io>,
 }
 
@@ -47,6 +49,11 @@ pub(super) struct Process {
 pub(super) struct ProcessUse {
     pub(super) user_ticks: u64,
     pub(super) system_ticks: u64,
+    /// CPU time by the clock of the process; `None` where it cannot be read.
+    pub(super) cpu_ns: Option<u64>,
+    /// Ticks since the process began, for how they are split where few have passed.
+    pub(super) all_user_ticks: u64,
+    pub(super) all_system_ticks: u64,
     pub(super) minor_faults: u64,
     pub(super) major_faults: u64,
     pub(super) resident_pages: u64,
@@ -78,6 +85,10 @@ impl Process {
             proportional_bytes: None,
             threads: Vec::new(),
             last,
+            last_cpu_ns: match began {
+                Began::Before => process_cpu_ns(pid),
+                Began::Since => Some(0),
+            },
             last_io,
         };
         process.look_closer(false);
@@ -137,6 +148,9 @@ impl Process {
         let now = self.times.sample()?;
         let mut used = since(now, &self.last);
         self.last.clone_from(now);
+        let cpu_ns = process_cpu_ns(self.pid);
+        used.cpu_ns = cpu_ns.zip(self.last_cpu_ns).map(|(now, then)| now.saturating_sub(then));
+        self.last_cpu_ns = cpu_ns;
         let io = self.io.as_mut().ok().and_then(|file| parse_io(&file.read().ok()?));
         used.io = io.zip(self.last_io).map(|(now, then)| Io {
             written_bytes: now.written_bytes.saturating_sub(then.written_bytes),
@@ -179,6 +193,9 @@ fn since(now: &ProcessTimes, then: &ProcessTimes) -> ProcessUse {
     ProcessUse {
         user_ticks: now.user_ticks.saturating_sub(then.user_ticks),
         system_ticks: now.system_ticks.saturating_sub(then.system_ticks),
+        cpu_ns: None,
+        all_user_ticks: now.user_ticks,
+        all_system_ticks: now.system_ticks,
         minor_faults: now.minor_faults.saturating_sub(then.minor_faults),
         major_faults: now.major_faults.saturating_sub(then.major_faults),
         resident_pages: now.resident_pages,

@@ -2,8 +2,8 @@
 //!
 //! Not for deciding which processes those are.
 
+use super::groups::Cgroups;
 use super::process::{Began, Process, ProcessUse};
-use crate::cgroup;
 use crate::family::MAX_PROCESSES;
 use crate::process::figures::Io;
 use crate::source::{NotObservable, read_once};
@@ -19,6 +19,8 @@ const SHARED_MEMORY_PROCESSES_MAX: usize = 64;
 const CLOSER_EVERY: u64 = 5;
 /// Characters of a command that are kept.
 const COMMAND_CHARACTERS: usize = 120;
+/// Ticks of a sample that are enough to split its CPU time into user space and kernel.
+const TICKS_FOR_A_SPLIT: u64 = 20;
 /// Processors whose numbers are told apart.
 const MAX_CPUS: usize = 1024;
 
@@ -31,7 +33,7 @@ pub(super) struct RoleWatch {
     command: String,
     cpus_allowed: u32,
     processes: Vec<Process>,
-    cgroup: Option<(i32, Result<cgroup::Reader, NotObservable>)>,
+    cgroups: Cgroups,
     samples: u64,
     missing: Vec<NotObservable>,
 }
@@ -44,7 +46,7 @@ impl RoleWatch {
             command: String::new(),
             cpus_allowed: 0,
             processes: Vec::new(),
-            cgroup: None,
+            cgroups: Cgroups::default(),
             samples: 0,
             missing: Vec::new(),
         }
@@ -92,8 +94,8 @@ impl RoleWatch {
 
     pub(super) fn not_observable(&self) -> Vec<NotObservable> {
         let of_one = self.processes.first().into_iter().flat_map(Process::not_observable);
-        let cgroup = self.cgroup.as_ref().and_then(|(_, reader)| reader.as_ref().err());
-        let mut all: Vec<_> = self.missing.iter().chain(of_one).chain(cgroup).cloned().collect();
+        let mut all: Vec<_> = self.missing.iter().chain(of_one).cloned().collect();
+        all.extend(self.cgroups.not_observable(&self.name));
         let read: usize = self.processes.iter().map(Process::threads_read).sum();
         let known: u64 = self.processes.iter().map(Process::threads_known).sum();
         if read == MAX_THREADS_READ && known > read as u64 {
@@ -135,7 +137,7 @@ impl RoleWatch {
             self.processes.iter().map(|process| process.proportional_bytes).sum();
         role.proportional_bytes = role.proportional_bytes.filter(|_| !self.processes.is_empty());
         self.add_threads(&mut role, seconds);
-        role.cgroup = self.sample_cgroup(seconds);
+        role.cgroup = self.cgroups.sample(seconds, self.processes.iter().map(|one| one.pid));
         role
     }
 
@@ -192,16 +194,6 @@ impl RoleWatch {
         });
         role.threads.truncate(MAX_THREADS);
     }
-
-    /// Its first process's: the others are in the same group, mostly.
-    fn sample_cgroup(&mut self, seconds: f64) -> Option<record::observed::CgroupUse> {
-        let pid = self.a_pid()?;
-        if self.cgroup.as_ref().is_none_or(|(known, _)| *known != pid) {
-            self.cgroup = Some((pid, cgroup::Reader::open(pid)));
-        }
-        let (_, reader) = self.cgroup.as_mut()?;
-        reader.as_mut().ok()?.sample(seconds).ok().flatten()
-    }
 }
 
 /// The use of several processes, added up.
@@ -209,6 +201,10 @@ impl RoleWatch {
 struct Sum {
     user_ticks: u64,
     system_ticks: u64,
+    /// By the clocks of the processes, or by ticks for those that have none.
+    cpu_ns: u64,
+    all_user_ticks: u64,
+    all_system_ticks: u64,
     minor_faults: u64,
     major_faults: u64,
     resident_pages: u64,
@@ -222,6 +218,13 @@ impl Sum {
     fn add(&mut self, used: &ProcessUse) {
         self.user_ticks += used.user_ticks;
         self.system_ticks += used.system_ticks;
+        let by_ticks = || {
+            let ticks = used.user_ticks + used.system_ticks;
+            ticks.saturating_mul(1_000_000_000) / crate::cpu::ticks_per_s().max(1)
+        };
+        self.cpu_ns += used.cpu_ns.unwrap_or_else(by_ticks);
+        self.all_user_ticks += used.all_user_ticks;
+        self.all_system_ticks += used.all_system_ticks;
         self.minor_faults += used.minor_faults;
         self.major_faults += used.major_faults;
         self.resident_pages += used.resident_pages;
@@ -239,13 +242,26 @@ impl Sum {
         }
     }
 
+    /// The share of user space in the CPU time. The ticks of one sample say it where there are enough of
+    /// them, and else those of the processes' whole lives.
+    fn user_share(&self) -> f64 {
+        let ticks = self.user_ticks + self.system_ticks;
+        let all_ticks = self.all_user_ticks + self.all_system_ticks;
+        match (ticks >= TICKS_FOR_A_SPLIT || all_ticks == 0, ticks) {
+            (true, 0) => 0.5,
+            (true, _) => self.user_ticks as f64 / ticks as f64,
+            (false, _) => self.all_user_ticks as f64 / all_ticks as f64,
+        }
+    }
+
     fn into_use(self, seconds: f64) -> RoleUse {
-        let ticks = crate::cpu::ticks_per_s() as f64;
+        let cpus = self.cpu_ns as f64 / 1e9 / seconds;
+        let user = self.user_share();
         let rate = |count: u64| count as f64 / seconds;
         let page_bytes = rustix::param::page_size() as u64;
         RoleUse {
-            user_cpus: rate(self.user_ticks) / ticks,
-            system_cpus: rate(self.system_ticks) / ticks,
+            user_cpus: cpus * user,
+            system_cpus: cpus * (1.0 - user),
             threads_total: u32::try_from(self.threads).unwrap_or(u32::MAX),
             descriptors: self.descriptors.map(|(open, _)| open),
             descriptors_max: self.descriptors.map(|(_, max)| max),
@@ -294,13 +310,30 @@ mod tests {
         sum.add(&one);
         sum.add(&ProcessUse { io: None, descriptors: Some((1000, 20_000)), ..one.clone() });
         let role = sum.into_use(2.0);
-        let ticks = crate::cpu::ticks_per_s() as f64;
-        assert_eq!((role.user_cpus, role.system_cpus), (30.0 / ticks, 10.0 / ticks));
+        let cpus = 40.0 / crate::cpu::ticks_per_s() as f64;
+        let (user, system) = (cpus * 0.75, cpus * 0.25);
+        assert!((role.user_cpus - user).abs() < 1e-9 && (role.system_cpus - system).abs() < 1e-9);
         assert_eq!((role.threads_total, role.minor_faults_per_s), (6, 4.0));
         assert_eq!((role.descriptors, role.descriptors_max), (Some(900), Some(1024)));
         assert_eq!(role.written_bytes_per_s, Some(50.0));
         assert!(role.resident_bytes.is_some_and(|bytes| bytes >= 4 * 4096));
         assert_eq!(Sum::default().into_use(1.0).resident_bytes, None);
+    }
+
+    #[test]
+    fn little_time_is_told_by_the_clock_and_split_as_it_was_before() {
+        let mut sum = Sum::default();
+        sum.add(&ProcessUse {
+            cpu_ns: Some(2_000_000),
+            all_user_ticks: 30,
+            all_system_ticks: 10,
+            ..ProcessUse::default()
+        });
+        let role = sum.into_use(1.0);
+        assert!((role.user_cpus - 0.0015).abs() < 1e-12, "{}", role.user_cpus);
+        assert!((role.system_cpus - 0.0005).abs() < 1e-12, "{}", role.system_cpus);
+        let none = Sum::default().into_use(1.0);
+        assert_eq!((none.user_cpus, none.system_cpus), (0.0, 0.0));
     }
 
     #[test]

@@ -171,7 +171,21 @@ impl Watcher {
         if let Some(sample) = self.observer.sample(now_ns) {
             self.samples.offer(sample);
         }
+        self.credit_late();
         self.last_sample_ns = now_ns;
+    }
+
+    /// Takes what roles used before they were found from the foreign CPU time of the samples so far, from
+    /// each in proportion: in which of them it was used is not known.
+    fn credit_late(&mut self) {
+        let late_s = self.observer.take_late_cpu_s();
+        if late_s > 0.0 {
+            let foreign_s: f64 = self.samples.kept().iter().map(foreign_s).sum();
+            let left = 1.0 - late_s / (foreign_s * self.samples.every() as f64).max(late_s);
+            self.samples.each(|sample| {
+                sample.foreign_cpus = sample.foreign_cpus.map(|cpus| cpus * left);
+            });
+        }
     }
 
     fn latest(&self) -> Observed {
@@ -190,6 +204,7 @@ impl Watcher {
         if now_ns.saturating_sub(self.last_sample_ns) >= self.sample_ns / 2 {
             self.take_sample(now_ns);
         }
+        self.credit_late();
         self.observer.ends(now_ns);
         let mut observed = Observed { cost_cpus, ..self.observer.describe() };
         let (samples, samples_every) = self.samples.into_kept();
@@ -226,6 +241,10 @@ impl Watcher {
         let passed_ns = (self.clock)().saturating_sub(self.started_ns).max(1);
         used_ns.saturating_sub(self.cost_before_ns) as f64 / passed_ns as f64
     }
+}
+
+fn foreign_s(sample: &Sample) -> f64 {
+    sample.foreign_cpus.unwrap_or(0.0) * sample.length_s
 }
 
 /// The next time of a grid that is after `now_ns`: looks that were missed are left out.

@@ -18,6 +18,7 @@ mod movement;
 mod request;
 mod row;
 mod tally;
+pub(crate) mod unix;
 
 use std::io;
 use std::net::SocketAddr;

@@ -154,7 +154,7 @@ fn parse_unix_listener(line: &str) -> Option<(u64, &str)> {
 }
 
 /// The processes with one of `inodes` among their descriptors.
-fn holders_of(
+pub(crate) fn holders_of(
     inodes: &HashSet<u64>,
     address: &dyn std::fmt::Display,
 ) -> Result<Vec<i32>, NotObservable> {

@@ -114,7 +114,7 @@ impl<'a> Bench<'a> {
         let (typed, arguments) = (self.typed, self.arguments);
         let job = Job { typed, arguments, plan, subjects, ports_tight };
         let observed = watcher.observed(&started_at);
-        let mut run = recorded(&job, &measured, &watcher, started_at);
+        let mut run = recorded(&job, &measured, &watcher, observed.as_ref(), started_at);
         if let Some(observed) = observed {
             diagnose(&mut run, observed);
         }
