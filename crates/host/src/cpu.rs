@@ -161,6 +161,7 @@ pub fn thread_cpu_ns() -> u64 {
 /// CPU time of a process with all its threads, those that ended too, in nanoseconds
 /// (clock_getcpuclockid(3)); `None` where there is no such process.
 #[must_use]
+#[allow(unsafe_code)]
 pub fn process_cpu_ns(pid: i32) -> Option<u64> {
     /// `CPUCLOCK_SCHED` of a process: what its threads ran, as the scheduler counts it.
     const PROCESS_SCHEDULED: i32 = 2;
