@@ -180,11 +180,7 @@ impl Watcher {
     fn credit_late(&mut self) {
         let late_s = self.observer.take_late_cpu_s();
         if late_s > 0.0 {
-            let foreign_s: f64 = self.samples.kept().iter().map(foreign_s).sum();
-            let left = 1.0 - late_s / (foreign_s * self.samples.every() as f64).max(late_s);
-            self.samples.each(|sample| {
-                sample.foreign_cpus = sample.foreign_cpus.map(|cpus| cpus * left);
-            });
+            credit(&mut self.samples, late_s);
         }
     }
 
@@ -243,6 +239,13 @@ impl Watcher {
     }
 }
 
+/// Takes `late_s` seconds of CPU time from the foreign CPU time of all samples, at most all of it.
+fn credit(samples: &mut History<Sample>, late_s: f64) {
+    let foreign_s: f64 = samples.kept().iter().map(foreign_s).sum();
+    let left = 1.0 - late_s / (foreign_s * samples.every() as f64).max(late_s);
+    samples.each(|sample| sample.foreign_cpus = sample.foreign_cpus.map(|cpus| cpus * left));
+}
+
 fn foreign_s(sample: &Sample) -> f64 {
     sample.foreign_cpus.unwrap_or(0.0) * sample.length_s
 }
@@ -296,6 +299,25 @@ const LEAST_NS: u64 = 10_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_late_role_used_is_taken_from_the_foreign_time() {
+        let sample =
+            |foreign_cpus, length_s| Sample { foreign_cpus, length_s, ..Sample::default() };
+        let samples = |late_s| {
+            let mut history = History::new(1);
+            history.offer(sample(Some(1.0), 1.0));
+            history.offer(sample(None, 1.0));
+            history.offer(sample(Some(0.5), 2.0));
+            credit(&mut history, late_s);
+            let recent = history.recent()[0].foreign_cpus;
+            let kept: Vec<_> = history.into_kept().0.iter().map(|one| one.foreign_cpus).collect();
+            assert_eq!(recent, kept[2]);
+            kept
+        };
+        assert_eq!(samples(0.5), [Some(0.75), None, Some(0.375)]);
+        assert_eq!(samples(9.0), [Some(0.0), None, Some(0.0)]);
+    }
 
     #[test]
     fn looks_stay_on_their_grid() {
