@@ -11,7 +11,6 @@ mod foreign;
 mod goodput;
 mod lab;
 mod lab_experiment;
-mod observed;
 mod profile;
 mod proxy_balance;
 mod proxy_config;
