@@ -128,3 +128,93 @@ fn a_watch_ends_with_what_it_saw_and_what_it_cost() {
     assert!(observed.cost_cpus > 0.0);
     assert_eq!(observed.roles[0].name, SUBJECT);
 }
+
+/// A program that connects to these ports, sends a line on the first of them, and waits.
+fn client_of(ports: &[u16]) -> Option<Child> {
+    let opens: Vec<String> = (3..)
+        .zip(ports)
+        .map(|(descriptor, port)| format!("exec {descriptor}<>/dev/tcp/127.0.0.1/{port}"))
+        .collect();
+    let script = format!("{}; echo request >&3; echo ready; read line", opens.join("; "));
+    let child = Command::new("bash")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        println!("skipped: there is no bash");
+        return None;
+    };
+    let mut line = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    Some(child)
+}
+
+#[test]
+fn every_origin_is_found_and_the_request_is_at_one_of_them() {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = listeners.each_ref().map(|one| one.local_addr().unwrap().port());
+    let Some(mut subject) = client_of(&ports) else { return };
+    let mut servers = listeners.each_ref().map(|one| one.accept().unwrap().0);
+    let mut request = [0; 8];
+    servers[0].read_exact(&mut request).unwrap();
+    let spec = Spec { follow: true, ..spec(&[(SUBJECT, subject.id() as i32)]) };
+    let mut observer = Observer::new(&spec, clock_ns);
+    observer.sample(clock_ns());
+    let observed = observer.describe();
+    if observed.origins.is_empty() {
+        subject.kill().unwrap();
+        subject.wait().unwrap();
+        return println!("skipped: {:?}", observed.not_observable);
+    }
+    let found: BTreeSet<u16> = observed.origins.iter().map(|origin| origin.port).collect();
+    assert_eq!(found, ports.into_iter().collect(), "{:?}", observed.origins);
+    let own = std::process::id() as i32;
+    for origin in &observed.origins {
+        assert_eq!((origin.depth, origin.used_by.as_str()), (1, SUBJECT));
+        assert_eq!(origin.pids, [own]);
+    }
+    assert_eq!(observed.ports_used_by(SUBJECT), found.into_iter().collect::<Vec<u16>>());
+    let snapshot = observer.queues(clock_ns());
+    let observed = observer.describe();
+    let waits = observed.in_flight(&snapshot);
+    assert_eq!((waits.at_origins, waits.origin_replies_unread), (1, 0), "{snapshot:?}");
+    let used = observed.used(SUBJECT, &snapshot);
+    assert_eq!((used.established, used.awaiting_reply, used.local_ports_max), (2, 1, Some(1)));
+    // The reply has come, and nobody has read it.
+    servers[0].write_all(b"reply").unwrap();
+    let mut waits = observed.in_flight(&observer.queues(clock_ns()));
+    for _ in 0..3000 {
+        if waits.origin_replies_unread == 1 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        waits = observed.in_flight(&observer.queues(clock_ns()));
+    }
+    assert_eq!((waits.at_origins, waits.origin_replies_unread), (0, 1));
+    subject.kill().unwrap();
+    subject.wait().unwrap();
+}
+
+#[test]
+fn a_unix_socket_of_the_subject_is_watched() {
+    let path = std::env::temp_dir().join(format!("weir-observe-{}.sock", std::process::id()));
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let name = path.display().to_string();
+    let _waiting = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let own = std::process::id() as i32;
+    let spec = Spec { follow: true, ..spec(&[(SUBJECT, own)]) };
+    let mut observer = Observer::new(&spec, clock_ns);
+    observer.sample(clock_ns());
+    std::fs::remove_file(&path).unwrap();
+    let snapshot = observer.queues(clock_ns());
+    let observed = observer.describe();
+    let Some(unix) = snapshot.unix.iter().find(|one| one.path == name) else {
+        assert!(!observed.not_observable.is_empty());
+        return println!("skipped: {:?}", observed.not_observable);
+    };
+    assert_eq!((unix.sockets, unix.waiting), (1, 1));
+    let used = observed.unix.iter().find(|one| one.path == name).unwrap();
+    assert_eq!(used.served_by.as_deref(), Some(SUBJECT));
+    drop(listener);
+}
