@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::pace::Pace;
-use crate::plan::Plan;
+use crate::plan::{Arrivals, LINE_MAX, Plan};
+use crate::quantiles::{ascending, quantile};
 
 /// The shape of a load, as far as it decides what the client can do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,10 @@ pub struct Profile {
     pub connections: u64,
     /// Requests on a connection before it is closed; `None`: kept open.
     pub requests_per_connection: Option<u64>,
+    /// Whether requests come by the clock: then they come in smaller batches, and each costs more than in
+    /// a saturated closed loop.
+    #[serde(default)]
+    pub open_loop: bool,
 }
 
 /// One trial.
@@ -52,16 +57,23 @@ pub struct Calibration {
     pub weir_version: String,
     /// The load's shape.
     pub profile: Profile,
-    /// Responses per second of one fully used core; median of the trials with one thread.
+    /// Length of a trial, in s; 0 in a calibration from an older version.
+    #[serde(default)]
+    pub trial_s: f64,
+    /// Responses per second of one fully used core, at the cost that a request had in the trials with
+    /// one thread; their median.
     pub per_core_per_s: f64,
-    /// (max − min) / median of that.
-    pub per_core_spread: f64,
-    /// Responses per second that all processors reached with the origin beside them; a lower bound.
+    /// (max − min) / median of that; `None` of one trial.
+    #[serde(default)]
+    pub per_core_spread: Option<f64>,
+    /// Responses per second that all processors reached with the origin beside them; a lower bound, and 0
+    /// without such trials.
     pub all_with_origin_per_s: f64,
-    /// (max − min) / median of that.
-    pub all_spread: f64,
+    /// (max − min) / median of that; `None` of one trial.
+    #[serde(default)]
+    pub all_spread: Option<f64>,
     /// Responses per second of all processors, if the origin is elsewhere: processors times what a
-    /// core did in the trials with all of them.
+    /// core did in the trials with all of them, or with one where there are no others.
     pub all_per_s: f64,
     /// Processors of the host.
     pub cpus: u32,
@@ -73,6 +85,10 @@ pub struct Calibration {
 pub const SCHEMA: &str = "weir.calibration/1";
 /// Clients are planned to run at half of what they can do, so that they do not queue themselves.
 pub const CLIENT_UTILISATION: f64 = 0.5;
+/// A calibration of fewer trials, or of shorter ones, is a quick look and judges no later run.
+pub const JUDGING_TRIALS_MIN: usize = 3;
+/// See [`JUDGING_TRIALS_MIN`].
+pub const JUDGING_TRIAL_S_MIN: f64 = 2.0;
 /// More relative spread than this makes a calibration doubtful.
 pub const SPREAD_MAX: f64 = 0.10;
 
@@ -86,13 +102,14 @@ impl Profile {
             request_bytes: bytes / plan.requests.len().max(1) as u64,
             connections: plan.connections,
             requests_per_connection: plan.requests_per_connection,
+            open_loop: plan.is_open_loop(),
         }
     }
 
     /// How far another profile is from this one; `None` when they cannot be compared.
     fn distance(&self, other: &Self) -> Option<f64> {
         let kind = |profile: &Self| profile.requests_per_connection.map(|count| count.min(10));
-        if kind(self) != kind(other) {
+        if kind(self) != kind(other) || self.open_loop != other.open_loop {
             return None;
         }
         // Below some hundred bytes the size makes no difference to the cost.
@@ -111,18 +128,35 @@ impl std::fmt::Display for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} B answers, {} connections", self.response_bytes, self.connections)?;
         match self.requests_per_connection {
-            None => f.write_str(", kept open"),
-            Some(count) => write!(f, ", {count} requests each"),
+            None => f.write_str(", kept open")?,
+            Some(count) => write!(f, ", {count} requests each")?,
         }
+        f.write_str(if self.open_loop { ", open loop" } else { ", closed loop" })
     }
 }
 
-/// Makes a calibration of trials; those with one thread and those with `cpus` threads are needed.
+impl Calibration {
+    /// Whether later runs may be held against it.
+    #[must_use]
+    pub fn judges(&self) -> bool {
+        let of_one_thread = self.trials.iter().filter(|trial| trial.threads == 1).count();
+        of_one_thread >= JUDGING_TRIALS_MIN && self.trial_s >= JUDGING_TRIAL_S_MIN
+    }
+
+    /// The larger of its spreads; `None` of one trial.
+    #[must_use]
+    pub fn spread_max(&self) -> Option<f64> {
+        self.per_core_spread.into_iter().chain(self.all_spread).reduce(f64::max)
+    }
+}
+
+/// Makes a calibration of trials of `trial_s` seconds; those with one thread are needed.
 #[must_use]
 pub fn summarise(
     trials: Vec<Trial>,
     cpus: u32,
     profile: Profile,
+    trial_s: f64,
     (made_at, host_fingerprint, weir_version): (String, String, String),
 ) -> Calibration {
     let pick = |threads: u32, value: fn(&Trial) -> f64| {
@@ -133,13 +167,17 @@ pub fn summarise(
     let (per_core_per_s, per_core_spread) = median_and_spread(single);
     let (all_with_origin_per_s, all_spread) =
         median_and_spread(pick(cpus, |trial| trial.responses_per_s));
-    let (per_core_of_all, _) = median_and_spread(pick(cpus, Trial::per_core_per_s));
+    let (per_core_of_all, _) = match trials.iter().any(|trial| trial.threads == cpus) {
+        true => median_and_spread(pick(cpus, Trial::per_core_per_s)),
+        false => (per_core_per_s, None),
+    };
     Calibration {
         schema: SCHEMA.to_owned(),
         made_at,
         host_fingerprint,
         weir_version,
         profile,
+        trial_s,
         per_core_per_s,
         per_core_spread,
         all_with_origin_per_s,
@@ -150,25 +188,21 @@ pub fn summarise(
     }
 }
 
-fn median_and_spread(mut values: Vec<f64>) -> (f64, f64) {
-    values.sort_by(f64::total_cmp);
+fn median_and_spread(values: Vec<f64>) -> (f64, Option<f64>) {
+    let values = ascending(values);
     let (Some(first), Some(last)) = (values.first(), values.last()) else {
-        return (0.0, 0.0);
+        return (0.0, None);
     };
-    let middle = values.len() / 2;
-    let median = if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        f64::midpoint(values[middle - 1], values[middle])
-    };
-    let spread = if median > 0.0 { (last - first) / median } else { 0.0 };
+    let median = quantile(&values, 0.5);
+    let spread = (values.len() > 1 && median > 0.0).then(|| (last - first) / median);
     (median, spread)
 }
 
 /// The stored calibration that is nearest to `profile`, if one is near enough to compare with.
 #[must_use]
 pub fn nearest<'a>(stored: &'a [Calibration], profile: &Profile) -> Option<&'a Calibration> {
-    let near = stored.iter().filter_map(|one| Some((one.profile.distance(profile)?, one)));
+    let judging = stored.iter().filter(|one| one.judges());
+    let near = judging.filter_map(|one| Some((one.profile.distance(profile)?, one)));
     near.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, calibration)| calibration)
 }
 
@@ -192,12 +226,31 @@ pub fn trial_plan(plan: &Plan, threads: usize, duration_ns: u64) -> Plan {
     trial
 }
 
+/// The plan of one trial in an open loop: one thread, at the utilisation that clients are planned for, of
+/// what it reached in a closed loop.
+#[must_use]
+pub fn open_trial_plan(plan: &Plan, reached_per_s: f64, duration_ns: u64) -> Plan {
+    let mut trial = trial_plan(plan, 1, duration_ns);
+    let rate_per_s = (reached_per_s * CLIENT_UTILISATION).max(1.0);
+    trial.pace = Pace::Open { rate_per_s, arrivals: Arrivals::Constant };
+    trial.line_max = ((rate_per_s * trial.timeout_ns as f64 / 1e9) as u64).clamp(1, LINE_MAX);
+    trial
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn profile(response_bytes: u64, connections: u64, per: Option<u64>) -> Profile {
-        Profile { response_bytes, request_bytes: 40, connections, requests_per_connection: per }
+        let requests_per_connection = per;
+        let open_loop = false;
+        Profile {
+            response_bytes,
+            request_bytes: 40,
+            connections,
+            requests_per_connection,
+            open_loop,
+        }
     }
 
     fn calibration(profile: Profile) -> Calibration {
@@ -213,14 +266,14 @@ mod tests {
             trial(1, 99e3, 0.9),
             trial(2, 110e3, 1.0),
         ];
-        summarise(trials, 2, profile, Default::default())
+        summarise(trials, 2, profile, 2.0, Default::default())
     }
 
     #[test]
     fn a_core_is_what_its_processor_time_yields() {
         let made = calibration(profile(100, 100, None));
         assert!((made.per_core_per_s - 104e3).abs() < 1.0);
-        assert!((made.per_core_spread - 10.0 / 104.0).abs() < 1e-9);
+        assert!((made.per_core_spread.unwrap() - 10.0 / 104.0).abs() < 1e-9);
         assert!((made.all_with_origin_per_s - 115e3).abs() < 1.0);
         assert!((made.all_per_s - 230e3).abs() < 1.0);
     }
@@ -229,8 +282,33 @@ mod tests {
     fn clients_are_planned_at_half_of_what_they_can_do() {
         let made = calibration(profile(100, 100, None));
         assert_eq!(clients_needed(2e6, &made), Some(18));
-        let nothing = summarise(vec![], 2, profile(1, 1, None), Default::default());
+        let nothing = summarise(vec![], 2, profile(1, 1, None), 2.0, Default::default());
         assert_eq!(clients_needed(2e6, &nothing), None);
+    }
+
+    #[test]
+    fn one_trial_has_no_spread_and_a_quick_look_judges_nothing() {
+        let of = |count: usize, trial_s| {
+            let trial = Trial { threads: 1, responses_per_s: 50e3, generator_cpus: 0.5 };
+            summarise(vec![trial; count], 2, profile(100, 10, None), trial_s, Default::default())
+        };
+        let one = of(1, 2.0);
+        assert_eq!((one.per_core_spread, one.all_spread, one.spread_max()), (None, None, None));
+        // Without trials of all processors, those of one are all that is known.
+        assert_eq!((one.per_core_per_s, one.all_per_s), (100e3, 200e3));
+        assert_eq!(of(3, 2.0).per_core_spread, Some(0.0));
+        let judges = [(1, 2.0), (3, 1.0), (3, 2.0)].map(|(count, trial_s)| {
+            nearest(&[of(count, trial_s)], &profile(100, 10, None)).is_some()
+        });
+        assert_eq!(judges, [false, false, true]);
+    }
+
+    #[test]
+    fn an_open_loop_is_held_against_an_open_loop() {
+        let open = Profile { open_loop: true, ..profile(300, 100, None) };
+        assert!(nearest(&[calibration(profile(300, 100, None))], &open).is_none());
+        let found = calibration(open.clone());
+        assert_eq!(nearest(&[found.clone()], &open), Some(&found));
     }
 
     #[test]

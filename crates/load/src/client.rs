@@ -24,10 +24,10 @@ use rt::dial;
 use rt::stream::Stream;
 
 use crate::core::Core;
-use crate::desk::Next;
+use crate::desk::{Next, Patience};
 use crate::failure::{Failure, Kind, Phase};
 use crate::pace::{Pace, ramp_slot_ns};
-use crate::plan::Request;
+use crate::plan::{Request, TimeoutFrom};
 use crate::recorder::Sample;
 use crate::reply::{Reply, ReplyReader};
 
@@ -55,6 +55,22 @@ struct Client {
     /// Requests so far, to take the URLs in turn.
     turn: usize,
     back_off_ns: u64,
+    /// The last back-off.
+    backed_off: Pause,
+}
+
+/// A pause of one client.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pause {
+    from_ns: u64,
+    to_ns: u64,
+}
+
+impl Pause {
+    /// The part of it in which a request that was due at `due_ns` waited.
+    fn within(self, due_ns: u64) -> u64 {
+        self.to_ns.saturating_sub(due_ns.max(self.from_ns))
+    }
 }
 
 /// Runs client `index` of a core to the end of the load.
@@ -73,6 +89,7 @@ pub(crate) async fn client(core: Rc<Core>, index: usize) {
         obtained: false,
         turn: index,
         back_off_ns: BACK_OFF_NS_MIN,
+        backed_off: Pause::default(),
     };
     if core.shared.plan.ramp_ns == 0 {
         // Boxed, like every rare step here, to keep the future of a busy client small.
@@ -109,15 +126,16 @@ impl Client {
                 None => self.next_open().await,
             };
             let Some(due_ns) = due_ns else { return };
+            let begun_ns = now_ns();
             if self.connection.is_none()
                 && let Err(failure) = Box::pin(self.connect(due_ns)).await
             {
-                free_ns = now_ns();
-                core.recorder.borrow_mut().not_sent(due_ns, failure, free_ns);
-                self.back_off().await;
+                core.recorder.borrow_mut().not_sent(due_ns, failure, now_ns());
+                // A closed loop's next request is due behind the pause: that is nobody's latency.
+                free_ns = self.back_off().await;
                 continue;
             }
-            free_ns = self.exchange(due_ns).await;
+            free_ns = self.exchange(due_ns, begun_ns).await;
         }
     }
 
@@ -133,6 +151,13 @@ impl Client {
                 thought.as_mut().poll(cx)
             })
             .await;
+            let now_ns = now_ns();
+            let mut recorder = core.recorder.borrow_mut();
+            core.roll(&mut recorder, now_ns);
+            if recorder.is_on(due_ns) && now_ns >= due_ns {
+                recorder.taken_on(due_ns);
+                recorder.lag(now_ns - due_ns);
+            }
         }
         if due_ns >= core.end_ns() || core.giving_up.get() || !core.desk.borrow_mut().take_one() {
             core.desk.borrow_mut().close();
@@ -145,24 +170,29 @@ impl Client {
     async fn next_open(&mut self) -> Option<u64> {
         let core = Rc::clone(&self.core);
         let timeout_ns = core.shared.plan.timeout_ns;
+        let patience = match core.shared.plan.timeout_from {
+            TimeoutFrom::Due => Patience::FromDue { timeout_ns },
+            TimeoutFrom::Send => Patience::FromSend,
+        };
         poll_fn(|cx| {
             loop {
                 let now_ns = now_ns();
                 let next = match core.giving_up.get() {
                     true => Next::End,
-                    false => core.desk.borrow_mut().next(self.index, now_ns, timeout_ns),
+                    false => core.desk.borrow_mut().next(self.index, now_ns, patience),
                 };
                 match next {
                     Next::Due { due_ns, waited } => {
+                        let mut recorder = core.recorder.borrow_mut();
+                        core.roll(&mut recorder, now_ns);
                         if !waited {
-                            core.recorder.borrow_mut().lag(now_ns.saturating_sub(due_ns));
+                            recorder.lag(now_ns.saturating_sub(due_ns));
                         }
+                        recorder.backed_off(self.backed_off.within(due_ns));
                         return Poll::Ready(Some(due_ns));
                     }
-                    Next::Expired { due_ns } => {
-                        let failure = Failure { kind: Kind::Timeout, phase: Phase::Queue };
-                        core.recorder.borrow_mut().not_sent(due_ns, failure, now_ns);
-                    }
+                    Next::Expired { due_ns } => self.not_sent(due_ns, Kind::Timeout, now_ns),
+                    Next::TooLate { due_ns } => self.not_sent(due_ns, Kind::TooLate, now_ns),
                     Next::End => return Poll::Ready(None),
                     Next::Wait => {
                         self.watch_idle(cx);
@@ -172,6 +202,12 @@ impl Client {
             }
         })
         .await
+    }
+
+    /// A request that waited in line is not sent.
+    fn not_sent(&self, due_ns: u64, kind: Kind, now_ns: u64) {
+        let failure = Failure { kind, phase: Phase::Queue };
+        self.core.recorder.borrow_mut().not_sent(due_ns, failure, now_ns);
     }
 
     /// Drops an idle connection that the server has closed, or on which it talks unasked.
@@ -210,7 +246,7 @@ impl Client {
         let sources = &shared.plan.sources;
         let source = (!sources.is_empty()).then(|| sources[number % sources.len()]);
         let begun_ns = now_ns();
-        self.deadline.set(due_ns.saturating_add(shared.plan.timeout_ns));
+        self.deadline.set(shared.plan.deadline_ns(due_ns, begun_ns));
         let mut dialled = pin!(dial::connect(target, source));
         let connected = poll_fn(|cx| match self.interruption() {
             Some(kind) => Poll::Ready(Err((kind, kind.name().to_owned()))),
@@ -240,15 +276,20 @@ impl Client {
         }
     }
 
-    /// Keeps a server that refuses from being asked in a tight loop.
-    async fn back_off(&mut self) {
-        let until_ns = now_ns() + self.back_off_ns;
+    /// Keeps a server that refuses from being asked in a tight loop; when the pause is over.
+    async fn back_off(&mut self) -> u64 {
+        let from_ns = now_ns();
+        let until_ns = from_ns + self.back_off_ns;
         self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
         self.core.timers.sleep_until(until_ns.min(self.core.end_ns())).await;
+        self.backed_off = Pause { from_ns, to_ns: now_ns() };
+        self.backed_off.to_ns
     }
 
     /// Sends one request and reads its response; when the client is free again.
-    async fn exchange(&mut self, due_ns: u64) -> u64 {
+    ///
+    /// `begun_ns` is when the client took the request on, before it connected.
+    async fn exchange(&mut self, due_ns: u64, begun_ns: u64) -> u64 {
         let core = Rc::clone(&self.core);
         let shared = &core.shared;
         let group = &shared.groups[(core.first_client as usize + self.index) % shared.groups.len()];
@@ -259,8 +300,8 @@ impl Client {
         };
         let last =
             shared.plan.requests_per_connection.is_some_and(|most| connection.carried + 1 >= most);
-        self.deadline.set(due_ns.saturating_add(shared.plan.timeout_ns));
         let sent_ns = now_ns();
+        self.deadline.set(shared.plan.deadline_ns(due_ns, sent_ns));
         core.recorder.borrow_mut().sent(due_ns, sent_ns);
         let mut transfer = Transfer::new(request, last);
         let result = poll_fn(|cx| match self.interruption() {
@@ -274,6 +315,7 @@ impl Client {
             Ok(reply) => {
                 let first_ns = transfer.first_ns;
                 let last_ns = transfer.last_ns;
+                core.desk.borrow_mut().usual.answered(last_ns.saturating_sub(begun_ns));
                 let sample = Sample { due_ns, sent_ns, first_ns, last_ns };
                 let keep = reply.reusable && !last && transfer.is_written();
                 self.count_reply(reply, sample);
@@ -285,7 +327,11 @@ impl Client {
             }
             Err(kind) => {
                 let now_ns = now_ns();
-                let phase = if transfer.reader.in_body() { Phase::Body } else { Phase::FirstByte };
+                if kind == Kind::Timeout {
+                    core.desk.borrow_mut().usual.given_up(now_ns.saturating_sub(begun_ns));
+                }
+                let phase =
+                    if transfer.reader.has_begun() { Phase::Body } else { Phase::FirstByte };
                 let mut recorder = core.recorder.borrow_mut();
                 core.roll(&mut recorder, now_ns);
                 recorder.counters.sent += u64::from(transfer.is_written());
@@ -395,11 +441,14 @@ impl<'r> Transfer<'r> {
             if bytes == 0 {
                 return Poll::Ready(self.reader.handle_end().ok_or(Kind::Closed));
             }
-            if !self.reader.in_body() {
+            let (interim, begun) = (self.reader.interim(), self.reader.has_begun());
+            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
+            let handled = self.reader.handle_bytes(&scratch[..bytes], &core.limits);
+            // The final response begins behind the interim ones (RFC 9110, 15.2).
+            if !begun || self.reader.interim() > interim {
                 self.first_ns = self.last_ns;
             }
-            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
-            match self.reader.handle_bytes(&scratch[..bytes], &core.limits) {
+            match handled {
                 Ok(None) => {}
                 Ok(Some(reply)) => return Poll::Ready(Ok(reply)),
                 Err(_) => return Poll::Ready(Err(Kind::Parse)),

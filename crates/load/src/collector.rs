@@ -28,12 +28,16 @@ pub(crate) struct Collector {
     /// Sums of all cores when the last second was closed.
     before: Counters,
     total: Phases,
-    /// Requests due in the newest seconds, not yet known to be whole ones.
-    newest: BTreeMap<u64, Phases>,
+    /// Requests due in the window.
+    window_requests: u64,
+    /// Latencies and number of the requests due in the newest seconds, not yet known to be whole ones.
+    newest: BTreeMap<u64, (Phases, u64)>,
     lag: Latencies,
     intervals: Vec<Interval>,
     /// Requests due by the end of each interval.
     due: Vec<u64>,
+    /// Requests due and without an outcome at the end of each interval.
+    backlog: Vec<u64>,
 }
 
 impl Collector {
@@ -48,10 +52,12 @@ impl Collector {
             next: 0,
             before: Counters::default(),
             total: Phases::default(),
+            window_requests: 0,
             newest: BTreeMap::new(),
             lag: Latencies::new(),
             intervals: Vec::new(),
             due: Vec::new(),
+            backlog: Vec::new(),
         }
     }
 
@@ -94,7 +100,10 @@ impl Collector {
             latencies.response.add(&book.outside);
             lag.add(&book.lag);
             self.total.add(&book.late);
-            self.newest.entry(snapshot.second).or_default().add(&book.current);
+            self.window_requests += book.due_late;
+            let newest = self.newest.entry(snapshot.second).or_default();
+            newest.0.add(&book.current);
+            newest.1 += book.due;
             book.clear();
             // A core that has ended needs no book any more.
             let _ = self.spares[snapshot.core].send(book);
@@ -114,13 +123,15 @@ impl Collector {
         if !empty {
             observer.second(&mut interval, &latencies);
             self.due.push(sum.due);
+            self.backlog.push(sum.backlog());
             self.intervals.push(interval);
         }
         self.before = sum;
         // All but the last two seconds are known to be whole.
         while self.newest.len() > 2 {
-            if let Some((_, phases)) = self.newest.pop_first() {
+            if let Some((_, (phases, due))) = self.newest.pop_first() {
                 self.total.add(&phases);
+                self.window_requests += due;
             }
         }
     }
@@ -155,12 +166,13 @@ impl Collector {
         let whole = ended_ns / SECOND_NS;
         let whole_seconds = whole > from;
         let (mut tail_service, mut tail_not_good) = (Latencies::new(), 0);
-        for (second, phases) in std::mem::take(&mut self.newest) {
+        for (second, (phases, due)) in std::mem::take(&mut self.newest) {
             if whole_seconds && second >= whole {
                 tail_service.add(&phases.last_byte.service);
                 tail_not_good += phases.not_good;
             } else {
                 self.total.add(&phases);
+                self.window_requests += due;
             }
         }
         let to_s = if whole_seconds { whole as f64 } else { ended_ns.max(done_ns) as f64 / 1e9 };
@@ -178,6 +190,8 @@ impl Collector {
             window_good: 0,
             window_bytes_in: 0,
             window_due: 0,
+            window_requests: self.window_requests,
+            backlog: self.backlog,
             area_ns,
             drained_ns,
             lost_ns,

@@ -19,7 +19,7 @@ use rt::tokio::task::spawn_local;
 use wire::Limits;
 
 use crate::client::client;
-use crate::desk::{Desk, Quota};
+use crate::desk::{Arrival, Desk, Quota};
 use crate::failure::{Failure, Kind, Phase};
 use crate::pace::{DueTimes, Pace};
 use crate::plan::Plan;
@@ -109,6 +109,9 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 const OPENING_MAX: usize = 64;
 /// The ticker's period, unless a short time-out needs a shorter one.
 const TICK_NS_MAX: u64 = 10 * MILLISECOND_NS;
+
+/// Missed ticks that are recorded after one stall: those of ten minutes.
+const LATE_TICKS_MAX: usize = 60_000;
 
 /// Runs one core to its end; its last snapshot.
 pub(crate) async fn run(
@@ -215,6 +218,7 @@ impl Core {
         let end_ns = self.end_ns();
         let mut desk = self.desk.borrow_mut();
         let mut recorder = self.recorder.borrow_mut();
+        self.roll(&mut recorder, now_ns);
         while let Some(due_ns) = due.next_ns() {
             let next_ns = due_ns.min(end_ns);
             if next_ns > now_ns && !self.giving_up.get() {
@@ -227,10 +231,15 @@ impl Core {
                 break;
             }
             due.times.next();
-            let arrived = desk.arrive(due_ns);
-            recorder.counters.due += 1;
-            if !arrived {
+            let arrival = desk.arrive(due_ns);
+            recorder.became_due(due_ns);
+            if arrival == Arrival::Dropped {
                 recorder.dropped(due_ns);
+            }
+            if arrival != Arrival::Assigned {
+                // Nobody sends it now, so its lag is how late the core brought it. A client that is
+                // free has its own way to the send behind it, and records both together.
+                recorder.lag(now_ns.saturating_sub(due_ns));
             }
             recorder.waiting = desk.waiting();
         }
@@ -348,7 +357,7 @@ async fn tick(core: Rc<Core>) {
             let mut recorder = core.recorder.borrow_mut();
             core.roll(&mut recorder, now_ns);
             if !open_loop {
-                recorder.lag(now_ns.saturating_sub(next_ns));
+                late_ticks(&mut recorder, next_ns, now_ns, period_ns);
             }
             recorder.waiting = core.desk.borrow().waiting();
         }
@@ -363,6 +372,18 @@ async fn tick(core: Rc<Core>) {
         }
         // Ticks that were missed are not made up for.
         next_ns = (next_ns + period_ns).max(now_ns);
+        core.recorder.borrow_mut().expect(next_ns);
+    }
+}
+
+/// Records how late a tick was, and each tick that was missed meanwhile: a closed loop has no due times,
+/// so regular ticks stand for them, and a long stall weighs as much as the time that it took.
+fn late_ticks(recorder: &mut Recorder, first_ns: u64, now_ns: u64, period_ns: u64) {
+    let ticks = (first_ns..=now_ns).step_by(period_ns as usize).take(LATE_TICKS_MAX);
+    for tick_ns in ticks {
+        if recorder.is_on(tick_ns) {
+            recorder.lag(now_ns - tick_ns);
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
+use crate::usual_latency::UsualLatency;
+
 /// A number of requests that all cores share, taken in small lots so that they end together.
 #[derive(Debug)]
 pub(crate) struct Quota {
@@ -31,6 +33,17 @@ impl Quota {
     }
 }
 
+/// What became of a request that was due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// An idle client takes it.
+    Assigned,
+    /// It waits for a connection.
+    Queued,
+    /// The line was full.
+    Dropped,
+}
+
 /// What the desk says to a client that asks for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -40,12 +53,40 @@ pub(crate) enum Next {
         /// Whether it was waiting for a connection; if not, a late send is the generator's fault.
         waited: bool,
     },
-    /// This request was due then and is too old to be sent.
+    /// This request was due then and is older than its time-out.
     Expired { due_ns: u64 },
+    /// This request was due then and has less time left than a response usually takes.
+    TooLate { due_ns: u64 },
     /// Wait to be woken.
     Wait,
     /// There is no more work.
     End,
+}
+
+/// When a request that has waited in line is not sent any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// Its time-out counts from the due time: beyond it, or so near to it that a response would come
+    /// too late. Sending that one would only take a connection from a request that can be answered.
+    FromDue { timeout_ns: u64 },
+    /// Its time-out counts from the send, so it is always sent.
+    FromSend,
+}
+
+impl Patience {
+    /// What becomes of a request from the line at `now_ns`, when a response usually takes `needed_ns`.
+    fn decide(self, due_ns: u64, now_ns: u64, needed_ns: u64) -> Next {
+        let age_ns = now_ns.saturating_sub(due_ns);
+        match self {
+            Self::FromDue { timeout_ns } if age_ns >= timeout_ns => Next::Expired { due_ns },
+            // A server that takes longer than half of the time-out is still asked, or nobody would
+            // notice when it gets faster.
+            Self::FromDue { timeout_ns } if age_ns + needed_ns.min(timeout_ns / 2) > timeout_ns => {
+                Next::TooLate { due_ns }
+            }
+            _ => Next::Due { due_ns, waited: true },
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +103,8 @@ pub(crate) struct Desk {
     idle: VecDeque<usize>,
     line: VecDeque<u64>,
     line_max: u64,
+    /// How long responses take, of an open loop.
+    pub(crate) usual: UsualLatency,
     quota: Option<Arc<Quota>>,
     lot_left: u64,
     /// No request becomes due any more; what is in line is still served.
@@ -75,6 +118,7 @@ impl Desk {
             idle: VecDeque::with_capacity(clients),
             line: VecDeque::new(),
             line_max,
+            usual: UsualLatency::default(),
             quota,
             lot_left: 0,
             closed: false,
@@ -103,8 +147,8 @@ impl Desk {
         true
     }
 
-    /// A request became due (open loop); `false` when the line was full and it was dropped.
-    pub(crate) fn arrive(&mut self, due_ns: u64) -> bool {
+    /// A request became due (open loop); what became of it.
+    pub(crate) fn arrive(&mut self, due_ns: u64) -> Arrival {
         if let Some(client) = self.idle.pop_front() {
             let client = &mut self.clients[client];
             client.idle = false;
@@ -112,25 +156,22 @@ impl Desk {
             if let Some(waker) = &client.waker {
                 waker.wake_by_ref();
             }
-            return true;
+            return Arrival::Assigned;
         }
-        let room = (self.line.len() as u64) < self.line_max;
-        if room {
-            self.line.push_back(due_ns);
+        if self.line.len() as u64 >= self.line_max {
+            return Arrival::Dropped;
         }
-        room
+        self.line.push_back(due_ns);
+        Arrival::Queued
     }
 
-    /// A client of an open loop asks for work; `timeout_ns` after its due time a request is dead.
-    pub(crate) fn next(&mut self, client: usize, now_ns: u64, timeout_ns: u64) -> Next {
+    /// A client of an open loop asks for work.
+    pub(crate) fn next(&mut self, client: usize, now_ns: u64, patience: Patience) -> Next {
         if let Some(due_ns) = self.clients[client].assigned_ns.take() {
             return Next::Due { due_ns, waited: false };
         }
         if let Some(due_ns) = self.line.pop_front() {
-            return match now_ns.saturating_sub(due_ns) < timeout_ns {
-                true => Next::Due { due_ns, waited: true },
-                false => Next::Expired { due_ns },
-            };
+            return patience.decide(due_ns, now_ns, self.usual.needed_ns());
         }
         if self.closed {
             return Next::End;
@@ -175,36 +216,97 @@ impl Desk {
 mod tests {
     use super::*;
 
+    const PATIENCE: Patience = Patience::FromDue { timeout_ns: 100 };
+
     #[test]
     fn the_longest_idle_client_gets_the_next_request() {
         let mut desk = Desk::new(3, 10, None);
-        assert_eq!(desk.next(2, 0, 100), Next::Wait);
-        assert_eq!(desk.next(0, 0, 100), Next::Wait);
-        assert_eq!(desk.next(2, 0, 100), Next::Wait, "asking twice does not list it twice");
-        assert!(desk.arrive(5) && desk.arrive(6));
-        assert_eq!(desk.next(0, 7, 100), Next::Due { due_ns: 6, waited: false });
-        assert_eq!(desk.next(2, 7, 100), Next::Due { due_ns: 5, waited: false });
+        assert_eq!(desk.next(2, 0, PATIENCE), Next::Wait);
+        assert_eq!(desk.next(0, 0, PATIENCE), Next::Wait);
+        assert_eq!(desk.next(2, 0, PATIENCE), Next::Wait, "asking twice does not list it twice");
+        assert_eq!([5, 6].map(|due_ns| desk.arrive(due_ns)), [Arrival::Assigned; 2]);
+        assert_eq!(desk.next(0, 7, PATIENCE), Next::Due { due_ns: 6, waited: false });
+        assert_eq!(desk.next(2, 7, PATIENCE), Next::Due { due_ns: 5, waited: false });
     }
 
     #[test]
     fn the_line_is_bounded_first_in_first_out_and_drops_the_dead() {
         let mut desk = Desk::new(1, 2, None);
-        assert!(desk.arrive(1) && desk.arrive(50));
-        assert!(!desk.arrive(60));
+        let arrivals = [1, 50, 60].map(|due_ns| desk.arrive(due_ns));
+        assert_eq!(arrivals, [Arrival::Queued, Arrival::Queued, Arrival::Dropped]);
         assert_eq!(desk.waiting(), 2);
-        assert_eq!(desk.next(0, 101, 100), Next::Expired { due_ns: 1 });
-        assert_eq!(desk.next(0, 101, 100), Next::Due { due_ns: 50, waited: true });
+        assert_eq!(desk.next(0, 101, PATIENCE), Next::Expired { due_ns: 1 });
+        assert_eq!(desk.next(0, 101, PATIENCE), Next::Due { due_ns: 50, waited: true });
         desk.close();
-        assert_eq!(desk.next(0, 101, 100), Next::End);
+        assert_eq!(desk.next(0, 101, PATIENCE), Next::End);
     }
 
     #[test]
     fn the_line_is_served_after_the_close() {
         let mut desk = Desk::new(1, 2, None);
-        assert!(desk.arrive(1));
+        assert_eq!(desk.arrive(1), Arrival::Queued);
         desk.close();
-        assert_eq!(desk.next(0, 2, 100), Next::Due { due_ns: 1, waited: true });
-        assert_eq!(desk.next(0, 2, 100), Next::End);
+        assert_eq!(desk.next(0, 2, PATIENCE), Next::Due { due_ns: 1, waited: true });
+        assert_eq!(desk.next(0, 2, PATIENCE), Next::End);
+    }
+
+    #[test]
+    fn what_cannot_be_answered_in_time_is_not_sent() {
+        let mut desk = Desk::new(1, 10, None);
+        assert_eq!([0, 20, 45].map(|due_ns| desk.arrive(due_ns)), [Arrival::Queued; 3]);
+        (0..100).for_each(|_| desk.usual.answered(20));
+        assert_eq!(desk.next(0, 80, PATIENCE), Next::TooLate { due_ns: 0 });
+        assert_eq!(desk.next(0, 95, PATIENCE), Next::Due { due_ns: 20, waited: true });
+        // However slow a server was, half of the time-out is enough to ask it again.
+        (0..100).for_each(|_| desk.usual.answered(90));
+        assert_eq!(desk.next(0, 95, PATIENCE), Next::Due { due_ns: 45, waited: true });
+        desk.arrive(0);
+        assert_eq!(desk.next(0, 1_000, Patience::FromSend), Next::Due { due_ns: 0, waited: true });
+    }
+
+    /// Twice the load that ten connections of 50 ms can carry, with a time-out of 1 s, for 20 s of virtual
+    /// time; responses that came in time, and those given up. A connection whose request timed out is
+    /// busy until its server has finished.
+    fn answered_beyond_capacity(latency_ms: impl Fn(u64) -> u64) -> (u64, u64) {
+        let patience = Patience::FromDue { timeout_ns: 1_000 };
+        let mut desk = Desk::new(10, 10_000, None);
+        let (mut free_at, mut answered, mut given_up) = ([0_u64; 10], 0, 0);
+        let mut number = 0;
+        for now_ms in 0..20_000_u64 {
+            (0..u64::from(now_ms % 5 < 2)).for_each(|_| {
+                desk.arrive(now_ms);
+            });
+            for (client, free_ms) in free_at.iter_mut().enumerate() {
+                while *free_ms <= now_ms {
+                    let due_ms = match desk.next(client, now_ms, patience) {
+                        Next::Due { due_ns, .. } => due_ns,
+                        Next::Wait | Next::End => break,
+                        Next::Expired { .. } | Next::TooLate { .. } => continue,
+                    };
+                    number += 1;
+                    let takes_ms = latency_ms(number);
+                    *free_ms = now_ms + takes_ms;
+                    if *free_ms <= due_ms + 1_000 {
+                        answered += 1;
+                        desk.usual.answered(takes_ms);
+                    } else {
+                        given_up += 1;
+                        desk.usual.given_up(due_ms + 1_000 - now_ms);
+                    }
+                }
+            }
+        }
+        (answered, given_up)
+    }
+
+    #[test]
+    fn beyond_its_capacity_a_server_still_answers_nine_tenths_of_it() {
+        let (answered, given_up) = answered_beyond_capacity(|_| 50);
+        assert!(answered >= 3_900 && given_up == 0, "{answered} {given_up}");
+        let mut random = fastrand::Rng::with_seed(1);
+        let varied: Vec<u64> = (0..10_000).map(|_| random.u64(10..=90)).collect();
+        let (answered, given_up) = answered_beyond_capacity(|number| varied[number as usize]);
+        assert!(answered >= 3_600 && given_up < 40, "{answered} {given_up}");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::io;
 pub enum Kind {
     /// It was older than its time-out.
     Timeout,
+    /// It had waited so long for a connection that a response would have come after its time-out.
+    TooLate,
     /// Nothing listened at the target.
     Refused,
     /// The connection was reset.
@@ -30,8 +32,13 @@ pub enum Kind {
 }
 
 /// Every kind with its name and its meaning; in the order of the enum.
-pub const KINDS: [(Kind, &str, &str); 11] = [
+pub const KINDS: [(Kind, &str, &str); 12] = [
     (Kind::Timeout, "timeout", "older than the time-out (-w)"),
+    (
+        Kind::TooLate,
+        "too_late",
+        "not sent: after waiting for a connection it had less time left than a response usually takes",
+    ),
     (Kind::Refused, "refused", "nothing listens at the target"),
     (Kind::Reset, "reset", "the connection was reset"),
     (Kind::Closed, "closed", "the connection ended before the response did"),

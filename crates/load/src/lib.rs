@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backlog;
 pub mod calibrate;
 mod client;
 mod collector;
@@ -16,8 +17,11 @@ pub mod failure;
 mod flight;
 pub mod pace;
 pub mod plan;
+mod quantiles;
 pub mod recorder;
 mod reply;
 pub mod report;
 pub mod run;
+pub mod stall;
+mod usual_latency;
 pub mod validity;

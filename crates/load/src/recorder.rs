@@ -4,14 +4,18 @@
 //! left out of the percentiles without losing the slow requests of the seconds before. Each second
 //! the book is handed to the collector and a fresh one is opened; the core never adds histograms.
 
+mod counters;
+
 use std::sync::mpsc;
 
 use record::histogram::Latencies;
-use record::run::Interval;
 use record::units::SECOND_NS;
 
-use crate::failure::{Failure, KINDS, Kind, PHASES, Phase};
+pub use counters::{BackOff, Counters};
+
+use crate::failure::{Failure, Kind, Phase};
 use crate::flight::FlightArea;
+use crate::stall::{StallDetector, Stalls};
 
 /// A lag beyond this counts as late, in ns (reference: 1 ms is the bound of the verdict).
 pub const LATE_NS: u64 = 1_000_000;
@@ -82,6 +86,10 @@ pub struct Book {
     pub outside: Latencies,
     /// The generator's own lag.
     pub lag: Latencies,
+    /// Requests of an open loop that were due in this second.
+    pub due: u64,
+    /// Requests of an open loop that were due in an earlier one, within the window.
+    pub due_late: u64,
 }
 
 impl Book {
@@ -91,139 +99,7 @@ impl Book {
         self.late.clear();
         self.outside.clear();
         self.lag.clear();
-    }
-}
-
-/// Counts since the start of the run.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "named and documented as in record::run::Totals")]
-pub struct Counters {
-    pub requests: u64,
-    pub sent: u64,
-    pub responses: u64,
-    /// By status; responses below 100 or above 999 do not pass the parser.
-    pub status: Box<[u64]>,
-    pub errors: [u64; KINDS.len()],
-    pub timeouts: [u64; PHASES.len()],
-    pub timeout_age_ns: Option<(u64, u64)>,
-    pub dropped: u64,
-    pub unfinished_age_ns_max: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    pub obtained: u64,
-    pub opened: u64,
-    pub connect_failed: u64,
-    pub lost: u64,
-    pub closed_idle: u64,
-    pub excess_bytes: u64,
-    pub late_sends: u64,
-    pub excluded_ramp: u64,
-    /// Requests that became due, taken on or not.
-    pub due: u64,
-    /// Bad responses that are in `responses`: with a status of 400 or more where none was expected.
-    pub unwanted: u64,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            requests: 0,
-            sent: 0,
-            responses: 0,
-            status: vec![0; 1000].into_boxed_slice(),
-            errors: [0; KINDS.len()],
-            timeouts: [0; PHASES.len()],
-            timeout_age_ns: None,
-            dropped: 0,
-            unfinished_age_ns_max: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-            obtained: 0,
-            opened: 0,
-            connect_failed: 0,
-            lost: 0,
-            closed_idle: 0,
-            excess_bytes: 0,
-            late_sends: 0,
-            excluded_ramp: 0,
-            due: 0,
-            unwanted: 0,
-        }
-    }
-}
-
-impl Counters {
-    /// The sum of both.
-    #[must_use]
-    pub fn plus(mut self, other: &Self) -> Self {
-        self.requests += other.requests;
-        self.sent += other.sent;
-        self.responses += other.responses;
-        add_each(&mut self.status, &other.status);
-        add_each(&mut self.errors, &other.errors);
-        add_each(&mut self.timeouts, &other.timeouts);
-        self.timeout_age_ns = match (self.timeout_age_ns, other.timeout_age_ns) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (a, b) => a.or(b),
-        };
-        self.dropped += other.dropped;
-        self.unfinished_age_ns_max = self.unfinished_age_ns_max.max(other.unfinished_age_ns_max);
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-        self.obtained += other.obtained;
-        self.opened += other.opened;
-        self.connect_failed += other.connect_failed;
-        self.lost += other.lost;
-        self.closed_idle += other.closed_idle;
-        self.excess_bytes += other.excess_bytes;
-        self.late_sends += other.late_sends;
-        self.excluded_ramp += other.excluded_ramp;
-        self.due += other.due;
-        self.unwanted += other.unwanted;
-        self
-    }
-
-    /// Good responses.
-    #[must_use]
-    pub fn good(&self) -> u64 {
-        self.responses - self.unwanted
-    }
-
-    /// Complete responses that are not good.
-    #[must_use]
-    pub fn bad(&self) -> u64 {
-        self.unwanted + self.errors[Kind::Check as usize]
-    }
-
-    /// What happened since `before`, as an interval without times and latencies.
-    #[must_use]
-    pub fn since(&self, before: &Self) -> Interval {
-        let kinds = KINDS.iter().zip(self.errors.iter().zip(&before.errors));
-        let errors = kinds
-            .filter(|(_, (now, before))| now > before)
-            .map(|((_, name, _), (now, before))| ((*name).to_owned(), now - before));
-        let class = |class: usize| {
-            let codes = class * 100..(class + 1) * 100;
-            let count = |counters: &Self| counters.status[codes.clone()].iter().sum::<u64>();
-            count(self) - count(before)
-        };
-        Interval {
-            connections_opened: self.opened - before.opened,
-            responses: self.responses - before.responses,
-            good: Some(self.good() - before.good()),
-            errors: errors.collect(),
-            status_classes: std::array::from_fn(|index| class(index + 1)),
-            bytes_in: self.bytes_in - before.bytes_in,
-            bytes_out: self.bytes_out - before.bytes_out,
-            dropped: self.dropped - before.dropped,
-            ..Interval::default()
-        }
-    }
-}
-
-fn add_each(sum: &mut [u64], other: &[u64]) {
-    for (sum, other) in sum.iter_mut().zip(other) {
-        *sum += other;
+        (self.due, self.due_late) = (0, 0);
     }
 }
 
@@ -282,6 +158,7 @@ pub(crate) struct Recorder {
     spares: mpsc::Receiver<Box<Book>>,
     pub(crate) counters: Counters,
     flight: FlightArea,
+    stall: StallDetector,
     /// Time that requests of the window spent in flight before they failed.
     lost_ns: u128,
     /// Requests that have been written and are not over.
@@ -304,6 +181,7 @@ impl Recorder {
             spares,
             counters: Counters::default(),
             flight: FlightArea::new(0, u64::MAX),
+            stall: StallDetector::new(u64::MAX),
             lost_ns: 0,
             in_flight: 0,
             open: 0,
@@ -318,6 +196,39 @@ impl Recorder {
         self.roll_at_ns = start_ns + SECOND_NS;
         self.window_from_ns = start_ns + window_after_ns;
         self.flight = FlightArea::new(self.window_from_ns, u64::MAX);
+        self.stall = StallDetector::new(start_ns);
+    }
+
+    /// The core runs at `at_ns` at the latest.
+    pub(crate) fn expect(&mut self, at_ns: u64) {
+        self.stall.expect(at_ns);
+    }
+
+    /// Whether the load is on at `at_ns`.
+    pub(crate) fn is_on(&self, at_ns: u64) -> bool {
+        self.start_ns > 0 && at_ns >= self.start_ns && self.ended_ns.is_none()
+    }
+
+    #[inline]
+    fn detect_stall(&mut self, now_ns: u64) {
+        if let Some(stall) = self.stall.runs(now_ns)
+            && stall.to_ns > self.window_from_ns
+        {
+            let length_ns = stall.length_ns();
+            self.counters.stalls.add(&Stalls {
+                count: 1,
+                total_ns: length_ns,
+                longest_ns: length_ns,
+                ..Stalls::default()
+            });
+        }
+    }
+
+    /// A request became due, and the core takes it on or drops it; counts those of a stall.
+    #[inline]
+    pub(crate) fn taken_on(&mut self, due_ns: u64) {
+        let stalled = due_ns >= self.window_from_ns && self.stall.holds_due(due_ns);
+        self.counters.stalls.due += u64::from(stalled);
     }
 
     /// The load has ended: no second rolls any more, what comes is the drain.
@@ -368,6 +279,8 @@ impl Recorder {
         self.done_ns = sample.last_ns;
         let Sample { due_ns, sent_ns, first_ns, last_ns } = sample;
         let response_ns = last_ns.saturating_sub(due_ns);
+        let delayed = due_ns >= self.window_from_ns && self.stall.delayed(due_ns, sent_ns, last_ns);
+        self.counters.stalls.answered += u64::from(delayed);
         match self.phases(due_ns) {
             Some(phases) => {
                 phases.first_byte.service.record(first_ns.saturating_sub(sent_ns));
@@ -458,6 +371,29 @@ impl Recorder {
         }
     }
 
+    /// A request of an open loop became due.
+    #[inline]
+    pub(crate) fn became_due(&mut self, due_ns: u64) {
+        self.counters.due += 1;
+        self.taken_on(due_ns);
+        if due_ns >= self.window_from_ns {
+            let late = due_ns < self.second_ns;
+            self.book.due += u64::from(!late);
+            self.book.due_late += u64::from(late);
+        }
+    }
+
+    /// A request waited so long because of a back-off, which no other client ended.
+    #[inline]
+    pub(crate) fn backed_off(&mut self, waited_ns: u64) {
+        if waited_ns > 0 {
+            let back_off = &mut self.counters.back_off;
+            back_off.requests += 1;
+            back_off.total_ns += waited_ns;
+            back_off.longest_ns = back_off.longest_ns.max(waited_ns);
+        }
+    }
+
     /// The generator was this late itself.
     #[inline]
     pub(crate) fn lag(&mut self, lag_ns: u64) {
@@ -482,6 +418,7 @@ impl Recorder {
     /// anything that happened at `now_ns` is recorded.
     #[inline]
     pub(crate) fn roll(&mut self, now_ns: u64) -> Option<Snapshot> {
+        self.detect_stall(now_ns);
         if now_ns < self.roll_at_ns { None } else { Some(self.roll_second(now_ns)) }
     }
 

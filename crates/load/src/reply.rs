@@ -49,9 +49,15 @@ impl ReplyReader {
         }
     }
 
-    /// Whether the head of the final response has been read.
-    pub(crate) fn in_body(&self) -> bool {
-        matches!(self.state, State::Body(_))
+    /// Whether a byte has come of the response that is being read: of an interim one, until that is
+    /// complete, and of the final one from then on.
+    pub(crate) fn has_begun(&self) -> bool {
+        !matches!(&self.state, State::Head { carry } if carry.is_empty())
+    }
+
+    /// Interim responses (1xx) so far.
+    pub(crate) fn interim(&self) -> u32 {
+        self.interim
     }
 
     /// Takes the bytes of one read; `Some` when the response is whole.
@@ -209,6 +215,19 @@ mod tests {
         let short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc";
         assert_eq!(reader.handle_bytes(short, &limits).unwrap(), None);
         assert_eq!(reader.handle_end(), None);
+    }
+
+    #[test]
+    fn a_response_begins_with_its_first_byte_and_again_behind_an_interim_one() {
+        let limits = Limits::default();
+        let mut reader = ReplyReader::new(RequestKind::Other);
+        let mut steps = Vec::new();
+        for bytes in ["HTTP/1.1 103 Early", " Hints\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\nabc"] {
+            let begun = reader.has_begun();
+            assert_eq!(reader.handle_bytes(bytes.as_bytes(), &limits).unwrap(), None);
+            steps.push((begun, reader.interim()));
+        }
+        assert_eq!(steps, [(false, 0), (true, 1), (false, 1), (true, 1)]);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use record::facts::HostFacts;
 use record::histogram::{BadHistogram, Latencies};
 use record::run::{
-    Calibrated, Connections, Cpu, Generator, Identity, Latency, Objective, Pair, Rates, Run,
-    SCHEMA, Totals, Weir, Window,
+    BackOff, Calibrated, Connections, Cpu, Generator, Identity, Latency, Objective, Pair, Rates,
+    Run, SCHEMA, Stalls, Totals, Weir, Window,
 };
 use record::units::count_of;
 use record::validity::Validity;
@@ -144,6 +144,7 @@ fn rates(measured: &Measured) -> Rates {
         goodput_per_s: Some(measured.goodput_per_s()),
         bytes_in_per_s: measured.window_bytes_in as f64 / length_s,
         offered_per_s: measured.plan.is_open_loop().then_some(offered),
+        answered_share: measured.answered_share(),
     }
 }
 
@@ -194,6 +195,7 @@ fn pair(both: &Both) -> Pair {
 
 fn generator(measured: &Measured) -> Generator {
     let lag: &Latencies = &measured.lag;
+    let Counters { stalls, back_off, .. } = &measured.counters;
     let (in_flight_mean, in_flight_by_littles_law) = measured.in_flight();
     Generator {
         threads: measured.plan.threads as u32,
@@ -202,6 +204,18 @@ fn generator(measured: &Measured) -> Generator {
         lag_p99_ns: lag.at(0.99),
         lag_max_ns: lag.max_ns(),
         late: measured.counters.late_sends,
+        back_off: BackOff {
+            requests: back_off.requests,
+            total_ns: back_off.total_ns,
+            longest_ns: back_off.longest_ns,
+        },
+        stalls: Stalls {
+            count: stalls.count,
+            total_ns: stalls.total_ns,
+            longest_ns: stalls.longest_ns,
+            requests_due: stalls.due,
+            requests_in_flight: stalls.answered,
+        },
         in_flight_mean,
         in_flight_by_littles_law,
         ..Generator::default()

@@ -79,6 +79,10 @@ pub struct Measured {
     pub window_bytes_in: u64,
     /// Requests that became due in the window; open loop only.
     pub window_due: u64,
+    /// The same by their due times, without the ramp: the requests that percentiles are about.
+    pub window_requests: u64,
+    /// Requests that were due and had no outcome yet, at the end of each interval.
+    pub backlog: Vec<u64>,
     /// Requests in flight, integrated from the start of the window to the end of the load.
     pub area_ns: u128,
     /// The same from the end of the load to that of the drain: latencies have it, the mean has not.

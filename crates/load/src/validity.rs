@@ -1,9 +1,12 @@
 //! Whether a load's result may be believed, as a table of rules: each looks at the evidence and
 //! says what speaks against it, with its figures. Pure; the sources of the bounds stand beside them.
 
+mod stalls;
+
 use record::units::{count_of, format_count, format_duration_ns};
 use record::validity::{Reason, Validity, Verdict};
 
+use crate::quantiles::median;
 use crate::run::Measured;
 
 /// Everything that a verdict is made of.
@@ -42,6 +45,8 @@ pub struct Rule {
     pub doc: &'static str,
     /// Whether the subject and not the measurement is to blame.
     pub of_subject: bool,
+    /// Whether it needs statistics, so that it says nothing of a run that is [`TOO_SHORT`].
+    pub statistical: bool,
     check: fn(&Evidence<'_>) -> Option<(Verdict, String)>,
 }
 
@@ -51,6 +56,9 @@ impl std::fmt::Debug for Rule {
     }
 }
 
+/// The code of the rule that finds too little to judge by.
+pub const TOO_SHORT: &str = "too_short";
+
 /// All rules.
 pub const RULES: &[Rule] = &[
     Rule {
@@ -58,31 +66,48 @@ pub const RULES: &[Rule] = &[
         doc: "A generator thread used 95 % of a core or more (invalid), or 80 % (suspect): its \
               rate is then a lower bound and its latencies include its own queue.",
         of_subject: false,
+        statistical: true,
         check: client_bound,
     },
     Rule {
         code: "run_queue_wait",
         doc: "A generator thread waited for a processor for over 10 % of the time (30 %: invalid).",
         of_subject: false,
+        statistical: true,
         check: run_queue_wait,
     },
     Rule {
         code: "send_lag",
         doc: "99 % of the sends (or wake-ups, in a closed loop) were within more than 1 ms and 10 % \
-              of the median latency (suspect), or more than 10 ms and the whole median (invalid).",
+              of the median latency (suspect), or more than 10 ms and the whole median (invalid). Every \
+              due request counts; waiting for a free connection is not the generator's lag.",
         of_subject: false,
+        statistical: true,
         check: send_lag,
+    },
+    Rule {
+        code: "generator_stalled",
+        doc: "The generator did not run for over 5 % of its time, or over 1 % of the requests were due \
+              or answered in stalls longer than the median latency (invalid); over 1 % of its time, \
+              over 1 % of the requests in stalls longer than a tenth of it, or over 0.1 % in stalls of \
+              which one took 100 ms (suspect). A stall is a time of at least 10 ms in which an event \
+              loop had to run and did not: the process was stopped, or had no CPU.",
+        of_subject: false,
+        statistical: true,
+        check: stalls::generator_stalled,
     },
     Rule {
         code: "connections_missing",
         doc: "Fewer connections were obtained than asked for.",
         of_subject: false,
+        statistical: false,
         check: connections_missing,
     },
     Rule {
         code: "ports_tight",
         doc: "The source ports hardly suffice for the connections of the run.",
         of_subject: false,
+        statistical: false,
         check: ports_tight,
     },
     Rule {
@@ -91,6 +116,7 @@ pub const RULES: &[Rule] = &[
               latencies are missing or wrong. Not judged where fewer than 40 mean times in flight fit \
               into the window, because the requests cut at its edges weigh too much.",
         of_subject: false,
+        statistical: true,
         check: littles_law,
     },
     Rule {
@@ -98,25 +124,30 @@ pub const RULES: &[Rule] = &[
         doc: "More requests failed or had a bad response (400 and above, or not as expected) than \
               --error-share-max, or than an objective of errors (--slo errors<1%), allows.",
         of_subject: true,
+        statistical: false,
         check: errors,
     },
     Rule {
         code: "no_response",
         doc: "There was no response at all.",
         of_subject: true,
+        statistical: false,
         check: no_response,
     },
     Rule {
         code: "dropped",
         doc: "Requests were due but never sent, because the line was full: no percentile has them.",
         of_subject: true,
+        statistical: false,
         check: dropped,
     },
     Rule {
         code: "overloaded",
-        doc: "Open loop: under 98 % of the offered rate was answered, so latencies grow with the \
-              length of the run.",
+        doc: "Open loop: under 98 % of the requests due in the window were answered \
+              (rates.answered_share): the others failed, were dropped, or are of a backlog that grew \
+              with the length of the run. What is in flight all the time is not missing.",
         of_subject: true,
+        statistical: true,
         check: overloaded,
     },
     Rule {
@@ -124,37 +155,50 @@ pub const RULES: &[Rule] = &[
         doc: "The median rate of the first and of the last third of the window differ by over \
               10 %, or a second had no response at all.",
         of_subject: true,
+        statistical: true,
         check: not_steady,
     },
     Rule {
         code: "foreign_cpu",
         doc: "Others used over 5 % of the machine's processors.",
         of_subject: false,
+        statistical: true,
         check: foreign_cpu,
     },
     Rule {
         code: "cpu_steal",
         doc: "The hypervisor gave over 2 % of the time to others (10 %: invalid).",
         of_subject: false,
+        statistical: true,
         check: cpu_steal,
     },
     Rule {
         code: "near_calibrated_limit",
         doc: "The run used over 80 % of what the stored calibration says this client can do.",
         of_subject: false,
+        statistical: true,
         check: near_calibrated_limit,
     },
     Rule {
-        code: "too_short",
-        doc: "The window has no whole second, or fewer than 100 responses.",
+        code: TOO_SHORT,
+        doc: "The window has no whole second, or fewer than 100 responses. Rules that need statistics \
+              say nothing of such a run; counts (errors, connections, dropped) still do.",
         of_subject: false,
+        statistical: false,
         check: too_short,
     },
-    Rule { code: "partial", doc: "The run was ended by hand.", of_subject: false, check: partial },
+    Rule {
+        code: "partial",
+        doc: "The run was ended by hand.",
+        of_subject: false,
+        statistical: false,
+        check: partial,
+    },
     Rule {
         code: "excess_bytes",
         doc: "The server sent bytes behind responses that nobody had asked for.",
         of_subject: true,
+        statistical: false,
         check: excess_bytes,
     },
 ];
@@ -162,7 +206,9 @@ pub const RULES: &[Rule] = &[
 /// The verdict on a run.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Validity {
-    let reasons = RULES.iter().filter_map(|rule| {
+    let short = !evidence.measured.whole_seconds || too_short(evidence).is_some();
+    let rules = RULES.iter().filter(|rule| !(short && rule.statistical));
+    let reasons = rules.filter_map(|rule| {
         (rule.check)(evidence).map(|(verdict, text)| Reason {
             code: rule.code.to_owned(),
             verdict,
@@ -307,17 +353,14 @@ fn dropped(evidence: &Evidence<'_>) -> Finding {
 
 fn overloaded(evidence: &Evidence<'_>) -> Finding {
     let measured = evidence.measured;
-    let kept_up = measured.window_responses as f64 >= 0.98 * measured.window_due as f64;
-    if kept_up || !measured.plan.is_open_loop() || !measured.whole_seconds {
-        return None;
-    }
-    let length_s = measured.window_length_s();
+    let share = measured.answered_share()?;
     let text = format!(
-        "{}/s were offered and {}/s answered: latencies grow with the length of the run",
-        format_count(measured.window_due as f64 / length_s),
-        format_count(measured.responses_per_s())
+        "of {}/s offered {} were answered: the others failed, were dropped, or are of a backlog that \
+         grew with the length of the run",
+        format_count(measured.window_due as f64 / measured.window_length_s()),
+        percent(share)
     );
-    Some((Verdict::Suspect, text))
+    (share < 0.98).then_some((Verdict::Suspect, text))
 }
 
 fn not_steady(evidence: &Evidence<'_>) -> Finding {
@@ -335,7 +378,8 @@ fn not_steady(evidence: &Evidence<'_>) -> Finding {
     if third < 2 {
         return None;
     }
-    let (first, last) = (median(&rates[..third]), median(&rates[rates.len() - third..]));
+    let typical = |part: &[u64]| median(part.iter().map(|rate| *rate as f64));
+    let (first, last) = (typical(&rates[..third]), typical(&rates[rates.len() - third..]));
     let drift = (last - first) / first;
     // A rate that is too low to be even from second to second proves nothing.
     let noise = 3.0 / first.sqrt();
@@ -347,17 +391,6 @@ fn not_steady(evidence: &Evidence<'_>) -> Finding {
         );
         (Verdict::Suspect, text)
     })
-}
-
-fn median(rates: &[u64]) -> f64 {
-    let mut sorted = rates.to_vec();
-    sorted.sort_unstable();
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 {
-        sorted[middle] as f64
-    } else {
-        (sorted[middle - 1] + sorted[middle]) as f64 / 2.0
-    }
 }
 
 fn foreign_cpu(evidence: &Evidence<'_>) -> Finding {

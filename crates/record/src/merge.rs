@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use self::common::Common;
 use crate::histogram::{BadHistogram, Latencies, LatencySummary};
-use crate::run::{Generator, Interval, Latency, Pair, Run, Totals};
+use crate::run::{BackOff, Generator, Interval, Latency, Pair, Run, Stalls, Totals};
 use crate::validity::{Reason, Validity, Verdict};
 
 /// Why runs cannot be merged.
@@ -187,6 +187,18 @@ fn add_generator(a: &Generator, b: &Generator) -> Generator {
         lag_p99_ns: a.lag_p99_ns.max(b.lag_p99_ns),
         lag_max_ns: a.lag_max_ns.max(b.lag_max_ns),
         late: a.late + b.late,
+        back_off: BackOff {
+            requests: a.back_off.requests + b.back_off.requests,
+            total_ns: a.back_off.total_ns + b.back_off.total_ns,
+            longest_ns: a.back_off.longest_ns.max(b.back_off.longest_ns),
+        },
+        stalls: Stalls {
+            count: a.stalls.count + b.stalls.count,
+            total_ns: a.stalls.total_ns + b.stalls.total_ns,
+            longest_ns: a.stalls.longest_ns.max(b.stalls.longest_ns),
+            requests_due: a.stalls.requests_due + b.stalls.requests_due,
+            requests_in_flight: a.stalls.requests_in_flight + b.stalls.requests_in_flight,
+        },
         busiest_thread_share: greater(a.busiest_thread_share, b.busiest_thread_share),
         run_queue_wait_share: greater(a.run_queue_wait_share, b.run_queue_wait_share),
         in_flight_mean: a.in_flight_mean + b.in_flight_mean,
@@ -225,6 +237,7 @@ fn add_interval(a: &Interval, b: &Interval) -> Interval {
         max_ns: a.max_ns.max(b.max_ns),
         lag_p99_ns: None,
         own_cpus: a.own_cpus.zip(b.own_cpus).map(|(a, b)| a + b),
+        stalled_ns: a.stalled_ns + b.stalled_ns,
         measured: a.measured && b.measured,
     }
 }

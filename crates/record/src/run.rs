@@ -1,6 +1,8 @@
 //! The schema of one run, `weir.run/1`. Its names are fixed: scripts rely on them. Fields may be
 //! added; what a field means never changes within a schema.
 
+mod generator;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::diagnosis::{
     Candidate, Confidence, Confirmation, Diagnosis, ResourceUse, TimeShare,
 };
+pub use generator::{BackOff, Calibrated, Generator, Stalls};
+
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
 use crate::observed::Observed;
@@ -262,6 +266,21 @@ pub struct Rates {
     /// Requests due per second; open loop only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub offered_per_s: Option<f64>,
+    /// The fraction of the requests due in the window that were answered: not dropped, not failed, and
+    /// not of a backlog that grew over the window. What a steady server always has in flight is not
+    /// missing. Open loop with a whole second only; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answered_share: Option<f64>,
+}
+
+impl Rates {
+    /// The fraction of an open loop's requests that were answered; in a record from an older version
+    /// what was answered within the window, of what was due in it.
+    #[must_use]
+    pub fn answered(&self) -> Option<f64> {
+        let within = |offered: f64| (self.responses_per_s / offered.max(1e-9)).min(1.0);
+        self.answered_share.or_else(|| self.offered_per_s.map(within))
+    }
 }
 
 /// The part of a run that its rates and latencies are about.
@@ -296,7 +315,7 @@ impl Window {
 pub struct Latency {
     /// Until the connection stood.
     pub connect: Pair,
-    /// Until the first byte of the response.
+    /// Until the first byte of the final response: of its status line, behind interim responses (1xx).
     pub first_byte: Pair,
     /// Until the last byte of the response.
     pub last_byte: Pair,
@@ -330,47 +349,6 @@ pub struct Baseline {
     pub p50_ns: u64,
     /// Mean of it without the slowest request, which is often the first.
     pub mean_ns: f64,
-}
-
-/// How the generator itself did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Generator {
-    /// Threads that drove the load.
-    pub threads: u32,
-    /// What lag is: `send` (send after due, open loop) or `loop` (wake-up after due, closed loop).
-    pub lag_of: String,
-    /// Median lag.
-    pub lag_p50_ns: u64,
-    /// 99 % of lags are no longer.
-    pub lag_p99_ns: u64,
-    /// The longest lag.
-    pub lag_max_ns: u64,
-    /// Lags beyond the bound of 1 ms.
-    pub late: u64,
-    /// Share of one core that the busiest of its threads used, in the window.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub busiest_thread_share: Option<f64>,
-    /// Share of the window that its threads waited for a processor.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub run_queue_wait_share: Option<f64>,
-    /// Mean number of requests in flight, counted.
-    pub in_flight_mean: f64,
-    /// What Little's law makes of rate and mean latency; should be the same.
-    pub in_flight_by_littles_law: f64,
-    /// What a stored calibration says this machine can drive, for the nearest profile.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub calibrated: Option<Calibrated>,
-}
-
-/// A stored calibration that a run was held against.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Calibrated {
-    /// Responses per second that the same threads can drive.
-    pub responses_per_s: f64,
-    /// Share of it that this run used.
-    pub used_share: f64,
-    /// Which profile it was made with.
-    pub profile: String,
 }
 
 /// Processor time of the generator in the window.
@@ -441,6 +419,13 @@ pub struct Interval {
     /// Processors that the generator used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub own_cpus: Option<f64>,
+    /// Time that generator threads stood still in it, of stalls (`generator.stalls`).
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub stalled_ns: u64,
     /// Whether it lies in the measured window.
     pub measured: bool,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

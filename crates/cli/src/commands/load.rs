@@ -54,7 +54,7 @@ pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failur
     let ports_tight = preflight::check(&plan)?;
     hold_signals(Held::Stop)?.follow(drain, Some(stopping(&plan)))?;
     let subjects = if named.is_empty() { subjects(&plan) } else { Ok(named) };
-    drive(&Job { typed, arguments, plan, subjects, ports_tight }, &stop)
+    drive(&Job { typed, arguments, plan, subjects, ports_tight, calibration: None }, &stop)
 }
 
 /// Nothing to load was named: measures this machine with an origin of its own.
@@ -86,12 +86,11 @@ fn embedded(
         origin.pid()
     ));
     let trials = Trials { each: 3, duration_ns: SECOND_NS, subject: origin.pid() };
-    let calibration = calibrate::calibrate(&plan, &trials, &host::facts::read(), stop)?;
-    // Not being able to keep it costs only the comparison with later runs.
-    let _ = store::keep(&calibration);
-    say(&calibrate::words(&calibration));
+    // A quick look like this judges this run and no later one, so it is not kept.
+    let both = calibrate::calibrate(&plan, &trials, &host::facts::read(), stop)?;
+    say(&calibrate::words(&both.closed));
     if let Pace::Closed { think_ns: 0 } = plan.pace {
-        let rate_per_s = calibrate::reached_per_s(&calibration, plan.threads) * EMBEDDED_SHARE;
+        let rate_per_s = calibrate::reached_per_s(&both.closed, plan.threads) * EMBEDDED_SHARE;
         let rate_per_s = round_to_two_digits(rate_per_s);
         say(&format!("driving it at a quarter of that, {rate_per_s:.0}/s, in an open loop\n\n"));
         let arrivals = load::plan::Arrivals::Constant;
@@ -100,7 +99,8 @@ fn embedded(
             load::plan::LINE_MAX.min((rate_per_s * plan.timeout_ns as f64 / 1e9) as u64);
     }
     let subjects = Ok(vec![origin.pid()]);
-    drive(&Job { typed, arguments, plan, subjects, ports_tight: None }, stop)
+    let calibration = Some(if plan.is_open_loop() { both.open } else { both.closed });
+    drive(&Job { typed, arguments, plan, subjects, ports_tight: None, calibration }, stop)
 }
 
 /// Says at the first Ctrl-C what happens now: requests that hang may take a while.
@@ -136,6 +136,8 @@ pub(super) struct Job<'a> {
     pub(super) plan: Plan,
     pub(super) subjects: Subjects,
     pub(super) ports_tight: Option<String>,
+    /// One that was just made for this run; otherwise the nearest that is stored.
+    pub(super) calibration: Option<Calibration>,
 }
 
 fn drive(job: &Job<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
@@ -233,7 +235,7 @@ pub(super) fn recorded(
     }
     let run_queue_wait_share = watcher::run_queue_wait_share(window.as_ref());
     let stored = store::load(&facts.fingerprint);
-    let calibrated = held_against(&stored, measured);
+    let calibrated = held_against(job.calibration.as_ref(), &stored, measured);
     let busiest = cpu.per_core.iter().copied().reduce(f64::max);
     let host = HostEvidence {
         // A thread that spins is always busy; that says nothing of what it could still do.
@@ -273,10 +275,14 @@ fn random_id() -> String {
     format!("{:016x}{:016x}", bits(), bits())
 }
 
-fn held_against(stored: &[Calibration], measured: &Measured) -> Option<Calibrated> {
+fn held_against(
+    own: Option<&Calibration>,
+    stored: &[Calibration],
+    measured: &Measured,
+) -> Option<Calibrated> {
     let response_bytes = measured.counters.bytes_in / measured.counters.responses.max(1);
     let profile = Profile::of(&measured.plan, response_bytes);
-    let calibration = nearest(stored, &profile)?;
+    let calibration = own.or_else(|| nearest(stored, &profile))?;
     let responses_per_s = calibration.per_core_per_s * measured.plan.threads as f64;
     Some(Calibrated {
         responses_per_s,

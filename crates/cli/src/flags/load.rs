@@ -86,7 +86,7 @@ pub(super) const TIMEOUT: Flag = Flag {
     short: Some('w'),
     value: "TIME",
     default: "5s",
-    doc: "A request that is older than this, from its due time, is an error; bare: ms",
+    doc: "A request that is older than this is an error (from when: --timeout-from); bare: ms",
     right: &["500", "2s"],
     wrong: &["0", "soon", "1d"],
     ..FLAG
@@ -169,6 +169,18 @@ const LOAD_FLAGS: &[Flag] = &[
         ..FLAG
     },
     TIMEOUT,
+    Flag {
+        long: "timeout-from",
+        value: "due|send",
+        default: "due",
+        doc: "Where the time-out starts. due: when the request was due, as a user's patience does; one \
+              that waited for a connection until less time is left than a response usually takes is \
+              not sent but counted as too_late, so that too much load does not keep the server busy \
+              with what nobody waits for. send: when it was sent, however long it had waited",
+        wrong: &["now"],
+        right: &["send"],
+        ..FLAG
+    },
     Flag {
         long: "think",
         short: Some('T'),
@@ -377,6 +389,7 @@ pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<Problem>> {
         requests_per_connection: typed.text("requests-per-connection"),
         ramp: typed.text("ramp"),
         timeout: typed.text("timeout"),
+        timeout_from: typed.text("timeout-from"),
         think: typed.text("think"),
         drain: typed.text("drain"),
         line: typed.text("line"),

@@ -193,6 +193,24 @@ fn generator(run: &Run) -> String {
         generator.in_flight_mean,
         generator.in_flight_by_littles_law,
     );
+    let back_off = &generator.back_off;
+    if back_off.requests > 0 {
+        text.push_str(&format!(
+            "back-off     {} waited up to {} for the generator's pauses after failed connects\n",
+            count_of(back_off.requests, "request"),
+            format_duration_ns(back_off.longest_ns)
+        ));
+    }
+    let stalls = &generator.stalls;
+    if stalls.count > 0 {
+        text.push_str(&format!(
+            "stalls       {}, longest {}, in all {}; {} due or answered in them\n",
+            stalls.count,
+            format_duration_ns(stalls.longest_ns),
+            format_duration_ns(stalls.total_ns),
+            count_of(stalls.affected(), "request")
+        ));
+    }
     if let Some(calibrated) = &generator.calibrated {
         text.push_str(&format!(
             "calibrated   {}/s with these threads ({}); this run used {:.0} % of it\n",

@@ -18,7 +18,8 @@ pub(crate) const TRIES: usize = 5;
 /// Whether a search ended because its generator was held up by the machine: that says nothing of the
 /// server, nor of the search.
 pub(crate) fn was_held_up(record: &Value) -> bool {
-    let disturbances = ["cpu_steal", "send_lag", "run_queue_wait", "client_bound"];
+    let disturbances =
+        ["cpu_steal", "send_lag", "run_queue_wait", "client_bound", "generator_stalled"];
     let is_one = |reason: &Value| {
         let reason = reason.as_str().unwrap();
         disturbances.iter().any(|code| reason.starts_with(code))

@@ -341,8 +341,14 @@ impl Output {
 
     /// Whether the record itself says that something else disturbed the run.
     pub(crate) fn is_disturbed(&self) -> bool {
-        let disturbances =
-            ["foreign_cpu", "run_queue_wait", "cpu_steal", "client_bound", "send_lag"];
+        let disturbances = [
+            "foreign_cpu",
+            "run_queue_wait",
+            "cpu_steal",
+            "client_bound",
+            "send_lag",
+            "generator_stalled",
+        ];
         self.reasons().iter().any(|reason| disturbances.contains(reason))
     }
 

@@ -81,6 +81,66 @@ fn a_generator_that_is_held_up_over_the_end_still_sends_all_that_was_due() {
     assert_eq!(output.errors(), 0);
 }
 
+/// Stops the generator of a load for 400 ms, three times; the result.
+fn load_of_a_stopped_generator(flags: &[&str], origin: &Origin) -> Output {
+    let before = origin.stats()["requests"].as_u64();
+    let run = start_load(flags);
+    let has_begun = || origin.stats()["requests"].as_u64() > before.map(|count| count + 50);
+    assert!(within(PATIENCE, has_begun), "the load did not begin");
+    for _ in 0..3 {
+        send_signal(run.process.id(), Signal::STOP);
+        pause_ms(400);
+        send_signal(run.process.id(), Signal::CONT);
+        pause_ms(600);
+    }
+    run.finish()
+}
+
+#[test]
+fn a_generator_that_was_stopped_is_not_valid() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?t=2");
+    let common = ["-t", "1", "-c", "10", "-d", "6s", "-w", "30s", &url];
+    for pace in [&["-R", "500"][..], &["-T", "5ms"], &[]] {
+        let output = load_of_a_stopped_generator(&[pace, &common].concat(), &origin);
+        output.assert_sums();
+        assert_eq!(output.code, 4, "{pace:?} {output:?}");
+        assert!(output.reasons().contains(&"generator_stalled"), "{pace:?} {output:?}");
+        assert_ne!(output.record["diagnosis"]["verdict"], "none", "{pace:?}");
+        let stalls = |name: &str| output.count(&format!("generator.stalls.{name}"));
+        assert!(stalls("count") >= 3, "{pace:?} {output:?}");
+        // The loop may have been due to run up to a tick after the stop.
+        assert!(stalls("total_ns") >= 3 * 380_000_000, "{pace:?} {output:?}");
+        assert!(stalls("longest_ns") >= 380_000_000, "{pace:?} {output:?}");
+        let seconds = output.record["intervals"].as_array().unwrap().iter();
+        let of_seconds = seconds.filter_map(|second| second["stalled_ns"].as_u64()).sum::<u64>();
+        assert_eq!(of_seconds, stalls("total_ns"), "{pace:?}");
+        // A fifth of all requests were due, or of all wake-ups, while it did not run.
+        assert!(output.count("generator.lag_p99_ns") >= 200_000_000, "{pace:?} {output:?}");
+        if pace[..1] == ["-R"] {
+            assert!(stalls("requests_due") >= 3 * 180, "{output:?}");
+        }
+        assert!(stalls("requests_due") + stalls("requests_in_flight") >= 10, "{pace:?} {output:?}");
+    }
+}
+
+#[test]
+fn a_slow_server_and_a_full_line_are_no_stall_of_the_generator() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?t=100");
+    for pace in [&["-R", "100"][..], &[]] {
+        let output = load(&[pace, &["-c", "2", "-t", "1", "-d", "3s", "-w", "30s", &url]].concat());
+        let lag_ns = output.count("generator.lag_p99_ns");
+        let stalled = output.reasons().contains(&"generator_stalled");
+        demand(!stalled && lag_ns < 10_000_000, "no stall, and no lag", &output);
+        // What waits for a connection waits for the server.
+        let latency_ns = output.count("latency.last_byte.response.p50_ns");
+        assert!(latency_ns > 90_000_000 && lag_ns < latency_ns, "{pace:?} {output:?}");
+    }
+}
+
 #[test]
 fn a_server_that_never_answers_is_all_time_outs() {
     let _shared = beside_others();
@@ -115,9 +175,140 @@ fn a_server_that_never_answers_an_open_loop_has_time_outs_in_the_queue_too() {
     let requests = output.total("requests");
     // A generator that was held up for longer than they would wait drops some of them.
     assert!((999..=1001).contains(&(requests + output.total("dropped"))), "{output:?}");
-    assert_eq!(output.total("errors.timeout"), requests);
-    assert!(output.total("timeouts_by_phase.queue") > 0, "{output:?}");
+    // Those that were not sent any more would have timed out, too.
+    let too_late = output.total("errors.too_late");
+    assert_eq!(output.total("errors.timeout") + too_late, requests);
+    assert!(output.total("timeouts_by_phase.queue") + too_late > 0, "{output:?}");
     assert!(output.count("totals.timeout_age_ns.0") >= 200_000_000);
+}
+
+#[test]
+fn a_slow_server_that_answers_everything_is_not_overloaded() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?t=300");
+    let flags = ["-c", "40", "-t", "1", "-d", "4s", "-w", "30s", "-R"];
+    // What is in flight at the end is a twelfth of all, at any rate.
+    let runs = ["50", "20"].map(|rate| start_load(&[&flags[..], &[rate, &url]].concat()));
+    for (run, due) in runs.into_iter().zip([200, 80]) {
+        let output = run.finish();
+        output.assert_sums();
+        assert_eq!((output.total("responses"), output.errors()), (due, 0), "{output:?}");
+        let settled = output.number("rates.answered_share");
+        let reasons = output.reasons();
+        let holds = output.is_disturbed() || (settled == 1.0 && !reasons.contains(&"overloaded"));
+        assert!(holds, "{settled} {output:?}");
+    }
+}
+
+#[test]
+fn an_open_loop_beyond_capacity_is_overloaded_also_when_all_is_answered_in_the_end() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?t=50");
+    let output = load(&["-c", "5", "-t", "1", "-R", "200", "-d", "4s", "-w", "60s", &url]);
+    output.assert_sums();
+    assert_eq!((output.total("responses"), output.errors()), (800, 0), "{output:?}");
+    // A hundred a second are all that five connections can carry.
+    assert!(output.number("rates.answered_share") < 0.6, "{output:?}");
+    assert!(output.reasons().contains(&"overloaded"), "{output:?}");
+}
+
+#[test]
+fn beyond_capacity_what_is_sent_is_answered() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?t=50");
+    let flags = ["-c", "10", "-t", "1", "-d", "5s", "-w", "1s"];
+    let capacity = load(&[&flags[..], &[&url]].concat()).total("responses");
+    // Twice what ten connections can carry: before, nine of ten were sent and given up.
+    let output = load(&[&flags[..], &["-R", "400", &url]].concat());
+    output.assert_sums();
+    let (sent, responses) = (output.total("sent"), output.total("responses"));
+    assert!(output.is_disturbed() || 10 * responses >= 9 * sent, "{output:?}");
+    demand(10 * responses >= 9 * capacity, "nine tenths of the capacity", (responses, capacity));
+    assert!(output.total("errors.too_late") > 0, "{output:?}");
+    assert!(output.reasons().contains(&"overloaded"), "{output:?}");
+}
+
+#[test]
+fn a_time_out_from_the_send_sends_what_has_waited() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/?t=50");
+    let flags = ["-c", "5", "-t", "1", "-d", "3s", "-R", "200", "-w", "1s", "--drain", "60s"];
+    let flags = [&flags[..], &["--timeout-from", "send", &url]].concat();
+    let output = load(&flags);
+    output.assert_sums();
+    // Half a second of it is answered in time, and the rest much later.
+    assert_eq!((output.total("responses"), output.errors()), (600, 0), "{output:?}");
+    let response_ns = output.count("latency.last_byte.response.max_ns");
+    assert!(response_ns > 1_000_000_000, "{response_ns}");
+}
+
+#[test]
+fn a_back_off_is_in_no_latency_of_a_closed_loop_and_apart_in_an_open_one() {
+    let _shared = beside_others();
+    for pace in [&["-T", "10ms"][..], &["-R", "50"]] {
+        let origin = Origin::start(&["-t", "1"]);
+        let url = origin.url("/");
+        let flags = ["-c", "1", "-t", "1", "-r", "1", "-d", "4s", "-w", "30s", &url];
+        let run = start_load(&[pace, &flags].concat());
+        let has_begun = || origin.stats()["requests"].as_u64() > Some(20);
+        assert!(within(PATIENCE, has_begun), "the load did not begin");
+        let address = origin.authority.clone();
+        drop(origin);
+        pause_ms(900);
+        let again = Origin::start_at(&["-t", "1", "--listen", &address]);
+        let output = run.finish();
+        drop(again);
+        output.assert_sums();
+        assert!(output.total("errors.refused") > 0, "{output:?}");
+        let (connect, waited) = (
+            output.count("latency.connect.response.max_ns"),
+            output.count("generator.back_off.requests"),
+        );
+        let longest_ns = output.count("generator.back_off.longest_ns");
+        if pace[..1] == ["-T"] {
+            assert_eq!((waited, longest_ns), (0, 0), "{output:?}");
+            demand(connect < 100_000_000, "no back-off in a latency", connect);
+        } else {
+            assert!(waited > 0 && longest_ns > 10_000_000, "{output:?}");
+            assert!(longest_ns <= output.count("latency.last_byte.response.max_ns") + 1_000_000);
+        }
+    }
+}
+
+#[test]
+fn the_first_byte_is_not_the_end_of_the_head() {
+    let _shared = beside_others();
+    let server = Scripted::start(|peer| {
+        while peer.request()?.is_some() {
+            peer.send(b"HTTP/1.1 103 Early Hints\r\n\r\n")?;
+            pause_ms(200);
+            peer.send(b"HTTP/1.1 200 OK\r\n")?;
+            pause_ms(500);
+            peer.send(b"Content-Length: 2\r\n\r\nok")?;
+        }
+        Ok(())
+    });
+    let output = load(&["-c", "1", "-n", "3", &server.url()]);
+    assert_eq!((output.total("responses"), output.errors()), (3, 0), "{output:?}");
+    let p50_ms = |phase: &str| output.number(&format!("latency.{phase}.service.p50_ns")) / 1e6;
+    let (first, last) = (p50_ms("first_byte"), p50_ms("last_byte"));
+    assert!(first >= 200.0 && last >= 700.0 && first < last - 100.0, "{first} {last}");
+    demand(first < 400.0, "a first byte after the interim response, 200 ms", first);
+}
+
+#[test]
+fn a_run_that_is_too_short_to_judge_says_only_that() {
+    let _shared = beside_others();
+    let origin = Origin::start(&["-t", "1"]);
+    let url = origin.url("/");
+    for _ in 0..3 {
+        let output = load(&["-n", "200", "-r", "10", "-c", "4", &url]);
+        assert_eq!((output.code, output.reasons()), (0, vec!["too_short"]), "{output:?}");
+    }
 }
 
 #[test]

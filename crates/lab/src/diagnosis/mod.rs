@@ -31,7 +31,24 @@ pub fn diagnose(run: &Run) -> Diagnosis {
     let mut found = judged(&view);
     // Whatever is said of the rest: this is what one has to know first.
     found.evidence.splice(0..0, ended(&view));
+    if found.verdict == NONE
+        && let Some(reason) = stalled_generator(run)
+    {
+        found.verdict = UNKNOWN.to_owned();
+        found.claim = "the generator stalled: this run says nothing of the subject".to_owned();
+        found.confidence = 0.0;
+        found.evidence.push(reason.to_owned());
+    }
     found
+}
+
+/// The reason why the generator's own stalls void a run.
+fn stalled_generator(run: &Run) -> Option<&str> {
+    let mut reasons = run.validity.reasons.iter();
+    let stalled = reasons.find(|reason| {
+        reason.code == "generator_stalled" && reason.verdict == record::validity::Verdict::Invalid
+    });
+    stalled.map(|reason| reason.text.as_str())
 }
 
 /// Whose end under load is evidence: "process 12 (nginx) ended at 1.5 s".

@@ -1,6 +1,8 @@
 //! What a trial says of its level: held, missed, or nothing because the generator was the limit. Reads
 //! a run's record and nothing else.
 
+mod stalls;
+
 use record::edge::{Outcome, Trial};
 use record::run::Run;
 use record::units::{MILLISECOND_NS, count_of, format_count, format_duration_ns};
@@ -8,7 +10,7 @@ use record::validity::Verdict;
 
 use super::{Ask, Find};
 use crate::plan::Objective;
-use crate::validity::RULES;
+use crate::validity::{RULES, TOO_SHORT};
 
 /// Share of what was offered that has to have a good response within a trial.
 pub const ACHIEVED_SHARE: f64 = 0.99;
@@ -21,11 +23,14 @@ const LITTLE_SHARE: f64 = 0.05;
 const LITTLE_REQUESTS: f64 = 0.01;
 /// Reasons against a measurement that can only have made its latencies longer: what is met in spite of
 /// them is met.
-const ONLY_SLOWER: [&str; 4] = ["client_bound", "run_queue_wait", "send_lag", "cpu_steal"];
+const ONLY_SLOWER: [&str; 5] = ["client_bound", "run_queue_wait", "send_lag", "cpu_steal", STALLED];
+const STALLED: &str = "generator_stalled";
 /// Waiting for a processor, and the share of its time that a thread may be busy or waiting and still is
 /// not the limit of a rate.
 const WAITED: &str = "run_queue_wait";
 const TIME_SHARE_MAX: f64 = 0.9;
+/// A generator thread that used so much of a core was the limit, as in the rule `client_bound`.
+const BUSY_SHARE_MAX: f64 = 0.95;
 /// With idle connections, getting fewer than were asked for is what is searched for.
 const SOUGHT: &str = "connections_missing";
 
@@ -58,16 +63,30 @@ pub fn goal(asked: &[Objective], reference_p99_ns: Option<u64>) -> Vec<Objective
 /// moments are not answered within the trial, and that is nobody's fault.
 #[must_use]
 pub fn judge(run: &Run, find: Find, waiting_ns: u64) -> Judgement {
-    let mut missed: Vec<String> = run.objectives.iter().filter_map(missed_objective).collect();
-    let short = not_achieved(run, waiting_ns);
+    let objectives = run.objectives.iter().filter(|objective| !objective.met);
+    let (of_stalls, of_subject): (Vec<_>, Vec<_>) =
+        objectives.partition(|objective| stalls::explain(run, objective));
+    let mut missed: Vec<String> = of_subject.into_iter().filter_map(missed_objective).collect();
+    let missing = not_achieved(run, waiting_ns);
+    let of_stall = missing.as_ref().is_some_and(|(count, _)| stalls::explain_missing(run, *count));
+    let stalled = of_stall || !of_stalls.is_empty();
+    let short = missing.filter(|_| !of_stall).map(|(_, text)| text);
     let excused = short.is_some() && had_time_left(run);
     missed.extend(short);
     if find == Find::Connections {
         missed.extend(connections_lost(run));
     }
     let mut invalid = invalid(run, find);
-    invalid.retain(|(code, _)| !(excused && *code == WAITED));
+    // What was missed was missed beside the stalls.
+    let beside = !missed.is_empty();
+    invalid.retain(|(code, _)| !(excused && *code == WAITED || beside && *code == STALLED));
+    // A trial that is too short for the rules of validity can still be one that the generator limited.
+    let busy = generator_busy_in_a_short_trial(run);
+    if !missed.is_empty() && invalid.is_empty() {
+        invalid.extend(busy.as_deref().map(|text| ("client_bound", text)));
+    }
     let outcome = match (missed.is_empty(), invalid.is_empty()) {
+        (true, _) if stalled => Outcome::NoVerdict,
         (true, true) => Outcome::Held,
         (false, true) => Outcome::Missed,
         (true, false) if invalid.iter().all(|(code, _)| ONLY_SLOWER.contains(code)) => {
@@ -79,7 +98,9 @@ pub fn judge(run: &Run, find: Find, waiting_ns: u64) -> Judgement {
         Outcome::Held => Vec::new(),
         Outcome::Missed => missed,
         Outcome::NoVerdict => {
-            invalid.into_iter().map(|(code, text)| format!("{code}: {text}")).collect()
+            let own = stalled.then(|| stalls::reason(run));
+            let invalid = invalid.into_iter().filter(|(code, _)| !(stalled && *code == STALLED));
+            own.into_iter().chain(invalid.map(|(code, text)| format!("{code}: {text}"))).collect()
         }
     };
     Judgement { outcome, reasons }
@@ -89,7 +110,8 @@ fn missed_objective(objective: &record::run::Objective) -> Option<String> {
     (!objective.met).then(|| format!("{} was missed: {}", objective.text, objective.value_text()))
 }
 
-fn not_achieved(run: &Run, waiting_ns: u64) -> Option<String> {
+/// The requests that were not answered within a trial, and a text, where there are too many.
+fn not_achieved(run: &Run, waiting_ns: u64) -> Option<(f64, String)> {
     let offered_per_s = run.rates.offered_per_s?;
     let length_s = run.window.length_s();
     let waiting_s = (waiting_ns as f64 / 1e9).min(length_s / 2.0);
@@ -99,11 +121,12 @@ fn not_achieved(run: &Run, waiting_ns: u64) -> Option<String> {
     let answered = run.goodput_per_s() * length_s + due_per_s * waiting_s;
     // One request is cut by the window's edge anyway.
     (answered + 1.0 < ACHIEVED_SHARE * due).then(|| {
-        format!(
+        let text = format!(
             "of {}/s offered only {}/s had a good response",
             format_count(due_per_s),
             format_count(run.goodput_per_s())
-        )
+        );
+        (due - answered, text)
     })
 }
 
@@ -113,6 +136,13 @@ fn had_time_left(run: &Run) -> bool {
     let busy = run.generator.busiest_thread_share.unwrap_or(1.0);
     let waited = run.generator.run_queue_wait_share.unwrap_or(0.0);
     busy + waited < TIME_SHARE_MAX
+}
+
+/// Says that a generator thread was busy all the time, of a trial too short for [`RULES`] to say so.
+fn generator_busy_in_a_short_trial(run: &Run) -> Option<String> {
+    let share = run.generator.busiest_thread_share?;
+    let limited = share >= BUSY_SHARE_MAX && run.validity.has(TOO_SHORT);
+    limited.then(|| format!("its busiest thread used {:.0} % of a core", share * 100.0))
 }
 
 fn connections_lost(run: &Run) -> Vec<String> {
@@ -188,7 +218,7 @@ pub fn limit_of(reasons: &[String]) -> &'static str {
         "out of source ports"
     } else if starts("descriptors") {
         "out of descriptors"
-    } else if starts("client_bound") || starts("send_lag") || starts("run_queue_wait") {
+    } else if ["client_bound", "send_lag", "run_queue_wait", STALLED].into_iter().any(starts) {
         "client-bound"
     } else {
         "not measurable"

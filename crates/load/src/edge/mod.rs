@@ -19,20 +19,14 @@ pub use scaling::{SCALING_POINTS_MIN, predicted_per_s, scaling};
 pub use search::{Ask, Purpose, Search, Step};
 pub use settings::{Find, Settings};
 
-/// A value that a share of `share` of `sorted` is below of; 0 when there is none.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let last = sorted.len().saturating_sub(1);
-    let at = (last as f64 * share).round() as usize;
-    sorted.get(at.min(last)).copied().unwrap_or(0.0)
-}
+use crate::quantiles::{ascending, quantile};
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 1_000;
 
 /// The 95 % interval of a bootstrap around `value`.
-fn estimate(value: f64, mut resampled: Vec<f64>) -> record::edge::Estimate {
-    resampled.retain(|value| value.is_finite());
-    resampled.sort_by(f64::total_cmp);
+fn estimate(value: f64, resampled: Vec<f64>) -> record::edge::Estimate {
+    let resampled = ascending(resampled.into_iter().filter(|value| value.is_finite()));
     let (low, high) = match resampled.is_empty() {
         true => (value, value),
         false => (quantile(&resampled, 0.025), quantile(&resampled, 0.975)),

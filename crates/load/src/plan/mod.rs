@@ -30,6 +30,18 @@ pub enum Arrivals {
     Poisson,
 }
 
+/// Where the time-out of a request starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeoutFrom {
+    /// At its due time, as a user's patience does. A request that waited for a connection until less
+    /// time is left than a response usually takes is not sent, and counted as `too_late`.
+    #[default]
+    Due,
+    /// At its send: every request that waited for a connection is sent, and has its full time-out then.
+    Send,
+}
+
 /// When a load ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct End {
@@ -71,8 +83,10 @@ pub struct Plan {
     pub end: End,
     /// Requests on a connection before it is closed; `None`: as many as the server allows.
     pub requests_per_connection: Option<u64>,
-    /// A request older than this, from its due time, is an error.
+    /// A request older than this is an error.
     pub timeout_ns: u64,
+    /// Where that time starts.
+    pub timeout_from: TimeoutFrom,
     /// How long after the end the requests in flight may still finish.
     pub drain_ns: u64,
     /// Requests that may wait for a free connection; more are dropped and counted. Open loop only.
@@ -126,6 +140,16 @@ impl Plan {
             }
         }
         all
+    }
+
+    /// When a request that is due and sent then has timed out.
+    #[must_use]
+    pub(crate) fn deadline_ns(&self, due_ns: u64, sent_ns: u64) -> u64 {
+        let from_ns = match self.timeout_from {
+            TimeoutFrom::Due => due_ns,
+            TimeoutFrom::Send => sent_ns,
+        };
+        from_ns.saturating_add(self.timeout_ns)
     }
 
     /// Whether due times come from the clock.

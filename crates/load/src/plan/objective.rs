@@ -142,6 +142,28 @@ impl Objective {
         self.subject == Subject::Rate
     }
 
+    /// Whether it is still missed when the affected share of the requests, each late by `delay_ns` at
+    /// the most, is left out. Errors and rates are missed in any case, and requests without a good
+    /// response count as late.
+    #[must_use]
+    pub fn is_missed_without(
+        &self,
+        (latencies, not_good): (&Latencies, u64),
+        affected_share: f64,
+        delay_ns: u64,
+    ) -> bool {
+        let good = latencies.count() as f64;
+        let late = (1.0 - latencies.share_within(self.limit as u64)) * good + not_good as f64;
+        let beyond_limit = late / (good + not_good as f64).max(1.0) - affected_share;
+        match self.subject {
+            Subject::Percentile(percent) => beyond_limit > 1.0 - percent / 100.0,
+            Subject::Mean | Subject::Max if not_good > 0 => true,
+            Subject::Max => beyond_limit > 0.0,
+            Subject::Mean => latencies.mean_ns() - affected_share * delay_ns as f64 > self.limit,
+            Subject::Errors | Subject::Rate => true,
+        }
+    }
+
     /// The measured value, and whether it is on the good side. Without any response no latency
     /// objective is met.
     #[must_use]

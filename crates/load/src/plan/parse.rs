@@ -12,7 +12,7 @@ use wire::encode;
 use super::{
     Arrivals, BODY_BYTES_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, DURATION_S_DEFAULT,
     DURATION_S_MAX, ERROR_SHARE_DEFAULT, End, Expect, LINE_MAX, Objective, Plan, Request,
-    StatusSet, TIMEOUT_S_DEFAULT, Url,
+    StatusSet, TIMEOUT_S_DEFAULT, TimeoutFrom, Url,
 };
 use crate::pace::Pace;
 
@@ -30,6 +30,7 @@ pub struct PlanText {
     pub requests_per_connection: Option<String>,
     pub ramp: Option<String>,
     pub timeout: Option<String>,
+    pub timeout_from: Option<String>,
     pub think: Option<String>,
     pub drain: Option<String>,
     pub line: Option<String>,
@@ -121,6 +122,16 @@ impl Plan {
                 |text| count_within(text, 1, u64::MAX).map(Some),
             ),
             timeout_ns,
+            timeout_from: reader.value(
+                "--timeout-from",
+                text.timeout_from.as_ref(),
+                TimeoutFrom::default(),
+                |text| match text {
+                    "due" => Ok(TimeoutFrom::Due),
+                    "send" => Ok(TimeoutFrom::Send),
+                    _ => Err(format!("'{text}' is neither due nor send")),
+                },
+            ),
             drain_ns: reader.duration_ns("--drain", text.drain.as_ref(), timeout_ns, seconds),
             line_max: reader.value(
                 "--line",

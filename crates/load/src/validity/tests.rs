@@ -4,6 +4,7 @@
 use super::*;
 use crate::plan::{Plan, PlanText};
 use crate::recorder::{Counters, Phases};
+use crate::stall::Stalls;
 use record::histogram::Latencies;
 use record::run::Interval;
 
@@ -51,6 +52,8 @@ fn good() -> Measured {
         window_good: 10_000,
         window_bytes_in: 1_000_000,
         window_due: 10_000,
+        window_requests: 10_000,
+        backlog: vec![10; 10],
         area_ns: 100_000_000_000,
         drained_ns: 0,
         lost_ns: 0,
@@ -130,6 +133,30 @@ fn the_generator_was_the_limit() {
 }
 
 #[test]
+fn a_generator_that_stood_still() {
+    let stalled = |count: u64, each_ms: u64, due: u64, answered: u64| {
+        let longest_ns = each_ms * 1_000_000;
+        let total_ns = count * longest_ns;
+        reasons(
+            |m| m.counters.stalls = Stalls { count, total_ns, longest_ns, due, answered },
+            |_| (),
+        )
+    };
+    // One thread for 10 s, 10,000 requests of 10 ms.
+    assert_eq!(stalled(0, 0, 0, 0), []);
+    assert_eq!(stalled(4, 15, 60, 10), [], "four stalls of 15 ms are ordinary scheduling");
+    assert_eq!(stalled(3, 400, 600, 0), one("generator_stalled", Verdict::Invalid));
+    assert_eq!(
+        stalled(3, 400, 0, 30),
+        one("generator_stalled", Verdict::Invalid),
+        "6 % of the time"
+    );
+    assert_eq!(stalled(30, 10, 300, 0), one("generator_stalled", Verdict::Suspect));
+    assert_eq!(stalled(1, 150, 0, 20), one("generator_stalled", Verdict::Suspect));
+    assert_eq!(stalled(1, 95, 0, 10), []);
+}
+
+#[test]
 fn connections_and_ports() {
     let missing = reasons(|m| m.counters.obtained = 9, |_| ());
     assert_eq!(missing, one("connections_missing", Verdict::Invalid));
@@ -193,14 +220,25 @@ fn an_open_loop_that_was_not_kept() {
     };
     assert_eq!(dropped(1), one("dropped", Verdict::Suspect));
     assert_eq!(dropped(100), one("dropped", Verdict::Invalid));
-    let behind = reasons(
-        |m| {
-            *m = open_loop(m.clone());
-            m.window_due = 11_000;
-        },
-        |_| (),
-    );
-    assert_eq!(behind, one("overloaded", Verdict::Suspect));
+    let behind = |change: fn(&mut Measured)| {
+        reasons(
+            |m| {
+                *m = open_loop(m.clone());
+                change(m);
+            },
+            |_| (),
+        )
+    };
+    // Answered in the end, but ever later; and not answered at all.
+    let grew = behind(|m| m.backlog = (1..=10).map(|second| 100 * second).collect());
+    assert_eq!(grew, one("overloaded", Verdict::Suspect));
+    assert_eq!(behind(|m| m.window_requests = 11_000), one("overloaded", Verdict::Suspect));
+    // A slow server always has as many in flight, and answers none of the last within the window.
+    let slow = behind(|m| {
+        m.backlog = vec![500; 10];
+        m.window_responses = 9_500;
+    });
+    assert_eq!(slow, []);
 }
 
 #[test]
@@ -274,6 +312,45 @@ fn a_run_without_a_whole_second_says_that_and_not_that_it_has_few_answers() {
         m.latencies.last_byte.response.record(1);
     });
     assert_eq!(few, "too few to judge by: 1 good response in 10.00 s");
+}
+
+#[test]
+fn of_a_run_that_is_too_short_only_counts_are_judged() {
+    let noisy = |m: &mut Measured| {
+        *m = open_loop(m.clone());
+        m.whole_seconds = false;
+        m.window_s = (0.0, 0.1);
+        m.lag.record(90_000_000);
+        m.area_ns = 1;
+        m.window_requests = 20_000;
+        m.intervals.iter_mut().for_each(|interval| interval.responses = 0);
+    };
+    let disturbed = |host: &mut HostEvidence| {
+        host.busiest_thread_share = Some(1.0);
+        host.run_queue_wait_share = Some(0.9);
+        host.foreign_cpus = Some(3.0);
+        host.steal_share = Some(0.5);
+        host.calibrated_share = Some(0.9);
+    };
+    assert_eq!(reasons(noisy, disturbed), one("too_short", Verdict::Suspect));
+    let few = |m: &mut Measured| {
+        m.latencies = Phases::default();
+        m.latencies.last_byte.response.record(1);
+    };
+    assert_eq!(reasons(few, disturbed), one("too_short", Verdict::Suspect));
+    let codes = |change: fn(&mut Measured)| {
+        let found = reasons(
+            |m| {
+                noisy(m);
+                change(m);
+            },
+            disturbed,
+        );
+        found.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(|m| m.counters.errors[0] = 500), ["errors", "too_short"]);
+    assert_eq!(codes(|m| m.counters.obtained = 9), ["connections_missing", "too_short"]);
+    assert_eq!(codes(|m| m.counters.responses = 0), ["no_response"]);
 }
 
 #[test]

@@ -65,11 +65,20 @@ impl Common {
         };
         let good = |interval: &Interval| interval.good.unwrap_or(interval.responses);
         let offered: Option<Vec<f64>> = runs.iter().map(|run| run.rates.offered_per_s).collect();
+        // Weighted by what was offered.
+        let answered: Option<Vec<f64>> = runs
+            .iter()
+            .map(|run| Some(run.rates.answered_share? * run.rates.offered_per_s?))
+            .collect();
+        let offered_per_s: Option<f64> = offered.map(|each| each.iter().sum());
         Rates {
+            answered_share: answered
+                .zip(offered_per_s)
+                .map(|(answered, offered)| answered.iter().sum::<f64>() / offered.max(1e-9)),
             responses_per_s: per_s(|interval| interval.responses),
             goodput_per_s: Some(per_s(good)),
             bytes_in_per_s: per_s(|interval| interval.bytes_in),
-            offered_per_s: offered.map(|each| each.iter().sum()),
+            offered_per_s,
         }
     }
 

@@ -112,7 +112,7 @@ impl<'a> Bench<'a> {
             Err(error) => return Err(Failure::CannotRun(error.to_string())),
         };
         let (typed, arguments) = (self.typed, self.arguments);
-        let job = Job { typed, arguments, plan, subjects, ports_tight };
+        let job = Job { typed, arguments, plan, subjects, ports_tight, calibration: None };
         let observed = watcher.observed(&started_at);
         let mut run = recorded(&job, &measured, &watcher, observed.as_ref(), started_at);
         if let Some(observed) = observed {

@@ -153,3 +153,58 @@ fn a_limit_has_a_name() {
     assert_eq!(limit_of(&["client_bound: x".into()]), "client-bound");
     assert_eq!(limit_of(&["littles_law: x".into()]), "not measurable");
 }
+
+/// A trial of 1,000 requests of 1 ms, of which `slow` took 400 ms and `affected` had a stall in them.
+fn stalled(slow: u64, affected: u64) -> Run {
+    let mut latencies = record::histogram::Latencies::new();
+    (0..1000 - slow).for_each(|_| latencies.record(1_000_000));
+    (0..slow).for_each(|_| latencies.record(400_000_000));
+    let mut run = run(100.0, 100.0);
+    run.totals.requests = 1000;
+    run.latency.last_byte.response = latencies.summary();
+    run.generator.stalls = record::run::Stalls {
+        count: 1,
+        longest_ns: 400_000_000,
+        requests_due: affected,
+        ..Default::default()
+    };
+    let value = run.latency.last_byte.response.p99_ns as f64;
+    let met = value < 5e6;
+    run.objectives = vec![record::run::Objective { text: "p99<5ms".to_owned(), met, value }];
+    run
+}
+
+#[test]
+fn what_the_generators_stalls_can_have_missed_by_themselves_is_not_missed() {
+    assert_eq!(outcome(&stalled(5, 5)), Outcome::Held);
+    assert_eq!(outcome(&stalled(40, 0)), Outcome::Missed);
+    let judged = judge(&stalled(40, 40), Find::Rate, 0);
+    assert_eq!(judged.outcome, Outcome::NoVerdict);
+    assert!(judged.reasons[0].starts_with("generator_stalled: "), "{judged:?}");
+    assert_eq!(limit_of(&judged.reasons), "client-bound");
+    assert_eq!(outcome(&stalled(500, 40)), Outcome::Missed, "most were late without a stall");
+    let mut also_failed = stalled(40, 40);
+    let errors = record::run::Objective { text: "errors<1%".to_owned(), met: false, value: 0.2 };
+    also_failed.objectives.push(errors);
+    assert_eq!(outcome(&also_failed), Outcome::Missed);
+    // Requests that the stall kept from being answered within the trial.
+    let mut short = run(1000.0, 960.0);
+    short.generator.stalls.requests_due = 400;
+    assert_eq!(outcome(&short), Outcome::NoVerdict);
+    short.generator.stalls.requests_due = 100;
+    assert_eq!(outcome(&short), Outcome::Missed);
+}
+
+#[test]
+fn a_short_trial_of_a_busy_generator_says_nothing() {
+    let mut short = run(1000.0, 900.0);
+    let text = "no whole second".to_owned();
+    let reason = Reason { code: TOO_SHORT.to_owned(), verdict: Verdict::Suspect, text };
+    short.validity = Validity::from_reasons(vec![reason]);
+    short.generator.busiest_thread_share = Some(0.5);
+    assert_eq!(outcome(&short), Outcome::Missed);
+    short.generator.busiest_thread_share = Some(0.97);
+    assert_eq!(outcome(&short), Outcome::NoVerdict);
+    short.rates.responses_per_s = 1000.0;
+    assert_eq!(outcome(&short), Outcome::Held);
+}

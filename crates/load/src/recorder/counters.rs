@@ -1,0 +1,166 @@
+//! The counts of one core since the start of its run, and their sums over cores and seconds.
+
+use record::run::Interval;
+
+use crate::failure::{KINDS, Kind, PHASES};
+use crate::stall::Stalls;
+
+/// Counts since the start of the run.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "named and documented as in record::run::Totals")]
+pub struct Counters {
+    pub requests: u64,
+    pub sent: u64,
+    pub responses: u64,
+    /// By status; responses below 100 or above 999 do not pass the parser.
+    pub status: Box<[u64]>,
+    pub errors: [u64; KINDS.len()],
+    pub timeouts: [u64; PHASES.len()],
+    pub timeout_age_ns: Option<(u64, u64)>,
+    pub dropped: u64,
+    pub unfinished_age_ns_max: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub obtained: u64,
+    pub opened: u64,
+    pub connect_failed: u64,
+    pub lost: u64,
+    pub closed_idle: u64,
+    pub excess_bytes: u64,
+    pub late_sends: u64,
+    pub excluded_ramp: u64,
+    /// Requests that became due, taken on or not.
+    pub due: u64,
+    /// Bad responses that are in `responses`: with a status of 400 or more where none was expected.
+    pub unwanted: u64,
+    pub stalls: Stalls,
+    pub back_off: BackOff,
+}
+
+/// Requests of an open loop that waited while the connection that took them paused after a failed connect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackOff {
+    /// How many.
+    pub requests: u64,
+    /// The time that they waited so, in ns.
+    pub total_ns: u64,
+    /// The longest, in ns.
+    pub longest_ns: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            requests: 0,
+            sent: 0,
+            responses: 0,
+            status: vec![0; 1000].into_boxed_slice(),
+            errors: [0; KINDS.len()],
+            timeouts: [0; PHASES.len()],
+            timeout_age_ns: None,
+            dropped: 0,
+            unfinished_age_ns_max: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            obtained: 0,
+            opened: 0,
+            connect_failed: 0,
+            lost: 0,
+            closed_idle: 0,
+            excess_bytes: 0,
+            late_sends: 0,
+            excluded_ramp: 0,
+            due: 0,
+            unwanted: 0,
+            stalls: Stalls::default(),
+            back_off: BackOff::default(),
+        }
+    }
+}
+
+impl Counters {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.requests += other.requests;
+        self.sent += other.sent;
+        self.responses += other.responses;
+        add_each(&mut self.status, &other.status);
+        add_each(&mut self.errors, &other.errors);
+        add_each(&mut self.timeouts, &other.timeouts);
+        self.timeout_age_ns = match (self.timeout_age_ns, other.timeout_age_ns) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+        self.dropped += other.dropped;
+        self.unfinished_age_ns_max = self.unfinished_age_ns_max.max(other.unfinished_age_ns_max);
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.obtained += other.obtained;
+        self.opened += other.opened;
+        self.connect_failed += other.connect_failed;
+        self.lost += other.lost;
+        self.closed_idle += other.closed_idle;
+        self.excess_bytes += other.excess_bytes;
+        self.late_sends += other.late_sends;
+        self.excluded_ramp += other.excluded_ramp;
+        self.due += other.due;
+        self.unwanted += other.unwanted;
+        self.stalls.add(&other.stalls);
+        self.back_off.requests += other.back_off.requests;
+        self.back_off.total_ns += other.back_off.total_ns;
+        self.back_off.longest_ns = self.back_off.longest_ns.max(other.back_off.longest_ns);
+        self
+    }
+
+    /// Good responses.
+    #[must_use]
+    pub fn good(&self) -> u64 {
+        self.responses - self.unwanted
+    }
+
+    /// Complete responses that are not good.
+    #[must_use]
+    pub fn bad(&self) -> u64 {
+        self.unwanted + self.errors[Kind::Check as usize]
+    }
+
+    /// Requests that were due and have no outcome yet.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        let over = self.dropped + self.responses + self.errors.iter().sum::<u64>();
+        self.due.saturating_sub(over)
+    }
+
+    /// What happened since `before`, as an interval without times and latencies.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Interval {
+        let kinds = KINDS.iter().zip(self.errors.iter().zip(&before.errors));
+        let errors = kinds
+            .filter(|(_, (now, before))| now > before)
+            .map(|((_, name, _), (now, before))| ((*name).to_owned(), now - before));
+        let class = |class: usize| {
+            let codes = class * 100..(class + 1) * 100;
+            let count = |counters: &Self| counters.status[codes.clone()].iter().sum::<u64>();
+            count(self) - count(before)
+        };
+        Interval {
+            connections_opened: self.opened - before.opened,
+            responses: self.responses - before.responses,
+            good: Some(self.good() - before.good()),
+            errors: errors.collect(),
+            status_classes: std::array::from_fn(|index| class(index + 1)),
+            bytes_in: self.bytes_in - before.bytes_in,
+            bytes_out: self.bytes_out - before.bytes_out,
+            dropped: self.dropped - before.dropped,
+            stalled_ns: self.stalls.total_ns - before.stalls.total_ns,
+            ..Interval::default()
+        }
+    }
+}
+
+fn add_each(sum: &mut [u64], other: &[u64]) {
+    for (sum, other) in sum.iter_mut().zip(other) {
+        *sum += other;
+    }
+}
