@@ -394,7 +394,8 @@ impl Observer {
             let names = network.roles.iter().map(|at| roles[*at].name().to_owned()).collect();
             let (mut namespace, links) = network.sample(seconds, names);
             if network.roles.iter().any(|at| roles[*at].name() == SUBJECT) {
-                namespace.strangers = self.strangers.take();
+                // The first sample of all is not kept.
+                namespace.strangers = self.strangers.take_if(|_| self.samples > 1);
             }
             sample.namespaces.push(namespace);
             sample.links.extend(links);
@@ -410,9 +411,12 @@ impl Observer {
         self.look_for_origins();
         self.follow_looks += 1;
         let cost_ns = thread_cpu_ns().saturating_sub(before_ns);
-        let early = self.follow_looks < FOLLOW_EARLY;
-        let pause_ns = if early { FOLLOW_EARLY_NS } else { FOLLOW_NS };
-        self.follow_next_ns = now_ns + pause_ns.max(cost_ns.saturating_mul(FOLLOW_SHARE));
+        // The first looks are few, and the first of them finds most: they are not paid for.
+        let pause_ns = match self.follow_looks < FOLLOW_EARLY {
+            true => FOLLOW_EARLY_NS,
+            false => FOLLOW_NS.max(cost_ns.saturating_mul(FOLLOW_SHARE)),
+        };
+        self.follow_next_ns = now_ns + pause_ns;
     }
 
     fn look_for_origins(&mut self) {
