@@ -36,16 +36,23 @@ impl Around<'_> {
     /// What is wrong with what an arm runs under a load; `whole` is the file with both laid over it.
     pub(super) fn problems(&self, whole: &DeTable<'_>, setup: &Setup) -> Vec<(usize, String)> {
         let mut found = Vec::new();
+        let origin = setup.origin.iter().map(|origin| (vec!["origin"], origin));
+        let extras =
+            setup.programs.iter().map(|extra| (vec!["programs", &*extra.name], &extra.program));
         for (table, program) in
-            [("subject", Some(&setup.subject)), ("origin", setup.origin.as_ref())]
+            [(vec!["subject"], &setup.subject)].into_iter().chain(origin).chain(extras)
         {
-            let Some(program) = program else { continue };
+            let key = |name| place(whole, &[&table[..], &[name]].concat());
             let why = started_by(program).and_then(|name| (self.program)(&name));
-            found.extend(why.map(|why| (place(whole, &[table, "command"]), why)));
-            let first = program.ready_command.first().filter(|word| !word.contains('{'));
-            let why = first.and_then(|name| (self.program)(name));
-            found.extend(why.map(|why| (place(whole, &[table, "ready-command"]), why)));
-            let at = preload_place(whole, table, program);
+            found.extend(why.map(|why| (key("command"), why)));
+            for (name, words) in
+                [("ready-command", &program.ready_command), ("build", &program.build)]
+            {
+                let first = words.first().filter(|word| !word.contains('{'));
+                let why = first.and_then(|program| (self.program)(program));
+                found.extend(why.map(|why| (key(name), why)));
+            }
+            let at = preload_place(whole, &table, program);
             found.extend(not_there(program).into_iter().map(|why| (at, why)));
         }
         if setup.tool != Tool::Weir {
@@ -88,10 +95,10 @@ impl Around<'_> {
 }
 
 /// Where a library to be preloaded stands.
-fn preload_place(whole: &DeTable<'_>, table: &str, program: &Program) -> usize {
+fn preload_place(whole: &DeTable<'_>, table: &[&str], program: &Program) -> usize {
     match program.env.contains_key("LD_PRELOAD") {
-        true => place(whole, &[table, "env", "LD_PRELOAD"]),
-        false => place(whole, &[table, "command"]),
+        true => place(whole, &[table, &["env", "LD_PRELOAD"]].concat()),
+        false => place(whole, &[table, &["command"]].concat()),
     }
 }
 
@@ -160,6 +167,9 @@ load.tool = "h1load"
 primary = "p99_ns"
 also = ["responses_per_s", "p999_ns", "origin_cpus", "p50_ns", "responses_per_s"]
 calls = "mallocx"
+[programs.other]
+command = "there"
+build = "gone-cc x"
 "#;
 
     fn told_with(text: &str, asked: &Asked) -> Result<File, Vec<String>> {
@@ -199,6 +209,7 @@ calls = "mallocx"
              'foreign'); there are: responses_per_s, bytes_in_per_s, mean_ns, max_ns, subject_us_per_response",
             "a.toml:28:64: 'responses_per_s' stands in 'measure.also' twice",
             "a.toml:29:1: no such call",
+            "a.toml:32:9: 'gone-cc' is gone",
         ];
         assert_eq!(told.len(), expected.len(), "{told:#?}");
         for (told, expected) in told.iter().zip(expected) {

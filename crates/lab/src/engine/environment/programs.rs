@@ -64,7 +64,9 @@ impl Wanted {
         let weir = weir.to_string_lossy();
         wanted.programs.insert(weir.clone().into_owned());
         for setup in setups {
-            for program in [Some(&setup.subject), setup.origin.as_ref()].into_iter().flatten() {
+            let extras = setup.programs.iter().map(|extra| &extra.program);
+            let programs = [Some(&setup.subject), setup.origin.as_ref()].into_iter().flatten();
+            for program in programs.chain(extras) {
                 wanted.add(program, &weir);
             }
             if setup.tool != Tool::Weir {
