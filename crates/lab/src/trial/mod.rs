@@ -11,6 +11,7 @@ mod port;
 mod ready;
 mod said;
 mod stage;
+mod start;
 pub mod steady;
 mod view;
 mod watch;

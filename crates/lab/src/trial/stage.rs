@@ -10,34 +10,27 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use record::run::Run;
-use record::units::format_duration_ns;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::driver::{Call, Row};
 use super::port::free_port;
-use super::ready::{Asked, Look, Ready, not_preloaded};
+use super::ready::Ready;
 use super::said::{emptied, opened, output, said_by, tail};
 use super::watch::{Place, Seen, Watch};
 use super::{Tools, TrialError, is_weir, line_of};
-use crate::scenario::extra::ExtraProgram;
 use crate::scenario::kit::Kit;
 use crate::scenario::placeholders::{self, DURATION, stands_in};
 use crate::scenario::plan::Node;
-use crate::scenario::setup::{Program, READY_WITHIN_NS, Setup};
+use crate::scenario::setup::Setup;
 
 /// How long a load may run beyond its length: for what is in flight at its end.
 const OVERTIME_NS: u64 = 60_000_000_000;
 /// The longest load.
 const LOAD_NS_MAX: u64 = 3_600_000_000_000;
-/// How long a build step may take.
-const BUILD_NS_MAX: u64 = 180_000_000_000;
 /// How long a driver may take to say its version.
 const ANSWER_NS_MAX: u64 = 10_000_000_000;
 /// How often it is looked whether a program is ready, or has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often a program that takes connections is asked whether it is ready besides, in looks: it has a start
-/// to make.
-const LOOKS_BETWEEN: u32 = 10;
 /// How long a load that is stopped may take for what it has under way, before it is told to let that be.
 const STOP_NS: u64 = 6_000_000_000;
 /// Exit codes of `weir load` with which there is a record: done, an objective missed, not valid.
@@ -46,15 +39,15 @@ const WITH_RECORD: [i32; 3] = [0, 3, 4];
 /// A scenario with the programs in it.
 pub(super) struct Stage<'a> {
     pub(super) kit: Kit,
-    tools: Tools<'a>,
+    pub(super) tools: Tools<'a>,
     /// Whether a load that was stopped, or whose subject ended, leaves what it measured until then.
     keeps: bool,
     /// What stands for placeholders.
-    texts: BTreeMap<&'static str, String>,
+    pub(super) texts: BTreeMap<&'static str, String>,
     /// Programs that were started, with where they take connections.
-    places: Vec<(Node, usize, Ready)>,
+    pub(super) places: Vec<(Node, usize, Ready)>,
     /// Programs besides, by name: only that they live is checked.
-    extras: Vec<(String, Node, usize, Ready)>,
+    pub(super) extras: Vec<(String, Node, usize, Ready)>,
     /// Command lines, by role.
     pub(super) commands: BTreeMap<String, String>,
 }
@@ -122,7 +115,7 @@ impl<'a> Stage<'a> {
     }
 
     /// A text with its placeholders filled in.
-    fn filled(&self, text: &str) -> String {
+    pub(super) fn filled(&self, text: &str) -> String {
         placeholders::filled(text, |name| self.texts.get(name).map(String::as_str))
     }
 
@@ -133,167 +126,6 @@ impl<'a> Stage<'a> {
                 .map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))?;
         }
         Ok(())
-    }
-
-    /// Runs the build steps of all programs, in the order in which they start.
-    pub(super) fn build(&self, setup: &Setup) -> Result<(), TrialError> {
-        let extras = setup.programs.iter().map(|extra| (&*extra.name, &extra.program));
-        let origin = setup.origin.iter().map(|origin| ("origin", origin));
-        for (name, program) in extras.chain(origin).chain([("subject", &setup.subject)]) {
-            if program.build.is_empty() {
-                continue;
-            }
-            let words: Vec<String> = program.build.iter().map(|word| self.filled(word)).collect();
-            let line = line_of(&BTreeMap::new(), &words);
-            let failed = |why: String| TrialError::Program(format!("build of {name}: {why}"));
-            let said = self.kit.folder().join(format!("{name}-build.log"));
-            let mut build = Asked::start(&words, None, self.kit.folder(), &said).map_err(failed)?;
-            let end_ns = (self.tools.context.clock)() + BUILD_NS_MAX;
-            loop {
-                match build.ended() {
-                    Some(status) if status.success() => break,
-                    Some(status) => {
-                        return Err(failed(format!(
-                            "`{line}` ended with {status} ({})",
-                            tail(&said)
-                        )));
-                    }
-                    None if (self.tools.context.clock)() > end_ns => {
-                        return Err(failed(format!("`{line}` does not end")));
-                    }
-                    None => self.pause()?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts the programs besides the subject and its origin, in the order of the file.
-    pub(super) fn start_extras(&mut self, extras: &[ExtraProgram]) -> Result<(), TrialError> {
-        for ExtraProgram { name, node, program } in extras {
-            let (number, ready) = self.launch(*node, name, program)?;
-            self.extras.push((name.clone(), *node, number, ready));
-        }
-        Ok(())
-    }
-
-    /// Starts the subject or its origin and waits until it is ready.
-    pub(super) fn start(&mut self, node: Node, program: &Program) -> Result<(), TrialError> {
-        let (number, ready) = self.launch(node, node.name(), program)?;
-        self.places.push((node, number, ready));
-        match node {
-            Node::Subject => self.kit.bound_workers(number).map_err(TrialError::Scenario),
-            _ => Ok(()),
-        }
-    }
-
-    /// Starts a program at a node and waits until it is ready. `name` names its command line and its log.
-    fn launch(
-        &mut self,
-        node: Node,
-        name: &str,
-        program: &Program,
-    ) -> Result<(usize, Ready), TrialError> {
-        let words: Vec<String> = program.command.iter().map(|word| self.filled(word)).collect();
-        let env = program.env.iter().map(|(name, value)| (name.clone(), self.filled(value)));
-        let env: BTreeMap<String, String> = env.collect();
-        self.commands.insert(name.to_owned(), line_of(&env, &words));
-        let said = self.kit.folder().join(format!("{name}.log"));
-        let (program_name, arguments) = words
-            .split_first()
-            .ok_or_else(|| TrialError::Program("an empty command".to_owned()))?;
-        let mut command = Command::new(program_name);
-        command.args(arguments).envs(&env).current_dir(self.kit.folder()).stdin(Stdio::null());
-        command.stdout(opened(&said)?).stderr(opened(&said)?);
-        let ready = Ready::of(program, |text| self.filled(text)).map_err(TrialError::Program)?;
-        if let Some(address) = ready.address
-            && self.listens(node, &ready)?
-        {
-            return Err(TrialError::Program(format!(
-                "something else listens on {address} already: what '{program_name}' does would not be \
-                 what is measured"
-            )));
-        }
-        let number = self.kit.spawn(node, &mut command).map_err(TrialError::Program)?;
-        let within_ns = program.ready_within_ns.unwrap_or(READY_WITHIN_NS);
-        let waited = self.wait_ready(node, number, &ready, within_ns)?;
-        let wrong = waited.or_else(|| not_preloaded(program, &said));
-        match wrong {
-            Some(why) => {
-                Err(TrialError::Program(format!("'{program_name}' {why}{}", said_by(&said))))
-            }
-            None => Ok((number, ready)),
-        }
-    }
-
-    /// Waits until a program is ready; why it is not.
-    fn wait_ready(
-        &mut self,
-        node: Node,
-        number: usize,
-        ready: &Ready,
-        within_ns: u64,
-    ) -> Result<Option<String>, TrialError> {
-        let clock = self.tools.context.clock;
-        let end_ns = clock() + within_ns;
-        let mut refused = None;
-        loop {
-            let listens = self.listens(node, ready)?;
-            let look = match listens {
-                false => {
-                    let address = ready.address.map(|address| address.to_string());
-                    Look::Missing(format!("it does not listen on {}", address.unwrap_or_default()))
-                }
-                true => self.look(node, ready, end_ns)?,
-            };
-            let Some(missing) = look.missing(&mut refused) else { return Ok(None) };
-            let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
-            // One that put itself into the background has ended too, and listens.
-            if let Some(status) = ended.filter(|_| !listens) {
-                return Ok(Some(format!("ended ({status})")));
-            }
-            if clock() > end_ns {
-                let within = format_duration_ns(within_ns);
-                return Ok(Some(format!("is not ready within {within}: {missing}")));
-            }
-            for _ in 0..if listens { LOOKS_BETWEEN } else { 1 } {
-                self.pause()?;
-            }
-        }
-    }
-
-    /// Whether a program that takes connections is ready.
-    fn look(&self, node: Node, ready: &Ready, end_ns: u64) -> Result<Look, TrialError> {
-        let unanswered = self.kit.within(node, || ready.unanswered());
-        if let Some(look) = unanswered.map_err(TrialError::Scenario)? {
-            return Ok(look);
-        }
-        if ready.command.is_empty() {
-            return Ok(Look::Ready);
-        }
-        let said = self.kit.folder().join(format!("{node}-ready.log"));
-        let (namespace, folder) = (self.kit.namespace(node), self.kit.folder());
-        let mut asked = Asked::start(&ready.command, namespace, folder, &said)
-            .map_err(|why| TrialError::Program(format!("ready-command: {why}")))?;
-        let line = line_of(&BTreeMap::new(), &ready.command);
-        loop {
-            match asked.ended() {
-                Some(status) if status.success() => return Ok(Look::Ready),
-                Some(status) => {
-                    let why = format!("`{line}` ended with {status} ({})", tail(&said));
-                    return Ok(Look::Refused(why));
-                }
-                None if (self.tools.context.clock)() > end_ns => {
-                    return Ok(Look::Silent(format!("`{line}` does not end")));
-                }
-                None => self.pause()?,
-            }
-        }
-    }
-
-    /// Whether somebody takes connections there.
-    fn listens(&self, node: Node, ready: &Ready) -> Result<bool, TrialError> {
-        self.kit.within(node, || ready.listens()).map_err(TrialError::Scenario)
     }
 
     /// Programs that are there no more: what was measured then is nobody's. One that put itself into the
@@ -315,7 +147,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn pause(&self) -> Result<(), TrialError> {
+    pub(super) fn pause(&self) -> Result<(), TrialError> {
         std::thread::sleep(LOOK);
         if (self.tools.stop)() { Err(TrialError::Stopped) } else { Ok(()) }
     }

@@ -261,21 +261,7 @@ fn chosen(typed: Typed<'_>, asked: &Asked) -> (Vec<&'static Case>, Vec<NotHere>)
 pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut note = |flag: &str, why: String| problems.push(Problem::new(format!("--{flag}"), why));
-    let set = typed.text("set").unwrap_or_else(|| Set::Induced.name().to_owned());
-    let set = Set::named(&set).unwrap_or_else(|| {
-        note("set", format!("'{set}' is neither induced nor foreign"));
-        Set::Induced
-    });
-    let mut part = None;
-    if let Some(name) = typed.text("part") {
-        part = Part::named(&name);
-        if part.is_none() && name != "all" {
-            note("part", format!("'{name}' is not development, held-out or all"));
-        }
-        if set == Set::Induced && part.is_some() {
-            note("part", "only the set foreign has parts: --set foreign".to_owned());
-        }
-    }
+    let (set, part) = set_and_part(typed, &mut note);
     let only: Vec<String> = typed
         .text("only")
         .unwrap_or_default()
@@ -324,4 +310,24 @@ pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
         true => Ok(Asked { set, part, only, repetitions, duration_ns, seed }),
         false => Err(problems),
     }
+}
+
+/// The set of cases and its part, or what is wrong with them.
+fn set_and_part(typed: Typed<'_>, note: &mut dyn FnMut(&str, String)) -> (Set, Option<Part>) {
+    let set = typed.text("set").unwrap_or_else(|| Set::Induced.name().to_owned());
+    let set = Set::named(&set).unwrap_or_else(|| {
+        note("set", format!("'{set}' is neither induced nor foreign"));
+        Set::Induced
+    });
+    let mut part = None;
+    if let Some(name) = typed.text("part") {
+        part = Part::named(&name);
+        if part.is_none() && name != "all" {
+            note("part", format!("'{name}' is not development, held-out or all"));
+        }
+        if set == Set::Induced && part.is_some() {
+            note("part", "only the set foreign has parts: --set foreign".to_owned());
+        }
+    }
+    (set, part)
 }
