@@ -14,7 +14,9 @@ use crate::forward::{
     ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
     write_request, write_response,
 };
-use crate::plan::{Change, Forwarding, ProxyVersion, SameSite, Secret, StickyMode, StickyPlan};
+use crate::plan::{
+    Change, Forwarding, ProxyVersion, SameSite, Secret, StickyMode, StickyPlan, Underscores,
+};
 use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
 use crate::route::path::{normal, split_target};
 use crate::route::{location, rewrite_target};
@@ -206,6 +208,8 @@ fn check_forwarded_request(
         forwarded: all,
         via: all.then(|| "weir".into()),
         request_id: all.then(|| "X-Request-Id".into()),
+        only_if_none: false,
+        underscores: Underscores::Drop,
     };
     let client = if trusted { [0, 0, 0, 0, 0, 0, 0, 1].into() } else { [192, 0, 2, 7].into() };
     let origin = Origin {

@@ -221,6 +221,12 @@ impl Relay {
         Ok(batch)
     }
 
+    /// Sends on only the trailer fields whose name `keeps` accepts. To be called between the batch
+    /// that ends the message and its sending.
+    pub(crate) fn retain_trailers(&mut self, keeps: impl Fn(&str) -> bool) {
+        self.decoder.retain_trailers(keeps);
+    }
+
     /// The sender ended its side: the end of the message, or its truncation.
     ///
     /// # Errors

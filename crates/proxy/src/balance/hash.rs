@@ -109,7 +109,7 @@ pub(crate) fn key_of(key: &HashKey, asked: &Asked<'_>, room: &mut String) -> Opt
     let value = match key {
         HashKey::Source => return source_key(asked.source),
         HashKey::Path => normal(split_target(asked.target).0, room).as_bytes(),
-        HashKey::Header(name) => wire::field_value(asked.headers, name)?,
+        HashKey::Header(name) => wire::field_value(asked.fields_for(name), name)?,
         HashKey::Cookie(name) => {
             cookies(asked.headers).find(|one| one.name == name.as_bytes())?.value
         }
@@ -205,6 +205,8 @@ mod tests {
             listener: 0,
             method: "GET",
             target,
+            is_plain: false,
+            trusted: false,
             host: None,
             headers: &headers,
             source: source.parse().ok(),

@@ -158,6 +158,8 @@ directives! {
         "on-limit", Choice(&["reject", "reset", "wait"]), Not("`reject` over a rate or a source's bound, `wait` over `connections-max`"), "'reject'", "'drop'", "What becomes of a connection over a limit: its first request is answered 503 (over its source's, 429) and it is closed (`reject`; in mode tcp it is reset), it is reset at once, or it waits unread. Over a source's bound none waits.";
         "per-source", Table("listener.*.per-source"), Not("no bound"), "{ connections = 100 }", "100", "What one network of clients may have.";
         "deadline-headers", TextsOrNone("a field name"), Is("['x-request-timeout', 'grpc-timeout']"), "['x-deadline']", "'x deadline'", "Fields in which trusted peers tell how long their client waits: seconds, or with a unit (`500ms`); `grpc-timeout` in its own form. A request that cannot be answered in time is 504 at once.";
+        "path", Choice(&["normalise", "strict", "raw"]), Is("'normalise'"), "'strict'", "'nginx'", "The form in which request paths are routed and forwarded (see \"Paths\" below). `normalise`: the normal form, and 400 for a path that servers read in different ways. `strict`: 400 also for a path that is not in its normal form, or has empty segments. `raw`: forwarded as it came, and routed by its normal form; what a server makes of such a path is not what a route denies.";
+        "underscores", Choice(&["drop", "reject", "pass"]), Is("'drop'"), "'reject'", "true", "What becomes of fields with an underscore in their names, which some servers take for a hyphen: they are not forwarded, the request is 400, or they are forwarded. Those of trusted peers are always forwarded.";
         "half-close", Bool, Is("false"), "true", "0", "Whether a client that ended its sending side keeps its place in a queue.";
         "limits", Table("listener.*.limits"), Not("the defaults below"), "{ head = '16k' }", "'16k'", "Bounds of a request's head.";
         "forwarding", Table("listener.*.forwarding"), Not("the defaults below"), "{ forwarded = true }", "false", "What servers are told about where a request came from.";
@@ -179,7 +181,8 @@ directives! {
         "target", Size(16, 1 << 20), Is("'8k'"), "4096", "1", "Bytes of a request target; more is 414.";
     }
     "listener.*.forwarding" {
-        "x-forwarded", Bool, Is("true"), "false", "'for'", "Whether `X-Forwarded-For`, `-Proto` and `-Host` are sent.";
+        "x-forwarded", Bool, Is("true"), "false", "'for'", "Whether `X-Forwarded-For`, `-Proto` and `-Host` are sent. Such a field that a route sets or removes is not.";
+        "forwarded-for", Choice(&["append", "if-none"]), Is("'append'"), "'if-none'", "'always'", "What becomes of the `X-Forwarded-For` of a trusted peer: the client's address is appended to it, or it stays as it is.";
         "forwarded", Bool, Is("false"), "true", "'for'", "Whether `Forwarded` (RFC 7239) is sent.";
         "via", TextOrFalse("a pseudonym"), Is("'weir'"), "false", "'two words'", "The pseudonym in `Via`; `false`: no `Via` is added.";
         "request-id", TextOrFalse("a field name"), Is("'x-request-id'"), "'x-id'", "'x id'", "The field with the request id; `false`: none.";

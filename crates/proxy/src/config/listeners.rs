@@ -3,14 +3,16 @@
 use rt::address::Address;
 use rt::local::SocketAccess;
 
-use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode};
+use crate::plan::{
+    ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores,
+};
 
 use super::source::{At, Problems, suggestion};
 use super::value::Section;
 use super::{forms, overload};
 
 /// Keys that mean nothing where bytes are passed on as they are.
-const HTTP_ONLY: [&str; 7] = [
+const HTTP_ONLY: [&str; 9] = [
     "requests-max",
     "body-max",
     "connect",
@@ -18,6 +20,8 @@ const HTTP_ONLY: [&str; 7] = [
     "limits",
     "forwarding",
     "deadline-headers",
+    "path",
+    "underscores",
 ];
 
 /// A listener; what is wrong with it has its default.
@@ -51,7 +55,19 @@ pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problem
         limits: limits(&section.table("limits"), problems),
         body_bytes_max: section.whole("body-max"),
         timeouts: timeouts(&section.table("timeouts")),
-        forwarding: forwarding(&section.table("forwarding"), problems),
+        forwarding: Forwarding {
+            underscores: match &*word(section, "underscores") {
+                "reject" => Underscores::Reject,
+                "pass" => Underscores::Pass,
+                _ => Underscores::Drop,
+            },
+            ..forwarding(&section.table("forwarding"), problems)
+        },
+        path: match &*word(section, "path") {
+            "strict" => PathRule::Strict,
+            "raw" => PathRule::Raw,
+            _ => PathRule::Normalise,
+        },
         connect: section.flag("connect"),
         half_close: section.flag("half-close"),
         admission: overload::admission(section, problems),
@@ -74,6 +90,11 @@ fn unix_access(section: &Section, problems: &mut Problems) -> SocketAccess {
         }
     }
     SocketAccess { mode, user, group }
+}
+
+/// The value of a key that has one of a few words.
+fn word(section: &Section, key: &str) -> Box<str> {
+    section.text(key).map(|text| text.value).unwrap_or_default()
 }
 
 /// The pool that a listener names, if there is such a pool.
@@ -156,8 +177,10 @@ fn forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
     let (via, request_id) = (name("via"), name("request-id"));
     Forwarding {
         x_forwarded: section.flag("x-forwarded"),
+        only_if_none: &*word(section, "forwarded-for") == "if-none",
         forwarded: section.flag("forwarded"),
         via,
         request_id,
+        underscores: Underscores::Drop,
     }
 }

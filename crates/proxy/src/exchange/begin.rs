@@ -6,17 +6,21 @@ use std::task::Waker;
 
 use rt::address::Address;
 use rt::clock::now_ns;
-use wire::{Framing, RequestHead, RequestKind};
+use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
 use super::{Exchange, Moved, Place, Stage};
 use crate::conn::{Armed, Link};
 use crate::core::{Core, Live};
-use crate::forward::{ClientFraming, Origin, RequestParts, origin_form, write_request};
+use crate::forward::{
+    ClientFraming, Origin, RequestParts, has_underscore, origin_form, write_request,
+};
 use crate::outcome::{End, Phase};
-use crate::plan::{Action, ListenerPlan, Reuse};
+use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
 use crate::pool::{Pool, ServerConn, Want};
 use crate::profile::Phase as Section;
-use crate::route::{Asked, Key, RetryAfterNs, Scratch, location, rewrite_target, rewrites};
+use crate::route::{
+    Asked, Key, RetryAfterNs, Scratch, forwarded, is_plain, location, rewrite_target, rewrites,
+};
 
 /// What an exchange begins with, besides its head.
 pub(crate) struct Begun<'a> {
@@ -41,11 +45,25 @@ impl Exchange {
         core: &Rc<Core>,
         link: &mut Link,
         head: &RequestHead<'_, '_>,
-        begun: Begun<'_>,
+        mut begun: Begun<'_>,
+    ) {
+        // Taken out, because the target in it goes with the head.
+        let mut room = std::mem::take(&mut begun.scratch.target);
+        self.begin_routed(core, link, head, &mut begun, &mut room);
+        begun.scratch.target = room;
+    }
+
+    fn begin_routed(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        head: &RequestHead<'_, '_>,
+        begun: &mut Begun<'_>,
+        room: &mut String,
     ) {
         let _section = core.profile.enter(Section::Route);
         let live = Rc::clone(&begun.live);
-        self.live = Some(begun.live);
+        self.live = Some(Rc::clone(&live));
         self.listener = begun.listener;
         self.kind = RequestKind::of(head.method);
         self.version = head.version;
@@ -57,16 +75,31 @@ impl Exchange {
         self.facts.note_asked(head, core.wants_fields());
         let listener = &live.plan.listeners[begun.listener];
         self.up.begin(head.framing, request_framing(head.framing), &listener.limits);
-        let rng = begun.rng;
+        let rng = &mut *begun.rng;
         let bounded = self.over_a_bound(link, begun.now_ns);
         if let Some(end) = bounded.or_else(|| forbidden(listener, self.kind, head.framing)) {
             self.refuse(core, link, rng, end);
             return;
         }
+        let changed;
+        let head = match in_form(head, listener, link.peer.trusted, room) {
+            Ok(target) if std::ptr::eq(target, head.target) => head,
+            Ok(target) => {
+                changed = RequestHead { target, ..*head };
+                &changed
+            }
+            Err(kind) => {
+                self.facts.refusal = Some(kind);
+                self.facts.refusal_status = kind.status();
+                return self.refuse(core, link, rng, End::BadRequest);
+            }
+        };
         let asked = Asked {
             listener: begun.listener,
             method: head.method,
             target: head.target,
+            is_plain: is_plain(head.target.as_bytes()),
+            trusted: link.peer.trusted,
             host: head.host,
             headers: head.headers,
             source: link.peer.address,
@@ -333,6 +366,20 @@ impl Exchange {
         self.server = Some(conn);
         self.stage = Stage::Open;
     }
+}
+
+/// The target to route by and to forward, by the listener's rules for paths and field names.
+fn in_form<'a>(
+    head: &RequestHead<'_, 'a>,
+    listener: &ListenerPlan,
+    trusted: bool,
+    room: &'a mut String,
+) -> Result<&'a str, RefusalKind> {
+    let rejects = listener.forwarding.underscores == Underscores::Reject && !trusted;
+    if rejects && head.headers.iter().any(|header| has_underscore(header.name)) {
+        return Err(RefusalKind::UnderscoreInFieldName);
+    }
+    forwarded(head.target, listener.path, room).ok_or(RefusalKind::AmbiguousPath)
 }
 
 /// Why a listener does not let such a request in, whatever its route is.

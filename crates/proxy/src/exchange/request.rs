@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use super::{Exchange, Moved};
 use crate::conn::Link;
 use crate::core::{Bench, Core};
+use crate::forward::trailer_goes_on;
 use crate::outcome::{End, Phase};
 use crate::profile::Phase as Section;
 
@@ -39,10 +40,7 @@ impl Exchange {
                 Poll::Ready(Ok(0) | Err(_)) => {
                     return self.fail(core, link, &mut bench.rng, End::ClientGone, Phase::Request);
                 }
-                Poll::Ready(Ok(read)) => {
-                    self.facts.bytes_in += read as u64;
-                    read
-                }
+                Poll::Ready(Ok(read)) => read,
             }
         };
         self.send_body(cx, core, link, bench, read)
@@ -64,14 +62,20 @@ impl Exchange {
             let batch = match self.up.take(input) {
                 Ok(batch) => batch,
                 Err(refusal) => {
+                    self.facts.bytes_in += input.len() as u64;
                     self.facts.refusal = Some(refusal.kind());
                     self.facts.refusal_status = refusal.status();
                     let rng = &mut bench.rng;
                     return self.fail(core, link, rng, End::BadRequest, Phase::Request);
                 }
             };
+            // What is behind the end belongs to the next request.
+            self.facts.bytes_in += batch.consumed as u64;
             if link.body_bytes_max().is_some_and(|max| self.up.content_bytes > max) {
                 return self.fail(core, link, &mut bench.rng, End::BodyTooLarge, Phase::Request);
+            }
+            if batch.end {
+                self.check_trailers(link);
             }
             let Some(server) = &mut self.server else {
                 return Moved::Nothing;
@@ -92,6 +96,16 @@ impl Exchange {
             return self.fail(core, link, &mut bench.rng, End::NoBuffer, Phase::Request);
         }
         Moved::Some
+    }
+
+    /// Takes those fields out of the trailer section that the head may not have either.
+    fn check_trailers(&mut self, link: &Link) {
+        let Some(live) = &self.live else { return };
+        let forwarding = &live.plan.listeners[self.listener].forwarding;
+        let changes =
+            self.facts.route.map_or(&[][..], |route| &live.plan.routes[route].changes);
+        let trusted = link.peer.trusted;
+        self.up.retain_trailers(|name| trailer_goes_on(name, trusted, forwarding, changes));
     }
 
     fn flush_request(&mut self, cx: &mut Context<'_>) -> Moved {

@@ -6,10 +6,13 @@ use std::net::IpAddr;
 
 use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
-use super::{Verdict, has_named_fields, is_named_away, judge, write_added};
+use super::{
+    Verdict, has_named_fields, has_underscore, is_identity, is_named_away, is_ours, judge, sent_value,
+    write_added,
+};
 use crate::balance::sticky::{is_cookie, write_cookie_field};
 use crate::dotted::Dotted;
-use crate::plan::{Change, Forwarding, StickyPlan};
+use crate::plan::{Change, Forwarding, StickyPlan, Underscores};
 
 /// Where a request came from, and how far its own word on that is taken.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +55,7 @@ pub(crate) fn write_request(
     out.extend_from_slice(parts.target);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     // First, where a server looks for it (RFC 9110 §7.2).
-    let host = head.host.unwrap_or(parts.default_host);
+    let host = set_host(parts.changes).or(head.host).unwrap_or(parts.default_host);
     encode::field(out, "Host", host.as_bytes());
     let named = has_named_fields(head.headers);
     let mut id = 0..0;
@@ -62,6 +65,10 @@ pub(crate) fn write_request(
         }
         match disposition(header, head, &origin) {
             Disposition::Drop => continue,
+            Disposition::OneHopLess => {
+                write_max_forwards(header, parts.changes, out);
+                continue;
+            }
             Disposition::Id => {
                 let end = out.len() + header.name.len() + 2 + header.value.len();
                 id = end - header.value.len()..end;
@@ -72,23 +79,78 @@ pub(crate) fn write_request(
             Verdict::Keep if parts.sticky.is_some() && is_cookie(header.name) => {
                 parts.sticky.inspect(|plan| write_cookie_field(plan, header, out));
             }
-            Verdict::Keep => encode::field(out, header.name, header.value),
+            Verdict::Keep => encode::field(out, header.name, sent_value(header)),
             Verdict::Drop => id = if id.end > out.len() { 0..0 } else { id },
         }
     }
     if head.framing == Framing::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
-    let wrote = write_origin(head, &origin, id.is_empty(), out);
+    let wrote = write_origin(head, &origin, id.is_empty(), parts.changes, out);
     if id.is_empty() {
         id = wrote;
     }
     if !parts.changes.is_empty() {
+        let start = out.len();
         write_added(parts.changes, true, out);
+        if let Some(name) = &origin.forwarding.request_id
+            && let Some(set) = set_value(parts.changes, name)
+        {
+            id = place_of(&out[start..], name, set).map_or(id, |at| start + at.start..start + at.end);
+        }
     }
     write_connection(head, parts.upgrade, out);
     encode::end_of_head(out);
     id
+}
+
+/// The value that a route sets a field of the request to.
+fn set_value<'a>(changes: &'a [Change], name: &str) -> Option<&'a str> {
+    changes.iter().find_map(|change| match change {
+        Change::SetRequestHeader(named, value) if named.eq_ignore_ascii_case(name) => {
+            Some(&**value)
+        }
+        _ => None,
+    })
+}
+
+fn set_host(changes: &[Change]) -> Option<&str> {
+    if changes.is_empty() { None } else { set_value(changes, "host") }
+}
+
+/// Where the value of a field stands in lines that were written.
+fn place_of(lines: &[u8], name: &str, value: &str) -> Option<std::ops::Range<usize>> {
+    let bytes = name.len() + 2 + value.len();
+    let is_it = |line: &[u8]| {
+        line[..name.len()].eq_ignore_ascii_case(name.as_bytes()) && line.ends_with(value.as_bytes())
+    };
+    let start = lines.windows(bytes).position(is_it)?;
+    Some(start + name.len() + 2..start + bytes)
+}
+
+/// Writes `Max-Forwards` less this hop (RFC 9110 §7.6.2); what is no number stays as it is.
+fn write_max_forwards(header: &Header<'_>, changes: &[Change], out: &mut Vec<u8>) {
+    if !is_ours(changes, header.name, true) {
+        return;
+    }
+    match max_forwards(header.value) {
+        Some(hops) => encode::field_u64(out, header.name, hops.saturating_sub(1).into()),
+        None => encode::field(out, header.name, header.value),
+    }
+}
+
+/// The number of a `Max-Forwards` field; a larger one than fits counts as the largest that does.
+pub(crate) fn max_forwards(value: &[u8]) -> Option<u32> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |hops: u32, byte: &u8| hops.saturating_mul(10).saturating_add(u32::from(byte - b'0'));
+    Some(value.iter().fold(0, digit))
+}
+
+/// Whether `Max-Forwards` counts for a request: only for those that trace a path (RFC 9110 §7.6.2).
+pub(crate) fn counts_hops(method: &str) -> bool {
+    matches!(method, "OPTIONS" | "TRACE")
 }
 
 enum Disposition {
@@ -96,6 +158,8 @@ enum Disposition {
     Drop,
     /// The request id, which is kept.
     Id,
+    /// `Max-Forwards`, which this hop is taken from.
+    OneHopLess,
 }
 
 /// What becomes of a field, by its name. By length first: most fields are none of these.
@@ -112,19 +176,23 @@ fn disposition(
     {
         return if origin.trusted { Disposition::Id } else { Disposition::Drop };
     }
-    let stranger = !origin.trusted;
+    if !origin.trusted
+        && (is_identity(name)
+            || origin.forwarding.underscores != Underscores::Pass && has_underscore(name))
+    {
+        return Disposition::Drop;
+    }
     let drops = match name.len() {
         4 => is("host"),
         // Without a body there is nothing to wait with, and HTTP/1.0 knows no 100 (RFC 9110 §10.1.1).
         6 if is("expect") => !head.expect_continue,
         // Trailers are passed on, and so is what announces them.
         7 if is("trailer") => head.framing != Framing::Chunked,
-        // What would be believed further on, and nobody here vouches for.
-        9 if is("forwarded") || is("x-real-ip") => stranger,
+        12 if counts_hops(head.method) && is("max-forwards") => return Disposition::OneHopLess,
         // Appended to, when it is believed.
-        15 if is("x-forwarded-for") => stranger || origin.forwarding.x_forwarded,
-        16 if is("x-forwarded-host") || is("x-forwarded-port") => stranger,
-        17 if is("x-forwarded-proto") => stranger,
+        15 if is("x-forwarded-for") => {
+            origin.forwarding.x_forwarded && !origin.forwarding.only_if_none
+        }
         _ => is_hop_by_hop(name),
     };
     if drops { Disposition::Drop } else { Disposition::Keep }
@@ -135,16 +203,19 @@ fn write_origin(
     head: &RequestHead<'_, '_>,
     origin: &Origin<'_>,
     needs_id: bool,
+    changes: &[Change],
     out: &mut Vec<u8>,
 ) -> std::ops::Range<usize> {
     let forwarding = origin.forwarding;
     if forwarding.x_forwarded {
-        write_x_forwarded(head, origin, out);
+        write_x_forwarded(head, origin, changes, out);
     }
-    if forwarding.forwarded {
+    if forwarding.forwarded && is_ours(changes, "forwarded", true) {
         write_forwarded(head, origin, out);
     }
-    if let Some(pseudonym) = &forwarding.via {
+    if let Some(pseudonym) = &forwarding.via
+        && is_ours(changes, "via", true)
+    {
         let version: &[u8] = match head.version {
             wire::Version::Http10 => b"Via: 1.0 ",
             wire::Version::Http11 => b"Via: 1.1 ",
@@ -154,7 +225,7 @@ fn write_origin(
         out.extend_from_slice(b"\r\n");
     }
     match &forwarding.request_id {
-        Some(name) if needs_id => {
+        Some(name) if needs_id && is_ours(changes, name, true) => {
             encode::field(out, name, origin.fresh_id);
             out.len() - 2 - origin.fresh_id.len()..out.len() - 2
         }
@@ -162,10 +233,32 @@ fn write_origin(
     }
 }
 
-fn write_x_forwarded(head: &RequestHead<'_, '_>, origin: &Origin<'_>, out: &mut Vec<u8>) {
-    let has = |name: &str| wire::field_value(head.headers, name).is_some();
+fn write_x_forwarded(
+    head: &RequestHead<'_, '_>,
+    origin: &Origin<'_>,
+    changes: &[Change],
+    out: &mut Vec<u8>,
+) {
+    let has =
+        |name: &str| origin.trusted && wire::field_value(head.headers, name).is_some_and(|value| !value.is_empty());
+    let stays = origin.forwarding.only_if_none && has("x-forwarded-for");
+    if !stays && is_ours(changes, "x-forwarded-for", true) {
+        write_x_forwarded_for(head, origin, out);
+    }
+    if !has("x-forwarded-proto") && is_ours(changes, "x-forwarded-proto", true) {
+        out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+    }
+    if let Some(host) = head.host
+        && !has("x-forwarded-host")
+        && is_ours(changes, "x-forwarded-host", true)
+    {
+        encode::field(out, "X-Forwarded-Host", host.as_bytes());
+    }
+}
+
+fn write_x_forwarded_for(head: &RequestHead<'_, '_>, origin: &Origin<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"X-Forwarded-For: ");
-    if origin.trusted {
+    if origin.trusted && !origin.forwarding.only_if_none {
         let before = head.headers.iter().filter(|h| h.name.eq_ignore_ascii_case("x-forwarded-for"));
         for header in before.filter(|header| !header.value.is_empty()) {
             out.extend_from_slice(header.value);
@@ -174,14 +267,6 @@ fn write_x_forwarded(head: &RequestHead<'_, '_>, origin: &Origin<'_>, out: &mut 
     }
     write_address(origin.client, out);
     out.extend_from_slice(b"\r\n");
-    if !(origin.trusted && has("x-forwarded-proto")) {
-        out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
-    }
-    if !(origin.trusted && has("x-forwarded-host"))
-        && let Some(host) = head.host
-    {
-        encode::field(out, "X-Forwarded-Host", host.as_bytes());
-    }
 }
 
 /// Adds an element of our own as a line of its own, which is the same as appending it to the list
@@ -254,6 +339,8 @@ mod tests {
             forwarded: false,
             via: Some("weir".into()),
             request_id: Some("X-Request-Id".into()),
+            only_if_none: false,
+            underscores: Underscores::Drop,
         }
     }
 
@@ -366,7 +453,13 @@ mod tests {
 
     #[test]
     fn the_standard_field_has_quoted_addresses() {
-        let with = Forwarding { forwarded: true, x_forwarded: false, via: None, request_id: None };
+        let with = Forwarding {
+            forwarded: true,
+            x_forwarded: false,
+            via: None,
+            request_id: None,
+            ..forwarding()
+        };
         let text = rewritten("GET / HTTP/1.1\r\nHost: h:1\r\n\r\n", false, &with, &[]);
         assert!(text.contains("Forwarded: for=192.0.2.7;proto=http;host=\"h:1\"\r\n"), "{text}");
         assert!(!text.contains("Via") && !text.contains("X-Forwarded"));

@@ -2,7 +2,7 @@
 
 use wire::{Framing, Header, RequestKind, ResponseHead, Version, encode, is_hop_by_hop};
 
-use super::{Verdict, has_named_fields, is_named_away, judge, write_added};
+use super::{Verdict, has_named_fields, is_named_away, judge, sent_value, write_added};
 use crate::balance::sticky::Stamp;
 use crate::plan::Change;
 
@@ -73,7 +73,7 @@ pub(crate) fn write_response(
         if let Verdict::Keep = judge(changes, header.name, false)
             && !stamp.is_some_and(|stamp| stamp.write_prefixed(header, out))
         {
-            encode::field(out, header.name, header.value);
+            encode::field(out, header.name, sent_value(header));
         }
     }
     if let Some(stamp) = stamp {

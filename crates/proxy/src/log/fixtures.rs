@@ -3,8 +3,8 @@
 use crate::outcome::{Asked, End, Outcome, Phase, Times};
 use crate::plan::{
     Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan,
-    ListenerPlan, Mode, Plan, PoolBounds, PoolPlan, Priority, PrivilegesPlan, QueueOrder,
-    QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts,
+    ListenerPlan, Mode, PathRule, Plan, PoolBounds, PoolPlan, Priority, PrivilegesPlan, QueueOrder,
+    QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts, Underscores,
 };
 
 /// Listeners `web` and `raw` (TCP), routes and pools as given, a pool's servers after its colon:
@@ -47,7 +47,15 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
             write_ns: 0,
             keep_alive_ns: 0,
         },
-        forwarding: Forwarding { x_forwarded: true, forwarded: false, via: None, request_id: None },
+        forwarding: Forwarding {
+            x_forwarded: true,
+            only_if_none: false,
+            forwarded: false,
+            via: None,
+            request_id: None,
+            underscores: Underscores::Drop,
+        },
+        path: PathRule::Normalise,
         connect: false,
         half_close: false,
         admission: Admission::default(),

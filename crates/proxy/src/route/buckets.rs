@@ -37,7 +37,7 @@ impl<'a> Key<'a> {
         match key {
             RateKey::Route => Self::Route,
             RateKey::Source => Self::Source(asked.source),
-            RateKey::Header(name) => Self::Field(wire::field_value(asked.headers, name)),
+            RateKey::Header(name) => Self::Field(wire::field_value(asked.fields_for(name), name)),
         }
     }
 }

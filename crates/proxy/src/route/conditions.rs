@@ -9,18 +9,26 @@ use crate::plan::{Conditions, Network, PathCondition, TextCondition, ValueCondit
 use super::Asked;
 use super::path::{is_below, triplet};
 
-/// Whether all conditions but those on listener and host hold. `path` is the normal path, `query`
-/// what follows the `?`.
+/// A path in the forms in which it is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Compared<'a> {
+    /// The normal path.
+    pub(super) path: &'a str,
+    /// The same without parameters, see [`super::path::without_parameters`].
+    pub(super) bare: &'a str,
+}
+
+/// Whether all conditions but those on listener and host hold. `query` is what follows the `?`.
 pub(super) fn all_hold(
     conditions: &Conditions,
     asked: &Asked<'_>,
-    path: &str,
+    path: Compared<'_>,
     query: &str,
 ) -> bool {
     method_holds(&conditions.methods, asked.method)
         && path_holds(&conditions.paths, path)
         && source_holds(&conditions.sources, asked.source)
-        && conditions.headers.iter().all(|condition| field_holds(condition, asked.headers))
+        && conditions.headers.iter().all(|condition| field_holds(condition, asked))
         && conditions.query.iter().all(|condition| parameter_holds(condition, query))
 }
 
@@ -41,13 +49,16 @@ pub(super) fn method_holds(methods: &[Box<str>], method: &str) -> bool {
     methods.is_empty() || methods.iter().any(|wanted| **wanted == *method)
 }
 
-pub(super) fn path_holds(paths: &[PathCondition], path: &str) -> bool {
+/// A path with parameters fits when it does with them or without: a server may ignore them.
+pub(super) fn path_holds(paths: &[PathCondition], Compared { path, bare }: Compared<'_>) -> bool {
+    let holds = |condition: &PathCondition, path: &str| match condition {
+        PathCondition::Exact(wanted) => **wanted == *path,
+        PathCondition::Prefix(prefix) => is_below(path, prefix),
+        PathCondition::Regex(regex) => regex.is_match(path),
+    };
     paths.is_empty()
-        || paths.iter().any(|condition| match condition {
-            PathCondition::Exact(wanted) => **wanted == *path,
-            PathCondition::Prefix(prefix) => is_below(path, prefix),
-            PathCondition::Regex(regex) => regex.is_match(path),
-        })
+        || paths.iter().any(|condition| holds(condition, path))
+        || (bare.len() != path.len() && paths.iter().any(|condition| holds(condition, bare)))
 }
 
 /// A client on a unix socket is in no network.
@@ -58,8 +69,9 @@ pub(super) fn source_holds(sources: &[Network], source: Option<IpAddr>) -> bool 
 
 /// Whether a field fits: any of its lines, when there are several. What is not UTF-8 is matched with
 /// U+FFFD in its place, so that it does not slip past a regular expression.
-pub(super) fn field_holds(condition: &TextCondition, headers: &[wire::Header<'_>]) -> bool {
-    let mut lines = headers
+pub(super) fn field_holds(condition: &TextCondition, asked: &Asked<'_>) -> bool {
+    let mut lines = asked
+        .fields_for(&condition.name)
         .iter()
         .filter(|header| header.name.eq_ignore_ascii_case(&condition.name))
         .map(|header| header.value);
@@ -133,7 +145,17 @@ mod tests {
             wire::Header { name: "x-a", value: b"two\xff" },
         ];
         let regex = |text: &str| ValueCondition::Matches(regex::Regex::new(text).unwrap());
-        let holds = |name: &str, value| field_holds(&condition(name, value), &headers);
+        let asked = Asked {
+            listener: 0,
+            method: "GET",
+            target: "/",
+            is_plain: true,
+            trusted: false,
+            host: None,
+            headers: &headers,
+            source: None,
+        };
+        let holds = |name: &str, value| field_holds(&condition(name, value), &asked);
         assert!(holds("x-a", ValueCondition::Present) && holds("x-b", ValueCondition::Absent));
         assert!(!holds("x-b", ValueCondition::Present) && !holds("X-A", ValueCondition::Absent));
         assert!(holds("x-a", ValueCondition::Is("one".into())));

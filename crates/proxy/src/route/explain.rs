@@ -16,8 +16,8 @@ use crate::plan::{
 use super::conditions::{
     field_holds, host_holds, method_holds, parameter_holds, parameters, path_holds, source_holds,
 };
-use super::path::{bare_host, normal, split_target, without_port};
-use super::{Asked, location, rewrite_target, rewrites};
+use super::path::{bare_host, normal, split_target, without_parameters, without_port};
+use super::{Asked, Compared, forwarded, location, rewrite_target, rewrites};
 
 /// A request that is only asked about. Made by [`ExplainRequest::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,10 +161,22 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
         .iter()
         .map(|(name, value)| wire::Header { name, value: value.as_bytes() })
         .collect();
+    let mut room = String::new();
+    let Some(target) = forwarded(&request.target, shown.path, &mut room) else {
+        lines.push("answer      400: servers read this path in different ways".to_owned());
+        return Explanation { lines, route: None };
+    };
+    if target != request.target {
+        lines.push(format!("target      {target} once normalised"));
+    }
     let asked = Asked {
         listener,
         method: &request.method,
-        target: &request.target,
+        target,
+        is_plain: false,
+        trusted: request.source.is_some_and(|source| {
+            shown.trusted.iter().any(|network| network.contains(source))
+        }),
         host: request.host.as_deref(),
         headers: &headers,
         source: request.source,
@@ -206,17 +218,18 @@ fn assumed_listener(plan: &Plan, request: &ExplainRequest) -> Option<(usize, &'s
 /// The routes that are tried for `asked`, and what becomes of it.
 pub(super) fn of(plan: &Plan, asked: &Asked<'_>) -> Explanation {
     let (path, query) = split_target(asked.target);
-    let mut room = String::new();
+    let (mut room, mut bare_room) = (String::new(), String::new());
     let mut host_room = String::new();
+    let normal = normal(path, &mut room);
     let seen = Seen {
         asked,
         host: bare_host(asked.host.unwrap_or_default(), &mut host_room),
-        path: normal(path, &mut room),
+        path: Compared { path: normal, bare: without_parameters(normal, &mut bare_room) },
         query: query.strip_prefix('?').unwrap_or_default(),
     };
     let mut lines = Vec::new();
-    if seen.path != path {
-        lines.push(format!("path        {} once normalised", seen.path));
+    if normal != path {
+        lines.push(format!("path        compared as {normal}"));
     }
     for (index, route) in plan.routes.iter().enumerate() {
         match seen.failure(plan, &route.conditions) {
@@ -236,7 +249,7 @@ pub(super) fn of(plan: &Plan, asked: &Asked<'_>) -> Explanation {
 struct Seen<'a> {
     asked: &'a Asked<'a>,
     host: &'a str,
-    path: &'a str,
+    path: Compared<'a>,
     query: &'a str,
 }
 
@@ -259,7 +272,7 @@ impl Seen<'_> {
         }
         if !path_holds(&conditions.paths, self.path) {
             let wanted: Vec<String> = conditions.paths.iter().map(path_words).collect();
-            return Some(format!("path is {}, not {}", self.path, wanted.join(" or ")));
+            return Some(format!("path is {}, not {}", self.path.path, wanted.join(" or ")));
         }
         if !source_holds(&conditions.sources, asked.source) {
             let wanted: Vec<String> = conditions
@@ -275,8 +288,8 @@ impl Seen<'_> {
 
     fn text_failure(&self, conditions: &Conditions) -> Option<String> {
         for condition in &conditions.headers {
-            if !field_holds(condition, self.asked.headers) {
-                let lines = self.asked.headers.iter();
+            if !field_holds(condition, self.asked) {
+                let lines = self.asked.fields_for(&condition.name).iter();
                 let values = lines
                     .filter(|header| header.name.eq_ignore_ascii_case(&condition.name))
                     .map(|header| String::from_utf8_lossy(header.value).into_owned());
@@ -458,7 +471,8 @@ servers = [{ address = "127.0.0.1:9001", name = "a", weight = 3 }]
         let wanted = "\
 request     GET /x/..//api/a?debug=2 for Example.org:8080, from 192.0.2.1
 listener    web (127.0.0.1:8080), by its port
-path        /api/a once normalised
+target      //api/a?debug=2 once normalised
+path        compared as /api/a
 not taken   route post: method is GET, not POST
 not taken   route inside: source is 192.0.2.1, not in 10.0.0.0/8
 not taken   route debug: parameter debug is '2', not '1'

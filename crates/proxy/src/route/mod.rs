@@ -2,8 +2,8 @@
 //! clock, no socket; what becomes of the request then is decided by the plan's route alone.
 //!
 //! [`Router`] is made once from a plan, one for each core: regular expressions keep scratch memory
-//! that cores would otherwise share. Beside it: `path` (the form in which paths are compared),
-//! `conditions` (one condition), `rewrite` (targets and redirects), `buckets` (rate limits),
+//! that cores would otherwise share. Beside it: `target` (the form in which targets are forwarded),
+//! `path` (the form in which paths are compared), `conditions` (one condition), `rewrite` (targets and redirects), `buckets` (rate limits),
 //! `explain` (the same decision in words).
 
 mod buckets;
@@ -12,12 +12,14 @@ mod explain;
 mod explain_choice;
 pub(crate) mod path;
 mod rewrite;
+mod target;
 
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
+use crate::forward::is_identity;
 use crate::plan::{Conditions, Mode, PathCondition, Plan};
 
 // What the cores will use.
@@ -25,9 +27,10 @@ use crate::plan::{Conditions, Mode, PathCondition, Plan};
 pub(crate) use buckets::{Buckets, Key, Limiter, RetryAfterNs};
 pub use explain::{ExplainRequest, Explanation, explain};
 pub(crate) use rewrite::{location, rewrite_target, rewrites};
+pub(crate) use target::{forwarded, is_plain};
 
-use conditions::all_hold;
-use path::{bare_host, normal, split_target};
+use conditions::{Compared, all_hold};
+use path::{bare_host, normal, split_target, without_parameters};
 
 /// What a route is picked by.
 #[derive(Clone, Copy, Debug)]
@@ -35,20 +38,35 @@ pub(crate) struct Asked<'a> {
     /// Index in [`Plan::listeners`].
     pub(crate) listener: usize,
     pub(crate) method: &'a str,
-    /// As it was sent, in any of the four forms.
+    /// As it is to be forwarded (see [`forwarded`]), in any of the four forms.
     pub(crate) target: &'a str,
+    /// Whether its path is known to be plain (see [`is_plain`]), so that nobody looks again.
+    pub(crate) is_plain: bool,
     /// As [`wire::RequestHead::host`] has it, the port included.
     pub(crate) host: Option<&'a str>,
     pub(crate) headers: &'a [wire::Header<'a>],
+    /// Whether it is believed what it says of its client.
+    pub(crate) trusted: bool,
     /// The client; `None` on a unix socket.
     pub(crate) source: Option<IpAddr>,
+}
+
+impl<'a> Asked<'a> {
+    /// The fields that count for a condition, a limit or a choice by this name: none that only a
+    /// trusted peer may send, unless it is one.
+    pub(crate) fn fields_for(&self, name: &str) -> &'a [wire::Header<'a>] {
+        if !self.trusted && is_identity(name) { &[] } else { self.headers }
+    }
 }
 
 /// Memory that is used again from pick to pick: one for each core is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) path: String,
+    bare: String,
     host: String,
+    /// For the target in the form in which it is forwarded.
+    pub(crate) target: String,
 }
 
 /// The routes of a plan, made ready.
@@ -113,7 +131,12 @@ impl Router {
             _ => &table.others,
         };
         let (path, query) = split_target(asked.target);
-        let path = if candidates.need_path { normal(path, &mut scratch.path) } else { path };
+        let path = if candidates.need_path && !asked.is_plain {
+            let path = normal(path, &mut scratch.path);
+            Compared { path, bare: without_parameters(path, &mut scratch.bare) }
+        } else {
+            Compared { path, bare: path }
+        };
         let query = query.strip_prefix('?').unwrap_or_default();
         let holds = |route: &usize| all_hold(&self.conditions[*route], asked, path, query);
         candidates.routes.iter().copied().find(holds)

@@ -29,8 +29,8 @@ fn after_authority(target: &str) -> &str {
 }
 
 /// The path as it is matched: percent-encoded unreserved characters decoded, other triplets in
-/// upper case (so `%2F` and `%5C` stay), a stray `%` as `%25`, empty segments merged, dot segments
-/// removed (RFC 3986 §5.2.4 and §6.2.2). A path that does not start with `/` is left alone.
+/// upper case, a stray `%` as `%25`, dot segments removed (RFC 3986 §5.2.4 and §6.2.2), and then
+/// empty segments left out. A path that does not start with `/` is left alone.
 ///
 /// `room` is only written to when the path is not normal already.
 pub(crate) fn normal<'a>(path: &'a str, room: &'a mut String) -> &'a str {
@@ -39,6 +39,7 @@ pub(crate) fn normal<'a>(path: &'a str, room: &'a mut String) -> &'a str {
     }
     room.clear();
     normalise_into(path, room);
+    merge_slashes(room);
     room
 }
 
@@ -58,22 +59,17 @@ pub(crate) fn is_normal(path: &str) -> bool {
     bad == 0 || path[0] != b'/'
 }
 
-/// Appends the normal form of a path that starts with `/`.
-///
-/// Empty segments go first: `/a//../b` is `/b`, as the file systems behind servers have it.
+/// Appends the normal form of a path that starts with `/`, by RFC 3986: empty segments are segments
+/// like any other, so `/a//../b` is `/a/b`.
 pub(crate) fn normalise_into(path: &str, out: &mut String) {
     let start = out.len();
-    let mut is_directory = false;
+    let mut ends_in_dots = false;
     for segment in path.split('/').skip(1) {
-        if segment.is_empty() {
-            is_directory = true;
-            continue;
-        }
         let mark = out.len();
         out.push('/');
         decode_unreserved(segment, out);
-        is_directory = matches!(&out[mark + 1..], "." | "..");
-        if is_directory {
+        ends_in_dots = matches!(&out[mark + 1..], "." | "..");
+        if ends_in_dots {
             let is_parent = out.len() - mark == 3;
             out.truncate(mark);
             if is_parent {
@@ -82,9 +78,61 @@ pub(crate) fn normalise_into(path: &str, out: &mut String) {
             }
         }
     }
-    if is_directory || out.len() == start {
+    if ends_in_dots || out.len() == start {
         out.push('/');
     }
+}
+
+/// Leaves out empty segments.
+fn merge_slashes(path: &mut String) {
+    let mut previous = None;
+    path.retain(|byte| {
+        let keeps = byte != '/' || previous != Some('/');
+        previous = Some(byte);
+        keeps
+    });
+}
+
+/// A normal path without its parameters (`;…` up to the end of a segment), which some servers
+/// ignore; the path itself when it has none.
+pub(crate) fn without_parameters<'a>(path: &'a str, room: &'a mut String) -> &'a str {
+    if memchr::memchr(b';', path.as_bytes()).is_none() {
+        return path;
+    }
+    let mut bare = String::with_capacity(path.len());
+    for segment in path.split('/').skip(1) {
+        bare.push('/');
+        bare.push_str(segment.split(';').next().unwrap_or_default());
+    }
+    // What is left of `..;x` is a dot segment.
+    room.clear();
+    normalise_into(&bare, room);
+    merge_slashes(room);
+    room
+}
+
+/// What is left of `path` below `prefix`: empty, or from a `/` on. Empty segments and parameters of
+/// the path do not count, as when it is matched; those of the rest stay.
+pub(crate) fn rest_below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
+    let mut rest = path;
+    for wanted in prefix.trim_end_matches('/').split('/').skip(1) {
+        loop {
+            let inner = rest.strip_prefix('/')?;
+            let end = memchr::memchr(b'/', inner.as_bytes()).unwrap_or(inner.len());
+            let (segment, after) = inner.split_at(end);
+            let name = segment.split(';').next().unwrap_or_default();
+            rest = after;
+            if segment == wanted || name == wanted {
+                break;
+            }
+            if !name.is_empty() {
+                return None;
+            }
+        }
+    }
+    let is_below = !rest.is_empty() || !prefix.ends_with('/');
+    let empty = rest.bytes().take_while(|&byte| byte == b'/').count().saturating_sub(1);
+    is_below.then_some(&rest[empty..])
 }
 
 /// Appends `text` with each triplet of an unreserved character decoded and any other in upper case.
@@ -166,6 +214,8 @@ mod tests {
             ("/a/", "/a/"),
             ("//", "/"),
             ("//a///b//", "/a/b/"),
+            ("//..", "/"),
+            ("/admin//../x", "/admin/x"),
             ("/a/b/c/./../../g", "/a/g"),
             ("/..", "/"),
             ("/../../a", "/a"),
@@ -173,7 +223,7 @@ mod tests {
             ("/a/../", "/"),
             ("/a/.", "/a/"),
             ("/a/./", "/a/"),
-            ("/a//../b", "/b"),
+            ("/a//../b", "/a/b"),
             ("/%2e%2E/a", "/a"),
             ("/a/.%2e/b", "/b"),
             ("/a/%2e%2e%2fb", "/a/..%2Fb"),
@@ -245,6 +295,35 @@ mod tests {
         let not = [("/apix", "/api"), ("/ap", "/api"), ("/api", "/api/"), ("/x/api", "/api")];
         assert!(!not.iter().any(|(path, prefix)| is_below(path, prefix)));
         assert!(is_below("*", "/") && is_below("/x", "/"));
+    }
+
+    #[test]
+    fn parameters_and_empty_segments_do_not_count() {
+        let bare = |path: &str| without_parameters(path, &mut String::new()).to_owned();
+        let table = [
+            ("/a/b", "/a/b"),
+            ("/a;x=1/b;y", "/a/b"),
+            ("/;/admin", "/admin"),
+            ("/a/..;/b", "/b"),
+            ("/a/;x/", "/a/"),
+        ];
+        for (path, wanted) in table {
+            assert_eq!(bare(path), wanted, "{path}");
+        }
+        let rests = [
+            ("/api/x", "/api", Some("/x")),
+            ("/api", "/api", Some("")),
+            ("/api", "/api/", None),
+            ("/api/", "/api/", Some("/")),
+            ("//api//x//y", "/api", Some("/x//y")),
+            ("/api;v=1/x;y", "/api", Some("/x;y")),
+            ("/apix", "/api", None),
+            ("/a/b", "/a/b/c", None),
+            ("//a//b", "/", Some("/a//b")),
+        ];
+        for (path, prefix, wanted) in rests {
+            assert_eq!(rest_below(path, prefix), wanted, "{path} below {prefix}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::plan::Change;
 
-use super::path::{is_below, normal, split_target, without_port};
+use super::path::{is_normal, normalise_into, rest_below, split_target, without_port};
 
 /// Whether any of `changes` is one to the target.
 pub(crate) fn rewrites(changes: &[Change]) -> bool {
@@ -16,21 +16,19 @@ pub(crate) fn rewrites(changes: &[Change]) -> bool {
 /// config has one at the most.
 ///
 /// A replaced prefix is that of the normal path, as it was matched, so `/x/../api/a` loses its
-/// `/api` too and nothing escapes by dot segments. Without such a change the path stays as it was
-/// sent. `*` and authority-form targets are never changed. It allocates only for a path that is not
+/// `/api` too and nothing escapes by dot segments. Without such a change the path stays as it is
+/// given. `*` and authority-form targets are never changed. It allocates only for a path that is not
 /// normal.
 pub(crate) fn rewrite_target(changes: &[Change], target: &str, out: &mut Vec<u8>) {
-    let (path, query) = split_target(target);
+    let (given, query) = split_target(target);
     let mut room = String::new();
-    let mut path = path;
-    if path.starts_with('/') && rewrites(changes) {
-        path = normal(path, &mut room);
+    let mut path = given;
+    if path.starts_with('/') && rewrites(changes) && !is_normal(path) {
+        normalise_into(path, &mut room);
+        path = &room;
     }
     let (start, rest) =
-        changes.iter().find_map(|change| replaced(change, path)).unwrap_or_else(|| {
-            let unchanged = split_target(target).0;
-            ("", unchanged)
-        });
+        changes.iter().find_map(|change| replaced(change, path)).unwrap_or(("", given));
     for part in [start, rest, query] {
         out.extend_from_slice(part.as_bytes());
     }
@@ -40,10 +38,8 @@ pub(crate) fn rewrite_target(changes: &[Change], target: &str, out: &mut Vec<u8>
 fn replaced<'a>(change: &'a Change, path: &'a str) -> Option<(&'a str, &'a str)> {
     match change {
         Change::ReplacePath(with) if path.starts_with('/') => Some((with, "")),
-        Change::ReplacePrefix { prefix, with }
-            if path.starts_with('/') && is_below(path, prefix) =>
-        {
-            let rest = path.get(prefix.trim_end_matches('/').len()..).unwrap_or_default();
+        Change::ReplacePrefix { prefix, with } if path.starts_with('/') => {
+            let rest = rest_below(path, prefix)?;
             let with = if rest.is_empty() { with } else { with.trim_end_matches('/') };
             Some((with, rest))
         }
@@ -52,7 +48,7 @@ fn replaced<'a>(change: &'a Change, path: &'a str) -> Option<(&'a str, &'a str)>
 }
 
 /// The `Location` of a redirect: `{host}` is the request's host without its port, `{path}` its path
-/// as it was sent, `{query}` its query with the `?`, or nothing.
+/// as it is given, `{query}` its query with the `?`, or nothing.
 ///
 /// Neither can end the field or lead to another host than the template names: what is not visible
 /// ASCII is percent-encoded, and a path starts with exactly one slash and has no backslash, which

@@ -10,7 +10,16 @@ fn plan(text: &str) -> Plan {
 }
 
 fn asked<'a>(target: &'a str, host: Option<&'a str>) -> Asked<'a> {
-    Asked { listener: 0, method: "GET", target, host, headers: &[], source: None }
+    Asked {
+        listener: 0,
+        method: "GET",
+        target,
+        is_plain: false,
+        trusted: false,
+        host,
+        headers: &[],
+        source: None,
+    }
 }
 
 /// The name of the route taken.
@@ -275,6 +284,8 @@ fn it_picks_what_a_literal_reading_picks() {
                 listener: meant.listener,
                 method: meant.method,
                 target: &target,
+                is_plain: is_plain(target.as_bytes()),
+                trusted: false,
                 host: host.as_deref(),
                 headers: &headers,
                 source: meant.source,

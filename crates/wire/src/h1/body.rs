@@ -219,6 +219,22 @@ impl BodyDecoder {
         if self.is_done() { &self.trailers } else { &[] }
     }
 
+    /// Keeps only the trailer lines whose field name `keeps` accepts. Nothing before the end.
+    pub fn retain_trailers(&mut self, keeps: impl Fn(&str) -> bool) {
+        if !self.is_done() || self.trailers.is_empty() {
+            return;
+        }
+        let mut kept = Vec::with_capacity(self.trailers.len());
+        for line in self.trailers.split_inclusive(|&byte| byte == b'\n') {
+            // The lines were checked: a name is a token, which is ASCII.
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            if std::str::from_utf8(name).is_ok_and(&keeps) {
+                kept.extend_from_slice(line);
+            }
+        }
+        self.trailers = kept;
+    }
+
     fn decode_chunked(&mut self, input: &[u8]) -> Result<Decoded, Refusal> {
         let mut at = 0;
         let mut data = 0..0;

@@ -1,0 +1,78 @@
+//! Fields that tell a server who a client is or what it asked for: what a stranger says in them is
+//! neither forwarded nor believed. Names only; values are never looked at.
+
+/// The fields of this kind whose names do not start with `X-Forwarded`.
+#[cfg(test)]
+pub(crate) const IDENTITY_FIELDS: [&str; 8] = [
+    "forwarded",
+    "x-real-ip",
+    "x-client-ip",
+    "x-rewrite-url",
+    "true-client-ip",
+    "x-original-url",
+    "cf-connecting-ip",
+    "x-cluster-client-ip",
+];
+
+/// Whether only a trusted peer may send a field: `Forwarded`, all that start with `X-Forwarded`,
+/// other fields with a client's address, and fields that replace the request's target.
+#[inline]
+pub(crate) fn is_identity(name: &str) -> bool {
+    let is = |other: &str| name.eq_ignore_ascii_case(other);
+    match name.len() {
+        // By length first: most fields are none of these.
+        9 => is("forwarded") || is("x-real-ip"),
+        11 => is("x-client-ip") || is("x-forwarded"),
+        13 if is("x-rewrite-url") => true,
+        14 if is("true-client-ip") || is("x-original-url") => true,
+        16 if is("cf-connecting-ip") => true,
+        19 if is("x-cluster-client-ip") => true,
+        13.. => name.as_bytes()[..12].eq_ignore_ascii_case(b"x-forwarded-"),
+        _ => false,
+    }
+}
+
+/// Whether a field name has an underscore, which CGI and its successors take for a hyphen.
+///
+/// Eight bytes at a time, because it is asked for each field of each request.
+#[inline]
+pub(crate) fn has_underscore(name: &str) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let name = name.as_bytes();
+    let mut words = name.chunks_exact(8);
+    let found = words.by_ref().any(|word| {
+        // A byte is 0 where there is an underscore, and only then does the subtraction borrow.
+        let different = word.try_into().map_or(0, u64::from_ne_bytes) ^ (ONES * u64::from(b'_'));
+        different.wrapping_sub(ONES) & !different & (ONES << 7) != 0
+    });
+    found || words.remainder().contains(&b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_fields_are_known_in_any_case() {
+        let prefixed = ["X-Forwarded", "X-Forwarded-For", "x-forwarded-x", "X-FORWARDED-USER"];
+        for name in IDENTITY_FIELDS.iter().chain(&prefixed) {
+            assert!(is_identity(name) && is_identity(&name.to_ascii_uppercase()), "{name}");
+        }
+        for name in ["", "host", "x-forwardedfor", "x-forwarder-for", "x-real-ips", "user-agent"] {
+            assert!(!is_identity(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_underscore_is_found_anywhere() {
+        for length in 1..40 {
+            let name = "a-".repeat(length)[..length].to_owned();
+            assert!(!has_underscore(&name), "{name}");
+            for at in 0..length {
+                let mut name = name.clone();
+                name.replace_range(at..=at, "_");
+                assert!(has_underscore(&name), "{name}");
+            }
+        }
+    }
+}
