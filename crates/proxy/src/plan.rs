@@ -87,6 +87,8 @@ pub struct ListenerPlan {
     pub proxy_protocol: bool,
     /// Peers whose forwarding fields, request ids and PROXY headers are believed.
     pub trusted: Vec<Network>,
+    /// Whether the same holds for peers on a unix socket.
+    pub trusts_unix: bool,
     /// Connections that may be open at a time; `None`: only the process's limit holds.
     pub connections_max: Option<usize>,
     /// Requests on one connection; the last answer says `Connection: close`. `None`: any number.
@@ -420,7 +422,7 @@ pub struct ServerPlan {
     pub backup: bool,
 }
 
-/// Which connections to servers a request may be sent on, as HAProxy's `http-reuse` has it.
+/// Which connections to servers a request may be sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// Only ones that this client's own earlier requests went over.

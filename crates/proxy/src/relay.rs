@@ -176,6 +176,18 @@ impl Relay {
         self.is_taken() && self.is_flushed()
     }
 
+    /// Whether the connection may change its protocol: the message was taken, or what is left of it
+    /// goes as it comes.
+    pub(crate) fn may_switch(&self) -> bool {
+        self.is_taken() || self.length_left().is_some()
+    }
+
+    /// What was taken and not sent.
+    pub(crate) fn take_unsent(&mut self) -> Vec<u8> {
+        let sent = std::mem::take(&mut self.sent);
+        std::mem::take(&mut self.pending).split_off(sent)
+    }
+
     /// How many bytes are still to come of a body that is sent as it comes, if that is known.
     pub(crate) fn length_left(&self) -> Option<u64> {
         self.decoder.length_left().filter(|_| self.framing == ClientFraming::Length)

@@ -19,6 +19,7 @@ pub mod handover;
 pub mod limits;
 pub mod listen;
 pub mod local;
+pub mod machine;
 pub mod mail;
 pub mod namespace;
 pub mod notify;

@@ -383,14 +383,60 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
         Some(at) => {
             let blank = |byte: &u8| b" \t".contains(byte);
             let end = line[..at].iter().rposition(|byte| !blank(byte)).map_or(0, |last| last + 1);
-            (&line[..end], &line[at..])
+            (&line[..end], Some(&line[at + 1..]))
         }
-        None => (line, &b""[..]),
+        None => (line, None),
     };
     let plain = size.iter().all(u8::is_ascii_hexdigit);
-    let clean = extension.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control());
+    let clean = extension.is_none_or(|extension| {
+        extension.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control())
+            && are_extensions(extension)
+    });
     let size = std::str::from_utf8(size).ok()?;
     if plain && clean { u64::from_str_radix(size, 16).ok() } else { None }
+}
+
+/// Whether a text is chunk extensions, without the first `;`: split at semicolons and equals signs
+/// outside of quotes.
+fn are_extensions(text: &[u8]) -> bool {
+    let token = |text: &[u8]| {
+        let fine = |byte: &u8| byte.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(byte);
+        !text.is_empty() && text.iter().all(fine)
+    };
+    let mut rest = text;
+    loop {
+        rest = rest.trim_ascii_start();
+        let name_end = rest.iter().position(|byte| b"=; \t".contains(byte)).unwrap_or(rest.len());
+        if !token(&rest[..name_end]) {
+            return false;
+        }
+        let mut behind = &rest[name_end..];
+        if let Some(value) = behind.trim_ascii_start().strip_prefix(b"=") {
+            let value = value.trim_ascii_start();
+            let end = if value.starts_with(b"\"") {
+                let mut at = 1;
+                while value.get(at).is_some_and(|&byte| byte != b'"') {
+                    at += if value[at] == b'\\' { 2 } else { 1 };
+                }
+                at + 1
+            } else {
+                let end = value.iter().position(|byte| b"; \t".contains(byte));
+                let end = end.unwrap_or(value.len());
+                if !token(&value[..end]) {
+                    return false;
+                }
+                end
+            };
+            let Some(after) = value.get(end..) else { return false };
+            behind = after;
+        }
+        match behind.trim_ascii_start() {
+            // Blanks may only stand before a semicolon.
+            [] => return behind.is_empty(),
+            [b';', after @ ..] => rest = after,
+            _ => return false,
+        }
+    }
 }
 
 fn is_trailer(line: &[u8]) -> bool {

@@ -147,7 +147,7 @@ directives! {
         "pool", Text("a pool's name"), Not("with `http`, 404 when no route matches"), "'app'", "'ap'", "Where everything goes (`tcp`, needed), or what no route matched (`http`).";
         "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to listen in: a name of `ip netns`, or a path.";
         "proxy-protocol", Bool, Is("false"), "false", "'v2'", "Whether each connection starts with a PROXY protocol header; peers that are not trusted are refused.";
-        "trusted", TextsOrNone("a network"), Not("nobody"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are believed.";
+        "trusted", TextsOrNone("a network"), Not("nobody"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are believed; `unix` for those on a unix socket. From anybody else `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are neither forwarded nor looked at.";
         "connections-max", Count(1, MANY), Not("only the process's bound"), "10000", "0", "Connections that may be open at a time; each thread may have one at least.";
         "requests-max", Count(1, MANY), Not("any number"), "1000", "-1", "Requests on one connection; the last answer closes it.";
         "body-max", Size(0, ANY_SIZE), Not("any length"), "'10m'", "'10x'", "Bytes of a request's body; more is 413.";
@@ -176,8 +176,8 @@ directives! {
         "entries", Count(8, 10_000_000), Is("10000"), "'100k'", "0", "Sources that are remembered. One without connections is forgotten for a new one; when a new one finds no place, it is served without a bound, and counted.";
     }
     "listener.*.limits" {
-        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'65k'", "Bytes of a head; more is 431.";
-        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "1000", "Field lines of a head; more is 431.";
+        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'65k'", "Bytes of a head, 64 KiB at most; more is 431.";
+        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "1000", "Field lines of a head, 128 at most; more is 431.";
         "target", Size(16, 1 << 20), Is("'8k'"), "4096", "1", "Bytes of a request target; more is 414.";
     }
     "listener.*.forwarding" {
@@ -248,7 +248,7 @@ directives! {
         "balance", Choice(Balance::NAMES), Is("'random-of-two'"), "'round-robin'", "'leastconn'", "How a server is chosen, always by weight: of two random ones the one with fewer requests in flight (`random-of-two`) or with the shorter response time times its requests in flight (`latency`); in turn; the one with the fewest requests in flight; by a key (`consistent-hash`, see `hash`); or the first that is not at its `maxconn`, where only weight 0 means anything.";
         "hash", Table("pool.*.hash"), Not("the defaults below"), "{ key = 'path' }", "'path'", "What `consistent-hash` goes by.";
         "sticky", Table("pool.*.sticky"), Not("none"), "{ cookie = 'SRV', key = 'change me, or use key-file' }", "'SRV'", "A cookie that keeps a client at its server.";
-        "reuse", Choice(&["never", "safe", "always"]), Is("'safe'"), "'always'", "true", "Which connections to servers a request may be sent on, as HAProxy's `http-reuse` has it.";
+        "reuse", Choice(&["never", "safe", "always"]), Is("'safe'"), "'always'", "true", "Which connections to servers a request may be sent on. `never`: only those of its own client. `always`: any idle one. `safe`: any idle one, but a client's first request only if it can be sent again when that fails (an idempotent method, and all of it still held); HAProxy's `safe` takes a new connection for every first request.";
         "idle-max", Count(0, 1_000_000), Is("1024"), "'2k'", "-1", "Idle connections kept to each server.";
         "idle-timeout", Time, Is("'30s'"), "'1m'", "60", "How long an idle connection is kept.";
         "queue", Table("pool.*.queue"), Not("the defaults below"), "{ limit = 10 }", "10", "The line that requests wait in when all servers are at their `maxconn`.";
@@ -292,7 +292,7 @@ directives! {
         "address", Text("an address"), Not("the server's own"), "'127.0.0.1:9101'", "'9101'", "Where checks go.";
         "port", Whole(1, 65_535), Not("the server's own"), "9101", "0", "The port that checks go to.";
         "method", Text("a method"), Is("'GET'"), "'HEAD'", "'G T'", "With `http`: the method.";
-        "path", Text("a target"), Is("'/'"), "'/health?full=1'", "'health'", "With `http`: the request target.";
+        "path", Text("a target"), Is("'/'"), "'/health?full=1'", "'health'", "With `http`: the request target; `*` with `method = \"OPTIONS\"`.";
         "host", Text("a host"), Not("the server's address"), "'app.internal'", "'a b'", "With `http`: the `Host`.";
         "headers", Fields, Not("none"), "{ x-check = 'weir' }", "{ 'x y' = '1' }", "With `http`: further fields.";
         "status", Text("statuses"), Is("'200-399'"), "'200,204,300-399'", "'ok'", "With `http`: the statuses that pass.";
@@ -350,7 +350,7 @@ directives! {
         "tunnel", Time, Is("'1h'"), "'1m'", "''", "Without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP).";
     }
     "pool.*.limits" {
-        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'16'", "Bytes of a response's head.";
-        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "'64'", "Field lines of a response's head.";
+        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'16'", "Bytes of a response's head, 64 KiB at most; more is 502.";
+        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "'64'", "Field lines of a response's head, 128 at most; more is 502.";
     }
 }

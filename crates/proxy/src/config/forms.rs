@@ -179,6 +179,16 @@ pub(super) fn field_value(text: &str) -> Result<(), String> {
     wire::encode::check_field_value(text.as_bytes()).map_err(|error| format!("{text:?}: {error}"))
 }
 
+/// A value of `Host`: what a request may have there.
+pub(super) fn authority(text: &str) -> Result<(), String> {
+    let head = format!("GET / HTTP/1.1\r\nHost: {text}\r\n\r\n");
+    let mut slots = wire::header_slots();
+    match wire::parse_request(head.as_bytes(), &wire::Limits::default(), &mut slots) {
+        Ok(wire::Parsed::Complete { head, .. }) if head.host == Some(text) => Ok(()),
+        _ => Err(format!("'{text}' is not a host (write example.org or example.org:8080)")),
+    }
+}
+
 /// The template of a redirect's `Location`.
 pub(super) fn location(text: &str) -> Result<(), String> {
     wire::encode::check_target(text.split('#').collect::<String>().as_str())

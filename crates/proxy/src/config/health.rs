@@ -129,8 +129,13 @@ fn http(section: &Section, problems: &mut Problems) -> HttpCheck {
         let valid = wire::encode::check_field_name(text);
         valid.map(|()| text.into()).map_err(|_| format!("'{text}' is not a method"))
     });
+    let is_options = method.as_deref() == Some("OPTIONS");
     let path = of_text(section, "path", problems, |text| {
-        let valid = wire::encode::check_target(text).is_ok() && text.starts_with('/');
+        if text == "*" && !is_options {
+            return Err("'*' is a target of OPTIONS alone: add method = \"OPTIONS\"".to_owned());
+        }
+        let is_target = text.starts_with('/') || text == "*";
+        let valid = wire::encode::check_target(text).is_ok() && is_target;
         if valid { Ok(text.into()) } else { Err(format!("'{text}' is not a path")) }
     });
     let host = of_text(section, "host", problems, |text| {

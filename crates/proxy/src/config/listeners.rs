@@ -3,9 +3,7 @@
 use rt::address::Address;
 use rt::local::SocketAccess;
 
-use crate::plan::{
-    ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores,
-};
+use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores};
 
 use super::source::{At, Problems, suggestion};
 use super::value::Section;
@@ -26,8 +24,9 @@ const HTTP_ONLY: [&str; 9] = [
 
 /// A listener; what is wrong with it has its default.
 pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problems) -> ListenerPlan {
-    let trusted: Vec<_> = section
-        .texts("trusted")
+    let (unix, networks): (Vec<_>, Vec<_>) =
+        section.texts("trusted").into_iter().partition(|text| &*text.value == "unix");
+    let trusted: Vec<_> = networks
         .into_iter()
         .filter_map(|text| problems.take(text.at, forms::network(&text.value)))
         .collect();
@@ -50,6 +49,7 @@ pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problem
         mode: mode(section, pools, problems),
         proxy_protocol,
         trusted,
+        trusts_unix: !unix.is_empty(),
         connections_max: section.bound("connections-max"),
         requests_max: section.whole("requests-max").and_then(|max| u32::try_from(max).ok()),
         limits: limits(&section.table("limits"), problems),

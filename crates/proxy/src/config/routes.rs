@@ -209,6 +209,9 @@ fn fields(section: &Section, key: &str, problems: &mut Problems) -> Vec<(Box<str
         problems.take(pair.name.at, forms::changed_field(&name, sets));
         let Wanted::Text(value) = pair.wanted.value else { continue };
         problems.take(pair.wanted.at, forms::field_value(&value));
+        if sets && name.eq_ignore_ascii_case("host") {
+            problems.take(pair.wanted.at, forms::authority(&value));
+        }
         if fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
             problems.add(pair.name.at, format!("'{name}' is named twice: fields have no case"));
         }

@@ -77,8 +77,9 @@ impl Conn {
         bench.input[..held].copy_from_slice(&self.link.held);
         let (greeting, used) = match proxy_protocol::parse(&bench.input[..end]) {
             proxy_protocol::Parsed::Complete { header, bytes } => {
-                if let Header::Proxied { source, .. } = header {
+                if let Header::Proxied { source, destination } = header {
                     self.link.peer = self.link.settings.peer(Some(source));
+                    self.link.destination = Some(Box::new(destination));
                 }
                 (Greeting::Known, bytes)
             }

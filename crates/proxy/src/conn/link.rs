@@ -75,6 +75,8 @@ pub(crate) struct Link {
     seat: Seat,
     /// A connection to a server that is only this client's.
     own: Option<Box<Own>>,
+    /// Where the client connected to, as its PROXY header says.
+    pub(super) destination: Option<Box<SocketAddr>>,
 }
 
 #[derive(Debug)]
@@ -156,8 +158,7 @@ impl Settings {
         let address = peer.map(|peer| peer.ip().to_canonical());
         let trusted = match address {
             Some(address) => self.plan.trusted.iter().any(|network| network.contains(address)),
-            // Whoever may open the socket's file is as near as can be.
-            None => true,
+            None => self.plan.trusts_unix,
         };
         Peer { address, port: peer.map_or(0, |peer| peer.port()), trusted }
     }
@@ -180,6 +181,7 @@ impl Link {
             turned: None,
             seat: Seat::none(),
             own: None,
+            destination: None,
         }
     }
 
@@ -427,6 +429,8 @@ impl Link {
     /// Writes who the client is, for the start of a connection to a server.
     pub(crate) fn write_proxy_header(&self, version: ProxyVersion, out: &mut Vec<u8>) {
         let source = self.peer.address.map(|address| SocketAddr::new(address, self.peer.port));
-        proxy_protocol::write(version, source, self.stream.local_address(), out);
+        let said = self.destination.as_deref().copied();
+        let destination = said.or_else(|| self.stream.local_address());
+        proxy_protocol::write(version, source, destination, out);
     }
 }

@@ -8,11 +8,13 @@ use rt::address::Address;
 use rt::clock::now_ns;
 use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
+use super::finish::ALLOWED;
 use super::{Exchange, Moved, Place, Stage};
 use crate::conn::{Armed, Link};
 use crate::core::{Core, Live};
 use crate::forward::{
-    ClientFraming, Origin, RequestParts, has_underscore, origin_form, write_request,
+    ClientFraming, Origin, RequestParts, counts_hops, has_underscore, max_forwards, origin_form,
+    write_request,
 };
 use crate::outcome::{End, Phase};
 use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
@@ -67,7 +69,8 @@ impl Exchange {
         self.listener = begun.listener;
         self.kind = RequestKind::of(head.method);
         self.version = head.version;
-        self.keeps = head.keep_alive;
+        // Behind a CONNECT come the bytes of a tunnel, also when there is none.
+        self.keeps = head.keep_alive && self.kind != RequestKind::Connect;
         self.idempotent =
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
         self.progress = (0, 0);
@@ -94,6 +97,9 @@ impl Exchange {
                 return self.refuse(core, link, rng, End::BadRequest);
             }
         };
+        if is_last_hop(head) {
+            return self.answer_last_hop(core, link, head.method);
+        }
         let asked = Asked {
             listener: begun.listener,
             method: head.method,
@@ -183,6 +189,15 @@ impl Exchange {
         self.enter_pool(core, link, Rc::clone(&live.pools[pool]), begun.rng, begun.waker);
     }
 
+    /// Answers as the recipient that a request was meant to reach (RFC 9110 §7.6.2).
+    fn answer_last_hop(&mut self, core: &Core, link: &Link, method: &str) {
+        if method == "OPTIONS" {
+            return self.answer(core, link, 200, "", b"", &[("Allow", ALLOWED.as_bytes())]);
+        }
+        let text = b"405 Method Not Allowed: this proxy does not send requests back\n";
+        self.answer(core, link, 405, "text/plain", text, &[]);
+    }
+
     /// Answers that it will not be done; the connection stays if it can.
     fn refuse(&mut self, core: &Core, link: &mut Link, rng: &mut fastrand::Rng, end: End) {
         // What comes of it is done by the poll that follows.
@@ -241,7 +256,7 @@ impl Exchange {
             &form
         };
         // Upgrading to HTTP/2 would take what follows out of our sight (RFC 9113 §3.1 drops it too).
-        let upgrade = head.upgrade.filter(|to| !names_http2(to) && head.framing == Framing::None);
+        let upgrade = head.upgrade.filter(|to| !names_http2(to));
         self.upgrade = upgrade.is_some();
         self.expects = head.expect_continue;
         let plan = &live.plan.pools[pool];
@@ -380,6 +395,12 @@ fn in_form<'a>(
         return Err(RefusalKind::UnderscoreInFieldName);
     }
     forwarded(head.target, listener.path, room).ok_or(RefusalKind::AmbiguousPath)
+}
+
+/// Whether `Max-Forwards` says that a request goes no further.
+fn is_last_hop(head: &RequestHead<'_, '_>) -> bool {
+    counts_hops(head.method)
+        && wire::field_value(head.headers, "max-forwards").and_then(max_forwards) == Some(0)
 }
 
 /// Why a listener does not let such a request in, whatever its route is.

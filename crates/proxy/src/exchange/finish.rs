@@ -7,6 +7,8 @@ use super::{After, Exchange, Moved, Place, Response, Stage};
 use crate::balance::sticky::Found;
 use crate::conn::Link;
 use crate::core::Core;
+use crate::forward::answers_with;
+use crate::log::http_date;
 use crate::outcome::{Asked, End, Outcome, Phase, Times};
 use crate::plan::Reuse;
 use crate::profile::Phase as Section;
@@ -135,6 +137,21 @@ impl Facts {
     }
 }
 
+/// The methods that answers of our own name in `Allow`.
+pub(super) const ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+/// Writes `Allow` for a 405 (RFC 9110 §15.5.6): every method but the one that was refused.
+fn write_allow(refused: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Allow: ");
+    let mut others = ALLOWED.split(", ").filter(|method| method.as_bytes() != refused);
+    out.extend_from_slice(others.next().unwrap_or_default().as_bytes());
+    for method in others {
+        out.extend_from_slice(b", ");
+        out.extend_from_slice(method.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 impl Exchange {
     /// It cannot go on as it was meant to. The client is told, if it was told nothing yet.
     pub(super) fn fail(
@@ -227,11 +244,17 @@ impl Exchange {
             .map_or(&[][..], |(live, route)| &live.plan.routes[route].changes);
         let out = self.down.head();
         encode::status_line(out, Version::Http11, status);
-        for (name, value) in fields {
+        if answers_with(changes, "date") {
+            encode::field(out, "Date", &http_date());
+        }
+        for (name, value) in fields.iter().filter(|(name, _)| answers_with(changes, name)) {
             encode::field(out, name, value);
         }
+        if status == 405 && answers_with(changes, "allow") {
+            write_allow(self.facts.text(0), out);
+        }
         if !matches!(status, 204 | 304) {
-            if !body.is_empty() {
+            if !body.is_empty() && answers_with(changes, "content-type") {
                 encode::field(out, "Content-Type", content_type.as_bytes());
             }
             encode::field_u64(out, "Content-Length", body.len() as u64);

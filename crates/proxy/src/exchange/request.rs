@@ -102,8 +102,7 @@ impl Exchange {
     fn check_trailers(&mut self, link: &Link) {
         let Some(live) = &self.live else { return };
         let forwarding = &live.plan.listeners[self.listener].forwarding;
-        let changes =
-            self.facts.route.map_or(&[][..], |route| &live.plan.routes[route].changes);
+        let changes = self.facts.route.map_or(&[][..], |route| &live.plan.routes[route].changes);
         let trusted = link.peer.trusted;
         self.up.retain_trailers(|name| trailer_goes_on(name, trusted, forwarding, changes));
     }

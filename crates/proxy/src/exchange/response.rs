@@ -156,8 +156,8 @@ impl Exchange {
             return Head::Interim(used);
         }
         let tunnels = self.kind == RequestKind::Connect && (200..300).contains(&head.status);
-        if head.switching() && !(self.upgrade && head.upgrade.is_some()) {
-            // Nobody asked for it.
+        if head.switching() && !(self.upgrade && head.upgrade.is_some() && self.up.may_switch()) {
+            // Nobody asked for it, or the request was not whole.
             return Head::Failed(self.fail(core, link, rng, End::BadResponse, Phase::Head));
         }
         let first_byte_ns = now_ns();
@@ -339,7 +339,7 @@ impl Exchange {
         to_client.extend_from_slice(&bench.input[rest]);
         let tunnel_ns = place.pool.plan().timeouts.tunnel_ns;
         self.response = Response::Body;
-        let to_server = Vec::new();
+        let to_server = self.up.take_unsent();
         Moved::Over(After::Tunnel(Box::new(Tunnelled { server, to_server, to_client, tunnel_ns })))
     }
 

@@ -7,7 +7,9 @@ mod response;
 mod trailers;
 
 pub(crate) use identity::{has_underscore, is_identity};
-pub(crate) use request::{Origin, RequestParts, origin_form, write_request};
+pub(crate) use request::{
+    Origin, RequestParts, counts_hops, max_forwards, origin_form, write_request,
+};
 pub(crate) use response::{
     ClientFraming, Persistence, ResponseParts, client_framing, write_response,
 };

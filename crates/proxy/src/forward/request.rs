@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
 use super::{
-    Verdict, has_named_fields, has_underscore, is_identity, is_named_away, is_ours, judge, sent_value,
-    write_added,
+    Verdict, has_named_fields, has_underscore, is_identity, is_named_away, is_ours, judge,
+    sent_value, write_added,
 };
 use crate::balance::sticky::{is_cookie, write_cookie_field};
 use crate::dotted::Dotted;
@@ -96,7 +96,8 @@ pub(crate) fn write_request(
         if let Some(name) = &origin.forwarding.request_id
             && let Some(set) = set_value(parts.changes, name)
         {
-            id = place_of(&out[start..], name, set).map_or(id, |at| start + at.start..start + at.end);
+            id = place_of(&out[start..], name, set)
+                .map_or(id, |at| start + at.start..start + at.end);
         }
     }
     write_connection(head, parts.upgrade, out);
@@ -144,7 +145,8 @@ pub(crate) fn max_forwards(value: &[u8]) -> Option<u32> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let digit = |hops: u32, byte: &u8| hops.saturating_mul(10).saturating_add(u32::from(byte - b'0'));
+    let digit =
+        |hops: u32, byte: &u8| hops.saturating_mul(10).saturating_add(u32::from(byte - b'0'));
     Some(value.iter().fold(0, digit))
 }
 
@@ -239,8 +241,10 @@ fn write_x_forwarded(
     changes: &[Change],
     out: &mut Vec<u8>,
 ) {
-    let has =
-        |name: &str| origin.trusted && wire::field_value(head.headers, name).is_some_and(|value| !value.is_empty());
+    let has = |name: &str| {
+        origin.trusted
+            && wire::field_value(head.headers, name).is_some_and(|value| !value.is_empty())
+    };
     let stays = origin.forwarding.only_if_none && has("x-forwarded-for");
     if !stays && is_ours(changes, "x-forwarded-for", true) {
         write_x_forwarded_for(head, origin, out);

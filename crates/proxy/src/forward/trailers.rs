@@ -36,12 +36,18 @@ mod tests {
             request_id: Some("X-Request-Id".into()),
             underscores: Underscores::Drop,
         };
-        let changes =
-            [Change::RemoveRequestHeader("X-User".into()), Change::SetRequestHeader("x-env".into(), "1".into())];
+        let changes = [
+            Change::RemoveRequestHeader("X-User".into()),
+            Change::SetRequestHeader("x-env".into(), "1".into()),
+        ];
         let goes_on = |name, trusted| trailer_goes_on(name, trusted, &forwarding, &changes);
-        for name in ["X-Forwarded-For", "x-real-ip", "connection", "X-USER", "X-Env", "x-request-id"] {
+        for name in
+            ["X-Forwarded-For", "x-real-ip", "connection", "X-USER", "X-Env", "x-request-id"]
+        {
             assert!(!goes_on(name, false) && !goes_on(name, true), "{name}");
         }
-        assert!(goes_on("X-Checksum", false) && !goes_on("x_user", false) && goes_on("x_user", true));
+        assert!(
+            goes_on("X-Checksum", false) && !goes_on("x_user", false) && goes_on("x_user", true)
+        );
     }
 }

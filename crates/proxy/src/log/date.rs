@@ -110,6 +110,27 @@ impl Second {
     }
 }
 
+/// The date and time now, as `Date` has it (RFC 9110 §5.6.7): `Sat, 21 Nov 2026 08:30:40 GMT`.
+pub(crate) fn http_date() -> [u8; 29] {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    http_date_of(since.map_or(0, |since| since.as_secs()))
+}
+
+fn http_date_of(second: u64) -> [u8; 29] {
+    const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
+    let mut of_second = Second::new();
+    of_second.render(second);
+    let [day, month, year, time] = [0..2, 3..6, 7..11, 12..20].map(|part| &of_second.log[part]);
+    let mut date = *b"Thu, 01 Jan 1970 00:00:00 GMT";
+    let weekday = (second / 86_400 % 7) as usize * 3;
+    date[..3].copy_from_slice(&DAYS[weekday..weekday + 3]);
+    date[5..7].copy_from_slice(day);
+    date[8..11].copy_from_slice(month);
+    date[12..16].copy_from_slice(year);
+    date[17..25].copy_from_slice(time);
+    date
+}
+
 /// The milliseconds of a time, as `.123`.
 #[inline]
 pub(super) fn milliseconds(wall_ns: u64) -> [u8; 4] {
@@ -139,6 +160,17 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_of_fields_have_their_weekday() {
+        for (second, wanted) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (1_795_249_840, "Sat, 21 Nov 2026 08:30:40 GMT"),
+        ] {
+            assert_eq!(http_date_of(second), wanted.as_bytes());
+        }
+    }
 
     fn shown(wall_ns: u64) -> (String, String, String) {
         let mut second = Second::new();

@@ -35,6 +35,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         mode,
         proxy_protocol: false,
         trusted: Vec::new(),
+        trusts_unix: false,
         connections_max: None,
         requests_max: None,
         limits: wire::Limits::default(),

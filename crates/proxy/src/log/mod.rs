@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 
 use rt::tokio::sync::mpsc;
 
-pub(crate) use date::Wall;
+pub(crate) use date::{Wall, http_date};
 pub(crate) use json::FIELDS;
 pub(crate) use line::{Load, Timers};
 pub(crate) use names::Names;
@@ -390,7 +390,7 @@ impl Prefix {
 
 /// This machine's name as RFC 5424 §6.2.4 allows it; `-` when there is none.
 fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = rt::machine::host_name();
     let name: String = name.chars().filter(char::is_ascii_graphic).take(255).collect();
     if name.is_empty() { "-".to_owned() } else { name }
 }

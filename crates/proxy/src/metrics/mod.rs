@@ -405,7 +405,8 @@ impl Listener {
     fn add_to(&self, all: &mut Snapshot) {
         let name = &*self.name;
         for (end, count) in End::ALL.iter().zip(&self.ends) {
-            if count.0.get() > 0 {
+            // One end is always there, so that the metric is from the start on.
+            if count.0.get() > 0 || *end == End::Done {
                 all.add(Metric::Requests, &[name, end.code()], count.0.get());
             }
         }

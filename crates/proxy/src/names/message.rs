@@ -66,6 +66,21 @@ pub(crate) fn question(id: u16, name: &str, wanted: Type) -> Vec<u8> {
     bytes
 }
 
+/// A name with the case of its letters by chance, a bit of `bits` each, which are used again when
+/// there are more: a nameserver repeats it, and who makes up an answer has to guess it.
+pub(crate) fn spelt(name: &str, bits: [u8; 6]) -> String {
+    let bit = |at: usize| bits[at / 8 % bits.len()] >> (at % 8) & 1 == 1;
+    let letters = name.chars().enumerate();
+    letters.map(|(at, letter)| if bit(at) { letter.to_ascii_uppercase() } else { letter }).collect()
+}
+
+/// Whether an answer repeats the question byte by byte, or has none.
+pub(crate) fn repeats(answer: &[u8], question: &[u8]) -> bool {
+    let has_none = answer.get(4..6) == Some(&[0, 0]);
+    let asked = &question[HEADER_BYTES.min(question.len())..];
+    has_none || answer.get(HEADER_BYTES..).is_some_and(|rest| rest.starts_with(asked))
+}
+
 /// Reads the answer to [`question`] of the same `id`, `name` and type.
 pub(crate) fn answer(bytes: &[u8], id: u16, name: &str, wanted: Type) -> Result<Answer, Wrong> {
     let mut reader = Reader { bytes, at: 0 };

@@ -55,7 +55,6 @@ const SHOWN_MAX: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Names {
     timers: Timers,
-    rng: RefCell<fastrand::Rng>,
     entries: RefCell<BTreeMap<Key, Rc<Entry>>>,
     tell: channel::Sender<Known>,
     /// Questions, by name and what came of them.
@@ -74,13 +73,7 @@ struct Entry {
 
 impl Names {
     pub(crate) fn new(timers: Timers, tell: channel::Sender<Known>) -> Rc<Self> {
-        Rc::new(Self {
-            timers,
-            rng: RefCell::new(fastrand::Rng::new()),
-            entries: RefCell::default(),
-            tell,
-            counts: RefCell::default(),
-        })
+        Rc::new(Self { timers, entries: RefCell::default(), tell, counts: RefCell::default() })
     }
 
     /// Looks up the names of `plan` as well; returns once each of them was tried.
@@ -153,7 +146,6 @@ impl Names {
         let asker = Asker {
             timers: &self.timers,
             plan,
-            next_id: &|| self.rng.borrow_mut().u16(..),
             count: &|result| {
                 *self.counts.borrow_mut().entry((name.clone(), result)).or_default() += 1;
             },

@@ -57,8 +57,6 @@ const HOSTS: &str = "/etc/hosts";
 pub(super) struct Asker<'a> {
     pub(super) timers: &'a Timers,
     pub(super) plan: &'a ResolvePlan,
-    /// An id of a question.
-    pub(super) next_id: &'a dyn Fn() -> u16,
     /// Told what came of each question.
     pub(super) count: &'a dyn Fn(&'static str),
 }
@@ -184,7 +182,12 @@ impl Asker<'_> {
     }
 
     async fn ask_one(&self, to: SocketAddr, name: &str, wanted: Type) -> Result<Answer, Trouble> {
-        let asked = Asked { to, id: (self.next_id)(), name, wanted };
+        // Its id and the case of its letters, which nobody else can know.
+        let random = rt::machine::random::<8>().map_err(|_| Trouble::Network)?;
+        let [high, low, case @ ..] = random;
+        let id = u16::from_be_bytes([high, low]);
+        let spelt = message::spelt(name, case);
+        let asked = Asked { to, id, name, spelt: &spelt, wanted };
         let answer = self.in_time(asked.over_udp()).await?;
         if !answer.truncated {
             return Ok(answer);
@@ -209,6 +212,8 @@ struct Asked<'a> {
     to: SocketAddr,
     id: u16,
     name: &'a str,
+    /// The name in the case in which it is asked for.
+    spelt: &'a str,
     wanted: Type,
 }
 
@@ -218,7 +223,8 @@ impl Asked<'_> {
     }
 
     /// The port is one of the kernel's choice and the socket hears nobody else, so that an answer
-    /// cannot be made up without knowing the port and the id.
+    /// cannot be made up without knowing the port, the id and the case of the name. A nameserver
+    /// that changes the case is asked over TCP.
     async fn over_udp(&self) -> Result<Answer, Trouble> {
         let network = |_: io::Error| Trouble::Network;
         let any: IpAddr = match self.to {
@@ -227,12 +233,16 @@ impl Asked<'_> {
         };
         let socket = UdpSocket::bind((any, 0)).await.map_err(network)?;
         socket.connect(self.to).await.map_err(network)?;
-        socket.send(&message::question(self.id, self.name, self.wanted)).await.map_err(network)?;
+        let question = message::question(self.id, self.spelt, self.wanted);
+        socket.send(&question).await.map_err(network)?;
         let mut bytes = vec![0; UDP_BYTES_MAX];
         loop {
             let received = socket.recv(&mut bytes).await.map_err(network)?;
             match self.read(&bytes[..received]) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    let is_ours = message::repeats(&bytes[..received], &question);
+                    return Ok(Answer { truncated: answer.truncated || !is_ours, ..answer });
+                }
                 Err(Wrong::Malformed) => return Err(Trouble::Malformed),
                 Err(Wrong::NotOurs) => {}
             }
@@ -243,7 +253,7 @@ impl Asked<'_> {
         let network = |_: io::Error| Trouble::Network;
         let target = Address::Tcp(self.to);
         let mut stream = rt::dial::connect(&target, None).await.map_err(network)?;
-        let question = message::question(self.id, self.name, self.wanted);
+        let question = message::question(self.id, self.spelt, self.wanted);
         let mut out = (question.len() as u16).to_be_bytes().to_vec();
         out.extend(question);
         let mut sent = 0;

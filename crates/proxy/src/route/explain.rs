@@ -174,9 +174,9 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
         method: &request.method,
         target,
         is_plain: false,
-        trusted: request.source.is_some_and(|source| {
-            shown.trusted.iter().any(|network| network.contains(source))
-        }),
+        trusted: request
+            .source
+            .is_some_and(|source| shown.trusted.iter().any(|network| network.contains(source))),
         host: request.host.as_deref(),
         headers: &headers,
         source: request.source,

@@ -100,9 +100,8 @@ fn is_ambiguous_triplet(mut rest: &str) -> bool {
     while let Some(twice) = rest.strip_prefix("25") {
         rest = twice;
     }
-    let starts = |start: &&str| {
-        rest.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start))
-    };
+    let starts =
+        |start: &&str| rest.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
     HIDDEN.iter().any(|hidden| starts(hidden)) || OVERLONG.iter().any(|overlong| starts(overlong))
 }
 

@@ -10,7 +10,7 @@
 //!     `------------------------------------ LF ----------------------------------- DataLf
 //!
 //! Size(n) ----hex----> Size(16 n + hex)
-//! Size(n) ----';'----> Extension(n) --CR--> SizeLf(n)     other bytes, no controls, stay there
+//! Size(n) ----';'----> Extension(n, ..) --CR--> SizeLf(n)  see `Place` for what stays there
 //! Size(n) --SP, HTAB-> SizeSpace(n) --';'-> Extension(n)  more SP and HTAB stay there
 //!
 //! SizeLf(0) --LF--> TrailerStart --CR--> EndLf --LF--> Done
@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use super::explain::{explain_field_line, is_field_value};
+use super::explain::{explain_field_line, is_field_value, is_token};
 use super::head::Framing;
 use super::limits::Limits;
 use super::refusal::{Refusal, RefusalKind};
@@ -79,7 +79,7 @@ enum State {
     SizeStart,
     Size(u64),
     SizeSpace(u64),
-    Extension(u64),
+    Extension(u64, Place),
     SizeLf(u64),
     /// So many bytes of this chunk are still to come; never 0.
     Data(u64),
@@ -90,6 +90,54 @@ enum State {
     EndLf,
     Done,
     Failed(RefusalKind),
+}
+
+/// A place in the chunk extensions (RFC 9112 §7.1.1): names, each with a token or a quoted string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before a name, where blanks may stand.
+    Start,
+    Name,
+    /// Blanks behind a name.
+    NameEnd,
+    /// Behind `=`, where blanks may stand.
+    Equals,
+    Token,
+    Quoted,
+    /// Behind a backslash of a quoted string.
+    Escaped,
+    /// Behind a quoted string.
+    QuotedEnd,
+    /// Blanks behind a value.
+    ValueEnd,
+}
+
+impl Place {
+    /// The place behind one more byte, of which controls are refused already; `None`: it may not
+    /// stand there.
+    fn next(self, byte: u8) -> Option<Self> {
+        let blank = matches!(byte, b' ' | b'\t');
+        Some(match (self, byte) {
+            (Self::Start | Self::Equals, _) if blank => self,
+            (Self::Start | Self::Name, _) if is_token(byte) => Self::Name,
+            (Self::Name | Self::NameEnd, _) if blank => Self::NameEnd,
+            (Self::Name | Self::NameEnd, b'=') => Self::Equals,
+            (Self::Equals, b'"') => Self::Quoted,
+            (Self::Equals | Self::Token, _) if is_token(byte) => Self::Token,
+            (Self::Quoted, b'\\') => Self::Escaped,
+            (Self::Quoted, b'"') => Self::QuotedEnd,
+            (Self::Quoted | Self::Escaped, _) => Self::Quoted,
+            (Self::Token | Self::QuotedEnd | Self::ValueEnd, _) if blank => Self::ValueEnd,
+            (Self::Start | Self::Equals, _) => return None,
+            (_, b';') => Self::Start,
+            _ => return None,
+        })
+    }
+
+    /// Whether the line may end here.
+    fn may_end(self) -> bool {
+        matches!(self, Self::Name | Self::Token | Self::QuotedEnd)
+    }
 }
 
 impl BodyDecoder {
@@ -308,7 +356,7 @@ impl BodyDecoder {
                 self.line_bytes = 0;
                 self.next_in_size_line(state, byte)
             }
-            State::Size(_) | State::SizeSpace(_) | State::Extension(_) | State::SizeLf(_) => {
+            State::Size(_) | State::SizeSpace(_) | State::Extension(..) | State::SizeLf(_) => {
                 self.next_in_size_line(state, byte)
             }
             State::DataCr => expect(byte, b'\r', State::DataLf, ChunkDataUnterminated),
@@ -329,23 +377,29 @@ impl BodyDecoder {
         match (state, byte) {
             (State::Size(size), _) => after_digit(size, byte),
             (State::SizeSpace(_), b' ' | b'\t') => Ok(state),
-            (State::SizeSpace(size), b';') => Ok(State::Extension(size)),
+            (State::SizeSpace(size), b';') => Ok(State::Extension(size, Place::Start)),
             (State::SizeSpace(_), _) => Err(RefusalKind::ChunkSizeInvalid),
-            (State::Extension(size), _) => self.next_in_extension(size, byte),
+            (State::Extension(size, place), _) => self.next_in_extension(size, place, byte),
             (State::SizeLf(size), _) => expect(byte, b'\n', after_size(size), RefusalKind::BareCr),
             // The first byte of the line.
             _ => hex(byte).map(State::Size).ok_or(RefusalKind::ChunkSizeInvalid),
         }
     }
 
-    fn next_in_extension(&mut self, size: u64, byte: u8) -> Result<State, RefusalKind> {
+    fn next_in_extension(
+        &mut self,
+        size: u64,
+        place: Place,
+        byte: u8,
+    ) -> Result<State, RefusalKind> {
         self.extension_bytes_left =
             self.extension_bytes_left.checked_sub(1).ok_or(RefusalKind::ChunkExtensionsTooLarge)?;
         match byte {
-            b'\r' => Ok(State::SizeLf(size)),
+            b'\r' if place.may_end() => Ok(State::SizeLf(size)),
             b'\n' => Err(RefusalKind::BareLf),
-            _ if is_field_value(byte) => Ok(State::Extension(size)),
-            _ => Err(RefusalKind::ChunkExtensionInvalid),
+            _ => (place.next(byte).filter(|_| is_field_value(byte)))
+                .map(|place| State::Extension(size, place))
+                .ok_or(RefusalKind::ChunkExtensionInvalid),
         }
     }
 
@@ -408,7 +462,7 @@ fn after_digit(size: u64, byte: u8) -> Result<State, RefusalKind> {
         (Some(_), _) if size > u64::MAX >> 4 => Err(RefusalKind::ChunkSizeOverflow),
         (Some(digit), _) => Ok(State::Size(size << 4 | digit)),
         (None, b'\r') => Ok(State::SizeLf(size)),
-        (None, b';') => Ok(State::Extension(size)),
+        (None, b';') => Ok(State::Extension(size, Place::Start)),
         (None, b' ' | b'\t') => Ok(State::SizeSpace(size)),
         (None, b'\n') => Err(RefusalKind::BareLf),
         _ => Err(RefusalKind::ChunkSizeInvalid),

@@ -32,6 +32,12 @@ impl<'b> Fields<'b> {
             match header.name.len() {
                 4 if is(header.name, b"host") => fields.handle_host(header.value)?,
                 6 if is(header.name, b"expect") => fields.handle_expect(header.value)?,
+                // Some servers read a number that starts with 0 as octal.
+                14 if matches!(header.value, [b'0', _, ..])
+                    && is(header.name, b"content-length") =>
+                {
+                    return Err(RefusalKind::ContentLengthInvalid);
+                }
                 _ => fields.handle_common(header)?,
             }
         }

@@ -109,7 +109,7 @@ impl RefusalKind {
 }
 
 refusal_kinds! {
-    EmptyLines, "empty_lines", 400, "RFC 9112 §2.2", "more than one empty line before the request line";
+    EmptyLines, "empty_lines", 400, "RFC 9112 §2.2", "more than eight empty lines before the request line";
     BareLf, "bare_lf", 400, "RFC 9112 §2.2", "a line ends with LF without CR";
     BareCr, "bare_cr", 400, "RFC 9112 §2.2", "a CR is not followed by LF";
     InvalidMethod, "invalid_method", 400, "RFC 9110 §9.1", "the method is not a token";
@@ -133,7 +133,7 @@ refusal_kinds! {
     HostRepeated, "host_repeated", 400, "RFC 9112 §3.2", "the request has more than one Host";
     HostInvalid, "host_invalid", 400, "RFC 9112 §3.2", "the Host is not a host and an optional port";
     HostMismatch, "host_mismatch", 400, "RFC 9112 §3.2.2", "the Host differs from the authority in the request target";
-    ContentLengthInvalid, "content_length_invalid", 400, "RFC 9112 §6.3", "the Content-Length is not one decimal number";
+    ContentLengthInvalid, "content_length_invalid", 400, "RFC 9112 §6.3", "the Content-Length is not one decimal number, in a request without leading zeros";
     ContentLengthRepeated, "content_length_repeated", 400, "RFC 9112 §6.3", "there is more than one Content-Length";
     TransferEncodingInvalid, "transfer_encoding_invalid", 400, "RFC 9112 §6.3", "the Transfer-Encoding does not end in exactly one chunked";
     TransferEncodingUnsupported, "transfer_encoding_unsupported", 501, "RFC 9112 §6.1", "there is a transfer coding before chunked";
@@ -145,7 +145,7 @@ refusal_kinds! {
     TooManyInterim, "too_many_interim", 502, "RFC 9110 §15.2", "there are too many interim responses";
     ChunkSizeInvalid, "chunk_size_invalid", 400, "RFC 9112 §7.1", "the chunk size is not a hexadecimal number";
     ChunkSizeOverflow, "chunk_size_overflow", 400, "RFC 9112 §7.1", "the chunk size does not fit into 64 bits";
-    ChunkExtensionInvalid, "chunk_extension_invalid", 400, "RFC 9112 §7.1.1", "a chunk extension has a control character";
+    ChunkExtensionInvalid, "chunk_extension_invalid", 400, "RFC 9112 §7.1.1", "a chunk extension is not a name with an optional token or quoted string";
     ChunkLineTooLong, "chunk_line_too_long", 400, "RFC 9112 §7.1.1", "the line of a chunk size is longer than allowed";
     ChunkExtensionsTooLarge, "chunk_extensions_too_large", 400, "RFC 9112 §7.1.1", "the chunk extensions of the body are longer than allowed";
     ChunkDataUnterminated, "chunk_data_unterminated", 400, "RFC 9112 §7.1", "the data of a chunk is not followed by CRLF";

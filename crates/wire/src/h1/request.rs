@@ -10,8 +10,8 @@ use super::limits::Limits;
 use super::refusal::{Refusal, RefusalKind};
 use super::target;
 
-/// Reads the head of a request from the start of `bytes`; one empty line before it is skipped (RFC
-/// 9112 §2.2).
+/// Reads the head of a request from the start of `bytes`; up to eight empty lines before it are
+/// skipped (RFC 9112 §2.2).
 ///
 /// The head borrows from `bytes` and `slots`; nothing is allocated. [`Parsed::Incomplete`] means
 /// that all is well so far: see [`head_may_be_complete`](super::head_may_be_complete) for when to
@@ -31,7 +31,7 @@ pub fn parse_request<'h, 'b>(
     // with the head.
     let window = &bytes[..bytes.len().min(limits.head_bytes_max)];
     let skipped = match window {
-        [b'\r' | b'\n', ..] => empty_line(window).map_err(refused)?,
+        [b'\r' | b'\n', ..] => empty_lines(window).map_err(refused)?,
         _ => 0,
     };
     let window = &window[skipped..];
@@ -93,17 +93,27 @@ pub(super) fn lines_end_in_crlf(head: &[u8], headers: &[Header<'_>]) -> bool {
         })
 }
 
-/// The length of the one empty line that may come first; more than one, or half of one, is refused.
+/// Empty lines before a request line that are ignored.
+const EMPTY_LINES_MAX: usize = 8;
+
+/// The length of the empty lines that come first; more than [`EMPTY_LINES_MAX`], or half of one, is
+/// refused.
 #[cold]
-fn empty_line(window: &[u8]) -> Result<usize, RefusalKind> {
-    match window {
-        [b'\n', ..] => Err(RefusalKind::BareLf),
-        [b'\r', b'\n', b'\r' | b'\n', ..] => Err(RefusalKind::EmptyLines),
-        [b'\r', b'\n', ..] => Ok(2),
-        // Only a CR is there yet: the rest is skipped as well, so that the parser sees nothing and
-        // waits.
-        [b'\r'] => Ok(1),
-        _ => Err(RefusalKind::BareCr),
+fn empty_lines(window: &[u8]) -> Result<usize, RefusalKind> {
+    let mut rest = window;
+    let mut lines = 0;
+    loop {
+        rest = match rest {
+            [b'\n', ..] => return Err(RefusalKind::BareLf),
+            [b'\r', ..] if lines == EMPTY_LINES_MAX => return Err(RefusalKind::EmptyLines),
+            [b'\r', b'\n', after @ ..] => after,
+            // Only a CR is there yet: it is skipped as well, so that the parser sees nothing and
+            // waits.
+            [b'\r'] => &[],
+            [b'\r', ..] => return Err(RefusalKind::BareCr),
+            _ => return Ok(window.len() - rest.len()),
+        };
+        lines += 1;
     }
 }
 

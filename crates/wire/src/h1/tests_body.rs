@@ -76,12 +76,34 @@ fn extensions() {
     check("1;x\r\na\r\n0;y=z\r\n\r\n", "a", "", "");
     check("1;x=\"; 5\"\r\na\r\n0\r\n\r\n", "a", "", "");
     check("1 \t;x = y ; z\r\na\r\n0\r\n\r\n", "a", "", "");
-    check("1;\r\na\r\n0\r\n\r\n", "a", "", "");
-    check("1;\u{e9}\r\na\r\n0\r\n\r\n", "a", "", "");
+    check("1;a=\"\\\"\u{e9};\";b=\"\"\r\na\r\n0\r\n\r\n", "a", "", "");
+    for wrong in [
+        "",
+        "=",
+        "=a",
+        "a=",
+        "a;",
+        ";a",
+        "a b",
+        "a=b c",
+        "bad[=x",
+        "a=[",
+        "a=\"b",
+        "a=\"b\"c",
+        "\u{e9}",
+        "a ",
+        "a=b ",
+        "a=\"b\" ",
+        "\"a\"",
+        "a=\"b\\\"",
+    ] {
+        let bytes = format!("1;{wrong}\r\na\r\n0\r\n\r\n");
+        refuse(&bytes, RefusalKind::ChunkExtensionInvalid);
+    }
     refuse("1;a\nb\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
     refuse("1;a\rb\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
-    refuse("1;\"a\r\r\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
-    refuse("1;\"\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
+    refuse("1;a=b\r\r\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
+    refuse("1;a=\"\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
     refuse("1;a\0\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
     refuse("1;a\u{7f}\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
 }
@@ -159,8 +181,8 @@ fn limits() {
     for (bytes, expect) in [
         ("00000001\r\na\r\n0\r\n\r\n", ok("a", "")),
         ("000000001\r\na\r\n0\r\n\r\n", Err(RefusalKind::ChunkLineTooLong)),
-        ("1;345678\r\na\r\n0\r\n\r\n", ok("a", "")),
-        ("1;3456789\r\na\r\n0\r\n\r\n", Err(RefusalKind::ChunkLineTooLong)),
+        ("1;abcdef\r\na\r\n0\r\n\r\n", ok("a", "")),
+        ("1;abcdefg\r\na\r\n0\r\n\r\n", Err(RefusalKind::ChunkLineTooLong)),
         ("1;aaaaaa", Err(RefusalKind::Truncated)),
         ("1;aaaaa\r\na\r\n1;bbbbb\r\na\r\n0\r\n\r\n", ok("aa", "")),
         ("1;aaaaa\r\na\r\n1;bbbbbb\r\na\r\n0\r\n\r\n", Err(RefusalKind::ChunkExtensionsTooLarge)),

@@ -105,8 +105,11 @@ fn answer(question: &[u8], zone: &[(&'static str, Data)], flags: u16) -> Vec<u8>
     let end = 12 + question[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
     let name = &question[12..end];
     let kind = u16::from_be_bytes([question[end], question[end + 1]]);
-    let own: Vec<&Data> =
-        zone.iter().filter(|(owner, _)| encoded(owner) == name).map(|(_, data)| data).collect();
+    let own: Vec<&Data> = zone
+        .iter()
+        .filter(|(owner, _)| encoded(owner).eq_ignore_ascii_case(name))
+        .map(|(_, data)| data)
+        .collect();
     let mut records = Vec::new();
     let mut count = 0_u16;
     for data in &own {
