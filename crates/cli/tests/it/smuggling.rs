@@ -4,6 +4,7 @@
 //! After each vector a probe on a connection of its own must get the probe's answer: a connection
 //! to the origin that was left out of step shows there.
 
+mod conformance;
 mod requests;
 mod responses;
 

@@ -79,7 +79,7 @@ impl Conn {
             proxy_protocol::Parsed::Complete { header, bytes } => {
                 if let Header::Proxied { source, destination } = header {
                     self.link.peer = self.link.settings.peer(Some(source));
-                    self.link.destination = Some(Box::new(destination));
+                    self.link.note_destination(destination);
                 }
                 (Greeting::Known, bytes)
             }

@@ -73,10 +73,16 @@ pub(crate) struct Link {
     pub(super) turned: Option<(End, u8)>,
     /// What it has of its source's.
     seat: Seat,
+    /// What few connections have.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
     /// A connection to a server that is only this client's.
-    own: Option<Box<Own>>,
+    own: Option<Own>,
     /// Where the client connected to, as its PROXY header says.
-    pub(super) destination: Option<Box<SocketAddr>>,
+    destination: Option<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -180,8 +186,7 @@ impl Link {
             watched: Watched::Nothing,
             turned: None,
             seat: Seat::none(),
-            own: None,
-            destination: None,
+            rare: None,
         }
     }
 
@@ -417,19 +422,25 @@ impl Link {
 
     /// The connection to this server that only this client uses.
     pub(crate) fn take_own(&mut self, pool: &Pool, server: usize) -> Option<ServerConn> {
-        let own = *self.own.take()?;
+        let own = self.rare.as_mut()?.own.take()?;
         let fits = Rc::ptr_eq(&own.server, pool.server(server));
         (fits && own.conn.is_alive()).then_some(own.conn)
     }
 
     pub(crate) fn keep_own(&mut self, pool: &Pool, server: usize, conn: ServerConn) {
-        self.own = Some(Box::new(Own { server: Rc::clone(pool.server(server)), conn }));
+        let own = Own { server: Rc::clone(pool.server(server)), conn };
+        self.rare.get_or_insert_default().own = Some(own);
+    }
+
+    /// Notes where the client connected to, as its PROXY header says.
+    pub(super) fn note_destination(&mut self, destination: SocketAddr) {
+        self.rare.get_or_insert_default().destination = Some(destination);
     }
 
     /// Writes who the client is, for the start of a connection to a server.
     pub(crate) fn write_proxy_header(&self, version: ProxyVersion, out: &mut Vec<u8>) {
         let source = self.peer.address.map(|address| SocketAddr::new(address, self.peer.port));
-        let said = self.destination.as_deref().copied();
+        let said = self.rare.as_ref().and_then(|rare| rare.destination);
         let destination = said.or_else(|| self.stream.local_address());
         proxy_protocol::write(version, source, destination, out);
     }
