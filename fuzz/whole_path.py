@@ -31,8 +31,16 @@ WORDS = [
     b"Connection: Upgrade\r\nUpgrade: websocket\r\n", b"TE: trailers\r\n", b"Trailer: X-T\r\n",
     b"Connection: content-length, host\r\n", b"Host: b\r\n", b"X-A: b\r\n", b"HTTP/1.0", b"HTTP/1.1",
     b"GET /smuggled HTTP/1.1\r\nHost: inner\r\n\r\n", b"HEAD ", b"POST ", b"OPTIONS ", b"http://h",
+    b"/../", b"/..;/", b"/;/", b"//", b"%2e%2e", b"%2f", b"%5c", b"%252e", b"\\", b";a=b", b"/admin",
+    b"X_Forwarded_For: 6.6.6.6\r\n", b"X-Real-IP: 6.6.6.6\r\n", b"True-Client-IP: 6.6.6.6\r\n",
+    b"X-Original-URL: /6.6.6.6\r\n", b"X-Forwarded-For: 6.6.6.6\r\n", b"Forwarded: for=6.6.6.6\r\n",
+    b";a", b";a=\"b;c\"", b";bad[=x", b"\r\n\r\n", b"X-Forwarded-User: 6.6.6.6\r\n",
     b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 101 Switching\r\n\r\n", b"204", b"304", b"\x7f",
 ]
+# Fields that a stranger cannot send, and those of them that the proxy writes itself.
+IDENTITY = {b"x-real-ip", b"x-client-ip", b"true-client-ip", b"x-original-url", b"x-rewrite-url",
+            b"cf-connecting-ip", b"x-cluster-client-ip", b"x-forwarded"}
+OWN = {b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"}
 REQUESTS = [
     b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
@@ -121,6 +129,15 @@ class Reader:
         named = lambda name: [value for other, value in fields if other == name]
         if len(named(b"host")) != 1:
             raise Wrong("host")
+        for name, value in fields:
+            if name in IDENTITY or name.startswith(b"x-forwarded-") and name not in OWN or b"_" in name:
+                raise Wrong("identity of a stranger")
+        if any(b"6.6.6.6" in value for name in OWN for value in named(name)):
+            raise Wrong("identity of a stranger")
+        path = words[1].split(b"?")[0]
+        if path.startswith(b"/") and (b"\\" in path or any(
+                segment.split(b";")[0] in (b".", b"..") for segment in path.split(b"/"))):
+            raise Wrong("path")
         if len(named(b"connection")) > 1 or named(b"keep-alive") or named(b"proxy-connection"):
             raise Wrong("hop-by-hop")
         lengths, codings = named(b"content-length"), named(b"transfer-encoding")

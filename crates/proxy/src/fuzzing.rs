@@ -11,15 +11,16 @@ use wire::{Framing, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Vers
 use crate::balance::sticky::{Cookie, Stamp, Tokens, cookies, is_cookie, write_cookie_field};
 use crate::config;
 use crate::forward::{
-    ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
-    write_request, write_response,
+    ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing,
+    has_underscore, is_identity, origin_form, write_request, write_response,
 };
 use crate::plan::{
-    Change, Forwarding, ProxyVersion, SameSite, Secret, StickyMode, StickyPlan, Underscores,
+    Change, Forwarding, PathRule, ProxyVersion, SameSite, Secret, StickyMode, StickyPlan,
+    Underscores,
 };
 use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
 use crate::route::path::{normal, split_target};
-use crate::route::{location, rewrite_target};
+use crate::route::{forwarded, location, rewrite_target};
 
 /// A request that is accepted is passed on as exactly one request that means the same: method,
 /// target, host, framing. `true`: it was accepted.
@@ -175,6 +176,23 @@ pub fn config(bytes: &[u8]) -> bool {
     }
 }
 
+/// A target in the form in which it is forwarded stays so, and is compared as the one that came: what
+/// is routed is what is forwarded.
+fn check_form(sent: &str, form: &str) {
+    for rule in [PathRule::Normalise, PathRule::Raw] {
+        let mut room = String::new();
+        let again = forwarded(form, rule, &mut room).map(|(target, _)| target.to_owned());
+        assert_eq!(again.as_deref(), Some(form), "{sent} again");
+    }
+    let (mut one, mut two) = (String::new(), String::new());
+    let (came, goes) = (split_target(sent), split_target(form));
+    assert_eq!(normal(came.0, &mut one), normal(goes.0, &mut two), "{sent} as {form}");
+    assert_eq!(came.1, goes.1, "{sent} as {form}");
+    let is_dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+    assert!(!goes.0.starts_with('/') || !goes.0.split('/').any(is_dots), "{form}");
+    assert!(!goes.0.contains('\\'), "{form}");
+}
+
 const STICKY_MODES: [StickyMode; 2] = [StickyMode::Insert, StickyMode::Prefix];
 
 /// So loose that nothing which was accepted with the default becomes too large by what is added.
@@ -219,7 +237,12 @@ fn check_forwarded_request(
         fresh_id: b"0123",
     };
     let mut target = Vec::new();
-    let form = origin_form(head.method, head.target);
+    let mut room = String::new();
+    let Some((target_in_form, _)) = forwarded(head.target, PathRule::Normalise, &mut room) else {
+        return;
+    };
+    check_form(head.target, target_in_form);
+    let form = origin_form(head.method, target_in_form);
     rewrite_target(changes, &String::from_utf8_lossy(&form), &mut target);
     let upgrade = head.upgrade.filter(|_| head.framing == Framing::None);
     let parts =
@@ -243,6 +266,18 @@ fn check_forwarded_request(
     let count = |name: &str| {
         copy.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count()
     };
+    let believed = |name: &str| {
+        trusted || name.eq_ignore_ascii_case("forwarded") || {
+            ["for", "proto", "host"]
+                .iter()
+                .any(|end| name.eq_ignore_ascii_case(&format!("x-forwarded-{end}")))
+        }
+    };
+    for header in copy.headers {
+        let stranger =
+            (is_identity(header.name) || has_underscore(header.name)) && !believed(header.name);
+        assert!(!stranger, "{} in {text}", header.name);
+    }
     for (name, most) in [("connection", 1), ("te", 1), ("upgrade", 1), ("keep-alive", 0)] {
         assert!(count(name) <= most, "{name} in {text}");
     }

@@ -21,7 +21,7 @@ use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
 use crate::pool::{Pool, ServerConn, Want};
 use crate::profile::Phase as Section;
 use crate::route::{
-    Asked, Key, RetryAfterNs, Scratch, forwarded, is_plain, location, rewrite_target, rewrites,
+    Asked, Key, RetryAfterNs, Scratch, forwarded, location, rewrite_target, rewrites,
 };
 
 /// What an exchange begins with, besides its head.
@@ -64,8 +64,7 @@ impl Exchange {
         room: &mut String,
     ) {
         let _section = core.profile.enter(Section::Route);
-        let live = Rc::clone(&begun.live);
-        self.live = Some(Rc::clone(&live));
+        self.live = Some(Rc::clone(&begun.live));
         self.listener = begun.listener;
         self.kind = RequestKind::of(head.method);
         self.version = head.version;
@@ -76,7 +75,7 @@ impl Exchange {
         self.progress = (0, 0);
         self.facts.begin(begun.start_ns, begun.now_ns, begun.head_bytes);
         self.facts.note_asked(head, core.wants_fields());
-        let listener = &live.plan.listeners[begun.listener];
+        let listener = &begun.live.plan.listeners[begun.listener];
         self.up.begin(head.framing, request_framing(head.framing), &listener.limits);
         let rng = &mut *begun.rng;
         let bounded = self.over_a_bound(link, begun.now_ns);
@@ -84,27 +83,39 @@ impl Exchange {
             self.refuse(core, link, rng, end);
             return;
         }
-        let changed;
-        let head = match in_form(head, listener, link.peer.trusted, room) {
-            Ok(target) if std::ptr::eq(target, head.target) => head,
-            Ok(target) => {
-                changed = RequestHead { target, ..*head };
-                &changed
-            }
+        match in_form(head, listener, link.peer.trusted, room) {
             Err(kind) => {
                 self.facts.refusal = Some(kind);
                 self.facts.refusal_status = kind.status();
-                return self.refuse(core, link, rng, End::BadRequest);
+                self.refuse(core, link, rng, End::BadRequest);
             }
-        };
-        if is_last_hop(head) {
-            return self.answer_last_hop(core, link, head.method);
+            Ok(_) if is_last_hop(head) => self.answer_last_hop(core, link, head.method),
+            Ok((target, is_plain)) if std::ptr::eq(target, head.target) => {
+                self.follow_route(core, link, head, is_plain, begun);
+            }
+            Ok((target, is_plain)) => {
+                let head = RequestHead { target, ..*head };
+                self.follow_route(core, link, &head, is_plain, begun);
+            }
         }
+    }
+
+    /// Finds the route of a request whose target is in its form, and does what it says.
+    fn follow_route(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        head: &RequestHead<'_, '_>,
+        is_plain: bool,
+        begun: &mut Begun<'_>,
+    ) {
+        let live = &*begun.live;
+        let rng = &mut *begun.rng;
         let asked = Asked {
             listener: begun.listener,
             method: head.method,
             target: head.target,
-            is_plain: is_plain(head.target.as_bytes()),
+            is_plain,
             trusted: link.peer.trusted,
             host: head.host,
             headers: head.headers,
@@ -114,7 +125,7 @@ impl Exchange {
             return self.refuse(core, link, rng, End::NoRoute);
         };
         self.facts.route = Some(route);
-        if let Err(RetryAfterNs(wait_ns)) = admit(&live, route, &asked, begun.now_ns) {
+        if let Err(RetryAfterNs(wait_ns)) = admit(live, route, &asked, begun.now_ns) {
             self.facts.retry_after_s = wait_ns.div_ceil(1_000_000_000);
             let limit = live.plan.routes[route].rate_limit.as_ref();
             self.facts.refusal_status = limit.map_or(0, |limit| limit.status);
@@ -129,9 +140,9 @@ impl Exchange {
             }
         };
         self.want = self.wanted(&live.pools[pool], &asked, begun.scratch);
-        self.note_urgency(link, &live, route, head.headers);
+        self.note_urgency(link, live, route, head.headers);
         let writing = core.profile.enter(Section::ForwardRequest);
-        self.write_upstream_head(link, &live, (route, pool), head, begun.target, rng);
+        self.write_upstream_head(link, live, (route, pool), head, begun.target, rng);
         drop(writing);
         self.enter_pool(core, link, Rc::clone(&live.pools[pool]), rng, begun.waker);
     }
@@ -383,13 +394,14 @@ impl Exchange {
     }
 }
 
-/// The target to route by and to forward, by the listener's rules for paths and field names.
+/// The target to route by and to forward, by the listener's rules for paths and field names, and
+/// whether it is known to be plain.
 fn in_form<'a>(
     head: &RequestHead<'_, 'a>,
     listener: &ListenerPlan,
     trusted: bool,
     room: &'a mut String,
-) -> Result<&'a str, RefusalKind> {
+) -> Result<(&'a str, bool), RefusalKind> {
     let rejects = listener.forwarding.underscores == Underscores::Reject && !trusted;
     if rejects && head.headers.iter().any(|header| has_underscore(header.name)) {
         return Err(RefusalKind::UnderscoreInFieldName);

@@ -162,7 +162,7 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
         .map(|(name, value)| wire::Header { name, value: value.as_bytes() })
         .collect();
     let mut room = String::new();
-    let Some(target) = forwarded(&request.target, shown.path, &mut room) else {
+    let Some((target, _)) = forwarded(&request.target, shown.path, &mut room) else {
         lines.push("answer      400: servers read this path in different ways".to_owned());
         return Explanation { lines, route: None };
     };

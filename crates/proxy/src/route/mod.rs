@@ -27,7 +27,9 @@ use crate::plan::{Conditions, Mode, PathCondition, Plan};
 pub(crate) use buckets::{Buckets, Key, Limiter, RetryAfterNs};
 pub use explain::{ExplainRequest, Explanation, explain};
 pub(crate) use rewrite::{location, rewrite_target, rewrites};
-pub(crate) use target::{forwarded, is_plain};
+pub(crate) use target::forwarded;
+#[cfg(test)]
+pub(crate) use target::is_plain;
 
 use conditions::{Compared, all_hold};
 use path::{bare_host, normal, split_target, without_parameters};
@@ -40,7 +42,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) method: &'a str,
     /// As it is to be forwarded (see [`forwarded`]), in any of the four forms.
     pub(crate) target: &'a str,
-    /// Whether its path is known to be plain (see [`is_plain`]), so that nobody looks again.
+    /// Whether its path is known to be plain (see [`forwarded`]), so that nobody looks again.
     pub(crate) is_plain: bool,
     /// As [`wire::RequestHead::host`] has it, the port included.
     pub(crate) host: Option<&'a str>,

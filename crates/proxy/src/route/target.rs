@@ -6,8 +6,8 @@ use crate::plan::PathRule;
 
 use super::path::{normalise_into, split_target};
 
-/// The target to route by and to forward: `target` itself, or its normal form in `room`. `None`: the
-/// listener's rule refuses it.
+/// The target to route by and to forward, `target` itself or its normal form in `room`, and whether
+/// it is known to be plain (see [`is_plain`]). `None`: the listener's rule refuses it.
 ///
 /// A target that needs no change costs one look at each byte up to its query.
 #[inline]
@@ -15,11 +15,12 @@ pub(crate) fn forwarded<'a>(
     target: &'a str,
     rule: PathRule,
     room: &'a mut String,
-) -> Option<&'a str> {
-    if rule == PathRule::Raw || is_plain(target.as_bytes()) {
-        return Some(target);
+) -> Option<(&'a str, bool)> {
+    if is_plain(target.as_bytes()) {
+        return Some((target, true));
     }
-    checked(target, rule, room)
+    let form = if rule == PathRule::Raw { Some(target) } else { checked(target, rule, room) };
+    form.map(|form| (form, false))
 }
 
 const SLASH: u8 = 1;
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     fn form(target: &str, rule: PathRule) -> Option<String> {
-        forwarded(target, rule, &mut String::new()).map(str::to_owned)
+        forwarded(target, rule, &mut String::new()).map(|(form, _)| form.to_owned())
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod body;
 pub mod encode;
 mod explain;
+mod extension;
 mod fields;
 mod head;
 mod limits;

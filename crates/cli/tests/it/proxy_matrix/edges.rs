@@ -127,12 +127,15 @@ fn a_refused_connect_has_a_body_and_an_accepted_one_is_a_tunnel() {
         });
         let setup = Setup { listener: "connect = true", pool: "" };
         let proxy = subject.start(&origin.authority, setup);
-        let mut caller = proxy.connect();
+        // What comes behind a CONNECT is no request, so a refused one ends its connection.
         for _ in 0..2 {
+            let mut caller = proxy.connect();
             caller.send(b"CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n").unwrap();
             let answer = caller.reader.answer("CONNECT").unwrap().1;
             assert_eq!((answer.status(), &answer.body[..]), (403, &b"nope"[..]));
+            assert!(!answer.persists() && caller.reader.rest().is_empty());
         }
+        let mut caller = proxy.connect();
         caller.send(b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n").unwrap();
         // Read as a HEAD: what follows the head is the tunnel's.
         let answer = caller.reader.answer("HEAD").unwrap().1;
