@@ -2,6 +2,7 @@
 //! connections, one request each, everything bounded: who reaches it may see all, but must not be
 //! able to hold anything up. It only reads; it is not a way to change what the proxy does.
 
+mod access;
 mod status;
 
 use std::future::Future;
@@ -18,6 +19,7 @@ use wire::{Limits, Parsed, RequestHead, Version, encode};
 
 use crate::ctl::InForce;
 use crate::metrics::{Snapshot, prometheus};
+use crate::plan::AdminAccess;
 
 /// What the admin pages show.
 pub(crate) trait Source {
@@ -26,6 +28,9 @@ pub(crate) trait Source {
 
     /// What it is that has been counted; `None`: nobody knows.
     fn in_force(&self) -> Option<InForce>;
+
+    /// Who may see the pages.
+    fn access(&self) -> AdminAccess;
 
     /// Whether the proxy finishes what it has and takes on no more.
     fn is_draining(&self) -> bool;
@@ -91,9 +96,9 @@ pub(crate) async fn serve<S: Source + 'static>(
     source: Rc<S>,
 ) -> io::Result<()> {
     let left = Rc::clone(&source);
-    let converse = move |stream, timers| {
+    let converse = move |stream, timers, slot| {
         let source = Rc::clone(&source);
-        async move { converse(stream, &timers, &*source).await }
+        async move { converse((stream, slot), &timers, &*source).await }
     };
     tokio::select! {
         ended = few::accept(listener, CONNECTIONS_MAX, converse) => return ended,
@@ -103,8 +108,12 @@ pub(crate) async fn serve<S: Source + 'static>(
     std::future::pending().await
 }
 
-async fn converse(mut stream: Stream, timers: &Timers, source: &impl Source) -> io::Result<()> {
-    let answer = match within(timers, HEAD_NS, ask(&mut stream, timers, source)).await {
+async fn converse(
+    (mut stream, slot): (Stream, Rc<few::Slot>),
+    timers: &Timers,
+    source: &impl Source,
+) -> io::Result<()> {
+    let answer = match within(timers, HEAD_NS, ask(&mut stream, &slot, timers, source)).await {
         Some(answer) => answer?,
         None => Some(Answer::text(408, "the request's head did not come in time\n")),
     };
@@ -119,6 +128,7 @@ async fn converse(mut stream: Stream, timers: &Timers, source: &impl Source) -> 
 /// Reads a request and makes the answer; `None` when the client left.
 async fn ask(
     stream: &mut Stream,
+    slot: &few::Slot,
     timers: &Timers,
     source: &impl Source,
 ) -> io::Result<Option<Answer>> {
@@ -134,6 +144,7 @@ async fn ask(
         let mut slots = wire::header_slots();
         match wire::parse_request(&buffer[..filled], &limits, &mut slots) {
             Ok(Parsed::Complete { head, .. }) => {
+                slot.asked();
                 return Ok(Some(answer(&head, timers, source).await));
             }
             Ok(Parsed::Incomplete) if filled < buffer.len() => {}
@@ -152,6 +163,12 @@ async fn answer(head: &RequestHead<'_, '_>, timers: &Timers, source: &impl Sourc
     };
     if !matches!(head.method, "GET" | "HEAD") {
         return Answer::text(405, "only GET and HEAD are allowed\n");
+    }
+    // A load balancer asks without either, and learns nothing else.
+    if *page != Page::Health
+        && let Err(refusal) = access::check(head, &source.access())
+    {
+        return refusal;
     }
     let mut answer = match page {
         Page::Index => Answer { content_type: HTML, ..Answer::text(200, status::PAGE) },
@@ -191,6 +208,9 @@ fn encode_answer(answer: &Answer) -> Vec<u8> {
         encode::field(&mut out, "Content-Security-Policy", status::POLICY.as_bytes());
         encode::field(&mut out, "Referrer-Policy", b"no-referrer");
     }
+    if answer.status == 401 {
+        encode::field(&mut out, "WWW-Authenticate", b"Basic realm=\"weir\", charset=\"UTF-8\"");
+    }
     if answer.status == 405 {
         encode::field(&mut out, "Allow", b"GET, HEAD");
     }
@@ -222,6 +242,10 @@ mod tests {
 
         fn in_force(&self) -> Option<InForce> {
             None
+        }
+
+        fn access(&self) -> AdminAccess {
+            AdminAccess { hosts: vec!["a".into()], token: None }
         }
 
         fn is_draining(&self) -> bool {

@@ -4,15 +4,18 @@
 use std::io;
 use std::rc::Rc;
 
+use rt::clock::unix_ns;
 use rt::drain::{DrainWatch, Stage};
 use rt::listen::Listener;
+use rt::process_stats::ProcessStats;
 use rt::tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admin;
 use crate::ctl::InForce;
 use crate::health::{self, Health};
 use crate::metrics::Snapshot;
-use crate::run::Message;
+use crate::plan::AdminAccess;
+use crate::run::{CORE_THREAD, Message};
 
 /// Asks the cores, for the admin pages.
 pub(crate) struct Asker {
@@ -22,6 +25,7 @@ pub(crate) struct Asker {
     in_force: watch::Receiver<InForce>,
     /// Whether another process has the pages' listening socket.
     left: watch::Receiver<bool>,
+    started_unix_ns: u64,
 }
 
 impl Asker {
@@ -32,7 +36,8 @@ impl Asker {
         in_force: watch::Receiver<InForce>,
         left: watch::Receiver<bool>,
     ) -> Self {
-        Self { messages: messages.to_vec(), health: health.orders(), drain, in_force, left }
+        let (messages, health) = (messages.to_vec(), health.orders());
+        Self { messages, health, drain, in_force, left, started_unix_ns: unix_ns() }
     }
 }
 
@@ -58,11 +63,21 @@ impl admin::Source for Asker {
         {
             whole.merge(snapshot);
         }
+        let (threads, results) = {
+            let force = self.in_force.borrow();
+            (force.plan.threads, force.results.clone())
+        };
+        whole.add_process(&ProcessStats::read(CORE_THREAD), self.started_unix_ns, threads);
+        whole.add_reloads(&results);
         whole
     }
 
     fn in_force(&self) -> Option<InForce> {
         Some(self.in_force.borrow().clone())
+    }
+
+    fn access(&self) -> AdminAccess {
+        self.in_force.borrow().plan.admin_access.clone()
     }
 
     fn is_draining(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rt::address::Address;
 use rt::board::{Board, Inbox};
-use rt::clock::now_ns;
+use rt::clock::{now_ns, unix_ns};
 use rt::cores::{CoreFailure, Cores, Table};
 use rt::drain::{Drain, Stage};
 use rt::limits::raise_descriptor_limit;
@@ -17,6 +17,7 @@ use rt::privileges::{Confinement, give_up};
 use rt::tokio::sync::{mpsc, oneshot, watch};
 
 use crate::asker::{self, Asker};
+use crate::capacity::connections_max;
 use crate::ctl::{ControlDoor, Desk, Errand, InForce, OneAtATime, Order};
 use crate::doors::{Doors, Opened, Single};
 use crate::handover::{Inheritance, Offer, Taken};
@@ -25,8 +26,8 @@ use crate::log::{self, Writer};
 use crate::metrics::Snapshot;
 use crate::plan::Plan;
 use crate::pool::{Bells, Shared};
-use crate::reach::{Reach, privileges};
-use crate::run::{Apply, CLOSING_NS, Common, Luggage, Message, run_core};
+use crate::reach::{Reach, explain, privileges};
+use crate::run::{Apply, CLOSING_NS, CORE_THREAD, Common, Luggage, Message, run_core};
 
 /// A proxy at work.
 #[derive(Debug)]
@@ -57,6 +58,15 @@ pub struct Running {
 /// The cores' end of the log thread, and ours.
 type Log = (log::Sender, Writer);
 
+/// What a plan needs of the system.
+struct Prepared {
+    /// `None`: its logs are those of the plan before.
+    log: Option<Log>,
+    shared: Arc<Shared>,
+    /// Why those could not be opened again.
+    reopen_error: Option<io::Error>,
+}
+
 /// What went wrong at the end.
 #[derive(Debug)]
 pub struct Ended {
@@ -66,8 +76,6 @@ pub struct Ended {
     pub logs_written: bool,
 }
 
-/// Descriptors that connections leave to the rest of the process.
-const DESCRIPTORS_RESERVED: u64 = 64;
 /// Messages that a core may have waiting.
 const MESSAGES_MAX: usize = 16;
 /// How long cores, or a process that was replaced, may still empty the queues of doors that are closed.
@@ -117,7 +125,7 @@ pub fn start(
     // Before the cores: they have to be able to wake its runtime.
     let asker = || Asker::new(&messages, &health, drain.watch(), seen, is_left);
     let pages = admin_listener.map(|listener| asker::start(listener, asker())).transpose()?;
-    let seats = Cores { count, name: "proxy", pin: plan.pin.clone(), spin: false, table };
+    let seats = Cores { count, name: CORE_THREAD, pin: plan.pin.clone(), spin: false, table };
     let body = move |seat, luggage| run_core(seat, luggage, common.clone());
     let cores =
         rt::cores::start_with(&seats, luggage, body).inspect_err(|_| drain.advance(Stage::Now))?;
@@ -175,13 +183,6 @@ fn kept(board: &Board, inboxes: &[Inbox], shared: &Shared) -> Vec<RawFd> {
     kept.extend(inboxes.iter().map(Inbox::number));
     kept.extend(shared.pools.iter().flat_map(|pool| pool.numbers()));
     kept
-}
-
-/// How many connections of clients may be open.
-fn connections_max(plan: &Plan, descriptors: u64) -> usize {
-    // A request takes two descriptors: one for each side.
-    let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
-    plan.connections_max.unwrap_or(by_descriptors as usize).max(plan.threads)
 }
 
 /// What each core takes with it, and the ways to tell them something.
@@ -349,22 +350,40 @@ impl Running {
     }
 
     /// Opens the logs' files anew.
-    pub fn reopen_logs(&self) {
-        self.log.1.reopen();
+    ///
+    /// # Errors
+    /// Every one that could not be opened; its lines go where they went before.
+    pub fn reopen_logs(&self) -> io::Result<()> {
+        self.log.1.reopen().map_err(|error| explain(error, &self.confinement))
+    }
+
+    /// Notes a config that was refused before it came here.
+    pub fn note_refused_reload(&self, why: &str) {
+        self.in_force.send_modify(|force| force.results.note(Some(why), unix_ns()));
     }
 
     /// Puts a new plan into force: new requests follow it, those in flight end under the old one.
-    /// Returns once all cores follow it, with what of it needs a restart.
+    /// Returns once all cores follow it, with what went wrong with logs that are to be opened again.
     ///
     /// # Errors
-    /// A new address, log or namespace could not be had: then the old plan stays as it is.
-    pub fn reload(&mut self, plan: Plan) -> io::Result<Vec<&'static str>> {
+    /// A new address, log or namespace could not be had, or the plan changes what takes a restart:
+    /// then the old plan stays as it is.
+    pub fn reload(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
         let needs_restart = self.needs_restart(&plan);
+        if !needs_restart.is_empty() {
+            let text = format!(
+                "these keys cannot change while the proxy runs: {}; put them back, or restart it \
+                 (weir proxy --upgrade-from restarts it without a gap)",
+                needs_restart.join(", ")
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let template = Arc::new(Plan { threads: self.plan.threads, ..plan });
         let plan = self.health.resolve(&template);
-        self.apply(plan)?;
+        let reopened = self.apply(plan).map_err(|error| explain(error, &self.confinement))?;
         self.template = template;
-        Ok(needs_restart)
+        self.in_force.send_modify(|force| force.results.note(None, unix_ns()));
+        Ok(reopened.map(|error| explain(error, &self.confinement)))
     }
 
     /// Follows the names of servers where they lead by now. To be called now and then.
@@ -381,15 +400,17 @@ impl Running {
         };
         match servers(&plan) == servers(&self.plan) {
             true => Ok(()),
-            false => self.apply(plan),
+            false => self.apply(plan).map(drop),
         }
     }
 
-    fn apply(&mut self, plan: Plan) -> io::Result<()> {
+    /// Puts a plan into force; why logs could not be opened again, if that was so.
+    fn apply(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
         let plan = Arc::new(plan);
         let before = self.doors.count();
         let prepared = self.prepare(&plan);
-        let (log, shared) = prepared.inspect_err(|_| self.doors.forget_after(before))?;
+        let Prepared { log, shared, reopen_error } =
+            prepared.inspect_err(|_| self.doors.forget_after(before))?;
         if self.doors.assign(&plan) {
             self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
         }
@@ -404,18 +425,20 @@ impl Running {
         self.reloads += 1;
         let opened = self.opened();
         let now = InForce::new(&self.plan, &self.shared, opened, self.reloads);
-        self.in_force.send_replace(now);
+        self.in_force.send_modify(|force| {
+            let results = std::mem::take(&mut force.results);
+            *force = InForce { results, ..now };
+        });
         if let Some(log) = log {
             let (sender, writer) = std::mem::replace(&mut self.log, log);
             drop(sender);
             writer.finish(LOG_PATIENCE);
         }
-        Ok(())
+        Ok(reopen_error)
     }
 
-    /// Gets what a plan needs of the system, before anything of the old one is changed; `None`: its
-    /// logs are the same.
-    fn prepare(&mut self, plan: &Plan) -> io::Result<(Option<Log>, Arc<Shared>)> {
+    /// Gets what a plan needs of the system, before anything of the old one is changed.
+    fn prepare(&mut self, plan: &Plan) -> io::Result<Prepared> {
         while let Err(error) = self.doors.open(plan, plan.threads, None) {
             if error.kind() != io::ErrorKind::AddrInUse || now_ns() >= self.ports_held_until_ns {
                 return Err(error);
@@ -427,21 +450,18 @@ impl Running {
             false => Some(log::start(&plan.logs, plan.threads)?),
         };
         let shared = Shared::new(plan, &self.bells, Some((&self.plan, &self.shared)))?;
+        let reopen_error = log.as_ref().map_or_else(|| self.log.1.reopen().err(), |_| None);
         Doors::set_access(plan, &self.plan)?;
-        if log.is_none() {
-            self.log.1.reopen();
-        }
-        Ok((log, Arc::new(shared)))
+        Ok(Prepared { log, shared: Arc::new(shared), reopen_error })
     }
 
     /// What of a plan is only looked at when the process starts.
     fn needs_restart(&self, plan: &Plan) -> Vec<&'static str> {
         let old = &self.plan;
         [
-            ("threads", plan.threads != old.threads),
+            ("threads", plan.threads_given && plan.threads != old.threads),
             ("pin", plan.pin != old.pin),
             ("connections-max", plan.connections_max != old.connections_max),
-            ("drain-timeout", plan.drain_timeout_ns != old.drain_timeout_ns),
             ("admin", plan.admin != old.admin),
             ("control", plan.control != old.control),
             ("privileges", plan.privileges != old.privileges),

@@ -11,6 +11,7 @@ use rt::board::Board;
 use rt::buffers::Buffers;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::deadlines::Deadlines;
+use rt::limits::descriptor_limit;
 use rt::room::Room;
 use rt::splice::Pipes;
 use rt::timers::Timers;
@@ -43,7 +44,8 @@ const BUFFER_BYTES: usize = 2 * 1024;
 /// How many pooled buffers a core lends at a time; each holds a part of a head or of a pipelined
 /// request that waits for the rest.
 const BUFFERS_MAX: usize = 32 * 1024;
-/// How many pipes a core has at most; a busy tunnel without one copies.
+/// How many pipes a core has at most; a busy tunnel without one copies. Where descriptors are few,
+/// pipes take a sixteenth of them ([`pipes_max`]).
 const PIPES_MAX: usize = 256;
 /// How many exchanges are kept for the next requests.
 const SPARE_MAX: usize = 256;
@@ -115,6 +117,11 @@ pub(crate) struct Bench {
     pub(crate) rng: fastrand::Rng,
 }
 
+/// How many pipes a core with so many descriptors has at most.
+pub(crate) fn pipes_max(descriptors: u64) -> usize {
+    PIPES_MAX.min((descriptors / 32) as usize)
+}
+
 /// How many of `max` connections one of `cores` cores may have; each may have one.
 pub(crate) fn share(max: usize, core: usize, cores: usize) -> usize {
     (max / cores + usize::from(core < max % cores)).max(1)
@@ -161,7 +168,7 @@ impl Core {
             past_logs: RefCell::default(),
             wall: Cell::new(Wall::read()),
             queues_watched: Cell::new(false),
-            pipes: Pipes::new(PIPE_BYTES, PIPES_MAX),
+            pipes: Pipes::new(PIPE_BYTES, pipes_max(descriptor_limit())),
             tunnels_end: Cell::new(false),
             profile: Profile::default(),
             census: Census::default(),
@@ -226,6 +233,8 @@ impl Core {
         self.deadlines.sweep(now_ns);
         self.wall.set(Wall::read());
         self.visit_pools(|pool| pool.sweep_idle(now_ns));
+        // An agent may have given a server a bound that had none.
+        self.visit_pools(Pool::recount);
         for pool in &self.live.borrow().pools {
             pool.judge(now_ns);
             // It is one for all cores, so the first of them does it.

@@ -9,6 +9,7 @@ mod admin;
 mod admission;
 mod asker;
 mod balance;
+mod capacity;
 pub mod config;
 mod conn;
 mod control;
@@ -41,6 +42,7 @@ mod run;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod start_check;
 mod tunnel;
 
 pub use control::{Ended, Running, start};
@@ -48,3 +50,4 @@ pub use doors::Opened;
 pub use reach::Reach;
 pub use reference::reference;
 pub use route::{ExplainRequest, Explanation, explain};
+pub use start_check::check_start;

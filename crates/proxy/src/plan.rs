@@ -29,6 +29,8 @@ pub use overload::{
 pub struct Plan {
     /// Threads, a core each.
     pub threads: usize,
+    /// Whether the config says how many; otherwise it is one for each CPU.
+    pub threads_given: bool,
     /// Processors to pin them to; empty: not pinned.
     pub pin: Vec<usize>,
     /// Connections of clients that may be open on all listeners; `None`: what descriptors allow.
@@ -41,6 +43,8 @@ pub struct Plan {
     pub logs: Vec<LogPlan>,
     /// Where metrics and the admin pages are served; `None`: nowhere.
     pub admin: Option<Address>,
+    /// Who may see those pages.
+    pub admin_access: AdminAccess,
     /// The unix socket that the proxy is operated through (`weir ctl`); `None`: none.
     pub control: Option<PathBuf>,
     /// The config's text; of a plan that was made of flags, what a config would say.
@@ -112,6 +116,15 @@ pub struct ListenerPlan {
     pub half_close: bool,
     /// Which connections and requests it takes on.
     pub admission: Admission,
+}
+
+/// Who may see the admin pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminAccess {
+    /// Host names that requests may be for, besides IP addresses and localhost.
+    pub hosts: Vec<Box<str>>,
+    /// What requests have to know; `None`: nothing.
+    pub token: Option<Secret>,
 }
 
 /// What a listener speaks.

@@ -1,10 +1,11 @@
 //! What of the machine the process keeps within its reach, by its plan. How the rest is given up is in
 //! [`rt::privileges`].
 
+use std::io;
 use std::path::PathBuf;
 
 use rt::address::Address;
-use rt::privileges::{Files, Privileges, RESOLVER};
+use rt::privileges::{Confinement, Files, Privileges, RESOLVER};
 
 use crate::plan::{LogTarget, Plan};
 
@@ -45,4 +46,21 @@ pub(crate) fn privileges(plan: &Plan, reach: &Reach) -> Privileges {
         no_new_privileges: wanted.no_new_privileges,
         files: wanted.landlock.then_some(files),
     }
+}
+
+/// Says where the kernel's refusal may come from: since the start, the process reaches only files in
+/// the directories that its first config named.
+pub(crate) fn explain(error: io::Error, confinement: &Confinement) -> io::Error {
+    let text = error.to_string();
+    let is_refusal = error.kind() == io::ErrorKind::PermissionDenied;
+    let is_confined = matches!(confinement, Confinement::Enforced { .. });
+    // A port below 1024 has a message of its own.
+    if !is_refusal || !is_confined || text.contains("ports below") {
+        return error;
+    }
+    let text = format!(
+        "{text}\nfile access is confined (Landlock) to the directories of the config that the process \
+         started with: restart it for new ones, or set privileges.landlock = false"
+    );
+    io::Error::new(error.kind(), text)
 }

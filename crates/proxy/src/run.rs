@@ -79,6 +79,8 @@ pub(crate) struct Common {
     pub(crate) accepting: Arc<AtomicUsize>,
 }
 
+/// The name of the threads of cores.
+pub(crate) const CORE_THREAD: &str = "proxy";
 /// How long idle tunnels may go on before the end of a drain.
 const TUNNELS_GRACE_NS: u64 = 500 * MILLISECOND_NS;
 /// How long connections are still accepted at a door that is about to close: a closed listening socket
@@ -112,7 +114,6 @@ struct Accepting {
 pub(crate) async fn run_core(seat: Seat, luggage: Luggage, common: Common) -> io::Result<Snapshot> {
     let Luggage { first, inbox, messages } = luggage;
     let Apply { plan, shared, log, doors: listeners } = first;
-    let drain_ns = plan.drain_timeout_ns;
     let live = Live::new(plan, &shared, (seat.index, seat.count), None);
     let room = share(common.connections_max, seat.index, seat.count);
     let log = CoreLog::new(log, seat.index);
@@ -134,6 +135,7 @@ pub(crate) async fn run_core(seat: Seat, luggage: Luggage, common: Common) -> io
     spawn_local(follow);
     let mut watch = common.drain.watch();
     watch.reached(Stage::Draining).await;
+    let drain_ns = core.live().plan.drain_timeout_ns;
     let end_ns = now_ns() + drain_ns;
     core.start_draining();
     let failure = close_doors(&core, &doors, CLOSING_NS.min(drain_ns / 4)).await;

@@ -21,6 +21,16 @@ pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
+/// CPU time of all threads of the process. A system call.
+pub fn process_cpu_ns() -> u64 {
+    read(ClockId::ProcessCPUTime)
+}
+
+/// The time of day, in nanoseconds since 1970. Only to be shown: it may jump.
+pub fn unix_ns() -> u64 {
+    read(ClockId::Realtime)
+}
+
 #[inline]
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);

@@ -24,6 +24,7 @@ pub mod mail;
 pub mod namespace;
 pub mod notify;
 pub mod privileges;
+pub mod process_stats;
 pub mod room;
 mod slots;
 pub mod splice;

@@ -25,6 +25,12 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
     DescriptorLimit { found, now: found }
 }
 
+/// The number of descriptors that a table of this process may have open now.
+#[must_use]
+pub fn descriptor_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -54,6 +54,12 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if typed.is_set("check") {
+        let name =
+            file.as_ref().map_or_else(|| "flags".to_owned(), |file| file.display().to_string());
+        let problems = proxy::check_start(&name, &plan);
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
         print("the config is right\n");
         return Ok(Exit::Done);
     }

@@ -6,6 +6,7 @@ mod reloads;
 mod servers;
 mod sessions;
 mod sockets;
+mod truth;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

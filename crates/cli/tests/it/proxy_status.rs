@@ -62,7 +62,7 @@ fn the_json_says_what_is_now_and_what_was_counted() {
 fn the_page_may_do_nothing_but_ask_where_it_came_from() {
     let _shared = beside_others();
     let door = Door::weir(&config("127.0.0.1:1", "127.0.0.1:1"));
-    let page = Client::connect(door.admin()).ask("/");
+    let page = Client::connect(door.admin()).ask_as("/", "Host: localhost\r\n");
     let policy = page.head.lines().find_map(|line| line.strip_prefix("Content-Security-Policy: "));
     let policy = policy.expect("a policy");
     for part in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"] {
@@ -70,6 +70,45 @@ fn the_page_may_do_nothing_but_ask_where_it_came_from() {
     }
     assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
     assert!(page.head.contains("Content-Type: text/html"), "{}", page.head);
+}
+
+#[test]
+fn requests_for_a_foreign_host_or_without_the_token_get_nothing() {
+    let _shared = beside_others();
+    let top = "admin-hosts = \"proxy.example\"\nadmin-token = \"a token of 18 bytes\"\n";
+    let door = Door::weir(&config("127.0.0.1:1", "127.0.0.1:1").replacen(
+        "admin",
+        &format!("{top}admin"),
+        1,
+    ));
+    let ask = |target: &str, fields: &str| {
+        Client::connect(door.admin()).ask_as(target, &format!("{fields}\r\n")).status
+    };
+    let token = "Authorization: Bearer a token of 18 bytes";
+    for target in ["/", "/metrics", "/status.json"] {
+        assert_eq!(ask(target, &format!("Host: evil.example\r\n{token}")), 421, "{target}");
+        assert_eq!(ask(target, "Host: localhost"), 401, "{target}");
+        assert_eq!(
+            ask(target, "Host: localhost\r\nAuthorization: Bearer another"),
+            401,
+            "{target}"
+        );
+        assert_eq!(ask(target, &format!("Host: proxy.example:8404\r\n{token}")), 200, "{target}");
+    }
+    assert_eq!(ask("/health", "Host: evil.example"), 200);
+}
+
+/// Connections that say nothing keep nobody from the admin pages.
+#[test]
+fn idle_connections_do_not_take_the_admin_pages_away() {
+    let _shared = beside_others();
+    let door = Door::weir(&config("127.0.0.1:1", "127.0.0.1:1"));
+    let _idle: Vec<_> = (0..200).map(|_| connect(door.admin())).collect();
+    for _ in 0..100 {
+        let health = Client::connect(door.admin()).ask_as("/health", "Host: localhost\r\n");
+        assert_eq!(health.status, 200);
+    }
+    door.metrics();
 }
 
 /// The browser, if there is one.

@@ -9,10 +9,10 @@ use record::digest::sha256_base64;
 use serde::Serialize;
 
 use crate::ctl::InForce;
-use crate::health::server_state;
-use crate::metrics::{Amount, BOUNDS_NS, Snapshot};
+use crate::health::shown_state;
+use crate::metrics::{Amount, FINE_NS, Snapshot};
 use crate::plan::{ListenerPlan, Mode, PoolPlan, ServerPlan};
-use crate::pool::{Checked, SharedPool, Standing};
+use crate::pool::{SharedPool, Standing};
 
 /// The page, with its style and its script in it.
 pub(super) const PAGE: &str = include_str!("status.html");
@@ -83,8 +83,13 @@ struct Server<'a> {
     state: &'static str,
     /// Whether it gets requests.
     usable: bool,
-    weight: u32,
+    /// The weight in force, an agent's percentage included.
+    weight: f64,
     maxconn: Option<usize>,
+    /// The result of the last check, with the reason where it did not pass.
+    last_check: Option<String>,
+    /// How long ago that was.
+    last_check_age_ns: Option<u64>,
     in_flight: u64,
     idle: u64,
     /// Requests by the class of their status.
@@ -109,7 +114,7 @@ pub(super) fn json(now: &InForce, counted: &Snapshot, draining: bool, at_ns: u64
         process: std::process::id(),
         at_ns,
         draining,
-        bounds_ns: &BOUNDS_NS,
+        bounds_ns: &FINE_NS,
         listeners: listeners.collect(),
         pools: pools.map(|(pool, shared)| of_pool(pool, shared, counted, at_ns)).collect(),
         limits: limits(counted),
@@ -170,33 +175,26 @@ fn of_server<'a>(
     at_ns: u64,
 ) -> Server<'a> {
     let own = [pool, &*server.name];
-    let mut buckets = vec![0; BOUNDS_NS.len() + 1];
+    let mut buckets = vec![0; FINE_NS.len() + 1];
     for (_, amount) in counted.rows("weir_server_request_seconds", &own) {
         for (sum, bucket) in buckets.iter_mut().zip(amount.buckets()) {
             *sum += bucket;
         }
     }
+    let last = standing.last_check();
     Server {
         name: &server.name,
         address: server.address.to_string(),
-        state: state(standing, at_ns),
+        state: shown_state(standing, at_ns),
         usable: standing.share() > 0,
-        weight: standing.weight_set().unwrap_or(server.weight),
+        weight: f64::from(standing.weight_hundredths(server.weight)) / 100.0,
         maxconn,
+        last_check: last.as_ref().map(|last| last.shown()),
+        last_check_age_ns: last.as_ref().map(|last| at_ns.saturating_sub(last.at_ns)),
         in_flight: counted.sum("weir_server_requests_in_flight", &own),
         idle: counted.sum("weir_pool_idle_connections", &own),
         classes: by_last_label(counted, "weir_server_request_seconds", &own),
         buckets,
-    }
-}
-
-/// Where a server stands: what `weir_server_state` says, and of one that is up whether that is known,
-/// and of use.
-fn state(standing: &Standing, now_ns: u64) -> &'static str {
-    match server_state(standing, now_ns) {
-        "up" if standing.share() == 0 => "weight 0",
-        "up" if standing.checked() == Checked::Unchecked => "up, not checked",
-        state => state,
     }
 }
 
@@ -274,7 +272,7 @@ impl Amount<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::Wanted;
+    use crate::pool::{Checked, Wanted};
 
     #[test]
     fn the_page_is_one_file_that_needs_nothing_else() {
@@ -303,7 +301,7 @@ mod tests {
         let standing = Standing::new(2);
         let now = |standing: &Standing| {
             standing.settle(2, 0, 10);
-            state(standing, 10)
+            shown_state(standing, 10)
         };
         assert_eq!(now(&standing), "up, not checked");
         standing.found(Checked::Up, 1);

@@ -119,6 +119,8 @@ directives! {
         "connections-max", Count(1, MANY), Not("what descriptors allow"), "'20k'", "'many'", "Connections of clients that may be open at a time, on all listeners.";
         "drain-timeout", Time, Is("'30s'"), "'5s'", "5", "How long requests in flight may go on after SIGTERM.";
         "admin", Text("an address"), Not("none"), "'127.0.0.1:8404'", "'8404'", "Where the status page, `/status.json`, `/metrics` and `/health` are served.";
+        "admin-hosts", Texts("a host name"), Not("IP addresses and localhost only"), "'proxy.example.org'", "'a/b'", "Host names by which `admin` is reached. Requests for other names are refused (421), because a web page of another site could have made them.";
+        "admin-token", Secret, Not("none"), "'a token of sixteen or more'", "'short'", "What requests to `admin` have to know, 16 bytes or more: as `Authorization: Bearer TOKEN`, or as the password of any user. `/health` takes none.";
         "control", Text("a path"), Not("none"), "'/run/weir.sock'", "''", "The unix socket that `weir ctl` operates the proxy through; for root and the proxy's own user only (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
         "privileges", Table("privileges"), Not("the defaults below"), "{ landlock = false }", "true", "Who the process becomes once its sockets are bound.";
         "log", Entries("log[]", None), Not("no log"), "[{ to = 'stdout' }]", "'stdout'", "Where requests are logged; any number, written `[[log]]`.";

@@ -78,13 +78,13 @@ pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
     }
     let balance = flags.choice("--balance", "pool.*", "balance", &text.balance);
     let reuse = flags.choice("--reuse", "pool.*", "reuse", &text.reuse);
-    let nothing = Section::empty("");
-    let mut silent = Problems::default();
+    let (nothing, mut silent) = (Section::empty(""), Problems::default());
     let listener = Section::empty("listener.*").named(NAME);
     let pool = Section::empty("pool.*").named(NAME);
     let mode = if is_tcp { Mode::Tcp(0) } else { Mode::Http };
     let plan = Plan {
         threads,
+        threads_given: true,
         pin,
         connections_max: flags.connections_max(&text.connections_max, threads),
         drain_timeout_ns: flags
@@ -97,6 +97,7 @@ pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
         },
         logs: log(&text.access_log, &format),
         admin,
+        admin_access: Default::default(),
         control,
         source: as_config(text).into(),
         listeners: vec![ListenerPlan {

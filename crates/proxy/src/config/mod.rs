@@ -29,7 +29,7 @@ mod tests_directives;
 use record::problem::Problem;
 use toml::de::DeTable;
 
-use crate::plan::{LogFormat, LogPlan, LogTarget, Mode, Plan, PrivilegesPlan};
+use crate::plan::{AdminAccess, LogFormat, LogPlan, LogTarget, Mode, Plan, PrivilegesPlan, Secret};
 
 pub use flags::{FlagsText, LISTEN_DEFAULT, from_flags};
 pub use forms::REGEX_BYTES_MAX;
@@ -39,6 +39,9 @@ pub(crate) use source::suggestion;
 
 use source::Problems;
 use value::{Reader, Section};
+
+/// Bytes of an admin token, at least.
+const TOKEN_BYTES_MIN: usize = 16;
 
 /// A config that was understood.
 #[derive(Clone, Debug)]
@@ -119,9 +122,11 @@ fn plan(root: &Section, problems: &mut Problems, advice: &mut Problems) -> Plan 
             route_places.push(section.value_place("pool"));
         }
     }
+    let threads_given = root.bound("threads").is_some();
     let threads = root.bound("threads").unwrap_or_else(|| rt::cores::available().len());
     let plan = Plan {
         threads,
+        threads_given,
         pin: pin(root, problems),
         connections_max: connections_max(root, threads, problems),
         drain_timeout_ns: root.number("drain-timeout"),
@@ -130,6 +135,7 @@ fn plan(root: &Section, problems: &mut Problems, advice: &mut Problems) -> Plan 
         admin: root
             .text("admin")
             .and_then(|text| problems.take(text.at, forms::bind_address(&text.value))),
+        admin_access: admin_access(root, problems),
         control: root
             .text("control")
             .and_then(|text| problems.take(text.at, forms::socket_path(&text.value))),
@@ -148,6 +154,26 @@ fn plan(root: &Section, problems: &mut Problems, advice: &mut Problems) -> Plan 
     whole::check(&plan, &places, problems);
     recovery::check(&plan, &listener_sections, &pool_sections, advice);
     plan
+}
+
+fn admin_access(root: &Section, problems: &mut Problems) -> AdminAccess {
+    let hosts = root.texts("admin-hosts").into_iter();
+    let hosts = hosts.filter_map(|text| problems.take(text.at, forms::host(&text.value)));
+    let hosts = hosts.collect();
+    let token = root.text("admin-token").and_then(|text| {
+        if text.value.len() < TOKEN_BYTES_MIN {
+            let words = format!("a token has {TOKEN_BYTES_MIN} bytes or more");
+            problems.add(text.at, words);
+            return None;
+        }
+        Some(Secret::new(text.value.as_bytes()))
+    });
+    for key in ["admin-hosts", "admin-token"] {
+        if let Some(at) = root.place(key).filter(|_| root.place("admin").is_none()) {
+            problems.warn(at, format!("'{key}' does nothing without `admin`"));
+        }
+    }
+    AdminAccess { hosts, token }
 }
 
 fn pin(root: &Section, problems: &mut Problems) -> Vec<usize> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rt::address::Address;
 
-use crate::plan::{Action, Balance, HashKey, ListenerPlan, Mode, Plan};
+use crate::plan::{Action, Balance, HashKey, ListenerPlan, Mode, Plan, ServerPlan};
 use crate::route::asks_for_nothing_else;
 
 use super::source::Problems;
@@ -30,6 +30,58 @@ pub(super) fn check(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {
     silent_listeners(plan, places, problems);
     namespaces_out_of_reach(plan, places, problems);
     heads_that_nobody_sees(plan, places, problems);
+    loops(plan, places, problems);
+}
+
+/// A server at the address of a listener that sends requests to it: each request would come back until
+/// no descriptor is left.
+fn loops(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {
+    for (index, listener) in plan.listeners.iter().enumerate() {
+        let by_route = plan.routes.iter().filter_map(|route| match route.action {
+            Action::Forward(pool) => {
+                let named = &route.conditions.listeners;
+                listeners_of(plan, named).contains(&index).then_some(pool)
+            }
+            _ => None,
+        });
+        let own = match listener.mode {
+            Mode::Tcp(pool) => Some(pool),
+            Mode::Http => None,
+        };
+        let mut pools: Vec<usize> = by_route.chain(own).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        for pool in pools {
+            // A pool that is missing has a problem of its own.
+            let found = plan.pools.get(pool).zip(places.pools.get(pool));
+            let Some((own, section)) = found else { continue };
+            let same_network = own.namespace == listener.namespace;
+            let is_own = |server: &&ServerPlan| {
+                listener.bind.iter().any(|bind| accepts(bind, &server.address, same_network))
+            };
+            for server in own.servers.iter().filter(is_own) {
+                let text = format!(
+                    "server {} of pool '{}' is listener '{}', which sends its requests there: they \
+                     would come back for ever",
+                    server.address, own.name, listener.name
+                );
+                problems.add(section.value_place("servers"), text);
+            }
+        }
+    }
+}
+
+/// Whether a connection to `server` reaches a socket bound at `bind`.
+fn accepts(bind: &Address, server: &Address, same_network: bool) -> bool {
+    match (bind, server) {
+        (Address::Tcp(bind), Address::Tcp(server)) => {
+            let all = bind.ip().is_unspecified() && server.ip().is_loopback();
+            let same = bind.port() == server.port() && (all || bind.ip() == server.ip());
+            same_network && same && bind.port() != 0
+        }
+        (Address::Unix(bind), Address::Unix(server)) => bind == server,
+        _ => false,
+    }
 }
 
 fn addresses(plan: &Plan, places: &Places<'_>, problems: &mut Problems) {

@@ -128,9 +128,12 @@ pub(super) fn reload(call: &Call<'_>) -> Outcome {
 
 pub(super) fn reopen(call: &Call<'_>) -> Outcome {
     let [] = call.words else { return Err(call.wrong_words("reopen")) };
-    let answer = call.desk.order(Order::Reopen)?;
-    call.note("reopen");
-    Ok(Some(answer))
+    let result = call.desk.order(Order::Reopen);
+    call.note(if result.is_ok() { "reopen" } else { "reopen: not all logs were opened" });
+    // Nothing was wrong with the command.
+    result.map(Some).map_err(|refusal| match refusal {
+        Refusal::Wrong(text) | Refusal::Cannot(text) => Refusal::Cannot(text),
+    })
 }
 
 /// Answers before it does it: nobody could answer afterwards.

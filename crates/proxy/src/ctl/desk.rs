@@ -63,6 +63,42 @@ pub(crate) struct InForce {
     pub(crate) shared: Arc<Shared>,
     pub(crate) opened: Vec<Opened>,
     pub(crate) reloads: u64,
+    pub(crate) results: ReloadResults,
+}
+
+/// The results of the reloads that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReloadResults {
+    pub(crate) applied: u64,
+    pub(crate) refused: u64,
+    /// When, in nanoseconds since 1970; 0: never.
+    pub(crate) applied_unix_ns: u64,
+    pub(crate) refused_unix_ns: u64,
+    /// Why the last one was refused; `None`: it was not.
+    pub(crate) refusal: Option<Arc<str>>,
+}
+
+impl ReloadResults {
+    /// Notes the result of a reload, at a time since 1970.
+    pub(crate) fn note(&mut self, refusal: Option<&str>, unix_ns: u64) {
+        self.refusal = refusal.map(Arc::from);
+        let (count, at_ns) = match refusal {
+            None => (&mut self.applied, &mut self.applied_unix_ns),
+            Some(_) => (&mut self.refused, &mut self.refused_unix_ns),
+        };
+        *count += 1;
+        *at_ns = unix_ns;
+    }
+
+    /// The last result, for people.
+    pub(crate) fn shown(&self) -> String {
+        match &self.refusal {
+            // Its first line says where.
+            Some(why) => format!("refused: {}", why.lines().next().unwrap_or_default()),
+            None if self.applied > 0 => "applied".to_owned(),
+            None => "none".to_owned(),
+        }
+    }
 }
 
 impl InForce {
@@ -72,7 +108,8 @@ impl InForce {
         opened: Vec<Opened>,
         reloads: u64,
     ) -> Self {
-        Self { plan: Arc::clone(plan), shared: Arc::clone(shared), opened, reloads }
+        let results = ReloadResults::default();
+        Self { plan: Arc::clone(plan), shared: Arc::clone(shared), opened, reloads, results }
     }
 }
 

@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use rt::local::LocalPeer;
 
 pub use desk::{Answer, Errand, Order};
-pub(crate) use desk::{Desk, InForce, OneAtATime};
+pub(crate) use desk::{Desk, InForce, OneAtATime, ReloadResults};
 pub(crate) use door::ControlDoor;
 
 use crate::config::suggestion;
@@ -136,7 +136,7 @@ const COMMANDS: &[Command] = &[
         name: "top",
         forms: &[(
             "",
-            "rates of one second, by listener, pool and server; percentiles as far as the metrics' buckets tell",
+            "rates of one second, by listener, pool and server; percentiles are right to 3.2 % from 50 µs",
         )],
         run: top::run,
     },

@@ -1,12 +1,13 @@
 //! `show`: what there is, how it is set, and what was counted since the start.
 
-use rt::clock::now_ns;
+use rt::clock::{now_ns, unix_ns};
 
 use super::sheet::{Cell, Sheet, render};
-use super::{Call, InForce, Outcome};
+use super::{Call, InForce, Outcome, ReloadResults};
+use crate::health::shown_state;
 use crate::metrics::{Counted, View};
 use crate::plan::{Mode, PoolPlan, ServerPlan};
-use crate::pool::{Checked, SharedPool, Standing, Wanted as WantedState};
+use crate::pool::SharedPool;
 use crate::session::{Query, Wanted};
 
 /// Connections that each core describes; the note below the list tells of more.
@@ -45,6 +46,8 @@ fn info(call: &Call<'_>, force: &InForce, view: &View) -> Sheet {
         "state",
         "uptime_ns",
         "reloads",
+        "last_reload",
+        "last_reload_age_ns",
         "listeners",
         "pools",
         "connections",
@@ -62,6 +65,8 @@ fn info(call: &Call<'_>, force: &InForce, view: &View) -> Sheet {
         state.into(),
         Cell::TimeNs(now_ns().saturating_sub(call.desk.started_ns)),
         force.reloads.into(),
+        force.results.shown().into(),
+        Cell::time(reload_age_ns(&force.results)),
         force.plan.listeners.len().into(),
         force.plan.pools.len().into(),
         view.all.open.into(),
@@ -71,6 +76,11 @@ fn info(call: &Call<'_>, force: &InForce, view: &View) -> Sheet {
         view.all.queued.into(),
     ]);
     sheet
+}
+
+fn reload_age_ns(results: &ReloadResults) -> Option<u64> {
+    let last_ns = results.applied_unix_ns.max(results.refused_unix_ns);
+    (last_ns > 0).then(|| unix_ns().saturating_sub(last_ns))
 }
 
 fn config(call: &Call<'_>) -> Outcome {
@@ -160,6 +170,8 @@ fn servers(force: &InForce, view: &View) -> Sheet {
         "share_percent",
         "maxconn",
         "maxconn_planned",
+        "last_check",
+        "last_check_age_ns",
         "in_flight",
         "idle",
         "requests",
@@ -184,34 +196,33 @@ fn servers(force: &InForce, view: &View) -> Sheet {
     sheet
 }
 
-/// What a server is set to, and what is planned.
+/// The settings of a server that are in force, the planned ones, and its last check.
 fn settings(pool: &PoolPlan, shared: &SharedPool, index: usize, server: &ServerPlan) -> Vec<Cell> {
     let standing = shared.standing(index);
     let shares = |index| u64::from(shared.standing(index).share());
     let all: u64 = (0..pool.servers.len()).map(shares).sum();
     let bound = |bound: Option<usize>| bound.map_or(Cell::Nothing, Cell::from);
-    let weight = standing.weight_set().unwrap_or(server.weight);
+    let now_ns = now_ns();
+    let last = standing.last_check();
     vec![
         format!("{}/{}", pool.name, server.name).into(),
         server.address.to_string().into(),
-        state_of(standing).into(),
-        u64::from(weight).into(),
+        shown_state(standing, now_ns).into(),
+        number(standing.weight_hundredths(server.weight)),
         u64::from(server.weight).into(),
         Cell::Number((shares(index) * 100) as f64 / all.max(1) as f64),
-        bound(shared.maxconn_set(index).or(server.maxconn)),
+        bound(shared.bound(index)),
         bound(server.maxconn),
+        last.as_ref().map_or(Cell::Nothing, |last| last.shown().into()),
+        Cell::time(last.as_ref().map(|last| now_ns.saturating_sub(last.at_ns))),
     ]
 }
 
-/// What an operator wants comes first, then what was found out.
-fn state_of(standing: &Standing) -> &'static str {
-    match (standing.wanted(), standing.checked()) {
-        (WantedState::Drain, _) => "drain",
-        (WantedState::Maintenance, _) => "maint",
-        (WantedState::Ready, Checked::Down) => "down",
-        (WantedState::Ready, _) if standing.is_ejected(now_ns()) => "ejected",
-        (WantedState::Ready, Checked::Up) => "up",
-        (WantedState::Ready, Checked::Unchecked) => "ready",
+/// Numbers that are whole are shown so.
+fn number(hundredths: u32) -> Cell {
+    match hundredths % 100 {
+        0 => Cell::Count((hundredths / 100).into()),
+        _ => Cell::Number(f64::from(hundredths) / 100.0),
     }
 }
 

@@ -18,7 +18,7 @@ use super::machine::{Machine, Verdict};
 use super::probe::{Came, Failed, Job, probe};
 use crate::metrics::Snapshot;
 use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerPlan};
-use crate::pool::{Checked, Shared, SharedPool, Standing, Wanted};
+use crate::pool::{Checked, LastCheck, Shared, SharedPool, Standing, Wanted};
 
 /// Checks that are made at a time; more wait for a moment.
 const AT_A_TIME_MAX: usize = 256;
@@ -85,7 +85,7 @@ impl Checks {
             gone.stop();
             // What it was found to be holds no longer, if it is still there at all.
             gone.standing.found(Checked::Unchecked, now_ns());
-            gone.standing.advise(Wanted::Ready, 100, now_ns());
+            gone.forget_advice();
             let mut whole = Snapshot::default();
             gone.add_to(&mut whole);
             whole.carry_over(&self.past.borrow());
@@ -140,7 +140,7 @@ impl Checks {
         if let Some(before) = before {
             before.stop();
             if !matches!(check.kind, CheckKind::Agent { .. }) {
-                subject.standing.advise(Wanted::Ready, 100, now_ns());
+                subject.forget_advice();
             }
         }
         let task = spawn_local(check_always(Rc::clone(self), Rc::clone(&subject)));
@@ -211,6 +211,14 @@ impl Subject {
         }
     }
 
+    /// What an agent said holds no longer.
+    fn forget_advice(&self) {
+        self.standing.advise(Wanted::Ready, 100, now_ns());
+        self.standing.set_last_check(None);
+        let (pool, server) = &*self.place.borrow();
+        pool.set_maxconn_by_agent(*server, None);
+    }
+
     /// Makes what follows of a check that was made.
     fn take_in(&self, result: Result<Said, Failed>, now_ns: u64) {
         let (verdict, came, why) = match result {
@@ -225,6 +233,12 @@ impl Subject {
             Err(failed) => (Verdict::Fail, failed.came, failed.text),
         };
         self.counts.borrow_mut()[came as usize] += 1;
+        let reason = why.as_str().into();
+        self.standing.set_last_check(Some(LastCheck {
+            at_ns: now_ns,
+            result: came.code(),
+            reason,
+        }));
         if came == Came::NotMade {
             // That was our own fault, and says nothing of the server.
             return;
@@ -265,17 +279,17 @@ impl Subject {
         }
         if let Some(max) = said.maxconn {
             let (pool, server) = &*self.place.borrow();
-            // Only one that has a bound can have another one.
-            pool.limit(*server, max);
+            pool.set_maxconn_by_agent(*server, Some(max));
         }
     }
 
     fn add_to(&self, all: &mut Snapshot) {
         let (pool, server) = (&*self.pool, &*self.server);
+        let last = self.standing.last_check();
         for (came, count) in Came::ALL.iter().zip(*self.counts.borrow()) {
-            if count > 0 || *came == Came::Passed {
-                all.add_checks(pool, server, came.code(), count);
-            }
+            all.add_checks(pool, server, came.code(), count);
+            let is_last = last.as_ref().is_some_and(|last| last.result == came.code());
+            all.add_last_check(pool, server, came.code(), is_last);
         }
         let (up, down) = self.changes.get();
         all.add_changes(pool, server, up, down);

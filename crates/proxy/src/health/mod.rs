@@ -31,7 +31,7 @@ use checks::Checks;
 #[cfg(test)]
 pub(crate) use machine::{Machine, Verdict};
 use notices::Notices;
-pub(crate) use notices::state as server_state;
+pub(crate) use notices::shown_state;
 
 /// What the thread is told.
 #[derive(Debug)]

@@ -20,6 +20,8 @@ pub(super) struct Notices {
 struct Server {
     pool: Box<str>,
     name: Box<str>,
+    /// As it is planned.
+    weight: u32,
     standing: Arc<Standing>,
     observed: Arc<Observed>,
     /// What was told already.
@@ -30,7 +32,17 @@ struct Server {
 /// Every state, as its label has it; the first that holds is a server's.
 const STATES: [&str; 5] = ["maintenance", "down", "ejected", "drain", "up"];
 
-/// The state of a server, in words.
+/// The state of a server as people are shown it: its state, and of a server that is up whether that
+/// is known, and of use.
+pub(crate) fn shown_state(standing: &Standing, now_ns: u64) -> &'static str {
+    match state(standing, now_ns) {
+        "up" if standing.share() == 0 => "weight 0",
+        "up" if standing.checked() == Checked::Unchecked => "up, not checked",
+        state => state,
+    }
+}
+
+/// The state of a server that is in force, whoever brought it about, as metrics have it.
 pub(crate) fn state(standing: &Standing, now_ns: u64) -> &'static str {
     match standing.in_force() {
         Wanted::Maintenance => STATES[0],
@@ -53,6 +65,7 @@ impl Notices {
                 self.servers.push(Server {
                     pool: pool.name.clone(),
                     name: server.name.clone(),
+                    weight: server.weight,
                     standing: shared.standing_of(index),
                     observed: Arc::clone(observed),
                     told: known.as_ref().map(|known| known.told).unwrap_or_default(),
@@ -80,6 +93,8 @@ impl Notices {
             for state in STATES {
                 all.add_state(&server.pool, &server.name, state, state == own);
             }
+            let weight = server.standing.weight_hundredths(server.weight);
+            all.add_weight(&server.pool, &server.name, weight.into());
             server.add_counts(all);
         }
         all.carry_over(&self.past);

@@ -12,12 +12,14 @@ use crate::plan::{
 pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
     Plan {
         threads: 1,
+        threads_given: true,
         pin: Vec::new(),
         connections_max: None,
         drain_timeout_ns: 0,
         privileges: PrivilegesPlan::default(),
         logs: Vec::new(),
         admin: None,
+        admin_access: Default::default(),
         control: None,
         source: Box::default(),
         listeners: vec![listener("web", Mode::Http), listener("raw", Mode::Tcp(0))],

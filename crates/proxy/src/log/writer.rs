@@ -32,7 +32,8 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) enum Message {
     Batch(Batch),
-    Reopen,
+    /// Open the files and sockets again, and answer with the errors of those that could not be.
+    Reopen(channel::Sender<Vec<io::Error>>),
 }
 
 /// What became of the lines of one target, in all cores.
@@ -46,6 +47,9 @@ pub(super) struct Counts {
     /// Lost because the target had refused others and was not tried again yet.
     pub(super) waiting: AtomicU64,
 }
+
+/// How long a target may hold up the opening of the logs.
+const REOPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Says something to whoever looks after the process.
 pub(super) type Say = Box<dyn FnMut(&str) + Send>;
@@ -84,13 +88,25 @@ impl Writer {
         Ok(Self { thread: Some(Thread { messages, ended }) })
     }
 
-    /// Opens files and sockets anew, after they were renamed. What cannot be opened stays as it is
-    /// and is reported on stderr.
-    pub(crate) fn reopen(&self) {
-        if let Some(thread) = &self.thread {
-            // When there is no room for it, others that say the same are on their way.
-            let _ = thread.messages.try_send(Message::Reopen);
-        }
+    /// Opens files and sockets again, after they were renamed.
+    ///
+    /// # Errors
+    /// Every one that could not be opened, which stays as it is; or the log thread did not answer in
+    /// [`REOPEN_TIMEOUT`], because a target holds it up.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        let Some(thread) = &self.thread else { return Ok(()) };
+        let late = || {
+            let text = "the logs are not open again yet: a target takes no lines";
+            io::Error::new(io::ErrorKind::TimedOut, text)
+        };
+        let (reply, answer) = channel::channel();
+        // When there is no room for it, others that say the same are on their way.
+        thread.messages.try_send(Message::Reopen(reply)).map_err(|_| late())?;
+        let errors = answer.recv_timeout(REOPEN_TIMEOUT).map_err(|_| late())?;
+        let Some(first) = errors.first() else { return Ok(()) };
+        let texts: Vec<String> =
+            errors.iter().map(|error| format!("{error}; it was not opened again")).collect();
+        Err(io::Error::new(first.kind(), texts.join("\n")))
     }
 
     /// Waits until all that was handed over is written, but not for longer than `patience`: a pipe
@@ -116,10 +132,10 @@ fn run(mut targets: Vec<Target>, mut waiting: mpsc::Receiver<Message>, say: Say)
                 // The core may be gone; then so is the need for the buffer.
                 let _ = batch.back.try_send(batch.bytes);
             }
-            Message::Reopen => {
-                for target in &mut targets {
-                    target.reopen(&mut complaints);
-                }
+            Message::Reopen(reply) => {
+                let reopen = |target: &mut Target| target.reopen().err();
+                // Nobody may wait for the answer any more.
+                let _ = reply.send(targets.iter_mut().filter_map(reopen).collect());
             }
         }
     }
@@ -194,19 +210,13 @@ impl Target {
         (written.lines, written.result)
     }
 
-    fn reopen(&mut self, complaints: &mut Complaints) {
-        if self.plan == LogTarget::Stdout {
-            return;
+    fn reopen(&mut self) -> io::Result<()> {
+        if self.plan != LogTarget::Stdout {
+            self.output = Some(Output::open(&self.plan)?);
+            self.mid_line = false;
+            self.back_off.succeeded();
         }
-        match Output::open(&self.plan) {
-            Ok(output) => {
-                self.output = Some(output);
-                self.mid_line = false;
-                self.back_off.succeeded();
-            }
-            // Somebody asked for it and waits for the answer, so it is not held back.
-            Err(error) => (complaints.say)(&format!("{error}; it was not opened again")),
-        }
+        Ok(())
     }
 }
 

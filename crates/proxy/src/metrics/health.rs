@@ -9,6 +9,16 @@ impl Snapshot {
         self.add(Metric::ServerState, &[pool, server, state], holds.into());
     }
 
+    /// The weight of a server that is in force.
+    pub(crate) fn add_weight(&mut self, pool: &str, server: &str, hundredths: u64) {
+        self.add(Metric::ServerWeight, &[pool, server], hundredths);
+    }
+
+    /// Whether a result is that of the last check of a server.
+    pub(crate) fn add_last_check(&mut self, pool: &str, server: &str, result: &str, holds: bool) {
+        self.add(Metric::LastCheck, &[pool, server, result], holds.into());
+    }
+
     /// Checks of a server, by what came of them.
     pub(crate) fn add_checks(&mut self, pool: &str, server: &str, result: &str, count: u64) {
         self.add(Metric::Checks, &[pool, server, result], count);

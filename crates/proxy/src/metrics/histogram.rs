@@ -1,12 +1,14 @@
-//! A histogram of times with fixed bounds, as Prometheus has them: cheap to record, exact to add up,
-//! and the same in every process, so that many can be added up there as well.
+//! A histogram of times with fixed bounds: cheap to record, exact to add up, and the same in every
+//! process, so that many can be added up.
+//!
+//! Buckets are those of Prometheus ([`BOUNDS_NS`]), each divided evenly ([`PARTS`]), so that what is
+//! exported by the coarse bounds is exact, and a percentile from the fine buckets is wrong by 3.2 % at
+//! most from 50 µs to 60 s, and by 0.5 µs below. Recording increments one fine bucket.
 
 use std::cell::Cell;
 
-/// How many bounds there are.
+/// How many coarse bounds there are.
 pub(crate) const BOUNDS: usize = 20;
-/// How many buckets: one a bound, and one for what is longer.
-pub(super) const BUCKETS: usize = BOUNDS + 1;
 
 /// The upper bounds, inclusive, in nanoseconds: 1, 2, 5 steps from 50 µs to 50 s, and 60 s, which is
 /// the default of the longest time-out that a request has.
@@ -33,6 +35,52 @@ pub(crate) const BOUNDS_NS: [u64; BOUNDS] = [
     60_000_000_000,
 ];
 
+/// How many fine buckets a coarse one has: none is wider than 6.25 % of the times in it, from 50 µs.
+const PARTS: [usize; BOUNDS] =
+    [50, 16, 16, 24, 16, 16, 24, 16, 16, 24, 16, 16, 24, 16, 16, 24, 16, 16, 24, 4];
+
+/// Where the fine buckets of each coarse one start; behind the last one are the times that are longer.
+const STARTS: [usize; BOUNDS + 1] = {
+    let mut starts = [0; BOUNDS + 1];
+    let mut at = 0;
+    while at < BOUNDS {
+        starts[at + 1] = starts[at] + PARTS[at];
+        at += 1;
+    }
+    starts
+};
+
+/// How many fine buckets there are, with one for what is longer than all bounds.
+pub(super) const BUCKETS: usize = STARTS[BOUNDS] + 1;
+
+/// The width of the fine buckets of each coarse one.
+const WIDTHS_NS: [u64; BOUNDS] = {
+    let mut widths = [0; BOUNDS];
+    let mut at = 0;
+    while at < BOUNDS {
+        let low_ns = if at == 0 { 0 } else { BOUNDS_NS[at - 1] };
+        widths[at] = (BOUNDS_NS[at] - low_ns) / PARTS[at] as u64;
+        at += 1;
+    }
+    widths
+};
+
+/// The upper bounds of all fine buckets but the last, inclusive.
+pub(crate) const FINE_NS: [u64; BUCKETS - 1] = {
+    let mut bounds = [0; BUCKETS - 1];
+    let mut at = 0;
+    while at < BOUNDS {
+        let low_ns = if at == 0 { 0 } else { BOUNDS_NS[at - 1] };
+        let mut part = 0;
+        while part < PARTS[at] {
+            bounds[STARTS[at] + part] = low_ns + WIDTHS_NS[at] * (part as u64 + 1);
+            part += 1;
+        }
+        at += 1;
+    }
+    bounds
+};
+
 /// For each number of leading zeros of a time, the first bucket that it can be in: at most two
 /// comparisons are left then.
 const FIRST: [u8; 65] = {
@@ -51,10 +99,16 @@ const FIRST: [u8; 65] = {
 };
 
 /// One core's histogram.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Histogram {
     buckets: [Cell<u64>; BUCKETS],
     sum_ns: Cell<u64>,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: [const { Cell::new(0) }; BUCKETS], sum_ns: Cell::new(0) }
+    }
 }
 
 impl Histogram {
@@ -73,19 +127,30 @@ impl Histogram {
 
 #[inline]
 fn bucket_of(time_ns: u64) -> usize {
-    let mut bucket = usize::from(FIRST[time_ns.leading_zeros() as usize]);
-    while bucket < BOUNDS && time_ns > BOUNDS_NS[bucket] {
-        bucket += 1;
+    let mut coarse = usize::from(FIRST[time_ns.leading_zeros() as usize]);
+    while coarse < BOUNDS && time_ns > BOUNDS_NS[coarse] {
+        coarse += 1;
     }
-    bucket
+    if coarse == BOUNDS {
+        return BUCKETS - 1;
+    }
+    let low_ns = if coarse == 0 { 0 } else { BOUNDS_NS[coarse - 1] };
+    // Bounds are inclusive, and 0 is in the first bucket.
+    STARTS[coarse] + ((time_ns - low_ns).saturating_sub(1) / WIDTHS_NS[coarse]) as usize
 }
 
 /// What a histogram held.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Distribution {
-    /// Each bucket alone; they are added up when they are shown.
+    /// Each fine bucket alone; they are added up when they are shown.
     pub(super) buckets: [u64; BUCKETS],
     pub(super) sum_ns: u64,
+}
+
+impl Default for Distribution {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], sum_ns: 0 }
+    }
 }
 
 impl Distribution {
@@ -106,22 +171,31 @@ impl Distribution {
         new
     }
 
-    /// The time that a share `q` of all did not exceed, as far as buckets tell: within one, times
-    /// are taken to be spread evenly. `None`: there are none.
+    /// The time that a fraction `q` of all did not exceed: the middle of its fine bucket. `None`: there
+    /// are none.
     pub(crate) fn quantile_ns(&self, q: f64) -> Option<u64> {
         let count = self.count();
-        let rank = (q * count as f64).ceil().max(1.0);
+        let rank = (q * count as f64).ceil().max(1.0) as u64;
         let mut below = 0;
         for (index, &here) in self.buckets.iter().enumerate() {
-            if here > 0 && (below + here) as f64 >= rank {
-                let low_ns = if index == 0 { 0 } else { BOUNDS_NS[index - 1] };
-                let high_ns = BOUNDS_NS.get(index).copied().unwrap_or(low_ns);
-                let part = (rank - below as f64) / here as f64;
-                return Some(low_ns + ((high_ns - low_ns) as f64 * part) as u64);
-            }
             below += here;
+            if here > 0 && below >= rank {
+                let low_ns = if index == 0 { 0 } else { FINE_NS[index - 1] };
+                let high_ns = FINE_NS.get(index).copied().unwrap_or(low_ns);
+                return Some(low_ns.midpoint(high_ns));
+            }
         }
         None
+    }
+
+    /// How many times did not exceed each of [`BOUNDS_NS`], exactly.
+    pub(super) fn cumulative(&self) -> [u64; BOUNDS] {
+        let mut below = 0;
+        std::array::from_fn(|coarse| {
+            let fine = &self.buckets[STARTS[coarse]..STARTS[coarse + 1]];
+            below += fine.iter().sum::<u64>();
+            below
+        })
     }
 
     /// How many times were recorded.
@@ -136,9 +210,9 @@ mod tests {
 
     #[test]
     fn a_time_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
-        let slowly = |time_ns: u64| BOUNDS_NS.iter().filter(|&&bound| bound < time_ns).count();
+        let slowly = |time_ns: u64| FINE_NS.iter().filter(|&&bound| bound < time_ns).count();
         let mut times = vec![0, 1, u64::MAX];
-        for bound in BOUNDS_NS {
+        for bound in FINE_NS {
             times.extend([bound - 1, bound, bound + 1]);
         }
         times.extend((0..64).map(|bit| 1u64 << bit));
@@ -148,8 +222,41 @@ mod tests {
     }
 
     #[test]
-    fn bounds_rise() {
-        assert!(BOUNDS_NS.windows(2).all(|pair| pair[0] < pair[1]));
+    fn bounds_rise_and_every_coarse_one_is_a_fine_one() {
+        assert!(FINE_NS.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(BOUNDS_NS.iter().all(|bound| FINE_NS.contains(bound)));
+        assert_eq!(FINE_NS.last(), BOUNDS_NS.last());
+    }
+
+    #[test]
+    fn a_percentile_is_wrong_by_less_than_a_twentieth() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..20_000 {
+            let time_ns = (50_000.0 * (60e9 / 50_000.0_f64).powf(random.f64())) as u64;
+            let histogram = Histogram::default();
+            histogram.record(time_ns);
+            let shown_ns = histogram.copy().quantile_ns(0.5).unwrap() as f64;
+            let error = (shown_ns / time_ns as f64 - 1.0).abs();
+            assert!(error <= 0.033, "{time_ns} is shown as {shown_ns}");
+        }
+        // The report of the issue.
+        let histogram = Histogram::default();
+        (0..100).for_each(|_| histogram.record(5_200_000));
+        let shown_ns = histogram.copy().quantile_ns(0.5).unwrap();
+        assert!((5_000_000..=5_400_000).contains(&shown_ns), "{shown_ns}");
+    }
+
+    #[test]
+    fn coarse_buckets_are_exact_sums_of_fine_ones() {
+        let mut random = fastrand::Rng::with_seed(9);
+        let histogram = Histogram::default();
+        let times: Vec<u64> = (0..5_000).map(|_| 1 << random.u32(..40)).collect();
+        times.iter().for_each(|&time_ns| histogram.record(time_ns));
+        let counts = histogram.copy().cumulative();
+        for (count, bound) in counts.into_iter().zip(BOUNDS_NS) {
+            let exact = times.iter().filter(|&&time_ns| time_ns <= bound).count() as u64;
+            assert_eq!(count, exact, "{bound}");
+        }
     }
 
     #[test]
@@ -161,7 +268,7 @@ mod tests {
         let mut all = first.copy();
         all.add(&second.copy());
         assert_eq!(all.count(), 3);
-        assert_eq!((all.buckets[0], all.buckets[2], all.buckets[BOUNDS]), (1, 1, 1));
+        assert_eq!((all.cumulative()[0], all.cumulative()[2], all.buckets[BUCKETS - 1]), (1, 2, 1));
         assert_eq!(all.sum_ns, 10 + 100_001 + (u64::MAX >> 1));
     }
 }

@@ -101,6 +101,9 @@ impl Snapshot {
                 continue;
             }
             if !self.series.contains_key(&(*metric, labels.clone())) {
+                if *value == Value::Number(0) {
+                    continue;
+                }
                 if retired == SERIES_RETIRED_MAX {
                     dropped += 1;
                     continue;
@@ -166,7 +169,13 @@ pub(crate) fn prometheus(snapshot: &Snapshot) -> String {
         match value {
             Value::Number(number) => {
                 let braced = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
-                let _ = writeln!(text, "{}{braced} {number}", row.name);
+                let _ = match metric.divisor() {
+                    1 => writeln!(text, "{}{braced} {number}", row.name),
+                    divisor => {
+                        let value = *number as f64 / divisor as f64;
+                        writeln!(text, "{}{braced} {value}", row.name)
+                    }
+                };
             }
             Value::Times(times) => push_times(&mut text, row.name, &labels, times),
         }
@@ -189,17 +198,12 @@ fn push_average(text: &mut String, snapshot: &Snapshot) {
 
 fn push_times(text: &mut String, name: &str, labels: &str, times: &Distribution) {
     let comma = if labels.is_empty() { "" } else { "," };
-    let mut total = 0;
-    for (index, count) in times.buckets.iter().enumerate() {
-        total += count;
-        let _ = match BOUNDS_NS.get(index) {
-            Some(&bound_ns) => {
-                let bound_s = bound_ns as f64 / 1e9;
-                writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound_s}\"}} {total}")
-            }
-            None => writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}"),
-        };
+    for (total, bound_ns) in times.cumulative().into_iter().zip(BOUNDS_NS) {
+        let bound_s = bound_ns as f64 / 1e9;
+        let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound_s}\"}} {total}");
     }
+    let total = times.count();
+    let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}");
     let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
     let _ = writeln!(text, "{name}_sum{braced} {}", times.sum_ns as f64 / 1e9);
     let _ = writeln!(text, "{name}_count{braced} {total}");

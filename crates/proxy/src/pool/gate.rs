@@ -11,6 +11,10 @@ pub(super) struct Gate {
     max: AtomicUsize,
     /// What an operator set while running; 0: nothing, so that the plan's holds.
     set: AtomicUsize,
+    /// The bound that the server's agent asks for; 0: none.
+    advised: AtomicUsize,
+    /// The bound of the plan, or of the adaptation to the server.
+    planned: AtomicUsize,
     in_flight: AtomicUsize,
 }
 
@@ -31,14 +35,34 @@ const UNBOUNDED: usize = usize::MAX;
 impl Gate {
     /// Without a bound.
     pub(super) fn new() -> Self {
-        Self { max: UNBOUNDED.into(), set: 0.into(), in_flight: 0.into() }
+        Self {
+            max: UNBOUNDED.into(),
+            set: 0.into(),
+            advised: 0.into(),
+            planned: UNBOUNDED.into(),
+            in_flight: 0.into(),
+        }
     }
 
-    /// What was set while running holds, else what is planned; `None`: no bound.
+    /// Sets the planned bound; `None`: no bound. The bound of the operator holds, else that of the
+    /// agent, else the planned one.
     pub(super) fn follow(&self, planned: Option<usize>) {
         // The greatest number stands for none.
-        let planned = planned.map(|max| max.min(UNBOUNDED - 1));
-        self.max.store(self.set().or(planned).unwrap_or(UNBOUNDED), Ordering::SeqCst);
+        let planned = planned.map_or(UNBOUNDED, |max| max.min(UNBOUNDED - 1));
+        self.planned.store(planned, Ordering::SeqCst);
+        self.recompute();
+    }
+
+    fn recompute(&self) {
+        let advised = Some(self.advised.load(Ordering::SeqCst)).filter(|&advised| advised > 0);
+        let bound = self.set().or(advised).unwrap_or(self.planned.load(Ordering::SeqCst));
+        self.max.store(bound, Ordering::SeqCst);
+    }
+
+    /// Sets the bound that the server's agent asks for; `None`: it asks for none.
+    pub(super) fn set_by_agent(&self, advised: Option<usize>) {
+        self.advised.store(advised.unwrap_or(0), Ordering::SeqCst);
+        self.recompute();
     }
 
     /// What an operator wants from now on. Takes effect with [`Gate::follow`].

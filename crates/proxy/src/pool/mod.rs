@@ -30,7 +30,7 @@ pub(crate) use line::{Ask, NoPlace, Ticket, TicketState};
 pub(crate) use observed::Observed;
 pub(crate) use queue::NEVER;
 pub(crate) use shared::{Bells, Shared, SharedPool};
-pub(crate) use standing::{Checked, Standing, Wanted};
+pub(crate) use standing::{Checked, LastCheck, Standing, Wanted};
 
 use adaptive::Limit;
 use gate::Entry;
@@ -433,7 +433,7 @@ impl Pool {
         for (index, server) in self.servers.iter().enumerate() {
             let mut idle = server.idle.borrow_mut();
             // Nothing of ours is to be left at a server that is worked on.
-            let away = self.shared.standing(index).wanted() == Wanted::Maintenance;
+            let away = self.shared.standing(index).in_force() == Wanted::Maintenance;
             idle.retain(|conn| {
                 let young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
                 young && !away && conn.is_alive()

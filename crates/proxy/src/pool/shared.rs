@@ -302,6 +302,12 @@ impl SharedPool {
         is_bounded
     }
 
+    /// Sets how many requests a server may have by the word of its agent; `None`: it says nothing.
+    /// Requests that it has already are counted by each core with its next tick.
+    pub(crate) fn set_maxconn_by_agent(&self, server: usize, max: Option<usize>) {
+        self.gates[server].set_by_agent(max);
+    }
+
     /// Whether a server could get one more request just now.
     pub(crate) fn has_room(&self, server: usize) -> bool {
         self.gates[server].has_room()
@@ -421,6 +427,7 @@ impl SharedPool {
     }
 
     /// The bound that an operator set while running.
+    #[cfg(test)]
     pub(crate) fn maxconn_set(&self, server: usize) -> Option<usize> {
         self.gates[server].set()
     }

@@ -14,6 +14,7 @@
 //! ```
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a share of a server of weight 1 is when nothing lessens it: so finely a slow start counts.
 pub(crate) const SHARE_OF_ONE: u32 = 100;
@@ -61,6 +62,16 @@ enum Trial {
 
 const WANTED: [Wanted; 3] = [Wanted::Ready, Wanted::Drain, Wanted::Maintenance];
 
+impl LastCheck {
+    /// Its result, with the reason where it did not pass.
+    pub(crate) fn shown(&self) -> String {
+        match &*self.reason {
+            "" => self.result.to_owned(),
+            reason => format!("{}: {reason}", self.result),
+        }
+    }
+}
+
 /// Where a server stands.
 #[derive(Debug)]
 pub(crate) struct Standing {
@@ -79,6 +90,19 @@ pub(crate) struct Standing {
     back_since_ns: AtomicU64,
     /// Set while running; [`PLANNED`]: none.
     weight: AtomicU32,
+    /// Written by the thread that checks, read only to be shown.
+    last_check: Mutex<Option<Arc<LastCheck>>>,
+}
+
+/// The last check of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LastCheck {
+    /// In `CLOCK_MONOTONIC`.
+    pub(crate) at_ns: u64,
+    /// Its result, in `snake_case`, stable.
+    pub(crate) result: &'static str,
+    /// Why it did not pass; empty when it did.
+    pub(crate) reason: Box<str>,
 }
 
 impl Standing {
@@ -95,6 +119,7 @@ impl Standing {
             ejected_until_ns: 0.into(),
             back_since_ns: 0.into(),
             weight: PLANNED.into(),
+            last_check: Mutex::default(),
         };
         standing.settle(planned_weight, 0, 0);
         standing
@@ -145,6 +170,23 @@ impl Standing {
     /// The weight that was set while running.
     pub(crate) fn weight_set(&self) -> Option<u32> {
         Some(self.weight.load(Ordering::Relaxed)).filter(|&weight| weight != PLANNED)
+    }
+
+    /// The weight in force, in hundredths: of the operator or of the plan, times the percentage of
+    /// the agent.
+    pub(crate) fn weight_hundredths(&self, planned_weight: u32) -> u32 {
+        self.full_share(planned_weight)
+    }
+
+    /// The last check of the server, if there was one.
+    pub(crate) fn last_check(&self) -> Option<Arc<LastCheck>> {
+        // A value is put there in one step, so that none is half written.
+        self.last_check.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_last_check(&self, check: Option<LastCheck>) {
+        let mut last = self.last_check.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = check.map(Arc::new);
     }
 
     /// What the operator wants from now on. Takes effect with the next [`Standing::settle`].

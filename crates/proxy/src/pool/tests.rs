@@ -51,12 +51,14 @@ pub(super) fn plan(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
     };
     Arc::new(Plan {
         threads: 1,
+        threads_given: true,
         pin: Vec::new(),
         connections_max: None,
         drain_timeout_ns: 1,
         privileges: crate::plan::PrivilegesPlan::default(),
         logs: Vec::new(),
         admin: None,
+        admin_access: Default::default(),
         control: None,
         source: Box::default(),
         listeners: Vec::new(),

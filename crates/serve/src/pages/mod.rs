@@ -142,9 +142,9 @@ pub fn run(
     let listener = bound.take(0, 0).ok_or(io::ErrorKind::AddrNotAvailable)?;
     listening(address);
     let site = Rc::new(Site { routes, hosts: Hosts::of(address) });
-    let converse = move |stream, timers| {
+    let converse = move |stream, timers, slot| {
         let site = Rc::clone(&site);
-        async move { converse(stream, &timers, &site).await }
+        async move { converse((stream, slot), &timers, &site).await }
     };
     rt::cores::block_on(async move {
         tokio::select! {
@@ -175,12 +175,17 @@ impl From<Page> for Answer {
     }
 }
 
-async fn converse(mut stream: Stream, timers: &Timers, site: &Site) -> io::Result<()> {
+async fn converse(
+    (mut stream, slot): (Stream, Rc<few::Slot>),
+    timers: &Timers,
+    site: &Site,
+) -> io::Result<()> {
     let answer = match within(timers, HEAD_NS, ask(&mut stream, site)).await {
         Some(answer) => answer?,
         None => Some(Page::text(408, "the request's head did not come in time\n").into()),
     };
     let Some(answer) = answer else { return Ok(()) };
+    slot.asked();
     if within(timers, ANSWER_NS, send_answer(&mut stream, answer)).await.transpose()?.is_none() {
         return stream.reset_on_close();
     }

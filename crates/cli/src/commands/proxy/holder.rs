@@ -67,7 +67,7 @@ impl<'a> Holder<'a> {
     pub(super) fn follow(&mut self, wished: &Receiver<Wish>) {
         while !self.running.is_finished() {
             match wished.recv_timeout(LOOK) {
-                Ok(Wish::Reopen) => self.running.reopen_logs(),
+                Ok(Wish::Reopen) => self.reopen_by_signal(),
                 Ok(Wish::Reload) => self.reload_by_signal(),
                 Ok(Wish::Drain) => self.stop_listening(),
                 Ok(Wish::Order(order)) => self.obey(order),
@@ -96,8 +96,11 @@ impl<'a> Holder<'a> {
                 let _ = answer.try_send(result);
             }
             Order::Reopen(answer) => {
-                self.running.reopen_logs();
-                let _ = answer.try_send(Ok("the logs are opened again\n".to_owned()));
+                let result = self.running.reopen_logs().map_err(|error| error.to_string());
+                if let Err(text) = &result {
+                    complain(text);
+                }
+                let _ = answer.try_send(result.map(|()| "the logs are opened again\n".to_owned()));
             }
             Order::Drain => {
                 self.drain.advance(Stage::Draining);
@@ -105,6 +108,12 @@ impl<'a> Holder<'a> {
             }
             Order::Errand(errand) => self.running.run_errand(errand),
             Order::Upgrade(demand) => self.follow_demand(demand),
+        }
+    }
+
+    fn reopen_by_signal(&mut self) {
+        if let Err(error) = self.running.reopen_logs() {
+            complain(&error.to_string());
         }
     }
 
@@ -152,7 +161,7 @@ impl<'a> Holder<'a> {
     fn reload_by_signal(&mut self) {
         if self.running.is_draining() {
             complain(ENDING);
-            self.running.reopen_logs();
+            self.reopen_by_signal();
             return;
         }
         match self.handover {
@@ -170,6 +179,9 @@ impl<'a> Holder<'a> {
     fn reload(&mut self) -> Result<String, String> {
         self.manager.tell(State::Reloading);
         let result = reload(self.running, self.file);
+        if let Err(text) = &result {
+            self.running.note_refused_reload(text);
+        }
         self.manager.tell(State::Ready);
         result
     }
@@ -193,22 +205,25 @@ fn complain(text: &str) {
 fn reload(running: &mut Running, file: Option<&Path>) -> Result<String, String> {
     const REFUSED: &str = "the config is not applied; the one before stays";
     let Some(file) = file else {
-        running.reopen_logs();
-        let text = "there is no config to read again; the logs are opened again";
-        return Err(text.to_owned());
+        let opened = running.reopen_logs().map_err(|error| error.to_string());
+        return Err(match opened {
+            Ok(()) => "there is no config to read again; the logs are opened again".to_owned(),
+            Err(text) => format!("there is no config to read again\n{text}"),
+        });
     };
     let plan = read_config(file, false).map_err(|problems| {
         let lines = problems.iter().map(|problem| format!("{problem}\n"));
         format!("{}{REFUSED}", lines.collect::<String>())
     })?;
     let before = running.opened();
-    let restart = running.reload(plan).map_err(|error| format!("{error}\n{REFUSED}"))?;
-    for key in restart {
-        note!("weir: warning: {key} takes effect with the next start");
-    }
+    let reopened = running.reload(plan).map_err(|error| format!("{error}\n{REFUSED}"))?;
+    let warning = reopened.map_or_else(String::new, |error| {
+        complain(&error.to_string());
+        format!("warning: {error}\n")
+    });
     let is_new = |opened: &&Opened| !before.contains(*opened);
     let threads = running.threads();
     let opened = running.opened();
     let lines = opened.iter().filter(is_new).map(|opened| listening_on(opened, threads));
-    Ok(format!("{}the config is applied\n", lines.collect::<String>()))
+    Ok(format!("{}{warning}the config is applied\n", lines.collect::<String>()))
 }

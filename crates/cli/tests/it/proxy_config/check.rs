@@ -263,3 +263,29 @@ fn the_schema_is_json_and_names_every_key() {
         KEYS.iter().filter(|key| !found.iter().any(|name| name == **key)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
+
+#[test]
+fn a_check_finds_what_would_keep_the_proxy_from_starting_or_serving() {
+    let _shared = beside_others();
+    let with = |log: &str, server: &str| {
+        format!(
+            "[[log]]\nto = \"{log}\"\n[listener.web]\nbind = \"127.0.0.1:8099\"\npool = \"app\"\n\
+             [pool.app]\nservers = [\"{server}\"]\n"
+        )
+    };
+    for (config, wanted) in [
+        (with("file:/no/such/place/log", "127.0.0.1:1"), "there is no directory /no/such/place"),
+        (with("file:/dev", "127.0.0.1:1"), "it is a directory"),
+        (with("stdout", "127.0.0.1:8099"), "they would come back for ever"),
+        (
+            with("stdout", "127.0.0.1:8099").replace("bind = \"127.0.0.1", "bind = \"0.0.0.0"),
+            "is listener 'web'",
+        ),
+    ] {
+        let output = run(&config, &["--check"]);
+        assert_eq!(output.code, 2, "{wanted}: {output:?}");
+        assert!(output.stderr.contains(wanted), "{wanted}: {output:?}");
+    }
+    let output = run(&with("stdout", "127.0.0.1:8098"), &["--check"]);
+    assert_eq!(output.code, 0, "{output:?}");
+}

@@ -324,7 +324,7 @@ fn flags_alone_make_a_proxy() {
     let told: Vec<String> = (0..4).map(|_| text(&client.ask("/"))[..1].to_owned()).collect();
     assert!(told == ["a", "b", "a", "b"] || told == ["b", "a", "b", "a"], "{told:?}");
     assert_eq!(door.wait_for_lines("log", 4).len(), 4);
-    assert_eq!(Client::connect(door.admin()).ask("/health").status, 200);
+    assert_eq!(Client::connect(door.admin()).ask_as("/health", "Host: localhost\r\n").status, 200);
     drop(client);
     let mut door = door;
     door.process.close_stdin();

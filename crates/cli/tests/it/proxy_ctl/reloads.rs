@@ -8,7 +8,7 @@ use crate::support::rude::{Crowd, connect, see};
 use crate::support::{beside_others, within};
 
 /// Writes another config, and has `weir ctl` have it read.
-fn reload(door: &Door, config: &str) -> Output {
+pub(super) fn reload(door: &Door, config: &str) -> Output {
     let config = config.replace("HOME", door.home.path().to_str().unwrap());
     let new = door.file("weir.toml.new");
     fs::write(&new, config).unwrap();

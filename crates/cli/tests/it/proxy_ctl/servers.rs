@@ -111,7 +111,7 @@ fn a_server_in_maintenance_keeps_no_connection() {
     done(&door, "server app/a maint");
     let is_left = || idle("a") == 0.0 && server(&door, "app/a")["in_flight"] == 0;
     assert!(within(PATIENCE, is_left), "{}", idle("a"));
-    assert_eq!(server(&door, "app/a")["state"], "maint");
+    assert_eq!(server(&door, "app/a")["state"], "maintenance");
     let had = requests(&door, "app/a");
     crowd.wait_for(100);
     assert_eq!(requests(&door, "app/a"), had);

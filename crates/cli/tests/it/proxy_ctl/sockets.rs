@@ -184,5 +184,5 @@ fn another_user_is_refused_even_where_the_file_lets_him_in() {
     open(&door.file("weir.sock"), 0o666);
     let answer = as_nobody(door.file("weir.sock")).unwrap();
     assert!(answer.starts_with("error: cannot obey user 65534"), "{answer}");
-    assert_eq!(server(&door, "app/a")["state"], "ready");
+    assert_eq!(server(&door, "app/a")["state"], "up, not checked");
 }

@@ -46,7 +46,7 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
 const DESCRIPTORS: &str = "96";
 
 #[test]
-fn without_descriptors_clients_wait_and_are_counted_until_there_are_some_again() {
+fn where_descriptors_are_few_clients_wait_until_there_are_some_again() {
     let _shared = beside_others();
     let origin = answering_each(|_, _| Some(ok(b"small")));
     let limit = format!("ulimit -n {DESCRIPTORS} && exec \"$@\"");
@@ -64,14 +64,14 @@ fn without_descriptors_clients_wait_and_are_counted_until_there_are_some_again()
     let idle: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(door.authority()).unwrap()).collect();
     // Cores count in a table of their own, so that the admin page still answers.
-    door.metrics_until("it is counted that there was no descriptor", |metrics| {
-        metrics.known(REFUSED, &[("reason", "no_descriptor")]) > 0.0
+    door.metrics_until("it is counted that some had to wait", |metrics| {
+        metrics.known(REFUSED, &[("reason", "process_full")]) > 0.0
     });
     let open = door.metrics().known(CONNECTIONS_OPEN, &[("listener", "web")]);
     assert!(open < 96.0, "{open} connections with {DESCRIPTORS} descriptors");
-    // One that is connected already has no server: it is told so, and not left alone.
+    // There is a descriptor for the server of one that is connected already.
     let mut client = Client::over(idle[0].try_clone().unwrap());
-    assert_eq!(client.ask("/").status, 503);
+    assert_eq!(client.ask("/").status, 200);
     drop((client, idle));
     let served = within(PATIENCE, || {
         let mut client = door.client();
@@ -83,4 +83,28 @@ fn without_descriptors_clients_wait_and_are_counted_until_there_are_some_again()
     crowd.wait_for(200);
     crowd.finish();
     held.wait_for_all_back(&door);
+}
+
+/// More connections are allowed than there are descriptors for: those that are taken on are served, the
+/// others wait, and the start says that the limit is lowered.
+#[test]
+fn connections_max_above_the_descriptors_is_lowered() {
+    let _shared = beside_others();
+    let origin = answering_each(|_, _| Some(ok(b"small")));
+    let start = Start { prefix: &["prlimit", "--nofile=256:256"], ..Start::default() };
+    let config = format!(
+        "threads = 1\nconnections-max = 5000\nadmin = \"127.0.0.1:0\"\n[listener.web]\n\
+         bind = \"127.0.0.1:0\"\npool = \"app\"\n[pool.app]\nservers = [\"{}\"]\nreuse = \"never\"\n",
+        origin.authority
+    );
+    let door = Door::weir_as(&config, &start);
+    let said = door.stderr();
+    assert!(said.contains("connections-max is lowered from 5000 to "), "{said}");
+    let clients: Vec<_> = (0..300).map(|_| door.client()).collect();
+    // Each gets its answer and then leaves its place to another one.
+    for mut client in clients {
+        assert_eq!(client.ask("/").status, 200);
+    }
+    let metrics = door.metrics();
+    assert_eq!(metrics.sum("weir_requests_total", &[("end", "no_descriptor")]), 0.0, "{metrics}");
 }

@@ -14,7 +14,7 @@ fn the_page_is_one_that_prometheus_takes() {
     let _shared = beside_others();
     let scene = Scene::start(&[]);
     scene.ask_for_everything();
-    let answer = Client::connect(scene.door.admin()).ask("/metrics");
+    let answer = Client::connect(scene.door.admin()).ask_as("/metrics", "Host: localhost\r\n");
     let kind = field(&answer.head, "content-type").expect("a type");
     assert!(kind.starts_with("text/plain") && kind.contains("version=0.0.4"), "{kind}");
     let metrics = scene.door.metrics();
@@ -83,7 +83,13 @@ fn health_is_told_and_other_pages_are_not_there() {
     let scene = Scene::start(&[]);
     let mut client = Client::connect(scene.door.admin());
     assert_eq!(client.ask("/health").status, 200);
-    assert_eq!(Client::connect(scene.door.admin()).ask("/nothing").status, 404);
+    assert_eq!(
+        Client::connect(scene.door.admin()).ask_as("/nothing", "Host: localhost\r\n").status,
+        404
+    );
     // The admin address serves no route.
-    assert_eq!(Client::connect(scene.door.admin()).ask("/x?a=b").status, 404);
+    assert_eq!(
+        Client::connect(scene.door.admin()).ask_as("/x?a=b", "Host: localhost\r\n").status,
+        404
+    );
 }

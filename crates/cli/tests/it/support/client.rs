@@ -40,7 +40,12 @@ impl Client {
 
     /// Sends one GET and reads its answer.
     pub(crate) fn ask(&mut self, target: &str) -> Answer {
-        self.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes());
+        self.ask_as(target, "Host: test\r\n")
+    }
+
+    /// As [`Client::ask`], with these fields.
+    pub(crate) fn ask_as(&mut self, target: &str, fields: &str) -> Answer {
+        self.send(format!("GET {target} HTTP/1.1\r\n{fields}\r\n").as_bytes());
         self.answer().expect("an answer")
     }
 

@@ -62,6 +62,16 @@ impl Door {
         Self::launch(start, &flags, names, admin, home)
     }
 
+    /// Starts weir with this config, with a folder of this name in its own.
+    pub(crate) fn weir_with_folder(name: &str, config: &str) -> Self {
+        let home = folder();
+        fs::create_dir(home.path().join(name)).unwrap();
+        let path = home.path().join("weir.toml");
+        fs::write(&path, in_home(config, &home)).unwrap();
+        let (names, admin) = expected(config);
+        Self::launch(&Start::default(), &["--config", path.to_str().unwrap()], names, admin, home)
+    }
+
     /// Starts weir with flags instead; what it listens on has the name "flags".
     pub(crate) fn with_flags(flags: &[&str]) -> Self {
         let home = folder();
@@ -196,14 +206,14 @@ impl Door {
     }
 
     pub(crate) fn metrics(&self) -> Metrics {
-        let answer = Client::connect(self.admin()).ask("/metrics");
+        let answer = Client::connect(self.admin()).ask_as("/metrics", "Host: localhost\r\n");
         assert_eq!(answer.status, 200, "{}", answer.head);
         Metrics::parse(&String::from_utf8(answer.body).unwrap())
     }
 
     /// What the status page is made from.
     pub(crate) fn status(&self) -> Value {
-        let answer = Client::connect(self.admin()).ask("/status.json");
+        let answer = Client::connect(self.admin()).ask_as("/status.json", "Host: localhost\r\n");
         assert_eq!(answer.status, 200, "{}", answer.head);
         serde_json::from_slice(&answer.body).unwrap()
     }

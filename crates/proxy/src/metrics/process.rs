@@ -1,0 +1,45 @@
+//! The metrics of the process: what it uses, which version it is, how its reloads went.
+
+use rt::clock::unix_ns;
+use rt::process_stats::ProcessStats;
+
+use super::snapshot::Snapshot;
+use super::table::Metric;
+use crate::ctl::ReloadResults;
+
+impl Snapshot {
+    /// Adds what the process uses; `threads` is how many serve connections.
+    pub(crate) fn add_process(
+        &mut self,
+        stats: &ProcessStats,
+        started_unix_ns: u64,
+        threads: usize,
+    ) {
+        self.add(Metric::BuildInfo, &[env!("CARGO_PKG_VERSION")], 1);
+        for (metric, number) in [
+            (Metric::Uptime, unix_ns().saturating_sub(started_unix_ns)),
+            (Metric::Threads, threads as u64),
+            (Metric::ProcessCpu, stats.cpu_ns),
+            (Metric::ProcessStart, started_unix_ns),
+            (Metric::ProcessResident, stats.resident_bytes),
+            (Metric::ProcessVirtual, stats.virtual_bytes),
+            (Metric::ProcessOpen, stats.descriptors),
+            (Metric::ProcessMax, stats.descriptors_max),
+            (Metric::ProcessThreads, stats.threads),
+        ] {
+            self.add(metric, &[], number);
+        }
+    }
+
+    /// Adds the results of reloads.
+    pub(crate) fn add_reloads(&mut self, results: &ReloadResults) {
+        for (result, count, at_ns) in [
+            ("applied", results.applied, results.applied_unix_ns),
+            ("refused", results.refused, results.refused_unix_ns),
+        ] {
+            self.add(Metric::Reloads, &[result], count);
+            self.add(Metric::ReloadTime, &[result], at_ns);
+        }
+        self.add(Metric::ReloadSucceeded, &[], results.refusal.is_none().into());
+    }
+}
