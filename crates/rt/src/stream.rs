@@ -1,6 +1,7 @@
 //! A connected byte stream, TCP or unix, read and written without a future of its own: an engine's
 //! task polls it and keeps its buffers elsewhere.
 
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -145,6 +146,20 @@ impl Stream {
         }
     }
 
+    /// Bytes that were written and that the peer has not confirmed (`SIOCOUTQ`, tcp(7); on a unix socket
+    /// memory of what it has not read). `None`: the kernel does not tell. While nothing is written, the
+    /// peer takes as much as this falls.
+    #[must_use]
+    pub fn unacknowledged(&self) -> Option<u64> {
+        unacknowledged(self.as_fd())
+    }
+
+    /// Whether this is TCP.
+    #[must_use]
+    pub fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp(_))
+    }
+
     /// Writes `bytes` as far as the socket takes them; as with [`Stream::poll_read`], a caller that
     /// writes in a loop bounds it.
     #[inline]
@@ -286,6 +301,15 @@ impl Stream {
     }
 }
 
+/// Has the task of `cx` polled again after all others that are ready, and after the sockets were
+/// checked for events: what a poll does that has worked enough for one turn. A plain wake would put it
+/// before the next check.
+pub fn yield_turn(cx: &mut Context<'_>) {
+    let yielding = std::pin::pin!(tokio::task::yield_now());
+    // Pending at the first poll, which is what has the task woken.
+    let _ = yielding.poll(cx);
+}
+
 /// The next close of this socket is a reset.
 pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket2::SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO))
@@ -306,6 +330,16 @@ impl AsFd for Stream {
             Self::Unix(stream) => stream.as_fd(),
         }
     }
+}
+
+#[allow(unsafe_code)]
+fn unacknowledged(fd: BorrowedFd<'_>) -> Option<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open as long as it is borrowed, and the kernel writes one int.
+    let result = unsafe {
+        libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&fd), libc::TIOCOUTQ, &raw mut bytes)
+    };
+    if result == 0 { u64::try_from(bytes).ok() } else { None }
 }
 
 /// `tcpi_bytes_received` and `tcpi_bytes_acked`, which the C library's `tcp_info` does not have: where
