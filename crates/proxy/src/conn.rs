@@ -11,9 +11,11 @@
 
 mod census;
 mod greeting;
+mod lingering;
 mod link;
+mod tunnelling;
 
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -21,16 +23,17 @@ use rt::clock::now_ns;
 use rt::stream::Stream;
 use wire::{Parsed, head_may_be_complete};
 
+pub(crate) use lingering::LINGER_NS;
+use lingering::Lingering;
 pub(crate) use link::{Armed, Link, Settings, Watch};
+use tunnelling::Tunnelling;
 
 use crate::admission::Turned;
 use crate::core::{Bench, Core};
-use crate::exchange::{After, Begun, Exchange, Tunnelled};
+use crate::exchange::{After, Begun, Exchange};
 use crate::outcome::End;
 use crate::plan::{Mode, OnLimit};
-use crate::pool::ServerConn;
 use crate::profile::Phase;
-use crate::tunnel::{How, Side, Tools, Tunnel};
 
 /// A client's connection.
 #[derive(Debug)]
@@ -45,24 +48,24 @@ enum State {
     Idle,
     Exchange(Box<Exchange>),
     Tunnel(Box<Tunnelling>),
-    Lingering(u32),
+    Lingering(Box<Lingering>),
     Closed,
 }
 
-#[derive(Debug)]
-struct Tunnelling {
-    tunnel: Tunnel,
-    server: ServerConn,
-    exchange: Box<Exchange>,
-    tunnel_ns: u64,
+/// Where the bytes of a head are.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    /// The first bytes of what was just received.
+    Input(usize),
+    /// In the link, kept from earlier.
+    Held,
 }
 
 /// How often one poll reads before others get their turn.
 const READS_MAX: u32 = 4;
-/// How long a client may take to see an answer after which its connection is closed.
-const LINGER_NS: u64 = 2_000_000_000;
-/// Bytes that are thrown away meanwhile; more, and it is closed anyway.
-const LINGER_READS_MAX: u32 = 64;
+/// How often one poll changes its state before others get their turn: each request that the proxy
+/// answers itself takes two.
+const STEPS_MAX: u32 = 32;
 
 /// How many connections that are turned away a core has at a time; beyond, they are reset.
 pub(crate) const TURNED_MAX: usize = 256;
@@ -136,6 +139,7 @@ impl Conn {
         let core = Rc::clone(&self.link.settings.core);
         let _section = core.profile.enter(Phase::Connection);
         let bench = &mut *core.bench.borrow_mut();
+        let mut steps = 0;
         self.link.register(&core, cx.waker());
         if core.census.is_asking()
             && let Some(state) = self.answer_census(&core, bench)
@@ -148,7 +152,7 @@ impl Conn {
                 State::Exchange(exchange) => {
                     match exchange.poll(cx, &core, &mut self.link, bench) {
                         Poll::Pending => return Poll::Pending,
-                        Poll::Ready(after) => Poll::Ready(self.follow(&core, after)),
+                        Poll::Ready(after) => Poll::Ready(self.follow(&core, bench, after)),
                     }
                 }
                 State::Tunnel(_) => self.poll_tunnel(cx, &core, bench),
@@ -160,16 +164,23 @@ impl Conn {
                 Poll::Ready(state) => self.state = state,
                 Poll::Pending => return Poll::Pending,
             }
+            steps += 1;
+            if steps == STEPS_MAX {
+                rt::stream::yield_turn(cx);
+                return Poll::Pending;
+            }
         }
     }
 
     /// What comes after an exchange.
-    fn follow(&mut self, core: &Rc<Core>, after: After) -> State {
+    fn follow(&mut self, core: &Rc<Core>, bench: &mut Bench, after: After) -> State {
         let State::Exchange(exchange) = std::mem::replace(&mut self.state, State::Closed) else {
             return State::Closed;
         };
         match after {
-            After::Tunnel(tunnelled) => return self.begin_tunnel(core, exchange, *tunnelled),
+            After::Tunnel(tunnelled) => {
+                return self.begin_tunnel(core, bench, exchange, *tunnelled);
+            }
             After::Next => {
                 core.give_exchange(exchange);
                 self.link.end_request();
@@ -184,10 +195,7 @@ impl Conn {
             }
             After::Linger => {
                 core.give_exchange(exchange);
-                let _ = self.link.stream.shutdown(Shutdown::Write);
-                self.link.release(core);
-                self.link.armed = Armed::Nothing;
-                return State::Lingering(0);
+                return self.link.linger();
             }
             After::Close => {}
         }
@@ -205,67 +213,95 @@ impl Conn {
         let _section = core.profile.enter(Phase::ReadHead);
         let mut reads = 0;
         loop {
-            let held = self.link.held.len();
-            let (fresh_at, end) = if self.link.look_again {
+            let (from, worth_it) = if self.link.look_again {
                 self.link.look_again = false;
-                (0, held)
+                (From::Held, true)
             } else {
                 if reads == READS_MAX {
-                    cx.waker().wake_by_ref();
+                    rt::stream::yield_turn(cx);
                     return Poll::Pending;
                 }
-                match self.link.stream.poll_read(cx, &mut bench.input[held..]) {
+                let held = self.link.held.len();
+                let room = bench.input.len() - held;
+                let read = match self.link.stream.poll_read(cx, &mut bench.input[..room]) {
                     Poll::Pending => return self.poll_waiting(cx, core, bench, reads > 0),
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(self.left(cx, core, bench)),
-                    Poll::Ready(Ok(read)) => {
-                        reads += 1;
-                        (held, held + read)
-                    }
+                    Poll::Ready(Ok(read)) => read,
+                };
+                reads += 1;
+                let input = &bench.input[..read];
+                if held > 0 && !self.link.hold(core, input) {
+                    return Poll::Ready(self.refuse(cx, core, bench, Err(End::NoBuffer), held));
                 }
+                let is_long = held + read >= self.link.settings.plan.limits.head_bytes_max;
+                let from = if held > 0 { From::Held } else { From::Input(read) };
+                (from, is_long || head_may_be_complete(input))
             };
-            if held > 0 {
-                bench.input[..held].copy_from_slice(&self.link.held);
-            }
-            let limits = &self.link.settings.plan.limits;
-            let worth_it = fresh_at == 0
-                || end >= limits.head_bytes_max
-                || head_may_be_complete(&bench.input[fresh_at..end]);
-            if worth_it && let Some(next) = self.begin(cx, core, bench, end) {
+            if worth_it && let Some(next) = self.begin(cx, core, bench, from) {
                 return Poll::Ready(next);
             }
             self.link.begin_head(now_ns());
-            if !self.link.hold(core, &bench.input[..end], true) {
-                return Poll::Ready(self.refuse(cx, core, bench, Err(End::NoBuffer), end));
+            if let From::Input(read) = from
+                && !self.link.hold(core, &bench.input[..read])
+            {
+                return Poll::Ready(self.refuse(cx, core, bench, Err(End::NoBuffer), read));
             }
         }
     }
 
-    /// Begins an exchange with the head in the first `end` bytes of the input, if it is whole.
+    /// Begins an exchange with a head, if it is there in full.
     fn begin(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
         bench: &mut Bench,
-        end: usize,
+        from: From,
     ) -> Option<State> {
-        let Bench { input, target, scratch, rng, .. } = bench;
+        // Parsed where they are: many small requests in one piece are not moved for each of them.
+        let mut held = std::mem::take(&mut self.link.held);
+        let begun = self.begin_from(cx, core, bench, (from, held.bytes()));
+        if let From::Held = from {
+            held.consume(begun.as_ref().map_or(0, |(_, used)| *used));
+            self.link.held = held;
+        }
+        begun.map(|(state, _)| state)
+    }
+
+    /// As [`Conn::begin`], with the bytes that are held; how many bytes were used.
+    fn begin_from(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        bench: &mut Bench,
+        (from, held): (From, &[u8]),
+    ) -> Option<(State, usize)> {
         let mut slots = wire::header_slots();
         let limits = &self.link.settings.plan.limits;
-        let (head, used) = match wire::parse_request(&input[..end], limits, &mut slots) {
+        let received = match from {
+            From::Input(end) => &bench.input[..end],
+            From::Held => held,
+        };
+        let (head, used) = match wire::parse_request(received, limits, &mut slots) {
             Ok(Parsed::Complete { head, bytes }) => (head, bytes),
             Ok(Parsed::Incomplete) => return None,
-            Err(refusal) => return Some(self.refuse(cx, core, bench, Ok(refusal), end)),
+            Err(refusal) => {
+                let bytes = received.len();
+                return Some((self.refuse(cx, core, bench, Ok(refusal), bytes), 0));
+            }
         };
         let now_ns = now_ns();
         let start_ns = self.link.head_began_ns(now_ns);
-        if !self.link.hold(core, &input[used..end], false) {
-            return Some(self.refuse(cx, core, bench, Err(End::NoBuffer), end));
+        if let From::Input(end) = from
+            && !self.link.hold(core, &received[used..end])
+        {
+            return Some((self.refuse(cx, core, bench, Err(End::NoBuffer), end), 0));
         }
         self.link.begin_request();
         let Some((live, listener)) = self.link.settings.place() else {
-            return Some(State::Closed);
+            return Some((State::Closed, 0));
         };
         let mut exchange = core.take_exchange();
+        let Bench { target, scratch, rng, .. } = bench;
         let begun = Begun {
             live,
             listener,
@@ -278,7 +314,7 @@ impl Conn {
             rng,
         };
         exchange.begin(core, &mut self.link, &head, begun);
-        Some(State::Exchange(exchange))
+        Some((State::Exchange(exchange), used))
     }
 
     /// Answers to what is no request, or to one that cannot be received.
@@ -345,14 +381,14 @@ impl Conn {
             return Poll::Pending;
         }
         if core.idle_ends.get() {
-            return Poll::Ready(State::Closed);
+            return Poll::Ready(link.close_idle());
         }
         if worked {
             link.armed = Armed::Nothing;
         }
         let keep_alive_ns = link.patience_ns(link.settings.plan.timeouts.keep_alive_ns);
         if link.is_late(cx, core, Armed::KeepAlive, keep_alive_ns) {
-            return Poll::Ready(State::Closed);
+            return Poll::Ready(link.close_idle());
         }
         link.tick = core.tick.get() as u16;
         Poll::Pending
@@ -383,99 +419,6 @@ impl Conn {
         };
         exchange.begin_tcp(core, &mut self.link, pool, begun);
         State::Exchange(exchange)
-    }
-
-    fn begin_tunnel(
-        &mut self,
-        core: &Rc<Core>,
-        exchange: Box<Exchange>,
-        tunnelled: Tunnelled,
-    ) -> State {
-        let Tunnelled { server, to_server, to_client, tunnel_ns } = tunnelled;
-        let mut from_client = std::mem::take(&mut self.link.held);
-        if !to_server.is_empty() {
-            from_client = core.pooled(&[&to_server, &from_client]);
-        }
-        let from_server =
-            if to_client.is_empty() { Vec::new() } else { core.pooled(&[&to_client]) };
-        let tunnel = Tunnel::new(from_client, from_server);
-        self.link.armed = Armed::Nothing;
-        State::Tunnel(Box::new(Tunnelling { tunnel, server, exchange, tunnel_ns }))
-    }
-
-    fn poll_tunnel(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        bench: &mut Bench,
-    ) -> Poll<State> {
-        let _section = core.profile.enter(Phase::Tunnel);
-        let State::Tunnel(tunnelling) = &mut self.state else {
-            return Poll::Ready(State::Closed);
-        };
-        let Tunnelling { tunnel, server, tunnel_ns, .. } = &mut **tunnelling;
-        let mut tools =
-            Tools { bench: &mut bench.input, pipes: &core.pipes, buffers: &core.buffers };
-        let link = &mut self.link;
-        let end = match tunnel.poll(cx, &mut link.stream, &mut server.stream, &mut tools) {
-            Poll::Ready(end) => match (end.how, end.first) {
-                (How::Finished, _) => End::Done,
-                (How::Failed(Side::Client, _), _) => End::ClientGone,
-                (How::Failed(Side::Server, _), _) => End::ServerClosed,
-                (How::NoBuffer, _) => End::NoBuffer,
-            },
-            Poll::Pending => {
-                if tunnel.take_progress() {
-                    link.armed = Armed::Nothing;
-                }
-                let drained = core.draining.get() && core.tunnels_end.get();
-                if !drained && !link.is_late(cx, core, Armed::Tunnel, *tunnel_ns) {
-                    return Poll::Pending;
-                }
-                if drained { End::Drained } else { End::TunnelIdle }
-            }
-        };
-        tunnelling.end(core, link, bench, end);
-        Poll::Ready(State::Closed)
-    }
-
-    /// Reads and throws away, so that the client sees its answer before the end.
-    fn poll_lingering(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        bench: &mut Bench,
-    ) -> Poll<State> {
-        let State::Lingering(reads) = &mut self.state else {
-            return Poll::Ready(State::Closed);
-        };
-        while *reads < LINGER_READS_MAX {
-            *reads += 1;
-            match self.link.stream.poll_read(cx, &mut bench.input) {
-                Poll::Ready(Ok(read)) if read > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(State::Closed),
-                Poll::Pending if self.link.is_late(cx, core, Armed::Linger, LINGER_NS) => {
-                    return Poll::Ready(State::Closed);
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Ready(State::Closed)
-    }
-}
-
-impl Tunnelling {
-    fn end(&mut self, core: &Rc<Core>, link: &mut Link, bench: &mut Bench, end: End) {
-        let Self { tunnel, server, exchange, .. } = self;
-        tunnel.release(&core.buffers);
-        exchange.note_tunnel(tunnel.up().received, tunnel.down().sent);
-        exchange.end_tunnel(core, link, &mut bench.rng, end);
-        core.in_flight.set(core.in_flight.get() - 1);
-        if end != End::Done {
-            // Both sides are to see that it did not end well.
-            let _ = link.stream.reset_on_close();
-            let _ = server.stream.reset_on_close();
-        }
     }
 }
 

@@ -83,6 +83,8 @@ pub(crate) struct Core {
     spare: RefCell<Vec<Box<Exchange>>>,
     /// Exchanges and tunnels.
     pub(crate) in_flight: Cell<usize>,
+    /// Requests whose clients have gone and that bounded servers still have.
+    pub(crate) abandoned: Cell<usize>,
     /// Of the plan in force first, then of plans that connections are still from.
     settings: RefCell<Vec<Rc<Settings>>>,
     /// Plans that are over, under which something may still be in flight.
@@ -161,6 +163,7 @@ impl Core {
             is_replaced: Cell::new(false),
             spare: RefCell::default(),
             in_flight: Cell::new(0),
+            abandoned: Cell::new(0),
             settings: RefCell::default(),
             retired: RefCell::default(),
             past: RefCell::default(),
@@ -297,15 +300,6 @@ impl Core {
         self.deadlines.wake_all();
     }
 
-    /// A pooled buffer with these bytes; without the pool's knowledge when it has none left.
-    pub(crate) fn pooled(&self, parts: &[&[u8]]) -> Vec<u8> {
-        let mut buffer = self.buffers.take().unwrap_or_default();
-        for part in parts {
-            buffer.extend_from_slice(part);
-        }
-        buffer
-    }
-
     /// Whether logs want more of a request than its first line.
     pub(crate) fn wants_fields(&self) -> bool {
         self.log.borrow().wants_fields()
@@ -416,12 +410,15 @@ impl Core {
                 metrics.set_in_flight(index, server, in_flight as u64);
                 // It is one for all cores, so the first of them tells.
                 let bound = pool.bound(server).filter(|_| self.index == 0);
-                metrics.set_bound(index, server, bound.unwrap_or_default() as u64);
+                let slots = if self.index == 0 { pool.slots(server) } else { 0 };
+                let bound = bound.unwrap_or_default() as u64;
+                metrics.set_bound(index, server, (bound, slots as u64));
             }
             metrics.set_queued(index, pool.queued() as u64);
         }
         live.count_elsewhere();
         metrics.set_buffers(self.buffers.lent() as u64, self.buffers.refused());
+        metrics.set_requests(self.in_flight.get() as u64, self.abandoned.get() as u64);
         let idle = self.room.served().saturating_sub(self.in_flight.get());
         metrics.set_idle_clients(idle as u64, (idle * conn::IDLE_BYTES) as u64);
     }
@@ -433,6 +430,8 @@ impl Core {
             live.count_elsewhere();
             let done = Rc::strong_count(live) == 1;
             if done {
+                // Their servers' connections are nobody's to look after, where the servers are gone.
+                live.pools.iter().for_each(|pool| pool.close_idle_of_gone());
                 let mut whole = live.metrics.snapshot();
                 whole.carry_over(&self.past.borrow());
                 *self.past.borrow_mut() = whole;

@@ -111,9 +111,11 @@ pub struct ListenerPlan {
     pub path: PathRule,
     /// Whether CONNECT is passed on (else 405).
     pub connect: bool,
-    /// Whether a client that ended its sending side gets its answer while it waits in a queue; it
-    /// always does once the request is with a server.
+    /// Whether a client that ended its sending side after its request gets its response. Else its
+    /// request is aborted, unless the response has begun.
     pub half_close: bool,
+    /// Bytes of a body that are received before the request takes a slot of a bounded server: 8,192.
+    pub buffer_request_bytes: u64,
     /// Which connections and requests it takes on.
     pub admission: Admission,
 }
@@ -141,14 +143,19 @@ pub enum Mode {
 pub struct ClientTimeouts {
     /// From a head's first byte to its last: 10 s. Then 408.
     pub head_ns: u64,
+    /// From a request's first byte to the last of its body: 1 h. Then 408.
+    pub body_ns: u64,
     /// Without a byte of an expected body: 30 s. Then 408.
     pub body_idle_ns: u64,
     /// In each such time a body has to bring [`ClientTimeouts::body_progress_bytes`] or end: 30 s.
     pub body_progress_ns: u64,
-    /// See [`ClientTimeouts::body_progress_ns`]: 4,096.
+    /// See [`ClientTimeouts::body_progress_ns`]: 16,384, which is 546 bytes a second.
     pub body_progress_bytes: u64,
-    /// Without the client's taking any byte of its answer: 30 s.
+    /// In each such time a client that does not keep up has to take
+    /// [`ClientTimeouts::write_progress_bytes`] of its answer: 30 s.
     pub write_ns: u64,
+    /// See [`ClientTimeouts::write_ns`]: 4,096.
+    pub write_progress_bytes: u64,
     /// Between two requests, and before the first: 60 s.
     pub keep_alive_ns: u64,
 }

@@ -156,6 +156,16 @@ impl Relay {
         self.sent > 0 || !self.keeps
     }
 
+    /// How many bytes were sent of those that [`Relay::rewind`] sends again.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent as u64
+    }
+
+    /// How many bytes are to be sent of what was taken.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        (self.pending.len() - self.sent) as u64
+    }
+
     /// Whether everything that was taken has been sent.
     pub(crate) fn is_flushed(&self) -> bool {
         self.sent == self.pending.len()
@@ -300,6 +310,16 @@ impl Relay {
         self.sent = 0;
         self.stalled = true;
         self.poll_flush(cx, to, moved)
+    }
+
+    /// Keeps a batch to be sent later, behind what [`Relay::head`] was given.
+    pub(crate) fn buffer(&mut self, input: &[u8], batch: &Batch) {
+        self.open_chunk(batch.content_bytes);
+        for &(start, end) in &batch.ranges[..batch.count] {
+            self.pending.extend_from_slice(&input[start as usize..end as usize]);
+        }
+        self.close_chunk(batch.content_bytes, batch.end);
+        self.keeps &= self.pending.len() <= KEPT_BYTES_MAX;
     }
 
     /// Sends the body of a message that ends here without further content, like one that was ended

@@ -37,7 +37,7 @@ use std::io;
 use std::net::Shutdown;
 use std::task::{Context, Poll, ready};
 
-use rt::buffers::Buffers;
+use rt::buffers::{Buffers, Lent};
 use rt::splice::{Pipe, Pipes, poll_drain, poll_fill};
 use rt::stream::Stream;
 
@@ -110,10 +110,8 @@ pub(crate) const PIPE_BYTES: usize = 256 * 1024;
 const ROUNDS_MAX: u32 = 4;
 
 impl Tunnel {
-    /// A tunnel in which what was read already from each side comes first. Both buffers are given
-    /// to [`Tools::buffers`] when they are empty, so they are to be from there, or have no
-    /// capacity.
-    pub(crate) fn new(from_client: Vec<u8>, from_server: Vec<u8>) -> Self {
+    /// A tunnel in which what was read already from each side comes first.
+    pub(crate) fn new(from_client: Lent, from_server: Lent) -> Self {
         Self {
             up: Lane::new(from_client),
             down: Lane::new(from_server),
@@ -137,7 +135,7 @@ impl Tunnel {
         self.progress |= before != (self.up.carried, self.down.carried);
         let end = self.judge(up, down);
         if end.is_ready() {
-            self.release(tools.buffers);
+            self.release();
         }
         end
     }
@@ -192,11 +190,10 @@ impl Tunnel {
         self.first
     }
 
-    /// Gives buffers and pipes back, with what is still in them. For a tunnel that is dropped
-    /// before its end.
-    pub(crate) fn release(&mut self, buffers: &Buffers) {
+    /// Gives buffers and pipes back, with what is still in them.
+    pub(crate) fn release(&mut self) {
         for lane in [&mut self.up, &mut self.down] {
-            lane.release(buffers);
+            lane.held.release();
             lane.pipe = None;
         }
     }
@@ -205,9 +202,8 @@ impl Tunnel {
 /// One way.
 #[derive(Debug)]
 struct Lane {
-    /// Read and not yet written from `held_sent` on; a pooled buffer unless it has no capacity.
-    held: Vec<u8>,
-    held_sent: usize,
+    /// Read and not yet written.
+    held: Lent,
     /// There while it has bytes; an empty one is somebody else's.
     pipe: Option<Pipe>,
     splicing: bool,
@@ -234,10 +230,9 @@ enum Stuck {
 type LanePoll = Poll<Result<(), Stuck>>;
 
 impl Lane {
-    fn new(held: Vec<u8>) -> Self {
+    fn new(held: Lent) -> Self {
         Self {
             held,
-            held_sent: 0,
             pipe: None,
             splicing: false,
             doubts: 0,
@@ -259,7 +254,7 @@ impl Lane {
             return Poll::Ready(Ok(()));
         }
         for round in 0.. {
-            ready!(self.poll_deliver(cx, to, tools.buffers))?;
+            ready!(self.poll_deliver(cx, to))?;
             if self.ended {
                 // It may be gone already; its own lane tells.
                 let _ = to.shutdown(Shutdown::Write);
@@ -267,7 +262,7 @@ impl Lane {
                 return Poll::Ready(Ok(()));
             }
             if round == ROUNDS_MAX {
-                cx.waker().wake_by_ref();
+                rt::stream::yield_turn(cx);
                 break;
             }
             if self.splicing {
@@ -281,19 +276,13 @@ impl Lane {
 
     /// Writes what was read before.
     #[inline]
-    fn poll_deliver(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: &mut Stream,
-        buffers: &Buffers,
-    ) -> LanePoll {
-        while self.held_sent < self.held.len() {
-            let written = ready!(to.poll_write(cx, &self.held[self.held_sent..]));
+    fn poll_deliver(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> LanePoll {
+        while !self.held.is_empty() {
+            let written = ready!(to.poll_write(cx, self.held.bytes()));
             let written = written.map_err(|error| Stuck::To(error.kind()))?;
-            self.held_sent += written;
+            self.held.consume(written);
             self.carried.sent += written as u64;
         }
-        self.release(buffers);
         while let Some(pipe) = &mut self.pipe
             && pipe.fill() > 0
         {
@@ -332,8 +321,8 @@ impl Lane {
         };
         self.carried.sent += written as u64;
         if written < read {
-            self.held = tools.buffers.take().ok_or(Stuck::NoBuffer)?;
-            self.held.extend_from_slice(&tools.bench[written..read]);
+            self.held =
+                tools.buffers.lend(&[&tools.bench[written..read]]).ok_or(Stuck::NoBuffer)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -364,14 +353,6 @@ impl Lane {
     fn change(&mut self, splicing: bool) {
         self.splicing = splicing;
         self.doubts = 0;
-    }
-
-    #[inline]
-    fn release(&mut self, buffers: &Buffers) {
-        if self.held.capacity() > 0 {
-            buffers.give(std::mem::take(&mut self.held));
-            self.held_sent = 0;
-        }
     }
 }
 

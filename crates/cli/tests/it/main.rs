@@ -19,6 +19,7 @@ mod proxy_faults;
 mod proxy_heads;
 mod proxy_health;
 mod proxy_http;
+mod proxy_life;
 mod proxy_logs;
 mod proxy_matrix;
 mod proxy_overload;

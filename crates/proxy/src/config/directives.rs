@@ -162,7 +162,8 @@ directives! {
         "deadline-headers", TextsOrNone("a field name"), Is("['x-request-timeout', 'grpc-timeout']"), "['x-deadline']", "'x deadline'", "Fields in which trusted peers tell how long their client waits: seconds, or with a unit (`500ms`); `grpc-timeout` in its own form. A request that cannot be answered in time is 504 at once.";
         "path", Choice(&["normalise", "strict", "raw"]), Is("'normalise'"), "'strict'", "'nginx'", "The form in which request paths are routed and forwarded (see \"Paths\" below). `normalise`: the normal form, and 400 for a path that servers read in different ways. `strict`: 400 also for a path that is not in its normal form, or has empty segments. `raw`: forwarded as it came, and routed by its normal form; what a server makes of such a path is not what a route denies.";
         "underscores", Choice(&["drop", "reject", "pass"]), Is("'drop'"), "'reject'", "true", "What becomes of fields with an underscore in their names, which some servers take for a hyphen: they are not forwarded, the request is 400, or they are forwarded. Those of trusted peers are always forwarded.";
-        "half-close", Bool, Is("false"), "true", "0", "Whether a client that ended its sending side keeps its place in a queue.";
+        "half-close", Bool, Is("false"), "true", "0", "Whether a client that ended its sending side after its request gets its response. Without it, a client that ends its stream has left: its request is aborted while it is queued, while a server is being connected to, and while a server has not begun to respond (the connection to the server is closed).";
+        "buffer-request", Size(0, 1 << 20), Is("'8k'"), "'16k'", "'2m'", "Bytes of a body that are received before the request takes a slot of a bounded server (`maxconn`, `adaptive`), so that slow clients hold none; 0: it is taken with the head. Not for requests with `Expect: 100-continue`.";
         "limits", Table("listener.*.limits"), Not("the defaults below"), "{ head = '16k' }", "'16k'", "Bounds of a request's head.";
         "forwarding", Table("listener.*.forwarding"), Not("the defaults below"), "{ forwarded = true }", "false", "What servers are told about where a request came from.";
         "timeouts", Table("listener.*.timeouts"), Not("the defaults below"), "{ head = '5s' }", "'5s'", "How long clients may take.";
@@ -191,10 +192,12 @@ directives! {
     }
     "listener.*.timeouts" {
         "head", Time, Is("'10s'"), "'5s'", "'5 s'", "From a head's first byte to its last; then 408.";
+        "body", Time, Is("'1h'"), "'10m'", "'0s'", "From a request's first byte to the last of its body; then 408.";
         "body-idle", Time, Is("'30s'"), "'1m'", "'0s'", "Without a byte of an expected body; then 408.";
         "body-progress", Time, Is("'30s'"), "'1m'", "true", "In each such time a body has to bring `body-progress-bytes`, or end.";
-        "body-progress-bytes", Size(0, ANY_SIZE), Is("'4k'"), "0", "'4s'", "See `body-progress`.";
-        "write", Time, Is("'30s'"), "'1m'", "'1y'", "Without the client's taking any byte of its answer.";
+        "body-progress-bytes", Size(0, ANY_SIZE), Is("'16k'"), "0", "'4s'", "See `body-progress`; the defaults are a minimum of 546 bytes a second.";
+        "write", Time, Is("'30s'"), "'1m'", "'1y'", "In each such time a client that does not keep up with its answer has to confirm `write-progress-bytes` of it (TCP acknowledgements).";
+        "write-progress-bytes", Size(0, ANY_SIZE), Is("'4k'"), "0", "'4s'", "See `write`; 0: any byte will do.";
         "keep-alive", Time, Is("'60s'"), "'500ms'", "'-1s'", "Between two requests, and before the first.";
     }
     "route[]" {
@@ -347,7 +350,7 @@ directives! {
     "pool.*.timeouts" {
         "connect", Time, Is("'5s'"), "'1s'", "'1'", "Until a connection stands; then 503.";
         "first-byte", Time, Is("'60s'"), "'2m'", "2", "From the request's last byte to the response's head; then 504.";
-        "idle", Time, Is("'30s'"), "'1m'", "'9999h'", "Without a byte of a response, or a server's taking a byte of a request.";
+        "idle", Time, Is("'30s'"), "'1m'", "'9999h'", "Without a byte of a response; and a server that takes a request slowly has to confirm 4 KiB in each such time (TCP acknowledgements).";
         "abandoned", Time, Is("'10s'"), "'30s'", "'0s'", "How long a bounded server keeps the place of a request whose client has gone, unless it ends its answer or its connection before.";
         "tunnel", Time, Is("'1h'"), "'1m'", "''", "Without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP).";
     }

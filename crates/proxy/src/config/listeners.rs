@@ -10,11 +10,12 @@ use super::value::Section;
 use super::{forms, overload};
 
 /// Keys that mean nothing where bytes are passed on as they are.
-const HTTP_ONLY: [&str; 9] = [
+const HTTP_ONLY: [&str; 10] = [
     "requests-max",
     "body-max",
     "connect",
     "half-close",
+    "buffer-request",
     "limits",
     "forwarding",
     "deadline-headers",
@@ -70,6 +71,7 @@ pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problem
         },
         connect: section.flag("connect"),
         half_close: section.flag("half-close"),
+        buffer_request_bytes: section.number("buffer-request"),
         admission: overload::admission(section, problems),
     }
 }
@@ -157,10 +159,12 @@ fn limits(section: &Section, problems: &mut Problems) -> wire::Limits {
 fn timeouts(section: &Section) -> ClientTimeouts {
     ClientTimeouts {
         head_ns: section.number("head"),
+        body_ns: section.number("body"),
         body_idle_ns: section.number("body-idle"),
         body_progress_ns: section.number("body-progress"),
         body_progress_bytes: section.number("body-progress-bytes"),
         write_ns: section.number("write"),
+        write_progress_bytes: section.number("write-progress-bytes"),
         keep_alive_ns: section.number("keep-alive"),
     }
 }

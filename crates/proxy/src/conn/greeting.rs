@@ -64,9 +64,9 @@ impl Conn {
         if !self.link.peer.trusted {
             return Poll::Ready(Greeting::Refused);
         }
-        let held = self.link.held.len();
-        let end = match self.link.stream.poll_read(cx, &mut bench.input[held..]) {
-            Poll::Ready(Ok(read)) if read > 0 => held + read,
+        let room = bench.input.len() - self.link.held.len();
+        let read = match self.link.stream.poll_read(cx, &mut bench.input[..room]) {
+            Poll::Ready(Ok(read)) if read > 0 => read,
             Poll::Ready(_) => return Poll::Ready(Greeting::Refused),
             Poll::Pending => {
                 let head_ns = self.link.patience_ns(self.link.settings.plan.timeouts.head_ns);
@@ -74,8 +74,10 @@ impl Conn {
                 return if late { Poll::Ready(Greeting::Refused) } else { Poll::Pending };
             }
         };
-        bench.input[..held].copy_from_slice(&self.link.held);
-        let (greeting, used) = match proxy_protocol::parse(&bench.input[..end]) {
+        if !self.link.hold(core, &bench.input[..read]) {
+            return Poll::Ready(Greeting::Refused);
+        }
+        let (greeting, used) = match proxy_protocol::parse(self.link.held.bytes()) {
             proxy_protocol::Parsed::Complete { header, bytes } => {
                 if let Header::Proxied { source, destination } = header {
                     self.link.peer = self.link.settings.peer(Some(source));
@@ -83,10 +85,12 @@ impl Conn {
                 }
                 (Greeting::Known, bytes)
             }
-            proxy_protocol::Parsed::Incomplete if end < HEADER_BYTES_MAX => (Greeting::More, 0),
+            proxy_protocol::Parsed::Incomplete if self.link.held.len() < HEADER_BYTES_MAX => {
+                (Greeting::More, 0)
+            }
             _ => (Greeting::Refused, 0),
         };
-        let kept = self.link.hold(core, &bench.input[used..end], false);
-        Poll::Ready(if kept { greeting } else { Greeting::Refused })
+        self.link.held.consume(used);
+        Poll::Ready(greeting)
     }
 }

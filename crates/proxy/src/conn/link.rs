@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use rt::buffers::Lent;
 use rt::deadlines::Place;
 use rt::stream::Stream;
 
@@ -53,8 +54,8 @@ pub(crate) struct Link {
     pub(crate) stream: Stream,
     pub(super) settings: Rc<Settings>,
     pub(crate) peer: Peer,
-    /// Received, and not used yet; a pooled buffer unless it is empty.
-    pub(crate) held: Vec<u8>,
+    /// Received, and not used yet.
+    pub(crate) held: Lent,
     /// Registered at the first poll.
     deadline: Option<Place>,
     /// Requests that it has begun.
@@ -121,6 +122,8 @@ pub(crate) enum Watch {
     Gone,
 }
 
+/// Bytes that are read of a client's next requests while one is in flight.
+const READ_AHEAD_BYTES_MAX: usize = 16 * 1024;
 /// What a client is told to wait at most.
 const RETRY_AFTER_MAX_S: u64 = 30;
 
@@ -176,7 +179,7 @@ impl Link {
             stream,
             settings,
             peer,
-            held: Vec::new(),
+            held: Lent::default(),
             deadline: None,
             requests: 0,
             head_us: 0,
@@ -276,7 +279,7 @@ impl Link {
     /// Its connection is over.
     pub(super) fn leave(&mut self) {
         let core = Rc::clone(&self.settings.core);
-        self.release(&core);
+        self.held.release();
         self.settings.keeper.leave(self.seat);
         if let Some(place) = self.deadline.take() {
             core.deadlines.leave(place);
@@ -296,6 +299,15 @@ impl Link {
         self.settings.plan.half_close
     }
 
+    /// The plan that its requests follow, and its listener's place there.
+    pub(crate) fn place(&self) -> Option<(Rc<Live>, usize)> {
+        self.settings.place()
+    }
+
+    pub(crate) fn buffer_request_bytes(&self) -> u64 {
+        self.settings.plan.buffer_request_bytes
+    }
+
     pub(crate) fn body_bytes_max(&self) -> Option<u64> {
         self.settings.plan.body_bytes_max
     }
@@ -304,7 +316,7 @@ impl Link {
     pub(crate) fn may_go_on(&self, core: &Core) -> bool {
         !core.draining.get()
             && self.settings.index.get().is_some()
-            && self.watched != Watched::End
+            && (self.watched != Watched::End || !self.held.is_empty())
             && self.settings.plan.requests_max.is_none_or(|max| self.requests < max)
     }
 
@@ -314,10 +326,39 @@ impl Link {
         self.armed = Armed::Nothing;
     }
 
-    /// Looks at a client that nothing is read from: whether it is still there.
-    pub(crate) fn watch_client(&mut self, cx: &mut Context<'_>) -> Watch {
+    /// Looks at a client whose request is received in full. What it sends beyond is read, up to
+    /// [`READ_AHEAD_BYTES_MAX`], so that the end of its stream is seen behind it; `input` is scratch.
+    pub(crate) fn watch_client(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        input: &mut [u8],
+    ) -> Watch {
+        if self.watched == Watched::End {
+            return Watch::Ended;
+        }
+        loop {
+            let room = READ_AHEAD_BYTES_MAX.saturating_sub(self.held.len()).min(input.len());
+            if room == 0 {
+                return Watch::Quiet;
+            }
+            match self.stream.poll_read(cx, &mut input[..room]) {
+                Poll::Pending => return Watch::Quiet,
+                Poll::Ready(Ok(0)) => {
+                    self.watched = Watched::End;
+                    return Watch::Ended;
+                }
+                Poll::Ready(Ok(read)) if self.hold(core, &input[..read]) => {}
+                // Without a buffer its next request is lost, and so is its connection.
+                Poll::Ready(Ok(_) | Err(_)) => return Watch::Gone,
+            }
+        }
+    }
+
+    /// Looks at a client whose request is not received in full, and of which nobody wants more.
+    pub(crate) fn watch_unread(&mut self, cx: &mut Context<'_>) -> Watch {
         match self.watched {
-            // What it has sent beyond its request hides what comes after.
+            // What it has sent hides what comes after.
             Watched::Bytes => return Watch::Quiet,
             Watched::End => return Watch::Ended,
             Watched::Nothing => {}
@@ -336,51 +377,17 @@ impl Link {
         }
     }
 
-    /// Moves what is held to the front of `input`; how many bytes that were.
-    pub(crate) fn take_held(&mut self, core: &Core, input: &mut [u8]) -> usize {
-        let bytes = self.held.len();
-        input[..bytes].copy_from_slice(&self.held);
-        self.release(core);
-        bytes
-    }
-
-    /// Keeps what was not used. `same` says that what was kept before is its start. `false`: there
-    /// was no buffer.
+    /// Keeps what was not used, behind what is kept already. `false`: there was no buffer.
     #[inline]
-    pub(crate) fn hold(&mut self, core: &Core, rest: &[u8], same: bool) -> bool {
-        if rest.is_empty() && self.held.capacity() == 0 {
-            return true;
-        }
-        self.hold_or_release(core, rest, same)
+    pub(crate) fn hold(&mut self, core: &Core, rest: &[u8]) -> bool {
+        rest.is_empty() || self.held.append(&core.buffers, rest)
     }
 
-    fn hold_or_release(&mut self, core: &Core, rest: &[u8], same: bool) -> bool {
-        if rest.is_empty() {
-            self.release(core);
-            return true;
-        }
-        if self.held.capacity() == 0 {
-            let Some(buffer) = core.buffers.take() else {
-                return false;
-            };
-            self.held = buffer;
-        }
-        let kept = if same { self.held.len() } else { 0 };
-        self.held.truncate(kept);
-        self.held.extend_from_slice(&rest[kept..]);
-        true
-    }
-
-    /// Gives the buffer of `held` back.
-    pub(super) fn release(&mut self, core: &Core) {
-        if self.held.capacity() > 0 {
-            core.buffers.give(std::mem::take(&mut self.held));
-        }
-    }
-
-    /// Something moved: what is waited for begins anew.
+    /// Something moved: what is waited for begins anew, unless it has to come in a time in all.
     pub(crate) fn note_progress(&mut self) {
-        self.armed = Armed::Nothing;
+        if self.armed != Armed::FirstByte {
+            self.armed = Armed::Nothing;
+        }
     }
 
     /// Whether it has been waited for `armed` for longer than `timeout_ns`; begins to wait if it
@@ -408,6 +415,10 @@ impl Link {
             core.deadlines.set(place, due_ns);
         }
         self.armed = armed;
+    }
+
+    pub(crate) fn armed(&self) -> Armed {
+        self.armed
     }
 
     pub(crate) fn passed(&self) -> bool {

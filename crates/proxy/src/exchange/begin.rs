@@ -68,11 +68,11 @@ impl Exchange {
         self.listener = begun.listener;
         self.kind = RequestKind::of(head.method);
         self.version = head.version;
+        self.may_pipeline = head.keep_alive;
         // Behind a CONNECT come the bytes of a tunnel, also when there is none.
         self.keeps = head.keep_alive && self.kind != RequestKind::Connect;
         self.idempotent =
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
-        self.progress = (0, 0);
         self.facts.begin(begun.start_ns, begun.now_ns, begun.head_bytes);
         self.facts.note_asked(head, core.wants_fields());
         let listener = &begun.live.plan.listeners[begun.listener];
@@ -144,7 +144,8 @@ impl Exchange {
         let writing = core.profile.enter(Section::ForwardRequest);
         self.write_upstream_head(link, live, (route, pool), head, begun.target, rng);
         drop(writing);
-        self.enter_pool(core, link, Rc::clone(&live.pools[pool]), rng, begun.waker);
+        let pool = Rc::clone(&live.pools[pool]);
+        self.buffer_or_enter(core, link, pool, begun.now_ns, (rng, begun.waker));
     }
 
     /// Why its connection or its source may have no request now.
@@ -168,6 +169,7 @@ impl Exchange {
         self.kind = RequestKind::Other;
         self.version = wire::Version::Http11;
         self.keeps = false;
+        self.may_pipeline = true;
         self.facts.begin(begun.start_ns, begun.now_ns, begun.head_bytes);
         // What comes behind it is not to be read.
         self.up_broken = true;
@@ -197,7 +199,8 @@ impl Exchange {
         self.keeps = false;
         self.facts.begin(begun.start_ns, begun.now_ns, 0);
         self.want = Self::wanted_tcp(&live.pools[pool], link.peer.address);
-        self.enter_pool(core, link, Rc::clone(&live.pools[pool]), begun.rng, begun.waker);
+        let pool = Rc::clone(&live.pools[pool]);
+        self.enter_pool(core, link, pool, begun.now_ns, (begun.rng, begun.waker));
     }
 
     /// Answers as the recipient that a request was meant to reach (RFC 9110 §7.6.2).
@@ -387,6 +390,7 @@ impl Exchange {
 
     /// A connection stands.
     pub(super) fn open(&mut self, conn: ServerConn, reused: bool, now_ns: u64) {
+        self.first_byte_from_ns = 0;
         self.facts.reused = reused;
         self.facts.times.connected_ns = now_ns;
         self.server = Some(conn);

@@ -286,13 +286,15 @@ impl Exchange {
         self.record(core, link);
         // The rest of a body that nobody reads would be taken for the next request.
         self.keeps &= self.up.is_taken();
+        if self.keeps {
+            return After::Next;
+        }
+        // What the client has sent beyond, or sends before it reads that this was the last response,
+        // would turn the close into a reset, which may destroy the response on its way.
         let unread = !self.up.is_taken() || self.up_broken || !link.held.is_empty();
-        match (self.keeps, unread) {
-            (true, _) => After::Next,
-            (false, false) => After::Close,
-            // What the client sent beyond would turn the close into a reset, which may destroy the
-            // answer on its way.
-            (false, true) => After::Linger,
+        match unread || self.may_pipeline || !link.stream.is_quiet() {
+            true => After::Linger,
+            false => After::Close,
         }
     }
 
@@ -365,6 +367,7 @@ impl Exchange {
     pub(crate) fn record(&mut self, core: &Core, link: &Link) {
         let _section = core.profile.enter(Section::Metrics);
         self.facts.times.end_ns = now_ns();
+        self.attach(link);
         let Some(live) = self.live.take() else {
             return;
         };

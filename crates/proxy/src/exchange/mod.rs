@@ -12,14 +12,18 @@
 //!                 `----------+--'-------------------------------------'  `--> tunnel (101, CONNECT)
 //! ```
 //! This file is the states and what moves them; `begin` makes an exchange from a head, `choice` is what
-//! it tells the choice of its server, and what that learns from it, `queued` waits for room, `request`
+//! it tells the choice of its server, and what that learns from it, `buffering` receives the start of a
+//! body before a bounded server is asked for, `queued` waits for room, `request`
 //! and `response` are the two directions while it is open (`splice` for long bodies), `finish` is how
 //! it ends.
 
 mod abandoned;
 mod begin;
+mod buffering;
 mod choice;
+mod detached;
 mod finish;
+mod pace;
 mod queued;
 mod request;
 mod response;
@@ -37,6 +41,7 @@ use rt::splice::Pipe;
 use rt::stream::Stream;
 
 pub(crate) use begin::Begun;
+use detached::Detached;
 pub(crate) use finish::Facts;
 
 use crate::conn::{Armed, Link, Watch};
@@ -51,6 +56,8 @@ use crate::relay::Relay;
 pub(crate) struct Exchange {
     stage: Stage,
     live: Option<Rc<Live>>,
+    /// In a tunnel, what is left of `live`.
+    detached: Option<Box<Detached>>,
     /// Index in the live plan's listeners.
     listener: usize,
     /// Where it goes, while room there is taken for it.
@@ -70,6 +77,8 @@ pub(crate) struct Exchange {
     version: wire::Version,
     /// Whether the client's connection is to stay, as far as is known.
     keeps: bool,
+    /// Whether the client may send another request unless it is told not to.
+    may_pipeline: bool,
     /// Whether the server's connection can carry another request.
     server_persists: bool,
     /// Whether sending the same request twice does what sending it once does.
@@ -91,6 +100,10 @@ pub(crate) struct Exchange {
     deadline_ns: u64,
     /// Bytes of the body when its progress was looked at last, and when that was.
     progress: (u64, u64),
+    /// When the wait for the response's head began; 0: it has not.
+    first_byte_from_ns: u64,
+    /// Bytes that the blocked receiver had not confirmed at the last check, and when that was.
+    stalled: Option<(u64, u64)>,
     pub(crate) facts: Facts,
 }
 
@@ -108,6 +121,8 @@ enum Stage {
     Spare,
     /// Kept waiting, to be refused.
     Tarpit,
+    /// Receiving the start of its body, before it takes a slot at a server.
+    Buffering(Rc<Pool>),
     /// Waiting for room at a server.
     Queued(Rc<Pool>, Rc<Ticket>),
     /// Waiting for a connection to stand.
@@ -170,6 +185,7 @@ impl Exchange {
         Self {
             stage: Stage::Spare,
             live: None,
+            detached: None,
             listener: 0,
             place: None,
             want: Want::default(),
@@ -182,6 +198,7 @@ impl Exchange {
             kind: wire::RequestKind::Other,
             version: wire::Version::Http11,
             keeps: false,
+            may_pipeline: false,
             server_persists: false,
             idempotent: false,
             upgrade: false,
@@ -193,6 +210,8 @@ impl Exchange {
             priority: Priority::Normal,
             deadline_ns: NEVER,
             progress: (0, 0),
+            first_byte_from_ns: 0,
+            stalled: None,
             facts: Facts::default(),
         }
     }
@@ -201,6 +220,7 @@ impl Exchange {
     pub(crate) fn reset(&mut self) {
         self.stage = Stage::Spare;
         self.live = None;
+        self.detached = None;
         self.server = None;
         self.up.reset();
         self.down.reset();
@@ -213,6 +233,9 @@ impl Exchange {
         self.interim = 0;
         self.priority = Priority::Normal;
         self.deadline_ns = NEVER;
+        self.progress = (0, 0);
+        self.first_byte_from_ns = 0;
+        self.stalled = None;
         self.facts.clear();
     }
 
@@ -230,6 +253,7 @@ impl Exchange {
                 Stage::Open => self.poll_open(cx, core, link, bench),
                 Stage::Answering => self.poll_answering(cx, core, link, bench),
                 Stage::Queued(..) => self.poll_queued(cx, core, link, bench),
+                Stage::Buffering(_) => self.poll_buffering(cx, core, link, bench),
                 Stage::Connecting(_) => self.poll_connecting(cx, core, link, bench),
                 Stage::Tarpit => self.poll_tarpit(cx, core, link, bench),
                 Stage::Spare => Moved::Over(After::Close),
@@ -238,7 +262,7 @@ impl Exchange {
                 Moved::Over(after) => return Poll::Ready(after),
                 Moved::Nothing => return Poll::Pending,
                 Moved::Some if moves == MOVES_MAX => {
-                    cx.waker().wake_by_ref();
+                    rt::stream::yield_turn(cx);
                     return Poll::Pending;
                 }
                 Moved::Some => moves += 1,
@@ -298,10 +322,18 @@ impl Exchange {
         bench: &mut Bench,
     ) -> Moved {
         let (armed, timeout_ns) = self.waits_for(link);
-        if armed == Armed::RequestBody && !self.makes_progress(core, link) {
-            return self.fail(core, link, &mut bench.rng, End::BodyTimeout, Phase::Request);
-        }
-        if link.is_late(cx, core, armed, timeout_ns) {
+        let late = match armed {
+            Armed::RequestBody if !self.makes_progress(core, link) => true,
+            Armed::ClientWrite | Armed::ServerWrite => {
+                self.is_stalled(cx, core, link, armed, timeout_ns)
+            }
+            Armed::FirstByte => {
+                let left_ns = self.first_byte_left_ns(core, timeout_ns);
+                link.is_late(cx, core, armed, left_ns)
+            }
+            _ => link.is_late(cx, core, armed, timeout_ns),
+        };
+        if late {
             let (end, phase) = match armed {
                 Armed::ClientWrite => (End::WriteTimeout, self.phase()),
                 Armed::RequestBody => (End::BodyTimeout, Phase::Request),
@@ -310,15 +342,20 @@ impl Exchange {
             return self.fail(core, link, &mut bench.rng, end, phase);
         }
         // Whoever still sends is read from; whoever waits is only watched.
-        if self.up.is_taken() || self.up_broken {
-            match link.watch_client(cx) {
-                Watch::Quiet => {}
-                // It may have ended only its own side, and gets its answer.
-                Watch::Ended => self.keeps = false,
-                Watch::Gone => {
-                    let phase = self.phase();
-                    return self.fail(core, link, &mut bench.rng, End::ClientGone, phase);
-                }
+        let watch = match (self.up.is_taken(), self.up_broken) {
+            (true, _) => link.watch_client(cx, core, &mut bench.input),
+            (false, true) => link.watch_unread(cx),
+            (false, false) => Watch::Quiet,
+        };
+        match watch {
+            Watch::Quiet => {}
+            // It may have ended only its own side, and gets the rest of its answer.
+            Watch::Ended if link.half_close() || self.response != Response::Head => {
+                self.keeps &= !link.held.is_empty();
+            }
+            Watch::Ended | Watch::Gone => {
+                let phase = self.phase();
+                return self.fail(core, link, &mut bench.rng, End::ClientGone, phase);
             }
         }
         Moved::Nothing
@@ -343,24 +380,11 @@ impl Exchange {
         }
     }
 
-    /// Whether the request's body comes fast enough. Looked at when bytes have come, so that a
-    /// client that drips is found out; one that sends nothing at all meets its other deadline.
-    fn makes_progress(&mut self, core: &Core, link: &Link) -> bool {
-        let (bytes, since_ns) = self.progress;
-        let now_ns = core.now_ns.get();
-        if since_ns == 0 {
-            self.progress = (self.up.content_bytes, now_ns);
-        } else if now_ns.saturating_sub(since_ns) >= link.timeouts().body_progress_ns {
-            self.progress = (self.up.content_bytes, now_ns);
-            return self.up.content_bytes - bytes >= link.timeouts().body_progress_bytes;
-        }
-        true
-    }
-
     /// What it is in, for its outcome.
     fn phase(&self) -> Phase {
         match self.response {
             _ if matches!(self.stage, Stage::Queued(..)) => Phase::Queue,
+            _ if matches!(self.stage, Stage::Buffering(_)) => Phase::Request,
             _ if matches!(self.stage, Stage::Connecting(_)) => Phase::Connect,
             _ if matches!(self.stage, Stage::Tarpit) => Phase::Tarpit,
             Response::Head if self.up.is_done() => Phase::Head,
@@ -379,12 +403,16 @@ impl Exchange {
     ) -> Moved {
         let _section = core.profile.enter(Section::ForwardResponse);
         let rng = &mut bench.rng;
+        let before = self.facts.bytes_out;
+        let write_ns = link.timeouts().write_ns;
         match self.down.poll_flush(cx, &mut link.stream, &mut self.facts.bytes_out) {
             Poll::Ready(Ok(())) => Moved::Over(self.finish(core, link, rng)),
             Poll::Ready(Err(_)) => self.fail(core, link, rng, End::ClientGone, Phase::Last),
-            Poll::Pending
-                if link.is_late(cx, core, Armed::ClientWrite, link.timeouts().write_ns) =>
-            {
+            Poll::Pending if self.facts.bytes_out > before => {
+                link.note_progress();
+                Moved::Some
+            }
+            Poll::Pending if self.is_stalled(cx, core, link, Armed::ClientWrite, write_ns) => {
                 self.fail(core, link, rng, End::WriteTimeout, Phase::Last)
             }
             Poll::Pending => Moved::Nothing,

@@ -37,17 +37,16 @@ impl Exchange {
         core: &Rc<Core>,
         link: &mut Link,
         pool: Rc<Pool>,
-        rng: &mut fastrand::Rng,
-        waker: &Waker,
+        now_ns: u64,
+        (rng, waker): (&mut fastrand::Rng, &Waker),
     ) {
         let _section = core.profile.enter(Section::Queue);
         self.facts.pool = Some(pool.index());
-        let head_ns = self.facts.times.head_ns;
-        pool.note_request(head_ns);
-        if self.deadline_ns <= head_ns {
+        pool.note_request(now_ns);
+        if self.deadline_ns <= now_ns {
             let _ = self.fail(core, link, rng, End::DeadlineMissed, Phase::Queue);
-        } else if let Some(server) = pool.acquire(self.want, head_ns, rng) {
-            self.dispatch(core, link, Place { pool, server }, head_ns);
+        } else if let Some(server) = pool.acquire(self.want, now_ns, rng) {
+            self.dispatch(core, link, Place { pool, server }, now_ns);
         } else if !pool.has_server(self.want) {
             let _ = self.fail(core, link, rng, End::NoServer, Phase::Connect);
         } else {
@@ -135,11 +134,9 @@ impl Exchange {
             // It still sends, so its bytes say nothing.
             return Moved::Nothing;
         }
-        // Once a connection is on its way, the end of its sending is no more than that.
-        let half_close = link.half_close() || matches!(self.stage, Stage::Connecting(_));
-        match link.watch_client(cx) {
+        match link.watch_client(cx, core, &mut bench.input) {
             Watch::Quiet => Moved::Nothing,
-            Watch::Ended if half_close => Moved::Nothing,
+            Watch::Ended if link.half_close() => Moved::Nothing,
             Watch::Ended | Watch::Gone => {
                 let phase = self.phase();
                 self.fail(core, link, &mut bench.rng, End::ClientGone, phase)

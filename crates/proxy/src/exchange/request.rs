@@ -9,6 +9,7 @@ use crate::core::{Bench, Core};
 use crate::forward::trailer_goes_on;
 use crate::outcome::{End, Phase};
 use crate::profile::Phase as Section;
+use crate::relay::Batch;
 
 impl Exchange {
     /// Moves what can be moved of the request.
@@ -31,54 +32,80 @@ impl Exchange {
         if self.up.is_taken() {
             return Moved::Nothing;
         }
-        let read = if together {
-            link.take_held(core, &mut bench.input)
-        } else {
-            let room = self.up.read_bytes(bench.input.len());
-            match link.stream.poll_read(cx, &mut bench.input[..room]) {
-                Poll::Pending => return Moved::Nothing,
-                Poll::Ready(Ok(0) | Err(_)) => {
-                    return self.fail(core, link, &mut bench.rng, End::ClientGone, Phase::Request);
+        if together {
+            let mut held = std::mem::take(&mut link.held);
+            let used = self.send_body(cx, core, link, &mut bench.rng, held.bytes());
+            let moved = match used {
+                Ok(used) => {
+                    held.consume(used);
+                    Moved::Some
                 }
-                Poll::Ready(Ok(read)) => read,
+                Err(moved) => moved,
+            };
+            link.held = held;
+            return moved;
+        }
+        let room = self.up.read_bytes(bench.input.len());
+        let Bench { input, rng, .. } = bench;
+        match link.stream.poll_read(cx, &mut input[..room]) {
+            Poll::Pending => Moved::Nothing,
+            Poll::Ready(Ok(0) | Err(_)) => {
+                self.fail(core, link, rng, End::ClientGone, Phase::Request)
             }
-        };
-        self.send_body(cx, core, link, bench, read)
+            Poll::Ready(Ok(read)) => match self.send_body(cx, core, link, rng, &input[..read]) {
+                Ok(used) if !link.hold(core, &input[used..read]) => {
+                    self.fail(core, link, rng, End::NoBuffer, Phase::Request)
+                }
+                Ok(_) => Moved::Some,
+                Err(moved) => moved,
+            },
+        }
     }
 
-    /// Passes on what the first `read` bytes of the input have of the body.
+    /// Finds what `input` has of the body.
+    pub(super) fn take_body(
+        &mut self,
+        core: &Rc<Core>,
+        link: &mut Link,
+        rng: &mut fastrand::Rng,
+        input: &[u8],
+    ) -> Result<Batch, Moved> {
+        let batch = match self.up.take(input) {
+            Ok(batch) => batch,
+            Err(refusal) => {
+                self.facts.bytes_in += input.len() as u64;
+                self.facts.refusal = Some(refusal.kind());
+                self.facts.refusal_status = refusal.status();
+                return Err(self.fail(core, link, rng, End::BadRequest, Phase::Request));
+            }
+        };
+        // What is behind the end belongs to the next request.
+        self.facts.bytes_in += batch.consumed as u64;
+        if link.body_bytes_max().is_some_and(|max| self.up.content_bytes > max) {
+            return Err(self.fail(core, link, rng, End::BodyTooLarge, Phase::Request));
+        }
+        if batch.end {
+            self.check_trailers(link);
+        }
+        Ok(batch)
+    }
+
+    /// Passes on what `input` has of the body; how many bytes were used.
     fn send_body(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
         link: &mut Link,
-        bench: &mut Bench,
-        read: usize,
-    ) -> Moved {
+        rng: &mut fastrand::Rng,
+        input: &[u8],
+    ) -> Result<usize, Moved> {
         let mut at = 0;
         let mut blocked = false;
-        while at < read && !blocked && !self.up_broken {
-            let input = &bench.input[at..read];
-            let batch = match self.up.take(input) {
-                Ok(batch) => batch,
-                Err(refusal) => {
-                    self.facts.bytes_in += input.len() as u64;
-                    self.facts.refusal = Some(refusal.kind());
-                    self.facts.refusal_status = refusal.status();
-                    let rng = &mut bench.rng;
-                    return self.fail(core, link, rng, End::BadRequest, Phase::Request);
-                }
-            };
-            // What is behind the end belongs to the next request.
-            self.facts.bytes_in += batch.consumed as u64;
-            if link.body_bytes_max().is_some_and(|max| self.up.content_bytes > max) {
-                return self.fail(core, link, &mut bench.rng, End::BodyTooLarge, Phase::Request);
-            }
-            if batch.end {
-                self.check_trailers(link);
-            }
+        while at < input.len() && !blocked && !self.up_broken {
+            let input = &input[at..];
+            let batch = self.take_body(core, link, rng, input)?;
             let Some(server) = &mut self.server else {
-                return Moved::Nothing;
+                return Err(Moved::Nothing);
             };
             let mut moved = 0;
             match self.up.poll_send(cx, &mut server.stream, input, &batch, &mut moved) {
@@ -92,10 +119,7 @@ impl Exchange {
                 break;
             }
         }
-        if !link.hold(core, &bench.input[at..read], false) {
-            return self.fail(core, link, &mut bench.rng, End::NoBuffer, Phase::Request);
-        }
-        Moved::Some
+        Ok(at)
     }
 
     /// Takes those fields out of the trailer section that the head may not have either.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
+use rt::stream::Stream;
 use wire::{Parsed, RequestKind, ResponseHead, Version};
 
 use super::choice::stamp;
@@ -226,7 +227,8 @@ impl Exchange {
                 Ok(batch) => batch,
                 Err(refusal) => {
                     self.facts.refusal = Some(refusal.kind());
-                    return self.fail(core, link, &mut bench.rng, End::BadResponse, Phase::Data);
+                    let phase = self.forget_unsent_head();
+                    return self.fail(core, link, &mut bench.rng, End::BadResponse, phase);
                 }
             };
             if batch.end {
@@ -254,6 +256,18 @@ impl Exchange {
                 }
             }
         }
+    }
+
+    /// Forgets the response's head if none of it was sent: the client can still be told what became of
+    /// its request. The phase that the exchange is in then.
+    fn forget_unsent_head(&mut self) -> Phase {
+        if self.down.unsent_bytes() < self.facts.head_bytes_out {
+            return Phase::Data;
+        }
+        self.facts.status = 0;
+        self.facts.until_close = false;
+        self.response = Response::Head;
+        Phase::Head
     }
 
     fn flush_response(
@@ -286,7 +300,7 @@ impl Exchange {
     ) -> Moved {
         self.server_persists = false;
         match self.response {
-            Response::Head if self.may_send_again() => {
+            Response::Head if self.may_send_again(orderly) => {
                 self.facts.retries += 1;
                 self.needs_new = true;
                 self.up.rewind();
@@ -310,18 +324,27 @@ impl Exchange {
 
     /// Whether the request may go to another connection: it was sent on one that had been idle, all
     /// of it is still here, nothing came back, and doing it twice is doing it once (RFC 9110
-    /// §9.2.2).
-    fn may_send_again(&self) -> bool {
+    /// §9.2.2), or the server has received none of it.
+    fn may_send_again(&self, orderly: bool) -> bool {
         let Some(place) = &self.place else { return false };
         let retries_max = place.pool.plan().retries_max;
-        let safe = self.idempotent || !self.up.has_sent();
+        let is_unreceived = orderly && !self.has_arrived();
         self.facts.reused
-            && safe
+            && (is_unreceived || self.idempotent || !self.up.has_sent())
             && self.held.is_empty()
             && self.interim == 0
             && self.up.is_kept()
             && self.facts.retries < retries_max
-            && self.may_retry(&place.pool)
+            // What a server has not received is no more work for it.
+            && (is_unreceived || self.may_retry(&place.pool))
+    }
+
+    /// Whether any byte of the request may have reached the server, which has ended its stream. Its FIN
+    /// confirms what it had received until then; what came later met a closed socket.
+    fn has_arrived(&self) -> bool {
+        let stream = self.server.as_ref().map(|server| &server.stream);
+        let unconfirmed = stream.filter(|stream| stream.is_tcp()).and_then(Stream::unacknowledged);
+        unconfirmed != Some(self.up.sent_bytes())
     }
 
     /// Leaves HTTP: what was received behind the head belongs to the other protocol.

@@ -22,17 +22,18 @@ impl Exchange {
         let server = server.filter(|_| self.place.is_some());
         let state = match (&self.stage, self.response) {
             (Stage::Tarpit, _) => "tarpit",
+            (Stage::Buffering(_), _) => "request",
             (Stage::Queued(..), _) => "queue",
             (Stage::Connecting(_), _) => "connect",
             (Stage::Open, Response::Head) if !self.up.is_done() => "request",
             (Stage::Open, Response::Head) => "server",
             _ => "response",
         };
-        Whereabouts {
-            state,
-            pool: pool.map(|pool| pool.name.clone()),
-            server: server.map(|server| server.name.clone()),
-            bytes: (self.facts.bytes_in, self.facts.bytes_out),
+        let (mut pool, mut server) =
+            (pool.map(|pool| pool.name.clone()), server.map(|server| server.name.clone()));
+        if let Some(detached) = &self.detached {
+            (pool, server) = (detached.pool.clone(), detached.server.clone());
         }
+        Whereabouts { state, pool, server, bytes: (self.facts.bytes_in, self.facts.bytes_out) }
     }
 }

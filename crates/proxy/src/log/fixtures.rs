@@ -44,10 +44,12 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         body_bytes_max: None,
         timeouts: ClientTimeouts {
             head_ns: 0,
+            body_ns: 0,
             body_idle_ns: 0,
             body_progress_ns: 0,
             body_progress_bytes: 0,
             write_ns: 0,
+            write_progress_bytes: 0,
             keep_alive_ns: 0,
         },
         forwarding: Forwarding {
@@ -61,6 +63,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         path: PathRule::Normalise,
         connect: false,
         half_close: false,
+        buffer_request_bytes: 0,
         admission: Admission::default(),
     }
 }

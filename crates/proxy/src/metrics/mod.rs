@@ -115,6 +115,8 @@ pub(crate) struct Metrics {
     refused: Vec<Count>,
     buffers_lent: Count,
     buffers_refused: Count,
+    in_flight: Count,
+    abandoned_now: Count,
     idle_clients: Count,
     idle_memory: Count,
 }
@@ -164,6 +166,7 @@ struct Server {
     on_reused: Count,
     idle: Count,
     bound: Count,
+    slots: Count,
     in_flight: Count,
 }
 
@@ -195,6 +198,7 @@ impl Metrics {
             on_reused: Count::default(),
             idle: Count::default(),
             bound: Count::default(),
+            slots: Count::default(),
             in_flight: Count::default(),
         };
         let pools = plan.pools.iter().map(|pool| Pool {
@@ -219,6 +223,8 @@ impl Metrics {
             refused: counts(Reason::ALL.len()),
             buffers_lent: Count::default(),
             buffers_refused: Count::default(),
+            in_flight: Count::default(),
+            abandoned_now: Count::default(),
             idle_clients: Count::default(),
             idle_memory: Count::default(),
         }
@@ -300,11 +306,13 @@ impl Metrics {
         }
     }
 
-    /// How many requests a server may have at a time, as it is told by one core; 0: any number.
-    pub(crate) fn set_bound(&self, pool: usize, server: usize, requests: u64) {
+    /// How many requests a server may have at a time, as it is told by one core (0: any number), and
+    /// how many count toward that.
+    pub(crate) fn set_bound(&self, pool: usize, server: usize, (bound, slots): (u64, u64)) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(server) = server {
-            server.bound.0.set(requests);
+            server.bound.0.set(bound);
+            server.slots.0.set(slots);
         }
     }
 
@@ -358,6 +366,12 @@ impl Metrics {
         self.buffers_refused.0.set(refused);
     }
 
+    /// How many requests are in flight, and how many of those whose clients have gone servers still have.
+    pub(crate) fn set_requests(&self, in_flight: u64, abandoned: u64) {
+        self.in_flight.0.set(in_flight);
+        self.abandoned_now.0.set(abandoned);
+    }
+
     /// How many connections of clients are between two requests, and their memory in user space.
     pub(crate) fn set_idle_clients(&self, connections: u64, bytes: u64) {
         self.idle_clients.0.set(connections);
@@ -390,6 +404,8 @@ impl Metrics {
         for (metric, count) in [
             (Metric::BuffersLent, &self.buffers_lent),
             (Metric::BuffersRefused, &self.buffers_refused),
+            (Metric::RequestsInFlight, &self.in_flight),
+            (Metric::AbandonedNow, &self.abandoned_now),
             (Metric::IdleClients, &self.idle_clients),
             (Metric::IdleMemory, &self.idle_memory),
             (Metric::SeriesDropped, &Count::default()),
@@ -484,6 +500,7 @@ impl Pool {
             all.add(connections, &[name, &server.name, "reused"], server.on_reused.0.get());
             all.add(Metric::Idle, &labels, server.idle.0.get());
             all.add(Metric::Bound, &labels, server.bound.0.get());
+            all.add(Metric::Slots, &labels, server.slots.0.get());
             all.add(Metric::InFlight, &labels, server.in_flight.0.get());
         }
     }

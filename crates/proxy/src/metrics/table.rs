@@ -84,7 +84,7 @@ metrics! {
     Wasted, "weir_wasted_responses_total", Counter, ["pool"], "Answers that a server finished when nobody was there to take them any more.";
     Sticky, "weir_sticky_requests_total", Counter, ["pool", "cookie"], "Requests of pools with a sticky cookie, by what it said: hit (to its server), missing, unknown (of a server that is gone), invalid (none of ours), down (of a server that is not up). All but hit were balanced anew.";
     Elsewhere, "weir_hash_elsewhere_total", Counter, ["pool"], "Requests of pools with consistent-hash that did not go to the server that their key belongs to, because it had more than its share, was full or had just failed.";
-    Abandoned, "weir_abandoned_requests_total", Counter, ["pool"], "Requests whose client left while a bounded server had them; the server keeps their place until it ends its answer or its connection.";
+    Abandoned, "weir_abandoned_requests_total", Counter, ["pool"], "Requests whose client left while a bounded server had them; the server keeps their slot until it ends its response or its connection.";
     BytesIn, "weir_bytes_in_total", Counter, ["listener"], "Bytes received from clients for requests that have ended, heads included.";
     BytesOut, "weir_bytes_out_total", Counter, ["listener"], "Bytes sent to clients for requests that have ended, heads included.";
     Accepted, "weir_connections_accepted_total", Counter, ["listener"], "Connections of clients that were taken on.";
@@ -93,6 +93,7 @@ metrics! {
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Connections of clients that were closed before they were served, by why; with process_full and listener_full, also how often some had to wait because the limit was reached. Those of source_table were served.";
     Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections kept to a server.";
     Bound, "weir_server_bound_requests", Gauge, ["pool", "server"], "Requests that a server may have at a time; 0: any number.";
+    Slots, "weir_server_slots", Gauge, ["pool", "server"], "Requests that count toward a server's bound now, on all threads; 0 without a bound.";
     InFlight, "weir_server_requests_in_flight", Gauge, ["pool", "server"], "Requests (in mode tcp: connections) that a server has now.";
     Queued, "weir_pool_queued_requests", Gauge, ["pool"], "Requests that wait for a server to have room.";
     ServerState, "weir_server_state", Gauge, ["pool", "server", "state"], "1 for the state that a server is in, 0 for the others: maintenance, down (by its checks), ejected (until a request that tries it goes well), drain, up.";
@@ -107,6 +108,8 @@ metrics! {
     LogLines, "weir_log_lines_total", Counter, ["target", "result"], "Log lines by what became of them: written; lost: behind (the target was too slow), failed (it refused them), waiting (it had refused others and was not tried again yet).";
     BuffersLent, "weir_buffers_lent", Gauge, [], "Buffers in use.";
     BuffersRefused, "weir_buffers_refused_total", Counter, [], "How often no buffer was left.";
+    RequestsInFlight, "weir_requests_in_flight", Gauge, [], "Requests (in mode tcp: connections) that are in flight now.";
+    AbandonedNow, "weir_abandoned_requests", Gauge, [], "Requests whose clients have left and whose slots servers still have.";
     IdleClients, "weir_idle_connections", Gauge, [], "Connections of clients that are between two requests.";
     IdleMemory, "weir_idle_connections_memory_bytes", Gauge, [], "User-space memory of all of those.";
     IdleEach, "weir_idle_connection_bytes", Gauge, [], "User-space memory of one of those on average; 0 when there is none.";

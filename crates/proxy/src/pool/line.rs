@@ -231,6 +231,16 @@ impl Pool {
         self.shared.bound(server)
     }
 
+    /// Whether the pool or any of its servers has a bound.
+    pub(crate) fn has_bounds(&self) -> bool {
+        (0..self.plan().servers.len()).any(|server| self.shared.is_bounded(server))
+    }
+
+    /// How many requests count toward a server's bound, on all cores.
+    pub(crate) fn slots(&self, server: usize) -> usize {
+        self.shared.slots(server)
+    }
+
     /// How many requests wait on this core.
     pub(crate) fn queued(&self) -> usize {
         self.queue.borrow().len()

@@ -441,6 +441,13 @@ impl Pool {
         }
     }
 
+    /// Closes the idle connections of servers that no other pool has.
+    pub(crate) fn close_idle_of_gone(&self) {
+        for server in self.servers.iter().filter(|server| Rc::strong_count(server) == 1) {
+            server.idle.borrow_mut().clear();
+        }
+    }
+
     /// Requests of this core that all servers have.
     pub(crate) fn in_flight(&self) -> usize {
         self.servers.iter().map(|server| server.in_flight.get()).sum()

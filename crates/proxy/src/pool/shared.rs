@@ -387,6 +387,11 @@ impl SharedPool {
         self.gates[server].max()
     }
 
+    /// How many requests count toward a server's bound.
+    pub(crate) fn slots(&self, server: usize) -> usize {
+        self.gates[server].in_flight()
+    }
+
     /// How many requests all servers may have together; `None`: any number.
     pub(crate) fn places(&self) -> Option<usize> {
         let servers = self.gates.iter().map(|gate| gate.max());

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::spawn;
 use std::time::Duration;
 
+use rt::buffers::Lent;
 use rt::cores::block_on;
 use rt::stream::Family;
 
@@ -90,16 +91,14 @@ impl Core {
     }
 
     fn run(&self, client: Near, server: Near) -> (TunnelEnd, Tunnel) {
-        let mut tunnel = Tunnel::new(Vec::new(), Vec::new());
+        let mut tunnel = Tunnel::new(Lent::default(), Lent::default());
         let end = self.run_with(&mut tunnel, client, server, |_| {});
         (end, tunnel)
     }
 
     /// A pooled buffer with `bytes` in it.
-    fn leftover(&self, bytes: &[u8]) -> Vec<u8> {
-        let mut buffer = self.buffers.take().unwrap();
-        buffer.extend_from_slice(bytes);
-        buffer
+    fn leftover(&self, bytes: &[u8]) -> Lent {
+        self.buffers.lend(&[bytes]).unwrap()
     }
 }
 
@@ -218,7 +217,7 @@ fn one_way(core: &Core, bytes: usize, wait: Duration) -> (TunnelEnd, bool) {
         assert!(read_all(&mut client) == pattern(0, bytes));
     });
     let mut spliced = false;
-    let mut tunnel = Tunnel::new(Vec::new(), Vec::new());
+    let mut tunnel = Tunnel::new(Lent::default(), Lent::default());
     let end = core.run_with(&mut tunnel, client_near, server_near, |tunnel| {
         spliced |= tunnel.down.splicing;
         let Carried { received, sent } = tunnel.down();
@@ -300,7 +299,7 @@ fn a_reset_is_told_with_its_side_and_what_came_before_is_delivered() {
     (&client).write_all(b"never read").unwrap();
     let mut closed = false;
     let mut server = Some(server);
-    let mut tunnel = Tunnel::new(Vec::new(), Vec::new());
+    let mut tunnel = Tunnel::new(Lent::default(), Lent::default());
     let end = core.run_with(&mut tunnel, client_near, server_near, |tunnel| {
         if tunnel.up().sent > 0 && tunnel.down().sent > 0 && !closed {
             closed = true;
@@ -359,7 +358,7 @@ fn progress_is_told_once_and_little_after_much_is_copied_again() {
     });
     let mut seen = Carried::default();
     let (mut spliced, mut still) = (false, 0);
-    let mut tunnel = Tunnel::new(Vec::new(), Vec::new());
+    let mut tunnel = Tunnel::new(Lent::default(), Lent::default());
     core.run_with(&mut tunnel, client_near, server_near, |tunnel| {
         let now = Carried {
             received: tunnel.up().received + tunnel.down().received,

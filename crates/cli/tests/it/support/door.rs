@@ -229,6 +229,22 @@ impl Door {
         metrics
     }
 
+    /// Waits until it holds nothing for anybody: no buffer, no request, no slot at a server. To be called
+    /// when all clients have left.
+    pub(crate) fn assert_all_returned(&self) {
+        const HELD: &[&str] = &[
+            "weir_buffers_lent",
+            "weir_requests_in_flight",
+            "weir_abandoned_requests",
+            "weir_server_slots",
+            "weir_server_requests_in_flight",
+            "weir_pool_queued_requests",
+        ];
+        self.metrics_until("all is returned", |metrics| {
+            HELD.iter().all(|name| metrics.sum(name, &[]) == 0.0)
+        });
+    }
+
     /// Writes another config and has it read.
     pub(crate) fn reload(&self, config: &str) {
         let path = self.home.path().join("weir.toml");
