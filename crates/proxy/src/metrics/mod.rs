@@ -366,12 +366,6 @@ impl Metrics {
         self.buffers_refused.0.set(refused);
     }
 
-    /// How many requests are in flight, and how many of those whose clients have gone servers still have.
-    pub(crate) fn set_requests(&self, in_flight: u64, abandoned: u64) {
-        self.in_flight.0.set(in_flight);
-        self.abandoned_now.0.set(abandoned);
-    }
-
     /// How many connections of clients are between two requests, and their memory in user space.
     pub(crate) fn set_idle_clients(&self, connections: u64, bytes: u64) {
         self.idle_clients.0.set(connections);

@@ -11,6 +11,14 @@ use super::histogram::{BOUNDS_NS, Distribution};
 use super::table::{Kind, Metric};
 use crate::log::TargetCounts;
 
+impl super::Metrics {
+    /// How many requests are in flight, and how many of those whose clients have gone servers still have.
+    pub(crate) fn set_requests(&self, in_flight: u64, abandoned: u64) {
+        self.in_flight.0.set(in_flight);
+        self.abandoned_now.0.set(abandoned);
+    }
+}
+
 /// How many series of names that the config no longer has are kept. The rule: they are kept while
 /// the process lives until there are so many; of more, those that come last by metric and name are
 /// forgotten, and counted in `weir_series_dropped_total`.
