@@ -252,7 +252,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
         with self.connect(rng.choice(["web", "proxied"]), 0.5) as sock:
             request = b"GET /a?size=200000 HTTP/1.1\r\nHost: a\r\n\r\n"
             if kind == 0:
-                sock.sendall(mutated(proxy_header(rng) + request, rng))
+                sock.sendall(mutated(proxy_header(rng), rng) + request)
                 sock.recv(65536)
             elif kind == 1:
                 time.sleep(rng.random())

@@ -42,3 +42,12 @@ impl Codes {
         }
     }
 }
+
+/// The index of the class of a status; 0: none.
+#[inline]
+pub(super) fn class_of(status: u16) -> usize {
+    match status {
+        100..=599 => usize::from(status / 100),
+        _ => 0,
+    }
+}

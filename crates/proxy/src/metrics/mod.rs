@@ -30,7 +30,7 @@ use crate::balance::sticky::Found;
 use crate::log::Timers;
 use crate::outcome::{End, Outcome};
 use crate::plan::{Balance, Mode, Plan};
-use codes::Codes;
+use codes::{Codes, class_of};
 use histogram::Histogram;
 use table::Metric;
 
@@ -407,14 +407,6 @@ impl Metrics {
             all.add(metric, &[], count.0.get());
         }
         all
-    }
-}
-
-#[inline]
-fn class_of(status: u16) -> usize {
-    match status {
-        100..=599 => usize::from(status / 100),
-        _ => 0,
     }
 }
 

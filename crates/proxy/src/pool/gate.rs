@@ -55,7 +55,8 @@ impl Gate {
 
     fn recompute(&self) {
         let advised = Some(self.advised.load(Ordering::SeqCst)).filter(|&advised| advised > 0);
-        let bound = self.set().or(advised).unwrap_or(self.planned.load(Ordering::SeqCst));
+        let planned = self.planned.load(Ordering::SeqCst);
+        let bound = self.set().or(advised).unwrap_or(planned);
         self.max.store(bound, Ordering::SeqCst);
     }
 

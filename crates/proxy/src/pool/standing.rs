@@ -14,7 +14,7 @@
 //! ```
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// What a share of a server of weight 1 is when nothing lessens it: so finely a slow start counts.
 pub(crate) const SHARE_OF_ONE: u32 = 100;
@@ -91,8 +91,14 @@ pub(crate) struct Standing {
     /// Set while running; [`PLANNED`]: none.
     weight: AtomicU32,
     /// Written by the thread that checks, read only to be shown.
-    last_check: Mutex<Option<Arc<LastCheck>>>,
+    last_check: LastCheckCell,
 }
+
+#[allow(
+    clippy::disallowed_types,
+    reason = "no core takes it: the thread that checks writes it, and those that show it read it"
+)]
+type LastCheckCell = std::sync::Mutex<Option<Arc<LastCheck>>>;
 
 /// The last check of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +125,7 @@ impl Standing {
             ejected_until_ns: 0.into(),
             back_since_ns: 0.into(),
             weight: PLANNED.into(),
-            last_check: Mutex::default(),
+            last_check: LastCheckCell::default(),
         };
         standing.settle(planned_weight, 0, 0);
         standing
