@@ -40,7 +40,7 @@ pub fn check_start(file_name: &str, plan: &Plan) -> Vec<Problem> {
 /// What is wrong with the directory of a file that is to be made.
 fn directory_problem(path: &Path) -> Option<String> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
+    let parent = parent.unwrap_or_else(|| Path::new("."));
     let shown = parent.display();
     match std::fs::metadata(parent) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
