@@ -29,7 +29,10 @@ pub fn request_head(bytes: &[u8]) {
         else {
             continue;
         };
-        let lines = bytes[..used].strip_prefix(b"\r\n").unwrap_or(&bytes[..used]);
+        let mut lines = &bytes[..used];
+        while let Some(rest) = lines.strip_prefix(b"\r\n") {
+            lines = rest;
+        }
         assert_eq!(explain_request(lines, HEADERS_CAP), None);
         check_request(&head);
     }

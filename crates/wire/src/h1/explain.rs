@@ -127,23 +127,20 @@ impl Cursor<'_> {
         self.line_end(byte, InvalidStatusLine)
     }
 
-    /// `HTTP/1.0` or `HTTP/1.1`; one digit, a dot and one digit are another version, anything else
-    /// is none.
+    /// `HTTP/1.0` or `HTTP/1.1`; another number in a right place is another version, anything else
+    /// is none. A 0 is no start of a number: it is wrong before `HTTP/01.01` shows that it is.
     fn version(&mut self) -> Step<()> {
-        use RefusalKind::InvalidVersion;
-        for &wanted in b"HTTP/" {
-            self.expect(|byte| byte == wanted, InvalidVersion)?;
+        for (at, &wanted) in b"HTTP/1.".iter().enumerate() {
+            let byte = self.next()?;
+            if byte != wanted {
+                let other = at == 5 && matches!(byte, b'2'..=b'9');
+                return Err(Stop::Offence(not_ours(other)));
+            }
         }
-        let major = self.expect(|byte| byte.is_ascii_digit(), InvalidVersion)?;
-        self.expect(|byte| byte == b'.', InvalidVersion)?;
-        let minor = self.expect(|byte| byte.is_ascii_digit(), InvalidVersion)?;
-        if major == b'1' && matches!(minor, b'0' | b'1') {
-            return Ok(());
+        match self.next()? {
+            b'0' | b'1' => Ok(()),
+            byte => Err(Stop::Offence(not_ours(byte.is_ascii_digit()))),
         }
-        // A second digit would make it none.
-        let behind = self.next()?;
-        let ends = matches!(behind, b' ' | b'\r' | b'\n');
-        Err(Stop::Offence(if ends { RefusalKind::UnsupportedVersion } else { InvalidVersion }))
     }
 
     /// Field lines up to the empty one.
@@ -193,4 +190,8 @@ impl Cursor<'_> {
             _ => Err(Stop::Offence(otherwise)),
         }
     }
+}
+
+fn not_ours(another: bool) -> RefusalKind {
+    if another { RefusalKind::UnsupportedVersion } else { RefusalKind::InvalidVersion }
 }

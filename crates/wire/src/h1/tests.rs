@@ -137,7 +137,8 @@ fn request_lines() {
     for (bytes, expect) in [
         ("GET / HTTP/2.0\r\n\r\n", "505 unsupported_version"),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505 unsupported_version"),
-        ("GET / HTTP/0.9\r\n\r\n", "505 unsupported_version"),
+        ("GET / HTTP/0.9\r\n\r\n", "400 invalid_version"),
+        ("GET / HTTP/01.01\r\n\r\n", "400 invalid_version"),
         ("GET / HTTP/1.2\r\n\r\n", "505 unsupported_version"),
         ("GET / HTTP/3\r\n\r\n", "505 unsupported_version"),
         ("GET / http/1.1\r\nHost: a\r\n\r\n", "400 invalid_version"),

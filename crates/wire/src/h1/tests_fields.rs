@@ -5,7 +5,7 @@ use super::tests::{check, with};
 #[test]
 fn content_lengths() {
     check(with("Content-Length: 0\r\n"), "POST / 1.1 a 0 keep");
-    check(with("content-length:\t007 \r\n"), "POST / 1.1 a 7 keep");
+    check(with("content-length:\t7 \r\n"), "POST / 1.1 a 7 keep");
     let most = "18446744073709551615";
     check(with(&format!("Content-Length: {most}\r\n")), &format!("POST / 1.1 a {most} keep"));
     for value in [
@@ -21,6 +21,8 @@ fn content_lengths() {
         "5,",
         ",5",
         "1e3",
+        "007",
+        "00",
         "\u{b2}",
     ] {
         check(with(&format!("Content-Length: {value}\r\n")), "400 content_length_invalid");
