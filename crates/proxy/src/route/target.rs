@@ -102,8 +102,8 @@ fn is_ambiguous_triplet(mut rest: &str) -> bool {
         rest = twice;
     }
     let starts =
-        |start: &&str| rest.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
-    HIDDEN.iter().any(|hidden| starts(hidden)) || OVERLONG.iter().any(|overlong| starts(overlong))
+        |start: &str| rest.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
+    HIDDEN.iter().chain(&OVERLONG).any(|start| starts(start))
 }
 
 fn has_parameters_of_dots(segment: &str) -> bool {

@@ -90,8 +90,8 @@ fn empty_lines_before_the_request() {
     check("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 1.1 a none keep");
     check("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 1.1 a none keep");
     let many = |lines: usize| "\r\n".repeat(lines) + "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    check(&many(8), "GET / 1.1 a none keep");
-    check(&many(9), "400 empty_lines");
+    check(many(8), "GET / 1.1 a none keep");
+    check(many(9), "400 empty_lines");
     check("\r\n\r\n", "incomplete");
     check("\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "400 bare_lf");
     check("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "400 bare_lf");
