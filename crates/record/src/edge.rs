@@ -124,6 +124,14 @@ pub enum Outcome {
     NoVerdict,
 }
 
+impl Trial {
+    /// Good responses per second; in records from older versions from the share of errors.
+    #[must_use]
+    pub fn goodput_per_s(&self) -> f64 {
+        self.goodput_per_s.unwrap_or(self.responses_per_s * (1.0 - self.error_share))
+    }
+}
+
 /// One trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
@@ -183,7 +191,7 @@ pub struct Trial {
 pub struct Observer {
     /// Its rate; the main load has that much less.
     pub rate_per_s: f64,
-    /// Its responses per second.
+    /// Its good responses per second.
     pub responses_per_s: f64,
     /// Latencies that were counted.
     pub responses: u64,
@@ -193,14 +201,14 @@ pub struct Observer {
     pub p99_ns: u64,
 }
 
-/// A value with a bootstrap interval of 95 %.
+/// A value with an interval of 95 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The value.
     pub value: f64,
-    /// 2.5 % of the resamples are lower.
+    /// Lower end of the interval.
     pub low: f64,
-    /// 2.5 % are higher.
+    /// Upper end.
     pub high: f64,
 }
 
@@ -242,10 +250,16 @@ pub struct Scaling {
 pub struct Added {
     /// The rate of both.
     pub level: f64,
-    /// Difference of the medians.
-    pub p50_ns: i64,
-    /// Difference of the 99 %.
-    pub p99_ns: i64,
+    /// Difference of the mean latencies. Percentiles have no difference that is one.
+    pub mean_ns: i64,
+    /// Median through the subject.
+    pub through_p50_ns: u64,
+    /// 99 % through the subject are no longer.
+    pub through_p99_ns: u64,
+    /// Median of the direct load.
+    pub direct_p50_ns: u64,
+    /// 99 % of the direct load are no longer.
+    pub direct_p99_ns: u64,
     /// Whether the direct load held the objectives at this rate.
     pub direct_held: bool,
 }

@@ -19,8 +19,9 @@ fn share(share: f64) -> String {
 }
 
 const ROWS: &[Row] = &[
+    ("goodput/s", Run::goodput_per_s, format_count),
     ("responses/s", |run| run.rates.responses_per_s, format_count),
-    ("errors", error_share, share),
+    ("errors", |run| run.totals.error_share(), share),
     ("response p50", |run| run.latency.last_byte.response.p50_ns as f64, time),
     ("response p90", |run| run.latency.last_byte.response.p90_ns as f64, time),
     ("response p99", |run| run.latency.last_byte.response.p99_ns as f64, time),
@@ -31,10 +32,6 @@ const ROWS: &[Row] = &[
     ("first byte p50", |run| run.latency.first_byte.service.p50_ns as f64, time),
     ("connect p50", |run| run.latency.connect.service.p50_ns as f64, time),
 ];
-
-fn error_share(run: &Run) -> f64 {
-    run.totals.failed() as f64 / run.totals.requests.max(1) as f64
-}
 
 /// The comparison of named runs with the first of them.
 pub(crate) fn compare(runs: &[(String, Run)], colour: bool) -> String {

@@ -7,7 +7,7 @@ use load::failure::KINDS;
 /// All seconds of a run.
 pub(crate) fn csv(run: &Run) -> String {
     let mut text = String::from(
-        "time_s,length_s,measured,connections,connections_opened,responses,status_1xx,status_2xx,\
+        "time_s,length_s,measured,connections,connections_opened,responses,good,status_1xx,status_2xx,\
          status_3xx,status_4xx,status_5xx,bytes_in,bytes_out,in_flight,waiting,dropped,\
          first_byte_mean_ns,last_byte_mean_ns,p50_ns,p99_ns,max_ns,lag_p99_ns,own_cpus",
     );
@@ -19,13 +19,14 @@ pub(crate) fn csv(run: &Run) -> String {
         let option = |value: Option<u64>| value.map(|v| v.to_string()).unwrap_or_default();
         let classes = interval.status_classes.map(|count| count.to_string()).join(",");
         text.push_str(&format!(
-            "{:.3},{:.3},{},{},{},{},{classes},{},{},{},{},{},{:.0},{:.0},{},{},{},{},{}",
+            "{:.3},{:.3},{},{},{},{},{},{classes},{},{},{},{},{},{:.0},{:.0},{},{},{},{},{}",
             interval.time_s,
             interval.length_s,
             interval.measured,
             interval.connections,
             interval.connections_opened,
             interval.responses,
+            option(interval.good),
             interval.bytes_in,
             interval.bytes_out,
             interval.in_flight,

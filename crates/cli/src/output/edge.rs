@@ -49,7 +49,7 @@ pub(crate) fn trial_line(trial: &Trial, find: Find) -> String {
         trial.number,
         trial.purpose,
         trial.length_s,
-        number(trial.responses_per_s),
+        number(trial.goodput_per_s()),
         format_duration_ns(trial.p50_ns),
         format_duration_ns(trial.p99_ns),
     );
@@ -123,8 +123,8 @@ pub(crate) fn words(edge: &Edge) -> String {
     let mut text = match found.end {
         End::Found => {
             let trials = match found.verifications {
-                // What held when it was looked at again, after a drift.
-                1 => "one trial, at the end".to_owned(),
+                // What held when it was checked again, after a drift.
+                2 => format!("{} of 2 trials, at the end", found.verified),
                 of => format!("{} of {of} long trials", found.verified),
             };
             let first = format!("holds {goal} up to {} ({trials}", level(found.level));
@@ -203,13 +203,13 @@ fn ladder(edge: &Edge) -> String {
     }
     let with_direct = !edge.added.is_empty();
     let mut head =
-        vec!["ladder", "offered/s", "answered/s", "p50", "p99", "observer p50", "p99", "in flight"];
-    head.extend(if with_direct { &["adds p50", "p99"][..] } else { &[] });
+        vec!["ladder", "offered/s", "goodput/s", "p50", "p99", "observer p50", "p99", "in flight"];
+    head.extend(if with_direct { &["direct p50", "p99", "adds mean"][..] } else { &[] });
     head.push("");
     let mut rows = vec![head.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>()];
     for trial in of_ladder {
         let beside_per_s = trial.observer.map_or(0.0, |seen| seen.responses_per_s);
-        let answered_per_s = trial.responses_per_s + beside_per_s;
+        let answered_per_s = trial.goodput_per_s() + beside_per_s;
         let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_duration_ns);
         let mut row = vec![
             String::new(),
@@ -223,8 +223,9 @@ fn ladder(edge: &Edge) -> String {
         ];
         if with_direct {
             let added = edge.added.iter().find(|added| added.level == trial.level);
-            row.push(added.map_or_else(|| "-".to_owned(), |added| signed(added.p50_ns)));
-            row.push(added.map_or_else(|| "-".to_owned(), |added| signed(added.p99_ns)));
+            row.push(time(added.map(|added| added.direct_p50_ns)));
+            row.push(time(added.map(|added| added.direct_p99_ns)));
+            row.push(added.map_or_else(|| "-".to_owned(), |added| signed(added.mean_ns)));
         }
         row.push(match (trial.outcome, trial.littles_law_holds) {
             (Outcome::Held, true) => String::new(),

@@ -123,7 +123,9 @@ fn without_a_bound_there_is_a_law_and_the_run_that_it_stopped_at_is_diagnosed_ag
     let again = weir(&["lab", "diagnose", "--json", "-", json.to_str().unwrap()]);
     assert_eq!(again.code, 0, "{}", again.stderr);
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
-    assert_eq!(again["diagnosis"]["verdict"], stopped_by);
+    // A cause that no run proves is unknown, whatever that of the lowest level above the edge says.
+    assert_ne!(stopped_by, "none", "{said}");
+    assert!(again["diagnosis"]["verdict"] == stopped_by || stopped_by == "unknown", "{again}");
     let text = weir(&["lab", "diagnose", json.to_str().unwrap()]).stdout;
     assert!(text.starts_with("search       the run at") && text.contains("which did not hold"));
 }

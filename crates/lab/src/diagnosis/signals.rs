@@ -18,6 +18,9 @@ pub(super) use read::{CARRIED_MIN, by_affinity, carried};
 pub use unit::Unit;
 pub(super) use unit::written;
 
+/// Fewer CPUs than this are below what a clock of 10 ms tells of a run of a second.
+const CPU_SHARE_MIN: f64 = 0.01;
+
 /// Where a signal comes from; signals of one family may be wrong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
@@ -199,7 +202,8 @@ signals! {
     SUBJECT_IMBALANCE: Processor, Times, "busiest subject thread over the mean of the processors",
         "schedstat of its threads, processors that it may use", |view| {
             let mean = cpus(view, SUBJECT)? / allowed(view)?.max(1.0);
-            Some(view.of_role(SUBJECT, busiest)? / mean.max(1e-9))
+            // Less CPU time than the clock resolves gives no ratio.
+            (mean >= CPU_SHARE_MIN).then_some(view.of_role(SUBJECT, busiest)? / mean)
         };
     ORIGIN_SATURATION: Processor, Share, "busiest origin thread, of a core", "schedstat",
         |view| view.of_role(ORIGIN, busiest);
@@ -502,16 +506,11 @@ signals! {
             let bound = view.run.plan["error_share_max"].as_f64().unwrap_or(0.001);
             Some((ERRORS.read)(view)? / bound.max(1e-9))
         };
-    ERRORS: Errors, Share, "requests that failed or were answered with 400 and above",
-        "generator", |view| {
-            let totals = &view.run.totals;
-            let unwanted: u64 = totals.status.range(400..).map(|(_, count)| count).sum();
-            Some(part_of((totals.failed() + unwanted) as f64, totals.requests as f64))
-        };
-    ERROR_ANSWERS: Errors, Share, "answers with 400 and above", "generator", |view| {
+    ERRORS: Errors, Share, "requests that had no good response", "generator",
+        |view| Some(view.run.totals.error_share());
+    ERROR_ANSWERS: Errors, Share, "bad responses (400 and above, or not as expected)", "generator", |view| {
         let totals = &view.run.totals;
-        let unwanted: u64 = totals.status.range(400..).map(|(_, count)| count).sum();
-        Some(part_of(unwanted as f64, totals.requests as f64))
+        Some(part_of(totals.bad() as f64, totals.requests as f64))
     };
     BROKEN: Errors, Share, "connections that were refused, reset or ended early, and answers that broke",
         "generator", |view| {

@@ -133,7 +133,7 @@ impl<'a> View<'a> {
 
     /// Good responses per second.
     pub(super) fn goodput(&self) -> f64 {
-        self.run.rates.responses_per_s
+        self.run.goodput_per_s()
     }
 
     /// Share of all requests that failed with this kind.

@@ -221,6 +221,24 @@ fn factors_make_all_combinations() {
 }
 
 #[test]
+fn quick_has_as_few_blocks_as_can_show_a_difference() {
+    let quick = Asked { quick: true, ..Asked::default() };
+    let blocks = |arms: u32| {
+        let more =
+            (0..arms).map(|at| format!("[arms.more{at}]\nsubject.command = \"other {at}\"\n"));
+        let text = format!("{BASE}{}", more.collect::<String>());
+        let file = parse("a.toml", &text, &quick).unwrap_or_else(|why| panic!("{why:?}"));
+        let plan = file.plan();
+        assert_eq!(plan.blocks_min, plan.blocks_max);
+        (tested(plan), plan.blocks_max)
+    };
+    let (one, fewest) = blocks(0);
+    let (more, blocks) = blocks(3);
+    assert!(more > one && more >= 2 && fewest == pairs_to_conclude(one, 0.95), "{one} {fewest}");
+    assert!(blocks == pairs_to_conclude(more, 0.95) && blocks > fewest, "{more} {blocks}");
+}
+
+#[test]
 fn what_is_asked_for_takes_the_place_of_what_the_file_says() {
     let text = BASE.replace("server", "server {x}") + "[parameters]\nx.doc = \"needed\"\n";
     told(&wrong(&text), &["a.toml:8:1: 'x' has no text: give it with --set x=TEXT"]);

@@ -25,7 +25,7 @@ const PHRASES: &[Phrase] = &[
         metric: "responses_per_s",
         more: "is {} faster than",
         less: "is {} slower than",
-        noun: "responses per second",
+        noun: "good responses per second",
     },
     Phrase {
         metric: "subject_us_per_response",
@@ -179,7 +179,7 @@ mod tests {
         );
         assert_eq!(
             difference(&metric("responses_per_s"), 1.000_01),
-            "does not differ in responses per second from"
+            "does not differ in good responses per second from"
         );
         assert_eq!(difference(&metric("rss"), 2.5), "is 150 % higher in resident memory than");
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use record::experiment::{Better, Metric};
 use record::observed::RoleUse;
-use record::run::Run;
+use record::run::{Interval, Run};
 use record::trial::Trial;
 
 use super::driver;
@@ -131,9 +131,10 @@ macro_rules! metrics {
 }
 
 metrics! {
-    "responses_per_s" "1/s" Higher Driver "responses per second"
-        "complete responses per second, over the measured window"
-        |view| view.responses_per_s();
+    "responses_per_s" "1/s" Higher Driver "good responses per second"
+        "goodput: complete responses with an expected status that passed every check, per second of the \
+         measured window"
+        |view| view.goodput_per_s();
     "bytes_in_per_s" "bytes" Higher Driver "bytes received per second"
         "bytes that the generator received per second, heads and bodies" |view| match view.run() {
             Some(run) => Some(run.rates.bytes_in_per_s),
@@ -183,7 +184,7 @@ metrics! {
         "the most at the end of any sample, summed over its processes: pages that they share count for each"
         |view| view.most_of(SUBJECT, |role| Some(role.resident_bytes? as f64));
     "error_share" "share" Lower Driver "share of errors"
-        "requests that failed or were answered with 400 and above, of all" error_share;
+        "requests that failed or had a bad response, of all" error_share;
     "connections_per_s" "1/s" Lower DriverOrNamespace "connections opened per second"
         "by the generator; of drivers that do not tell, as its network namespace counts them"
         connections_per_s;
@@ -193,7 +194,7 @@ metrics! {
     "calls_per_response" "1" Lower Machine "calls of the asked function per response"
         "counted for a part of the load, by a probe that costs the subject time: the trial says how much"
         |view| view.calls_per_response();
-    "rate_max_per_s" "1/s" Higher Driver "responses in the best second"
+    "rate_max_per_s" "1/s" Higher Driver "good responses in the best second"
         "the best whole second of the measured window" rate_max_per_s;
     "subject_cpu_max_share" "share" Lower Machine "the subject's busiest thread"
         "share of one processor that it used, mean over the samples: at 1 a thread is the limit"
@@ -239,9 +240,7 @@ fn spins(run: &Run) -> bool {
 
 pub(super) fn error_share(view: &View<'_>) -> Option<f64> {
     let Some(run) = view.run() else { return view.read("error_share") };
-    let refused: u64 = run.totals.status.range(400..).map(|(_, count)| count).sum();
-    let requests = run.totals.requests as f64;
-    (requests > 0.0).then(|| (run.totals.failed() + refused) as f64 / requests)
+    (run.totals.requests > 0).then(|| run.totals.error_share())
 }
 
 fn connections_per_s(view: &View<'_>) -> Option<f64> {
@@ -264,7 +263,8 @@ fn rate_max_per_s(view: &View<'_>) -> Option<f64> {
     let Some(run) = view.run() else { return view.read("rate_max_per_s") };
     let whole = run.intervals.iter();
     let whole = whole.filter(|second| second.measured && second.length_s >= SECOND_S_MIN);
-    whole.map(|second| second.responses as f64 / second.length_s).reduce(f64::max)
+    let good = |second: &Interval| second.good.unwrap_or(second.responses) as f64;
+    whole.map(|second| good(second) / second.length_s).reduce(f64::max)
 }
 
 #[cfg(test)]

@@ -60,6 +60,19 @@ impl<'a> View<'a> {
         rate.filter(|rate| *rate > 0.0)
     }
 
+    /// Good responses per second. A driver that counts errors beside responses tells how many were good.
+    pub(super) fn goodput_per_s(&self) -> Option<f64> {
+        let rate = match (self.run(), &self.reading) {
+            (Some(run), _) => Some(run.goodput_per_s()),
+            (None, Some(reading)) => {
+                let share = reading.good.map_or(1.0, |good| good / reading.responses.max(1.0));
+                self.read("responses_per_s").map(|rate| rate * share.min(1.0))
+            }
+            (None, None) => None,
+        };
+        rate.filter(|rate| *rate > 0.0)
+    }
+
     /// How many latencies the percentiles are of.
     fn latencies_counted(&self) -> f64 {
         match &self.reading {

@@ -4,12 +4,14 @@
 //! The logarithm, because past the edge latencies are a thousand times those below, and only the last
 //! two points would count.
 
-use record::edge::Knee;
+use record::edge::{Estimate, Knee};
 
-use super::{RESAMPLES, estimate};
+use super::{RESAMPLES, estimate, residual_scale, t_975};
 
 /// Fewer points than this have no knee.
 pub const KNEE_POINTS_MIN: usize = 6;
+/// What is fitted: two slopes, a height, and where they meet.
+const PARAMETERS: usize = 4;
 /// How many places between the first and the last level are tried.
 const PLACES: usize = 200;
 /// Below this share of explained variance the points do not look like two lines.
@@ -38,7 +40,9 @@ pub fn knee(points: &[(f64, f64)], seed: u64) -> Result<Knee, String> {
     if r_squared < R_SQUARED_MIN || rise < RISE_MIN.ln() {
         return Err("no knee: latency grows evenly within what was driven".to_owned());
     }
-    let residuals: Vec<f64> = points.iter().map(|(x, y)| y - best.at_level(*x)).collect();
+    let freedom = points.len() - PARAMETERS;
+    let scale = residual_scale(points.len(), PARAMETERS);
+    let residuals: Vec<f64> = points.iter().map(|(x, y)| scale * (y - best.at_level(*x))).collect();
     let mut random = fastrand::Rng::with_seed(seed);
     let resampled = (0..RESAMPLES).map(|_| {
         let drawn: Vec<(f64, f64)> = points
@@ -47,7 +51,14 @@ pub fn knee(points: &[(f64, f64)], seed: u64) -> Result<Knee, String> {
             .collect();
         fit(&drawn).at
     });
-    let level = estimate(best.at, resampled.collect());
+    let level = estimate(best.at, resampled.collect(), freedom);
+    let (from, to) = as_good(&points, &best, freedom);
+    let first = points.first().map_or(0.0, |(level, _)| *level);
+    let level = Estimate {
+        low: level.low.min(from).max(first),
+        high: level.high.max(to).min(last),
+        ..level
+    };
     Ok(Knee { level, r_squared, points: points.len() as u32 })
 }
 
@@ -75,6 +86,17 @@ fn fit(points: &[(f64, f64)]) -> Lines {
     let places = (1..PLACES).map(|place| first + (last - first) * place as f64 / PLACES as f64);
     let fits = places.filter_map(|at| fit_at(points, at)).filter(|lines| lines.bend > 0.0);
     fits.fold(flat, |best, lines| if lines.squares < best.squares { lines } else { best })
+}
+
+/// The places whose lines fit no worse than chance would have it, by the F test with one and `freedom`
+/// degrees of freedom, whose bound is the square of Student's.
+fn as_good(points: &[(f64, f64)], best: &Lines, freedom: usize) -> (f64, f64) {
+    let most = best.squares * (1.0 + t_975(freedom).powi(2) / freedom as f64);
+    let (first, last) = (points[0].0, points[points.len() - 1].0);
+    let places = (1..PLACES).map(|place| first + (last - first) * place as f64 / PLACES as f64);
+    let fits = places.filter_map(|at| fit_at(points, at));
+    let good = fits.filter(|lines| lines.bend > 0.0 && lines.squares <= most);
+    good.fold((best.at, best.at), |(low, high), lines| (low.min(lines.at), high.max(lines.at)))
 }
 
 fn fit_at(points: &[(f64, f64)], at: f64) -> Option<Lines> {
@@ -139,6 +161,26 @@ mod tests {
         assert!((knee.level.value - 800.0).abs() < 30.0, "{knee:?}");
         assert!(knee.level.low <= 800.0 && 800.0 <= knee.level.high, "{knee:?}");
         assert!(knee.level.high - knee.level.low < 150.0 && knee.r_squared > 0.95, "{knee:?}");
+    }
+
+    #[test]
+    fn an_interval_has_the_knee_in_it_as_often_as_it_says() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let normal = |random: &mut fastrand::Rng| (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        let (mut within, mut found) = (0, 0);
+        for seed in 0..100 {
+            let points: Vec<(f64, f64)> = (1..=12)
+                .map(|step| {
+                    let level = f64::from(step) * 100.0;
+                    let ln = 13.0 + 0.0002 * level + 0.006 * (level - 830.0).max(0.0);
+                    (level, (ln + 0.15 * normal(&mut random)).exp())
+                })
+                .collect();
+            let Ok(knee) = knee(&points, seed) else { continue };
+            found += 1;
+            within += usize::from(knee.level.low <= 830.0 && 830.0 <= knee.level.high);
+        }
+        assert!(found > 95 && within * 100 >= 93 * found, "{within} of {found}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn rungs(edge: f64, highest: f64) -> Vec<f64> {
     levels
 }
 
-/// The points (connections, responses per second) that the law of scaling is fitted to, of trials and of
+/// The points (connections, good responses per second) that the law of scaling is fitted to, of trials and of
 /// whether they met the objective of errors; and why others are left out. What is answered with an error
 /// is no work done, and the generator's own limit is not the subject's.
 #[must_use]
@@ -49,7 +49,7 @@ pub fn scaling_points(trials: &[(Trial, bool)]) -> (Vec<(f64, f64)>, Vec<String>
             connections(left)
         )
     });
-    let points = used.iter().map(|(trial, _)| (trial.level, trial.responses_per_s));
+    let points = used.iter().map(|(trial, _)| (trial.level, trial.goodput_per_s()));
     (points.collect(), notes.collect())
 }
 
@@ -88,8 +88,11 @@ pub fn added(trials: &[Trial]) -> Vec<Added> {
         let direct = of("direct").find(|direct| direct.level == through.level)?;
         Some(Added {
             level: through.level,
-            p50_ns: through.p50_ns as i64 - direct.p50_ns as i64,
-            p99_ns: through.p99_ns as i64 - direct.p99_ns as i64,
+            mean_ns: (through.mean_ns - direct.mean_ns) as i64,
+            through_p50_ns: through.p50_ns,
+            through_p99_ns: through.p99_ns,
+            direct_p50_ns: direct.p50_ns,
+            direct_p99_ns: direct.p99_ns,
             direct_held: direct.outcome == Outcome::Held,
         })
     });
@@ -156,7 +159,8 @@ mod tests {
 
     #[test]
     fn what_is_added_is_the_difference_at_the_same_rate() {
-        let trial = |purpose: &str, level, p50_ns| Trial {
+        let trial = |purpose: &str, level, p50_ns: u64| Trial {
+            mean_ns: 1.5 * p50_ns as f64,
             purpose: purpose.to_owned(),
             level,
             p50_ns,
@@ -168,6 +172,7 @@ mod tests {
             [trial("ladder", 10.0, 900), trial("direct", 10.0, 1000), trial("ladder", 20.0, 5)];
         let added = added(&trials);
         assert_eq!(added.len(), 1);
-        assert_eq!((added[0].p50_ns, added[0].p99_ns, added[0].direct_held), (-100, -200, true));
+        assert_eq!((added[0].mean_ns, added[0].direct_held), (-150, true));
+        assert_eq!((added[0].through_p50_ns, added[0].direct_p99_ns), (900, 2000));
     }
 }

@@ -135,6 +135,8 @@ const SHRINK_FIRST: f64 = 10.0;
 const SHORT_WIDTHS: f64 = 4.0;
 /// A trial without a verdict is repeated so often.
 const REPEATS_MAX: u32 = 2;
+/// What is named has held in so many rechecks, one after the other.
+const RECHECKS: u32 = 2;
 /// A recheck goes down by this share, so often at the most.
 const RECHECK_STEP: f64 = 0.05;
 const RECHECK_STEPS_MAX: u32 = 4;
@@ -406,16 +408,19 @@ impl Search {
             && let (End::Found | End::Top, Some(level)) = (found.end, found.level)
         {
             let found = found.clone();
-            self.phase = Phase::Rechecking(Rechecking { level, missed: 0, lowered: 0, found });
+            self.phase =
+                Phase::Rechecking(Rechecking { level, missed: 0, held: 0, lowered: 0, found });
         }
     }
 
     fn rechecked(&mut self, mut at: Rechecking, held: bool, reasons: &[String]) {
         if held {
-            self.phase = Phase::Ended(at.held());
+            at.held += 1;
+            let enough = at.held >= RECHECKS;
+            self.phase = if enough { Phase::Ended(at.held()) } else { Phase::Rechecking(at) };
             return;
         }
-        at.missed += 1;
+        (at.held, at.missed) = (0, at.missed + 1);
         if at.missed < 2 {
             // Once is chance.
             self.phase = Phase::Rechecking(at);
@@ -427,7 +432,13 @@ impl Search {
             let step = RECHECK_STEP * at.level;
             let step = if self.settings.whole { step.max(1.0) } else { step };
             let level = self.level(at.level - step);
-            Phase::Rechecking(Rechecking { level, missed: 0, lowered: at.lowered + 1, ..at })
+            Phase::Rechecking(Rechecking {
+                level,
+                missed: 0,
+                held: 0,
+                lowered: at.lowered + 1,
+                ..at
+            })
         } else {
             let level = record::units::format_count(at.level);
             Phase::Ended(at.lost(&format!("not even {level} held")))

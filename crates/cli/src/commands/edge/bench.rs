@@ -169,7 +169,7 @@ fn seen(measured: &Measured) -> Seen {
     let latencies = &measured.latencies.last_byte.response;
     Seen {
         rate_per_s: measured.window_due as f64 / measured.window_length_s(),
-        responses_per_s: measured.responses_per_s(),
+        responses_per_s: measured.goodput_per_s(),
         responses: latencies.count(),
         p50_ns: latencies.at(0.5),
         p99_ns: latencies.at(0.99),

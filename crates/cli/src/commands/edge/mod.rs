@@ -14,7 +14,7 @@ use load::edge::{
     trial_plan,
 };
 use load::plan::{Objective, Plan};
-use record::edge::{Conclusion, Edge, End, Knee, Outcome, SCHEMA, Scaling};
+use record::edge::{Conclusion, Edge, End, Knee, Outcome, SCHEMA, Scaling, Trial};
 use record::problem::Problem;
 use record::run::{Run, Weir};
 use rt::drain::{Drain, DrainWatch, Held, hold_signals};
@@ -22,7 +22,7 @@ use rt::drain::{Drain, DrainWatch, Held, hold_signals};
 use asked::Asked;
 pub(super) use asked::check;
 use bench::{Bench, Setup};
-use missed::{Miss, Missed};
+use missed::{Held, Miss, Missed};
 
 use super::load::recorded_host;
 use crate::exit::{Exit, Failure};
@@ -260,12 +260,19 @@ impl<'a> Explorer<'a> {
                     _ => {}
                 }
             }
-            Outcome::Missed => {
-                let diagnosis = run.diagnosis.clone();
-                self.missed.add(Miss { level: ask.level, run, diagnosis });
-            }
+            Outcome::Missed => self.miss(&trial, run),
             Outcome::NoVerdict => {}
         }
+    }
+
+    fn miss(&mut self, trial: &Trial, run: Run) {
+        self.missed.add(Miss {
+            level: trial.level,
+            goodput_per_s: trial.goodput_per_s(),
+            reasons: trial.reasons.clone(),
+            diagnosis: run.diagnosis.clone(),
+            run,
+        });
     }
 
     /// Drives the ladder, in turn with the direct one, for the knee and the range to run it at.
@@ -275,8 +282,11 @@ impl<'a> Explorer<'a> {
                 Ask { level, length_ns: self.asked.settings.full_ns, purpose: Purpose::Confirm };
             let mut plan = self.plan_of(&self.asked.base, &ask);
             let beside = observer_plan(&mut plan, observer_rate_per_s(level));
-            if self.try_one(plan, ask, "ladder", Some(beside))?.is_none() {
+            let Some(driven) = self.try_one(plan, ask, "ladder", Some(beside))? else {
                 return Ok(());
+            };
+            if let (Outcome::Missed, Some(run)) = (driven.trial.outcome, driven.run) {
+                self.miss(&driven.trial, run);
             }
             if let Some(direct) = &self.asked.direct {
                 let plan = self.plan_of(direct, &ask);
@@ -331,14 +341,16 @@ impl<'a> Explorer<'a> {
     fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> Edge {
         let is_found = |(level, _): &(f64, Run)| Some(*level) == conclusion.level;
         let held = self.held.into_iter().find(is_found).map(|(_, run)| run);
-        let (stopped, note) = self.missed.stopped_by();
+        let verdict = held.as_ref().and_then(|run| run.diagnosis.as_ref());
+        let verdict = verdict.map_or("unknown", |diagnosis| diagnosis.verdict.as_str());
+        let edge = conclusion.level.map(|level| Held { level, verdict });
+        let (stopped, note) = self.missed.stopped_by(edge);
         self.notes.extend(note);
         let (stopped_by, stopped_run) = match stopped {
             Some(miss) => (miss.diagnosis, Some(Box::new(miss.run))),
             None => (None, None),
         };
-        let missed = self.missed.lowest.map(|miss| miss.run);
-        let at_edge = held.or(missed);
+        let at_edge = held.or_else(|| self.missed.lowest().map(|miss| miss.run.clone()));
         if let Some(run) = &at_edge
             && run.generator.in_flight_mean > CONNECTIONS_SHARE * self.asked.base.connections as f64
             && self.asked.find != Find::Connections

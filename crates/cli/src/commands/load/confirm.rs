@@ -175,7 +175,7 @@ fn change(plan: &Plan, run: &Run, test: CounterTest, processors: f64) -> Result<
 /// Whether an open loop offers so much more than was answered that the throughput could pass `ratio`,
 /// where the answers part. A closed loop asks for whatever is answered.
 fn offers_enough(run: &Run, ratio: f64) -> Result<(), String> {
-    let answered_per_s = run.rates.responses_per_s;
+    let answered_per_s = run.goodput_per_s();
     let Some(offered_per_s) = run.rates.offered_per_s else {
         return Ok(());
     };
@@ -233,7 +233,7 @@ fn processors(plan: &Plan, run: &Run, available: usize) -> f64 {
     quota.map_or(pinned as f64, |quota| quota.min(pinned as f64))
 }
 
-/// Responses per second of a short run.
+/// Good responses per second of a short run.
 fn trial(plan: &Plan, stop: &DrainWatch) -> Result<f64, String> {
     let mut short = plan.clone();
     short.ramp_ns = 0;
@@ -245,7 +245,7 @@ fn trial(plan: &Plan, stop: &DrainWatch) -> Result<f64, String> {
     if stop.stage() != Stage::Running {
         return Err("it was ended by hand".to_owned());
     }
-    Ok(measured.responses_per_s())
+    Ok(measured.goodput_per_s())
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ fn add(merged: &mut Merged, trial: &Trial) -> Option<()> {
     let run = trial.run.as_ref()?;
     let latencies = Latencies::decode(&run.latency.last_byte.response.hdr).ok()?;
     merged.latencies.add(&latencies);
-    merged.rates.push(run.rates.responses_per_s);
+    merged.rates.push(run.goodput_per_s());
     let window_s = run.window.length_s();
     if window_s > 0.0 {
         merged.generator.push((run.cpu.user_s / window_s, run.cpu.system_s / window_s));
@@ -137,7 +137,8 @@ fn add(merged: &mut Merged, trial: &Trial) -> Option<()> {
     // A partial second at the end is no second.
     let whole =
         run.intervals.iter().filter(|interval| interval.measured && interval.length_s > 0.9);
-    let best = whole.map(|interval| interval.responses as f64 / interval.length_s);
+    let best = whole
+        .map(|interval| interval.good.unwrap_or(interval.responses) as f64 / interval.length_s);
     merged.best_second =
         best.fold(merged.best_second, |best, rate| Some(best.map_or(rate, |best| best.max(rate))));
     Some(())

@@ -74,7 +74,7 @@ fn of_group<'a>(group: &'a Group<'_>, figures: &mut Figures) -> Vec<Of<'a>> {
         let Some(run) = record_of(&one.trial) else { continue };
         let of = Of {
             arm: one.arm(),
-            rate_per_s: run.rates.responses_per_s,
+            rate_per_s: run.goodput_per_s(),
             used: diagnosis::headroom(&run)
                 .into_iter()
                 .filter(|used| used.share.is_finite())

@@ -50,13 +50,13 @@ struct Row {
 /// All panels, from top to bottom.
 const ROWS: &[Row] = &[
     Row {
-        title: "Responses per second",
+        title: "Good responses per second",
         column: "responses_per_s",
         unit: "1/s",
         fold: Fold::Mean,
         read: |one| {
             of_intervals(&one.trial, |s| {
-                Some(s.responses as f64 / s.length_s).filter(|_| s.length_s > 0.0)
+                Some(s.good.unwrap_or(s.responses) as f64 / s.length_s).filter(|_| s.length_s > 0.0)
             })
         },
     },

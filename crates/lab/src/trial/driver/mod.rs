@@ -195,6 +195,8 @@ pub struct Reading {
     pub length_s: f64,
     /// Complete responses.
     pub responses: f64,
+    /// Those of them that are good, where the driver tells.
+    pub good: Option<f64>,
     /// Figures by the names of [`super::metrics::METRICS`].
     pub values: BTreeMap<&'static str, f64>,
     /// Responses per second, second by second; empty where it does not tell.
@@ -218,6 +220,7 @@ impl Reading {
 
     /// Notes the share of errors among all that was tried.
     fn errors(&mut self, errors: f64, tried: f64) {
+        self.good = Some((tried - errors).max(0.0));
         // Adding 0 takes the sign from a share of -0.
         self.note("error_share", (tried > 0.0).then(|| (errors / tried).min(1.0) + 0.0));
     }

@@ -49,6 +49,11 @@ fn what_is_offered_has_to_be_answered() {
     let judged = judge(&run(1000.0, 980.0), Find::Rate, 0);
     assert_eq!(judged.outcome, Outcome::Missed);
     assert!(judged.reasons[0].contains("980/s"), "{judged:?}");
+    let mut refused = run(1000.0, 1000.0);
+    refused.rates.goodput_per_s = Some(700.0);
+    let judged = judge(&refused, Find::Rate, 0);
+    assert_eq!(judged.outcome, Outcome::Missed, "an instant 503 is no work done");
+    assert!(judged.reasons[0].contains("700/s had a good response"), "{judged:?}");
     // 20 ms of requests are still on their way when the window ends.
     assert_eq!(judge(&run(1000.0, 989.0), Find::Rate, 20_000_000).outcome, Outcome::Held);
 }

@@ -9,6 +9,8 @@ use record::units::format_count;
 pub(super) struct Rechecking {
     pub(super) level: f64,
     pub(super) missed: u32,
+    /// Trials at this level that held, one after the other.
+    pub(super) held: u32,
     /// How often the level was lowered because it did not hold any more.
     pub(super) lowered: u32,
     /// What had been verified; `upper` and `reasons` are of the lowest level that did not hold since.
@@ -22,8 +24,8 @@ impl Rechecking {
             return self.found;
         }
         let level = Some(self.level);
+        let (verified, verifications) = (self.held, self.held);
         let drift = self.drift(&format!("only {} held", format_count(self.level)));
-        let (verified, verifications) = (1, 1);
         Conclusion {
             end: End::Found,
             level,

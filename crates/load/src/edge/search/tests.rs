@@ -159,7 +159,7 @@ fn what_does_not_hold_any_more_is_not_what_was_found() {
     });
     let level = found.level.unwrap();
     assert!(found.end == End::Found && level <= limit && level > 0.9 * verified, "{found:?}");
-    assert_eq!((found.verified, found.verifications), (1, 1));
+    assert_eq!((found.verified, found.verifications), (2, 2));
     assert!(found.upper.unwrap() > limit && found.upper.unwrap() < verified, "{found:?}");
 
     let (mut search, verified) = rechecking(SETTINGS);
@@ -188,6 +188,27 @@ fn a_recheck_that_ends_early_keeps_what_was_not_refuted_and_nothing_else() {
         let (found, _) = drive(&mut search, |_| Outcome::NoVerdict);
         assert_eq!(found.end, end, "{times}");
         assert!(found.drift.is_some() && found.level.is_none_or(|level| level == verified));
+    }
+}
+
+#[test]
+fn what_is_named_held_in_the_last_two_checks() {
+    let (held, missed) = (Outcome::Held, Outcome::Missed);
+    let checks: [(&[Outcome], bool); 4] = [
+        (&[held, held], true),
+        (&[missed, held, held], true),
+        (&[held, missed, held, held], true),
+        (&[held, missed, missed], false),
+    ];
+    for (outcomes, stays) in checks {
+        let (mut search, verified) = rechecking(SETTINGS);
+        for outcome in outcomes {
+            let Step::Try(ask) = search.next() else { panic!("one check is not enough") };
+            assert_eq!(ask.level, verified);
+            search.tell(*outcome, &["slow".to_owned()]);
+        }
+        let ended = matches!(search.next(), Step::Ended(found) if found.level == Some(verified));
+        assert_eq!(ended, stays, "{outcomes:?}");
     }
 }
 
