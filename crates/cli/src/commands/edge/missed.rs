@@ -4,7 +4,7 @@
 //! Pure. Not for deciding whether a level held.
 
 use lab::diagnosis::verdicts::{NONE, UNKNOWN};
-use record::run::Diagnosis;
+use record::run::{Confidence, Diagnosis};
 use record::units::format_count;
 
 /// A level up to this many times the lowest that did not hold is stopped by the same thing.
@@ -39,7 +39,7 @@ impl<R> Miss<R> {
 
 /// The edge: the level that was verified, and the verdict of its run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held<'a> {
+pub(super) struct HeldLevel<'a> {
     pub(super) level: f64,
     pub(super) verdict: &'a str,
 }
@@ -81,7 +81,10 @@ impl<R: Clone> Missed<R> {
     /// The run whose diagnosis says what stops the subject at its edge, and a note about it. Just above the
     /// edge nothing may be at its limit all the time; then a level further above names it, if the subject
     /// carries no more there. Without any, the cause is unknown: a level that was missed had one.
-    pub(super) fn stopped_by(&self, held: Option<Held<'_>>) -> (Option<Miss<R>>, Option<String>) {
+    pub(super) fn stopped_by(
+        &self,
+        held: Option<HeldLevel<'_>>,
+    ) -> (Option<Miss<R>>, Option<String>) {
         // A miss below the level that was verified was chance.
         let above = |miss: &&Miss<R>| held.is_none_or(|held| miss.level > held.level);
         let Some(lowest) = self.levels.iter().find(above) else { return (None, None) };
@@ -111,12 +114,12 @@ impl<R: Clone> Missed<R> {
     }
 }
 
-fn at_the_edge(held: Held<'_>) -> String {
+fn at_the_edge(held: HeldLevel<'_>) -> String {
     format!("at {}, which held, the verdict is {}", format_count(held.level), held.verdict)
 }
 
 /// The diagnosis of a level that was missed for no proven cause.
-fn unknown<R>(lowest: &Miss<R>, held: Option<Held<'_>>) -> Diagnosis {
+fn unknown<R>(lowest: &Miss<R>, held: Option<HeldLevel<'_>>) -> Diagnosis {
     let diagnosis = lowest.diagnosis.clone().unwrap_or_default();
     let mut evidence = vec![format!(
         "at {}, which did not hold: {}",
@@ -127,7 +130,7 @@ fn unknown<R>(lowest: &Miss<R>, held: Option<Held<'_>>) -> Diagnosis {
     Diagnosis {
         verdict: UNKNOWN.to_owned(),
         claim: "the level was missed, and no run above the edge proves by what".to_owned(),
-        confidence: 0.0,
+        confidence: Confidence::None,
         evidence,
         ..diagnosis
     }
@@ -153,7 +156,7 @@ mod tests {
     }
 
     fn verdict(runs: &[(f64, f64, &'static str)], held: f64) -> (Option<String>, bool) {
-        let held = Held { level: held, verdict: NONE };
+        let held = HeldLevel { level: held, verdict: NONE };
         let (stopped, note) = missed(runs).stopped_by(Some(held));
         (stopped.map(|one| one.diagnosis.unwrap().verdict), note.is_some())
     }
@@ -182,10 +185,10 @@ mod tests {
 
     #[test]
     fn a_missed_level_is_never_stopped_by_nothing() {
-        let (stopped, _) =
-            missed(&[(397.0, 395.0, NONE)]).stopped_by(Some(Held { level: 394.0, verdict: NONE }));
+        let (stopped, _) = missed(&[(397.0, 395.0, NONE)])
+            .stopped_by(Some(HeldLevel { level: 394.0, verdict: NONE }));
         let diagnosis = stopped.unwrap().diagnosis.unwrap();
-        assert_eq!((diagnosis.verdict.as_str(), diagnosis.confidence), (UNKNOWN, 0.0));
+        assert_eq!((diagnosis.verdict.as_str(), diagnosis.confidence), (UNKNOWN, Confidence::None));
         let evidence =
             ["at 397, which did not hold: slow", "at 394, which held, the verdict is none"];
         assert_eq!(diagnosis.evidence, evidence);

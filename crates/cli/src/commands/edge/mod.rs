@@ -22,7 +22,7 @@ use rt::drain::{Drain, DrainWatch, Held, hold_signals};
 use asked::Asked;
 pub(super) use asked::check;
 use bench::{Bench, Setup};
-use missed::{Held, Miss, Missed};
+use missed::{HeldLevel, Miss, Missed};
 
 use super::load::recorded_host;
 use crate::exit::{Exit, Failure};
@@ -343,7 +343,7 @@ impl<'a> Explorer<'a> {
         let held = self.held.into_iter().find(is_found).map(|(_, run)| run);
         let verdict = held.as_ref().and_then(|run| run.diagnosis.as_ref());
         let verdict = verdict.map_or("unknown", |diagnosis| diagnosis.verdict.as_str());
-        let edge = conclusion.level.map(|level| Held { level, verdict });
+        let edge = conclusion.level.map(|level| HeldLevel { level, verdict });
         let (stopped, note) = self.missed.stopped_by(edge);
         self.notes.extend(note);
         let (stopped_by, stopped_run) = match stopped {
