@@ -12,7 +12,11 @@ pub(crate) const LOAD: CommandRow = CommandRow {
     doc: "Sends requests in a closed loop (each connection sends the next one when the last has \
           been answered) or, with --rate, in an open loop (requests are due by the clock, whatever \
           the server does). Latencies are measured twice: from the send (service: what the server \
-          did) and from the due time (response: what a user saw). Every result carries a verdict: \
+          did) and from the due time (response: what a user saw). After a failed connect a connection \
+          pauses for 10 ms, then twice as long each time, up to 1 s. In a closed loop the next request \
+          is due behind the pause, so no latency contains it. In an open loop requests go on being due, \
+          and those that waited for the pause are counted with their time (generator.back_off). Every \
+          result carries a verdict: \
           valid, suspect or invalid, with the reasons; and a diagnosis: what limited it, with the \
           evidence, from what was seen of the machine meanwhile.\n\nWithout a URL it starts an origin of its \
           own, calibrates the generator, and drives the origin at a quarter of that rate.",
@@ -86,7 +90,7 @@ pub(super) const TIMEOUT: Flag = Flag {
     short: Some('w'),
     value: "TIME",
     default: "5s",
-    doc: "A request that is older than this is an error (from when: --timeout-from); bare: ms",
+    doc: "A request that is older than this, from its due time, is an error; bare: ms",
     right: &["500", "2s"],
     wrong: &["0", "soon", "1d"],
     ..FLAG
@@ -173,10 +177,11 @@ const LOAD_FLAGS: &[Flag] = &[
         long: "timeout-from",
         value: "due|send",
         default: "due",
-        doc: "Where the time-out starts. due: when the request was due, as a user's patience does; one \
-              that waited for a connection until less time is left than a response usually takes is \
-              not sent but counted as too_late, so that too much load does not keep the server busy \
-              with what nobody waits for. send: when it was sent, however long it had waited",
+        doc: "Where the time-out starts. due: when the request was due, as a user's patience does; a \
+              request that waited for a connection until less time is left than a response usually \
+              takes is not sent but counted as too_late, so that too much load does not keep the server \
+              busy with responses that nobody waits for. send: when it was sent, however long it had \
+              waited in the queue, which --line bounds",
         wrong: &["now"],
         right: &["send"],
         ..FLAG

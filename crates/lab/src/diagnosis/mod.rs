@@ -36,7 +36,7 @@ pub fn diagnose(run: &Run) -> Diagnosis {
     {
         found.verdict = UNKNOWN.to_owned();
         found.claim = "the generator stalled: this run says nothing of the subject".to_owned();
-        found.confidence = record::diagnosis::Confidence::None;
+        found.confidence = Confidence::None;
         found.evidence.push(reason.to_owned());
     }
     found

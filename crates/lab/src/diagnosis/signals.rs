@@ -418,7 +418,9 @@ signals! {
         "generator: failed connects, time-outs while connecting, connections missing", |view| {
             let totals = &view.run.totals;
             let timeouts = totals.timeouts_by_phase.get("connect").copied().unwrap_or(0);
-            let queued = totals.timeouts_by_phase.get("queue").copied().unwrap_or(0);
+            // Those that were not sent any more had waited as long.
+            let too_late = totals.errors.get("too_late").copied().unwrap_or(0);
+            let queued = totals.timeouts_by_phase.get("queue").copied().unwrap_or(0) + too_late;
             let missing = totals.connections.wanted.saturating_sub(totals.connections.obtained);
             let bad = totals.connections.failed + timeouts + queued + missing;
             Some(part_of(bad as f64, (totals.requests + missing) as f64))
