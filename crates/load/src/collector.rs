@@ -136,6 +136,30 @@ impl Collector {
         }
     }
 
+    /// Closes the seconds that some cores delivered and others skipped.
+    fn close_skipped(&mut self, observer: &mut dyn Observer) {
+        for (second, snapshots) in std::mem::take(&mut self.open) {
+            self.close(snapshots, (second + 1) as f64, 1.0, observer);
+            self.next = second + 1;
+        }
+    }
+
+    /// Adds the newest seconds before `end` to the window; the service latencies of the rest, and how many
+    /// requests had no good response.
+    fn split_tail(&mut self, end: u64) -> (Latencies, u64) {
+        let (mut service, mut not_good) = (Latencies::new(), 0);
+        for (second, (phases, due)) in std::mem::take(&mut self.newest) {
+            if second >= end {
+                service.add(&phases.last_byte.service);
+                not_good += phases.not_good;
+            } else {
+                self.total.add(&phases);
+                self.window_requests += due;
+            }
+        }
+        (service, not_good)
+    }
+
     pub(crate) fn finish(
         mut self,
         last: Vec<Snapshot>,
@@ -147,12 +171,7 @@ impl Collector {
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
         let drained_ns = last.iter().map(|snapshot| snapshot.drained_ns).sum();
         let lost_ns = last.iter().map(|snapshot| snapshot.lost_ns).sum();
-        // Seconds that some cores delivered and others skipped.
-        for second in std::mem::take(&mut self.open) {
-            let end_s = (second.0 + 1) as f64;
-            self.close(second.1, end_s, 1.0, observer);
-            self.next = second.0 + 1;
-        }
+        self.close_skipped(observer);
         for snapshot in &last {
             self.last[snapshot.core] = snapshot.counters.clone();
         }
@@ -165,16 +184,8 @@ impl Collector {
         let from = window_after_ns(&self.plan) / SECOND_NS;
         let whole = ended_ns / SECOND_NS;
         let whole_seconds = whole > from;
-        let (mut tail_service, mut tail_not_good) = (Latencies::new(), 0);
-        for (second, (phases, due)) in std::mem::take(&mut self.newest) {
-            if whole_seconds && second >= whole {
-                tail_service.add(&phases.last_byte.service);
-                tail_not_good += phases.not_good;
-            } else {
-                self.total.add(&phases);
-                self.window_requests += due;
-            }
-        }
+        let (tail_service, tail_not_good) =
+            self.split_tail(if whole_seconds { whole } else { u64::MAX });
         let to_s = if whole_seconds { whole as f64 } else { ended_ns.max(done_ns) as f64 / 1e9 };
         let window_s = (if whole_seconds { from as f64 } else { 0.0 }, to_s);
         let mut measured = Measured {

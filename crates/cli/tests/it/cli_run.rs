@@ -298,8 +298,7 @@ fn a_load_that_is_ended_by_hand_leaves_its_last_partial_second_out() {
     let origin = Origin::start(&["-t", "1"]);
     let flags = ["-c", "2", "-R", "200", "-d", "60s", "-w", "30s"];
     let run = start_load(&[&flags[..], &[&origin.url("/")]].concat());
-    let has_begun = || origin.stats()["requests"].as_u64() > Some(250);
-    assert!(within(PATIENCE, has_begun), "the load did not begin");
+    assert!(within(PATIENCE, origin.has_served(250)), "the load did not begin");
     run.process.signal(Signal::INT);
     let output = run.finish();
     output.assert_sums();

@@ -228,6 +228,13 @@ impl Origin {
         stats_of(&self.authority)
     }
 
+    /// Whether so many more requests were served than there were when this was made.
+    pub(crate) fn has_served(&self, more: u64) -> impl FnMut() -> bool {
+        let requests = || self.stats()["requests"].as_u64().unwrap();
+        let before = requests();
+        move || requests() > before + more
+    }
+
     pub(crate) fn stderr(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap()
     }
@@ -295,9 +302,9 @@ pub(crate) fn weir(arguments: &[&str]) -> Output {
     start(WEIR, arguments).finish()
 }
 
-/// Starts a load that writes its record.
+/// Starts a load that writes its record. Without a baseline: the origin serves its own requests only.
 pub(crate) fn start_load(arguments: &[&str]) -> Running {
-    let mut all = vec!["load", "--json", "RECORD"];
+    let mut all = vec!["load", "--no-baseline", "--json", "RECORD"];
     all.extend(arguments);
     start(WEIR, &all)
 }

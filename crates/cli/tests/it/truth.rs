@@ -83,9 +83,8 @@ fn a_generator_that_is_held_up_over_the_end_still_sends_all_that_was_due() {
 
 /// Stops the generator of a load for 400 ms, three times; the result.
 fn load_of_a_stopped_generator(flags: &[&str], origin: &Origin) -> Output {
-    let before = origin.stats()["requests"].as_u64();
+    let has_begun = origin.has_served(50);
     let run = start_load(flags);
-    let has_begun = || origin.stats()["requests"].as_u64() > before.map(|count| count + 50);
     assert!(within(PATIENCE, has_begun), "the load did not begin");
     for _ in 0..3 {
         send_signal(run.process.id(), Signal::STOP);
@@ -254,8 +253,7 @@ fn a_back_off_is_in_no_latency_of_a_closed_loop_and_apart_in_an_open_one() {
         let url = origin.url("/");
         let flags = ["-c", "1", "-t", "1", "-r", "1", "-d", "4s", "-w", "30s", &url];
         let run = start_load(&[pace, &flags].concat());
-        let has_begun = || origin.stats()["requests"].as_u64() > Some(20);
-        assert!(within(PATIENCE, has_begun), "the load did not begin");
+        assert!(within(PATIENCE, origin.has_served(20)), "the load did not begin");
         let address = origin.authority.clone();
         drop(origin);
         pause_ms(900);

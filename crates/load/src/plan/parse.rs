@@ -122,16 +122,7 @@ impl Plan {
                 |text| count_within(text, 1, u64::MAX).map(Some),
             ),
             timeout_ns,
-            timeout_from: reader.value(
-                "--timeout-from",
-                text.timeout_from.as_ref(),
-                TimeoutFrom::default(),
-                |text| match text {
-                    "due" => Ok(TimeoutFrom::Due),
-                    "send" => Ok(TimeoutFrom::Send),
-                    _ => Err(format!("'{text}' is neither due nor send")),
-                },
-            ),
+            timeout_from: timeout_from(text, &mut reader),
             drain_ns: reader.duration_ns("--drain", text.drain.as_ref(), timeout_ns, seconds),
             line_max: reader.value(
                 "--line",
@@ -179,6 +170,15 @@ fn timeout_ns(text: &PlanText, reader: &mut Reader) -> u64 {
         reader.problem("--timeout", "a time-out of 0 would fail every request");
     }
     timeout_ns
+}
+
+fn timeout_from(text: &PlanText, reader: &mut Reader) -> TimeoutFrom {
+    let (given, default) = (text.timeout_from.as_ref(), TimeoutFrom::default());
+    reader.value("--timeout-from", given, default, |text| match text {
+        "due" => Ok(TimeoutFrom::Due),
+        "send" => Ok(TimeoutFrom::Send),
+        _ => Err(format!("'{text}' is neither due nor send")),
+    })
 }
 
 fn count_within(text: &str, least: u64, most: u64) -> Result<u64, String> {
