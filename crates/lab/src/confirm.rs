@@ -7,7 +7,7 @@
 use record::run::{Confidence, Confirmation, Diagnosis};
 use record::units::format_count;
 
-use crate::diagnosis::verdicts::{Answer, CounterTest, Perturbation, UNKNOWN, verdict};
+use crate::diagnosis::verdicts::{Answer, Class, CounterTest, Perturbation, UNKNOWN, verdict};
 use crate::statistics::median;
 
 /// Pairs of trials that are made.
@@ -108,10 +108,49 @@ pub fn together(tests: Vec<Confirmation>) -> Option<Confirmation> {
     })
 }
 
-/// Judges pairs of rates (baseline, changed), in responses per second, of a test of the verdict `code`.
-/// `None` without any pair.
-#[must_use]
-pub fn judge(code: &str, test: CounterTest, pairs: &[(f64, f64)]) -> Option<Confirmation> {
+/// The tests of a diagnosis whose outcome tells its verdict from the second-best explanation: the first
+/// of `also` of another class, or the usual rival of its class where nothing else holds.
+///
+/// # Errors
+/// None of them does, in words: such a test proves nothing, and is not made.
+pub fn tests(found: &Diagnosis) -> Result<Vec<CounterTest>, String> {
+    let row = verdict(&found.verdict).ok_or("there is no limit to test")?;
+    let rivals = found.also.iter().filter_map(|other| verdict(&other.verdict));
+    let second = rivals.into_iter().next();
+    let rival = second.map_or(row.class.default_rival(), |second| second.class);
+    let differs = |test: &CounterTest| match rival.predicts(test.0) {
+        Some(answer) => answer != test.1,
+        // A failure ends with its cause; how anything else answers is open.
+        None => row.class == Class::Failure,
+    };
+    let own: Vec<CounterTest> = row.counter_tests().filter(differs).collect();
+    if !own.is_empty() || row.counter_test.0 == Perturbation::Nothing {
+        return Ok(own);
+    }
+    let by_class = Perturbation::ALL.into_iter().filter_map(|change| {
+        let answer = row.class.predicts(change)?;
+        let test = (change, answer, answer.prediction());
+        differs(&test).then_some(test)
+    });
+    let name = second.map_or_else(|| format!("{rival:?}").to_lowercase(), |second| second.code.to_owned());
+    by_class.into_iter().next().map(|test| vec![test]).ok_or_else(|| {
+        format!(
+            "a test of {} would come out the same if it were a {name}, so it would prove nothing",
+            row.code
+        )
+    })
+}
+
+/// Judges pairs of rates of good responses (base, changed), per second, of a test of the verdict `code`.
+///
+/// # Errors
+/// There is no pair, or the base rates differ among themselves by as much as the outcome would have to
+/// differ from the bound: then nothing is decided.
+pub fn judge(
+    code: &str,
+    test: CounterTest,
+    pairs: &[(f64, f64)],
+) -> Result<Confirmation, String> {
     let (perturbation, answer, prediction) = test;
     let mut ratios: Vec<f64> = pairs
         .iter()
@@ -119,23 +158,43 @@ pub fn judge(code: &str, test: CounterTest, pairs: &[(f64, f64)]) -> Option<Conf
         .map(|(base, changed)| changed / base)
         .collect();
     ratios.sort_by(f64::total_cmp);
-    let (first, last) = (*ratios.first()?, *ratios.last()?);
-    let ratio = median(&ratios)?;
+    let nothing = || "the trials had no good response".to_owned();
+    let (first, last) = (*ratios.first().ok_or_else(nothing)?, *ratios.last().ok_or_else(nothing)?);
+    let ratio = median(&ratios).ok_or_else(nothing)?;
+    let noise = noise(pairs);
+    let bound = decided_at(perturbation, answer);
+    if (ratio - bound).abs() < noise / 2.0 {
+        return Err(format!(
+            "not decided: throughput × {ratio:.2} is too close to × {bound:.2}, where the explanations \
+             part, for loads that differ by {:.0} % without any change",
+            noise * 100.0
+        ));
+    }
     let list = |pick: fn(&(f64, f64)) -> f64| {
         let rates = pairs.iter().map(|pair| format_count(pick(pair)));
         rates.collect::<Vec<_>>().join(", ")
     };
-    Some(Confirmation {
+    Ok(Confirmation {
         verdict: code.to_owned(),
         perturbation: perturbation.words().to_owned(),
         prediction: prediction.to_owned(),
         measured: format!(
-            "throughput × {ratio:.2} ({first:.2}..{last:.2}): {} per second against {}",
+            "throughput × {ratio:.2} ({first:.2}..{last:.2}): {} good responses per second against {}; \
+             noise {:.0} %",
             list(|pair| pair.1),
-            list(|pair| pair.0)
+            list(|pair| pair.0),
+            noise * 100.0
         ),
         confirmed: answers(perturbation, answer, ratio),
     })
+}
+
+/// The range of the base rates over their median: what the throughput varies by without any change.
+fn noise(pairs: &[(f64, f64)]) -> f64 {
+    let base: Vec<f64> = pairs.iter().map(|pair| pair.0).filter(|rate| *rate > 0.0).collect();
+    let highest = base.iter().copied().fold(0.0, f64::max);
+    let lowest = base.iter().copied().fold(f64::INFINITY, f64::min);
+    median(&base).map_or(0.0, |typical| (highest - lowest) / typical)
 }
 
 /// The ratio of throughputs on whose one side is the predicted answer to a perturbation, and on whose
@@ -170,6 +229,7 @@ fn answers(perturbation: Perturbation, answer: Answer, ratio: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::run::Candidate;
 
     fn confirmed(code: &str, pairs: &[(f64, f64)]) -> bool {
         judge(code, verdict(code).unwrap().counter_test, pairs).unwrap().confirmed
@@ -242,8 +302,50 @@ mod tests {
         let unmoved = [(8_236.0, 8_300.0), (8_200.0, 8_100.0), (8_210.0, 8_250.0)];
         assert!(confirmed("latency_bound", &doubled));
         assert!(!confirmed("latency_bound", &unmoved));
-        assert!(confirmed("single_thread_bound", &unmoved));
-        assert!(!confirmed("single_thread_bound", &doubled));
+        assert!(confirmed("link_bound", &unmoved));
+        assert!(!confirmed("link_bound", &doubled));
+    }
+
+    /// A diagnosis with a second explanation.
+    fn beside(code: &str, other: Option<&str>) -> Diagnosis {
+        let also = other.map(|code| Candidate { verdict: code.to_owned(), ..Candidate::default() });
+        Diagnosis {
+            verdict: code.to_owned(),
+            also: also.into_iter().collect(),
+            ..Diagnosis::default()
+        }
+    }
+
+    #[test]
+    fn a_test_that_the_rival_would_pass_as_well_is_not_made() {
+        let changes = |found: &Diagnosis| {
+            tests(found).map(|tests| tests.iter().map(|test| test.0).collect::<Vec<_>>())
+        };
+        // Twice the connections stay without effect under any limit, so it takes less CPU time to tell.
+        let single = beside("single_thread_bound", None);
+        assert_eq!(changes(&single), Ok(vec![Perturbation::LessProcessorTime]));
+        let latency = beside("latency_bound", Some("subject_limited"));
+        assert!(changes(&latency).unwrap().contains(&Perturbation::TwiceTheConnections));
+        let link = beside("link_bound", Some("latency_bound"));
+        assert_eq!(
+            changes(&link),
+            Ok(vec![Perturbation::TwiceTheConnections, Perturbation::Pause])
+        );
+        let two_limits = changes(&beside("link_bound", Some("subject_limited"))).unwrap_err();
+        assert!(two_limits.contains("prove nothing"), "{two_limits}");
+        assert!(changes(&beside("connection_limited", Some("subject_limited"))).is_err());
+        assert_eq!(changes(&beside("packet_loss", None)), Ok(vec![]), "nothing can be changed");
+        assert!(changes(&beside("fd_limit", None)).unwrap().len() == 1);
+    }
+
+    #[test]
+    fn noise_as_large_as_the_difference_decides_nothing() {
+        let test = verdict("user_cpu_bound").unwrap().counter_test;
+        let noisy = [(1_000.0, 900.0), (1_400.0, 1_260.0), (800.0, 720.0)];
+        let why = judge("user_cpu_bound", test, &noisy).unwrap_err();
+        assert!(why.starts_with("not decided"), "{why}");
+        let steady = [(1_000.0, 750.0), (1_010.0, 760.0), (990.0, 740.0)];
+        assert!(judge("user_cpu_bound", test, &steady).unwrap().confirmed);
     }
 
     #[test]
@@ -258,8 +360,8 @@ mod tests {
     #[test]
     fn no_trial_is_no_judgement() {
         let test = verdict("latency_bound").unwrap().counter_test;
-        assert!(judge("latency_bound", test, &[]).is_none());
-        assert!(judge("latency_bound", test, &[(0.0, 1.0)]).is_none());
+        assert!(judge("latency_bound", test, &[]).is_err());
+        assert!(judge("latency_bound", test, &[(0.0, 1.0)]).is_err());
         assert!(together(Vec::new()).is_none());
     }
 

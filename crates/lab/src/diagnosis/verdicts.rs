@@ -112,6 +112,16 @@ impl Answer {
             Self::Falls => "falls",
         }
     }
+
+    /// The same as a prediction.
+    #[must_use]
+    pub fn prediction(self) -> &'static str {
+        match self {
+            Self::Rises => "the throughput rises",
+            Self::Stays => "the throughput stays",
+            Self::Falls => "the throughput falls",
+        }
+    }
 }
 
 /// The kind of an explanation. Explanations of one class answer changes alike, so no change from outside

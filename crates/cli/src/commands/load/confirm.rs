@@ -31,10 +31,13 @@ pub(super) fn confirm(
     stop: &DrainWatch,
 ) -> Result<Confirmation, String> {
     let code = run.diagnosis.as_ref().map_or(NONE, |diagnosis| diagnosis.verdict.as_str());
-    let row = verdict(code).ok_or_else(|| nothing_to_test(code).to_owned())?;
+    if verdict(code).is_none() {
+        return Err(nothing_to_test(code).to_owned());
+    }
     let processors = processors(plan, run, rt::cores::available().len());
+    let found = run.diagnosis.as_ref().ok_or("this load was not watched")?;
     let mut changes = Vec::new();
-    for test in row.counter_tests() {
+    for test in lab::confirm::tests(found)? {
         match change(plan, run, test, processors) {
             Ok(change) => changes.push((test, change)),
             // The second is more than enough where it can be made.
@@ -48,9 +51,9 @@ pub(super) fn confirm(
     let mut tests = Vec::new();
     for (test, change) in changes {
         let pairs = pairs(plan, run, &change, subjects, stop)?;
-        tests.extend(judge(code, test, &pairs));
+        tests.push(judge(code, test, &pairs)?);
     }
-    together(tests).ok_or_else(|| "the trials drove nothing".to_owned())
+    together(tests).ok_or_else(|| "there is nothing that weir could change to test it".to_owned())
 }
 
 /// What `--confirm` will take, before it is known what there is to test.
@@ -167,8 +170,7 @@ fn change(plan: &Plan, run: &Run, test: CounterTest, processors: f64) -> Result<
             "the test would be {what}, but this load cannot be changed so: it would be the same"
         ));
     }
-    preflight::check_descriptors(changed.connections)
-        .map_err(|failure| failure.lines().join("; "))?;
+    preflight::check(&changed).map_err(|failure| failure.lines().join("; "))?;
     Ok(Change::Plan(Box::new(changed)))
 }
 
@@ -233,11 +235,10 @@ fn processors(plan: &Plan, run: &Run, available: usize) -> f64 {
     quota.map_or(pinned as f64, |quota| quota.min(pinned as f64))
 }
 
-/// Good responses per second of a short run.
+/// Good responses per second of a short run: after the same ramp, and with the same bounds.
 fn trial(plan: &Plan, stop: &DrainWatch) -> Result<f64, String> {
     let mut short = plan.clone();
-    short.ramp_ns = 0;
-    short.end.duration_ns = TRIAL_NS;
+    short.end.duration_ns = plan.ramp_ns + TRIAL_NS;
     short.end.requests = None;
     short.objectives.clear();
     let measured = load::run::run(&short, stop, &mut Watcher::new(Vec::new(), None, None))
