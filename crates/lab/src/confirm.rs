@@ -132,7 +132,8 @@ pub fn tests(found: &Diagnosis) -> Result<Vec<CounterTest>, String> {
         let test = (change, answer, answer.prediction());
         differs(&test).then_some(test)
     });
-    let name = second.map_or_else(|| format!("{rival:?}").to_lowercase(), |second| second.code.to_owned());
+    let name =
+        second.map_or_else(|| format!("{rival:?}").to_lowercase(), |second| second.code.to_owned());
     by_class.into_iter().next().map(|test| vec![test]).ok_or_else(|| {
         format!(
             "a test of {} would come out the same if it were a {name}, so it would prove nothing",
@@ -146,11 +147,7 @@ pub fn tests(found: &Diagnosis) -> Result<Vec<CounterTest>, String> {
 /// # Errors
 /// There is no pair, or the base rates differ among themselves by as much as the outcome would have to
 /// differ from the bound: then nothing is decided.
-pub fn judge(
-    code: &str,
-    test: CounterTest,
-    pairs: &[(f64, f64)],
-) -> Result<Confirmation, String> {
+pub fn judge(code: &str, test: CounterTest, pairs: &[(f64, f64)]) -> Result<Confirmation, String> {
     let (perturbation, answer, prediction) = test;
     let mut ratios: Vec<f64> = pairs
         .iter()

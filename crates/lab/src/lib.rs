@@ -7,11 +7,11 @@
 #![forbid(unsafe_code)]
 
 pub mod confirm;
+pub mod cpu_throttle;
 pub mod diagnosis;
 pub mod engine;
 pub mod experiment;
 pub mod judge;
-pub mod lend;
 pub mod marks;
 pub mod report;
 pub mod scenario;

@@ -6,8 +6,8 @@
 use host::family::with_descendants;
 use host::observe::GENERATOR;
 use lab::confirm::{PAIRS, decided_at, judge, together};
+use lab::cpu_throttle::CpuThrottle;
 use lab::diagnosis::verdicts::{Answer, CounterTest, NONE, Perturbation, verdict};
-use lab::lend::LessTime;
 use load::pace::Pace;
 use load::plan::Plan;
 use record::run::{Confirmation, Run};
@@ -96,9 +96,9 @@ fn pairs(
             Change::Plan(changed) => trial(changed, stop)?,
             Change::LessTime => {
                 let factor = Perturbation::LessProcessorTime.factor();
-                let lent = LessTime::take(&with_descendants(subjects), used_cpus * factor)?;
+                let throttle = CpuThrottle::start(&with_descendants(subjects), used_cpus * factor)?;
                 let rate = trial(plan, stop);
-                lent.give_back()?;
+                throttle.stop()?;
                 rate?
             }
         };
