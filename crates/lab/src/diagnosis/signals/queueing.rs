@@ -1,11 +1,11 @@
 //! Queueing: the latency under load against the latency without it, and the share of it that requests
 //! spend at the origins. Operational laws: Little's law for each place, U = X · D. Not for thresholds.
 
-use record::observed::{End, EndQueues};
+use record::observed::{End, EndQueues, QueueSnapshot};
 
 use super::read::{busiest, cpus, idle, state, used};
 use crate::diagnosis::split::share_at;
-use crate::diagnosis::view::{ORIGIN, SUBJECT, View};
+use crate::diagnosis::view::{ORIGIN, SUBJECT, View, median};
 
 /// A baseline of fewer good responses than this says nothing.
 const BASELINE_GOOD_MIN: u64 = 2;
@@ -31,14 +31,46 @@ pub(super) fn queueing_share(view: &View<'_>) -> Option<f64> {
     (loaded_ns > 0.0).then(|| (1.0 - alone_ns / loaded_ns).max(0.0))
 }
 
+/// The share of the time of a client's cycle (response and think time) that it would take without
+/// queueing: as much of the rate it gets.
+pub(super) fn cycle_share(view: &View<'_>) -> Option<f64> {
+    let think_ns = view.run.plan["pace"]["think_ns"].as_u64()? as f64;
+    let loaded_ns = view.run.latency.last_byte.service.mean_ns;
+    let alone_ns = alone_ns(view)?.min(loaded_ns);
+    (loaded_ns > 0.0).then(|| (alone_ns + think_ns) / (loaded_ns + think_ns))
+}
+
 pub(super) fn parallelism(view: &View<'_>) -> Option<f64> {
     Some(view.goodput() * alone_ns(view)? / 1e9)
 }
 
-/// Established connections to the origins that carry requests.
+/// Established connections to the origins that carry requests, in each snapshot: of TCP, and to unix
+/// sockets.
+pub(super) fn pool_sizes(view: &View<'_>) -> Vec<f64> {
+    let Some(machine) = view.machine(SUBJECT) else {
+        return Vec::new();
+    };
+    let tcp = machine.ends_in_time(SUBJECT, End::Client);
+    let paths: Vec<&str> = machine
+        .seen
+        .unix
+        .iter()
+        .filter(|one| one.used_by.as_deref() == Some(SUBJECT))
+        .map(|one| one.path.as_str())
+        .collect();
+    let size = |snapshot: &QueueSnapshot| {
+        let own = tcp.iter().find(|(time_s, _)| *time_s == snapshot.time_s);
+        let own = own.and_then(|(_, ends)| state(ends, "established"));
+        let unix = snapshot.unix.iter().filter(|one| paths.contains(&one.path.as_str()));
+        let unix = unix.map(|one| one.client.established as f64).reduce(|sum, one| sum + one);
+        own.into_iter().chain(unix).reduce(|sum, one| sum + one)
+    };
+    machine.snapshots().into_iter().filter_map(size).collect()
+}
+
+/// The median of it.
 pub(super) fn pool(view: &View<'_>) -> Option<f64> {
-    let pool = view.of_ends(SUBJECT, End::Client, |ends| state(ends, "established"))?;
-    (pool > 0.0).then_some(pool)
+    median(pool_sizes(view)).filter(|size| *size > 0.0)
 }
 
 /// A count of connections to the origins, of all of them; `None` where too many are tied.

@@ -242,21 +242,33 @@ pub(in crate::diagnosis) fn carried(view: &View<'_>) -> Option<f64> {
     let run = view.run;
     let in_time = run.totals.dropped == 0 && run.objectives.iter().all(|objective| objective.met);
     let thinks = run.plan["pace"]["think_ns"].as_u64().is_some_and(|ns| ns > 0);
-    let share = match run.rates.offered_per_s {
-        Some(offered) => {
-            let stands = line_stands(&run.intervals)?;
-            if stands { 0.0 } else { (view.goodput() / offered.max(1e-9)).min(1.0) }
+    let share = match answered_well(view) {
+        Some(answered) => match line_stands(&run.intervals)? {
+            true => 0.0,
+            false => answered,
+        },
+        // Clients that think ask for more as soon as responses come faster: X(N) = N / (R + Z), so what
+        // they wait beyond R(1) is load that was not carried.
+        None if thinks => {
+            let share = super::queueing::cycle_share(view)?;
+            if share >= CYCLE_CARRIED_MIN { 1.0 } else { share }
         }
-        // Clients that think ask for more as soon as responses come faster: what they wait beyond R(1)
-        // is load that was not carried.
-        None if thinks => 1.0 - ((super::QUEUEING.read)(view)? - QUEUEING_CARRIED).max(0.0),
         None => return None,
     };
     Some(if in_time { share } else { 0.0 })
 }
 
-/// Waiting of this share is part of any load: a server at half of its capacity has as much (M/M/1).
-const QUEUEING_CARRIED: f64 = 0.5;
+/// Clients that think and get this share of the rate that they would have without queueing were not held
+/// up: a little waiting is part of any load.
+const CYCLE_CARRIED_MIN: f64 = 0.9;
+
+/// The share of an open loop's requests that got a good response; `None` of a closed loop.
+pub(super) fn answered_well(view: &View<'_>) -> Option<f64> {
+    let rates = &view.run.rates;
+    rates.offered_per_s?;
+    let good = view.goodput() / rates.responses_per_s.max(1e-9);
+    Some(rates.answered()? * good.min(1.0))
+}
 
 /// Whether requests waited for a connection in most seconds, or ever more were in flight: the load was
 /// then not carried, but put off. `None` of too few seconds to tell.

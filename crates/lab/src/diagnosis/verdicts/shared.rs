@@ -1,6 +1,6 @@
 //! What several rows of the catalogue have in common. Not for what only one row looks at.
 
-use super::{Bound, Sign};
+use super::{Answer, Bound, Class, Perturbation, Sign, Verdict};
 use crate::diagnosis::signals as s;
 use crate::diagnosis::signals::Signal;
 
@@ -42,3 +42,21 @@ pub(super) const HARDLY_BUSY: Sign = at_most(&s::SUBJECT_CPUS, 0.3);
 /// Nearly all that came back was broken: there was no throughput that something could have bound. What
 /// breaks requests (no ports, no descriptors, full queues) is named all the same.
 pub(super) const NOTHING_VALID: Sign = at_least(&s::BROKEN, 0.9);
+
+/// A row of which every part has its default.
+pub(super) const VERDICT: Verdict = Verdict {
+    code: "",
+    claim: "",
+    class: Class::Failure,
+    proofs: &[],
+    any: &[],
+    signs_min: 1,
+    signs: &[],
+    counted: false,
+    unless: &[],
+    confusions: "",
+    remedy: "",
+    counter_test: (Perturbation::Nothing, Answer::Stays, ""),
+    second_test: None,
+    not_observable: "",
+};
