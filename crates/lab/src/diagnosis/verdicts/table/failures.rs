@@ -66,6 +66,7 @@ pub(super) const ACCEPT_BACKLOG_OVERFLOW: Verdict = Verdict {
     // K:networking/snmp_counter: counted for the whole namespace, so the listener has to be full.
     proofs: &[at_least(&s::LISTEN_OVERFLOWS, 0.1)],
     any: &[at_least(&s::LISTENER_FULL, 0.2), at_least(&s::OVERFLOWS_OVER_COOKIES, 1.0)],
+    signs_min: 0,
     signs: &[at_least(&s::CONNECT_RETRIES, 0.001), at_least(&s::CONNECT_FAILURES, 0.001)],
     confusions: "loss of SYN packets; no descriptors (fd_limit), which stops accepting too",
     remedy: "accept in batches and on more threads; a larger backlog and somaxconn together; \
