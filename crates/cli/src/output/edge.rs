@@ -355,12 +355,12 @@ mod tests {
             end: End::Found,
             level: Some(950.0),
             upper: Some(1000.0),
-            verified: 1,
-            verifications: 1,
+            verified: 2,
+            verifications: 2,
             drift,
             ..Conclusion::default()
         });
-        let text = "holds p99<5ms up to 950/s (one trial, at the end; missed at 1,000/s)";
+        let text = "holds p99<5ms up to 950/s (2 of 2 trials, at the end; missed at 1,000/s)";
         assert_eq!(words(&lower), text);
         let drift = "1000 was verified, but at the end not even 815 held";
         let mut none = edge(Conclusion {
