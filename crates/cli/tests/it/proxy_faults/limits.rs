@@ -20,7 +20,7 @@ fn ten_thousand_idle_connections_hold_up_nobody() {
     // What other tests of this process hold meanwhile has to fit as well.
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     // And each client of the proxy may have a server, so it takes half as many as it has descriptors.
-    let size = hard.map_or(10_000, |hard| (hard / 2).saturating_sub(200).min(10_000));
+    let size = hard.map_or(10_000, |hard| (hard / 2).saturating_sub(400).min(10_000));
     let origin = answering_each(|_, _| Some(ok(b"small")));
     let door = Door::weir(&format!(
         "{HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
