@@ -245,7 +245,7 @@ impl Observer {
                 first.is_none_or(|first| here.contains(&first) || roles.any(|r| here.contains(&r)))
             };
             let QueueSnapshot { listeners, ends, .. } = &mut snapshot;
-            network.queues(&self.port_numbers, belongs, listeners, ends);
+            network.queues(time_s, &self.port_numbers, belongs, listeners, ends);
         }
         fuller_only(&mut snapshot.ends);
         snapshot

@@ -117,7 +117,7 @@ pub fn tests(found: &Diagnosis) -> Result<Vec<CounterTest>, String> {
     let row = verdict(&found.verdict).ok_or("there is no limit to test")?;
     let rivals = found.also.iter().filter_map(|other| verdict(&other.verdict));
     let second = rivals.into_iter().next();
-    let rival = second.map_or(row.class.default_rival(), |second| second.class);
+    let rival = second.map_or_else(|| row.class.default_rival(), |second| second.class);
     let differs = |test: &CounterTest| match rival.predicts(test.0) {
         Some(answer) => answer != test.1,
         // A failure ends with its cause; how anything else answers is open.

@@ -49,11 +49,11 @@ impl Measured {
         }
         let due = self.window_requests as f64;
         let response = &self.latencies.last_byte.response;
-        let measured =
+        let mut measured =
             self.intervals.iter().zip(&self.backlog).filter(|(second, _)| second.measured);
         let backlog = Backlog {
             at_ends: measured.clone().map(|(_, backlog)| *backlog).collect(),
-            in_flight: measured.last().map_or(0, |(second, _)| second.in_flight),
+            in_flight: measured.next_back().map_or(0, |(second, _)| second.in_flight),
             rate_per_s: due / self.window_length_s(),
             latency_s: response.at(0.01) as f64 / 1e9,
         };

@@ -18,7 +18,7 @@ fn except_every(nth: u64, usually: &'static [u8], then: Option<&'static [u8]>) -
     Scripted::start(move |peer| {
         while peer.request()?.is_some() {
             let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
-            match if number % nth == 0 { then } else { Some(usually) } {
+            match if number.is_multiple_of(nth) { then } else { Some(usually) } {
                 Some(answer) => peer.send(answer)?,
                 None => continue,
             }

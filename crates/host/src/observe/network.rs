@@ -92,6 +92,7 @@ impl Network {
     /// Adds the sockets at `ports` in this namespace of which `belongs` says so.
     pub(super) fn queues(
         &mut self,
+        now_s: f64,
         ports: &[u16],
         belongs: impl Fn(u16, End) -> bool,
         listeners: &mut Vec<ListenerQueue>,
@@ -101,7 +102,7 @@ impl Network {
             return;
         };
         let (old_listeners, old_ends) = (listeners.len(), ends.len());
-        if let Err(error) = diag.snapshot(ports, listeners, ends) {
+        if let Err(error) = diag.snapshot(now_s, ports, listeners, ends) {
             self.trouble = Some(error);
             return;
         }
@@ -149,7 +150,7 @@ mod tests {
         // The kernel may be a moment behind.
         for _ in 0..3000 {
             (listeners, ends) = (Vec::new(), Vec::new());
-            network.queues(&[port], |_, end| end == End::Server, &mut listeners, &mut ends);
+            network.queues(1.0, &[port], |_, end| end == End::Server, &mut listeners, &mut ends);
             if listeners.iter().any(|one| one.waiting == 1) || !network.not_observable().is_empty()
             {
                 break;

@@ -23,7 +23,6 @@ pub(crate) mod unix;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::time::Instant;
 
 use record::observed::{EndQueues, ListenerQueue};
 
@@ -78,7 +77,6 @@ pub struct SockDiag {
     tally: Tally,
     time_wait: TimeWait,
     truncated: bool,
-    opened: Instant,
 }
 
 /// Whether to ask for the sockets in TIME_WAIT. After a load that opens a connection for each request
@@ -124,7 +122,6 @@ impl SockDiag {
             tally: Tally::default(),
             time_wait: TimeWait::default(),
             truncated: false,
-            opened: Instant::now(),
         })
     }
 
@@ -132,11 +129,13 @@ impl SockDiag {
     /// ends of their connections, as far as they are in this namespace. A port or an end without a
     /// socket gets no entry. At most [`MAX_PORTS`] ports and [`MAX_ROWS`] sockets are looked at.
     /// Where very many are in TIME_WAIT, their number is of up to nine snapshots ago.
+    /// `now_s` is the time of the snapshot, of any clock that does not go back.
     ///
     /// # Errors
     /// The kernel does not have `sock_diag` for TCP, or refuses; nothing was appended.
     pub fn snapshot(
         &mut self,
+        now_s: f64,
         ports: &[u16],
         listeners: &mut Vec<ListenerQueue>,
         ends: &mut Vec<EndQueues>,
@@ -150,7 +149,7 @@ impl SockDiag {
         let states = states.into_iter().filter(|state| time_wait || *state != State::TimeWait);
         let mut tally = std::mem::take(&mut self.tally);
         let keep = if time_wait { Keep::Nothing } else { Keep::TimeWait };
-        tally.start(ports, keep, self.opened.elapsed().as_secs_f64());
+        tally.start(ports, keep, now_s);
         let walked = self.walk(states, Detail::Full, ports, |row| tally.add(&row));
         if walked.is_err() {
             tally.forget();

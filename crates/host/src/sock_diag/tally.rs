@@ -21,8 +21,11 @@ pub(crate) struct Tally {
     /// The time of this snapshot.
     at_s: f64,
     /// The snapshot before: its time, and the sockets with figures of each end.
-    before: Option<(f64, HashMap<(u16, End), u64>)>,
+    before: Option<Before>,
 }
+
+/// A time in seconds, and the sockets with figures of each end at it.
+type Before = (f64, HashMap<(u16, End), u64>);
 
 /// Sums of one port.
 #[derive(Debug, Default)]

@@ -169,7 +169,7 @@ fn sockets_of_our_own_are_seen_live() {
     // The kernel may be a moment behind.
     for _ in 0..3000 {
         (listeners, ends) = (vec![], vec![]);
-        if let Err(error) = diag.snapshot(&[port], &mut listeners, &mut ends) {
+        if let Err(error) = diag.snapshot(1.0, &[port], &mut listeners, &mut ends) {
             return println!("skipped: {error}");
         }
         let established = |end: &EndQueues| end.states.get("established") == Some(&3);
@@ -201,7 +201,7 @@ fn sockets_of_our_own_are_seen_live() {
 fn no_port_is_no_socket() {
     let Ok(mut diag) = SockDiag::open(None) else { return println!("skipped: no netlink") };
     let (mut listeners, mut ends) = (vec![], vec![]);
-    diag.snapshot(&[], &mut listeners, &mut ends).unwrap();
+    diag.snapshot(1.0, &[], &mut listeners, &mut ends).unwrap();
     assert_eq!((listeners, ends), (vec![], vec![]));
 }
 
