@@ -370,7 +370,10 @@ pub(crate) const REPORT: CommandRow = CommandRow {
     examples: &[
         ("weir load report run.json", "show a record"),
         ("weir load report run.json run.json", "compare two records"),
-        ("weir load report --merge --json both.json one.json two.json", "add up two at the same time"),
+        (
+            "weir load report --merge --json both.json one.json two.json",
+            "add up two at the same time",
+        ),
     ],
 };
 

@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn the_most_used_come_first_and_those_of_the_subject_before_the_others() {
-        let mut follower = Follower::default();
-        follower.held = [(1, Some(0)), (2, Some(1)), (3, None), (4, Some(MAX_DEPTH))].into();
+        let held = [(1, Some(0)), (2, Some(1)), (3, None), (4, Some(MAX_DEPTH))].into();
+        let follower = Follower { held, ..Follower::default() };
         let to = |port: u16, inode| {
             let remote = format!("127.0.0.1:{port}");
             (Kind::Established, connection("127.0.0.1:5000", &remote, inode))
@@ -338,8 +338,7 @@ mod tests {
 
     #[test]
     fn strangers_are_of_no_role_and_no_watched_port() {
-        let mut follower = Follower::default();
-        follower.held = [(1, None)].into();
+        let follower = Follower { held: [(1, None)].into(), ..Follower::default() };
         let any = "0.0.0.0:0";
         let listening = |local: &str, drops| (Kind::Listening { drops }, connection(local, any, 9));
         let established = |local: &str, remote: &str, inode| {
