@@ -308,7 +308,7 @@ mod tests {
         let open = Profile { open_loop: true, ..profile(300, 100, None) };
         assert!(nearest(&[calibration(profile(300, 100, None))], &open).is_none());
         let found = calibration(open.clone());
-        assert_eq!(nearest(&[found.clone()], &open), Some(&found));
+        assert_eq!(nearest(std::slice::from_ref(&found), &open), Some(&found));
     }
 
     #[test]

@@ -324,7 +324,7 @@ fn problems_of_some_arms_or_loads_are_told_with_their_names() {
            [parameters]\np = \"lots\"\n";
     let expected = [
         "a.toml:8:9: there is no key 'subject.comand' (did you mean 'command'?); there are: command, \
-         ready, ready-path, ready-command, ready-within, env (arm 'a')",
+         ready, ready-path, ready-command, ready-within, env, build (arm 'a')",
         "a.toml:10:23: 'scenario.loss.share' takes a share: \"2%\" ('lots' is not a share (write 1% or \
          0.01)) (arm 'b')",
         "a.toml:12:14: 'load.flags' has no '{duration}', nor a number of requests (-n): its length would \
