@@ -108,13 +108,16 @@ fn confidence(row: &Verdict, held: &Held, has_rival: bool, view: &View<'_>) -> C
     // How a full resource answers is known; a delay and a limit differ by the baseline alone.
     let needs_baseline = matches!(row.class, Class::Delay | Class::Limit | Class::Cpu);
     let baseline_fits = !needs_baseline || (signals::QUEUEING.read)(view).is_some();
-    match (held.clear, held.families, has_rival) {
+    // Runtimes park idle threads on futexes as well: counts of calls do not prove a lock.
+    let most = if row.circumstantial { Confidence::Likely } else { Confidence::Sure };
+    let level = match (held.clear, held.families, has_rival) {
         (true, 3.., false) if baseline_fits => Confidence::Sure,
         (true, 2.., false) | (_, 3.., false) => Confidence::Likely,
         (true, 3.., true) => Confidence::Likely,
-        _ if row.counted => Confidence::Sure,
+        _ if row.counted => Confidence::Likely,
         _ => Confidence::Possible,
-    }
+    };
+    level.min(most)
 }
 
 /// The change that a verdict and its rival answer differently, in a sentence.
@@ -271,7 +274,16 @@ fn look(sign: &Sign, view: &View<'_>) -> Option<(bool, f64)> {
 fn words(sign: &Sign, value: f64) -> String {
     let signal = sign.signal;
     let value = written(value, signal.unit);
-    format!("{}: {value} (bound: {}; {})", signal.name, sign.bound_in_words(), signal.source)
+    match sign.bound {
+        // A figure that is told whatever it is.
+        Bound::AtLeast(0.0) => format!("{}: {value} ({})", signal.name, signal.source),
+        _ => format!(
+            "{}: {value} (bound: {}; {})",
+            signal.name,
+            sign.bound_in_words(),
+            signal.source
+        ),
+    }
 }
 
 /// A load that got what it asked for, in time, has no bottleneck; any other has one that could not be

@@ -197,6 +197,9 @@ pub struct Verdict {
     pub signs: &'static [Sign],
     /// What it claims is what was counted, so that one family of signals is a proof.
     pub counted: bool,
+    /// The evidence shows the circumstances and not the cause itself: it is never sure, whatever holds. So
+    /// it is for errors that were counted (not what made them), and for calls that others make as well.
+    pub circumstantial: bool,
     /// One of these rules it out.
     pub unless: &'static [Sign],
     /// With what it is confused.

@@ -104,20 +104,26 @@ fn bounded(estimate: Estimate, most: f64) -> Estimate {
     Estimate { high: within(estimate.high), low: within(estimate.low), ..estimate }
 }
 
-/// Laws of points whose relative errors were dealt out anew.
+/// Laws of points with new relative errors: normal ones of the residuals' variance. To draw from the few
+/// residuals themselves would leave out the tails of what one point decides, as the first does γ.
 fn resample(law: &Law, points: &[(f64, f64)], seed: u64) -> Vec<Law> {
-    let scale = residual_scale(points.len(), PARAMETERS);
-    let error = |(n, x): &(f64, f64)| (1.0 + scale * (x / law.throughput(*n) - 1.0)).max(1e-3);
-    let errors: Vec<f64> = points.iter().map(error).collect();
+    let residuals = points.iter().map(|(n, x)| x / law.throughput(*n) - 1.0);
+    let mean_square = residuals.map(|r| r * r).sum::<f64>() / points.len().max(1) as f64;
+    let deviation = mean_square.sqrt() * residual_scale(points.len(), PARAMETERS);
     let mut random = fastrand::Rng::with_seed(seed);
     let laws = (0..RESAMPLES).filter_map(|_| {
-        let drawn: Vec<(f64, f64)> = points
-            .iter()
-            .map(|(n, _)| (*n, law.throughput(*n) * errors[random.usize(..errors.len())]))
-            .collect();
+        let mut error = || (1.0 + deviation * normal(&mut random)).max(1e-3);
+        let drawn: Vec<(f64, f64)> =
+            points.iter().map(|(n, _)| (*n, law.throughput(*n) * error())).collect();
         fit(&drawn)
     });
     laws.collect()
+}
+
+/// A value of the standard normal distribution (Box and Muller 1958).
+fn normal(random: &mut fastrand::Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.f64()).cos()
 }
 
 fn fit(points: &[(f64, f64)]) -> Option<Law> {

@@ -10,13 +10,19 @@ use crate::diagnosis::view::{View, median, relative_spread};
 /// One link in each sample.
 type InTime<'a> = Vec<&'a LinkUse>;
 
-/// All links. Loopback is none: it has no rate.
+/// All links. Loopback is one only where a queue gives it a rate.
 fn links<'a>(view: &View<'a>) -> Vec<InTime<'a>> {
     let mut all = Vec::new();
     for machine in view.linked() {
         let mut own: BTreeMap<(&str, &str), InTime<'a>> = BTreeMap::new();
-        for link in machine.samples().into_iter().flat_map(|sample| &sample.links) {
-            if link.name != "lo" {
+        let samples = machine.samples();
+        let shaped = |name: &str| {
+            let named =
+                samples.iter().flat_map(|sample| &sample.links).filter(|one| one.name == name);
+            named.flat_map(|one| &one.queues).any(|queue| queue.rate_bits_per_s.is_some())
+        };
+        for link in samples.iter().flat_map(|sample| &sample.links) {
+            if link.name != "lo" || shaped("lo") {
                 own.entry((&link.of_role, &link.name)).or_default().push(link);
             }
         }

@@ -146,3 +146,29 @@ fn explanations_that_stand_beside_each_other_say_what_tells_them_apart() {
     assert!(found.also.iter().any(|other| other.verdict == "subject_limited"), "{found:#?}");
     assert!(found.told_apart_by.starts_with("no change from outside"), "{found:#?}");
 }
+
+#[test]
+fn a_shaped_loopback_is_a_link() {
+    let mut run = with_baseline(run(32, 50 * MS), 2 * MS);
+    let queue =
+        QdiscUse { rate_bits_per_s: Some(50e6), overlimits_per_s: 900.0, ..QdiscUse::default() };
+    let link = LinkUse {
+        name: "lo".to_owned(),
+        tx_bytes_per_s: 6.1e6,
+        tx_packets_per_s: 4_100.0,
+        ..LinkUse::default()
+    };
+    // Without a rate it is none.
+    samples(&mut run, |sample| sample.links = vec![link.clone()]);
+    assert_first(&run, "subject_limited");
+    samples(&mut run, |sample| sample.links[0].queues = vec![queue.clone()]);
+    assert_first(&run, "link_bound");
+}
+
+#[test]
+fn circumstances_alone_are_never_sure() {
+    let mut errors = with_baseline(run(20, 2 * MS), 2 * MS);
+    errors.totals.status.insert(500, errors.totals.requests / 2);
+    let found = diagnose(&errors);
+    assert_eq!((found.verdict.as_str(), found.confidence), ("run_invalid", Confidence::Likely));
+}

@@ -53,6 +53,7 @@ pub(super) const VERDICT: Verdict = Verdict {
     signs_min: 1,
     signs: &[],
     counted: false,
+    circumstantial: false,
     unless: &[],
     confusions: "",
     remedy: "",

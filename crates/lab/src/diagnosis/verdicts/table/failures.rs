@@ -102,6 +102,7 @@ pub(super) const RUN_INVALID: Verdict = Verdict {
     claim: "so many requests failed that the figures mean nothing",
     proofs: &[at_least(&s::ERRORS_OVER_BOUND, 1.0)],
     counted: true,
+    circumstantial: true,
     signs_min: 0,
     signs: &[
         at_least(&s::ERRORS, 0.0),

@@ -163,6 +163,7 @@ pub(super) const LOCK_CONTENTION: Verdict = Verdict {
     code: "lock_contention",
     claim: "the subject's threads wait for one another",
     class: Class::Limit,
+    circumstantial: true,
     proofs: &[
         at_least(&s::FUTEXES, 0.5),
         at_least(&s::SUBJECT_THREADS, 2.0),
