@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn an_interval_has_the_truth_in_it_as_a_rule() {
         let law = Law { alpha: 0.05, beta: 0.001, gamma: 1000.0 };
-        let searches = 100;
+        let searches = 400;
         let (mut alpha, mut gamma) = (0, 0);
         for seed in 0..searches {
             let found = scaling(&points(law, 64, 0.05, seed), 1).unwrap();
