@@ -13,6 +13,8 @@ use crate::watcher::Watcher;
 pub(super) const DURATION_NS: u64 = SECOND_NS;
 /// The requests that it sends at most.
 pub(super) const REQUESTS_MAX: u64 = 500;
+/// The same where each takes new connections, and with them local ports that the load needs.
+const REQUESTS_MAX_WITH_NEW_CONNECTIONS: u64 = 50;
 /// The time that one of them may take: a subject that hangs must not hold up the load.
 const TIMEOUT_NS: u64 = 2 * SECOND_NS;
 /// Loads that are shorter than this have none: it would be a good part of their time.
@@ -51,7 +53,10 @@ fn one_at_a_time(plan: &Plan) -> Plan {
     one.pace = Pace::Closed { think_ns: 0 };
     one.ramp_ns = 0;
     one.end.duration_ns = DURATION_NS;
-    one.end.requests = Some(REQUESTS_MAX);
+    one.end.requests = Some(match plan.requests_per_connection {
+        Some(_) => REQUESTS_MAX_WITH_NEW_CONNECTIONS,
+        None => REQUESTS_MAX,
+    });
     one.timeout_ns = plan.timeout_ns.min(TIMEOUT_NS);
     one.drain_ns = plan.drain_ns.min(TIMEOUT_NS);
     one.objectives.clear();
