@@ -1,4 +1,4 @@
-"""Entry point: options, the parts in turn, and what was missed. Started by bench/run."""
+"""Entry point: parses options, runs the parts, lists missed budgets. Started by bench/run."""
 
 import argparse
 import os
@@ -23,7 +23,7 @@ import peers
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
          "memory": part_memory, "proxy": part_proxy,
          "overload": part_overload}
-# These compare with no peer and take long, so they are done when they are named.
+# These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge}
 
 
@@ -80,11 +80,11 @@ def _names(*known):
 
 def main():
     chosen = options()
-    # So that a termination runs the clean-ups like Ctrl-C does.
+    # Lets SIGTERM run the clean-up handlers, like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     bench = harness.Bench(chosen)
     bench.descriptors = harness.raise_limits()
-    # The bench itself stays away from the subject.
+    # Keeps the benchmark itself off the subject's CPU.
     if others := os.sched_getaffinity(0) - {harness.SUBJECT_CPU}:
         os.sched_setaffinity(0, others)
     print(f"seed {chosen.seed}, {chosen.rounds} rounds of {chosen.seconds} s, "

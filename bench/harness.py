@@ -1,4 +1,4 @@
-"""What every part needs: processes that never outlive the bench, their processor time, and statistics."""
+"""Helpers of all parts: child processes that end with the benchmark, CPU time, memory, statistics, tables."""
 
 import ctypes
 import json
@@ -17,7 +17,7 @@ import time
 
 TICKS = os.sysconf("SC_CLK_TCK")
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "out")
-# Where the program under test runs, and where its other side does.
+# CPUs of the program under test and of its other side.
 SUBJECT_CPU = 0
 OTHER_CPU = 1 if (os.cpu_count() or 1) > 1 else 0
 
@@ -26,11 +26,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Failed(Exception):
-    """A program did not do what the measurement needs; the figure would mean nothing."""
+    """Error of a process that makes the figures of its block invalid."""
 
 
 def raise_limits():
-    """Descriptors as many as the hard limit allows, for this process and all that it starts."""
+    """Raises the descriptor limit to the hard limit, for this process and its children; returns it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
@@ -45,7 +45,7 @@ def _prepare(cpus):
 
 
 def spawn(argv, cpu, **keywords):
-    """Starts a program pinned to one processor, or to a set; it ends with the bench at the latest."""
+    """Starts a process pinned to one CPU or a set of CPUs. It gets SIGTERM when the benchmark ends."""
     return subprocess.Popen(argv, preexec_fn=_prepare(cpu), stdin=subprocess.DEVNULL, **keywords)
 
 
@@ -60,7 +60,7 @@ def stop(process):
 
 
 class Finished:
-    """A program that has ended: what it printed, and its processor time and how often it slept."""
+    """Result of a finished process: output, exit status, CPU time, voluntary context switches."""
 
     def __init__(self, output, status, usage, wall_s):
         self.output, self.status, self.wall_s = output, status, wall_s
@@ -70,7 +70,7 @@ class Finished:
 
 
 class Running:
-    """A program at work; both its outputs go to one text."""
+    """A running process. Its standard output and standard error go to one file."""
 
     def __init__(self, argv, cpu):
         self.argv, self.begun, self.output = argv, time.monotonic(), tempfile.TemporaryFile()
@@ -84,8 +84,8 @@ class Running:
         self.output.close()
 
     def finish(self, limit_s):
-        """Waits for its end, until `limit_s` after its start at the latest."""
-        # wait4 instead of Popen.wait: only it tells this child's own processor time.
+        """Waits until the process exits; kills it `limit_s` seconds after its start."""
+        # Uses wait4 instead of Popen.wait, because only wait4 returns the CPU time of this child alone.
         while True:
             pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
@@ -103,21 +103,22 @@ class Running:
 
 
 def run(argv, cpu, limit_s):
-    """Runs a program to its end."""
+    """Runs a program until it exits."""
     with Running(argv, cpu) as running:
         return running.finish(limit_s)
 
 
 def cpu_of(pid):
-    """User and system seconds of a living process, all its threads together."""
+    """Returns the user and system CPU seconds of a running process, summed over its threads."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
 
 def scheduled_s(pid):
-    """Seconds that the threads of a living process ran, and that they could have run but waited
-    for a processor; to the nanosecond and not in ticks."""
+    """Returns the seconds that the threads of a running process ran and waited runnable for a CPU.
+
+    The resolution is nanoseconds instead of ticks."""
     ran = waited = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
@@ -127,7 +128,7 @@ def scheduled_s(pid):
 
 
 def memory_in_detail(pid):
-    """Bytes of a living process by page: resident ones, and these with shared pages by shares."""
+    """Returns the RSS and PSS of a running process in bytes."""
     found = {}
     with open(f"/proc/{pid}/smaps_rollup") as file:
         for line in file.readlines()[1:]:
@@ -137,7 +138,7 @@ def memory_in_detail(pid):
 
 
 def memory_of(pid):
-    """Resident bytes of a living process: all, and those of no file."""
+    """Returns the resident bytes of a running process: total and anonymous."""
     found = {}
     with open(f"/proc/{pid}/status") as file:
         for line in file:
@@ -148,7 +149,7 @@ def memory_of(pid):
 
 
 def machine_busy_s():
-    """Processor seconds that this machine has spent on anything since it started."""
+    """Returns the busy CPU seconds of this machine since boot."""
     with open("/proc/stat") as file:
         fields = [int(field) for field in file.readline().split()[1:]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
@@ -156,7 +157,7 @@ def machine_busy_s():
 
 
 class Foreign:
-    """How many processors other programs keep busy: the noise of a measurement."""
+    """Meter of the CPUs that other processes keep busy, which is the noise of a measurement."""
 
     def __init__(self):
         self.begun, self.busy = time.monotonic(), machine_busy_s()
@@ -167,7 +168,7 @@ class Foreign:
 
 
 class Patience:
-    """Waits for a quiet machine, but for no longer than a budget in all."""
+    """Total time budget for waiting until the machine is quiet."""
 
     def __init__(self, budget_s, cpus_max):
         self.left_s, self.cpus_max = budget_s, cpus_max
@@ -188,7 +189,7 @@ def free_port():
 
 
 def free_low_port():
-    """One that the kernel gives to no outgoing connection, for a listener that comes and goes."""
+    """Returns a free port outside the ephemeral range, for a listener that closes and opens again."""
     while True:
         with socket.socket() as probe:
             try:
@@ -212,7 +213,7 @@ def wait_for_port(port, process, limit_s=10):
 
 
 def open_idle(port, path, count, body_bytes):
-    """`count` connections, each with one whole exchange behind it."""
+    """Opens `count` connections and completes one exchange on each."""
     sockets = []
     for _ in range(count):
         sockets += send_on_each(port, path, 1)
@@ -226,7 +227,7 @@ def open_idle(port, path, count, body_bytes):
 
 
 def send_on_each(port, path, count):
-    """`count` connections, each with one request sent."""
+    """Opens `count` connections and sends one request on each."""
     request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
     sockets = []
     for _ in range(count):
@@ -236,7 +237,7 @@ def send_on_each(port, path, count):
 
 
 def count_open(sockets):
-    """How many neither have something to read nor have ended."""
+    """Counts the sockets that are open and have nothing to read."""
     with selectors.PollSelector() as selector:
         for each in sockets:
             selector.register(each, selectors.EVENT_READ)
@@ -244,7 +245,7 @@ def count_open(sockets):
 
 
 class Bench:
-    """One invocation: its options, its seed, and the folder that its servers may use."""
+    """One invocation: options, random order, results, and a temporary directory for the servers."""
 
     def __init__(self, options):
         self.options = options
@@ -259,7 +260,7 @@ class Bench:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def blocks(self, keys):
-        """Every round's blocks in random order; each as (round, key)."""
+        """Yields (round, key) for the blocks of each round in random order."""
         for number in range(self.options.rounds):
             shuffled = list(keys)
             self.random.shuffle(shuffled)
@@ -270,8 +271,9 @@ class Bench:
         progress("")
 
     def attempt(self, block, *arguments):
-        """One block; done again, at most twice, when a program failed in it. That is counted and
-        said, since a failure may be the very thing that a slow program does."""
+        """Runs one block and repeats it at most twice if a program fails in it.
+
+        Counts and prints the repetitions, because the failure can be caused by a slow program."""
         for attempts_left in (2, 1, 0):
             try:
                 return block(self, *arguments)
@@ -287,7 +289,7 @@ class Bench:
         return items
 
     def keep(self, part, value):
-        """Stores a part's figures in bench/out/PART.json."""
+        """Writes the figures of a part to bench/out/PART.json."""
         os.makedirs(OUT, exist_ok=True)
         self.results[part] = value
         record = {"part": part, "seed": self.options.seed, "rounds": self.options.rounds,
@@ -308,7 +310,7 @@ def progress(text):
 
 
 class Runs:
-    """The runs of one block (same server, same load) in every round, by arm."""
+    """Runs of one block (same server, same load) in all rounds, by arm."""
 
     def __init__(self):
         self.rounds = []
@@ -317,8 +319,9 @@ class Runs:
         self.rounds.append((foreign_cpus, by_arm))
 
     def used(self, foreign_max):
-        """The quiet rounds when they are enough to judge by, else all. What is left out is
-        chosen by what other programs did, and never by its figures."""
+        """Returns the quiet rounds if there are enough of them, otherwise all rounds.
+
+        Only the activity of other processes excludes a round, never the figures of the round."""
         quiet = [by_arm for foreign, by_arm in self.rounds if foreign <= foreign_max]
         every = [by_arm for _, by_arm in self.rounds]
         return quiet if len(quiet) >= max(3, len(every) // 2) else every
@@ -332,14 +335,13 @@ def median_of(rounds, arm, field):
 
 
 def ratio(rounds, arm, base, field="cpu_us"):
-    """(median, least, most) of the rounds' own ratios."""
+    """Returns (median, min, max) of the ratios within each round."""
     each = [by_arm[arm][field] / by_arm[base][field] for by_arm in rounds]
     return statistics.median(each), min(each), max(each)
 
 
 def table(title, head, rows):
-    """Prints rows of text under a head as a Markdown table that a terminal shows well, too; the
-    first column to the left, the others to the right."""
+    """Prints a Markdown table with padded cells: first column left-aligned, the others right-aligned."""
     widths = [max(3, *(len(str(row[i])) for row in [head] + rows)) for i in range(len(head))]
     print(f"\n{title}\n")
     rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]

@@ -1,5 +1,7 @@
-"""Faults of all sorts for a long time: clients that vanish, servers that fail, configs that change,
-processes that are short of descriptors. What the proxy holds afterwards is what it held before."""
+"""Part `churn`: injects faults for minutes and checks that the proxy releases its resources.
+
+Clients disappear, servers fail, configs change, and the proxy runs out of descriptors. Afterwards its
+descriptors, threads and memory have to be back at their earlier values."""
 
 import collections
 import os
@@ -15,7 +17,7 @@ import harness
 import peers
 
 DESCRIPTORS = 2_048
-# Of memory: what an allocator may keep of what it once needed.
+# Allowed memory growth: freed memory that the allocator keeps.
 GROWTH_MAX, GROWTH_BYTES_MAX = 0.10, 8 << 20
 
 CONF = """
@@ -59,7 +61,7 @@ timeouts = {{ first-byte = "1s" }}
 
 
 class BadOrigin:
-    """Answers each connection in another wrong way, by chance."""
+    """Origin that misbehaves in a random way on each connection."""
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
@@ -143,7 +145,7 @@ class Scene:
         stream.settimeout(5)
         return stream
 
-    # Each fault is a short thing that a client, a server or an operator does.
+    # Each fault is a short action of a client, a server or an operator.
 
     def asks(self):
         with self.connect() as stream:
@@ -201,7 +203,7 @@ class Scene:
                 _reset_on_close(stream)
 
     def floods(self):
-        """More connections than there are descriptors for."""
+        """Opens more connections than the proxy has descriptors for."""
         streams = []
         try:
             for _ in range(1_900):
@@ -247,7 +249,9 @@ class Scene:
               rotates_logs, floods)
 
     def churn(self, until, flood_every=40):
-        """Two faults at a time, by chance; a flood now and then."""
+        """Runs random faults until `until`: one thread of operator faults, two threads of client faults.
+
+        Client threads run a flood now and then."""
         def some(rng, faults):
             while time.monotonic() < until:
                 fault = rng.choice(faults)
@@ -269,12 +273,12 @@ class Scene:
             thread.join()
 
     def held(self):
-        """Descriptors and resident bytes once nothing is going on."""
+        """Returns the descriptors, threads and resident bytes of the idle proxy."""
         self.write()
         if self.round % 2:
             self.write()
         self.process.send_signal(signal.SIGHUP)
-        # Time-outs of clients and of idle connections to servers, and a few looks at both.
+        # Waits for the timeouts of clients and of idle server connections.
         time.sleep(6)
         until = time.monotonic() + 30
         while time.monotonic() < until:
@@ -284,7 +288,7 @@ class Scene:
         self.asks()
         time.sleep(5)
         tasks = os.listdir(f"/proc/{self.process.pid}/task")
-        # Cores have tables of descriptors of their own.
+        # Each core has its own descriptor table.
         each = [len(os.listdir(f"/proc/{self.process.pid}/task/{task}/fd")) for task in tasks]
         with open(f"/proc/{self.process.pid}/statm") as file:
             resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -314,7 +318,7 @@ def measure(bench):
     os.makedirs(folder)
     scene = Scene(bench, folder)
     try:
-        # The first round fetches what is then kept: buffers, pages, threads.
+        # Warm-up: allocates the buffers, pages and threads that the proxy keeps.
         scene.churn(time.monotonic() + min(30, 15 * minutes))
         before = scene.held()
         scene.done.clear()

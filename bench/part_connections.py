@@ -1,4 +1,4 @@
-"""Many connections, brought up within seconds: every one is obtained, and none is lost."""
+"""Part `connections`: opens many connections within seconds; all have to be open at once, none lost."""
 
 import itertools
 import json
@@ -23,8 +23,8 @@ def measure(bench):
     bench.keep("connections", kept)
     harness.table(
         f"connections: {CONNECTIONS} ramped in {RAMP_S} s, weir load to weir serve, a thread each",
-        ["run", "wanted", "obtained", "opened", "failed", "lost", "errors", "responses",
-         "open after each second", "server accepted", "all obtained, none lost"], rows)
+        ["run", "requested", "max open", "opened", "failed", "lost", "errors", "responses",
+         "open after each second", "server accepted", "all opened, none lost"], rows)
 
 
 def _once(bench, number):
@@ -42,13 +42,13 @@ def _once(bench, number):
     totals, opened = run["totals"], run["totals"]["connections"]
     by_second = list(itertools.accumulate(
         interval["connections_opened"] for interval in run["intervals"]))
-    # To the second in which the last one was opened.
+    # Ends with the second in which the last connection was opened.
     whole = sum(count < by_second[-1] for count in by_second) + 1
     errors = sum(totals["errors"].values())
-    good = (opened["obtained"] == opened["wanted"] == CONNECTIONS
+    good = (opened["max_open"] == opened["requested"] == CONNECTIONS
             and opened["failed"] == opened["lost"] == errors == 0)
     verdict = bench.judge(f"connections, run {number + 1}: {opened}, {totals['errors']}", good)
-    row = [number + 1, opened["wanted"], opened["obtained"], opened["opened"], opened["failed"],
+    row = [number + 1, opened["requested"], opened["max_open"], opened["opened"], opened["failed"],
            opened["lost"], errors, totals["responses"],
            " ".join(str(count) for count in by_second[:whole]), accepted, verdict]
     return row, {"totals": totals, "opened_by_second": by_second, "accepted": accepted,

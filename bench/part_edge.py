@@ -1,6 +1,7 @@
-"""`weir edge` against origins whose edge is known: a delay on so many connections, processor time burnt
-for each answer, a link of so many bits. What it finds has to be within 5 % of that, each time, and what
-it says stops it there has to be what was made to."""
+"""Part `edge`: runs `weir edge` against origins of known capacity.
+
+The limits are a delay on a fixed number of connections, CPU time per response, and a link rate. Each result
+has to be within 5 % of the known capacity, and its verdict has to name the induced limit."""
 
 import json
 import os
@@ -17,7 +18,7 @@ ADDRESS = "198.18.7.{}"
 
 
 class Subject:
-    """An origin, where it is reached, and what is right about it."""
+    """One origin with its network, its address and its accepted verdicts."""
 
     def __init__(self, name, flags, path, verdicts, link_bits=None):
         self.name, self.flags, self.path, self.verdicts = name, flags, path, verdicts
@@ -39,7 +40,7 @@ class Subject:
                 subprocess.run(line.split(), check=True)
         serve = [peers.WEIR, "serve", "--listen", f"{self.host}:{self.port}", "-t", "1"]
         self.process = subprocess.Popen(self.within("b") + serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        # It says where it listens once it does.
+        # Waits for the line that weir serve prints once it listens.
         self.process.stdout.readline()
         return self
 
@@ -62,7 +63,7 @@ class Subject:
         return json.loads(done.stdout)
 
     def capacity(self):
-        """Responses per second of a closed loop: as many as there are connections for."""
+        """Measures the responses per second of a closed loop."""
         return self.weir("load", "-d", "4s", "--no-watch")["rates"]["responses_per_s"]
 
 
@@ -78,21 +79,21 @@ def subjects():
 def measure(bench):
     length = ["--quick"] if bench.options.quick else ["--trial", "1s"]
     rows, kept = [], {}
-    # Both sides may use all processors; the bench itself only waits.
+    # Lets both sides use all CPUs; the benchmark itself only waits.
     os.sched_setaffinity(0, range(os.cpu_count()))
     for subject in subjects():
         with subject:
             found, known, refused = [], [], 0
             before = subject.capacity()
             while len(found) < bench.options.times:
-                # What is known is how much it carries, and not how long the slowest take there.
+                # Searches only: the capacity is known, the latency of the slowest requests is not.
                 edge = subject.weir("edge", "--search-only", "--slo", SLO, *length)
                 after = subject.capacity()
                 print(f"{subject.name}, closed loop {before:.0f} and {after:.0f}/s: {edge['words']}", file=sys.stderr)
-                # It may refuse to name a level, because the machine was taken away meanwhile: that is
-                # right, and no figure. More often than not, and it is none of the machine's doing.
+                # weir edge may correctly return no level if the hypervisor stole CPU time. Such a run
+                # gives no figure. After `times` of them, a run without a level counts as a failure.
                 if edge["conclusion"].get("level") or refused >= bench.options.times:
-                    # The processor's own speed drifts: what is known is known of before and after.
+                    # The CPU speed drifts, so the known capacity is the mean of before and after.
                     found.append(edge)
                     known.append(statistics.mean([before, after]))
                 else:

@@ -1,4 +1,4 @@
-"""Processor time per request of the load generators, all driving the same server flat out."""
+"""Part `load`: CPU time per request of the load generators, all driving one server at full speed."""
 
 import contextlib
 
@@ -32,13 +32,15 @@ def measure(bench):
 
 
 def _tools_for(server, tools):
-    """ab speaks HTTP/1.0, in which a connection stays only if the answer says so; the responder,
-    which has one answer for all, does not."""
+    """Returns the tools that can drive a server: all, except ab for the responder.
+
+    ab speaks HTTP/1.0, which keeps a connection only if the response allows it. The responder's fixed
+    response does not."""
     return [tool for tool in tools if (server, tool) != ("responder", "ab")]
 
 
 def _block(bench, server, path, count, tools):
-    """One run of each tool, one after the other, in random order."""
+    """Runs each tool once, one after the other, in random order."""
     foreign, own, by_arm = harness.Foreign(), 0.0, {}
     for tool in bench.shuffled(tools):
         before = sum(harness.cpu_of(server.pid))

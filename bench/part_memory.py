@@ -1,4 +1,4 @@
-"""User-space memory of an idle connection, of the origin and of the load generator."""
+"""Part `memory`: user-space memory of an idle connection in the origin and in the load generator."""
 
 import statistics
 import subprocess
@@ -49,7 +49,7 @@ def _start(bench, arm, **keywords):
 
 
 def _serve_once(bench, arm):
-    """Resident bytes that IDLE connections add to a server that has worked before."""
+    """Measures the resident bytes per connection that IDLE connections add to a warm server."""
     server, path = _start(bench, arm)
     with server:
         peers.load_wrk(bench, server.url(path), FEW, WARM_S, harness.OTHER_CPU)
@@ -67,7 +67,7 @@ def _serve_once(bench, arm):
 
 
 def _nginx_table_bytes(bench):
-    """What nginx takes at its start for each connection that it may have one day."""
+    """Measures the bytes that nginx allocates at its start per entry of `worker_connections`."""
     resident = {}
     for connections in (500, 19_000):
         server, _ = _start(bench, "nginx", connections=connections)
@@ -78,7 +78,7 @@ def _nginx_table_bytes(bench):
 
 
 def _load_once(bench, arm):
-    """What each further connection adds to a generator's resident bytes."""
+    """Measures the resident bytes that each further connection adds to a generator."""
     resident = {}
     with peers.weir_serve(harness.OTHER_CPU) as server:
         url = server.url(f"/?s={peers.BODY_SMALL}")

@@ -1,5 +1,6 @@
-"""Proxies side by side, one thread each: processor time per request, what a log costs, latency
-added, and memory per connection. HAProxy, nginx and the floor are measured also without weir."""
+"""Part `proxy`: CPU time per request, cost of a log, added latency and memory per connection.
+
+Each proxy has one thread. HAProxy, nginx and the floor are measured even if weir has no proxy."""
 
 import collections
 import http.client
@@ -14,16 +15,17 @@ import proxies
 from harness import Failed
 
 MEGABYTE = 1 << 20
-# The window of a measurement begins this long after the last connection is due, and the client
-# goes on for so long behind it.
+# Time between the due time of the last connection and the start of the window. The client continues for
+# the same time after the window.
 MARGIN_S = 0.4
 MEMORY_CONNECTIONS, MEMORY_WARM = 5_000, 4
-# Addresses of clients that open a connection per request: one has no 60,000 ports a minute.
+# Source addresses of clients that open a connection per request. One address has too few ports: fewer than
+# 60,000 per minute.
 SOURCES = "127.0.0.2-127.0.0.9"
 EVERY = tuple(proxies.PROXIES)
 
-# One comparison under load. `arms`: label -> (proxy, what its starter is told). `judged`: what is
-# divided by what, and the bound of the quotient if it has one. `flags`: of the client. `field`: what is compared.
+# One comparison under load. `arms`: label -> (proxy, keyword arguments of its start function). `judged`: the
+# ratios with their limits, if any. `flags`: flags of the client. `field`: the compared field.
 Case = collections.namedtuple("Case", "text connections body arms judged flags field",
                               defaults=((), "cpu_us"))
 Bound = collections.namedtuple("Bound", "over under kind value")
@@ -49,7 +51,7 @@ CASES = {
     "1m": Case("1 MB, 100 connections", 100, MEGABYTE,
                _arms(*EVERY) | {"haproxy with splice": ("haproxy", {"splice": True})},
                _bounds(None, 1.2),
-               # An answer of this size is as likely as not to lie across the window's edge.
+               # A large response often crosses the edge of the window, so bytes are counted.
                field="cpu_ns_per_byte"),
     "close": Case("100 B, a connection per request, 100 at a time", 100, SMALL, _arms(*EVERY), [],
                   ("-r", "1", "--source", SOURCES)),
@@ -96,7 +98,7 @@ def _without_missing(case, there):
     return case._replace(arms=arms, judged=judged)
 
 
-# Processor time under load.
+# CPU time under load.
 
 def _measure_load(bench, origin, cases):
     blocks = {name: harness.Runs() for name in cases}
@@ -118,10 +120,10 @@ def _load_block(bench, origin, case):
 
 
 class Sample:
-    """What the three programs have used, and what the origin has answered until now."""
+    """CPU time of proxy, origin and client, and the responses of the origin, at one moment."""
 
     def __init__(self, origin, client, proxy):
-        # First the count: the answer to it comes when the origin has time, the rest at once.
+        # Reads the count first: the origin may respond late, and the other values are immediate.
         stats = origin.stats()
         self.responses, self.bytes_out = stats["responses"], stats["bytes_out"]
         self.at_s = time.monotonic()
@@ -131,8 +133,9 @@ class Sample:
 
 
 def _drive(bench, proxy, origin, case, cpu=None):
-    """One run: only what happens between two samples counts, when all connections stand. The
-    requests in between are counted by the origin, which hears every one of them once."""
+    """Measures one run between two samples, while all connections are open.
+
+    The origin counts the requests between the samples, because it receives each request once."""
     path = f"/?s={case.body}"
     _check(proxy, path, case.body)
     ramp_s = 2 if case.connections > 1_000 else 1
@@ -158,7 +161,7 @@ def _drive(bench, proxy, origin, case, cpu=None):
         raise Failed(f"{proxy.name} passed nothing on in the window")
     user_s, system_s = end.user_s - begin.user_s, end.system_s - begin.system_s
     return {"cpu_us": proxy_s * 1e6 / responses,
-            # The kernel tells the parts in ticks only.
+            # The kernel reports user and system time only in ticks.
             "user_us": proxy_s * 1e6 / responses * user_s / max(user_s + system_s, 1e-9),
             "cpu_ns_per_byte": proxy_s * 1e9 / (end.bytes_out - begin.bytes_out),
             "responses": responses, "rate_per_s": responses / wall_s, "busy": proxy_s / wall_s,
@@ -167,7 +170,7 @@ def _drive(bench, proxy, origin, case, cpu=None):
 
 
 def _check(proxy, path, body_bytes):
-    """Whether the proxy's answer is the origin's, before its time is taken."""
+    """Checks before the measurement that the proxy returns the response of the origin."""
     connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
     try:
         connection.request("GET", path)
@@ -182,15 +185,15 @@ def _check(proxy, path, body_bytes):
 
 
 def _check_run(finished, record, proxy, case):
-    # 4: not valid; on two processors the generator is often the limit, which `busy` shows.
+    # 4: not valid. With two CPUs the generator is often the limit, which `busy` shows.
     if finished.status not in (0, 4):
         raise Failed(f"weir load ended with {finished.status}:\n{finished.output}")
     with open(record) as file:
         run = json.load(file)
     totals = run["totals"]
-    obtained = totals["connections"]["obtained"]
-    if totals["errors"] or obtained < case.connections:
-        raise Failed(f"{proxy.name}, {case.text}: {obtained} connections, errors {totals['errors']}")
+    max_open = totals["connections"]["max_open"]
+    if totals["errors"] or max_open < case.connections:
+        raise Failed(f"{proxy.name}, {case.text}: {max_open} connections, errors {totals['errors']}")
     return run
 
 
@@ -227,7 +230,7 @@ def _ratio(rounds, case, arm, base):
 
 
 def _judge(bench, rounds, case, arm):
-    """The budgets beside the dividend of each, and whether they are met."""
+    """Returns the ratios and budgets whose dividend is `arm`, and their verdicts."""
     budgets, verdicts = [], []
     for over, under, kind, value in (bound for bound in case.judged if bound.over == arm):
         middle = harness.ratio(rounds, over, under, case.field)[0]
@@ -312,7 +315,7 @@ def _measure_latency(bench, origin, there):
 
 
 def _reached_per_s(bench, origin, case):
-    """What HAProxy reaches: the best of three, because others can only lower it."""
+    """Returns the rate that HAProxy reaches: the best of three, because noise only lowers it."""
     rates = []
     for _ in range(3):
         bench.patience.wait()
@@ -375,7 +378,7 @@ def _measure_memory(bench, origin, there):
 
 
 def _memory(bench, origin, arm, opened):
-    """What MEMORY_CONNECTIONS add to a fresh proxy that has answered a few requests."""
+    """Measures the bytes per connection that MEMORY_CONNECTIONS add to a new, warm proxy."""
     with proxies.PROXIES[arm](bench, harness.SUBJECT_CPU, origin) as proxy:
         for _ in range(MEMORY_WARM):
             _check(proxy, f"/?s={SMALL}", SMALL)

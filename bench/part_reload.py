@@ -1,5 +1,6 @@
-"""A proxy under load that is told a new config every 100 ms, and replaced by a new process every few
-seconds: no request may fail."""
+"""Part `reload`: reloads a proxy under load every 100 ms and replaces its process every few seconds.
+
+No request may fail."""
 
 import json
 import os
@@ -45,7 +46,7 @@ bind = "127.0.0.1:{port}"
 
 
 class Subject:
-    """The processes that serve one after the other, and their config."""
+    """Successive proxy processes and their config file."""
 
     def __init__(self, bench, origins):
         self.folder = os.path.join(bench.folder, "reload")
@@ -58,14 +59,14 @@ class Subject:
         self.process = self.start()
 
     def write(self):
-        """Each round has other pools, weights, routes and listeners than the one before."""
+        """Writes a config whose pool, weight, routes and listeners differ from the previous one."""
         self.round += 1
         pool = self.round % 4
         extra = EXTRA.format(port=self.extra) if self.round % 2 else ""
         text = CONF.format(admin=self.admin, folder=self.folder, drain=DRAIN_S, port=self.port,
                            extra=extra, round=self.round, pool=pool, weight=self.round % 3 + 1,
                            first=self.origins[0].port, second=self.origins[1].port)
-        # In one step, so that a reload never sees half of it.
+        # Replaces the file atomically, so a reload never reads a partial file.
         with open(self.conf + ".new", "w") as file:
             file.write(text)
         os.rename(self.conf + ".new", self.conf)
@@ -98,16 +99,16 @@ class Subject:
         self.process = new
 
     def applied(self):
-        return sum(self.said(log).count("the config is applied") for log in self.logs)
+        return sum(self.said(log).count("config applied") for log in self.logs)
 
     def complaints(self):
         lines = [line for log in self.logs for line in self.said(log).splitlines()]
-        usual = ("listening on", "admin on", "control on", "file access", "the config is applied",
+        usual = ("listening on", "admin on", "control on", "file access", "config applied",
                  "weir: process ")
         return sorted({line for line in lines if not line.startswith(usual)})
 
     def finish(self):
-        """Ends the last one; the exit codes of all."""
+        """Stops the current process and returns the exit codes of all processes."""
         self.process.send_signal(signal.SIGTERM)
         codes = []
         for process in [*self.leaving, self.process]:

@@ -1,4 +1,4 @@
-"""Processor time per request of the origins, all driven by the same load generator."""
+"""Part `serve`: CPU time per request of the origins, all driven by the same load generator."""
 
 import contextlib
 
@@ -6,7 +6,7 @@ import harness
 import peers
 
 CONNECTIONS = 100
-# Block: what is compared in it, as arm -> (server, path); and the budgets, as base -> ratio.
+# Block -> (arms, budgets). Arms: arm -> (server, path). Budgets: base -> ratio.
 BLOCKS = {
     "100 B": ({"weir": ("weir", f"/?s={peers.BODY_SMALL}"), "nginx return": ("nginx", "/return"),
                "nginx file": ("nginx", "/small"), "responder": ("responder 100", "/")},

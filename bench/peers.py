@@ -1,4 +1,4 @@
-"""The programs that are measured or measure with: how each is started and how its count is read."""
+"""Servers and load generators: starts each program and reads its request count."""
 
 import json
 import os
@@ -20,7 +20,7 @@ BODY_SMALL, BODY_LARGE = 100, 10_000
 
 
 class Server:
-    """A server at work. `pid` is the process that does the work."""
+    """A running server. `pid` is the process that handles the requests."""
 
     def __init__(self, name, process, pid, port):
         self.name, self.process, self.pid, self.port = name, process, pid, port
@@ -29,7 +29,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def stats(self):
-        """The counters of `weir serve`."""
+        """Returns the counters of `weir serve`."""
         with urllib.request.urlopen(self.url("/stats"), timeout=30) as answer:
             return json.load(answer)
 
@@ -91,7 +91,7 @@ NGINX_ORIGIN = """
 
 
 def nginx(bench, cpu, connections=19_000):
-    """nginx as it is tuned for such work: one worker, no log, open files kept."""
+    """Starts nginx tuned as a static origin: one worker, no log, open-file cache."""
     port = harness.free_port()
     folder = nginx_folder(bench, port)
     os.makedirs(os.path.join(folder, "www"))
@@ -107,7 +107,7 @@ def nginx_folder(bench, port):
 
 
 def start_nginx(bench, cpu, port, http, connections):
-    """One worker, with `http` in its configuration."""
+    """Starts nginx with one worker and `http` in its configuration."""
     folder = nginx_folder(bench, port)
     os.makedirs(folder, exist_ok=True)
     conf = os.path.join(folder, "nginx.conf")
@@ -123,7 +123,7 @@ def start_nginx(bench, cpu, port, http, connections):
 
 
 def _nginx_worker(process, limit_s=5):
-    """nginx listens before it has its worker."""
+    """Returns the PID of the worker; waits for it, because nginx listens before the worker exists."""
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
@@ -135,7 +135,7 @@ def _nginx_worker(process, limit_s=5):
 
 
 class Load:
-    """One run of a load generator: requests answered, and its own processor time."""
+    """One run of a load generator: number of responses and its own CPU time."""
 
     def __init__(self, finished, responses):
         if responses <= 0:
@@ -162,7 +162,7 @@ def load_weir(bench, url, connections, seconds, cpu):
     argv = [WEIR, "load", "-t", "1", "--quiet", "-c", str(connections), "-d", f"{seconds}s",
             "--json", record, url]
     finished = harness.run(argv, cpu, seconds + 30)
-    # 4: not valid; on two processors the generator is often the limit, which is the point here.
+    # 4: not valid. With two CPUs the generator is often the limit, as intended here.
     if finished.status not in (0, 4):
         raise Failed(f"weir load ended with {finished.status}:\n{finished.output}")
     with open(record) as file:
@@ -181,7 +181,7 @@ def load_wrk(bench, url, connections, seconds, cpu):
 
 
 def load_ab(bench, url, connections, seconds, cpu):
-    # -t alone would stop at 50,000 requests; ab takes memory for as many as -n says.
+    # -t alone stops at 50,000 requests, so -n raises the limit. ab allocates memory for -n requests.
     argv = ["ab", "-q", "-k", "-c", str(connections), "-t", str(seconds), "-n", "3000000", url]
     finished = harness.run(argv, cpu, seconds + 30)
     return Load(finished, _number(r"Complete requests:\s+(\d+)", finished))

@@ -1,4 +1,4 @@
-"""The proxies that are measured: how each is started in front of an origin, one thread each."""
+"""Proxies: starts each one in front of an origin, with one thread."""
 
 import os
 import shutil
@@ -9,26 +9,26 @@ import peers
 
 FLOOR = os.path.join(peers.TARGET, "examples", "floor")
 HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
-# Clients at a time that each has to allow, and the descriptors that HAProxy wants for so many: it
-# does not start with fewer.
+# Concurrent clients that each proxy has to accept, and the descriptors that HAProxy needs for them.
+# HAProxy does not start with fewer descriptors.
 CLIENTS_MAX, DESCRIPTORS = 9_000, 18_500
 
 
 class Proxy(peers.Server):
-    """A proxy at work, and where it logs; `log` is None when it does not."""
+    """A running proxy. `log` is the path of its log, or None."""
 
     def __init__(self, server, log):
         super().__init__(server.name, server.process, server.pid, server.port)
         self.log = log
 
     def forget_log(self):
-        """Empties the log, which would fill a disk within an hour; all append to it."""
+        """Truncates the log, which would fill a disk within an hour. Proxies write in append mode."""
         if self.log:
             os.truncate(self.log, 0)
 
 
 def has_weir():
-    """Whether the weir at hand has a proxy."""
+    """Returns true if the weir binary has the command `proxy`."""
     if not os.path.exists(peers.WEIR):
         raise harness.Failed(f"no {peers.WEIR}; BENCH_WEIR says where another is")
     done = subprocess.run([peers.WEIR, "proxy", "--help"], stdin=subprocess.DEVNULL,
@@ -71,7 +71,7 @@ servers = ["127.0.0.1:{origin}"]
 
 
 def weir(bench, cpu, origin, logs=True, threads=1):
-    """With everything that is on by default, metrics, and a log in HAProxy's format."""
+    """Starts weir with all defaults, metrics, and a log in HAProxy's format."""
     port = harness.free_port()
     log = _log_path(bench, "weir", port, logs)
     conf = write(bench, f"weir-{port}.toml", WEIR_CONF.format(
@@ -81,8 +81,8 @@ def weir(bench, cpu, origin, logs=True, threads=1):
     return Proxy(spawn("weir", argv, cpu, port), log)
 
 
-# Idle connections to the origin are kept as long as there are descriptors; by default HAProxy
-# closes them from a quarter of its descriptors on, and would open thousands anew.
+# The pool ratios keep idle connections to the origin as long as descriptors suffice. By default HAProxy
+# closes them above a quarter of its descriptors, and would open thousands again.
 HAPROXY_CONF = """
 global
     nbthread 1
@@ -113,9 +113,11 @@ backend app
 
 
 def haproxy(bench, cpu, origin, logs=True, splice=False):
-    """HAProxy cannot open a log file. A file as its standard output is the cheapest that it has:
-    nobody else has to read and write the lines. With `splice` all answers' bodies are moved with
-    splice(2), which is off by default."""
+    """Starts HAProxy with its log on standard output.
+
+    HAProxy cannot open a log file. A file as standard output is its cheapest log, because no other process
+    reads and writes the lines. With `splice` HAProxy moves response bodies with splice(2), which is off by
+    default."""
     port = harness.free_port()
     log = _log_path(bench, "haproxy", port, logs)
     conf = write(bench, f"haproxy-{port}.cfg", HAPROXY_CONF.format(
@@ -161,7 +163,7 @@ def nginx(bench, cpu, origin, logs=True):
 
 
 def floor(bench, cpu, origin):
-    """Copies bytes and knows no HTTP: what any proxy costs at least."""
+    """Starts the floor, which copies bytes without parsing HTTP: the min cost of a proxy."""
     port = harness.free_port()
     argv = [FLOOR, f"127.0.0.1:{port}", f"127.0.0.1:{origin.port}"]
     return Proxy(spawn("floor", argv, cpu, port), None)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Attacks a running `weir proxy` beside its requests: PROXY headers, reloads, slow peers, pipelining.
+"""Attacks a running `weir proxy` with PROXY headers, reloads, slow peers and pipelining.
 
     fuzz/control_path.py target/release/weir [MINUTES] [SEED]
 
-Clients send PROXY headers (right, mutated, cut), pipelined requests cut at every byte, requests and
-reads at every rate, and connections that say nothing; the config is reloaded all the time, with other
-servers, limits and listeners. It fails when a response is neither complete nor a proper error, when a
-response belongs to another request, when a request reaches a removed server, when the proxy ends or
-complains of a panic, and when what /metrics says of connections, requests, queues, buffers, descriptors
-and memory does not return to where it was. How long well-behaved clients had to wait is printed.
+Clients send PROXY headers (valid, mutated, split) and pipelined requests split at any byte. They send and
+read at many rates, and open silent connections. Continuous reloads change servers, limits and listeners.
+The script fails if a response is neither complete nor a proper error, if a response belongs to another
+request, if the proxy exits or panics, or if the connections, requests, queues, buffers, descriptors and
+memory in /metrics do not return to their earlier values. It prints the waiting times of well-behaved
+clients.
 
-Only Python's standard library. What is sent follows from the seed; what comes first does not.
+Needs only Python's standard library. The seed determines the bytes that are sent, but not their order.
 """
 
 import os
@@ -25,18 +25,18 @@ import tempfile
 import threading
 import time
 
-from whole_path import Over, Reader, Wrong, mutated
+from request_path import Over, Reader, Wrong, mutated
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-# Gauges that have to be 0 again, and others that have to be about where they were.
-ZERO = ["weir_pool_queued_requests", "weir_server_requests_in_flight", "weir_buffers_lent"]
+# Gauges that have to return to 0, and gauges that may exceed their earlier value by a tolerance.
+ZERO = ["weir_pool_queued_requests", "weir_server_requests_in_flight", "weir_buffers_in_use"]
 BACK = {"weir_connections_open": 2, "process_open_fds": 16}
-# The grown memory that is let be: allocators keep some.
+# Allowed memory growth: freed memory that the allocator keeps.
 MEMORY = 32 << 20
 
 
 def proxy_header(rng):
-    """A PROXY header: version 1 or 2, IPv4, IPv6, LOCAL or UNKNOWN."""
+    """Returns a PROXY header: version 1 or 2, IPv4, IPv6, LOCAL or UNKNOWN."""
     kind = rng.randrange(6)
     if kind == 0:
         return b"PROXY TCP4 192.0.2.%d 198.51.100.1 4567 80\r\n" % rng.randrange(256)
@@ -60,12 +60,12 @@ class Attack:
         self.seed, self.wrong, self.counts, self.waits = seed, [], {}, []
         self.lock = threading.Lock()
         self.origins = [self.origin(number) for number in range(3)]
-        self.folder = tempfile.TemporaryDirectory()
-        self.config = os.path.join(self.folder.name, "weir.toml")
-        self.socket = os.path.join(self.folder.name, "listener")
+        self.directory = tempfile.TemporaryDirectory()
+        self.config = os.path.join(self.directory.name, "weir.toml")
+        self.socket = os.path.join(self.directory.name, "weir.sock")
         self.write_config(random.Random(seed), [0, 1])
-        self.errors = open(os.path.join(self.folder.name, "stderr"), "w+b")
-        self.output = open(os.path.join(self.folder.name, "stdout"), "w+b")
+        self.errors = open(os.path.join(self.directory.name, "stderr"), "w+b")
+        self.output = open(os.path.join(self.directory.name, "stdout"), "w+b")
         self.weir = subprocess.Popen([weir, "proxy", "--config", self.config],
                                      stdout=self.output, stderr=self.errors)
         self.ports = self.wait_for_ports()
@@ -81,7 +81,7 @@ class Attack:
             threading.Thread(target=self.serve, args=(sock, number), daemon=True).start()
 
     def serve(self, sock, number):
-        """Answers each request with its own target, in pieces at some rate."""
+        """Responds to each request with its target as the body, sometimes in slow pieces."""
         sock.settimeout(10)
         reader = Reader(sock)
         try:
@@ -94,13 +94,13 @@ class Attack:
                 size = int((re.search(rb"size=(\d+)", target) or [0, b"0"])[1])
                 body = target + b"|" + b"z" * size
                 head = b"HTTP/1.1 200 OK\r\nX-Server: %d\r\nContent-Length: %d\r\n\r\n" % (number, len(body))
-                answer = head + (b"" if method == b"HEAD" else body)
+                response = head + (b"" if method == b"HEAD" else body)
                 if b"drip" in target:
-                    for at in range(0, len(answer), 1 + len(answer) // 20):
-                        sock.sendall(answer[at:at + 1 + len(answer) // 20])
+                    for at in range(0, len(response), 1 + len(response) // 20):
+                        sock.sendall(response[at:at + 1 + len(response) // 20])
                         time.sleep(0.005)
                 else:
-                    sock.sendall(answer)
+                    sock.sendall(response)
         except Wrong as wrong:
             self.wrong.append(f"server {number} got {wrong}: {reader.log[-1500:]!r}")
         except (Over, OSError):
@@ -160,18 +160,18 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
 
     def wait_for_ports(self):
         for _ in range(400):
-            said = self.printed()
-            found = dict(re.findall(r"listening on http://127.0.0.1:(\d+)/ \(listener (\w+)", said))
+            printed = self.printed()
+            found = dict(re.findall(r"listening on http://127.0.0.1:(\d+)/ \(listener (\w+)", printed))
             ports = {name: int(port) for port, name in found.items()}
-            if admin := re.search(r"admin on http://127.0.0.1:(\d+)/", said):
+            if admin := re.search(r"admin on http://127.0.0.1:(\d+)/", printed):
                 ports["admin"] = int(admin.group(1))
                 return ports
             time.sleep(0.05)
         raise SystemExit(f"the proxy did not start: {self.printed()}")
 
-    def connect(self, name, patience=5.0):
+    def connect(self, name, timeout=5.0):
         sock = socket.create_connection(("127.0.0.1", self.ports[name]), timeout=5)
-        sock.settimeout(patience)
+        sock.settimeout(timeout)
         return sock
 
     def metrics(self):
@@ -187,7 +187,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
         return sums
 
     def reload(self):
-        """Changes servers, bounds and listeners, in any order."""
+        """Reloads configs with random servers, limits and listeners."""
         rng = random.Random(self.seed * 31)
         while time.monotonic() < self.until and not self.wrong:
             servers = rng.sample(range(3), rng.randrange(1, 4))
@@ -197,7 +197,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
             time.sleep(rng.choice([0.05, 0.3, 1.0]))
 
     def responses(self, sock, targets):
-        """Reads the responses to these targets: each complete and its own, or an error and the end."""
+        """Reads the responses to these targets and records any that is incomplete or of another request."""
         held = b""
         for target in targets:
             while b"\r\n\r\n" not in held:
@@ -216,7 +216,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
             while len(held) < int(length[1]):
                 some = sock.recv(65536)
                 if not some:
-                    self.wrong.append(f"{target!r}: a body of {len(held)} instead of {int(length[1])}")
+                    self.wrong.append(f"{target!r}: a body of {len(held)} B instead of {int(length[1])} B")
                     return
                 held += some
             body, held = held[:int(length[1])], held[int(length[1]):]
@@ -228,7 +228,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
                 return
 
     def pipeline(self, rng, name):
-        """Well-formed requests, cut anywhere: their responses come in order."""
+        """Sends well-formed requests in pieces of any size and checks that the responses come in order."""
         targets = [rng.choice([b"/a", b"/own", b"/limited", b"/drip"]) + b"?%d&size=%d" %
                    (rng.randrange(10**9), rng.choice([0, 10, 5000, 70000])) for _ in range(rng.randrange(1, 6))]
         data = proxy_header(rng) if name == "proxied" else b""
@@ -247,7 +247,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
             self.responses(sock, targets)
 
     def hostile(self, rng):
-        """Mutated PROXY headers, silence, slow heads, slow reads."""
+        """Sends a mutated PROXY header, nothing, or a slow head, or reads slowly."""
         kind = rng.randrange(4)
         with self.connect(rng.choice(["web", "proxied"]), 0.5) as sock:
             request = b"GET /a?size=200000 HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -280,7 +280,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
                 pass
 
     def probe(self, number):
-        """A client that does nothing wrong: how long it waits."""
+        """Sends one request as a well-behaved client and records its waiting time."""
         start = time.monotonic()
         try:
             with self.connect("web") as sock:
@@ -312,7 +312,7 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
         self.check_end(before)
 
     def check_end(self, before):
-        # Longer than any time-out of its config.
+        # Waits longer than any timeout of the config.
         after, end = {}, time.monotonic() + 25
         while self.weir.poll() is None and time.monotonic() < end:
             after = self.metrics()
@@ -326,14 +326,14 @@ timeouts = {{ connect = "2s", first-byte = "3s", idle = "2s" }}
             self.weir.terminate()
             self.weir.wait(60)
         self.errors.seek(0)
-        said = self.errors.read().decode(errors="replace")
-        if "panicked" in said:
-            self.wrong.append(said[-3000:])
+        stderr_text = self.errors.read().decode(errors="replace")
+        if "panicked" in stderr_text:
+            self.wrong.append(stderr_text[-3000:])
         waits = sorted(self.waits) or [0.0]
-        at = lambda share: waits[min(len(waits) - 1, int(share * len(waits)))] * 1000
+        at = lambda fraction: waits[min(len(waits) - 1, int(fraction * len(waits)))] * 1000
         late = sum(wait > 0.05 for wait in waits)
         print(f"probes waited {at(0.5):.1f} ms (median), {at(0.99):.1f} ms (99 %), {waits[-1] * 1000:.1f} ms "
-              f"at most; {late} of {len(waits)} more than 50 ms")
+              f"max; {late} of {len(waits)} over 50 ms")
         print(dict(sorted(self.counts.items())))
         for wrong in self.wrong:
             print("WRONG:", wrong)

@@ -1,12 +1,12 @@
-//! The embedded origin: another weir, so that its processor time is its own and it can be told
-//! from the generator's. It ends with us, whatever happens to us.
+//! The embedded origin: another weir process, so that its CPU time is separate from the
+//! generator's. It ends with this process in every case.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use crate::exit::Failure;
 
-/// An origin that runs for as long as this lives.
+/// An origin that runs as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Origin {
     child: Child,
@@ -14,7 +14,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Starts one on a port of the kernel's choice.
+    /// Starts one on a port that the kernel chooses.
     pub(crate) fn start(threads: usize) -> Result<Self, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::cannot("the embedded origin", why);
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
@@ -23,7 +23,7 @@ impl Origin {
             .args(["--until-stdin-closes"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What it says at its end is of no interest; why it could not start is.
+            // Its final output is of no interest; the reason of a failed start is.
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&error))?;
@@ -34,13 +34,11 @@ impl Origin {
         }
         let authority = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
         match authority {
-            Some(authority) => {
-                Ok(Self { authority: authority.trim_end_matches('/').to_owned(), child })
-            }
+            Some(authority) => Ok(Self { authority: authority.trim_end_matches('/').to_owned(), child }),
             None => {
                 let mut why = String::new();
                 if let Some(mut stderr) = child.stderr.take() {
-                    // Without its words, that it did not start is all there is to say.
+                    // Without its error message, only the failed start can be reported.
                     let _ = stderr.read_to_string(&mut why);
                 }
                 let _ = child.wait();
@@ -49,12 +47,12 @@ impl Origin {
         }
     }
 
-    /// A URL that it answers with `size` bytes.
+    /// Returns a URL with a response body of `size` bytes.
     pub(crate) fn url(&self, size: u64) -> String {
         format!("http://{}/?s={size}", self.authority)
     }
 
-    /// Its process.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap_or(0)
     }
@@ -62,7 +60,7 @@ impl Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        // Its stdin is what keeps it alive; closing that lets it end in order.
+        // It runs until its stdin closes; closing that ends it in order.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }

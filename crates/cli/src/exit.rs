@@ -3,16 +3,16 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use record::problem::Problem;
+use record::problem::InputProblem;
 use record::run::Run;
-use record::validity::Verdict;
+use record::validity::ValidityVerdict;
 
-/// How weir ends.
+/// Exit code of weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done, and valid.
     Done = 0,
-    /// It could not run: cannot bind, cannot connect at all, not enough descriptors.
+    /// Could not run: cannot bind, cannot connect at all, not enough descriptors.
     CannotRun = 1,
     /// Wrong usage or config.
     Usage = 2,
@@ -22,30 +22,28 @@ pub(crate) enum Exit {
     Invalid = 4,
 }
 
-/// The codes with their meaning, for the help and the manual.
+/// Exit codes with their meaning, for the help and the manual.
 pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
-    (Exit::Done, "done and valid (or suspect: the reasons are printed)"),
+    (Exit::Done, "done; the result is valid, or suspect with the reasons printed"),
     (
         Exit::CannotRun,
-        "could not run: cannot bind, cannot connect at all, limits too small; or its output could not \
+        "cannot run: cannot bind or connect, limits too low, or the output cannot \
          be written",
     ),
-    (Exit::Usage, "wrong usage or config"),
-    (
-        Exit::ObjectiveMissed,
-        "an objective (--slo) was missed, by a result that is valid or suspect",
-    ),
+    (Exit::Usage, "invalid usage or config"),
+    (Exit::ObjectiveMissed, "an objective (--slo) was missed; the result is valid or suspect"),
     (
         Exit::Invalid,
-        "the result is not valid, whether its objectives were met or missed; the reasons are printed and \
+        "the result is invalid, whatever its objectives; the reasons are printed and \
          in the record",
     ),
 ];
 
 impl Exit {
-    /// The exit code of one run. A result that is not valid comes first: it says nothing of an objective.
-    pub(crate) fn of_run(run: &Run) -> Self {
-        if run.validity.verdict == Verdict::Invalid {
+    /// Returns the exit code of one run. An invalid result comes first: it proves nothing about an
+    /// objective.
+    pub(crate) fn from_run(run: &Run) -> Self {
+        if run.validity.verdict == ValidityVerdict::Invalid {
             Self::Invalid
         } else if run.objectives.iter().any(|objective| !objective.met) {
             Self::ObjectiveMissed
@@ -61,17 +59,17 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not come to its end.
+/// Reason why a command did not finish.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was asked for is wrong; everything that is wrong with it.
-    Usage(Vec<Problem>),
-    /// It could not run.
+    /// Everything that is wrong with the command line or the config.
+    Usage(Vec<InputProblem>),
+    /// The command could not run.
     CannotRun(String),
 }
 
 impl Failure {
-    /// What to print, a line each.
+    /// Returns the lines to print.
     pub(crate) fn lines(&self) -> Vec<String> {
         match self {
             Self::Usage(problems) => problems.iter().map(ToString::to_string).collect(),
@@ -86,14 +84,14 @@ impl Failure {
         }
     }
 
-    /// Something that could not be done, with what and why.
-    pub(crate) fn cannot(what: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self::CannotRun(format!("{what}: {why}"))
+    /// Creates a failure for an impossible action, with the action and the reason.
+    pub(crate) fn cannot(action: impl fmt::Display, reason: impl fmt::Display) -> Self {
+        Self::CannotRun(format!("{action}: {reason}"))
     }
 }
 
-impl From<Vec<Problem>> for Failure {
-    fn from(problems: Vec<Problem>) -> Self {
+impl From<Vec<InputProblem>> for Failure {
+    fn from(problems: Vec<InputProblem>) -> Self {
         Self::Usage(problems)
     }
 }

@@ -1,5 +1,5 @@
-//! Looks at the machine while a load runs, and puts what was seen into its record: programs, sockets,
-//! links, functions, calls. What it means is the lab's to say.
+//! Observes the machine while a load runs, and puts the findings into its record: processes,
+//! sockets, links, functions, calls. The lab interprets them.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,150 +7,160 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use host::NotObservable;
-use host::family::with_descendants;
-use host::observe::{Spec, Watched, Watching, chain_at};
-use host::perf::calls::{self, Budget, Call, Counted};
+use host::observe::{Monitor, MonitorSpec, RoleSpec, discover_topology_at};
+use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
 use host::perf::{Profile, Profiler};
-use load::plan::Plan;
-use record::observed::{Missing, Observed};
+use host::process_tree::with_descendants;
+use load::plan::RunPlan;
+use record::observed::{MachineObservation, MissingFigure};
 use record::run::Run;
 use record::units::SECOND_NS;
 use rt::address::Address;
 use rt::clock::{now_ns, thread_cpu_ns};
 
-/// Samples per second of the subject's functions: enough for shares of a few per cent in seconds, and
-/// less than a thousandth of its time.
-const FREQUENCY: u32 = 199;
-/// Functions that a record keeps of a role.
-const FUNCTIONS_KEPT: usize = 60;
-/// Runs that are shorter than this have no calls counted: there is no time for it.
-const COUNTED_MIN_NS: u64 = 3 * SECOND_NS;
-/// What is counted, each for a part of the run: tracepoints, which cost a tenth of a microsecond. A probe
-/// of the allocator costs ten times that and has to be calibrated, so it is for `weir lab profile`.
-const CALLS: [&str; 2] = ["syscalls", "futex"];
-/// The part of a run in which calls are counted, all kinds together: a quarter.
-const COUNTED_PART: u64 = 4;
-/// And this at the most, for each kind.
-const COUNTED_MAX_NS: u64 = SECOND_NS;
+/// Samples per second of the subject's functions. They resolve fractions of a few per cent within
+/// seconds, and cost less than a thousandth of its time.
+const SAMPLE_FREQUENCY_HZ: u32 = 199;
+/// Number of functions that a record keeps per role.
+const FUNCTIONS_MAX: usize = 60;
+/// Minimum length of a run in which calls are counted; a shorter one has no time for it.
+const CALL_COUNT_RUN_NS_MIN: u64 = 3 * SECOND_NS;
+/// Tracepoints that are counted, each for a part of the run; they cost a tenth of a microsecond. A
+/// probe of the allocator costs ten times that and needs calibration, so only `weir lab profile`
+/// has it.
+const COUNTED_CALLS: [&str; 2] = ["syscalls", "futex"];
+/// Divisor for the part of a run in which calls are counted: a quarter, for all kinds together.
+const CALL_COUNT_DIVISOR: u64 = 4;
+/// Maximum time for each kind.
+const CALL_COUNT_NS_MAX: u64 = SECOND_NS;
 
-/// What stands beside a running load.
+/// Collectors beside a running load.
 #[derive(Debug)]
 pub(crate) struct Observation {
-    watching: Watching,
-    subjects: Vec<Watched>,
+    monitor: Monitor,
+    subjects: Vec<RoleSpec>,
     missing: Vec<NotObservable>,
     started_ns: u64,
     length_ns: u64,
     probe: Option<Probe>,
 }
 
-/// A thread that looks into the subject while it works.
+/// A thread that samples the subject while it works.
 #[derive(Debug)]
 struct Probe {
-    /// Dropped to end it.
+    /// Dropped to end the thread.
     stop: Sender<()>,
-    thread: JoinHandle<Probed>,
+    thread: JoinHandle<ProbeResult>,
 }
 
-/// What it found.
+/// Findings of the probe.
 #[derive(Debug, Default)]
-struct Probed {
-    /// By role.
+struct ProbeResult {
+    /// Profiles by role.
     profiles: Vec<(String, Profile)>,
-    counted: Vec<Counted>,
+    call_counts: Vec<CountedCalls>,
     missing: Vec<NotObservable>,
-    /// Processor time of its threads while the load ran.
+    /// CPU time of its threads while the load ran.
     cost_ns: u64,
-    /// And afterwards, for the names of functions.
-    naming_ns: u64,
+    /// CPU time afterwards, for resolving the names of functions.
+    symbolizing_ns: u64,
 }
 
 impl Observation {
-    /// Starts to watch the generator, who listens where the plan goes to (or the subject that was
-    /// `named`), and who stands behind that.
-    pub(crate) fn start(plan: &Plan, named: &[i32]) -> Self {
-        let mut chain = chain_at(&targets(plan), named);
+    /// Starts to observe the generator, the listener at the plan's target (or the subject that was
+    /// `named`), and the servers behind it.
+    pub(crate) fn start(plan: &RunPlan, named: &[i32]) -> Self {
+        let mut topology = discover_topology_at(&tcp_targets(plan), named);
         if let Some(path) = plan.unix.as_ref().filter(|_| named.is_empty())
-            && let Ok(pids) = host::sockets::listeners_of_unix(path)
+            && let Ok(pids) = host::sockets::find_unix_listeners(path)
             && !pids.is_empty()
         {
-            // Its processes can be watched; a unix socket's queues cannot.
-            chain.roles.push(Watched { role: host::observe::SUBJECT.to_owned(), pids });
+            // Its processes can be watched; the queues of a unix socket cannot.
+            topology.roles.push(RoleSpec { role: host::observe::SUBJECT.to_owned(), pids });
         }
-        let subjects = chain.roles.iter().filter(|role| role.role == host::observe::SUBJECT);
+        let subjects = topology.roles.iter().filter(|role| role.role == host::observe::SUBJECT);
         Self {
             subjects: subjects.cloned().collect(),
-            missing: chain.not_observable,
+            missing: topology.not_observable,
             started_ns: now_ns(),
             length_ns: plan.end.duration_ns,
             probe: None,
-            watching: Watching::start(
-                Spec { roles: chain.roles, ports: chain.ports, ..Spec::default() },
+            monitor: Monitor::start(
+                MonitorSpec { roles: topology.roles, ports: topology.ports, ..MonitorSpec::default() },
                 now_ns,
             ),
         }
     }
 
-    /// The measured window begins: what costs the subject a little is done in it.
-    pub(crate) fn window_begins(&mut self) {
+    /// Discards earlier observations, such as a baseline's requests, but keeps the origins that
+    /// were found.
+    pub(crate) fn restart(&mut self) {
+        self.monitor.restart();
+        self.started_ns = now_ns();
+    }
+
+    /// Begins the measured window and starts the probe, which costs the subject a little.
+    pub(crate) fn start_probe(&mut self) {
         if self.subjects.is_empty() {
             return;
         }
-        let (stop, stopped) = channel();
+        let (stop, stop_receiver) = channel();
         let (subjects, length_ns) = (self.subjects.clone(), self.length_ns);
         let thread = std::thread::Builder::new()
             .name("probe".to_owned())
-            .spawn(move || probe(&subjects, length_ns, &stopped));
+            .spawn(move || run_probe(&subjects, length_ns, &stop_receiver));
         match thread {
             Ok(thread) => self.probe = Some(Probe { stop, thread }),
             Err(error) => self.missing.push(NotObservable {
-                what: "functions and calls of the subject".to_owned(),
-                why: error.to_string(),
+                figure: "functions and calls of the subject".to_owned(),
+                reason: error.to_string(),
             }),
         }
     }
 
-    /// Everything that was seen; times count from `zero_ns`. `sampler_ns` is the processor time that
-    /// looking for the verdict took meanwhile.
-    pub(crate) fn finish(self, zero_ns: u64, started_at: String, sampler_ns: u64) -> Observed {
-        let passed_ns = now_ns().saturating_sub(self.started_ns);
-        let mut observed = self.watching.finish(zero_ns);
+    /// Returns the complete observation; times count from `zero_ns`. `sampler_ns` is the CPU time
+    /// of the sampling for the verdict meanwhile.
+    pub(crate) fn finish(self, origin_ns: u64, started_at: String, sampler_ns: u64) -> MachineObservation {
+        let elapsed_ns = now_ns().saturating_sub(self.started_ns);
+        let mut observed = self.monitor.finish(origin_ns);
         observed.started_at = started_at;
         let mut missing = self.missing;
         let probed = self.probe.map(|probe| {
             drop(probe.stop);
-            // A probe that failed has found nothing.
+            // A failed probe has no findings.
             probe.thread.join().unwrap_or_default()
         });
-        add_cost(&mut observed, passed_ns, sampler_ns, probed.as_ref());
+        add_cost(&mut observed, elapsed_ns, sampler_ns, probed.as_ref());
         if let Some(probed) = probed {
             for (role, profile) in &probed.profiles {
-                observed.functions_of.insert(role.clone(), functions_of(profile).to_owned());
+                observed.function_bases.insert(role.clone(), sample_kind(profile).to_owned());
                 if profile.threads_only {
-                    // What threads used stands in the samples; no verdict may take it for functions.
+                    // The samples contain the CPU time of threads; no verdict may take it for
+                    // functions.
                     let why = profile.notes.first().cloned().unwrap_or_default();
                     let what = format!("functions of the {role}");
-                    missing.push(NotObservable { what, why });
+                    missing.push(NotObservable { figure: what, reason: why });
                     continue;
                 }
                 let mut functions = profile.functions(role);
-                functions.truncate(FUNCTIONS_KEPT);
+                functions.truncate(FUNCTIONS_MAX);
                 observed.functions.extend(functions);
             }
-            observed.calls = probed.counted.into_iter().map(|counted| counted.call).collect();
+            observed.calls = probed.call_counts.into_iter().map(|counted| counted.call).collect();
             for call in &mut observed.calls {
-                call.from_s -= zero_ns as f64 / 1e9;
+                call.from_s -= origin_ns as f64 / 1e9;
             }
             missing.extend(probed.missing);
         }
-        let told = missing.into_iter().map(|one| Missing { what: one.what, why: one.why });
-        observed.not_observable.extend(told);
+        let unobservable =
+            missing.into_iter().map(|one| MissingFigure { figure: one.figure, reason: one.reason });
+        observed.not_observable.extend(unobservable);
         observed
     }
 }
 
-/// What the shares of a profile are shares of.
-fn functions_of(profile: &Profile) -> &'static str {
+/// Names the kind of samples that the fractions of a profile refer to.
+fn sample_kind(profile: &Profile) -> &'static str {
     match (profile.threads_only, profile.has_kernel) {
         (true, _) => "thread times",
         (false, true) => "all samples",
@@ -158,15 +168,20 @@ fn functions_of(profile: &Profile) -> &'static str {
     }
 }
 
-/// Adds what others than the observer took meanwhile, in `passed_ns`.
-fn add_cost(observed: &mut Observed, passed_ns: u64, sampler_ns: u64, probed: Option<&Probed>) {
+/// Adds the CPU time of the sampler and the probe, spent within `passed_ns`.
+fn add_cost(
+    observed: &mut MachineObservation,
+    elapsed_ns: u64,
+    sampler_ns: u64,
+    probed: Option<&ProbeResult>,
+) {
     let used_ns = sampler_ns + probed.map_or(0, |probed| probed.cost_ns);
-    observed.cost_cpus += used_ns as f64 / passed_ns.max(1) as f64;
-    observed.cost_after_s = probed.map(|probed| probed.naming_ns as f64 / 1e9);
+    observed.cost_cpus += used_ns as f64 / elapsed_ns.max(1) as f64;
+    observed.cost_after_s = probed.map(|probed| probed.symbolizing_ns as f64 / 1e9);
 }
 
-/// The addresses that the plan connects to; a unix socket has no port to look at.
-fn targets(plan: &Plan) -> Vec<SocketAddr> {
+/// Returns the addresses that the plan connects to; a unix socket has no port to sample.
+fn tcp_targets(plan: &RunPlan) -> Vec<SocketAddr> {
     if plan.unix.is_some() {
         return Vec::new();
     }
@@ -179,49 +194,49 @@ fn targets(plan: &Plan) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// Samples functions until it is told to stop, and counts calls meanwhile: of the subjects and of the
-/// children that they have. The profiler follows children that come later, too.
-fn probe(subjects: &[Watched], length_ns: u64, stopped: &Receiver<()>) -> Probed {
-    let families = subjects.iter().map(|role| (&role.role, with_descendants(&role.pids)));
-    let families: Vec<(&String, Vec<i32>)> = families.collect();
-    let mut probed = Probed::default();
+/// Samples functions until it is stopped, and meanwhile counts calls of the subjects and their
+/// current children. The profiler also follows later children.
+fn run_probe(subjects: &[RoleSpec], length_ns: u64, stop_receiver: &Receiver<()>) -> ProbeResult {
+    let process_trees = subjects.iter().map(|role| (&role.role, with_descendants(&role.pids)));
+    let process_trees: Vec<(&String, Vec<i32>)> = process_trees.collect();
+    let mut probed = ProbeResult::default();
     let mut running = Vec::new();
-    for (role, pids) in &families {
-        match Profiler::start(pids, FREQUENCY, now_ns) {
+    for (role, pids) in &process_trees {
+        match Profiler::start(pids, SAMPLE_FREQUENCY_HZ, now_ns) {
             Ok(profiler) => running.push(((*role).clone(), profiler)),
             Err(missing) => probed.missing.push(missing),
         }
     }
-    if length_ns >= COUNTED_MIN_NS {
-        let each_ns = length_ns / COUNTED_PART / CALLS.len() as u64;
-        let budget = Budget { length_ns: each_ns.min(COUNTED_MAX_NS), ..Budget::default() };
-        let words = CALLS.iter().filter_map(|word| Call::parse(word).ok());
-        let calls: Vec<Call> = words.collect();
-        for (role, pids) in &families {
+    if length_ns >= CALL_COUNT_RUN_NS_MIN {
+        let each_ns = length_ns / CALL_COUNT_DIVISOR / COUNTED_CALLS.len() as u64;
+        let budget = CountBudget { length_ns: each_ns.min(CALL_COUNT_NS_MAX), ..CountBudget::default() };
+        let calls_by_name = COUNTED_CALLS.iter().filter_map(|word| CallKind::parse(word).ok());
+        let calls: Vec<CallKind> = calls_by_name.collect();
+        for (role, pids) in &process_trees {
             for call in &calls {
-                if stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected) {
+                if stop_receiver.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected) {
                     break;
                 }
                 let one = std::slice::from_ref(call);
-                let (counted, missing) = calls::count(role, pids, one, budget, now_ns, 0);
-                probed.counted.extend(counted);
+                let (counted, missing) = call_counter::count_calls(role, pids, one, budget, now_ns, 0);
+                probed.call_counts.extend(counted);
                 probed.missing.extend(missing);
             }
         }
     }
-    // Ends when the other side is dropped; the run has an end, and so has this.
-    let _ = stopped.recv_timeout(Duration::from_nanos(length_ns.saturating_mul(2)));
-    let own_ns = thread_cpu_ns();
+    // Returns when the other side is dropped. The timeout bounds the wait even then.
+    let _ = stop_receiver.recv_timeout(Duration::from_nanos(length_ns.saturating_mul(2)));
+    let sampling_ns = thread_cpu_ns();
     let done = running.into_iter().map(|(role, profiler)| (role, profiler.stop()));
     probed.profiles = done.collect();
-    let reading_s: f64 = probed.profiles.iter().map(|(_, profile)| profile.reading_s).sum();
-    probed.cost_ns = own_ns + (reading_s * 1e9) as u64;
-    probed.naming_ns = thread_cpu_ns().saturating_sub(own_ns);
+    let reading_s: f64 = probed.profiles.iter().map(|(_, profile)| profile.sampling_cpu_s).sum();
+    probed.cost_ns = sampling_ns + (reading_s * 1e9) as u64;
+    probed.symbolizing_ns = thread_cpu_ns().saturating_sub(sampling_ns);
     probed
 }
 
-/// Puts what was seen, and what it means, into the record.
-pub(crate) fn diagnose(run: &mut Run, observed: Observed) {
+/// Puts the observation and its diagnosis into the record.
+pub(crate) fn diagnose(run: &mut Run, observed: MachineObservation) {
     run.observed = vec![observed];
     run.diagnosis = Some(lab::diagnosis::diagnose(run));
 }
@@ -234,9 +249,9 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn every_thread_that_watches_costs() {
-        let mut observed = Observed { cost_cpus: 0.004, ..Observed::default() };
-        let probed = Probed { cost_ns: 6, naming_ns: 500_000_000, ..Probed::default() };
+    fn the_cost_includes_every_observing_thread() {
+        let mut observed = MachineObservation { cost_cpus: 0.004, ..MachineObservation::default() };
+        let probed = ProbeResult { cost_ns: 6, symbolizing_ns: 500_000_000, ..ProbeResult::default() };
         add_cost(&mut observed, 1000, 2, Some(&probed));
         assert!((observed.cost_cpus - 0.012).abs() < 1e-12);
         assert_eq!(observed.cost_after_s, Some(0.5));
@@ -245,8 +260,8 @@ mod tests {
     }
 
     #[test]
-    fn the_children_of_a_subject_are_looked_into() {
-        // It ends by itself where this test ends before it.
+    fn the_children_of_a_subject_are_profiled() {
+        // The shell ends by itself if this test ends before it.
         let mut shell = Command::new("sh")
             .args(["-c", "(ulimit -t 60; while :; do :; done) & echo ready; wait"])
             .stdout(Stdio::piped())
@@ -256,18 +271,18 @@ mod tests {
         let mut line = [0; 6];
         shell.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
         let pid = i32::try_from(shell.id()).unwrap();
-        let subject = Watched { role: host::observe::SUBJECT.to_owned(), pids: vec![pid] };
-        let look_for = |length: Duration| {
-            let (subject, (stop, stopped)) = (subject.clone(), channel());
-            let looking = std::thread::spawn(move || probe(&[subject], SECOND_NS, &stopped));
+        let subject = RoleSpec { role: host::observe::SUBJECT.to_owned(), pids: vec![pid] };
+        let run_probe_for = |length: Duration| {
+            let (subject, (stop, stop_receiver)) = (subject.clone(), channel());
+            let probe_thread = std::thread::spawn(move || run_probe(&[subject], SECOND_NS, &stop_receiver));
             std::thread::sleep(length);
             drop(stop);
-            looking.join().unwrap()
+            probe_thread.join().unwrap()
         };
-        // Where the machine is so busy that it begins late, there may be no time for a sample.
-        let mut probed = Probed::default();
+        // On a busy machine it may begin too late for a sample.
+        let mut probed = ProbeResult::default();
         for length_ms in [500, 1000, 2000] {
-            probed = look_for(Duration::from_millis(length_ms));
+            probed = run_probe_for(Duration::from_millis(length_ms));
             if probed.profiles.iter().all(|(_, profile)| profile.samples > 0) {
                 break;
             }

@@ -1,5 +1,5 @@
-//! Calibrations that this host has, in `$XDG_STATE_HOME/weir/calibrations.json` (or below
-//! `~/.local/state`): one a profile, the newest.
+//! Stored calibrations of this host, in `$XDG_STATE_HOME/weir/calibrations.json` (or below
+//! `~/.local/state`): the newest one per profile.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use load::calibrate::{Calibration, SCHEMA};
 
 use crate::exit::Failure;
 
-/// More than this many are not kept; the oldest go.
-const KEPT_MAX: usize = 64;
+/// Maximum number of kept calibrations; the oldest are removed.
+const STORED_MAX: usize = 64;
 
 fn path() -> Option<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
@@ -19,7 +19,8 @@ fn path() -> Option<PathBuf> {
     Some(state.join("weir").join("calibrations.json"))
 }
 
-/// The calibrations made on a host like this one. A file that cannot be read is as good as none.
+/// Returns the calibrations made on a host like this one. An unreadable file counts as an empty
+/// one.
 pub(crate) fn load(fingerprint: &str) -> Vec<Calibration> {
     let mut all = read_all();
     all.retain(|one| one.schema == SCHEMA && one.host_fingerprint == fingerprint);
@@ -31,20 +32,20 @@ fn read_all() -> Vec<Calibration> {
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// Keeps a calibration in place of an older one of the same profile; where it is kept.
-pub(crate) fn keep(calibration: &Calibration) -> Result<PathBuf, Failure> {
+/// Stores a calibration in place of an older one of the same profile; returns the path of the file.
+pub(crate) fn save(calibration: &Calibration) -> Result<PathBuf, Failure> {
     let path = path().ok_or_else(|| {
-        Failure::CannotRun("neither XDG_STATE_HOME nor HOME is set: nothing was kept".to_owned())
+        Failure::CannotRun("neither XDG_STATE_HOME nor HOME is set: nothing was stored".to_owned())
     })?;
     let mut all = read_all();
     all.retain(|one| {
         one.profile != calibration.profile || one.host_fingerprint != calibration.host_fingerprint
     });
     all.push(calibration.clone());
-    let surplus = all.len().saturating_sub(KEPT_MAX);
+    let surplus = all.len().saturating_sub(STORED_MAX);
     all.drain(..surplus);
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|error| Failure::cannot(folder.display(), error))?;
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|error| Failure::cannot(directory.display(), error))?;
     }
     record::file::write_json(&path, &all)?;
     Ok(path)

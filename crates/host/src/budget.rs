@@ -1,7 +1,7 @@
-//! Before the start: are there descriptors and local ports enough for what a run asks for?
+//! Checks before the start that a run has enough descriptors and local ports.
 //!
-//! Pure arithmetic over figures that [`crate::limits`] and [`crate::sockets`] read. Every answer
-//! carries its figures in words. Not for raising a limit, and not for deciding whether to go on.
+//! Pure arithmetic over figures that [`crate::limits`] and [`crate::sockets`] read. Every result
+//! states its figures in words. This module neither raises limits nor decides to go on.
 
 /// Descriptors of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,13 +10,13 @@ pub struct FdBudget {
     pub connections: u64,
     /// Descriptors for each of them: 1 for a client or an origin, 2 for a proxy.
     pub per_connection: u64,
-    /// Descriptors for everything else, [`FdBudget::RESERVED`] by habit.
+    /// Descriptors for everything else; by default [`FdBudget::RESERVED`].
     pub reserved: u64,
-    /// What the soft limit can be raised to: [`crate::limits::Limits::nofile_hard`].
-    pub limit_hard: u64,
-    /// `fs.nr_open`, above which no process's limit can be raised.
+    /// Maximum for the soft limit: [`crate::limits::Limits::nofile_hard`].
+    pub nofile_hard: u64,
+    /// `fs.nr_open`: the upper bound for the limit of any process.
     pub nr_open: Option<u64>,
-    /// `fs.file-max` without the files that are open on the machine now.
+    /// `fs.file-max` minus the files that are open on the machine now.
     pub machine_free: Option<u64>,
 }
 
@@ -25,11 +25,11 @@ pub struct FdBudget {
 pub struct FdShortage {
     /// Descriptors that the run needs.
     pub needed: u64,
-    /// Descriptors that it can have.
+    /// Descriptors that the run can have.
     pub available: u64,
-    /// The most connections that would fit.
+    /// Maximum number of connections that would fit.
     pub connections_possible: u64,
-    /// All of it in words.
+    /// All figures in words.
     pub text: String,
 }
 
@@ -42,30 +42,31 @@ impl std::fmt::Display for FdShortage {
 impl std::error::Error for FdShortage {}
 
 impl FdBudget {
-    /// Descriptors that a process of ours has open beside its connections, rounded up.
+    /// Descriptors that a weir process has open besides its connections, rounded up.
     pub const RESERVED: u64 = 64;
 
-    /// A client's budget: one descriptor a connection, no bound but the process's own.
+    /// Returns a client's budget: one descriptor per connection, limited only by the process.
     #[must_use]
-    pub fn client(connections: u64, limit_hard: u64) -> Self {
+    pub fn client(connections: u64, nofile_hard: u64) -> Self {
         Self {
             connections,
             per_connection: 1,
             reserved: Self::RESERVED,
-            limit_hard,
+            nofile_hard,
             nr_open: None,
             machine_free: None,
         }
     }
 
-    /// needed = connections × per connection + reserved; available = the least of the limits.
+    /// Checks the budget: needed = connections × per connection + reserved; available = the minimum
+    /// of the limits.
     pub fn check(&self) -> Result<(), FdShortage> {
-        let connected = self.connections.saturating_mul(self.per_connection);
-        let needed = connected.saturating_add(self.reserved);
+        let connection_fds = self.connections.saturating_mul(self.per_connection);
+        let needed = connection_fds.saturating_add(self.reserved);
         let bounds = [
-            (Some(self.limit_hard), "hard limit of open files (ulimit -Hn)"),
+            (Some(self.nofile_hard), "hard limit of open files (ulimit -Hn)"),
             (self.nr_open, "fs.nr_open"),
-            (self.machine_free, "fs.file-max less the files open now"),
+            (self.machine_free, "fs.file-max minus the open files"),
         ];
         let known = bounds.iter().filter_map(|&(bound, name)| Some((bound?, name)));
         let (available, name) = known.min_by_key(|(bound, _)| *bound).unwrap_or((u64::MAX, ""));
@@ -75,8 +76,8 @@ impl FdBudget {
         let spare = available.saturating_sub(self.reserved);
         let connections_possible = spare / self.per_connection.max(1);
         let text = format!(
-            "{} connections × {} + {} reserved need {needed} descriptors, {available} can be had \
-             ({name}): at most {connections_possible} connections",
+            "{} connections × {} + {} reserved need {needed} file descriptors, {available} are available \
+             ({name}): max {connections_possible} connections",
             self.connections, self.per_connection, self.reserved,
         );
         Err(FdShortage { needed, available, connections_possible, text })
@@ -86,76 +87,78 @@ impl FdBudget {
 /// Local ports of connections to one target, one (address, port).
 ///
 /// A connection holds one port of one source address while it is open. The side that closes first
-/// keeps it another 60 s in TIME_WAIT (the kernel's `TCP_TIMEWAIT_LEN`, not tunable;
-/// `tcp_fin_timeout` is something else), or, when ports are reused, until `reuse_delay_ms` has
-/// passed. So the most new connections a second are ports × source addresses ÷ that time.
+/// keeps the port another 60 s in TIME_WAIT (the kernel's `TCP_TIMEWAIT_LEN`, not tunable;
+/// `tcp_fin_timeout` is something else). If ports are reused, it keeps the port until
+/// `reuse_delay_ms` has passed. So the maximum rate of new connections is ports × source addresses
+/// ÷ that time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PortBudget {
-    /// Connections to be open at once.
+    /// Number of simultaneously open connections.
     pub connections: u64,
-    /// New connections a second that we close; `None` when they are kept for the whole run.
+    /// New connections per second that this side closes; `None` if connections stay open for the
+    /// run.
     pub new_connections_per_s: Option<f64>,
-    /// How long the run is, in seconds; `None` counts as longer than TIME_WAIT.
+    /// Duration of the run in seconds; `None` counts as longer than TIME_WAIT.
     pub duration_s: Option<f64>,
-    /// Source addresses that connections are spread over, at least 1.
+    /// Number of source addresses that connections are spread over, at least 1.
     pub source_addresses: u32,
     /// First and last local port ([`crate::limits::Limits::port_range`]).
     pub port_range: (u16, u16),
     /// Ports of the range that are reserved.
     pub reserved_ports: u32,
-    /// Connections to the target that are in TIME_WAIT or open now ([`crate::sockets::towards`]).
-    pub taken_now: u64,
+    /// Connections to the target that are in TIME_WAIT or open now ([`crate::sockets::count_connections_to`]).
+    pub ports_in_use: u64,
     /// `net.ipv4.tcp_tw_reuse`: 0 off, 1 on, 2 on for loopback only.
     pub tw_reuse: u8,
     /// `net.ipv4.tcp_tw_reuse_delay`, in milliseconds; 1000 where the kernel has no such setting.
     pub reuse_delay_ms: u32,
-    /// TCP timestamps are on. Without them ports are not reused.
+    /// True if TCP timestamps are on. Without them ports are not reused.
     pub timestamps: bool,
-    /// The target is a loopback address.
+    /// True if the target is a loopback address.
     pub loopback: bool,
 }
 
-/// What a [`PortBudget`] comes to.
+/// Result of a [`PortBudget`] check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PortVerdict {
-    /// There is room.
+    /// There are enough ports.
     Fits,
-    /// It should do, with little to spare or only because ports are reused at once.
+    /// The ports are probably enough, with little margin or only because they are reused at once.
     Tight {
         /// The figures.
-        why: String,
+        reason: String,
     },
     /// Connections will fail with "Cannot assign requested address".
     Impossible {
-        /// The figures, and what would help.
-        why: String,
+        /// The figures, and a remedy.
+        reason: String,
     },
 }
 
 /// The figures behind a [`PortVerdict`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PortFigures {
+pub struct PortEstimate {
     /// Pairs of local address and port for the target.
     pub ports: u64,
-    /// A closed connection's port can be had again after so many seconds.
+    /// Seconds until the port of a closed connection is free again.
     pub hold_s: f64,
-    /// Whether that is because ports in TIME_WAIT are reused.
+    /// True if ports in TIME_WAIT are reused, which shortens `hold_s`.
     pub reuse: bool,
-    /// Most new connections a second beside those that stay open.
-    pub ceiling_new_per_s: f64,
-    /// Most ports the run holds at once, open and in TIME_WAIT.
+    /// Maximum new connections per second besides those that stay open.
+    pub new_connections_max_per_s: f64,
+    /// Maximum number of ports that the run holds at once, open and in TIME_WAIT.
     pub needed: f64,
 }
 
 /// The kernel's `TCP_TIMEWAIT_LEN`.
 pub const TIME_WAIT_S: f64 = 60.0;
-/// Above this part of the ports in use, finding a free one costs time and the next burst may fail.
-pub const TIGHT_SHARE: f64 = 0.9;
+/// Fraction of ports in use above which finding a free port costs time and the next burst may fail.
+pub const TIGHT_FRACTION: f64 = 0.9;
 
 impl PortBudget {
-    /// The arithmetic, without a verdict.
+    /// Computes the figures, without a verdict.
     #[must_use]
-    pub fn figures(&self) -> PortFigures {
+    pub fn estimate(&self) -> PortEstimate {
         let range = u64::from(self.port_range.1).saturating_sub(u64::from(self.port_range.0)) + 1;
         let usable = range.saturating_sub(u64::from(self.reserved_ports));
         let ports = usable * u64::from(self.source_addresses.max(1));
@@ -163,78 +166,76 @@ impl PortBudget {
         let reuse = allowed && self.timestamps;
         let hold_s = if reuse { f64::from(self.reuse_delay_ms) / 1000.0 } else { TIME_WAIT_S };
         let spare = ports.saturating_sub(self.connections) as f64;
-        let ceiling_new_per_s = if hold_s > 0.0 { spare / hold_s } else { f64::INFINITY };
+        let new_connections_max_per_s = if hold_s > 0.0 { spare / hold_s } else { f64::INFINITY };
         let window_s = self.duration_s.map_or(hold_s, |duration| hold_s.min(duration.max(0.0)));
         let closed = self.new_connections_per_s.unwrap_or(0.0).max(0.0) * window_s;
         let needed = self.connections as f64 + closed;
-        PortFigures { ports, hold_s, reuse, ceiling_new_per_s, needed }
+        PortEstimate { ports, hold_s, reuse, new_connections_max_per_s, needed }
     }
 
-    /// Whether the run finds a port for every connection.
+    /// Checks that the run finds a port for every connection.
     #[must_use]
     pub fn check(&self) -> PortVerdict {
-        let figures = self.figures();
-        let ports = figures.ports as f64;
-        let text = self.text(&figures);
-        if figures.needed > ports {
-            let why = format!("{text}. {}", self.remedy(&figures));
-            return PortVerdict::Impossible { why };
+        let estimate = self.estimate();
+        let ports = estimate.ports as f64;
+        let text = self.text(&estimate);
+        if estimate.needed > ports {
+            let reason = format!("{text}. {}", self.remedy(&estimate));
+            return PortVerdict::Impossible { reason };
         }
-        // Ports that others hold come free within TIME_WAIT, or at once where they are reused.
-        let with_others = figures.needed + self.taken_now as f64;
-        if with_others > ports && !figures.reuse {
-            let why = format!(
-                "{text}. With those that are taken now that is {with_others:.0}: wait 60 s for \
-                 them, or {}",
-                self.remedy(&figures)
+        // Ports that others hold become free within TIME_WAIT, or at once where they are reused.
+        let total_needed = estimate.needed + self.ports_in_use as f64;
+        if total_needed > ports && !estimate.reuse {
+            let reason = format!(
+                "{text}. Together with the ports in use: {total_needed:.0}. Wait 60 s for \
+                 these, or {}",
+                self.remedy(&estimate)
             );
-            return PortVerdict::Impossible { why };
+            return PortVerdict::Impossible { reason };
         }
-        if with_others > ports * TIGHT_SHARE {
-            return PortVerdict::Tight { why: text };
+        if total_needed > ports * TIGHT_FRACTION {
+            return PortVerdict::Tight { reason: text };
         }
         PortVerdict::Fits
     }
 
-    fn text(&self, figures: &PortFigures) -> String {
+    fn text(&self, estimate: &PortEstimate) -> String {
         let (first, last) = self.port_range;
         let sources = self.source_addresses.max(1);
         let rate = self.new_connections_per_s.map_or_else(String::new, |rate| {
-            format!(" and {rate:.0} new connections/s, each held {} s after", figures.hold_s)
+            format!(" and {rate:.0} new connections/s, each in TIME_WAIT for {} s", estimate.hold_s)
         });
-        let how = if figures.reuse { "with reuse" } else { "without reuse" };
+        let reuse_text = if estimate.reuse { "with reuse" } else { "without reuse" };
         format!(
-            "{} connections{rate} need {:.0} local ports at once; there are {} ({first}-{last} less \
-             {} reserved, × {sources} source addresses), {} of them taken now; {how} of ports in \
+            "{} connections{rate} need {:.0} local ports at once; {} exist ({first}-{last} minus \
+             {} reserved, × {sources} source addresses), {} are in use; {reuse_text} of ports in \
              TIME_WAIT they allow {:.0} new connections/s to one target",
             self.connections,
-            figures.needed,
-            figures.ports,
+            estimate.needed,
+            estimate.ports,
             self.reserved_ports,
-            self.taken_now,
-            figures.ceiling_new_per_s,
+            self.ports_in_use,
+            estimate.new_connections_max_per_s,
         )
     }
 
-    fn remedy(&self, figures: &PortFigures) -> String {
-        let mut ways = vec!["keep connections alive", "use more source addresses"];
-        if !figures.reuse {
-            ways.push(if self.timestamps {
+    fn remedy(&self, estimate: &PortEstimate) -> String {
+        let mut remedies = vec!["use keep-alive", "use more source addresses"];
+        if !estimate.reuse {
+            remedies.push(if self.timestamps {
                 "set net.ipv4.tcp_tw_reuse = 1"
             } else {
                 "set net.ipv4.tcp_tw_reuse = 1 and net.ipv4.tcp_timestamps = 1"
             });
         }
-        if u32::from(self.port_range.1) - u32::from(self.port_range.0.min(self.port_range.1))
-            < WIDE_RANGE
-        {
-            ways.push("widen net.ipv4.ip_local_port_range");
+        if u32::from(self.port_range.1) - u32::from(self.port_range.0.min(self.port_range.1)) < WIDE_RANGE {
+            remedies.push("widen net.ipv4.ip_local_port_range");
         }
-        ways.join(", or ")
+        remedies.join(", or ")
     }
 }
 
-/// A range as wide as "1024 65535", about.
+/// Size of a range of about "1024 65535".
 const WIDE_RANGE: u32 = 60_000;
 
 #[cfg(test)]
@@ -249,7 +250,7 @@ mod tests {
             source_addresses: 1,
             port_range: (32768, 60999),
             reserved_ports: 0,
-            taken_now: 0,
+            ports_in_use: 0,
             tw_reuse: 0,
             reuse_delay_ms: 1000,
             timestamps: true,
@@ -257,7 +258,7 @@ mod tests {
         }
     }
 
-    fn kind(budget: &PortBudget) -> &'static str {
+    fn verdict_name(budget: &PortBudget) -> &'static str {
         match budget.check() {
             PortVerdict::Fits => "fits",
             PortVerdict::Tight { .. } => "tight",
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_counted_against_the_least_limit() {
+    fn descriptors_are_checked_against_the_lowest_limit() {
         assert_eq!(FdBudget::client(19_936, 20_000).check(), Ok(()));
         let shortage = FdBudget::client(19_937, 20_000).check().unwrap_err();
         assert_eq!((shortage.needed, shortage.available), (20_001, 20_000));
@@ -290,19 +291,19 @@ mod tests {
     fn the_ceiling_is_range_over_time_wait() {
         // lab: 28,232 ports / 60 s = 470 new connections a second.
         let idle = PortBudget { connections: 0, ..ports() };
-        assert_eq!(idle.figures().ports, 28_232);
-        assert!((idle.figures().ceiling_new_per_s - 470.53).abs() < 0.01);
+        assert_eq!(idle.estimate().ports, 28_232);
+        assert!((idle.estimate().new_connections_max_per_s - 470.53).abs() < 0.01);
         let reused = PortBudget { tw_reuse: 1, ..idle.clone() };
-        assert!((reused.figures().ceiling_new_per_s - 28_232.0).abs() < 1e-9);
+        assert!((reused.estimate().new_connections_max_per_s - 28_232.0).abs() < 1e-9);
         let two = PortBudget { source_addresses: 2, ..idle };
-        assert!((two.figures().ceiling_new_per_s - 941.07).abs() < 0.01);
+        assert!((two.estimate().new_connections_max_per_s - 941.07).abs() < 0.01);
     }
 
     #[test]
-    fn reuse_needs_the_setting_the_place_and_timestamps() {
+    fn reuse_needs_the_setting_loopback_and_timestamps() {
         let check = |tw_reuse, loopback, timestamps, reuse| {
             let budget = PortBudget { tw_reuse, loopback, timestamps, ..ports() };
-            assert_eq!(budget.figures().reuse, reuse, "{tw_reuse} {loopback} {timestamps}");
+            assert_eq!(budget.estimate().reuse, reuse, "{tw_reuse} {loopback} {timestamps}");
         };
         check(0, true, true, false);
         check(1, false, true, true);
@@ -314,30 +315,30 @@ mod tests {
 
     #[test]
     fn open_connections_alone_can_be_too_many() {
-        assert_eq!(kind(&PortBudget { connections: 25_000, ..ports() }), "fits");
-        assert_eq!(kind(&PortBudget { connections: 26_000, ..ports() }), "tight");
-        assert_eq!(kind(&PortBudget { connections: 28_232, ..ports() }), "tight");
-        assert_eq!(kind(&PortBudget { connections: 28_233, ..ports() }), "impossible");
-        assert_eq!(kind(&PortBudget { reserved_ports: 28_200, ..ports() }), "impossible");
+        assert_eq!(verdict_name(&PortBudget { connections: 25_000, ..ports() }), "fits");
+        assert_eq!(verdict_name(&PortBudget { connections: 26_000, ..ports() }), "tight");
+        assert_eq!(verdict_name(&PortBudget { connections: 28_232, ..ports() }), "tight");
+        assert_eq!(verdict_name(&PortBudget { connections: 28_233, ..ports() }), "impossible");
+        assert_eq!(verdict_name(&PortBudget { reserved_ports: 28_200, ..ports() }), "impossible");
     }
 
     #[test]
     fn new_connections_fill_the_range_unless_the_run_is_short() {
         let fast = PortBudget { new_connections_per_s: Some(1_000.0), ..ports() };
-        assert_eq!(kind(&fast), "impossible");
-        assert_eq!(kind(&PortBudget { duration_s: Some(10.0), ..fast.clone() }), "fits");
-        assert_eq!(kind(&PortBudget { tw_reuse: 1, ..fast.clone() }), "fits");
-        assert_eq!(kind(&PortBudget { source_addresses: 3, ..fast.clone() }), "fits");
-        let PortVerdict::Impossible { why } = fast.check() else { unreachable!() };
+        assert_eq!(verdict_name(&fast), "impossible");
+        assert_eq!(verdict_name(&PortBudget { duration_s: Some(10.0), ..fast.clone() }), "fits");
+        assert_eq!(verdict_name(&PortBudget { tw_reuse: 1, ..fast.clone() }), "fits");
+        assert_eq!(verdict_name(&PortBudget { source_addresses: 3, ..fast.clone() }), "fits");
+        let PortVerdict::Impossible { reason } = fast.check() else { unreachable!() };
         for part in ["60100", "28232", "469 new connections/s", "tcp_tw_reuse = 1", "widen"] {
-            assert!(why.contains(part), "{part}: {why}");
+            assert!(reason.contains(part), "{part}: {reason}");
         }
     }
 
     #[test]
     fn what_others_left_in_time_wait_counts_unless_reused() {
-        let busy = PortBudget { taken_now: 28_200, ..ports() };
-        assert_eq!(kind(&busy), "impossible");
-        assert_eq!(kind(&PortBudget { tw_reuse: 2, loopback: true, ..busy }), "tight");
+        let busy = PortBudget { ports_in_use: 28_200, ..ports() };
+        assert_eq!(verdict_name(&busy), "impossible");
+        assert_eq!(verdict_name(&PortBudget { tw_reuse: 2, loopback: true, ..busy }), "tight");
     }
 }

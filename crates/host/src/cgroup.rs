@@ -1,6 +1,8 @@
-//! The control group of a process, version 1 or 2: where its folders are, and what their files say.
+//! The control group of a process, version 1 or 2: its directories, and the contents of their
+//! files.
 //!
-//! Not for making groups or setting bounds. [`Reader`] watches one process's; the rest is pure.
+//! This module creates no groups and sets no limits. [`CgroupReader`] reads the group of one process; the
+//! rest is pure.
 //!
 //! Sources: cgroups(7); `Documentation/admin-guide/cgroup-v1/` (memory, blkio-controller),
 //! `Documentation/scheduler/sched-bwc.rst` (quota), `Documentation/admin-guide/cgroup-v2.rst`;
@@ -8,18 +10,18 @@
 
 mod reader;
 
-pub use reader::Reader;
+pub use reader::CgroupReader;
 
 /// One line of `/proc/PID/cgroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership<'a> {
-    /// The controllers of a version 1 hierarchy, separated by commas; empty for version 2.
+    /// Controllers of a version 1 hierarchy, separated by commas; empty for version 2.
     pub controllers: &'a str,
-    /// The group, from the root of the reader's view.
+    /// Path of the group, from the root of the reader's view.
     pub group: &'a str,
 }
 
-/// Parses `/proc/PID/cgroup`; lines of another form are passed over.
+/// Parses `/proc/PID/cgroup`; lines of another form are skipped.
 pub fn parse_memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
     text.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -28,50 +30,51 @@ pub fn parse_memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
     })
 }
 
-/// Where a hierarchy of control groups is mounted.
+/// Mount point of a hierarchy of control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The folder.
-    pub folder: String,
-    /// The group that this folder shows: "/" unless a container sees a part only.
+    /// The directory.
+    pub directory: String,
+    /// The group that this directory shows: "/" unless a container sees only a part.
     pub root: String,
-    /// The controllers of a version 1 hierarchy; `None` for version 2.
+    /// Controllers of a version 1 hierarchy; `None` for version 2.
     pub controllers: Option<String>,
 }
 
-/// Parses the hierarchies of control groups out of `/proc/PID/mountinfo`.
+/// Parses the control group hierarchies in `/proc/PID/mountinfo`.
 #[must_use]
 pub fn parse_mounts(text: &str) -> Vec<Mount> {
     let mounts = text.lines().filter_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        let mut place = place.split(' ');
-        let (root, folder) = (place.nth(3)?, place.next()?);
-        let mut kind = kind.split(' ');
-        let controllers = match kind.next()? {
+        let (mount_part, filesystem_part) = line.split_once(" - ")?;
+        let mut mount_fields = mount_part.split(' ');
+        let (root, directory) = (mount_fields.nth(3)?, mount_fields.next()?);
+        let mut filesystem_fields = filesystem_part.split(' ');
+        let controllers = match filesystem_fields.next()? {
             "cgroup2" => None,
-            "cgroup" => Some(kind.nth(1)?.to_owned()),
+            "cgroup" => Some(filesystem_fields.nth(1)?.to_owned()),
             _ => return None,
         };
-        Some(Mount { folder: unescape(folder), root: unescape(root), controllers })
+        Some(Mount { directory: unescape(directory), root: unescape(root), controllers })
     });
     mounts.take(MAX_MOUNTS).collect()
 }
 
-/// The folders of a process's group for one controller, its own first and its parents' after it, as
-/// far as they are shown; without the root, which has no bounds. `None` when it is in no such group.
+/// Returns the directories of a process's group for one controller: its own first, then its parents
+/// as far as they are visible. The root, which has no limits, is left out. `None` if the process is
+/// in no such group.
 #[must_use]
-pub fn folders(
+pub fn group_directories(
     memberships: &str,
     mounts: &[Mount],
     controller: Controller<'_>,
 ) -> Option<Vec<String>> {
-    let listed = |list: &str, wanted: &str| list.split(',').any(|name| name == wanted);
+    let listed = |list: &str, expected: &str| list.split(',').any(|name| name == expected);
     let (member, mount) = match controller {
         Controller::V1(name) => (
             parse_memberships(memberships).find(|member| listed(member.controllers, name))?,
-            mounts.iter().find(|mount| {
-                mount.controllers.as_deref().is_some_and(|list| listed(list, name))
-            })?,
+            mounts
+                .iter()
+                .find(|mount| mount.controllers.as_deref().is_some_and(|list| listed(list, name)))?,
         ),
         Controller::V2 => (
             parse_memberships(memberships).find(|member| member.controllers.is_empty())?,
@@ -79,47 +82,47 @@ pub fn folders(
         ),
     };
     let root = mount.root.trim_end_matches('/');
-    let below = member.group.strip_prefix(root)?.trim_end_matches('/');
-    // "/../other": outside of what this process's namespace shows.
-    if below.split('/').any(|name| name == "..") {
+    let relative_path = member.group.strip_prefix(root)?.trim_end_matches('/');
+    // "/../other": outside the namespace of this process.
+    if relative_path.split('/').any(|name| name == "..") {
         return None;
     }
-    let mut folders = Vec::new();
-    let mut group = below;
-    while !group.is_empty() && folders.len() < MAX_LEVELS {
-        folders.push(format!("{}{group}", mount.folder));
+    let mut directories = Vec::new();
+    let mut group = relative_path;
+    while !group.is_empty() && directories.len() < MAX_LEVELS {
+        directories.push(format!("{}{group}", mount.directory));
         group = group.rsplit_once('/')?.0;
     }
-    Some(folders)
+    Some(directories)
 }
 
-/// Which hierarchy is wanted.
+/// Selects a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller<'a> {
-    /// That of this controller, version 1.
+    /// The version 1 hierarchy of this controller.
     V1(&'a str),
-    /// The unified one.
+    /// The unified hierarchy, version 2.
     V2,
 }
 
-/// A bound of processor time.
+/// CPU quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Time that may be used in a period, in microseconds.
+    /// CPU time that may be used per period, in microseconds.
     pub quota_us: u64,
     /// The period, in microseconds.
     pub period_us: u64,
 }
 
 impl Quota {
-    /// Processors that it allows.
+    /// Returns the number of CPUs that the quota allows.
     #[must_use]
     pub fn cpus(&self) -> f64 {
         self.quota_us as f64 / self.period_us as f64
     }
 }
 
-/// Parses `cpu.max`: "30000 100000"; `Some(None)` when there is no bound ("max").
+/// Parses `cpu.max`: "30000 100000"; `Some(None)` if there is no limit ("max").
 #[must_use]
 pub fn parse_cpu_max(text: &str) -> Option<Option<Quota>> {
     let mut fields = text.split_ascii_whitespace();
@@ -127,92 +130,95 @@ pub fn parse_cpu_max(text: &str) -> Option<Option<Quota>> {
     if quota == "max" {
         return Some(None);
     }
-    quota_of(quota.parse().ok()?, period.parse().ok()?).map(Some)
+    valid_quota(quota.parse().ok()?, period.parse().ok()?).map(Some)
 }
 
-/// Parses `cpu.cfs_quota_us` (negative: no bound) and `cpu.cfs_period_us`.
+/// Parses `cpu.cfs_quota_us` (negative: no limit) and `cpu.cfs_period_us`.
 #[must_use]
 pub fn parse_cfs(quota: &str, period: &str) -> Option<Option<Quota>> {
     let quota: i64 = quota.trim().parse().ok()?;
     match u64::try_from(quota) {
-        Ok(quota) => quota_of(quota, period.trim().parse().ok()?).map(Some),
+        Ok(quota) => valid_quota(quota, period.trim().parse().ok()?).map(Some),
         Err(_) => Some(None),
     }
 }
 
-fn quota_of(quota_us: u64, period_us: u64) -> Option<Quota> {
+fn valid_quota(quota_us: u64, period_us: u64) -> Option<Quota> {
     (period_us > 0).then_some(Quota { quota_us, period_us })
 }
 
-/// How a group's quota was met, since the group was made.
+/// Throttling of a group since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which it had something to run.
+    /// Periods in which the group had something to run.
     pub periods: u64,
-    /// Those of them in which it was stopped.
-    pub throttled: u64,
-    /// Time stopped, of all processors, in nanoseconds.
+    /// Periods in which it was throttled.
+    pub throttled_periods: u64,
+    /// Throttled time of all CPUs, in nanoseconds.
     pub throttled_ns: u64,
 }
 
-/// Parses `cpu.stat` of either version. `None` when it has no such figures: version 2 without the
-/// controller.
+/// Parses `cpu.stat` of either version. `None` if it has no throttling figures: version 2 without
+/// the controller.
 #[must_use]
 pub fn parse_cpu_stat(text: &str) -> Option<Throttling> {
     let time =
-        keyed(text, "throttled_time").or_else(|| keyed(text, "throttled_usec")?.checked_mul(1000));
+        find_value(text, "throttled_time").or_else(|| find_value(text, "throttled_usec")?.checked_mul(1000));
     Some(Throttling {
-        periods: keyed(text, "nr_periods")?,
-        throttled: keyed(text, "nr_throttled")?,
+        periods: find_value(text, "nr_periods")?,
+        throttled_periods: find_value(text, "nr_throttled")?,
         throttled_ns: time?,
     })
 }
 
-/// Parses a bound of memory, in bytes; `Some(None)` is none: "max", or version 1's largest figure.
+/// Parses a memory limit in bytes; `Some(None)` is no limit: "max", or the largest figure of
+/// version 1.
 #[must_use]
 pub fn parse_memory_max(text: &str) -> Option<Option<u64>> {
     // `PAGE_COUNTER_MAX` in bytes: 2^63 rounded down to a page, whose size may be 64 KiB.
-    const NONE_FROM: u64 = (1 << 63) - (1 << 16);
+    const UNLIMITED_FROM: u64 = (1 << 63) - (1 << 16);
     match text.trim() {
         "max" => Some(None),
-        figure => Some(Some(figure.parse().ok()?).filter(|bytes| *bytes < NONE_FROM)),
+        figure => Some(Some(figure.parse().ok()?).filter(|bytes| *bytes < UNLIMITED_FROM)),
     }
 }
 
-/// Parses `memory.events`: times that the bound was met.
+/// Parses `memory.events`: number of times that usage reached the limit.
 #[must_use]
 pub fn parse_memory_events(text: &str) -> Option<u64> {
-    keyed(text, "max")
+    find_value(text, "max")
 }
 
-/// Parses `blkio.throttle.write_bps_device`: "254:0 2097152" a line; the least, in bytes per second.
+/// Parses `blkio.throttle.write_bps_device`: lines "254:0 2097152"; returns the minimum in bytes
+/// per second.
 #[must_use]
 pub fn parse_write_bps_device(text: &str) -> Option<u64> {
     text.lines().filter_map(|line| line.split_once(' ')?.1.trim().parse().ok()).min()
 }
 
-/// Parses `io.max`: "254:0 rbps=max wbps=2097152 riops=max wiops=max" a line; the least `wbps`.
+/// Parses `io.max`: lines "254:0 rbps=max wbps=2097152 riops=max wiops=max"; returns the minimum
+/// `wbps`.
 #[must_use]
 pub fn parse_io_max(text: &str) -> Option<u64> {
     let fields = text.split_ascii_whitespace();
     fields.filter_map(|field| field.strip_prefix("wbps=")?.parse().ok()).min()
 }
 
-/// What a group's processes did with disks, since the group was made.
+/// Disk use of a group's processes since the group was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Reads.
+    /// Read operations.
     pub reads: u64,
-    /// Writes.
+    /// Write operations.
     pub writes: u64,
 }
 
-/// Parses `io.stat`: "254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0" a line, with a line for
-/// each disk that the group has used; the sums.
+/// Parses `io.stat`: lines "254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0", one for each
+/// disk that the group has used; returns the sums.
 #[must_use]
 pub fn parse_io_stat(text: &str) -> DiskCounts {
     let mut sums = DiskCounts::default();
@@ -229,9 +235,9 @@ pub fn parse_io_stat(text: &str) -> DiskCounts {
     sums
 }
 
-/// Parses `blkio.throttle.io_service_bytes` or `io_serviced`: "254:0 Read 4096", "254:0 Write 0", … ;
-/// the sums of reads and writes. `None` when there is no line of a disk: since Linux 6.10 nothing is
-/// counted until a disk gets a bound, and that is no zero.
+/// Parses `blkio.throttle.io_service_bytes` or `io_serviced`: "254:0 Read 4096", "254:0 Write 0",
+/// …. Returns the sums of reads and writes. `None` if no line names a disk: since Linux 6.10 the
+/// kernel counts nothing until a disk gets a limit, so the figure is unknown and not zero.
 #[must_use]
 pub fn parse_blkio(text: &str) -> Option<(u64, u64)> {
     let mut sums = None;
@@ -251,13 +257,13 @@ pub fn parse_blkio(text: &str) -> Option<(u64, u64)> {
     sums
 }
 
-/// "name 5" in a line of its own.
-fn keyed(text: &str, name: &str) -> Option<u64> {
+/// Returns the figure of the line "name 5".
+fn find_value(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
 }
 
-/// The kernel writes blanks, tabs, line ends and backslashes of a path as `\ooo`.
+/// Decodes blanks, tabs, line ends and backslashes of a path, which the kernel writes as `\ooo`.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -278,9 +284,9 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Hierarchies that are looked at; version 1 has some fifteen.
+/// Maximum number of hierarchies that are read; version 1 has some fifteen.
 const MAX_MOUNTS: usize = 64;
-/// Groups above each other that are looked at, each of which may have the bound that is met.
+/// Maximum depth of nested groups that are read; any of them may have the effective limit.
 const MAX_LEVELS: usize = 16;
 
 #[cfg(test)]

@@ -1,31 +1,32 @@
-//! Connection tracking: how full its table is and what it dropped.
+//! Connection tracking: fill level of the table, and drops.
 //!
-//! Sources: `/proc/PID/net/stat/nf_conntrack` (`net/netfilter/nf_conntrack_standalone.c`; hexadecimal,
-//! one line a processor, columns named in the first line, which differ between kernels) and
-//! `net.netfilter.nf_conntrack_{count,max}` (`Documentation/networking/nf_conntrack-sysctl.rst`). All
-//! are those of the namespace that a process is in; the bound is the machine's.
+//! Sources: `/proc/PID/net/stat/nf_conntrack` (`net/netfilter/nf_conntrack_standalone.c`;
+//! hexadecimal, one line per CPU, columns named in the first line, which differ between kernels)
+//! and `net.netfilter.nf_conntrack_{count,max}`
+//! (`Documentation/networking/nf_conntrack-sysctl.rst`). All counts are those of a process's
+//! network namespace; the limit is the machine's.
 
+use crate::kernel_file::{KernelFile, NotObservable};
 use crate::namespace;
-use crate::source::{NotObservable, Source};
 use record::observed::ConntrackUse;
 use std::fs::File;
 
-const WHAT: &str = "connection tracking";
+const FIGURE: &str = "connection tracking";
 
-/// What was counted since the module was loaded, over all processors.
+/// Counts since the module was loaded, over all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Packets dropped: no room, or an insertion that failed.
+pub struct ConntrackCounts {
+    /// Packets dropped: the table was full, or an insertion failed.
     pub drop: u64,
-    /// Entries thrown out to make room.
+    /// Entries evicted to make room.
     pub early_drop: u64,
-    /// Insertions that failed.
+    /// Failed insertions.
     pub insert_failed: u64,
 }
 
 /// Parses the counts. `None` when a column is missing or a line is shorter than the first.
 #[must_use]
-pub fn parse_counts(text: &str) -> Option<Counts> {
+pub fn parse_counts(text: &str) -> Option<ConntrackCounts> {
     let mut lines = text.lines();
     let heading = lines.next()?;
     let column = |name| heading.split_ascii_whitespace().position(|known| known == name);
@@ -37,40 +38,40 @@ pub fn parse_counts(text: &str) -> Option<Counts> {
             *sum += u64::from_str_radix(field, 16).ok()?;
         }
     }
-    Some(Counts { drop: sums[0], early_drop: sums[1], insert_failed: sums[2] })
+    Some(ConntrackCounts { drop: sums[0], early_drop: sums[1], insert_failed: sums[2] })
 }
 
-/// The files of one namespace, kept open.
+/// Open files of one namespace.
 #[derive(Debug)]
-pub struct Reader {
-    counts: Source,
-    entries: Source,
-    entries_max: Source,
-    last: Option<Counts>,
+pub struct ConntrackReader {
+    counts: KernelFile,
+    entries: KernelFile,
+    entries_max: KernelFile,
+    last: Option<ConntrackCounts>,
 }
 
-impl Reader {
-    /// Opens them in the network namespace that process `pid` is in. An error where the kernel's
-    /// module is not loaded.
+impl ConntrackReader {
+    /// Opens the files in the network namespace of process `pid`. Fails if the kernel module is not
+    /// loaded.
     pub fn open(pid: i32) -> Result<Self, NotObservable> {
-        const FOLDER: &str = "/proc/sys/net/netfilter";
-        let counts = Source::open(WHAT, format!("/proc/{pid}/net/stat/nf_conntrack"))?;
+        const DIRECTORY: &str = "/proc/sys/net/netfilter";
+        let counts = KernelFile::open(FIGURE, format!("/proc/{pid}/net/stat/nf_conntrack"))?;
         let open = |name: &str| {
-            let path = format!("{FOLDER}/{name}");
-            let file = File::open(&path).map_err(|error| NotObservable::io(WHAT, &path, &error))?;
-            Ok(Source::of(WHAT, path, file))
+            let path = format!("{DIRECTORY}/{name}");
+            let file = File::open(&path).map_err(|error| NotObservable::io(FIGURE, &path, &error))?;
+            Ok(KernelFile::from_file(FIGURE, path, file))
         };
-        let both = || Ok((open("nf_conntrack_count")?, open("nf_conntrack_max")?));
-        let (entries, entries_max) = namespace::in_network_of(pid, WHAT, both)??;
+        let open_both = || Ok((open("nf_conntrack_count")?, open("nf_conntrack_max")?));
+        let (entries, entries_max) = namespace::run_in_netns_of(pid, FIGURE, open_both)??;
         Ok(Self { counts, entries, entries_max, last: None })
     }
 
-    /// Reads them, with the rates since the last reading; none the first time.
+    /// Reads the files, with the rates since the last reading; `None` the first time.
     pub fn sample(&mut self, seconds: f64) -> Result<Option<ConntrackUse>, NotObservable> {
         let counts = parse_counts(&self.counts.read()?);
-        let counts = counts.ok_or_else(|| self.counts.bad_form())?;
-        let entries = figure(&mut self.entries)?;
-        let entries_max = figure(&mut self.entries_max)?;
+        let counts = counts.ok_or_else(|| self.counts.bad_format())?;
+        let entries = read_u64(&mut self.entries)?;
+        let entries_max = read_u64(&mut self.entries_max)?;
         let earlier = self.last.replace(counts);
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         Ok(earlier.map(|then| ConntrackUse {
@@ -83,9 +84,9 @@ impl Reader {
     }
 }
 
-fn figure(source: &mut Source) -> Result<u64, NotObservable> {
-    let parsed = source.read()?.trim().parse();
-    parsed.map_err(|_| source.bad_form())
+fn read_u64(file: &mut KernelFile) -> Result<u64, NotObservable> {
+    let parsed = file.read()?.trim().parse();
+    parsed.map_err(|_| file.bad_format())
 }
 
 #[cfg(test)]
@@ -99,13 +100,13 @@ entries  clashres found new invalid ignore delete chainlength insert insert_fail
 ";
 
     #[test]
-    fn processors_are_added_up() {
-        let expected = Counts { drop: 301, early_drop: 2, insert_failed: 1 };
+    fn cpus_are_added_up() {
+        let expected = ConntrackCounts { drop: 301, early_drop: 2, insert_failed: 1 };
         assert_eq!(parse_counts(TEXT), Some(expected));
-        // Linux 4.x had other columns before them.
+        // Linux 4.x has other columns before these.
         let old = "entries  searched found new invalid ignore delete delete_list insert insert_failed drop early_drop\n\
             1 2 3 4 5 6 7 8 9 a b c\n";
-        let expected = Counts { drop: 11, early_drop: 12, insert_failed: 10 };
+        let expected = ConntrackCounts { drop: 11, early_drop: 12, insert_failed: 10 };
         assert_eq!(parse_counts(old), Some(expected));
     }
 
@@ -119,7 +120,7 @@ entries  clashres found new invalid ignore delete chainlength insert insert_fail
 
     #[test]
     fn the_live_table_is_read() {
-        match Reader::open(std::process::id() as i32) {
+        match ConntrackReader::open(std::process::id() as i32) {
             Ok(mut reader) => {
                 assert_eq!(reader.sample(1.0).unwrap(), None);
                 assert!(reader.sample(1.0).unwrap().unwrap().entries_max > 0);

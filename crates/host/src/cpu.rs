@@ -1,15 +1,15 @@
-//! Processor time of the whole machine (`/proc/stat`), and of the thread that asks.
+//! CPU time of the machine (`/proc/stat`), and of the calling thread.
 //!
-//! Not for another process or thread ([`crate::process`]).
+//! [`crate::process`] reads other processes and threads.
 //!
 //! Source: `Documentation/filesystems/proc.rst` ("Miscellaneous kernel statistics in /proc/stat")
-//! and proc_stat(5). The unit is the tick of [`ticks_per_s`], whatever the kernel's own timer
+//! and proc_stat(5). The unit is the tick of [`ticks_per_s`], independent of the kernel's timer
 //! frequency. Where the kernel accounts by timer tick, a figure is a count of samples: over a
-//! second it is good to about one tick a processor.
+//! second it is accurate to about one tick per CPU.
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::source::{NotObservable, Source};
+use crate::kernel_file::{KernelFile, NotObservable};
 
 /// Ticks a second in `/proc`: `sysconf(_SC_CLK_TCK)`, 100 on Linux.
 #[must_use]
@@ -17,9 +17,9 @@ pub fn ticks_per_s() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
 
-/// The time of one processor (or of all), in ticks since boot.
+/// CPU time of one CPU (or of all), in ticks since boot.
 ///
-/// `user` already holds `guest`, and `nice` holds `guest_nice`; neither is kept apart.
+/// `user` includes `guest`, and `nice` includes `guest_nice`; they are not stored separately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     /// User space at normal priority, in ticks.
@@ -30,8 +30,8 @@ pub struct CpuTimes {
     pub system: u64,
     /// Nothing to run, in ticks.
     pub idle: u64,
-    /// Nothing to run while something waits for a disk, in ticks. It is idle time; it belongs to
-    /// no processor in particular, can run backwards, and says nothing about a network server.
+    /// Nothing to run while something waits for a disk, in ticks. It is idle time. It belongs to no
+    /// particular CPU, can run backwards, and says nothing about a network server.
     pub iowait: u64,
     /// Hardware interrupts, in ticks.
     pub irq: u64,
@@ -42,8 +42,8 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// What passed since `earlier`, in ticks. A field that ran backwards (the kernel documents it
-    /// for `iowait`) counts as zero.
+    /// Returns the ticks since `earlier`. A field that ran backwards (the kernel documents it for
+    /// `iowait`) counts as zero.
     #[must_use]
     pub fn delta(&self, earlier: &Self) -> Self {
         Self {
@@ -58,90 +58,90 @@ impl CpuTimes {
         }
     }
 
-    /// Ticks in which this machine ran something: user, nice, system, irq and softirq. Neither
-    /// `iowait` (idle) nor `steal` (somebody else's work).
+    /// Returns the ticks in which this machine ran something: user, nice, system, irq and softirq.
+    /// Neither `iowait` (idle) nor `steal` (work of other guests) counts.
     #[must_use]
     pub fn busy(&self) -> u64 {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
 
-    /// All ticks.
+    /// Returns the sum of all ticks.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.busy() + self.idle + self.iowait + self.steal
     }
 
-    /// Busy ticks over all ticks, 0 to 1; 0 when no tick passed. Take it of a
+    /// Returns the busy fraction of all ticks, 0 to 1; 0 if no tick passed. Call it on a
     /// [`delta`](Self::delta).
     #[must_use]
-    pub fn busy_share(&self) -> f64 {
-        share(self.busy(), self.total())
+    pub fn busy_fraction(&self) -> f64 {
+        fraction(self.busy(), self.total())
     }
 
-    /// Stolen ticks over all ticks, 0 to 1; 0 when no tick passed.
+    /// Returns the stolen fraction of all ticks, 0 to 1; 0 if no tick passed.
     #[must_use]
-    pub fn steal_share(&self) -> f64 {
-        share(self.steal, self.total())
+    pub fn steal_fraction(&self) -> f64 {
+        fraction(self.steal, self.total())
     }
 }
 
-/// All processors at one moment, or between two.
+/// Times of all CPUs at one moment, or between two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineCpu {
-    /// The sum, as the kernel gives it.
+    /// Sum over all CPUs, as reported by the kernel.
     pub total: CpuTimes,
-    /// One for each processor online, in the order of the file.
+    /// Times of each online CPU, in the order of the file.
     pub per_cpu: Vec<CpuTimes>,
-    /// The number of each processor in `per_cpu`; they skip where one is offline.
+    /// Number of each CPU in `per_cpu`; offline CPUs are skipped.
     pub cpu_ids: Vec<u32>,
     /// Context switches since boot.
     pub context_switches: Option<u64>,
-    /// Processes and threads that were made since boot: while it stays the same, nobody is new.
-    pub created: Option<u64>,
-    /// Tasks that run or want to, now.
+    /// Processes and threads created since boot. While it stays the same, no process is new.
+    pub forks: Option<u64>,
+    /// Tasks that run or are ready to run, now.
     pub runnable: Option<u64>,
 }
 
 impl MachineCpu {
-    /// What passed since `earlier`, and what is runnable now. A processor that was not online then
-    /// is left out.
+    /// Returns the times since `earlier`, and the runnable tasks of now. A CPU that was not online
+    /// then is left out.
     #[must_use]
     pub fn delta(&self, earlier: &Self) -> Self {
         let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
-        let mut between = Self {
+        let mut delta = Self {
             total: self.total.delta(&earlier.total),
             context_switches: since(self.context_switches, earlier.context_switches),
-            created: since(self.created, earlier.created),
+            forks: since(self.forks, earlier.forks),
             runnable: self.runnable,
             ..Self::default()
         };
         for (id, now) in self.cpu_ids.iter().zip(&self.per_cpu) {
             if let Some(at) = earlier.cpu_ids.iter().position(|other| other == id) {
-                between.cpu_ids.push(*id);
-                between.per_cpu.push(now.delta(&earlier.per_cpu[at]));
+                delta.cpu_ids.push(*id);
+                delta.per_cpu.push(now.delta(&earlier.per_cpu[at]));
             }
         }
-        between
+        delta
     }
 
-    /// Parses the text of `/proc/stat` into `self`, reusing its memory. `None` when the first line
-    /// is not the sum, or a processor's line does not have its first four figures.
+    /// Parses the text of `/proc/stat` into `self`, reusing its memory. `None` if the first line is
+    /// not the sum, or a CPU's line lacks one of its first four figures.
     pub fn parse_into(&mut self, text: &str) -> Option<()> {
         self.per_cpu.clear();
         self.cpu_ids.clear();
         let mut lines = text.lines();
-        self.total = times(lines.next()?.strip_prefix("cpu ")?)?;
-        (self.context_switches, self.created, self.runnable) = (None, None, None);
+        self.total = parse_times(lines.next()?.strip_prefix("cpu ")?)?;
+        (self.context_switches, self.forks, self.runnable) = (None, None, None);
         for line in lines {
             let (name, figures) = line.split_once(' ').unwrap_or((line, ""));
             match name {
                 "ctxt" => self.context_switches = figures.trim().parse().ok(),
-                "processes" => self.created = figures.trim().parse().ok(),
+                "processes" => self.forks = figures.trim().parse().ok(),
                 "procs_running" => self.runnable = figures.trim().parse().ok(),
                 _ => {
                     if let Some(id) = name.strip_prefix("cpu") {
                         self.cpu_ids.push(id.parse().ok()?);
-                        self.per_cpu.push(times(figures)?);
+                        self.per_cpu.push(parse_times(figures)?);
                     }
                 }
             }
@@ -150,52 +150,52 @@ impl MachineCpu {
     }
 }
 
-/// Processor time of the calling thread, in nanoseconds: what a piece of watching costs, not a time of
-/// day.
+/// Returns the CPU time of the calling thread in nanoseconds: the cost of a piece of monitoring,
+/// not a time of day.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// CPU time of a process with all its threads, those that ended too, in nanoseconds
-/// (clock_getcpuclockid(3)); `None` where there is no such process.
+/// Returns the CPU time of a process in nanoseconds, including its ended threads
+/// (clock_getcpuclockid(3)). `None` if the process does not exist.
 #[must_use]
 #[allow(unsafe_code)]
 pub fn process_cpu_ns(pid: i32) -> Option<u64> {
-    /// `CPUCLOCK_SCHED` of a process: what its threads ran, as the scheduler counts it.
+    /// `CPUCLOCK_SCHED` of a process: run time of its threads, as the scheduler counts it.
     const PROCESS_SCHEDULED: i32 = 2;
     let clock = !Some(pid).filter(|pid| (1..1 << 28).contains(pid))? << 3;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes to `time` only, and refuses a clock that is not there.
+    // SAFETY: the kernel writes to `time` only, and rejects a clock that does not exist.
     let result = unsafe { libc::clock_gettime(clock | PROCESS_SCHEDULED, &raw mut time) };
     (result == 0).then(|| time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
 /// `/proc/stat`, kept open.
 #[derive(Debug)]
-pub struct Reader {
-    source: Source,
+pub struct CpuReader {
+    file: KernelFile,
     last: MachineCpu,
 }
 
-impl Reader {
+impl CpuReader {
     /// Opens `/proc/stat`.
     pub fn open() -> Result<Self, NotObservable> {
-        let source = Source::open("processor time of the machine", "/proc/stat")?;
-        Ok(Self { source, last: MachineCpu::default() })
+        let file = KernelFile::open("CPU time of the machine", "/proc/stat")?;
+        Ok(Self { file, last: MachineCpu::default() })
     }
 
-    /// Reads all processors. The value lives until the next sample; clone it to keep it.
+    /// Reads all CPUs. The value lives until the next sample; clone it to keep it.
     pub fn sample(&mut self) -> Result<&MachineCpu, NotObservable> {
-        let parsed = self.last.parse_into(&self.source.read()?);
-        parsed.ok_or_else(|| self.source.bad_form())?;
+        let parsed = self.last.parse_into(&self.file.read()?);
+        parsed.ok_or_else(|| self.file.bad_format())?;
         Ok(&self.last)
     }
 }
 
-/// The figures of one line, without its name. Fields that an old kernel does not have are zero.
-fn times(figures: &str) -> Option<CpuTimes> {
+/// Parses the figures of one line, without its name. Fields that an old kernel lacks are zero.
+fn parse_times(figures: &str) -> Option<CpuTimes> {
     let mut fields = figures.split_ascii_whitespace().map_while(|field| field.parse().ok());
     Some(CpuTimes {
         user: fields.next()?,
@@ -209,8 +209,8 @@ fn times(figures: &str) -> Option<CpuTimes> {
     })
 }
 
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+fn fraction(part: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { part as f64 / total as f64 }
 }
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ intr 257990
     }
 
     #[test]
-    fn the_sum_and_each_processor_are_read() {
+    fn the_sum_and_each_cpu_are_read() {
         let machine = parse(BEFORE);
         assert_eq!(machine.cpu_ids, [0, 1]);
         assert_eq!(machine.total.user, 30079);
@@ -259,11 +259,11 @@ intr 257990
         };
         assert_eq!(machine.per_cpu[1], last);
         assert_eq!(machine.context_switches, Some(348_743));
-        assert_eq!((machine.created, machine.runnable), (Some(7013), Some(2)));
+        assert_eq!((machine.forks, machine.runnable), (Some(7013), Some(2)));
     }
 
     #[test]
-    fn what_follows_the_processors_may_be_missing() {
+    fn lines_after_the_cpus_may_be_missing() {
         let machine = parse(AFTER);
         assert_eq!(machine.context_switches, None);
         assert_eq!(machine.delta(&parse(BEFORE)).context_switches, None);
@@ -278,19 +278,19 @@ intr 257990
         assert_eq!(between.total.busy(), 172);
         assert_eq!(between.total.iowait, 0);
         assert_eq!(between.total.total(), 172 + 100 + 30);
-        assert!((between.total.busy_share() - 172.0 / 302.0).abs() < 1e-12);
-        assert!((between.total.steal_share() - 30.0 / 302.0).abs() < 1e-12);
+        assert!((between.total.busy_fraction() - 172.0 / 302.0).abs() < 1e-12);
+        assert!((between.total.steal_fraction() - 30.0 / 302.0).abs() < 1e-12);
         assert_eq!(between.per_cpu[0].busy(), 110);
     }
 
     #[test]
-    fn no_time_passed_is_no_share() {
+    fn no_elapsed_time_is_a_fraction_of_zero() {
         let machine = parse(BEFORE);
-        assert_eq!(machine.delta(&machine).total.busy_share(), 0.0);
+        assert_eq!(machine.delta(&machine).total.busy_fraction(), 0.0);
     }
 
     #[test]
-    fn a_processor_that_was_offline_is_left_out() {
+    fn a_cpu_that_was_offline_is_left_out() {
         let one = parse("cpu  5 0 0 5\ncpu3 5 0 0 5\n");
         let two = parse("cpu  9 0 0 9\ncpu1 4 0 0 4\ncpu3 7 0 0 6\n");
         let between = two.delta(&one);
@@ -313,16 +313,13 @@ intr 257990
         while thread_cpu_ns() < thread + 300_000 {}
         let used = process_cpu_ns(own).unwrap() - before;
         assert!(used >= 300_000, "{used}");
-        assert_eq!(
-            (process_cpu_ns(i32::MAX), process_cpu_ns(0), process_cpu_ns(-1)),
-            (None, None, None)
-        );
+        assert_eq!((process_cpu_ns(i32::MAX), process_cpu_ns(0), process_cpu_ns(-1)), (None, None, None));
     }
 
     #[test]
     fn the_live_file_is_read_twice() {
         assert!(ticks_per_s() > 0);
-        let mut reader = Reader::open().unwrap();
+        let mut reader = CpuReader::open().unwrap();
         let first = reader.sample().unwrap().clone();
         assert_eq!(first.per_cpu.len(), first.cpu_ids.len());
         assert!(reader.sample().unwrap().total.user >= first.total.user);

@@ -1,63 +1,58 @@
-//! What kind of machine this is: the facts that a record carries so that its figures can be read
-//! later, and a fingerprint that keys a stored calibration.
+//! Machine facts: stored in a record so that its figures can be interpreted later, with a
+//! fingerprint that keys a stored calibration.
 //!
-//! Not for anything that changes during a run, and not for names that a user would not want in a
+//! This module reads nothing that changes during a run, and nothing that a user would not want in a
 //! record: no addresses, no serial numbers.
 //!
 //! Sources: uname(2), os-release(5), `/proc/cpuinfo`, `/proc/meminfo`,
 //! `/sys/devices/system/cpu/online` (`Documentation/admin-guide/cputopology.rst`),
 //! `/sys/devices/system/clocksource`, `/sys/class/dmi/id`, and [`crate::limits`].
 
+use crate::kernel_file::{NotObservable, read_once};
 use crate::limits::{self, Limits};
-use crate::source::{NotObservable, read_once};
 
-/// The machine. `None`: see `not_observable`, except for `virtualised`.
+/// Facts about the machine. `None`: see `not_observable`, except for `virtualised`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostFacts {
     /// The kernel's release, such as "6.18.44".
     pub kernel: String,
     /// `PRETTY_NAME` of the distribution.
     pub os: Option<String>,
-    /// The processor's name.
+    /// The CPU's model name.
     pub cpu_model: Option<String>,
-    /// Processors online; a process may be allowed fewer.
+    /// CPUs online; a process may be allowed fewer.
     pub cpus_online: Option<u32>,
-    /// Memory the kernel has, in bytes.
+    /// Memory available to the kernel, in bytes.
     pub memory_bytes: Option<u64>,
     /// The host's name.
     pub hostname: String,
     /// The default congestion control of new TCP sockets.
     pub congestion_control: Option<String>,
-    /// What the kernel reads the time from; anything but "tsc" or "arch_sys_counter" makes every
-    /// reading of the clock dearer.
+    /// The kernel's clock source; anything but "tsc" or "arch_sys_counter" makes each clock reading
+    /// more expensive.
     pub clocksource: Option<String>,
-    /// Descriptors that this process may raise its limit to; `u64::MAX` is no limit.
+    /// Hard limit of descriptors for this process; `u64::MAX` is no limit.
     pub nofile_hard: u64,
     /// First and last port of outgoing connections.
     pub port_range: Option<(u16, u16)>,
-    /// The longest accept queue that a listener can have.
+    /// Maximum length of a listener's accept queue.
     pub somaxconn: Option<u32>,
-    /// The sign of a virtual machine or a container that was found; `None` when there was none.
+    /// Detected sign of a virtual machine or a container; `None` if there is none.
     pub virtualised: Option<String>,
-    /// 16 hexadecimal digits: a hash of processor name, processors online, the kernel's first two
-    /// numbers and memory in whole GiB. Equal on machines that a calibration may be carried
-    /// between. The hash (FNV-1a, 64 bits) is part of the stored form and does not change.
+    /// 16 hexadecimal digits: a hash of the CPU's name, the number of online CPUs, the kernel's
+    /// first two version numbers and the memory in whole GiB. It is equal on machines that may
+    /// have the same calibration. The hash (FNV-1a, 64 bits) is part of the stored format and does not
+    /// change.
     pub fingerprint: String,
-    /// What could not be read.
+    /// Facts that could not be read.
     pub not_observable: Vec<NotObservable>,
 }
 
 /// Reads the facts. Costs some tens of small files; meant for the start of a run.
 #[must_use]
 pub fn read() -> HostFacts {
-    let Limits {
-        nofile_hard,
-        port_range,
-        somaxconn,
-        congestion_control,
-        not_observable: missing,
-        ..
-    } = limits::read();
+    let Limits { nofile_hard, port_range, somaxconn, congestion_control, not_observable: missing, .. } =
+        limits::read();
     let uname = rustix::system::uname();
     let mut facts = HostFacts {
         kernel: uname.release().to_string_lossy().into_owned(),
@@ -69,34 +64,34 @@ pub fn read() -> HostFacts {
         not_observable: missing,
         ..HostFacts::default()
     };
-    facts.os = facts.field("distribution", "/etc/os-release", parse_pretty_name);
-    facts.cpu_model = facts.field("processor name", "/proc/cpuinfo", parse_cpu_model);
+    facts.os = facts.read_field("distribution", "/etc/os-release", parse_pretty_name);
+    facts.cpu_model = facts.read_field("CPU model", "/proc/cpuinfo", parse_cpu_model);
     let online = "/sys/devices/system/cpu/online";
-    facts.cpus_online = facts.field("processors online", online, parse_cpu_list_count);
-    facts.memory_bytes = facts.field("memory", "/proc/meminfo", parse_memory_bytes);
+    facts.cpus_online = facts.read_field("online CPUs", online, parse_cpu_list_count);
+    facts.memory_bytes = facts.read_field("memory", "/proc/meminfo", parse_memory_bytes);
     let clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    facts.clocksource = facts.field("clock source", clocksource, |text| Some(text.to_owned()));
-    facts.virtualised = Signs::read().found();
+    facts.clocksource = facts.read_field("clock source", clocksource, |text| Some(text.to_owned()));
+    facts.virtualised = VirtualizationHints::read().describe();
     facts.fingerprint = fingerprint(&facts);
     facts
 }
 
 impl HostFacts {
-    fn field<T>(
+    fn read_field<T>(
         &mut self,
-        what: &'static str,
+        figure: &'static str,
         path: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let parsed = read_once(what, path)
-            .and_then(|text| parse(&text).ok_or_else(|| NotObservable::form(what, path)));
+        let parsed = read_once(figure, path)
+            .and_then(|text| parse(&text).ok_or_else(|| NotObservable::bad_format(figure, path)));
         parsed.map_err(|error| self.not_observable.push(error)).ok()
     }
 }
 
-/// Where a virtual machine or a container shows; each text is empty when its file is missing.
+/// Texts that reveal a virtual machine or a container; each is empty if its file is missing.
 #[derive(Debug, Default)]
-struct Signs {
+struct VirtualizationHints {
     cpuinfo: String,
     vendor: String,
     product: String,
@@ -104,7 +99,7 @@ struct Signs {
     container: String,
 }
 
-impl Signs {
+impl VirtualizationHints {
     fn read() -> Self {
         let text = |path| read_once("sign of virtualisation", path).unwrap_or_default();
         let mut container = text("/run/systemd/container");
@@ -122,40 +117,31 @@ impl Signs {
         }
     }
 
-    fn found(&self) -> Option<String> {
-        let mut signs = Vec::new();
+    fn describe(&self) -> Option<String> {
+        let mut hints = Vec::new();
         let dmi = format!("{} {}", self.vendor, self.product);
         if VIRTUAL_VENDORS.iter().any(|name| dmi.contains(name)) {
-            signs.push(format!("virtual machine ({})", dmi.trim()));
+            hints.push(format!("virtual machine ({})", dmi.trim()));
         } else if !self.hypervisor.is_empty() {
-            signs.push(format!("virtual machine ({})", self.hypervisor));
+            hints.push(format!("virtual machine ({})", self.hypervisor));
         } else if has_hypervisor_flag(&self.cpuinfo) {
-            signs.push("virtual machine (hypervisor flag of the processor)".to_owned());
+            hints.push("virtual machine (hypervisor CPU flag)".to_owned());
         }
         if !self.container.is_empty() {
-            signs.push(format!("container ({})", self.container));
+            hints.push(format!("container ({})", self.container));
         }
-        (!signs.is_empty()).then(|| signs.join(", "))
+        (!hints.is_empty()).then(|| hints.join(", "))
     }
 }
 
 /// Names in the DMI vendor or product of virtual machines. Bare-metal cloud machines carry the
-/// cloud's vendor name too ("Amazon EC2", product "*.metal"), so that name is not among them: those
-/// clouds' virtual machines show by the processor's flag.
-const VIRTUAL_VENDORS: [&str; 9] = [
-    "QEMU",
-    "KVM",
-    "VMware",
-    "VirtualBox",
-    "innotek",
-    "Xen",
-    "Bochs",
-    "Parallels",
-    "Google Compute Engine",
-];
+/// cloud's vendor name too ("Amazon EC2", product "*.metal"), so that name is not listed. The
+/// virtual machines of those clouds show by the CPU's flag.
+const VIRTUAL_VENDORS: [&str; 9] =
+    ["QEMU", "KVM", "VMware", "VirtualBox", "innotek", "Xen", "Bochs", "Parallels", "Google Compute Engine"];
 
 fn has_hypervisor_flag(cpuinfo: &str) -> bool {
-    value(cpuinfo, "flags")
+    find_value(cpuinfo, "flags")
         .is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
 }
 
@@ -165,24 +151,24 @@ fn parse_pretty_name(text: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// "model name" on x86; on Arm the kernel gives only the maker's and the part's number.
+/// Returns "model name" on x86; on Arm the kernel gives only the numbers of implementer and part.
 fn parse_cpu_model(text: &str) -> Option<String> {
-    if let Some(name) = value(text, "model name").or_else(|| value(text, "cpu model")) {
+    if let Some(name) = find_value(text, "model name").or_else(|| find_value(text, "cpu model")) {
         return Some(name.to_owned());
     }
-    let (maker, part) = (value(text, "CPU implementer")?, value(text, "CPU part")?);
-    Some(format!("Arm implementer {maker} part {part}"))
+    let (implementer, part) = (find_value(text, "CPU implementer")?, find_value(text, "CPU part")?);
+    Some(format!("Arm implementer {implementer} part {part}"))
 }
 
-/// The value of the first line "name\t: value".
-fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// Returns the value of the first line "name\t: value".
+fn find_value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim_end() == name).then(|| value.trim()).filter(|value| !value.is_empty())
     })
 }
 
-/// The length of a list such as "0-3,8".
+/// Returns the number of CPUs in a list such as "0-3,8".
 fn parse_cpu_list_count(text: &str) -> Option<u32> {
     let mut count = 0;
     for part in text.trim().split(',') {
@@ -194,7 +180,7 @@ fn parse_cpu_list_count(text: &str) -> Option<u32> {
 }
 
 fn parse_memory_bytes(text: &str) -> Option<u64> {
-    let kib: u64 = value(text, "MemTotal")?.strip_suffix(" kB")?.parse().ok()?;
+    let kib: u64 = find_value(text, "MemTotal")?.strip_suffix(" kB")?.parse().ok()?;
     kib.checked_mul(1024)
 }
 
@@ -211,7 +197,7 @@ fn fingerprint(facts: &HostFacts) -> String {
     format!("{:016x}", fnv1a(key.as_bytes()))
 }
 
-/// "6.18" of "6.18.44-cloud".
+/// Returns "6.18" for "6.18.44-cloud".
 fn kernel_series(release: &str) -> &str {
     let minor_ends = release.match_indices(|c: char| !c.is_ascii_digit()).nth(1);
     minor_ends.map_or(release, |(at, _)| &release[..at])
@@ -233,10 +219,10 @@ mod tests {
         CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd40\n";
 
     #[test]
-    fn the_processor_has_a_name_on_each_architecture() {
+    fn the_cpu_has_a_name_on_each_architecture() {
         assert_eq!(parse_cpu_model(X86).as_deref(), Some("AMD EPYC"));
         assert_eq!(parse_cpu_model(ARM).as_deref(), Some("Arm implementer 0x41 part 0xd40"));
-        assert_eq!(parse_cpu_model("processor : 0\n"), None);
+        assert_eq!(parse_cpu_model("processor\t: 0\n"), None);
     }
 
     #[test]
@@ -257,29 +243,29 @@ mod tests {
 
     #[test]
     fn virtual_machines_and_containers_show() {
-        let check = |signs: Signs, expected: Option<&str>| {
-            assert_eq!(signs.found().as_deref(), expected);
+        let check = |hints: VirtualizationHints, expected: Option<&str>| {
+            assert_eq!(hints.describe().as_deref(), expected);
         };
-        check(Signs::default(), None);
+        check(VirtualizationHints::default(), None);
         check(
-            Signs { cpuinfo: X86.to_owned(), ..Signs::default() },
-            Some("virtual machine (hypervisor flag of the processor)"),
+            VirtualizationHints { cpuinfo: X86.to_owned(), ..VirtualizationHints::default() },
+            Some("virtual machine (hypervisor CPU flag)"),
         );
         check(
-            Signs {
+            VirtualizationHints {
                 vendor: "QEMU".to_owned(),
                 product: "Standard PC".to_owned(),
                 container: "docker".to_owned(),
-                ..Signs::default()
+                ..VirtualizationHints::default()
             },
             Some("virtual machine (QEMU Standard PC), container (docker)"),
         );
         check(
-            Signs {
+            VirtualizationHints {
                 vendor: "Amazon EC2".to_owned(),
                 product: "c7g.metal".to_owned(),
                 cpuinfo: ARM.to_owned(),
-                ..Signs::default()
+                ..VirtualizationHints::default()
             },
             None,
         );

@@ -1,16 +1,17 @@
-//! Interrupts by processor: the network's softirqs (`/proc/softirqs`) and hardware interrupts
+//! Interrupts by CPU: the network's softirqs (`/proc/softirqs`) and hardware interrupts
 //! (`/proc/interrupts`).
 //!
-//! Not for the time that they take ([`crate::cpu`]), nor for lines and devices: who handles which queue.
+//! [`crate::cpu`] has the time that they take. Interrupt lines and devices, and the CPU that serves
+//! each queue, are not covered.
 //!
 //! Source: `Documentation/filesystems/proc.rst`. Counts since boot.
 
-use crate::source::{NotObservable, Source};
+use crate::kernel_file::{KernelFile, NotObservable};
 
-/// The network's softirqs, one figure a processor.
+/// The network's softirqs, one figure per CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SoftIrqs {
-    /// The processors, in the order of the figures.
+    /// CPU numbers, in the order of the figures.
     pub cpu_ids: Vec<u32>,
     /// Receiving.
     pub net_rx: Vec<u64>,
@@ -22,7 +23,7 @@ impl SoftIrqs {
     /// Parses the text of `/proc/softirqs` into `self`, reusing its memory.
     pub fn parse_into(&mut self, text: &str) -> Option<()> {
         let mut lines = text.lines();
-        parse_heading(lines.next()?, &mut self.cpu_ids)?;
+        parse_header(lines.next()?, &mut self.cpu_ids)?;
         self.net_rx.clear();
         self.net_tx.clear();
         for line in lines {
@@ -32,39 +33,37 @@ impl SoftIrqs {
                 "NET_TX" => &mut self.net_tx,
                 _ => continue,
             };
-            row.extend(
-                figures.split_ascii_whitespace().map_while(|field| field.parse::<u64>().ok()),
-            );
+            row.extend(figures.split_ascii_whitespace().map_while(|field| field.parse::<u64>().ok()));
         }
-        let whole = |row: &Vec<u64>| row.len() == self.cpu_ids.len();
-        (whole(&self.net_rx) && whole(&self.net_tx)).then_some(())
+        let is_complete = |row: &Vec<u64>| row.len() == self.cpu_ids.len();
+        (is_complete(&self.net_rx) && is_complete(&self.net_tx)).then_some(())
     }
 }
 
-/// Hardware interrupts, one figure a processor.
+/// Hardware interrupts, one figure per CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interrupts {
-    /// The processors, in the order of the figures.
+    /// CPU numbers, in the order of the figures.
     pub cpu_ids: Vec<u32>,
-    /// Interrupts of any kind on each, the timer's included.
-    pub sums: Vec<u64>,
+    /// Interrupts of any kind on each CPU, including the timer.
+    pub counts: Vec<u64>,
 }
 
 impl Interrupts {
-    /// Parses the text of `/proc/interrupts` into `self`, reusing its memory. Lines that are not
-    /// counted by processor (`ERR`, `MIS`) are left out.
+    /// Parses the text of `/proc/interrupts` into `self`, reusing its memory. Lines without counts
+    /// per CPU (`ERR`, `MIS`) are left out.
     pub fn parse_into(&mut self, text: &str) -> Option<()> {
         let mut rows = text.lines();
-        parse_heading(rows.next()?, &mut self.cpu_ids)?;
+        parse_header(rows.next()?, &mut self.cpu_ids)?;
         let cpus = self.cpu_ids.len();
-        self.sums.clear();
-        self.sums.resize(cpus, 0);
+        self.counts.clear();
+        self.counts.resize(cpus, 0);
         for row in rows {
             let (_, rest) = row.split_once(':')?;
             let fields = || rest.split_ascii_whitespace();
             let figures = || fields().map_while(|field| field.parse::<u64>().ok());
             if figures().take(cpus).count() == cpus {
-                self.sums.iter_mut().zip(figures()).for_each(|(sum, count)| *sum += count);
+                self.counts.iter_mut().zip(figures()).for_each(|(sum, count)| *sum += count);
             }
         }
         Some(())
@@ -74,21 +73,21 @@ impl Interrupts {
 /// `/proc/softirqs`, kept open.
 #[derive(Debug)]
 pub struct SoftIrqReader {
-    source: Source,
+    file: KernelFile,
     last: SoftIrqs,
 }
 
 impl SoftIrqReader {
     /// Opens the file.
     pub fn open() -> Result<Self, NotObservable> {
-        let source = Source::open("softirqs by processor", "/proc/softirqs")?;
-        Ok(Self { source, last: SoftIrqs::default() })
+        let file = KernelFile::open("softirqs per CPU", "/proc/softirqs")?;
+        Ok(Self { file, last: SoftIrqs::default() })
     }
 
     /// Reads the counts. The value lives until the next sample.
     pub fn sample(&mut self) -> Result<&SoftIrqs, NotObservable> {
-        let parsed = self.last.parse_into(&self.source.read()?);
-        parsed.ok_or_else(|| self.source.bad_form())?;
+        let parsed = self.last.parse_into(&self.file.read()?);
+        parsed.ok_or_else(|| self.file.bad_format())?;
         Ok(&self.last)
     }
 }
@@ -96,27 +95,27 @@ impl SoftIrqReader {
 /// `/proc/interrupts`, kept open.
 #[derive(Debug)]
 pub struct InterruptReader {
-    source: Source,
+    file: KernelFile,
     last: Interrupts,
 }
 
 impl InterruptReader {
     /// Opens the file.
     pub fn open() -> Result<Self, NotObservable> {
-        let source = Source::open("hardware interrupts by processor", "/proc/interrupts")?;
-        Ok(Self { source, last: Interrupts::default() })
+        let file = KernelFile::open("hardware interrupts per CPU", "/proc/interrupts")?;
+        Ok(Self { file, last: Interrupts::default() })
     }
 
     /// Reads the counts. The value lives until the next sample.
     pub fn sample(&mut self) -> Result<&Interrupts, NotObservable> {
-        let parsed = self.last.parse_into(&self.source.read()?);
-        parsed.ok_or_else(|| self.source.bad_form())?;
+        let parsed = self.last.parse_into(&self.file.read()?);
+        parsed.ok_or_else(|| self.file.bad_format())?;
         Ok(&self.last)
     }
 }
 
-/// "CPU0  CPU2": the processors of the columns, at least one.
-fn parse_heading(line: &str, cpu_ids: &mut Vec<u32>) -> Option<()> {
+/// Parses the CPUs of the columns, "CPU0  CPU2", at least one.
+fn parse_header(line: &str, cpu_ids: &mut Vec<u32>) -> Option<()> {
     cpu_ids.clear();
     for name in line.split_ascii_whitespace() {
         cpu_ids.push(name.strip_prefix("CPU")?.parse().ok()?);
@@ -154,10 +153,7 @@ PIW:          0          7
         for _ in 0..2 {
             softirqs.parse_into(SOFTIRQS).unwrap();
             assert_eq!(softirqs.cpu_ids, [0, 1]);
-            assert_eq!(
-                (&softirqs.net_rx[..], &softirqs.net_tx[..]),
-                (&[2726, 3875][..], &[4, 0][..])
-            );
+            assert_eq!((&softirqs.net_rx[..], &softirqs.net_tx[..]), (&[2726, 3875][..], &[4, 0][..]));
         }
     }
 
@@ -167,17 +163,17 @@ PIW:          0          7
         for _ in 0..2 {
             interrupts.parse_into(INTERRUPTS).unwrap();
             assert_eq!(
-                (&interrupts.cpu_ids[..], &interrupts.sums[..]),
+                (&interrupts.cpu_ids[..], &interrupts.counts[..]),
                 (&[0, 1][..], &[90041, 199_988][..])
             );
         }
     }
 
     #[test]
-    fn a_processor_that_is_offline_has_no_column() {
+    fn an_offline_cpu_has_no_column() {
         let mut interrupts = Interrupts::default();
         interrupts.parse_into("      CPU0  CPU3\n 1: 5 6 x 7\n").unwrap();
-        assert_eq!((&interrupts.cpu_ids[..], &interrupts.sums[..]), (&[0, 3][..], &[5, 6][..]));
+        assert_eq!((&interrupts.cpu_ids[..], &interrupts.counts[..]), (&[0, 3][..], &[5, 6][..]));
     }
 
     #[test]
@@ -202,7 +198,7 @@ PIW:          0          7
         let mut softirqs = SoftIrqReader::open().unwrap();
         assert!(!softirqs.sample().unwrap().cpu_ids.is_empty());
         match InterruptReader::open() {
-            Ok(mut interrupts) => assert!(!interrupts.sample().unwrap().sums.is_empty()),
+            Ok(mut interrupts) => assert!(!interrupts.sample().unwrap().counts.is_empty()),
             Err(missing) => println!("skipped: {missing}"),
         }
     }

@@ -1,31 +1,31 @@
-//! Reads the machine, as Linux tells it: processors, processes and their threads, limits, sockets,
-//! and what kind of host this is.
+//! Reads the state of a Linux machine: CPUs, processes and their threads, limits, sockets, and
+//! facts about the host.
 //!
-//! For: a load run that has to say what its own process, the program under test and everything
-//! else on the machine did meanwhile, and whether the machine has the descriptors and the ports
+//! Purpose: a load run reports the resource use of its own process, of the process under test and of
+//! all other processes. It also checks that the machine has the descriptors and ports
 //! that the run needs.
 //!
-//! Not for: changing the host's settings ([`setup`] starts programs and makes devices for experiments),
-//! deciding what a figure means (thresholds and verdicts
-//! live with their users), or reading a clock: every time comes in as an argument.
+//! This crate does not change the host's settings ([`sandbox`] starts programs and creates devices for
+//! experiments). It does not interpret figures: thresholds and verdicts live with their users. It
+//! reads no clock: every time is an argument.
 //!
-//! Every collector has two halves. A pure parser takes text and gives values; it is tested on
-//! captured text. A reader holds its file open and reads it again from the start into the same
-//! buffer, so that a sample costs one or two system calls and allocates nothing.
+//! Every collector has two halves. A pure parser turns text into values; it is tested on captured
+//! text. A reader keeps its file open and reads it again from the start into the same buffer, so
+//! that a sample costs one or two system calls and allocates nothing.
 //!
-//! What a machine does not offer is a [`NotObservable`] with the reason, never a zero and never a
-//! panic.
+//! A figure that a machine does not provide is a [`NotObservable`] with the reason, never a zero and never
+//! a panic.
 
 #![deny(unsafe_code)]
 
 pub mod budget;
-pub mod canary;
 pub mod cgroup;
 pub mod conntrack;
 pub mod cpu;
+pub mod cpu_window;
 pub mod facts;
-pub mod family;
 pub mod interrupts;
+mod kernel_file;
 pub mod limits;
 pub mod links;
 pub mod namespace;
@@ -34,13 +34,13 @@ pub mod observe;
 pub mod perf;
 pub mod pressure;
 pub mod process;
+pub mod process_tree;
+pub mod sandbox;
 pub mod settings;
-pub mod setup;
 pub mod snmp;
 pub mod sock_diag;
 pub mod sockets;
 pub mod softnet;
-mod source;
-pub mod watch;
+pub mod wakeup_probe;
 
-pub use source::NotObservable;
+pub use kernel_file::NotObservable;

@@ -1,30 +1,30 @@
-//! The limits that a load run meets: descriptors, local ports, the listen queue, reuse of ports.
+//! Limits that a load run meets: descriptors, local ports, the listen queue, reuse of ports.
 //!
-//! Not for judging them ([`crate::budget`]) and not for changing them.
+//! [`crate::budget`] judges them; nothing here changes them.
 //!
 //! Sources: getrlimit(2); `Documentation/admin-guide/sysctl/fs.rst` (`nr_open`, `file-max`,
 //! `file-nr`); `Documentation/networking/ip-sysctl.rst` (the `net.ipv4` names, `somaxconn`). The
 //! `net` values are those of this process's network namespace.
 
-use crate::source::{NotObservable, read_once};
+use crate::kernel_file::{NotObservable, read_once};
 use rustix::process::{Resource, getrlimit};
 
-/// What this process and this machine are limited to. `None`: see `not_observable`.
+/// Limits of this process and this machine. `None`: see `not_observable`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Descriptors this process may have open now; `u64::MAX` is no limit.
     pub nofile_soft: u64,
-    /// Descriptors that it may raise the soft limit to without privilege; `u64::MAX` is no limit.
+    /// Maximum for the soft limit without privilege; `u64::MAX` is no limit.
     pub nofile_hard: u64,
-    /// `fs.nr_open`: the highest that any process's limit can be.
+    /// `fs.nr_open`: upper bound for the limit of any process.
     pub nr_open: Option<u64>,
-    /// `fs.file-max`: open files of the whole machine.
+    /// `fs.file-max`: maximum number of open files on the machine.
     pub file_max: Option<u64>,
-    /// `fs.file-nr`, first figure: open files of the whole machine now.
+    /// `fs.file-nr`, first figure: number of open files on the machine now.
     pub files_open: Option<u64>,
     /// `net.ipv4.ip_local_port_range`: first and last port of outgoing connections. IPv6 too.
     pub port_range: Option<(u16, u16)>,
-    /// `net.ipv4.ip_local_reserved_ports`: ranges, both ends within, that are never chosen.
+    /// `net.ipv4.ip_local_reserved_ports`: inclusive ranges that the kernel never chooses.
     pub reserved_ports: Option<Vec<(u16, u16)>>,
     /// `net.ipv4.tcp_tw_reuse`: 0 off, 1 on, 2 on for loopback only.
     pub tcp_tw_reuse: Option<u8>,
@@ -32,17 +32,17 @@ pub struct Limits {
     pub tcp_tw_reuse_delay_ms: Option<u32>,
     /// `net.ipv4.tcp_timestamps`: 0 off; reuse of ports needs them.
     pub tcp_timestamps: Option<u8>,
-    /// `net.core.somaxconn`: the longest accept queue that a listener can have.
+    /// `net.core.somaxconn`: maximum length of a listener's accept queue.
     pub somaxconn: Option<u32>,
     /// `net.ipv4.tcp_congestion_control`: the default of new sockets.
     pub congestion_control: Option<String>,
-    /// What could not be read.
+    /// Limits that could not be read.
     pub not_observable: Vec<NotObservable>,
 }
 
 impl Limits {
-    /// Ports that outgoing connections can have: the range without the reserved ones. A reserved
-    /// list that cannot be read counts as empty.
+    /// Returns the number of ports for outgoing connections: the range minus the reserved ones. An
+    /// unreadable reserved list counts as empty.
     #[must_use]
     pub fn usable_ports(&self) -> Option<u32> {
         Some(usable_ports(self.port_range?, self.reserved_ports.as_deref().unwrap_or(&[])))
@@ -57,26 +57,26 @@ pub fn read() -> Limits {
     let mut limits = Limits {
         nofile_soft: nofile.current.unwrap_or(u64::MAX),
         nofile_hard: nofile.maximum.unwrap_or(u64::MAX),
-        nr_open: field("fs.nr_open", "fs/nr_open", parse_first, &mut missing),
-        file_max: field("fs.file-max", "fs/file-max", parse_first, &mut missing),
-        files_open: field("fs.file-nr", "fs/file-nr", parse_first, &mut missing),
-        port_range: field(
+        nr_open: read_sysctl("fs.nr_open", "fs/nr_open", parse_first, &mut missing),
+        file_max: read_sysctl("fs.file-max", "fs/file-max", parse_first, &mut missing),
+        files_open: read_sysctl("fs.file-nr", "fs/file-nr", parse_first, &mut missing),
+        port_range: read_sysctl(
             "net.ipv4.ip_local_port_range",
             "net/ipv4/ip_local_port_range",
             parse_port_range,
             &mut missing,
         ),
-        reserved_ports: field(
+        reserved_ports: read_sysctl(
             "net.ipv4.ip_local_reserved_ports",
             "net/ipv4/ip_local_reserved_ports",
             parse_port_list,
             &mut missing,
         ),
-        tcp_tw_reuse: tcp("net.ipv4.tcp_tw_reuse", "tcp_tw_reuse", &mut missing),
+        tcp_tw_reuse: read_tcp_sysctl("net.ipv4.tcp_tw_reuse", "tcp_tw_reuse", &mut missing),
         tcp_tw_reuse_delay_ms: None,
-        tcp_timestamps: tcp("net.ipv4.tcp_timestamps", "tcp_timestamps", &mut missing),
-        somaxconn: field("net.core.somaxconn", "net/core/somaxconn", parse_first, &mut missing),
-        congestion_control: field(
+        tcp_timestamps: read_tcp_sysctl("net.ipv4.tcp_timestamps", "tcp_timestamps", &mut missing),
+        somaxconn: read_sysctl("net.core.somaxconn", "net/core/somaxconn", parse_first, &mut missing),
+        congestion_control: read_sysctl(
             "net.ipv4.tcp_congestion_control",
             "net/ipv4/tcp_congestion_control",
             parse_word,
@@ -85,7 +85,7 @@ pub fn read() -> Limits {
         not_observable: Vec::new(),
     };
     limits.tcp_tw_reuse_delay_ms =
-        tcp("net.ipv4.tcp_tw_reuse_delay", "tcp_tw_reuse_delay", &mut missing);
+        read_tcp_sysctl("net.ipv4.tcp_tw_reuse_delay", "tcp_tw_reuse_delay", &mut missing);
     limits.not_observable = missing;
     limits
 }
@@ -110,7 +110,8 @@ pub fn parse_port_list(text: &str) -> Option<Vec<(u16, u16)>> {
         .collect()
 }
 
-/// Ports of `range` that are in none of `reserved` (the kernel lists those without overlap).
+/// Returns the number of ports in `range` outside `reserved` (the kernel lists reserved ranges
+/// without overlap).
 #[must_use]
 pub fn usable_ports(range: (u16, u16), reserved: &[(u16, u16)]) -> u32 {
     let all = u32::from(range.1) - u32::from(range.0) + 1;
@@ -131,24 +132,24 @@ fn parse_word(text: &str) -> Option<String> {
     parse_first(text)
 }
 
-fn tcp<T: std::str::FromStr>(
-    what: &'static str,
+fn read_tcp_sysctl<T: std::str::FromStr>(
+    figure: &'static str,
     file: &str,
     missing: &mut Vec<NotObservable>,
 ) -> Option<T> {
-    field(what, &format!("net/ipv4/{file}"), parse_first, missing)
+    read_sysctl(figure, &format!("net/ipv4/{file}"), parse_first, missing)
 }
 
-/// One file below `/proc/sys`, parsed; what cannot be had goes to `missing`.
-fn field<T>(
-    what: &'static str,
+/// Parses one file below `/proc/sys`; reports an unreadable one to `missing`.
+fn read_sysctl<T>(
+    figure: &'static str,
     file: &str,
     parse: impl FnOnce(&str) -> Option<T>,
     missing: &mut Vec<NotObservable>,
 ) -> Option<T> {
     let path = format!("/proc/sys/{file}");
-    let parsed = read_once(what, &path)
-        .and_then(|text| parse(&text).ok_or_else(|| NotObservable::form(what, &path)));
+    let parsed = read_once(figure, &path)
+        .and_then(|text| parse(&text).ok_or_else(|| NotObservable::bad_format(figure, &path)));
     parsed.map_err(|error| missing.push(error)).ok()
 }
 
@@ -188,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn a_missing_limit_is_reported() {
         let mut missing = Vec::new();
-        let got: Option<u64> = field("a limit", "no/such", parse_first, &mut missing);
+        let got: Option<u64> = read_sysctl("a limit", "no/such", parse_first, &mut missing);
         assert_eq!(got, None);
-        assert_eq!(missing[0].what, "a limit");
+        assert_eq!(missing[0].figure, "a limit");
     }
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
         let limits = read();
         assert!(limits.nofile_soft <= limits.nofile_hard);
         for missing in &limits.not_observable {
-            assert!(!missing.why.is_empty());
+            assert!(!missing.reason.is_empty());
         }
     }
 }

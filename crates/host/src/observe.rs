@@ -1,137 +1,138 @@
-//! Watches programs and the machine that they run on, and puts what was seen into the form of
-//! [`record::observed`].
+//! Monitors processes and their machine, and returns the samples as [`record::observed`].
 //!
-//! [`Watching`] is a thread that looks about once a second and keeps what it saw; [`Observer`] is one
-//! look after the other, for who has a thread already. [`chain`] finds out which programs there are.
+//! [`Monitor`] is a thread that samples about once a second and keeps the samples. [`Observer`]
+//! takes single samples, for callers that have a thread already. `topology` discovers the processes.
 //!
-//! Not for judging anything. Nothing here stops a run: what cannot be seen is said in
+//! Nothing here judges a figure or stops a run: whatever cannot be observed is reported in
 //! `not_observable`.
 
-mod chain;
-mod ends;
-mod follow;
-mod groups;
+mod cgroups;
+mod exit_watch;
 mod history;
 mod machine;
+mod monitor;
 mod network;
+mod origin_discovery;
 mod process;
 mod role;
-mod unix;
-mod unseen;
-mod watching;
+mod topology;
+mod unix_discovery;
+mod unobservable;
 
-pub use chain::{Chain, chain, chain_at};
 pub(crate) use machine::foreign_cpus;
-pub use watching::Watching;
+pub use monitor::Monitor;
+pub use topology::{Topology, discover_topology, discover_topology_at};
 
-use crate::canary::Canaries;
 use crate::cpu::thread_cpu_ns;
-use crate::family::{Family, MAX_PROCESSES};
-use crate::namespace::network_id;
+use crate::kernel_file::NotObservable;
+use crate::namespace::netns_id;
+use crate::process_tree::{MAX_PROCESSES, ProcessTree};
 use crate::sock_diag::MAX_PORTS;
-use crate::source::NotObservable;
+use crate::wakeup_probe::WakeupProbes;
 use crate::{conntrack, cpu, facts, settings};
-use ends::Ends;
-use follow::{Follower, Known, MAX_ORIGINS};
+use exit_watch::ExitWatch;
 use machine::Machine;
 use network::Network;
-use process::Began;
+use origin_discovery::{KnownRoles, MAX_ORIGINS, OriginDiscovery};
+use process::StartPhase;
 use record::observed::{
-    End, EndQueues, Missing, Observed, PortUse, QueueSnapshot, RoleUse, Sample, Strangers,
+    ConnectionEnd, EndQueues, MachineObservation, MachineSample, MissingFigure, PortRoles, QueueSnapshot,
+    RoleUse, UnwatchedSockets,
 };
-use role::RoleWatch;
+use role::RoleMonitor;
 use std::collections::{BTreeMap, BTreeSet};
-use unix::UnixFollower;
+use unix_discovery::UnixDiscovery;
 
-/// The role of who makes the load.
+/// Role of the load generator.
 pub const GENERATOR: &str = "generator";
-/// The role of the program under test.
+/// Role of the process under test.
 pub const SUBJECT: &str = "subject";
-/// The role of servers behind it.
+/// Role of servers behind the subject.
 pub const ORIGIN: &str = "origin";
 
-/// A program to watch.
+/// An observed role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Watched {
-    /// Its role: [`GENERATOR`], [`SUBJECT`], [`ORIGIN`], or any other name.
+pub struct RoleSpec {
+    /// Role name: [`GENERATOR`], [`SUBJECT`], [`ORIGIN`], or any other name.
     pub role: String,
-    /// Its processes; the children that they have or get are watched with them, except those of this
-    /// very process.
+    /// Root processes. Their present and later children are watched too, except the children of the
+    /// own process.
     pub pids: Vec<i32>,
 }
 
-/// What to watch, and how often.
+/// Monitoring options.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spec {
-    /// The programs. A process belongs to the first that names it.
-    pub roles: Vec<Watched>,
-    /// The ports on which they meet.
-    pub ports: Vec<PortUse>,
-    /// Run a thread on each processor that notes how late it wakes up.
-    pub canary: bool,
-    /// Between two samples, in nanoseconds.
+pub struct MonitorSpec {
+    /// Roles to watch. A process belongs to the first role that names it.
+    pub roles: Vec<RoleSpec>,
+    /// Ports between the roles.
+    pub ports: Vec<PortRoles>,
+    /// True to run a thread on each CPU that measures its wakeup latency.
+    pub wakeup_probes: bool,
+    /// Interval between two samples, in nanoseconds.
     pub sample_ns: u64,
-    /// Between two snapshots of the sockets, in nanoseconds.
+    /// Interval between two snapshots of the sockets, in nanoseconds.
     pub queue_ns: u64,
-    /// Look for servers behind the subject while it runs: a proxy connects to its servers only when it
-    /// is asked.
-    pub follow: bool,
+    /// True to discover servers behind the subject while it runs: a proxy connects to its servers
+    /// only on request.
+    pub discover_origins: bool,
 }
 
-impl Default for Spec {
+impl Default for MonitorSpec {
     fn default() -> Self {
         Self {
             roles: Vec::new(),
             ports: Vec::new(),
-            canary: true,
+            wakeup_probes: true,
             sample_ns: 1_000_000_000,
             queue_ns: 200_000_000,
-            follow: true,
+            discover_origins: true,
         }
     }
 }
 
-/// Between two looks for servers behind the subject, in nanoseconds; the first few are closer.
-const FOLLOW_NS: u64 = 1_000_000_000;
-/// Between the first [`FOLLOW_EARLY`] looks.
-const FOLLOW_EARLY_NS: u64 = 200_000_000;
-const FOLLOW_EARLY: u64 = 5;
-/// Looks take one part in so many of a core, in the long run.
-const FOLLOW_SHARE: u64 = 500;
+/// Interval between two scans for servers behind the subject, in nanoseconds; the first few are
+/// closer.
+const DISCOVERY_INTERVAL_NS: u64 = 1_000_000_000;
+/// Interval between the first [`EARLY_DISCOVERIES`] scans.
+const EARLY_DISCOVERY_INTERVAL_NS: u64 = 200_000_000;
+const EARLY_DISCOVERIES: u64 = 5;
+/// Scans take at most one part in this many of a core, in the long run.
+const DISCOVERY_COST_DIVISOR: u64 = 500;
 
-/// One look after the other. All files stay open between them.
+/// Takes single samples. All files stay open between them.
 #[derive(Debug)]
 pub struct Observer {
     zero_ns: u64,
     last_ns: Option<u64>,
     samples: u64,
-    follow: bool,
-    follower: Follower,
-    unix: UnixFollower,
-    follow_looks: u64,
-    follow_next_ns: u64,
-    /// Sockets of other programs, counted since the last sample.
-    strangers: Option<Strangers>,
-    /// CPU time of roles that were found late, from the first look until they were found.
+    discovery_enabled: bool,
+    origin_discovery: OriginDiscovery,
+    unix_discovery: UnixDiscovery,
+    discoveries: u64,
+    next_discovery_ns: u64,
+    /// Sockets of unwatched processes, counted since the last sample.
+    unwatched_sockets: Option<UnwatchedSockets>,
+    /// CPU time of roles that were discovered late, from the first sample until their discovery.
     late_cpu_s: f64,
-    ports: Vec<PortUse>,
+    ports: Vec<PortRoles>,
     port_numbers: Vec<u16>,
-    roles: Vec<RoleWatch>,
-    family: Family,
-    ends: Ends,
+    roles: Vec<RoleMonitor>,
+    process_tree: ProcessTree,
+    exit_watch: ExitWatch,
     machine: Machine,
     networks: Vec<Network>,
-    conntrack: Result<conntrack::Reader, NotObservable>,
-    canaries: Option<Canaries>,
+    conntrack: Result<conntrack::ConntrackReader, NotObservable>,
+    wakeup_probes: Option<WakeupProbes>,
     settings: BTreeMap<String, String>,
-    missing: BTreeSet<Missing>,
+    missing: BTreeSet<MissingFigure>,
 }
 
 impl Observer {
-    /// Opens everything that `spec` needs. `clock` gives nanoseconds of `CLOCK_MONOTONIC`; times in
-    /// samples count from now.
+    /// Opens everything that `spec` needs. `clock` returns nanoseconds of `CLOCK_MONOTONIC`; times
+    /// in samples count from now.
     #[must_use]
-    pub fn new(spec: &Spec, clock: fn() -> u64) -> Self {
+    pub fn new(spec: &MonitorSpec, clock: fn() -> u64) -> Self {
         let mut machine = Machine::open();
         let cpus = machine.cpus();
         let own = std::process::id().cast_signed();
@@ -139,242 +140,247 @@ impl Observer {
             zero_ns: clock(),
             last_ns: None,
             samples: 0,
-            follow: spec.follow,
-            follower: Follower::default(),
-            unix: UnixFollower::default(),
-            follow_looks: 0,
-            follow_next_ns: 0,
-            strangers: None,
+            discovery_enabled: spec.discover_origins,
+            origin_discovery: OriginDiscovery::default(),
+            unix_discovery: UnixDiscovery::default(),
+            discoveries: 0,
+            next_discovery_ns: 0,
+            unwatched_sockets: None,
             late_cpu_s: 0.0,
             ports: Vec::new(),
             port_numbers: Vec::new(),
             roles: Vec::new(),
-            family: Family::new(),
-            ends: Ends::default(),
+            process_tree: ProcessTree::new(),
+            exit_watch: ExitWatch::default(),
             machine,
             networks: Vec::new(),
-            conntrack: Err(NotObservable::new("connection tracking", "not looked at yet")),
-            canaries: spec.canary.then(|| Canaries::start(&cpus, clock)),
+            conntrack: Err(NotObservable::new("connection tracking", "not read yet")),
+            wakeup_probes: spec.wakeup_probes.then(|| WakeupProbes::start(&cpus, clock)),
             settings: BTreeMap::new(),
-            missing: unseen::read().into_iter().map(Missing::from).collect(),
+            missing: unobservable::unread_sources().into_iter().map(MissingFigure::from).collect(),
         };
-        for watched in &spec.roles {
-            observer.add_role(watched);
+        for role_spec in &spec.roles {
+            observer.add_role(role_spec);
         }
         observer.add_ports(&spec.ports);
-        for (pid, role) in observer.family.scan() {
-            observer.roles[role].add(pid, Began::Before);
+        for (pid, role) in observer.process_tree.scan() {
+            observer.roles[role].add(pid, StartPhase::BeforeMonitoring);
         }
-        observer.find_networks();
-        let subject = observer.subject().and_then(RoleWatch::a_pid).unwrap_or(own);
-        observer.conntrack = conntrack::Reader::open(subject);
+        observer.open_networks();
+        let subject = observer.subject().and_then(RoleMonitor::any_live_pid).unwrap_or(own);
+        observer.conntrack = conntrack::ConntrackReader::open(subject);
         let (settings, missing) = settings::read(subject);
         observer.settings = settings;
-        observer.missing.extend(missing.into_iter().map(Missing::from));
+        observer.missing.extend(missing.into_iter().map(MissingFigure::from));
         observer
     }
 
-    /// Looks at the machine and all programs, and says what passed since the last look; nothing the
+    /// Samples the machine and all roles, and returns the use since the last sample; `None` the
     /// first time. `now_ns` is of the same clock.
-    pub fn sample(&mut self, now_ns: u64) -> Option<Sample> {
+    pub fn sample(&mut self, now_ns: u64) -> Option<MachineSample> {
         let last_ns = self.last_ns.replace(now_ns);
         let length_s = now_ns.saturating_sub(last_ns.unwrap_or(self.zero_ns)) as f64 / 1e9;
         let seconds = length_s.max(1e-3);
         self.samples += 1;
         let machine = self.machine.sample(seconds);
-        let somebody_is_new = machine.between.created != Some(0);
-        if somebody_is_new {
-            for (pid, role) in self.family.scan() {
-                self.roles[role].add(pid, Began::Since);
+        let may_have_new_tasks = machine.cpu_delta.forks != Some(0);
+        if may_have_new_tasks {
+            for (pid, role) in self.process_tree.scan() {
+                self.roles[role].add(pid, StartPhase::DuringMonitoring);
             }
         }
         let mut ended = Vec::new();
-        let roles: Vec<RoleUse> = self
-            .roles
-            .iter_mut()
-            .map(|role| role.sample(seconds, somebody_is_new, &mut ended))
-            .collect();
-        ended.into_iter().for_each(|pid| self.family.forget(pid));
+        let roles: Vec<RoleUse> =
+            self.roles.iter_mut().map(|role| role.sample(seconds, may_have_new_tasks, &mut ended)).collect();
+        ended.into_iter().for_each(|pid| self.process_tree.remove(pid));
         let role_cpus: f64 = roles.iter().map(|role| role.user_cpus + role.system_cpus).sum();
-        let mut sample = Sample {
+        let mut sample = MachineSample {
             time_s: now_ns.saturating_sub(self.zero_ns) as f64 / 1e9,
             length_s,
-            context_switches_per_s: machine.between.context_switches.map(|n| n as f64 / seconds),
-            runnable: machine.between.runnable,
+            context_switches_per_s: machine.cpu_delta.context_switches.map(|n| n as f64 / seconds),
+            runnable: machine.cpu_delta.runnable,
             pressure: machine.pressure,
-            conntrack: self
-                .conntrack
-                .as_mut()
-                .ok()
-                .and_then(|it| it.sample(seconds).ok().flatten()),
-            canaries: self.canaries.as_mut().map(Canaries::take).unwrap_or_default(),
+            conntrack: self.conntrack.as_mut().ok().and_then(|it| it.sample(seconds).ok().flatten()),
+            wakeup_lags: self.wakeup_probes.as_mut().map(WakeupProbes::take).unwrap_or_default(),
             roles,
-            ..Sample::default()
+            ..MachineSample::default()
         };
         if !machine.cpus.is_empty() {
             let ticks = cpu::ticks_per_s() as f64 * seconds;
-            let apart = self.machine.interrupts_are_apart();
-            sample.foreign_cpus = Some(foreign_cpus(&machine.between, role_cpus, apart, ticks));
+            let has_separate_irq_time = self.machine.has_separate_irq_time();
+            sample.foreign_cpus =
+                Some(foreign_cpus(&machine.cpu_delta, role_cpus, has_separate_irq_time, ticks));
         }
         sample.cpus = machine.cpus;
-        self.follow_subject(now_ns);
+        self.discover_origins_if_due(now_ns);
         self.sample_networks(seconds, &mut sample);
         last_ns.map(|_| sample)
     }
 
-    /// Looks at the sockets of the watched ports.
-    pub fn queues(&mut self, now_ns: u64) -> QueueSnapshot {
-        self.follow_subject(now_ns);
+    /// Takes a snapshot of the sockets at the watched ports, and of the states of the threads that
+    /// serve them.
+    pub fn snapshot_queues(&mut self, now_ns: u64) -> QueueSnapshot {
+        self.discover_origins_if_due(now_ns);
+        for role in &mut self.roles {
+            if [SUBJECT, ORIGIN].contains(&role.name()) {
+                role.poll_disk_sleep();
+            }
+        }
         let time_s = now_ns.saturating_sub(self.zero_ns) as f64 / 1e9;
-        let unix = self.unix.queues();
+        let unix = self.unix_discovery.snapshot_queues();
         let mut snapshot = QueueSnapshot { time_s, unix, ..QueueSnapshot::default() };
         if self.port_numbers.is_empty() {
             return snapshot;
         }
         let (ports, roles) = (&self.ports, &self.roles);
         for network in &mut self.networks {
-            // Ports of other namespaces have the same numbers: an end counts where its role lives.
-            let here: Vec<&str> = network.roles.iter().map(|at| roles[*at].name()).collect();
-            let belongs = |port: u16, end: End| {
-                let of_port = ports.iter().filter(|known| known.port == port);
-                let mut roles = of_port.filter_map(|known| match end {
-                    End::Server => known.served_by.as_deref(),
-                    End::Client => known.used_by.as_deref(),
+            // Ports of other namespaces may have equal numbers: an end counts in the namespace of
+            // its role.
+            let local_roles: Vec<&str> = network.roles.iter().map(|at| roles[*at].name()).collect();
+            let belongs = |port: u16, end: ConnectionEnd| {
+                let port_uses = ports.iter().filter(|known| known.port == port);
+                let mut roles = port_uses.filter_map(|known| match end {
+                    ConnectionEnd::Server => known.served_by.as_deref(),
+                    ConnectionEnd::Client => known.used_by.as_deref(),
                 });
-                let first = roles.next();
-                first.is_none_or(|first| here.contains(&first) || roles.any(|r| here.contains(&r)))
+                let first_role = roles.next();
+                first_role.is_none_or(|first| {
+                    local_roles.contains(&first) || roles.any(|r| local_roles.contains(&r))
+                })
             };
             let QueueSnapshot { listeners, ends, .. } = &mut snapshot;
-            network.queues(time_s, &self.port_numbers, belongs, listeners, ends);
+            network.snapshot_queues(time_s, &self.port_numbers, belongs, listeners, ends);
         }
-        fuller_only(&mut snapshot.ends);
+        keep_fuller_ends(&mut snapshot.ends);
         snapshot
     }
 
-    /// Everything about what is watched but the samples.
+    /// Returns everything about the watched roles except the samples.
     #[must_use]
-    pub fn describe(&self) -> Observed {
+    pub fn describe(&self) -> MachineObservation {
         let facts = facts::read();
-        Observed {
+        MachineObservation {
             host: facts.hostname,
             cpus: facts.cpus_online.unwrap_or_default(),
             memory_bytes: facts.memory_bytes.unwrap_or_default(),
-            roles: self.roles.iter().map(RoleWatch::describe).collect(),
-            ended: self.ends.seen(),
+            roles: self.roles.iter().map(RoleMonitor::describe).collect(),
+            ended: self.exit_watch.exited(),
             ports: self.ports.clone(),
-            origins: self.follower.origins().to_vec(),
-            origins_left_out: self.follower.left_out(),
-            unix: self.unix.uses().to_vec(),
+            origins: self.origin_discovery.origins().to_vec(),
+            origins_omitted: self.origin_discovery.omitted(),
+            unix: self.unix_discovery.uses().to_vec(),
             settings: self.settings.clone(),
             not_observable: self.not_observable(),
-            ..Observed::default()
+            ..MachineObservation::default()
         }
     }
 
-    /// What cannot be seen here, and why, as of now.
+    /// Returns everything that cannot be observed here at present, with the reasons.
     #[must_use]
-    pub fn not_observable(&self) -> Vec<Missing> {
+    pub fn not_observable(&self) -> Vec<MissingFigure> {
         let mut missing = self.missing.clone();
-        let roles = self.roles.iter().flat_map(RoleWatch::not_observable);
+        let roles = self.roles.iter().flat_map(RoleMonitor::not_observable);
         let networks = self.networks.iter().flat_map(Network::not_observable);
         let machine = self.machine.not_observable().into_iter();
-        let all =
-            machine.chain(roles).chain(networks).chain(self.conntrack.as_ref().err().cloned());
-        let canaries = self.canaries.as_ref().map(Canaries::not_observable).unwrap_or_default();
-        let all = all.chain(self.unix.not_observable());
-        missing.extend(all.chain(canaries.iter().cloned()).map(Missing::from));
-        if self.family.overflowed {
-            missing.insert(Missing {
-                what: "every process".to_owned(),
-                why: format!("the programs have more than the {MAX_PROCESSES} that are watched"),
+        let all = machine.chain(roles).chain(networks).chain(self.conntrack.as_ref().err().cloned());
+        let probes = self.wakeup_probes.as_ref().map(WakeupProbes::not_observable).unwrap_or_default();
+        let all = all.chain(self.unix_discovery.not_observable());
+        missing.extend(all.chain(probes.iter().cloned()).map(MissingFigure::from));
+        if self.process_tree.overflowed {
+            missing.insert(MissingFigure {
+                figure: "every process".to_owned(),
+                reason: format!(
+                    "the roles have more than {MAX_PROCESSES} processes; only these are observed"
+                ),
             });
         }
-        let left_out = self.follower.left_out();
-        if left_out > 0 {
-            let why = format!("{left_out} more than the {MAX_ORIGINS} that are followed");
-            missing.insert(Missing { what: "every server behind the subject".to_owned(), why });
+        let omitted = self.origin_discovery.omitted();
+        if omitted > 0 {
+            let reason = format!("{omitted} more servers than the maximum of {MAX_ORIGINS}");
+            missing.insert(MissingFigure { figure: "every server behind the subject".to_owned(), reason });
         }
         if self.port_numbers.len() > MAX_PORTS {
-            let why = format!("of {} only {MAX_PORTS} are", self.port_numbers.len());
-            missing.insert(Missing { what: "sockets of every port".to_owned(), why });
+            let reason = format!("of {} only {MAX_PORTS} are", self.port_numbers.len());
+            missing.insert(MissingFigure { figure: "sockets of every port".to_owned(), reason });
         }
         missing.into_iter().take(MAX_MISSING).collect()
     }
 
-    /// Processor time of the canaries so far, in nanoseconds.
+    /// Returns the CPU time of the wakeup probes so far, in nanoseconds.
     #[must_use]
-    pub fn canaries_cost_ns(&self) -> u64 {
-        self.canaries.as_ref().map_or(0, Canaries::cost_ns)
+    pub fn wakeup_probes_cost_ns(&self) -> u64 {
+        self.wakeup_probes.as_ref().map_or(0, WakeupProbes::cost_ns)
     }
 
-    fn subject(&self) -> Option<&RoleWatch> {
+    fn subject(&self) -> Option<&RoleMonitor> {
         let named = self.roles.iter().find(|role| role.name() == SUBJECT);
         named.or_else(|| self.roles.iter().find(|role| role.name() != GENERATOR))
     }
 
-    fn add_role(&mut self, watched: &Watched) {
-        let known = self.roles.iter().position(|role| role.name() == watched.role);
+    fn add_role(&mut self, role_spec: &RoleSpec) {
+        let known = self.roles.iter().position(|role| role.name() == role_spec.role);
         let at = known.unwrap_or_else(|| {
-            self.roles.push(RoleWatch::new(&watched.role));
+            self.roles.push(RoleMonitor::new(&role_spec.role));
             self.roles.len() - 1
         });
-        for &pid in watched.pids.iter().take(MAX_PROCESSES) {
-            if self.family.claim(pid, at) {
-                self.roles[at].add(pid, Began::Before);
-                self.ends.follow(&watched.role, pid);
+        for &pid in role_spec.pids.iter().take(MAX_PROCESSES) {
+            if self.process_tree.claim(pid, at) {
+                self.roles[at].add(pid, StartPhase::BeforeMonitoring);
+                self.exit_watch.watch(&role_spec.role, pid);
             }
         }
     }
 
-    /// Adds the processes of a role, and their children, that were there unnoticed.
-    fn add_late(&mut self, watched: &Watched) {
-        let new = |pid: &&i32| !self.family.is_claimed(**pid);
-        let mut late: Vec<i32> = watched.pids.iter().filter(new).copied().collect();
-        self.add_role(watched);
-        for (pid, role) in self.family.adopt_seen() {
-            self.roles[role].add(pid, Began::Before);
+    /// Adds processes of a role, and their children, that were not noticed before.
+    fn add_late_role(&mut self, role_spec: &RoleSpec) {
+        let is_new = |pid: &&i32| !self.process_tree.is_claimed(**pid);
+        let mut late: Vec<i32> = role_spec.pids.iter().filter(is_new).copied().collect();
+        self.add_role(role_spec);
+        for (pid, role) in self.process_tree.assign_known_descendants() {
+            self.roles[role].add(pid, StartPhase::BeforeMonitoring);
             late.push(pid);
         }
         let used = late.into_iter().map(|pid| {
-            let before_ns = self.family.ticks_before(pid) * 1_000_000_000 / cpu::ticks_per_s();
+            let before_ns = self.process_tree.baseline_ticks(pid) * 1_000_000_000 / cpu::ticks_per_s();
             cpu::process_cpu_ns(pid).unwrap_or(0).saturating_sub(before_ns)
         });
         self.late_cpu_s += used.sum::<u64>() as f64 / 1e9;
     }
 
-    /// Takes the CPU time of roles that were found since the last call, which the samples until now
-    /// have as `foreign_cpus`.
+    /// Takes the CPU time of roles that were discovered since the last call. The samples until now
+    /// count it as `foreign_cpus`.
     pub(crate) fn take_late_cpu_s(&mut self) -> f64 {
         std::mem::take(&mut self.late_cpu_s)
     }
 
-    /// Looks which of the processes that were named have ended.
-    pub fn ends(&mut self, now_ns: u64) {
-        self.ends.look(now_ns.saturating_sub(self.zero_ns) as f64 / 1e9);
+    /// Checks which of the named processes have ended.
+    pub fn poll_exits(&mut self, now_ns: u64) {
+        self.exit_watch.poll_exits(now_ns.saturating_sub(self.zero_ns) as f64 / 1e9);
     }
 
-    fn add_ports(&mut self, ports: &[PortUse]) {
+    fn add_ports(&mut self, ports: &[PortRoles]) {
         self.ports.extend(ports.iter().cloned());
         self.port_numbers = self.ports.iter().map(|port| port.port).collect();
         self.port_numbers.sort_unstable();
         self.port_numbers.dedup();
     }
 
-    /// Opens the network namespaces of roles that have none yet; with no role at all, our own.
-    fn find_networks(&mut self) {
+    /// Opens the network namespaces of roles that have none yet; without any role, the own
+    /// namespace.
+    fn open_networks(&mut self) {
         for at in 0..self.roles.len() {
-            let placed = self.networks.iter().any(|network| network.roles.contains(&at));
-            if !placed && let Some(pid) = self.roles[at].a_pid() {
-                self.place(pid, Some(at));
+            let has_network = self.networks.iter().any(|network| network.roles.contains(&at));
+            if !has_network && let Some(pid) = self.roles[at].any_live_pid() {
+                self.assign_network(pid, Some(at));
             }
         }
         if self.roles.is_empty() && self.networks.is_empty() {
-            self.place(std::process::id().cast_signed(), None);
+            self.assign_network(std::process::id().cast_signed(), None);
         }
     }
 
-    fn place(&mut self, pid: i32, role: Option<usize>) {
-        match network_id(pid) {
+    fn assign_network(&mut self, pid: i32, role: Option<usize>) {
+        match netns_id(pid) {
             Ok(id) => {
                 let known = self.networks.iter().position(|network| network.id == id);
                 let at = known.unwrap_or_else(|| {
@@ -387,81 +393,81 @@ impl Observer {
         }
     }
 
-    fn sample_networks(&mut self, seconds: f64, sample: &mut Sample) {
-        self.find_networks();
+    fn sample_networks(&mut self, seconds: f64, sample: &mut MachineSample) {
+        self.open_networks();
         let roles = &self.roles;
         for network in &mut self.networks {
             let names = network.roles.iter().map(|at| roles[*at].name().to_owned()).collect();
             let (mut namespace, links) = network.sample(seconds, names);
             if network.roles.iter().any(|at| roles[*at].name() == SUBJECT) {
-                // The first sample of all is not kept.
-                namespace.strangers = self.strangers.take_if(|_| self.samples > 1);
+                // The very first sample is not kept.
+                namespace.unwatched_sockets = self.unwatched_sockets.take_if(|_| self.samples > 1);
             }
             sample.namespaces.push(namespace);
             sample.links.extend(links);
         }
     }
 
-    /// Looks for more servers behind the subject when it is time, and watches them from now on.
-    fn follow_subject(&mut self, now_ns: u64) {
-        if !self.follow || now_ns < self.follow_next_ns {
+    /// Scans for more servers behind the subject when it is due, and watches them from now on.
+    fn discover_origins_if_due(&mut self, now_ns: u64) {
+        if !self.discovery_enabled || now_ns < self.next_discovery_ns {
             return;
         }
         let before_ns = thread_cpu_ns();
-        self.look_for_origins();
-        self.follow_looks += 1;
+        self.discover_origins();
+        self.discoveries += 1;
         let cost_ns = thread_cpu_ns().saturating_sub(before_ns);
-        // The first looks are few, and the first of them finds most: they are not paid for.
-        let pause_ns = match self.follow_looks < FOLLOW_EARLY {
-            true => FOLLOW_EARLY_NS,
-            false => FOLLOW_NS.max(cost_ns.saturating_mul(FOLLOW_SHARE)),
+        // The first scans are few, and the very first finds most servers: they are outside the
+        // budget.
+        let pause_ns = match self.discoveries < EARLY_DISCOVERIES {
+            true => EARLY_DISCOVERY_INTERVAL_NS,
+            false => DISCOVERY_INTERVAL_NS.max(cost_ns.saturating_mul(DISCOVERY_COST_DIVISOR)),
         };
-        self.follow_next_ns = now_ns + pause_ns;
+        self.next_discovery_ns = now_ns + pause_ns;
     }
 
-    fn look_for_origins(&mut self) {
+    fn discover_origins(&mut self) {
         let pids = |name: &str| {
             let role = self.roles.iter().find(|role| role.name() == name);
-            role.map(RoleWatch::live_pids).unwrap_or_default()
+            role.map(RoleMonitor::live_pids).unwrap_or_default()
         };
         let (subject, origins) = (pids(SUBJECT), pids(ORIGIN));
-        let is_other = |role: &&RoleWatch| role.name() != SUBJECT && role.name() != ORIGIN;
-        let others = self.roles.iter().filter(is_other).flat_map(RoleWatch::live_pids);
+        let is_other = |role: &&RoleMonitor| role.name() != SUBJECT && role.name() != ORIGIN;
+        let others = self.roles.iter().filter(is_other).flat_map(RoleMonitor::live_pids);
         let others: Vec<i32> = others.collect();
-        let known =
-            Known { subject: &subject, origins: &origins, others: &others, ports: &self.ports };
-        let behind_unix = self.unix.look(&known);
-        let found = self.follower.look(&known);
-        if !behind_unix.is_empty() {
-            self.add_late(&Watched { role: ORIGIN.to_owned(), pids: behind_unix });
+        let known = KnownRoles { subject: &subject, origins: &origins, others: &others, ports: &self.ports };
+        let unix_origins = self.unix_discovery.discover(&known);
+        let discovered = self.origin_discovery.scan(&known);
+        if !unix_origins.is_empty() {
+            self.add_late_role(&RoleSpec { role: ORIGIN.to_owned(), pids: unix_origins });
         }
-        match found {
-            Ok(mut found) => {
+        match discovered {
+            Ok(mut discovered) => {
                 if !subject.is_empty() {
-                    self.strangers = Some(found.strangers);
+                    self.unwatched_sockets = Some(discovered.unwatched_sockets);
                 }
-                // A port that is known already stays as it was told.
-                found.ports.retain(|port| !self.port_numbers.contains(&port.port));
-                if !found.pids.is_empty() {
-                    self.add_late(&Watched { role: ORIGIN.to_owned(), pids: found.pids });
+                // A known port keeps its first description.
+                discovered.ports.retain(|port| !self.port_numbers.contains(&port.port));
+                if !discovered.pids.is_empty() {
+                    self.add_late_role(&RoleSpec { role: ORIGIN.to_owned(), pids: discovered.pids });
                 }
-                if !found.ports.is_empty() {
-                    self.add_ports(&found.ports);
+                if !discovered.ports.is_empty() {
+                    self.add_ports(&discovered.ports);
                 }
-                self.find_networks();
+                self.open_networks();
             }
             Err(error) => _ = self.missing.insert(error.into()),
         }
     }
 }
 
-/// What cannot be seen is listed up to this many.
+/// Maximum number of missing figures in the list.
 const MAX_MISSING: usize = 100;
 
-/// Where two namespaces both have an end of a port, the one with more connections is meant.
-fn fuller_only(ends: &mut Vec<EndQueues>) {
+/// Keeps, where two namespaces both have an end of a port, the end with more connections.
+fn keep_fuller_ends(ends: &mut Vec<EndQueues>) {
     let established = |end: &EndQueues| end.states.get("established").copied().unwrap_or(0);
-    ends.sort_by_key(|end| (end.port, end.end == End::Server, std::cmp::Reverse(established(end))));
+    ends.sort_by_key(|end| (end.port, end.end == ConnectionEnd::Server, std::cmp::Reverse(established(end))));
     ends.dedup_by_key(|end| (end.port, end.end));
 }
 

@@ -1,74 +1,75 @@
-//! One process, or each of its threads: processor time, time spent waiting for a processor,
-//! resident memory, open descriptors, page faults; [`figures`] has what else a process tells.
+//! One process, or each of its threads: CPU time, time spent waiting for a CPU, resident memory,
+//! open descriptors, page faults. [`stats`] has the other figures.
 //!
-//! Not for the machine as a whole ([`crate::cpu`]), nor for finding processes
-//! ([`crate::sockets::listeners_of`]).
+//! [`crate::cpu`] covers the complete machine, and `crate::sockets` finds processes.
 //!
 //! Sources: `/proc/PID/stat` and `/proc/PID/task/TID/stat` (proc_pid_stat(5)), `…/schedstat`
 //! (`Documentation/scheduler/sched-stats.rst`), `/proc/PID/statm` (proc_pid_statm(5)),
 //! `/proc/PID/task/TID/fd`, kcmp(2).
 
-pub mod figures;
+pub mod stats;
 
-use crate::source::{NotObservable, Source, read_once};
+use crate::kernel_file::{KernelFile, NotObservable, read_once};
 
-/// Processor time of a process: all its threads, those that ended included.
+/// CPU time of a process: all its threads, including ended ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessTimes {
-    /// Its number.
+    /// Process ID.
     pub pid: i32,
-    /// Its name as the kernel keeps it: at most 15 bytes, anything may be in it.
+    /// Name as the kernel keeps it: at most 15 arbitrary bytes.
     pub name: String,
     /// User space, in ticks of [`crate::cpu::ticks_per_s`].
     pub user_ticks: u64,
-    /// Kernel, in ticks. Where the kernel accounts by timer tick this holds the software
+    /// Kernel, in ticks. Where the kernel accounts by timer tick, this includes the software
     /// interrupts that ran on top of the process, its peer's receive path among them on loopback.
     pub system_ticks: u64,
-    /// Threads now.
+    /// CPU time of children that have ended and were waited for, in ticks, with that of their children.
+    pub children_ticks: u64,
+    /// Current number of threads.
     pub threads: u64,
-    /// When it started, in ticks after boot; with the number it names a process for good.
+    /// Start time, in ticks after boot; with the process ID it identifies a process uniquely.
     pub start_ticks: u64,
-    /// Page faults without a disk.
+    /// Page faults without disk access.
     pub minor_faults: u64,
-    /// Page faults with one.
+    /// Page faults with disk access.
     pub major_faults: u64,
-    /// Resident memory, in pages; the kernel keeps it in parts for each processor, so it is right to
-    /// some hundred kilobytes.
+    /// Resident memory, in pages. The kernel counts it in parts per CPU, so it is accurate to some
+    /// hundred kilobytes.
     pub resident_pages: u64,
 }
 
-/// Processor time of one thread.
+/// CPU time of one thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// Its number.
+    /// Thread ID.
     pub tid: i32,
-    /// Its name: at most 15 bytes.
+    /// Name: at most 15 bytes.
     pub name: String,
     /// User space, in ticks of [`crate::cpu::ticks_per_s`].
     pub user_ticks: u64,
     /// Kernel, in ticks.
     pub system_ticks: u64,
-    /// Time on a processor, in nanoseconds; `None` where the kernel has no `schedstat`.
+    /// Time on a CPU, in nanoseconds; `None` if the kernel has no `schedstat`.
     pub run_ns: Option<u64>,
-    /// Time ready to run but waiting for a processor, in nanoseconds.
+    /// Time ready to run but waiting for a CPU, in nanoseconds.
     pub wait_ns: Option<u64>,
-    /// The processor it ran on last.
+    /// CPU that it ran on last.
     pub cpu: u32,
-    /// Its state: `R` runs or wants to, `S` sleeps, `D` sleeps and cannot be woken (mostly for a
+    /// State: `R` is running or runnable, `S` sleeps, `D` is in uninterruptible sleep (mostly for a
     /// disk), and others (proc_pid_stat(5)).
     pub state: char,
 }
 
-/// What one `stat` line says, of a process or of a thread.
+/// Contents of one `stat` line, of a process or of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatLine<'a> {
     /// Number of the process or thread.
     pub id: i32,
-    /// Its name, between the first `(` and the last `)`.
+    /// Name, between the first `(` and the last `)`.
     pub name: &'a str,
     /// Field 3.
     pub state: char,
-    /// Field 4: the process that made it, or that took it on.
+    /// Field 4: the parent process, or the process that adopted it.
     pub parent: i32,
     /// Field 10.
     pub minor_faults: u64,
@@ -78,13 +79,15 @@ pub struct StatLine<'a> {
     pub user_ticks: u64,
     /// Field 15, in ticks.
     pub system_ticks: u64,
+    /// Fields 16 and 17: CPU time of children that have ended and were waited for, in ticks.
+    pub children_ticks: u64,
     /// Field 20.
     pub threads: u64,
     /// Field 22, in ticks after boot.
     pub start_ticks: u64,
     /// Field 24, in pages.
     pub resident_pages: u64,
-    /// Field 39: the processor it ran on last.
+    /// Field 39: the CPU that it ran on last.
     pub cpu: u32,
 }
 
@@ -93,7 +96,7 @@ pub struct StatLine<'a> {
 pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
     let (id, rest) = text.split_once(" (")?;
     let (name, figures) = rest.rsplit_once(") ")?;
-    // Field 3 (the state) comes first now; `nth` counts on from what was taken before.
+    // Field 3 (the state) comes first now; `nth` counts on from the fields taken before.
     let mut fields = figures.split_ascii_whitespace();
     Some(StatLine {
         id: id.parse().ok()?,
@@ -104,7 +107,12 @@ pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
         major_faults: fields.nth(1)?.parse().ok()?,
         user_ticks: fields.nth(1)?.parse().ok()?,
         system_ticks: fields.next()?.parse().ok()?,
-        threads: fields.nth(4)?.parse().ok()?,
+        children_ticks: {
+            let user: i64 = fields.next()?.parse().ok()?;
+            let system: i64 = fields.next()?.parse().ok()?;
+            u64::try_from(user.saturating_add(system)).unwrap_or(0)
+        },
+        threads: fields.nth(2)?.parse().ok()?,
         start_ticks: fields.nth(1)?.parse().ok()?,
         // A kernel thread has none, written as 0; a negative one was seen on old kernels.
         resident_pages: fields.nth(1)?.parse().unwrap_or(0),
@@ -112,7 +120,7 @@ pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
     })
 }
 
-/// Parses one `schedstat` file: (time on a processor, time waiting for one), in nanoseconds.
+/// Parses one `schedstat` file: (time on a CPU, time waiting for one), in nanoseconds.
 #[must_use]
 pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
     let mut fields = text.split_ascii_whitespace();
@@ -125,18 +133,18 @@ pub fn parse_statm_resident_pages(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// `/proc/PID/stat`, kept open. Once the process has ended every sample fails, even if its number
-/// is given to another.
+/// `/proc/PID/stat`, kept open. Once the process has ended every sample fails, even if its process
+/// ID is reused.
 #[derive(Debug)]
 pub struct ProcessReader {
-    stat: Source,
+    stat: KernelFile,
     last: ProcessTimes,
 }
 
 impl ProcessReader {
     /// Opens the files of process `pid`.
     pub fn open(pid: i32) -> Result<Self, NotObservable> {
-        let stat = Source::open("processor time of a process", format!("/proc/{pid}/stat"))?;
+        let stat = KernelFile::open("CPU time of a process", format!("/proc/{pid}/stat"))?;
         Ok(Self { stat, last: ProcessTimes::default() })
     }
 
@@ -145,12 +153,13 @@ impl ProcessReader {
         let text = self.stat.read()?;
         let Some(line) = parse_stat(&text) else {
             drop(text);
-            return Err(self.stat.bad_form());
+            return Err(self.stat.bad_format());
         };
         set_name(&mut self.last.name, line.name);
         self.last.pid = line.id;
         self.last.user_ticks = line.user_ticks;
         self.last.system_ticks = line.system_ticks;
+        self.last.children_ticks = line.children_ticks;
         self.last.threads = line.threads;
         self.last.start_ticks = line.start_ticks;
         self.last.minor_faults = line.minor_faults;
@@ -163,18 +172,18 @@ impl ProcessReader {
 /// `/proc/PID/task/TID/{stat,schedstat}`, kept open.
 #[derive(Debug)]
 pub struct ThreadReader {
-    stat: Source,
-    schedstat: Result<Source, NotObservable>,
+    stat: KernelFile,
+    schedstat: Result<KernelFile, NotObservable>,
     last: ThreadTimes,
 }
 
 impl ThreadReader {
     /// Opens the files of thread `tid` of process `pid`. A kernel without `schedstat` is no error.
     pub fn open(pid: i32, tid: i32) -> Result<Self, NotObservable> {
-        let folder = format!("/proc/{pid}/task/{tid}");
+        let directory = format!("/proc/{pid}/task/{tid}");
         Ok(Self {
-            stat: Source::open("processor time of a thread", format!("{folder}/stat"))?,
-            schedstat: Source::open("run-queue wait of a thread", format!("{folder}/schedstat")),
+            stat: KernelFile::open("CPU time of a thread", format!("{directory}/stat"))?,
+            schedstat: KernelFile::open("run-queue wait of a thread", format!("{directory}/schedstat")),
             last: ThreadTimes::default(),
         })
     }
@@ -184,7 +193,7 @@ impl ThreadReader {
         let text = self.stat.read()?;
         let Some(line) = parse_stat(&text) else {
             drop(text);
-            return Err(self.stat.bad_form());
+            return Err(self.stat.bad_format());
         };
         set_name(&mut self.last.name, line.name);
         self.last.tid = line.id;
@@ -201,18 +210,28 @@ impl ThreadReader {
         Ok(&self.last)
     }
 
-    /// Why `run_ns` and `wait_ns` are missing, where they are.
+    /// Reads only the scheduling state: `R`, `S`, `D`… (proc_pid_stat(5)).
+    pub fn state(&mut self) -> Result<char, NotObservable> {
+        let text = self.stat.read()?;
+        let Some(line) = parse_stat(&text) else {
+            drop(text);
+            return Err(self.stat.bad_format());
+        };
+        Ok(line.state)
+    }
+
+    /// Returns the reason if `run_ns` and `wait_ns` are missing.
     #[must_use]
     pub fn not_observable(&self) -> Option<&NotObservable> {
         self.schedstat.as_ref().err()
     }
 }
 
-/// The numbers of all threads of process `pid`, in the kernel's order.
+/// Returns the IDs of all threads of process `pid`, in the kernel's order.
 pub fn thread_ids(pid: i32) -> Result<Vec<i32>, NotObservable> {
     let path = format!("/proc/{pid}/task");
-    let entries = std::fs::read_dir(&path)
-        .map_err(|error| NotObservable::io("threads of a process", &path, &error))?;
+    let entries =
+        std::fs::read_dir(&path).map_err(|error| NotObservable::io("threads of a process", &path, &error))?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
@@ -222,23 +241,23 @@ pub fn threads(pid: i32) -> Result<Vec<ThreadTimes>, NotObservable> {
     Ok(thread_ids(pid)?.into_iter().filter_map(|tid| read(tid).ok()).collect())
 }
 
-/// Resident memory of process `pid`, in bytes. The kernel keeps it in parts for each processor: it
-/// is right to some hundred kilobytes.
+/// Returns the resident memory of process `pid`, in bytes. The kernel counts it in parts per CPU:
+/// it is accurate to some hundred kilobytes.
 pub fn resident_bytes(pid: i32) -> Result<u64, NotObservable> {
-    const WHAT: &str = "resident memory of a process";
+    const FIGURE: &str = "resident memory of a process";
     let path = format!("/proc/{pid}/statm");
-    let pages = parse_statm_resident_pages(&read_once(WHAT, &path)?)
-        .ok_or_else(|| NotObservable::form(WHAT, &path))?;
+    let pages = parse_statm_resident_pages(&read_once(FIGURE, &path)?)
+        .ok_or_else(|| NotObservable::bad_format(FIGURE, &path))?;
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// Descriptors of the fullest table that process `pid` has: what its limit is held against.
-/// `tables` is what [`tables`] found lately.
-pub fn fullest_table(pid: i32, tables: &[i32]) -> Result<u64, NotObservable> {
+/// Returns the number of descriptors in the fullest table of process `pid`, for comparison with its
+/// limit. `fd_table_tids` is a recent result of [`fd_tables`].
+pub fn max_open_fds(pid: i32, fd_table_tids: &[i32]) -> Result<u64, NotObservable> {
     let mut fullest = Err(NotObservable::new("open descriptors of a process", "it has ended"));
-    for tid in tables {
-        match (descriptors_of(pid, *tid), &fullest) {
-            (Ok(count), Ok(most)) if count <= *most => {}
+    for tid in fd_table_tids {
+        match (count_open_fds(pid, *tid), &fullest) {
+            (Ok(count), Ok(max)) if count <= *max => {}
             (Err(_), Ok(_)) => {}
             (count, _) => fullest = count,
         }
@@ -246,34 +265,33 @@ pub fn fullest_table(pid: i32, tables: &[i32]) -> Result<u64, NotObservable> {
     fullest
 }
 
-/// A thread for each table of descriptors that a process has. Threads may have tables of their own
-/// (unshare(2) with `CLONE_FILES`), as weir's proxy does; `/proc/PID/fd` is the first one's only.
+/// Returns a thread for each descriptor table of a process. Threads may have their own tables
+/// (unshare(2) with `CLONE_FILES`), as in weir's proxy; `/proc/PID/fd` is only the first thread's.
 #[must_use]
-pub fn tables(pid: i32) -> Vec<i32> {
+pub fn fd_tables(pid: i32) -> Vec<i32> {
     let mut tables = vec![pid];
-    // What cannot be read has no threads that could be told apart.
+    // An unreadable process has no threads to distinguish.
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     let tids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for tid in tids.collect::<Vec<i32>>() {
-        if tables.iter().all(|&known| has_other_table(known, tid)) {
+        if tables.iter().all(|&known| has_different_fd_table(known, tid)) {
             tables.push(tid);
         }
     }
     tables
 }
 
-/// Whether two threads are known to have different tables (kcmp(2)); a kernel that does not tell
-/// is taken to say no.
+/// Returns true if two threads have different tables (kcmp(2)); false if the kernel does not report it.
 #[allow(unsafe_code)]
-fn has_other_table(one: i32, other: i32) -> bool {
+fn has_different_fd_table(one: i32, other: i32) -> bool {
     const KCMP_FILES: libc::c_int = 2;
     // SAFETY: the call compares two numbers of threads in the kernel and touches no memory of ours.
     let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0, 0) };
     order > 0
 }
 
-/// Since Linux 6.2 the size of the folder; before, its entries are counted.
-fn descriptors_of(pid: i32, tid: i32) -> Result<u64, NotObservable> {
+/// Returns the size of the directory since Linux 6.2; before, counts its entries.
+fn count_open_fds(pid: i32, tid: i32) -> Result<u64, NotObservable> {
     let path = format!("/proc/{pid}/task/{tid}/fd");
     let failed = |error| NotObservable::io("open descriptors of a process", &path, &error);
     let size = std::fs::metadata(&path).map_err(failed)?.len();
@@ -283,10 +301,10 @@ fn descriptors_of(pid: i32, tid: i32) -> Result<u64, NotObservable> {
     Ok(std::fs::read_dir(&path).map_err(failed)?.count() as u64)
 }
 
-fn set_name(kept: &mut String, name: &str) {
-    if kept != name {
-        kept.clear();
-        kept.push_str(name);
+fn set_name(current: &mut String, name: &str) {
+    if current != name {
+        current.clear();
+        current.push_str(name);
     }
 }
 
@@ -294,7 +312,7 @@ fn set_name(kept: &mut String, name: &str) {
 mod tests {
     use super::*;
 
-    const NGINX: &str = "6933 (nginx) S 6931 6931 6256 0 -1 4194304 99 0 0 0 412 1307 0 0 20 0 \
+    const NGINX: &str = "6933 (nginx) S 6931 6931 6256 0 -1 4194304 99 0 0 0 412 1307 25 8 20 0 \
         3 0 84782 3133440 348 18446744073709551615 94370543755264 94370543775145 140728779720752 \
         0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 94370543791152 94370543792768 94370544431104 \
         140728779729581 140728779729621 140728779729621 140728779730923 0\n";
@@ -311,6 +329,7 @@ mod tests {
             major_faults: 0,
             user_ticks: 412,
             system_ticks: 1307,
+            children_ticks: 33,
             threads: 3,
             start_ticks: 84782,
             resident_pages: 348,
@@ -321,8 +340,7 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_spaces_and_parentheses() {
-        for name in ["a b", "x) R 1 (y", "(", ")", "((sd-pam))", "tmux: server", "", "kworker/0:1-"]
-        {
+        for name in ["a b", "x) R 1 (y", "(", ")", "((sd-pam))", "tmux: server", "", "kworker/0:1-"] {
             let text = NGINX.replacen("nginx", name, 1);
             let line = parse_stat(&text).unwrap();
             assert_eq!((line.name, line.user_ticks, line.start_ticks), (name, 412, 84782));
@@ -348,8 +366,8 @@ mod tests {
         let pid = std::process::id() as i32;
         assert_eq!(ProcessReader::open(pid).unwrap().sample().unwrap().pid, pid);
         assert!(resident_bytes(pid).unwrap() > 0);
-        // A thread that ended after it was listed has none.
-        assert!(fullest_table(pid, &[i32::MAX, pid]).unwrap() > 0);
+        // A thread that ended after the listing has none.
+        assert!(max_open_fds(pid, &[i32::MAX, pid]).unwrap() > 0);
         let all = threads(pid).unwrap();
         assert!(all.iter().any(|thread| thread.tid == pid), "{all:?}");
     }
@@ -357,7 +375,7 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_is_not_observable() {
         let error = ProcessReader::open(i32::MAX).unwrap_err();
-        assert!(error.why.contains("/proc/2147483647/stat"), "{error}");
-        assert!(threads(i32::MAX).is_err() && fullest_table(i32::MAX, &[i32::MAX]).is_err());
+        assert!(error.reason.contains("/proc/2147483647/stat"), "{error}");
+        assert!(threads(i32::MAX).is_err() && max_open_fds(i32::MAX, &[i32::MAX]).is_err());
     }
 }

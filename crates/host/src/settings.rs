@@ -1,21 +1,21 @@
-//! The settings that decide about connections, as they are in force where a process is.
+//! Kernel settings that affect connections, as in force for a process.
 //!
-//! Not for changing them, nor for judging them. Names are those of sysctl(8): `/proc/sys` with dots.
+//! Nothing here changes or judges them. Names are those of sysctl(8): `/proc/sys` with dots.
 //!
-//! Sources: `Documentation/networking/ip-sysctl.rst`, `Documentation/admin-guide/sysctl/net.rst` and
-//! `fs.rst`. Some are kept for each network namespace and shown there only; the others are the
-//! machine's and shown in its first namespace only.
+//! Sources: `Documentation/networking/ip-sysctl.rst`, `Documentation/admin-guide/sysctl/net.rst`
+//! and `fs.rst`. Some settings exist per network namespace and are visible only there; the others
+//! are the machine's and visible only in its first namespace.
 
+use crate::kernel_file::{NotObservable, read_once};
 use crate::namespace;
-use crate::source::{NotObservable, read_once};
 use std::collections::BTreeMap;
 
-/// Where a setting is kept.
+/// Scope of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// One for each network namespace.
+    /// One value per network namespace.
     Namespace,
-    /// One for the machine.
+    /// One value for the machine.
     Machine,
 }
 
@@ -64,43 +64,43 @@ const SETTINGS: &[(&str, Scope)] = &[
     ("vm.overcommit_memory", Machine),
 ];
 
-/// Settings by their names, of the machine and of the network namespace of process `pid`, and what
-/// could not be read. A setting that this kernel does not have is in neither.
+/// Returns the settings of the machine and of the network namespace of process `pid` by name, and
+/// those that could not be read. A setting that this kernel lacks is in neither.
 #[must_use]
 pub fn read(pid: i32) -> (BTreeMap<String, String>, Vec<NotObservable>) {
-    const WHAT: &str = "settings of the network namespace";
+    const FIGURE: &str = "settings of the network namespace";
     let mut missing = Vec::new();
-    let mut settings = machine();
-    match namespace::in_network_of(pid, WHAT, || of_scope(Namespace)) {
-        Ok(there) => settings.extend(there),
+    let mut settings = read_machine_settings();
+    match namespace::run_in_netns_of(pid, FIGURE, || read_scope(Namespace)) {
+        Ok(namespace_settings) => settings.extend(namespace_settings),
         Err(error) => missing.push(error),
     }
     (settings, missing)
 }
 
-/// The machine's: shown in its first network namespace, where process 1 is, mostly.
-fn machine() -> BTreeMap<String, String> {
-    let here = of_scope(Machine);
-    if here.contains_key("net.core.netdev_max_backlog") {
-        return here;
+/// Reads the machine's settings in its first network namespace, which is usually that of process 1.
+fn read_machine_settings() -> BTreeMap<String, String> {
+    let local = read_scope(Machine);
+    if local.contains_key("net.core.netdev_max_backlog") {
+        return local;
     }
-    let first = namespace::in_network_of(1, "settings of the machine", || of_scope(Machine));
-    // Without the right to look there, those that are shown here are all.
-    first.unwrap_or(here)
+    let first = namespace::run_in_netns_of(1, "settings of the machine", || read_scope(Machine));
+    // Without permission to enter that namespace, only the settings visible here are returned.
+    first.unwrap_or(local)
 }
 
-fn of_scope(wanted: Scope) -> BTreeMap<String, String> {
-    let named = SETTINGS.iter().filter(|(_, scope)| *scope == wanted);
-    named.filter_map(|(name, _)| Some(((*name).to_owned(), value(name)?))).collect()
+fn read_scope(requested: Scope) -> BTreeMap<String, String> {
+    let named = SETTINGS.iter().filter(|(_, scope)| *scope == requested);
+    named.filter_map(|(name, _)| Some(((*name).to_owned(), read_value(name)?))).collect()
 }
 
-fn value(name: &str) -> Option<String> {
+fn read_value(name: &str) -> Option<String> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     let text = read_once("a setting", &path).ok()?;
     Some(one_line(&text))
 }
 
-/// "4096\t131072\t6291456" with single blanks.
+/// Converts "4096\t131072\t6291456" to single blanks.
 fn one_line(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -121,7 +121,7 @@ mod tests {
     fn values_are_one_line() {
         assert_eq!(one_line("4096\t131072\t6291456\n"), "4096 131072 6291456");
         assert_eq!(one_line("\n"), "");
-        assert_eq!(value("no.such.setting"), None);
+        assert_eq!(read_value("no.such.setting"), None);
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         assert!(settings["net.ipv4.ip_local_port_range"].contains(' '));
         assert!(settings.contains_key("fs.file-max"));
         let (settings, missing) = read(i32::MAX);
-        assert!(missing[0].why.contains("/proc/2147483647/ns/net"), "{missing:?}");
+        assert!(missing[0].reason.contains("/proc/2147483647/ns/net"), "{missing:?}");
         assert!(!settings.contains_key("net.core.somaxconn"));
     }
 }

@@ -1,38 +1,38 @@
-//! Sockets of this network namespace: how many there are, how many go to one target, and which
-//! processes listen at an address.
+//! Sockets of this network namespace: their number, the connections to one target, and the
+//! processes that listen at an address.
 //!
-//! Not for what happens inside a connection, and not for every second: only
-//! [`SockStatReader`] is cheap enough for that. The tables are walked once, before a run.
+//! [`crate::sock_diag`] has the state of connections. Only [`SockStatReader`] is cheap enough for
+//! every second; the tables are walked once, before a run.
 //!
 //! Sources: `/proc/net/sockstat`, `/proc/net/tcp` and `tcp6`
 //! (`Documentation/networking/proc_net_tcp.rst`), `/proc/net/unix` (proc_net(5)).
 
 mod listeners;
 
-use crate::source::{NotObservable, Source};
+use crate::kernel_file::{KernelFile, NotObservable};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub(crate) use listeners::{
-    holders_of, is_of_this_machine, listeners_at_port, listeners_in, sockets_held,
+    collect_socket_inodes, find_listeners_at_port, find_listeners_in, find_socket_holders, is_local_address,
 };
-pub use listeners::{listeners_of, listeners_of_unix, ports_of};
+pub use listeners::{find_listeners, find_unix_listeners, listening_ports};
 
-/// Counts of sockets, as `/proc/net/sockstat` gives them.
+/// Counts of sockets from `/proc/net/sockstat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SockStat {
     /// Sockets of all kinds.
     pub used: u64,
-    /// TCP sockets over IPv4 that are bound or connected; of a reader, over IPv6 too.
+    /// TCP sockets over IPv4 that are bound or connected; from a reader, over IPv6 too.
     pub tcp_inuse: u64,
     /// TCP sockets that no process holds any more.
     pub tcp_orphan: u64,
     /// Connections in TIME_WAIT, IPv4 and IPv6.
     pub tcp_time_wait: u64,
-    /// TCP sockets allocated on the whole machine.
+    /// TCP sockets allocated on the complete machine.
     pub tcp_alloc: u64,
-    /// Memory of TCP sockets on the whole machine, in pages.
+    /// Memory of TCP sockets on the complete machine, in pages.
     pub tcp_mem_pages: u64,
 }
 
@@ -42,69 +42,68 @@ pub fn parse_sockstat(text: &str) -> Option<SockStat> {
     let line = |name| text.lines().find_map(|line| line.strip_prefix(name));
     let tcp = line("TCP:")?;
     Some(SockStat {
-        used: figure(line("sockets:")?, "used")?,
-        tcp_inuse: figure(tcp, "inuse")?,
-        tcp_orphan: figure(tcp, "orphan")?,
-        tcp_time_wait: figure(tcp, "tw")?,
-        tcp_alloc: figure(tcp, "alloc")?,
-        tcp_mem_pages: figure(tcp, "mem")?,
+        used: find_value(line("sockets:")?, "used")?,
+        tcp_inuse: find_value(tcp, "inuse")?,
+        tcp_orphan: find_value(tcp, "orphan")?,
+        tcp_time_wait: find_value(tcp, "tw")?,
+        tcp_alloc: find_value(tcp, "alloc")?,
+        tcp_mem_pages: find_value(tcp, "mem")?,
     })
 }
 
 /// Parses `/proc/net/sockstat6`: TCP sockets over IPv6 that are bound or connected.
 #[must_use]
 pub fn parse_sockstat6(text: &str) -> Option<u64> {
-    figure(text.lines().find_map(|line| line.strip_prefix("TCP6:"))?, "inuse")
+    find_value(text.lines().find_map(|line| line.strip_prefix("TCP6:"))?, "inuse")
 }
 
-/// `sockstat` and `sockstat6` of a network namespace, kept open.
+/// Open `sockstat` and `sockstat6` of a network namespace.
 #[derive(Debug)]
 pub struct SockStatReader {
-    source: Source,
+    file: KernelFile,
     /// `None` on a kernel without IPv6.
-    source6: Option<Source>,
+    file6: Option<KernelFile>,
 }
 
 impl SockStatReader {
     /// Opens the files of this process's namespace.
     pub fn open() -> Result<Self, NotObservable> {
-        Self::open_of(std::process::id().cast_signed())
+        Self::open_pid(std::process::id().cast_signed())
     }
 
-    /// Opens the files of the network namespace that process `pid` is in.
-    pub fn open_of(pid: i32) -> Result<Self, NotObservable> {
-        let open =
-            |file: &str| Source::open("counts of sockets", format!("/proc/{pid}/net/{file}"));
-        Ok(Self { source: open("sockstat")?, source6: open("sockstat6").ok() })
+    /// Opens the files of the network namespace of process `pid`.
+    pub fn open_pid(pid: i32) -> Result<Self, NotObservable> {
+        let open = |file: &str| KernelFile::open("counts of sockets", format!("/proc/{pid}/net/{file}"));
+        Ok(Self { file: open("sockstat")?, file6: open("sockstat6").ok() })
     }
 
     /// Reads the counts.
     pub fn sample(&mut self) -> Result<SockStat, NotObservable> {
-        let parsed = parse_sockstat(&self.source.read()?);
-        let mut counts = parsed.ok_or_else(|| self.source.bad_form())?;
-        if let Some(source6) = &mut self.source6 {
-            let parsed = parse_sockstat6(&source6.read()?);
-            counts.tcp_inuse += parsed.ok_or_else(|| source6.bad_form())?;
+        let parsed = parse_sockstat(&self.file.read()?);
+        let mut counts = parsed.ok_or_else(|| self.file.bad_format())?;
+        if let Some(file6) = &mut self.file6 {
+            let parsed = parse_sockstat6(&file6.read()?);
+            counts.tcp_inuse += parsed.ok_or_else(|| file6.bad_format())?;
         }
         Ok(counts)
     }
 }
 
-/// Connections of this machine towards one target.
+/// Connections of this machine to one target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Towards {
-    /// In TIME_WAIT: each holds a local port for a minute, or until it is reused.
+pub struct TargetConnections {
+    /// In TIME_WAIT: each holds a local port for a minute, or until the port is reused.
     pub time_wait: u64,
     /// Established.
     pub established: u64,
-    /// The table was longer than [`MAX_ROWS`]; there may be more.
+    /// True if the table was longer than [`MAX_ROWS`]; there may be more.
     pub truncated: bool,
 }
 
-/// Counts connections to `remote`. Walks the whole table, at about a microsecond a socket.
-pub fn towards(remote: SocketAddr) -> Result<Towards, NotObservable> {
+/// Counts connections to `remote`. Walks the complete table, at about a microsecond per socket.
+pub fn count_connections_to(remote: SocketAddr) -> Result<TargetConnections, NotObservable> {
     let remote = canonical(remote);
-    let mut counts = Towards::default();
+    let mut counts = TargetConnections::default();
     counts.truncated = scan_tcp(|row| {
         if canonical(row.remote) == remote {
             match row.state {
@@ -118,7 +117,7 @@ pub fn towards(remote: SocketAddr) -> Result<Towards, NotObservable> {
     Ok(counts)
 }
 
-/// Rows of one table that are looked at, at most.
+/// Maximum number of rows read from one table.
 pub const MAX_ROWS: usize = 2_000_000;
 
 /// One row of `/proc/net/tcp` or `tcp6`.
@@ -147,38 +146,38 @@ pub(crate) fn parse_tcp_row(line: &str) -> Option<TcpRow> {
     })
 }
 
-/// Calls `each` with the rows of both tables; a table is left when it returns `false`. True when a
-/// table was too long.
+/// Calls `each` with the rows of both tables; stops in a table when it returns `false`. Returns
+/// true if a table was too long.
 pub(crate) fn scan_tcp(each: impl FnMut(TcpRow) -> bool) -> Result<bool, NotObservable> {
     scan_tcp_at("/proc/net", each)
 }
 
-/// The same for the tables of another network namespace: `/proc/PID/net` is a process's in it.
+/// Does the same for the tables of another network namespace: `/proc/PID/net` of a process in it.
 pub(crate) fn scan_tcp_at(
-    folder: &str,
+    directory: &str,
     mut each: impl FnMut(TcpRow) -> bool,
 ) -> Result<bool, NotObservable> {
-    let what = "table of TCP sockets";
-    let (ipv4, ipv6) = (format!("{folder}/tcp"), format!("{folder}/tcp6"));
-    // A line that is no row, like the heading, is passed over.
+    let figure = "table of TCP sockets";
+    let (ipv4, ipv6) = (format!("{directory}/tcp"), format!("{directory}/tcp6"));
+    // A line that is no row, like the heading, is skipped.
     let mut row = |line: &str| parse_tcp_row(line).is_none_or(&mut each);
-    let ipv4_truncated = scan_lines(what, &ipv4, &mut row)?;
-    match scan_lines(what, &ipv6, &mut row) {
+    let ipv4_truncated = scan_lines(figure, &ipv4, &mut row)?;
+    match scan_lines(figure, &ipv6, &mut row) {
         Ok(truncated) => Ok(truncated || ipv4_truncated),
-        // A kernel without IPv6 has no such file.
+        // A kernel without IPv6 lacks this file.
         Err(_) if !std::path::Path::new(&ipv6).exists() => Ok(ipv4_truncated),
         Err(error) => Err(error),
     }
 }
 
 /// Calls `each` with the lines of a file until it returns `false`, at most [`MAX_ROWS`], in one
-/// reused buffer. True when there were more than that.
+/// reused buffer. Returns true if there were more.
 fn scan_lines(
-    what: &'static str,
+    figure: &'static str,
     path: &str,
     mut each: impl FnMut(&str) -> bool,
 ) -> Result<bool, NotObservable> {
-    let failed = |error| NotObservable::io(what, path, &error);
+    let failed = |error| NotObservable::io(figure, path, &error);
     let mut file = BufReader::with_capacity(64 * 1024, File::open(path).map_err(failed)?);
     let mut line = Vec::with_capacity(256);
     for _ in 0..MAX_ROWS {
@@ -194,12 +193,12 @@ fn scan_lines(
     Ok(true)
 }
 
-/// An IPv4 address in IPv6 clothes is that IPv4 address; flow and scope are dropped.
+/// Converts an IPv4-mapped IPv6 address to IPv4; drops flow and scope.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// "0100007F:1F90": words of four bytes in the machine's own order, then the port.
+/// Parses "0100007F:1F90": words of four bytes in native byte order, then the port.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -221,8 +220,8 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// The figure after `name` in "inuse 1 orphan 0 …".
-fn figure(line: &str, name: &str) -> Option<u64> {
+/// Returns the figure after `name` in "inuse 1 orphan 0 …".
+fn find_value(line: &str, name: &str) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace();
     fields.find(|field| *field == name)?;
     fields.next()?.parse().ok()
@@ -293,13 +292,13 @@ mod tests {
     #[test]
     fn the_live_tables_are_walked() {
         assert!(SockStatReader::open().unwrap().sample().unwrap().used > 0);
-        // An address of its own: what others left in TIME_WAIT at the same port is not to be counted.
+        // A unique address: earlier TIME_WAIT sockets at the same port must not count.
         let [_, high, middle, low] = std::process::id().to_be_bytes();
         let own = [127, 64 | high, middle, low];
         let listener = std::net::TcpListener::bind((Ipv4Addr::from(own), 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let _clients = [(); 2].map(|()| std::net::TcpStream::connect(address).unwrap());
-        let counts = towards(address).unwrap();
+        let counts = count_connections_to(address).unwrap();
         assert_eq!((counts.established, counts.time_wait, counts.truncated), (2, 0, false));
     }
 }

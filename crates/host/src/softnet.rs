@@ -1,36 +1,36 @@
-//! The receive path before the protocols, by processor: `/proc/net/softnet_stat`.
+//! Receive path before the protocols, by CPU: `/proc/net/softnet_stat`.
 //!
-//! It is the machine's, the same in each network namespace. Not for interfaces.
+//! It is the machine's, the same in each network namespace. Interfaces are elsewhere.
 //!
 //! Source: `net/core/net-procfs.c`, `softnet_seq_show`. The text has no heading; columns were added
-//! over time: 9 before Linux 2.6.35, `received_rps` (10), the flow limit (11, Linux 3.11), the length
-//! of the backlog and the processor (12 and 13, Linux 5.14). Counts are of 32 bits and start again at
-//! 0 after 4,294,967,295.
+//! over time: 9 before Linux 2.6.35, `received_rps` (10), the flow limit (11, Linux 3.11), the
+//! length of the backlog and the CPU (12 and 13, Linux 5.14). Counts have 32 bits and wrap around
+//! to 0 after 4,294,967,295.
 
-use crate::source::{NotObservable, Source};
+use crate::kernel_file::{KernelFile, NotObservable};
 
-/// One processor, since boot.
+/// Counts of one CPU since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SoftnetRow {
-    /// The processor; where the kernel does not tell, the number of the row, which is wrong behind
-    /// one that is offline.
+    /// The CPU; if the kernel does not report it, the number of the row, which is wrong behind an
+    /// offline CPU.
     pub cpu: u32,
-    /// Packets that were handled.
+    /// Packets processed.
     pub processed: u32,
-    /// Packets that were dropped because the backlog was full.
+    /// Packets dropped because the backlog was full.
     pub dropped: u32,
-    /// Times that packets were left when the share of time or packets was used up.
+    /// Times that packets were left because the budget of time or packets was used up.
     pub time_squeeze: u32,
-    /// Times that another processor woke this one to handle packets (RPS).
+    /// Times that another CPU woke this one to process packets (RPS).
     pub received_rps: u32,
-    /// Packets dropped by the flow limit, where the kernel tells.
+    /// Packets dropped by the flow limit, if the kernel reports it.
     pub flow_limited: Option<u32>,
-    /// Packets that wait in the backlog now, where the kernel tells.
+    /// Packets waiting in the backlog now, if the kernel reports it.
     pub backlog: Option<u32>,
 }
 
 impl SoftnetRow {
-    /// What passed since `earlier`, in which the backlog is that of now.
+    /// Returns the counts since `earlier`, with the current backlog.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -48,8 +48,8 @@ impl SoftnetRow {
     }
 }
 
-/// Parses the text into `rows`, reusing their memory. `None` when a row has fewer than three columns
-/// or one is not hexadecimal.
+/// Parses the text into `rows`, reusing their memory. `None` if a row has fewer than three columns
+/// or a column is not hexadecimal.
 pub fn parse_into(text: &str, rows: &mut Vec<SoftnetRow>) -> Option<()> {
     rows.clear();
     for (row, line) in text.lines().enumerate() {
@@ -72,22 +72,22 @@ pub fn parse_into(text: &str, rows: &mut Vec<SoftnetRow>) -> Option<()> {
 
 /// `/proc/net/softnet_stat`, kept open.
 #[derive(Debug)]
-pub struct Reader {
-    source: Source,
+pub struct SoftnetReader {
+    file: KernelFile,
     last: Vec<SoftnetRow>,
 }
 
-impl Reader {
+impl SoftnetReader {
     /// Opens the file.
     pub fn open() -> Result<Self, NotObservable> {
-        let source = Source::open("packets by processor", "/proc/net/softnet_stat")?;
-        Ok(Self { source, last: Vec::new() })
+        let file = KernelFile::open("packets per CPU", "/proc/net/softnet_stat")?;
+        Ok(Self { file, last: Vec::new() })
     }
 
-    /// Reads all processors. The value lives until the next sample.
+    /// Reads all CPUs. The value lives until the next sample.
     pub fn sample(&mut self) -> Result<&[SoftnetRow], NotObservable> {
-        let parsed = parse_into(&self.source.read()?, &mut self.last);
-        parsed.ok_or_else(|| self.source.bad_form())?;
+        let parsed = parse_into(&self.file.read()?, &mut self.last);
+        parsed.ok_or_else(|| self.file.bad_format())?;
         Ok(&self.last)
     }
 }
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_live_file_is_read() {
-        match Reader::open() {
+        match SoftnetReader::open() {
             Ok(mut reader) => assert!(!reader.sample().unwrap().is_empty()),
             Err(missing) => println!("skipped: {missing}"),
         }

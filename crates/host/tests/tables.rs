@@ -1,57 +1,57 @@
-//! Descriptors of threads with tables of their own, in a process of its own: a copy of the table
+//! Test of threads with their own descriptor tables, in a separate process: a copy of the table
 //! holds open what other tests close.
 
 use std::fs::File;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use host::process::{fullest_table, tables};
+use host::process::{fd_tables, max_open_fds};
 
-/// What the thread opens in its own table.
+/// Number of files that the thread opens in its own table.
 const FILES: u64 = 100;
 
 #[test]
-fn a_thread_with_a_table_of_its_own_is_found() {
+fn a_thread_with_its_own_fd_table_is_counted() {
     let pid = std::process::id() as i32;
-    if !tables_are_told(pid) {
+    if !has_kcmp(pid) {
         return println!("skipped: kcmp(2): {}", std::io::Error::last_os_error());
     }
-    assert_eq!(tables(pid), [pid]);
-    let before = fullest_table(pid, &[pid]).unwrap();
-    let (ready, is_ready) = mpsc::channel();
-    let (end, ended) = mpsc::channel::<()>();
+    assert_eq!(fd_tables(pid), [pid]);
+    let before = max_open_fds(pid, &[pid]).unwrap();
+    let (ready_tx, ready_rx) = mpsc::channel();
+    let (end_tx, end_rx) = mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         // SAFETY: it copies this thread's table, and nothing was given to it from another.
         let failed = unsafe { libc::unshare(libc::CLONE_FILES) } != 0;
         let failed = failed.then(std::io::Error::last_os_error);
         let files: Vec<File> = (0..FILES).map(|_| File::open("/dev/null").unwrap()).collect();
-        ready.send(failed).unwrap();
-        let _ = ended.recv();
+        ready_tx.send(failed).unwrap();
+        let _ = end_rx.recv();
         drop(files);
     });
-    match is_ready.recv().unwrap() {
+    match ready_rx.recv().unwrap() {
         Some(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
             return println!("skipped: unshare(2): {error}");
         }
         failed => assert!(failed.is_none(), "{failed:?}"),
     }
-    let both = tables(pid);
-    assert_eq!(both.len(), 2, "{both:?}");
-    assert!(fullest_table(pid, &both).unwrap() >= before + FILES);
-    assert!(fullest_table(pid, &[pid]).unwrap() < before + FILES);
-    drop(end);
+    let both_tables = fd_tables(pid);
+    assert_eq!(both_tables.len(), 2, "{both_tables:?}");
+    assert!(max_open_fds(pid, &both_tables).unwrap() >= before + FILES);
+    assert!(max_open_fds(pid, &[pid]).unwrap() < before + FILES);
+    drop(end_tx);
     thread.join().unwrap();
-    // The thread may be seen a moment longer.
-    let is_gone = || tables(pid) == [pid];
+    // The thread may be visible a moment longer.
+    let is_gone = || fd_tables(pid) == [pid];
     let wait = || std::thread::sleep(Duration::from_millis(10));
-    assert!((0..3000).any(|_| is_gone() || (wait(), false).1), "{:?}", tables(pid));
-    // What was listed before is no error.
-    assert!(fullest_table(pid, &both).unwrap() < before + FILES);
+    assert!((0..3000).any(|_| is_gone() || (wait(), false).1), "{:?}", fd_tables(pid));
+    // A stale list is no error.
+    assert!(max_open_fds(pid, &both_tables).unwrap() < before + FILES);
 }
 
-/// Whether the kernel compares tables of descriptors (kcmp(2), `KCMP_FILES`): some have no such call, and
-/// containers may not make it.
-fn tables_are_told(pid: i32) -> bool {
+/// Returns true if the kernel compares descriptor tables (kcmp(2), `KCMP_FILES`). Some kernels lack
+/// the call, and containers may deny it.
+fn has_kcmp(pid: i32) -> bool {
     // SAFETY: the call compares two numbers of threads in the kernel and touches no memory of ours.
     unsafe { libc::syscall(libc::SYS_kcmp, pid, pid, 2, 0, 0) == 0 }
 }

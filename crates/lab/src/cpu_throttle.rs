@@ -1,114 +1,119 @@
-//! Bounds the CPU time of running processes for a moment, and restores what was.
+//! Limits the CPU time of running processes temporarily, and restores the previous state.
 //!
-//! With version 2 of control groups the quota of the processes' own group is set, where nobody else is in
-//! it: they stay in their group, with its memory limit and its unit. With version 1 they go to a group
-//! below their own in the hierarchy of the `cpu` controller alone, which no memory limit and no unit is
-//! in.
+//! With cgroup v2 the quota of the processes' own cgroup is set, if no other process is in it. The
+//! processes stay in their cgroup, with its memory limit and its unit. With cgroup v1 they move to
+//! a child cgroup in the hierarchy of the `cpu` controller alone, which carries no memory limit and
+//! no unit.
 //!
-//! Each change is written to a journal first, so that the next start undoes what a killed run left.
+//! Each change is written to a journal first, so that the next start undoes the changes of a killed
+//! run.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use host::setup::group::{Hierarchies, hierarchies, home, move_to, processes};
+use host::sandbox::cgroup::{
+    CgroupHierarchies, group_directory, list_processes, move_process, read_hierarchies,
+};
 
-use crate::scenario::journal::{Guest, Journal, Made, folder, run_name, start_ticks};
+use crate::scenario::journal::{
+    CreatedResource, Journal, MovedProcess, journal_directory, run_name, start_ticks,
+};
 
-/// The quota's period: short, so that the remaining time comes evenly.
+/// Period of the quota: short, so that the remaining time is spread evenly.
 const PERIOD_US: u64 = 20_000;
-/// The smallest quota, in CPUs: the kernel takes no less than a millisecond a period.
+/// Smallest quota, in CPUs: the kernel accepts no less than a millisecond a period.
 const QUOTA_CPUS_MIN: f64 = 0.06;
 
-/// A quota in force. It is removed when this is dropped.
+/// A quota in force. Dropping it removes the quota.
 #[derive(Debug)]
 pub struct CpuThrottle {
     journal: Journal,
 }
 
-/// How a quota is set without touching anything else of the processes.
+/// Method of setting a quota without changing anything else of the processes.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
-    /// The `cpu.max` of their own group, with its value before.
-    OwnGroup { file: PathBuf, before: String },
-    /// A group below their own, in the hierarchy of the `cpu` controller.
-    Below { home: PathBuf },
+enum ThrottleMethod {
+    /// The `cpu.max` of their own cgroup, with its previous value.
+    OwnCgroup { file: PathBuf, previous: String },
+    /// A child of their own cgroup, in the hierarchy of the `cpu` controller.
+    ChildCgroup { cgroup: PathBuf },
 }
 
 impl CpuThrottle {
-    /// Lets processes have no more than `quota_cpus` CPUs together.
+    /// Limits processes to `quota_cpus` CPUs together.
     ///
     /// # Errors
-    /// There is no process, or no way to do it without touching more than their CPU time: in words.
+    /// There is no process, or the quota cannot be set without changing more than their CPU time.
     pub fn start(pids: &[i32], quota_cpus: f64) -> Result<Self, String> {
-        let known: BTreeSet<i32> = pids.iter().copied().collect();
-        if known.is_empty() {
+        let pid_set: BTreeSet<i32> = pids.iter().copied().collect();
+        if pid_set.is_empty() {
             return Err("the subject is not on this machine".to_owned());
         }
         if quota_cpus < QUOTA_CPUS_MIN {
-            return Err("the subject uses too little CPU time to take some away".to_owned());
+            return Err("the subject uses too little CPU time to limit it".to_owned());
         }
-        let found = hierarchies().map_err(|missing| missing.to_string())?;
-        let way = way(&found, &known)?;
+        let cgroup_hierarchies = read_hierarchies().map_err(|missing| missing.to_string())?;
+        let method = throttle_method(&cgroup_hierarchies, &pid_set)?;
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let name = run_name();
-        let journal = Journal::begin(&folder(runtime.as_deref()), &name)
+        let journal = Journal::create(&journal_directory(runtime.as_deref()), &name)
             .map_err(|error| error.to_string())?;
-        // From here on the journal restores everything, also by `?`.
+        // From here on dropping the journal restores everything, also on an early return.
         let mut throttle = Self { journal };
         let quota_us = (quota_cpus * PERIOD_US as f64).round() as u64;
-        match way {
-            Way::OwnGroup { file, before } => throttle.limit_own_group(file, before, quota_us)?,
-            Way::Below { home } => {
-                throttle.move_below(&home.join(&name), &home, &known, quota_us)?
+        match method {
+            ThrottleMethod::OwnCgroup { file, previous } => {
+                throttle.limit_own_cgroup(file, previous, quota_us)?
+            }
+            ThrottleMethod::ChildCgroup { cgroup } => {
+                throttle.move_to_child_cgroup(&cgroup.join(&name), &cgroup, &pid_set, quota_us)?
             }
         }
         Ok(throttle)
     }
 
-    fn limit_own_group(
-        &mut self,
-        file: PathBuf,
-        before: String,
-        quota_us: u64,
-    ) -> Result<(), String> {
-        self.note(Made::Setting { path: file.clone(), before })?;
+    fn limit_own_cgroup(&mut self, file: PathBuf, previous: String, quota_us: u64) -> Result<(), String> {
+        self.record_change(CreatedResource::Setting { path: file.clone(), previous })?;
         write(&file, &format!("{quota_us} {PERIOD_US}"))
     }
 
-    fn move_below(
+    fn move_to_child_cgroup(
         &mut self,
-        group: &Path,
-        home: &Path,
+        child: &Path,
+        cgroup: &Path,
         pids: &BTreeSet<i32>,
         quota_us: u64,
     ) -> Result<(), String> {
-        let guest = |pid: &i32| {
+        let to_moved_process = |pid: &i32| {
             let start_ticks = start_ticks(*pid)?;
-            Some(Guest { pid: *pid, start_ticks, home: home.to_owned() })
+            Some(MovedProcess { pid: *pid, start_ticks, cgroup: cgroup.to_owned() })
         };
-        let guests: Vec<Guest> = pids.iter().filter_map(guest).collect();
-        if guests.is_empty() {
+        let moved: Vec<MovedProcess> = pids.iter().filter_map(to_moved_process).collect();
+        if moved.is_empty() {
             return Err("the subject has ended".to_owned());
         }
-        self.note(Made::Guests { path: group.to_owned(), guests: guests.clone() })?;
-        fs::create_dir(group).map_err(|error| format!("{}: {error}", group.display()))?;
-        write(&group.join("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
-        write(&group.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
-        for guest in &guests {
-            move_to(guest.pid, group).map_err(|error| format!("{}: {error}", group.display()))?;
+        self.record_change(CreatedResource::MovedProcesses {
+            path: child.to_owned(),
+            processes: moved.clone(),
+        })?;
+        fs::create_dir(child).map_err(|error| format!("{}: {error}", child.display()))?;
+        write(&child.join("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
+        write(&child.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
+        for process in &moved {
+            move_process(process.pid, child).map_err(|error| format!("{}: {error}", child.display()))?;
         }
         Ok(())
     }
 
-    fn note(&mut self, made: Made) -> Result<(), String> {
-        self.journal.note(made).map_err(|error| error.to_string())
+    fn record_change(&mut self, made: CreatedResource) -> Result<(), String> {
+        self.journal.record(made).map_err(|error| error.to_string())
     }
 
     /// Removes the quota.
     ///
     /// # Errors
-    /// What could not be undone; the next start tries again.
+    /// Changes that could not be undone; the next start tries again.
     pub fn stop(mut self) -> Result<(), String> {
         let problems = self.journal.undo();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
@@ -117,7 +122,7 @@ impl CpuThrottle {
 
 impl Drop for CpuThrottle {
     fn drop(&mut self) {
-        // What cannot be undone now stays in the journal.
+        // Failed changes stay in the journal.
         let _ = self.journal.undo();
     }
 }
@@ -126,39 +131,42 @@ fn write(file: &Path, value: &str) -> Result<(), String> {
     fs::write(file, value).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn way(found: &Hierarchies, pids: &BTreeSet<i32>) -> Result<Way, String> {
-    let homes: BTreeSet<PathBuf> =
-        pids.iter().filter_map(|pid| home(found, "cpu", *pid).ok()).collect();
-    let mut homes = homes.into_iter();
-    let (home, None) = (homes.next().ok_or("the subject has ended")?, homes.next()) else {
-        return Err("the subject's processes are in several control groups".to_owned());
+fn throttle_method(
+    cgroup_hierarchies: &CgroupHierarchies,
+    pids: &BTreeSet<i32>,
+) -> Result<ThrottleMethod, String> {
+    let cgroups: BTreeSet<PathBuf> =
+        pids.iter().filter_map(|pid| group_directory(cgroup_hierarchies, "cpu", *pid).ok()).collect();
+    let mut cgroups = cgroups.into_iter();
+    let (cgroup, None) = (cgroups.next().ok_or("the subject has ended")?, cgroups.next()) else {
+        return Err("the processes of the subject are in several cgroups".to_owned());
     };
     if let Some((controllers, _)) =
-        found.first_version.iter().find(|(names, _)| names.iter().any(|name| name == "cpu"))
+        cgroup_hierarchies.v1.iter().find(|(names, _)| names.iter().any(|name| name == "cpu"))
     {
         return match controllers.iter().find(|name| !["cpu", "cpuacct"].contains(&name.as_str())) {
-            None => Ok(Way::Below { home }),
+            None => Ok(ThrottleMethod::ChildCgroup { cgroup }),
             Some(other) => Err(format!(
-                "the controllers cpu and {other} are in one hierarchy here: the subject would leave \
-                 its group of the latter"
+                "the controllers cpu and {other} are in one cgroup hierarchy: the subject would leave \
+                 its {other} cgroup"
             )),
         };
     }
-    own_group(&home, pids)
+    own_cgroup_method(&cgroup, pids)
 }
 
-/// The way with version 2: no process but theirs may be in the group.
-fn own_group(home: &Path, pids: &BTreeSet<i32>) -> Result<Way, String> {
-    let file = home.join("cpu.max");
-    let before = fs::read_to_string(&file).map_err(|_| {
-        "the subject's control group has no CPU quota of its own: run it in one (systemd-run --scope)"
+/// Returns the method for cgroup v2: no other process may be in the cgroup.
+fn own_cgroup_method(cgroup: &Path, pids: &BTreeSet<i32>) -> Result<ThrottleMethod, String> {
+    let file = cgroup.join("cpu.max");
+    let previous = fs::read_to_string(&file).map_err(|_| {
+        "the cgroup of the subject has no cpu.max: run the subject in its own cgroup (systemd-run --scope)"
             .to_owned()
     })?;
-    let others = processes(home).iter().filter(|pid| !pids.contains(pid)).count();
+    let others = list_processes(cgroup).iter().filter(|pid| !pids.contains(pid)).count();
     match others {
-        0 => Ok(Way::OwnGroup { file, before: before.trim().to_owned() }),
+        0 => Ok(ThrottleMethod::OwnCgroup { file, previous: previous.trim().to_owned() }),
         _ => Err(format!(
-            "the subject shares its control group with {}: run it in one of its own \
+            "the cgroup of the subject also contains {}: run the subject in its own cgroup \
              (systemd-run --scope)",
             match others {
                 1 => "another process".to_owned(),
@@ -204,13 +212,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let group = directory.path();
         let pids = BTreeSet::from([10, 11]);
-        assert!(own_group(group, &pids).unwrap_err().contains("no CPU quota of its own"));
+        assert!(own_cgroup_method(group, &pids).unwrap_err().contains("has no cpu.max"));
         fs::write(group.join("cpu.max"), "max 100000\n").unwrap();
         fs::write(group.join("cgroup.procs"), "10\n11\n").unwrap();
         let file = group.join("cpu.max");
-        let before = "max 100000".to_owned();
-        assert_eq!(own_group(group, &pids), Ok(Way::OwnGroup { file, before }));
+        let previous = "max 100000".to_owned();
+        assert_eq!(own_cgroup_method(group, &pids), Ok(ThrottleMethod::OwnCgroup { file, previous }));
         fs::write(group.join("cgroup.procs"), "10\n11\n12\n").unwrap();
-        assert!(own_group(group, &pids).unwrap_err().contains("another process"));
+        assert!(own_cgroup_method(group, &pids).unwrap_err().contains("another process"));
     }
 }

@@ -1,23 +1,23 @@
-//! The lab: says from a record what limited a run, with its evidence; makes the scenarios in which
-//! that can be proven; and tests its own judgement.
+//! The lab: names the limit of a run from its record, with the evidence; creates the scenarios that
+//! prove it; and tests its own judgement.
 //!
-//! It knows processes and records, never the insides of a server: the judge shares no code with the
-//! judged.
+//! The lab uses only processes and records, never the internals of a server. It shares no code with
+//! the servers that it judges.
 
 #![forbid(unsafe_code)]
 
-pub mod confirm;
+pub mod alerts;
+pub mod counter_test;
 pub mod cpu_throttle;
 pub mod diagnosis;
 pub mod engine;
 pub mod experiment;
+pub mod faulty_server;
+pub mod format;
 pub mod judge;
-pub mod marks;
 pub mod report;
 pub mod scenario;
 pub mod selftest;
-pub mod sick;
 pub mod statistics;
-pub mod tally;
 pub mod trial;
-pub mod words;
+pub mod trial_counts;

@@ -1,60 +1,60 @@
-//! Adds up what the cores bring: each second into an interval, all of them into the measurement.
-//! It runs in the collecting thread, so no core ever adds a histogram.
+//! Sums of the cores' data: each second becomes an interval, all of them the measurement. The sums
+//! are made in the collecting thread, so no core ever adds a histogram.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
-use record::histogram::Latencies;
+use record::histogram::LatencyHistogram;
 use record::run::Interval;
 use record::units::SECOND_NS;
 
-use crate::failure::{KINDS, Kind};
-use crate::plan::Plan;
-use crate::recorder::{Book, Counters, Phases, Snapshot};
-use crate::run::{Measured, Observer, RunError, SecondLatencies, window_after_ns};
+use crate::failure::{FAILURE_KINDS, FailureKind};
+use crate::plan::RunPlan;
+use crate::recorder::{CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
+use crate::run::{RunError, RunMeasurement, RunObserver, SecondLatencies, window_offset_ns};
 
-/// Adds up what the cores bring.
+/// Sums the data of the cores.
 pub(crate) struct Collector {
-    plan: Plan,
-    spares: Vec<mpsc::Sender<Box<Book>>>,
-    /// The last counters of each core.
-    last: Vec<Counters>,
-    /// The second that each core has delivered last, plus one.
+    plan: RunPlan,
+    spare_histograms: Vec<mpsc::Sender<Box<HistogramSet>>>,
+    /// Latest counters of each core.
+    latest: Vec<Counters>,
+    /// Latest second that each core has delivered, plus one.
     delivered: Vec<u64>,
-    /// Seconds that not all cores have delivered yet.
-    open: BTreeMap<u64, Vec<Snapshot>>,
-    /// Next second to be closed.
-    next: u64,
-    /// Sums of all cores when the last second was closed.
-    before: Counters,
-    total: Phases,
+    /// Seconds that some cores have not delivered yet.
+    incomplete_seconds: BTreeMap<u64, Vec<CoreSnapshot>>,
+    /// Next second to close.
+    next_second: u64,
+    /// Sums of all cores when the previous second was closed.
+    previous: Counters,
+    total: PhaseHistograms,
     /// Requests due in the window.
     window_requests: u64,
-    /// Latencies and number of the requests due in the newest seconds, not yet known to be whole ones.
-    newest: BTreeMap<u64, (Phases, u64)>,
-    lag: Latencies,
+    /// Latencies and number of the requests due in the newest seconds, which may be incomplete.
+    recent_seconds: BTreeMap<u64, (PhaseHistograms, u64)>,
+    lag: LatencyHistogram,
     intervals: Vec<Interval>,
     /// Requests due by the end of each interval.
     due: Vec<u64>,
-    /// Requests due and without an outcome at the end of each interval.
+    /// Requests that were due and had no outcome, at the end of each interval.
     backlog: Vec<u64>,
 }
 
 impl Collector {
-    pub(crate) fn new(plan: Plan, spares: Vec<mpsc::Sender<Box<Book>>>) -> Self {
+    pub(crate) fn new(plan: RunPlan, spare_histograms: Vec<mpsc::Sender<Box<HistogramSet>>>) -> Self {
         let cores = plan.threads;
         Self {
             plan,
-            spares,
-            last: vec![Counters::default(); cores],
+            spare_histograms,
+            latest: vec![Counters::default(); cores],
             delivered: vec![0; cores],
-            open: BTreeMap::new(),
-            next: 0,
-            before: Counters::default(),
-            total: Phases::default(),
+            incomplete_seconds: BTreeMap::new(),
+            next_second: 0,
+            previous: Counters::default(),
+            total: PhaseHistograms::default(),
             window_requests: 0,
-            newest: BTreeMap::new(),
-            lag: Latencies::new(),
+            recent_seconds: BTreeMap::new(),
+            lag: LatencyHistogram::new(),
             intervals: Vec::new(),
             due: Vec::new(),
             backlog: Vec::new(),
@@ -62,51 +62,51 @@ impl Collector {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.last.iter().fold(Counters::default(), |sum, core| sum.plus(core))
+        self.latest.iter().fold(Counters::default(), |sum, core| sum.plus(core))
     }
 
-    pub(crate) fn take(&mut self, snapshot: Snapshot, observer: &mut dyn Observer) {
+    pub(crate) fn add_snapshot(&mut self, snapshot: CoreSnapshot, observer: &mut dyn RunObserver) {
         self.delivered[snapshot.core] = snapshot.second + 1;
-        self.last[snapshot.core] = snapshot.counters.clone();
-        self.open.entry(snapshot.second).or_default().push(snapshot);
+        self.latest[snapshot.core] = snapshot.counters.clone();
+        self.incomplete_seconds.entry(snapshot.second).or_default().push(snapshot);
         let complete = self.delivered.iter().copied().min().unwrap_or(0);
-        while self.next < complete {
-            let snapshots = self.open.remove(&self.next).unwrap_or_default();
-            let end_s = (self.next + 1) as f64;
-            self.close(snapshots, end_s, 1.0, observer);
-            self.next += 1;
+        while self.next_second < complete {
+            let snapshots = self.incomplete_seconds.remove(&self.next_second).unwrap_or_default();
+            let end_s = (self.next_second + 1) as f64;
+            self.close_second(snapshots, end_s, 1.0, observer);
+            self.next_second += 1;
         }
     }
 
-    /// Closes an interval and shows it.
-    fn close(
+    /// Closes an interval and passes it to the observer.
+    fn close_second(
         &mut self,
-        snapshots: Vec<Snapshot>,
+        snapshots: Vec<CoreSnapshot>,
         end_s: f64,
         length_s: f64,
-        observer: &mut dyn Observer,
+        observer: &mut dyn RunObserver,
     ) {
         let mut latencies = SecondLatencies::default();
-        let mut lag = Latencies::new();
+        let mut lag = LatencyHistogram::new();
         let sum = self.counters();
-        let mut interval = sum.since(&self.before);
+        let mut interval = sum.since(&self.previous);
         for snapshot in snapshots {
-            interval.connections += snapshot.open;
+            interval.connections += snapshot.open_connections;
             interval.in_flight += snapshot.in_flight;
-            interval.waiting += snapshot.waiting;
-            let mut book = snapshot.book;
-            latencies.phases.add(&book.current);
-            latencies.phases.add(&book.late);
-            latencies.response.add(&book.outside);
-            lag.add(&book.lag);
-            self.total.add(&book.late);
-            self.window_requests += book.due_late;
-            let newest = self.newest.entry(snapshot.second).or_default();
-            newest.0.add(&book.current);
-            newest.1 += book.due;
-            book.clear();
+            interval.pending += snapshot.pending;
+            let mut histograms = snapshot.histograms;
+            latencies.phases.add(&histograms.current);
+            latencies.phases.add(&histograms.late);
+            latencies.response.add(&histograms.ramp_latency);
+            lag.add(&histograms.lag);
+            self.total.add(&histograms.late);
+            self.window_requests += histograms.due_late;
+            let newest = self.recent_seconds.entry(snapshot.second).or_default();
+            newest.0.add(&histograms.current);
+            newest.1 += histograms.due;
+            histograms.clear();
             // A core that has ended needs no book any more.
-            let _ = self.spares[snapshot.core].send(book);
+            let _ = self.spare_histograms[snapshot.core].send(histograms);
         }
         latencies.response.add(&latencies.phases.last_byte.response);
         self.lag.add(&lag);
@@ -114,22 +114,22 @@ impl Collector {
         interval.length_s = length_s;
         interval.first_byte_mean_ns = latencies.phases.first_byte.service.mean_ns();
         interval.last_byte_mean_ns = latencies.phases.last_byte.service.mean_ns();
-        interval.p50_ns = Some(latencies.response.at(0.5));
-        interval.p99_ns = Some(latencies.response.at(0.99));
+        interval.p50_ns = Some(latencies.response.value_at_quantile(0.5));
+        interval.p99_ns = Some(latencies.response.value_at_quantile(0.99));
         interval.max_ns = latencies.response.max_ns();
-        interval.lag_p99_ns = Some(lag.at(0.99));
-        // A run that ends with a second has nothing to show behind it.
+        interval.lag_p99_ns = Some(lag.value_at_quantile(0.99));
+        // A run that ends with a second has an empty rest, which is not shown.
         let empty = length_s < 1e-6 && interval.responses == 0 && interval.errors.is_empty();
         if !empty {
-            observer.second(&mut interval, &latencies);
+            observer.on_second(&mut interval, &latencies);
             self.due.push(sum.due);
             self.backlog.push(sum.backlog());
             self.intervals.push(interval);
         }
-        self.before = sum;
-        // All but the last two seconds are known to be whole.
-        while self.newest.len() > 2 {
-            if let Some((_, (phases, due))) = self.newest.pop_first() {
+        self.previous = sum;
+        // All but the last two seconds are known to be complete.
+        while self.recent_seconds.len() > 2 {
+            if let Some((_, (phases, due))) = self.recent_seconds.pop_first() {
                 self.total.add(&phases);
                 self.window_requests += due;
             }
@@ -137,18 +137,18 @@ impl Collector {
     }
 
     /// Closes the seconds that some cores delivered and others skipped.
-    fn close_skipped(&mut self, observer: &mut dyn Observer) {
-        for (second, snapshots) in std::mem::take(&mut self.open) {
-            self.close(snapshots, (second + 1) as f64, 1.0, observer);
-            self.next = second + 1;
+    fn close_skipped_seconds(&mut self, observer: &mut dyn RunObserver) {
+        for (second, snapshots) in std::mem::take(&mut self.incomplete_seconds) {
+            self.close_second(snapshots, (second + 1) as f64, 1.0, observer);
+            self.next_second = second + 1;
         }
     }
 
-    /// Adds the newest seconds before `end` to the window; the service latencies of the rest, and how many
-    /// requests had no good response.
-    fn split_tail(&mut self, end: u64) -> (Latencies, u64) {
-        let (mut service, mut not_good) = (Latencies::new(), 0);
-        for (second, (phases, due)) in std::mem::take(&mut self.newest) {
+    /// Adds the newest seconds before `end` to the window. Returns the service latencies of the
+    /// rest, and its number of requests without a good response.
+    fn split_tail(&mut self, end: u64) -> (LatencyHistogram, u64) {
+        let (mut service, mut not_good) = (LatencyHistogram::new(), 0);
+        for (second, (phases, due)) in std::mem::take(&mut self.recent_seconds) {
             if second >= end {
                 service.add(&phases.last_byte.service);
                 not_good += phases.not_good;
@@ -162,33 +162,34 @@ impl Collector {
 
     pub(crate) fn finish(
         mut self,
-        last: Vec<Snapshot>,
+        last: Vec<CoreSnapshot>,
         partial: bool,
-        observer: &mut dyn Observer,
-    ) -> Result<Measured, RunError> {
+        observer: &mut dyn RunObserver,
+    ) -> Result<RunMeasurement, RunError> {
         let ended_ns = last.iter().filter_map(|snapshot| snapshot.ended_ns).min().unwrap_or(0);
         let done_ns = last.iter().map(|snapshot| snapshot.done_ns).max().unwrap_or(0);
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
-        let drained_ns = last.iter().map(|snapshot| snapshot.drained_ns).sum();
-        let lost_ns = last.iter().map(|snapshot| snapshot.lost_ns).sum();
-        self.close_skipped(observer);
+        let drained_ns = last.iter().map(|snapshot| snapshot.drain_area_ns).sum();
+        let lost_ns = last.iter().map(|snapshot| snapshot.failed_area_ns).sum();
+        self.close_skipped_seconds(observer);
         for snapshot in &last {
-            self.last[snapshot.core] = snapshot.counters.clone();
+            self.latest[snapshot.core] = snapshot.counters.clone();
         }
         let counters = self.counters();
         if counters.obtained == 0 {
-            return Err(no_connection(&counters));
+            return Err(no_connection_error(&counters));
         }
-        let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next as f64).max(0.0);
-        self.close(last, self.next as f64 + rest_s, rest_s, observer);
-        let from = window_after_ns(&self.plan) / SECOND_NS;
-        let whole = ended_ns / SECOND_NS;
-        let whole_seconds = whole > from;
+        let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next_second as f64).max(0.0);
+        self.close_second(last, self.next_second as f64 + rest_s, rest_s, observer);
+        let from = window_offset_ns(&self.plan) / SECOND_NS;
+        let complete_seconds = ended_ns / SECOND_NS;
+        let has_complete_second = complete_seconds > from;
         let (tail_service, tail_not_good) =
-            self.split_tail(if whole_seconds { whole } else { u64::MAX });
-        let to_s = if whole_seconds { whole as f64 } else { ended_ns.max(done_ns) as f64 / 1e9 };
-        let window_s = (if whole_seconds { from as f64 } else { 0.0 }, to_s);
-        let mut measured = Measured {
+            self.split_tail(if has_complete_second { complete_seconds } else { u64::MAX });
+        let to_s =
+            if has_complete_second { complete_seconds as f64 } else { ended_ns.max(done_ns) as f64 / 1e9 };
+        let window_s = (if has_complete_second { from as f64 } else { 0.0 }, to_s);
+        let mut measured = RunMeasurement {
             latencies: self.total,
             tail_service,
             tail_not_good,
@@ -196,7 +197,7 @@ impl Collector {
             counters,
             intervals: self.intervals,
             window_s,
-            whole_seconds,
+            has_complete_second,
             window_responses: 0,
             window_good: 0,
             window_bytes_in: 0,
@@ -204,8 +205,8 @@ impl Collector {
             window_requests: self.window_requests,
             backlog: self.backlog,
             area_ns,
-            drained_ns,
-            lost_ns,
+            drain_area_ns: drained_ns,
+            failed_area_ns: lost_ns,
             load_s: ended_ns as f64 / 1e9,
             partial,
             plan: self.plan,
@@ -215,9 +216,9 @@ impl Collector {
     }
 }
 
-fn no_connection(counters: &Counters) -> RunError {
-    let most = counters.errors.iter().enumerate().max_by_key(|(_, count)| **count);
-    let kind = most.map_or(Kind::Other, |(index, _)| KINDS[index].0);
+fn no_connection_error(counters: &Counters) -> RunError {
+    let most_frequent = counters.errors.iter().enumerate().max_by_key(|(_, count)| **count);
+    let kind = most_frequent.map_or(FailureKind::Other, |(index, _)| FAILURE_KINDS[index].0);
     let text = format!("{} attempts failed", counters.connect_failed);
     RunError::NoConnection { kind, text }
 }

@@ -1,4 +1,4 @@
-//! One core of a load: its clients, its pacer, its ticker, and what they share. Not `Send`.
+//! One core of a load: its clients, its pacer, its ticker, and their common state. Not `Send`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -11,128 +11,130 @@ use std::sync::mpsc;
 use record::units::MILLISECOND_NS;
 use rt::address::Address;
 use rt::clock::now_ns;
-use rt::cores::Seat;
+use rt::cores::CoreId;
 use rt::deadlines::Deadlines;
 use rt::timers::Timers;
 use rt::tokio::sync::{Notify, Semaphore, watch};
 use rt::tokio::task::spawn_local;
 use wire::Limits;
 
-use crate::client::client;
-use crate::desk::{Arrival, Desk, Quota};
-use crate::failure::{Failure, Kind, Phase};
+use crate::client::run_client;
+use crate::dispatcher::{Arrival, Dispatcher, RequestQuota};
+use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::pace::{DueTimes, Pace};
-use crate::plan::Plan;
-use crate::recorder::{Book, Recorder, Snapshot};
+use crate::plan::RunPlan;
+use crate::recorder::{CoreSnapshot, HistogramSet, Recorder};
 
-/// Whether and when the run starts.
+/// State of the run's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum StartState {
     /// Connections are being opened.
-    NotYet,
-    /// At this time.
+    Pending,
+    /// The run starts at this time.
     At { start_ns: u64, end_ns: u64 },
-    /// It was called off.
-    Never,
-    /// It has been watched to its end, and the threads may go.
-    Over,
+    /// The run was cancelled.
+    Cancelled,
+    /// The run is over, and the threads may end.
+    Finished,
 }
 
-/// What all cores see.
+/// State that all cores use.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) plan: Plan,
-    /// Where each authority is.
+pub(crate) struct SharedState {
+    pub(crate) plan: RunPlan,
+    /// Address of each authority.
     pub(crate) addresses: Vec<Address>,
-    /// For each authority, the indices of its requests.
-    pub(crate) groups: Vec<Vec<usize>>,
-    pub(crate) quota: Option<Arc<Quota>>,
-    pub(crate) start: watch::Receiver<Start>,
-    /// When the load ends; moved to the front by Ctrl-C.
+    /// Indices of the requests of each authority.
+    pub(crate) requests_by_authority: Vec<Vec<usize>>,
+    pub(crate) quota: Option<Arc<RequestQuota>>,
+    pub(crate) start: watch::Receiver<StartState>,
+    /// Time of the load's end; Ctrl-C moves it forward.
     pub(crate) end_ns: AtomicU64,
-    /// When what is still in flight is given up.
+    /// Time when requests in flight are given up.
     pub(crate) give_up_ns: AtomicU64,
-    /// How long after the start the window begins.
-    pub(crate) window_after_ns: u64,
+    /// Time from the start to the begin of the window.
+    pub(crate) window_offset_ns: u64,
 }
 
-/// What a core tells the collector.
+/// Message from a core to the collector.
 #[derive(Debug)]
-pub(crate) enum Event {
-    /// Its connections have been opened, or not; and the last failure of those that have not.
-    Ready { obtained: u64, failure: Option<(Kind, String)> },
+pub(crate) enum CoreEvent {
+    /// Connecting has finished: the number of open connections, and the last failure of the others.
+    Ready { obtained: u64, failure: Option<(FailureKind, String)> },
     /// A second is over.
-    Second(Box<Snapshot>),
-    /// A core has done all it had to do, or failed; its thread stays until the run is over.
+    Second(Box<CoreSnapshot>),
+    /// A core has finished or failed; its thread stays until the run is over.
     Ended,
 }
 
-/// Tells the collector that a core has ended, however it did.
-struct Farewell(mpsc::Sender<Event>);
+/// Guard that reports the end of a core to the collector, also on a panic.
+struct EndGuard(mpsc::Sender<CoreEvent>);
 
-impl Drop for Farewell {
+impl Drop for EndGuard {
     fn drop(&mut self) {
-        // Without a collector nobody waits for it.
-        let _ = self.0.send(Event::Ended);
+        // Without a collector nobody waits for the message.
+        let _ = self.0.send(CoreEvent::Ended);
     }
 }
 
 /// One core.
 #[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) shared: Arc<Shared>,
-    /// Index of this core's first client among all.
+pub(crate) struct CoreState {
+    pub(crate) shared: Arc<SharedState>,
+    /// Global index of this core's first client.
     pub(crate) first_client: u64,
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
-    pub(crate) desk: RefCell<Desk>,
+    pub(crate) dispatcher: RefCell<Dispatcher>,
     pub(crate) recorder: RefCell<Recorder>,
-    /// What is still to become due, of an open loop that has begun.
-    due: RefCell<Option<Due>>,
+    /// Requests of a running open loop that are not due yet.
+    schedule: RefCell<Option<ArrivalSchedule>>,
     pub(crate) scratch: RefCell<Box<[u8]>>,
     pub(crate) limits: Limits,
-    /// Limits how many connections are being opened at a time, before the start.
-    pub(crate) opening: Semaphore,
-    /// What is in flight is to be given up.
+    /// Limit of concurrent connection attempts before the start.
+    pub(crate) connect_permits: Semaphore,
+    /// True if requests in flight have to be given up.
     pub(crate) giving_up: Cell<bool>,
-    /// Why the last connection that failed did.
-    pub(crate) connect_failure: RefCell<Option<(Kind, String)>>,
+    /// Reason for the latest failed connection.
+    pub(crate) connect_failure: RefCell<Option<(FailureKind, String)>>,
     clients_opening: Cell<usize>,
     clients_alive: Cell<usize>,
     changed: Notify,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<CoreEvent>,
 }
 
-/// Bytes that one read takes at the most; large enough for bulk bodies, small enough for a cache.
+/// Maximum bytes of one read; large enough for bulk bodies, small enough for a cache.
 const SCRATCH_BYTES: usize = 64 * 1024;
-/// Connections that a core opens at a time before the start; below any usual backlog.
-const OPENING_MAX: usize = 64;
-/// The ticker's period, unless a short time-out needs a shorter one.
+/// Maximum number of concurrent connection attempts of a core before the start; below any usual
+/// backlog.
+const CONCURRENT_CONNECTS_MAX: usize = 64;
+/// Period of the ticker, unless a short timeout needs a shorter one.
 const TICK_NS_MAX: u64 = 10 * MILLISECOND_NS;
 
-/// Missed ticks that are recorded after one stall: those of ten minutes.
+/// Maximum number of missed ticks that are recorded after one stall: those of ten minutes.
 const LATE_TICKS_MAX: usize = 60_000;
 
-/// Runs one core to its end; its last snapshot.
+/// Runs one core to its end. Returns its last snapshot.
 pub(crate) async fn run(
-    seat: Seat,
-    shared: Arc<Shared>,
-    events: mpsc::Sender<Event>,
-    spares: mpsc::Receiver<Box<Book>>,
-) -> io::Result<Option<Snapshot>> {
-    let farewell = Farewell(events.clone());
-    let (first_client, clients) = share(shared.plan.connections, seat);
-    let desk = Desk::new(clients, shared.plan.line_max / seat.count as u64, shared.quota.clone());
-    let core = Rc::new(Core {
+    core_id: CoreId,
+    shared: Arc<SharedState>,
+    events: mpsc::Sender<CoreEvent>,
+    spare_histograms: mpsc::Receiver<Box<HistogramSet>>,
+) -> io::Result<Option<CoreSnapshot>> {
+    let end_guard = EndGuard(events.clone());
+    let (first_client, clients) = connection_range(shared.plan.connections, core_id);
+    let dispatcher =
+        Dispatcher::new(clients, shared.plan.max_pending / core_id.count as u64, shared.quota.clone());
+    let core = Rc::new(CoreState {
         first_client,
         timers: Timers::start()?,
         deadlines: Deadlines::default(),
-        desk: RefCell::new(desk),
-        recorder: RefCell::new(Recorder::new(seat.index, spares)),
-        due: RefCell::new(None),
+        dispatcher: RefCell::new(dispatcher),
+        recorder: RefCell::new(Recorder::new(core_id.index, spare_histograms)),
+        schedule: RefCell::new(None),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
         limits: Limits::default(),
-        opening: Semaphore::new(OPENING_MAX),
+        connect_permits: Semaphore::new(CONCURRENT_CONNECTS_MAX),
         giving_up: Cell::new(false),
         connect_failure: RefCell::new(None),
         clients_opening: Cell::new(clients),
@@ -142,84 +144,86 @@ pub(crate) async fn run(
         shared,
     });
     for index in 0..clients {
-        spawn_local(client(Rc::clone(&core), index));
+        spawn_local(run_client(Rc::clone(&core), index));
     }
-    spawn_local(tick(Rc::clone(&core)));
+    spawn_local(run_ticker(Rc::clone(&core)));
     core.wait_for(|core| core.clients_opening.get() == 0).await;
-    core.announce();
-    let Some((start_ns, _)) = core.started().await else {
+    core.report_ready();
+    let Some((start_ns, _)) = core.wait_for_start().await else {
         return Ok(None);
     };
-    core.recorder.borrow_mut().start(start_ns, core.shared.window_after_ns);
-    if let Some(due) = Due::of(&core.shared.plan, seat, start_ns) {
-        core.due.replace(Some(due));
-        spawn_local(pace(Rc::clone(&core)));
+    core.recorder.borrow_mut().start(start_ns, core.shared.window_offset_ns);
+    if let Some(schedule) = ArrivalSchedule::from_plan(&core.shared.plan, core_id, start_ns) {
+        core.schedule.replace(Some(schedule));
+        spawn_local(run_pacer(Rc::clone(&core)));
     }
     core.wait_for(|core| core.clients_alive.get() == 0).await;
-    core.abandon_line();
-    let spent = Recorder::new(seat.index, mpsc::channel().1);
-    let last = core.recorder.replace(spent).finish(now_ns());
-    drop(farewell);
-    // What the kernel tells of a thread goes with it, and the observer still wants to read it.
-    core.until_over().await;
+    core.fail_pending();
+    let replacement = Recorder::new(core_id.index, mpsc::channel().1);
+    let last = core.recorder.replace(replacement).finish(now_ns());
+    drop(end_guard);
+    // The kernel's data of a thread disappear with it, and the observer still has to read them.
+    core.wait_for_finish().await;
     Ok(Some(last))
 }
 
-/// This core's share of the connections: the index of the first, and how many.
-fn share(connections: u64, seat: Seat) -> (u64, usize) {
-    let (cores, index) = (seat.count as u64, seat.index as u64);
+/// Returns this core's part of the connections: the index of the first, and their number.
+fn connection_range(connections: u64, core_id: CoreId) -> (u64, usize) {
+    let (cores, index) = (core_id.count as u64, core_id.index as u64);
     let (each, rest) = (connections / cores, connections % cores);
     (index * each + index.min(rest), (each + u64::from(index < rest)) as usize)
 }
 
-impl Core {
-    /// A guard that counts a client as alive for as long as it exists.
-    pub(crate) fn presence(self: &Rc<Self>) -> Presence {
-        Presence { core: Rc::clone(self), opening: Cell::new(true) }
+impl CoreState {
+    /// Returns a guard that counts a client as alive while it exists.
+    pub(crate) fn client_guard(self: &Rc<Self>) -> ClientGuard {
+        ClientGuard { core: Rc::clone(self), opening: Cell::new(true) }
     }
 
-    /// Waits for the start of the run; its start and planned end, or `None` when it was called off.
-    pub(crate) async fn started(&self) -> Option<(u64, u64)> {
+    /// Waits for the start of the run. Returns its start and planned end, or `None` if it was
+    /// cancelled.
+    pub(crate) async fn wait_for_start(&self) -> Option<(u64, u64)> {
         let mut start = self.shared.start.clone();
-        let decided = start.wait_for(|start| *start != Start::NotYet).await;
+        let decided = start.wait_for(|start| *start != StartState::Pending).await;
         match decided.map(|start| *start) {
-            Ok(Start::At { start_ns, end_ns }) => Some((start_ns, end_ns)),
+            Ok(StartState::At { start_ns, end_ns }) => Some((start_ns, end_ns)),
             _ => None,
         }
     }
 
-    /// Waits until the run has been watched to its end, or nobody watches it any more.
-    async fn until_over(&self) {
+    /// Waits until the run is over, or its sender is gone.
+    async fn wait_for_finish(&self) {
         let mut start = self.shared.start.clone();
-        let _ = start.wait_for(|start| *start == Start::Over).await;
+        let _ = start.wait_for(|start| *start == StartState::Finished).await;
     }
 
-    /// When the load ends, as far as is known now.
+    /// Returns the currently known end of the load.
     #[inline]
     pub(crate) fn end_ns(&self) -> u64 {
         self.shared.end_ns.load(Ordering::Relaxed)
     }
 
-    /// Hands the second that is over to the collector, if one is.
+    /// Sends a finished second to the collector, if there is one.
     #[inline]
     pub(crate) fn roll(&self, recorder: &mut Recorder, at_ns: u64) {
         if let Some(snapshot) = recorder.roll(at_ns) {
-            // Without a collector the run is over, and nobody wants it.
-            let _ = self.events.send(Event::Second(Box::new(snapshot)));
+            // Without a collector the run is over, and the data are not needed.
+            let _ = self.events.send(CoreEvent::Second(Box::new(snapshot)));
         }
     }
 
-    /// Brings what has become due in an open loop to the desk; when the next will be, or the end that
-    /// comes before it. Nothing when the load is over: a rate says when the next request would be, so
-    /// the time up to the end belongs to the load also where nothing is due in it any more.
-    fn bring_due(&self, now_ns: u64) -> Option<u64> {
-        let mut due = self.due.borrow_mut();
-        let due = due.as_mut()?;
+    /// Brings the due requests of an open loop to the dispatcher. Returns the time of the next one, or
+    /// the end of the load if that comes first. `None` if the load is over. A rate determines when
+    /// the next request would be due, so the time up to the end belongs to the load even if no
+    /// request is due in it any more.
+    fn dispatch_due(&self, now_ns: u64) -> Option<u64> {
+        let mut schedule = self.schedule.borrow_mut();
+        let schedule = schedule.as_mut()?;
         let end_ns = self.end_ns();
-        let mut desk = self.desk.borrow_mut();
+        let mut dispatcher = self.dispatcher.borrow_mut();
         let mut recorder = self.recorder.borrow_mut();
         self.roll(&mut recorder, now_ns);
-        while let Some(due_ns) = due.next_ns() {
+        while let Some(due_ns) = schedule.next_due_ns() {
             let next_ns = due_ns.min(end_ns);
             if next_ns > now_ns && !self.giving_up.get() {
                 return Some(next_ns);
@@ -227,46 +231,46 @@ impl Core {
             if due_ns >= end_ns || self.giving_up.get() {
                 break;
             }
-            if !desk.take_one() {
+            if !dispatcher.take_request() {
                 break;
             }
-            due.times.next();
-            let arrival = desk.arrive(due_ns);
-            recorder.became_due(due_ns);
+            schedule.times.next();
+            let arrival = dispatcher.dispatch(due_ns);
+            recorder.record_due(due_ns);
             if arrival == Arrival::Dropped {
-                recorder.dropped(due_ns);
+                recorder.record_dropped(due_ns);
             }
             if arrival != Arrival::Assigned {
-                // Nobody sends it now, so its lag is how late the core brought it. A client that is
-                // free has its own way to the send behind it, and records both together.
-                recorder.lag(now_ns.saturating_sub(due_ns));
+                // No client sends it now, so its lag is the delay of the core. A free client takes
+                // some time until its send, and records both delays together.
+                recorder.record_lag(now_ns.saturating_sub(due_ns));
             }
-            recorder.waiting = desk.waiting();
+            recorder.pending = dispatcher.pending_count();
         }
         None
     }
 
-    /// The load has ended on this core.
+    /// Ends the load on this core.
     pub(crate) fn end_load(&self, at_ns: u64) {
-        self.desk.borrow_mut().close();
+        self.dispatcher.borrow_mut().close();
         let mut recorder = self.recorder.borrow_mut();
         self.roll(&mut recorder, at_ns);
-        recorder.end(at_ns);
+        recorder.end_load(at_ns);
     }
 
-    fn announce(&self) {
+    fn report_ready(&self) {
         let obtained = self.recorder.borrow().counters.obtained;
         let failure = self.connect_failure.borrow().clone();
-        let _ = self.events.send(Event::Ready { obtained, failure });
+        let _ = self.events.send(CoreEvent::Ready { obtained, failure });
     }
 
-    fn abandon_line(&self) {
+    fn fail_pending(&self) {
         let (mut recorder, now_ns) = (self.recorder.borrow_mut(), now_ns());
-        for due_ns in self.desk.borrow_mut().abandon() {
+        for due_ns in self.dispatcher.borrow_mut().close_and_drain() {
             let too_old = now_ns.saturating_sub(due_ns) >= self.shared.plan.timeout_ns;
-            let kind = if too_old { Kind::Timeout } else { Kind::Unfinished };
-            let failure = Failure { kind, phase: Phase::Queue };
-            recorder.not_sent(due_ns, failure, now_ns);
+            let kind = if too_old { FailureKind::Timeout } else { FailureKind::Unfinished };
+            let failure = Failure { kind, phase: RequestPhase::Queue };
+            recorder.record_not_sent(due_ns, failure, now_ns);
         }
     }
 
@@ -277,16 +281,16 @@ impl Core {
     }
 }
 
-/// Counts one client; also when its task panics.
+/// Guard that counts one client, also if its task panics.
 #[derive(Debug)]
-pub(crate) struct Presence {
-    core: Rc<Core>,
+pub(crate) struct ClientGuard {
+    core: Rc<CoreState>,
     opening: Cell<bool>,
 }
 
-impl Presence {
-    /// The client has opened its connection before the start, or given up doing so.
-    pub(crate) fn opened(&self) {
+impl ClientGuard {
+    /// Records that the client has opened its connection before the start, or given up.
+    pub(crate) fn mark_opened(&self) {
         if self.opening.replace(false) {
             self.core.clients_opening.set(self.core.clients_opening.get() - 1);
             self.core.changed.notify_one();
@@ -294,54 +298,54 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for ClientGuard {
     fn drop(&mut self) {
-        self.opened();
+        self.mark_opened();
         self.core.clients_alive.set(self.core.clients_alive.get() - 1);
         self.core.changed.notify_one();
     }
 }
 
-/// The pacer wakes up no more often than this. Above 20,000 requests per second and core, sends are
-/// therefore up to so much late, in small batches: a wake-up for each would cost more than the
-/// request. Like every lag it counts in the response latency. Below that rate it changes nothing.
-const PACE_GRAIN_NS: u64 = 50_000;
+/// Minimum interval between wake-ups of the pacer. Above 20,000 requests per second and core, sends
+/// are therefore up to this much late, in small batches: a wake-up for each would cost more than
+/// the request. Like every lag it counts in the response latency. Below that rate it has no effect.
+const PACER_INTERVAL_NS_MIN: u64 = 50_000;
 
-/// The requests of an open loop that are still to become due on a core.
+/// Requests of an open loop that are not due yet on a core.
 #[derive(Debug)]
-struct Due {
+struct ArrivalSchedule {
     times: Peekable<DueTimes>,
     start_ns: u64,
 }
 
-impl Due {
-    /// Those of a core; none in a closed loop.
-    fn of(plan: &Plan, seat: Seat, start_ns: u64) -> Option<Self> {
+impl ArrivalSchedule {
+    /// Returns those of a core; `None` in a closed loop.
+    fn from_plan(plan: &RunPlan, core_id: CoreId, start_ns: u64) -> Option<Self> {
         let Pace::Open { rate_per_s, arrivals } = plan.pace else { return None };
-        let cores = (seat.index, seat.count);
+        let cores = (core_id.index, core_id.count);
         let times = DueTimes::new(rate_per_s, arrivals, plan.ramp_ns, cores, plan.seed);
         Some(Self { times: times.peekable(), start_ns })
     }
 
-    fn next_ns(&mut self) -> Option<u64> {
+    fn next_due_ns(&mut self) -> Option<u64> {
         self.times.peek().map(|after_ns| self.start_ns.saturating_add(*after_ns))
     }
 }
 
-/// Brings the requests of an open loop to the desk as they become due.
-async fn pace(core: Rc<Core>) {
+/// Brings the requests of an open loop to the dispatcher when they become due.
+async fn run_pacer(core: Rc<CoreState>) {
     let mut woken_ns = 0;
-    while let Some(due_ns) = core.bring_due(now_ns()) {
-        let wake_ns = due_ns.max(woken_ns + PACE_GRAIN_NS);
-        // Until then Ctrl-C may move the end; so it is read again after the sleep.
+    while let Some(due_ns) = core.dispatch_due(now_ns()) {
+        let wake_ns = due_ns.max(woken_ns + PACER_INTERVAL_NS_MIN);
+        // Ctrl-C may move the end meanwhile, so it is read again after the sleep.
         core.timers.sleep_until(wake_ns.min(core.end_ns())).await;
         woken_ns = now_ns();
     }
     core.end_load(now_ns().min(core.end_ns()));
 }
 
-/// Looks after everything that happens by time: time-outs, seconds, the end, giving up.
-async fn tick(core: Rc<Core>) {
+/// Handles all timed events: timeouts, seconds, the end, giving up.
+async fn run_ticker(core: Rc<CoreState>) {
     let open_loop = core.shared.plan.is_open_loop();
     let period_ns = (core.shared.plan.timeout_ns / 20).clamp(MILLISECOND_NS, TICK_NS_MAX);
     let mut next_ns = now_ns() + period_ns;
@@ -350,19 +354,20 @@ async fn tick(core: Rc<Core>) {
         let now_ns = now_ns();
         let end_ns = core.end_ns();
         if now_ns >= end_ns {
-            // A core that was held up at the end still owes what became due before it.
-            core.bring_due(now_ns);
+            // A core that was delayed at the end still has to bring the requests that were due
+            // before it.
+            core.dispatch_due(now_ns);
         }
         {
             let mut recorder = core.recorder.borrow_mut();
             core.roll(&mut recorder, now_ns);
             if !open_loop {
-                late_ticks(&mut recorder, next_ns, now_ns, period_ns);
+                record_late_ticks(&mut recorder, next_ns, now_ns, period_ns);
             }
-            recorder.waiting = core.desk.borrow().waiting();
+            recorder.pending = core.dispatcher.borrow().pending_count();
         }
         core.deadlines.sweep(now_ns);
-        if now_ns >= end_ns && !core.desk.borrow().is_closed() {
+        if now_ns >= end_ns && !core.dispatcher.borrow().is_closed() {
             core.end_load(end_ns);
         }
         if now_ns >= core.shared.give_up_ns.load(Ordering::Relaxed) && !core.giving_up.get() {
@@ -370,19 +375,19 @@ async fn tick(core: Rc<Core>) {
             core.end_load(end_ns.min(now_ns));
             core.deadlines.wake_all();
         }
-        // Ticks that were missed are not made up for.
+        // Missed ticks are skipped.
         next_ns = (next_ns + period_ns).max(now_ns);
-        core.recorder.borrow_mut().expect(next_ns);
+        core.recorder.borrow_mut().expect_run(next_ns);
     }
 }
 
-/// Records how late a tick was, and each tick that was missed meanwhile: a closed loop has no due times,
-/// so regular ticks stand for them, and a long stall weighs as much as the time that it took.
-fn late_ticks(recorder: &mut Recorder, first_ns: u64, now_ns: u64, period_ns: u64) {
+/// Records the delay of a tick, and of each tick that was missed meanwhile. A closed loop has no
+/// due times, so regular ticks take their place, and a long stall counts for its full time.
+fn record_late_ticks(recorder: &mut Recorder, first_ns: u64, now_ns: u64, period_ns: u64) {
     let ticks = (first_ns..=now_ns).step_by(period_ns as usize).take(LATE_TICKS_MAX);
     for tick_ns in ticks {
-        if recorder.is_on(tick_ns) {
-            recorder.lag(now_ns - tick_ns);
+        if recorder.is_running(tick_ns) {
+            recorder.record_lag(now_ns - tick_ns);
         }
     }
 }
@@ -392,8 +397,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_shared_out_whole() {
-        let shares: Vec<_> = (0..3).map(|index| share(8, Seat { index, count: 3 })).collect();
-        assert_eq!(shares, [(0, 3), (3, 3), (6, 2)]);
+    fn connections_are_split_without_loss() {
+        let ranges: Vec<_> = (0..3).map(|index| connection_range(8, CoreId { index, count: 3 })).collect();
+        assert_eq!(ranges, [(0, 3), (3, 3), (6, 2)]);
     }
 }

@@ -1,19 +1,20 @@
-//! How a request can fail, as a table: the name in records, and what it means.
+//! Failures of requests, as a table: the name in records, and the meaning.
 
 use std::io;
 
-/// Kinds of failure; each is counted for itself.
+/// Kinds of failure; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// It was older than its time-out.
+pub enum FailureKind {
+    /// The request was older than its timeout.
     Timeout,
-    /// It had waited so long for a connection that a response would have come after its time-out.
+    /// The request waited so long for a connection that its response would have come after the
+    /// timeout.
     TooLate,
     /// Nothing listened at the target.
     Refused,
     /// The connection was reset.
     Reset,
-    /// The connection ended in the middle.
+    /// The connection was closed during the request.
     Closed,
     /// The network or the host cannot be reached.
     Unreachable,
@@ -21,67 +22,63 @@ pub enum Kind {
     NoPort,
     /// No descriptor was left (`EMFILE`, `ENFILE`).
     NoDescriptor,
-    /// The answer is not HTTP, or not one that can be trusted.
+    /// The response is not HTTP, or not safe to interpret.
     Parse,
-    /// The answer is not the one that was expected (`--expect-status`, `--expect-bytes`).
+    /// The response is not the expected one (`--expect-status`, `--expect-bytes`).
     Check,
-    /// It was in flight when the drain ended.
+    /// The request was in flight when the drain ended.
     Unfinished,
     /// Any other error of the operating system.
     Other,
 }
 
 /// Every kind with its name and its meaning; in the order of the enum.
-pub const KINDS: [(Kind, &str, &str); 12] = [
-    (Kind::Timeout, "timeout", "older than the time-out (-w)"),
-    (
-        Kind::TooLate,
-        "too_late",
-        "not sent: after waiting for a connection it had less time left than a response usually takes",
-    ),
-    (Kind::Refused, "refused", "nothing listens at the target"),
-    (Kind::Reset, "reset", "the connection was reset"),
-    (Kind::Closed, "closed", "the connection ended before the response did"),
-    (Kind::Unreachable, "unreachable", "no way to the target"),
-    (Kind::NoPort, "no_port", "no local port left for the target"),
-    (Kind::NoDescriptor, "no_descriptor", "no file descriptor left"),
-    (Kind::Parse, "parse", "the response is not well-formed HTTP"),
-    (Kind::Check, "check", "the response is not the expected one"),
-    (Kind::Unfinished, "unfinished", "still in flight when the drain ended"),
-    (Kind::Other, "other", "another error of the operating system"),
+pub const FAILURE_KINDS: [(FailureKind, &str, &str); 12] = [
+    (FailureKind::Timeout, "timeout", "older than the timeout (-w)"),
+    (FailureKind::TooLate, "too_late", "not sent: the remaining time was shorter than a usual response"),
+    (FailureKind::Refused, "refused", "connection refused: nothing listens at the target"),
+    (FailureKind::Reset, "reset", "the connection was reset"),
+    (FailureKind::Closed, "closed", "the connection closed before the end of the response"),
+    (FailureKind::Unreachable, "unreachable", "no route to the target"),
+    (FailureKind::NoPort, "no_port", "no local port left for the target"),
+    (FailureKind::NoDescriptor, "no_descriptor", "no file descriptor left"),
+    (FailureKind::Parse, "parse", "the response is not well-formed HTTP"),
+    (FailureKind::Check, "check", "unexpected status or body size"),
+    (FailureKind::Unfinished, "unfinished", "still in flight when the drain ended"),
+    (FailureKind::Other, "other", "another error of the operating system"),
 ];
 
-/// What a request was waiting for when it failed.
+/// Phase of a request when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// A free connection.
+pub enum RequestPhase {
+    /// Waiting for a free connection.
     Queue,
-    /// A new connection.
+    /// Waiting for a new connection.
     Connect,
-    /// The first byte of the response.
+    /// Waiting for the first byte of the response.
     FirstByte,
-    /// The rest of the response.
+    /// Waiting for the rest of the response.
     Body,
 }
 
-/// The names of the phases, in the order of the enum.
-pub const PHASES: [(Phase, &str); 4] = [
-    (Phase::Queue, "queue"),
-    (Phase::Connect, "connect"),
-    (Phase::FirstByte, "first_byte"),
-    (Phase::Body, "body"),
+/// Names of the phases, in the order of the enum.
+pub const REQUEST_PHASES: [(RequestPhase, &str); 4] = [
+    (RequestPhase::Queue, "queue"),
+    (RequestPhase::Connect, "connect"),
+    (RequestPhase::FirstByte, "first_byte"),
+    (RequestPhase::Body, "body"),
 ];
 
-impl Kind {
-    /// The name in records.
+impl FailureKind {
+    /// Returns the name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
-        KINDS[self as usize].1
+        FAILURE_KINDS[self as usize].1
     }
 
-    /// The kind of an error of the operating system.
+    /// Returns the kind of an error of the operating system.
     #[must_use]
-    pub fn of(error: &io::Error) -> Self {
+    pub fn from_io_error(error: &io::Error) -> Self {
         use io::ErrorKind as E;
         match error.kind() {
             E::ConnectionRefused | E::NotFound => Self::Refused,
@@ -90,7 +87,7 @@ impl Kind {
             E::HostUnreachable | E::NetworkUnreachable | E::NetworkDown => Self::Unreachable,
             E::AddrNotAvailable => Self::NoPort,
             E::TimedOut => Self::Timeout,
-            // connect(2) to a unix socket whose backlog is full.
+            // Result of connect(2) to a unix socket with a full backlog.
             E::WouldBlock => Self::Refused,
             _ => match error.raw_os_error() {
                 Some(EMFILE | ENFILE) => Self::NoDescriptor,
@@ -105,13 +102,13 @@ const ENFILE: i32 = 23;
 /// errno(3) on Linux.
 const EMFILE: i32 = 24;
 
-/// Why a request failed, and where.
+/// Reason and phase of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong.
-    pub kind: Kind,
-    /// What it was waiting for.
-    pub phase: Phase,
+    /// Kind of the failure.
+    pub kind: FailureKind,
+    /// Phase of the request.
+    pub phase: RequestPhase,
 }
 
 #[cfg(test)]
@@ -120,23 +117,23 @@ mod tests {
 
     #[test]
     fn the_tables_are_in_the_order_of_their_enums() {
-        assert!(KINDS.iter().enumerate().all(|(index, row)| row.0 as usize == index));
-        assert!(PHASES.iter().enumerate().all(|(index, row)| row.0 as usize == index));
+        assert!(FAILURE_KINDS.iter().enumerate().all(|(index, row)| row.0 as usize == index));
+        assert!(REQUEST_PHASES.iter().enumerate().all(|(index, row)| row.0 as usize == index));
     }
 
     #[test]
     fn errors_of_the_system_have_their_kind() {
         for (errno, kind) in [
-            (111, Kind::Refused),
-            (104, Kind::Reset),
-            (32, Kind::Reset),
-            (99, Kind::NoPort),
-            (24, Kind::NoDescriptor),
-            (113, Kind::Unreachable),
-            (110, Kind::Timeout),
-            (5, Kind::Other),
+            (111, FailureKind::Refused),
+            (104, FailureKind::Reset),
+            (32, FailureKind::Reset),
+            (99, FailureKind::NoPort),
+            (24, FailureKind::NoDescriptor),
+            (113, FailureKind::Unreachable),
+            (110, FailureKind::Timeout),
+            (5, FailureKind::Other),
         ] {
-            assert_eq!(Kind::of(&io::Error::from_raw_os_error(errno)), kind, "{errno}");
+            assert_eq!(FailureKind::from_io_error(&io::Error::from_raw_os_error(errno)), kind, "{errno}");
         }
     }
 }

@@ -1,27 +1,26 @@
-//! The load generator: a plan, a pace, clients, and the truth about what they saw.
+//! The load generator: a plan, a pace, clients, and accurate measurements of their requests.
 //!
 //! `text → Plan → run → Measured → record`. One client loop drives every kind of load: the pace
-//! (closed, constant, Poisson), the end (time, count) and the sink are values passed to it. What
-//! decides ([`pace`], [`validity`], [`calibrate`], [`plan`]) is pure; [`run`] does the I/O.
+//! (closed, constant, Poisson), the end (time, count) and the sink are values passed to it.
+//! Decisions ([`pace`], [`validity`], [`calibrate`], [`plan`]) are pure; [`run`] does the I/O.
 
 #![forbid(unsafe_code)]
 
 mod backlog;
 pub mod calibrate;
+pub mod capacity_search;
 mod client;
 mod collector;
 mod core;
-mod desk;
-pub mod edge;
+mod dispatcher;
 pub mod failure;
-mod flight;
+mod in_flight;
+mod latency_estimator;
 pub mod pace;
 pub mod plan;
-mod quantiles;
 pub mod recorder;
-mod reply;
 pub mod report;
+mod response_reader;
 pub mod run;
 pub mod stall;
-mod usual_latency;
 pub mod validity;

@@ -1,46 +1,46 @@
-//! When requests are due, as a pure function of how many came before: no clock, no socket.
+//! Due times of requests, as a pure function of the number of earlier ones: no clock, no socket.
 //!
-//! A load that ramps up has the rate `R·t/T` until `T` and `R` from then on, so the expected
-//! number of requests until `t` is `Λ(t) = R·t²/2T`, then `R·(t − T/2)`. The request at position
-//! `p` is due at `Λ⁻¹(p)`. Constant arrivals have the positions 0, 1, 2…; Poisson arrivals are a
-//! Poisson process of rate 1 in the positions, which makes them one of rate `R(t)` in time.
+//! A load that ramps up has the rate `R·t/T` until `T` and `R` from then on, so the expected number
+//! of requests until `t` is `Λ(t) = R·t²/2T`, then `R·(t − T/2)`. The request at position `p` is
+//! due at `Λ⁻¹(p)`. Constant arrivals have the positions 0, 1, 2…; Poisson arrivals are a Poisson
+//! process of rate 1 in the positions, which makes them one of rate `R(t)` in time.
 
 use serde::Serialize;
 
 use crate::plan::Arrivals;
 
-/// What sets the pace.
+/// Source of the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "loop", rename_all = "snake_case")]
 pub enum Pace {
-    /// A connection sends its next request when the last one ended, after the think time.
+    /// A connection sends its next request when the previous one ended, after the think time.
     Closed {
         /// Time between the end of a request and the next, in ns.
         think_ns: u64,
     },
-    /// Requests are due by the clock, whatever the subject does.
+    /// Requests are due by the clock, independently of the subject.
     Open {
         /// Requests per second, over all cores.
         rate_per_s: f64,
-        /// How they are spread over time.
+        /// Distribution over time.
         arrivals: Arrivals,
     },
 }
 
-/// The due times of one core's share of an open loop, in ns after the start, without an end.
+/// Due times of one core's part of an open loop, in ns after the start, without an end.
 #[derive(Clone, Debug)]
 pub struct DueTimes {
     rate_per_s: f64,
     ramp_s: f64,
     arrivals: Arrivals,
-    /// How many cores share the rate: this core has every `step`-th position.
+    /// Number of cores of the load: this core has every `step`-th position.
     step: f64,
     position: f64,
     random: fastrand::Rng,
 }
 
 impl DueTimes {
-    /// The share of core `core` of `cores`. The same seed gives the same times.
+    /// Returns the part of core `core` of `cores`. The same seed gives the same times.
     #[must_use]
     pub fn new(
         rate_per_s: f64,
@@ -58,7 +58,7 @@ impl DueTimes {
             random: fastrand::Rng::with_seed(seed.wrapping_add(core as u64)),
         };
         if arrivals == Arrivals::Poisson {
-            // Each core has an own process of 1/cores of the rate; their sum has the whole rate.
+            // Each core has its own process with 1/cores of the rate; their sum has the full rate.
             times.position = times.exponential();
         }
         times
@@ -69,7 +69,7 @@ impl DueTimes {
         -(1.0 - self.random.f64()).ln() * self.step
     }
 
-    /// When the request at the expected position `position` is due, in seconds.
+    /// Returns the due time of the request at the expected position `position`, in seconds.
     fn due_s(&self, position: f64) -> f64 {
         let in_ramp = self.rate_per_s * self.ramp_s / 2.0;
         if position < in_ramp {
@@ -93,7 +93,7 @@ impl Iterator for DueTimes {
     }
 }
 
-/// When connection `index` of `count` starts in a ramp, in ns after the start of the run.
+/// Returns the start of connection `index` of `count` in a ramp, in ns after the start of the run.
 #[must_use]
 pub fn ramp_slot_ns(index: u64, count: u64, ramp_ns: u64) -> u64 {
     (u128::from(ramp_ns) * u128::from(index) / u128::from(count.max(1))) as u64
@@ -127,24 +127,23 @@ mod tests {
     fn a_ramp_offers_half_of_the_rate_over_its_time() {
         for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
             let times = merged(arrivals, 10_000.0, 4 * SECOND_NS, 2, 6);
-            let share = |from, to| {
+            let count = |from, to| {
                 let within = |t: &&u64| (from * SECOND_NS..to * SECOND_NS).contains(*t);
                 times.iter().filter(within).count() as f64
             };
-            assert!((share(0, 4) / 20_000.0 - 1.0).abs() < 0.02);
-            assert!((share(0, 2) / 5_000.0 - 1.0).abs() < 0.05);
-            assert!((share(4, 6) / 20_000.0 - 1.0).abs() < 0.02);
+            assert!((count(0, 4) / 20_000.0 - 1.0).abs() < 0.02);
+            assert!((count(0, 2) / 5_000.0 - 1.0).abs() < 0.05);
+            assert!((count(4, 6) / 20_000.0 - 1.0).abs() < 0.02);
         }
     }
 
-    /// Kolmogorov–Smirnov against the exponential distribution; the bound is the 0.1 % point
+    /// Kolmogorov–Smirnov test against the exponential distribution; the bound is the 0.1 % point
     /// (Massey 1951, asymptotic form).
     #[test]
     fn poisson_gaps_are_exponential_and_independent() {
         for cores in [1, 4] {
             let times = merged(Arrivals::Poisson, 5_000.0, 0, cores, 10);
-            let mut gaps: Vec<f64> =
-                times.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e9).collect();
+            let mut gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e9).collect();
             let n = gaps.len() as f64;
             assert!((n / 50_000.0 - 1.0).abs() < 0.02, "{n}");
             let mean = gaps.iter().sum::<f64>() / n;

@@ -1,47 +1,49 @@
-//! From what was measured to the record of a run. Pure: every figure in a record comes from here.
+//! Conversion of a measurement to the record of a run. Pure: every figure of a record is computed
+//! here.
 
 use std::collections::BTreeMap;
 
 use record::facts::HostFacts;
-use record::histogram::{BadHistogram, Latencies};
+use record::histogram::{HistogramDecodeError, LatencyHistogram};
 use record::run::{
-    BackOff, Calibrated, Connections, Cpu, Generator, Identity, Latency, Objective, Pair, Rates,
-    Run, SCHEMA, Stalls, Totals, Weir, Window,
+    BackOffTotals, CalibratedCapacity, ConnectionTotals, GeneratorCpu, GeneratorStats, LatencyPair,
+    MeasuredWindow, ObjectiveResult, PhaseLatencies, Rates, Run, RunIdentity, RunTotals, SCHEMA, StallTotals,
+    WeirVersion,
 };
-use record::units::count_of;
+use record::units::format_plural;
 use record::validity::Validity;
 
-use crate::failure::{KINDS, Kind, PHASES};
-use crate::plan::{self, Outcome};
-use crate::recorder::{Both, Counters, Phases};
-use crate::run::Measured;
+use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
+use crate::plan::{self, ObjectiveFigures};
+use crate::recorder::{Counters, HistogramPair, PhaseHistograms};
+use crate::run::RunMeasurement;
 
-/// What a record needs beyond the measurement.
+/// Data of a record beyond the measurement.
 #[derive(Clone, Debug)]
-pub struct Context {
-    /// Which weir.
-    pub weir: Weir,
-    /// The command line.
+pub struct RecordContext {
+    /// Version of weir.
+    pub weir: WeirVersion,
+    /// Command line.
     pub command: Vec<String>,
-    /// When it began, RFC 3339.
+    /// Start of the run, RFC 3339.
     pub started_at: String,
-    /// Which run it is.
-    pub identity: Identity,
-    /// The machine.
+    /// Identity of the run.
+    pub identity: RunIdentity,
+    /// Facts of the machine.
     pub host: HostFacts,
-    /// Processor time, by the host.
-    pub cpu: Cpu,
-    /// Share of the window that generator threads waited for a processor.
-    pub run_queue_wait_share: Option<f64>,
-    /// The calibration it was held against.
-    pub calibrated: Option<Calibrated>,
-    /// The verdict.
+    /// CPU time, as measured by the host.
+    pub cpu: GeneratorCpu,
+    /// Fraction of the window that generator threads waited for a CPU.
+    pub run_queue_wait_fraction: Option<f64>,
+    /// Calibration that the run is compared with.
+    pub calibrated: Option<CalibratedCapacity>,
+    /// Validity verdict.
     pub validity: Validity,
 }
 
-/// The record of a run.
+/// Returns the record of a run.
 #[must_use]
-pub fn record(measured: &Measured, context: Context) -> Run {
+pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
     Run {
         schema: SCHEMA.to_owned(),
         weir: context.weir,
@@ -52,14 +54,14 @@ pub fn record(measured: &Measured, context: Context) -> Run {
         partial: measured.partial,
         host: context.host,
         plan: serde_json::to_value(&measured.plan).unwrap_or_default(),
-        objectives: objectives(measured),
+        objectives: evaluate_objectives(measured),
         totals: totals(&measured.counters, measured.plan.connections),
         rates: rates(measured),
         window: window(measured),
         latency: latency(&measured.latencies),
         baseline: None,
-        generator: Generator {
-            run_queue_wait_share: context.run_queue_wait_share,
+        generator: GeneratorStats {
+            run_queue_wait_share: context.run_queue_wait_fraction,
             busiest_thread_share: context.cpu.per_core.iter().copied().reduce(f64::max),
             calibrated: context.calibrated,
             ..generator(measured)
@@ -72,28 +74,28 @@ pub fn record(measured: &Measured, context: Context) -> Run {
     }
 }
 
-/// Each objective of the plan, with what was measured.
+/// Returns each objective of the plan with its measured value.
 #[must_use]
-pub fn objectives(measured: &Measured) -> Vec<Objective> {
-    let outcome = Outcome {
+pub fn evaluate_objectives(measured: &RunMeasurement) -> Vec<ObjectiveResult> {
+    let outcome = ObjectiveFigures {
         latencies: &measured.latencies.last_byte.response,
         not_good: measured.latencies.not_good,
-        error_share: measured.error_share(),
+        error_rate: measured.error_rate(),
         goodput_per_s: measured.goodput_per_s(),
     };
     measured.plan.objectives.iter().map(|objective| objective.evaluate(outcome)).collect()
 }
 
-/// The objectives of a record's plan, evaluated on its figures.
+/// Returns the objectives of a record's plan, evaluated on its figures.
 ///
 /// # Errors
 /// Its histogram cannot be read.
-pub fn objectives_of(run: &Run) -> Result<Vec<Objective>, BadHistogram> {
-    let latencies = Latencies::decode(&run.latency.last_byte.response.hdr)?;
-    let outcome = Outcome {
+pub fn reevaluate_objectives(run: &Run) -> Result<Vec<ObjectiveResult>, HistogramDecodeError> {
+    let latencies = LatencyHistogram::decode(&run.latency.last_byte.response.hdr)?;
+    let outcome = ObjectiveFigures {
         latencies: &latencies,
         not_good: run.window.not_good,
-        error_share: run.totals.error_share(),
+        error_rate: run.totals.error_share(),
         goodput_per_s: run.goodput_per_s(),
     };
     let texts = run.plan.get("objectives").and_then(serde_json::Value::as_array);
@@ -102,13 +104,13 @@ pub fn objectives_of(run: &Run) -> Result<Vec<Objective>, BadHistogram> {
     Ok(parsed.map(|objective| objective.evaluate(outcome)).collect())
 }
 
-fn totals(counters: &Counters, wanted: u64) -> Totals {
-    let kinds = KINDS.iter().zip(counters.errors);
-    let phases = PHASES.iter().zip(counters.timeouts);
+fn totals(counters: &Counters, requested: u64) -> RunTotals {
+    let kinds = FAILURE_KINDS.iter().zip(counters.errors);
+    let phases = REQUEST_PHASES.iter().zip(counters.timeouts);
     let nonzero = |(name, count): (&str, u64)| (count > 0).then(|| (name.to_owned(), count));
     let status: BTreeMap<u16, u64> =
         (0..).zip(counters.status.iter().copied()).filter(|(_, count)| *count > 0).collect();
-    Totals {
+    RunTotals {
         requests: counters.requests,
         sent: counters.sent,
         responses: counters.responses,
@@ -119,13 +121,13 @@ fn totals(counters: &Counters, wanted: u64) -> Totals {
         timeouts_by_phase: phases.filter_map(|((_, name), count)| nonzero((name, count))).collect(),
         timeout_age_ns: counters.timeout_age_ns,
         dropped: counters.dropped,
-        unfinished: counters.errors[Kind::Unfinished as usize],
+        unfinished: counters.errors[FailureKind::Unfinished as usize],
         unfinished_age_ns_max: counters.unfinished_age_ns_max,
         bytes_in: counters.bytes_in,
         bytes_out: counters.bytes_out,
-        connections: Connections {
-            wanted,
-            obtained: counters.obtained,
+        connections: ConnectionTotals {
+            requested,
+            max_open: counters.obtained,
             opened: counters.opened,
             failed: counters.connect_failed,
             lost: counters.lost,
@@ -134,90 +136,88 @@ fn totals(counters: &Counters, wanted: u64) -> Totals {
     }
 }
 
-fn rates(measured: &Measured) -> Rates {
+fn rates(measured: &RunMeasurement) -> Rates {
     let length_s = measured.window_length_s();
-    // Without whole seconds the window reaches to the last answer, and nothing was due after the load's end.
-    let due_for_s = if measured.whole_seconds { length_s } else { measured.load_s.max(1e-9) };
+    // Without complete seconds the window reaches to the last response, and nothing was due after
+    // the end of the load.
+    let due_for_s = if measured.has_complete_second { length_s } else { measured.load_s.max(1e-9) };
     let offered = measured.window_due as f64 / due_for_s;
     Rates {
         responses_per_s: measured.responses_per_s(),
         goodput_per_s: Some(measured.goodput_per_s()),
         bytes_in_per_s: measured.window_bytes_in as f64 / length_s,
         offered_per_s: measured.plan.is_open_loop().then_some(offered),
-        answered_share: measured.answered_share(),
+        answered_share: measured.answered_fraction(),
     }
 }
 
-fn window(measured: &Measured) -> Window {
+fn window(measured: &RunMeasurement) -> MeasuredWindow {
     let (from_s, to_s) = measured.window_s;
     let ramp = measured.counters.excluded_ramp;
     let tail = measured.tail_service.count() + measured.tail_not_good;
     let not_good = measured.latencies.not_good;
-    let text = if !measured.whole_seconds {
+    let text = if !measured.has_complete_second {
         let left_out = match ramp {
-            0 => "nothing is left out".to_owned(),
-            _ => format!(
-                "only the latencies of the ramp are left out ({})",
-                count_of(ramp, "request")
-            ),
+            0 => "nothing is excluded".to_owned(),
+            _ => format!("only the latencies of the ramp are excluded ({})", format_plural(ramp, "request")),
         };
-        format!("the run has no whole second after the ramp, so {left_out}")
+        format!("the run has no complete second after the ramp, so {left_out}")
     } else {
         let mut parts = Vec::new();
         if from_s > 0.0 {
-            let due = count_of(ramp, "request");
+            let due = format_plural(ramp, "request");
             parts.push(format!("the ramp ({due} due before {from_s:.0} s)"));
         }
         if tail > 0 {
-            let due = count_of(tail, "request");
+            let due = format_plural(tail, "request");
             parts.push(format!("the last partial second ({due} due after {to_s:.0} s)"));
         }
         match parts.is_empty() {
-            true => "nothing is left out".to_owned(),
-            false => format!("left out: {}", parts.join(" and ")),
+            true => "nothing is excluded".to_owned(),
+            false => format!("excluded: {}", parts.join(" and ")),
         }
     };
-    Window { from_s, to_s, excluded_ramp: ramp, excluded_tail: tail, not_good, text }
+    MeasuredWindow { from_s, to_s, excluded_ramp: ramp, excluded_tail: tail, not_good, text }
 }
 
-fn latency(phases: &Phases) -> Latency {
-    Latency {
-        connect: pair(&phases.connect),
-        first_byte: pair(&phases.first_byte),
-        last_byte: pair(&phases.last_byte),
-        last_byte_bad: (!phases.bad.service.is_empty()).then(|| pair(&phases.bad)),
+fn latency(phases: &PhaseHistograms) -> PhaseLatencies {
+    PhaseLatencies {
+        connect: latency_pair(&phases.connect),
+        first_byte: latency_pair(&phases.first_byte),
+        last_byte: latency_pair(&phases.last_byte),
+        last_byte_bad: (!phases.bad.service.is_empty()).then(|| latency_pair(&phases.bad)),
     }
 }
 
-fn pair(both: &Both) -> Pair {
-    Pair { service: both.service.summary(), response: both.response.summary() }
+fn latency_pair(histograms: &HistogramPair) -> LatencyPair {
+    LatencyPair { service: histograms.service.summary(), response: histograms.response.summary() }
 }
 
-fn generator(measured: &Measured) -> Generator {
-    let lag: &Latencies = &measured.lag;
+fn generator(measured: &RunMeasurement) -> GeneratorStats {
+    let lag: &LatencyHistogram = &measured.lag;
     let Counters { stalls, back_off, .. } = &measured.counters;
     let (in_flight_mean, in_flight_by_littles_law) = measured.in_flight();
-    Generator {
+    GeneratorStats {
         threads: measured.plan.threads as u32,
-        lag_of: if measured.plan.is_open_loop() { "send" } else { "loop" }.to_owned(),
-        lag_p50_ns: lag.at(0.5),
-        lag_p99_ns: lag.at(0.99),
+        lag_kind: if measured.plan.is_open_loop() { "send" } else { "loop" }.to_owned(),
+        lag_p50_ns: lag.value_at_quantile(0.5),
+        lag_p99_ns: lag.value_at_quantile(0.99),
         lag_max_ns: lag.max_ns(),
         late: measured.counters.late_sends,
-        back_off: BackOff {
+        back_off: BackOffTotals {
             requests: back_off.requests,
             total_ns: back_off.total_ns,
             longest_ns: back_off.longest_ns,
         },
-        stalls: Stalls {
+        stalls: StallTotals {
             count: stalls.count,
             total_ns: stalls.total_ns,
             longest_ns: stalls.longest_ns,
-            requests_due: stalls.due,
-            requests_in_flight: stalls.answered,
+            requests_due: stalls.requests_due,
+            requests_in_flight: stalls.requests_in_flight,
         },
         in_flight_mean,
         in_flight_by_littles_law,
-        ..Generator::default()
+        ..GeneratorStats::default()
     }
 }

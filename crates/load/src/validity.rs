@@ -1,215 +1,215 @@
-//! Whether a load's result may be believed, as a table of rules: each looks at the evidence and
-//! says what speaks against it, with its figures. Pure; the sources of the bounds stand beside them.
+//! Validity of a load's result, as a table of rules. Each checks the evidence and returns its
+//! objection, with figures. Pure; the sources of the bounds are next to them.
 
 mod stalls;
 
-use record::units::{count_of, format_count, format_duration_ns};
-use record::validity::{Reason, Validity, Verdict};
+use record::quantiles::median;
+use record::units::{format_count, format_duration_ns, format_plural};
+use record::validity::{Validity, ValidityReason, ValidityVerdict};
 
-use crate::quantiles::median;
-use crate::run::Measured;
+use crate::run::RunMeasurement;
 
-/// Everything that a verdict is made of.
+/// Input of a verdict.
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
-    /// What the run saw.
-    pub measured: &'a Measured,
-    /// What the host said of it.
+    /// Measurement of the run.
+    pub measured: &'a RunMeasurement,
+    /// Facts about the run from the host.
     pub host: HostEvidence,
 }
 
-/// What the host said of the run, in the window; `None` where it does not tell.
+/// Facts from the host about the window of the run; `None` if the host does not provide them.
 #[derive(Clone, Debug, Default)]
 pub struct HostEvidence {
-    /// Share of a core that the busiest generator thread used.
-    pub busiest_thread_share: Option<f64>,
-    /// Share of the window that generator threads waited for a processor, of the worst.
-    pub run_queue_wait_share: Option<f64>,
-    /// Processors of the machine.
+    /// Fraction of a core that the busiest generator thread used.
+    pub busiest_thread_fraction: Option<f64>,
+    /// Fraction of the window that generator threads waited for a CPU; the worst thread.
+    pub run_queue_wait_fraction: Option<f64>,
+    /// CPUs of the machine.
     pub cpus: Option<u32>,
-    /// Processors used by neither the generator nor the subject.
+    /// CPUs used by neither the generator nor the subject.
     pub foreign_cpus: Option<f64>,
-    /// Share of time that the hypervisor gave to others.
-    pub steal_share: Option<f64>,
-    /// Why source ports are tight, if they are.
-    pub ports_tight: Option<String>,
-    /// Share used of what a stored calibration says this client can do.
-    pub calibrated_share: Option<f64>,
+    /// Fraction of time that the hypervisor gave to other guests.
+    pub steal_fraction: Option<f64>,
+    /// Reason why source ports are scarce, if they are.
+    pub scarce_ports: Option<String>,
+    /// Used fraction of the client's maximum throughput, by a stored calibration.
+    pub calibrated_fraction: Option<f64>,
 }
 
 /// One rule.
-pub struct Rule {
+pub struct ValidityRule {
     /// The code in records.
     pub code: &'static str,
-    /// What it looks at, and where its bound comes from.
+    /// Description of the checked figure, with the source of its bound.
     pub doc: &'static str,
-    /// Whether the subject and not the measurement is to blame.
-    pub of_subject: bool,
-    /// Whether it needs statistics, so that it says nothing of a run that is [`TOO_SHORT`].
+    /// True if the subject, not the measurement, is the cause.
+    pub is_subject_fault: bool,
+    /// True if the rule needs statistics, so that it does not apply to a run that is [`TOO_SHORT`].
     pub statistical: bool,
-    check: fn(&Evidence<'_>) -> Option<(Verdict, String)>,
+    check: fn(&Evidence<'_>) -> Option<(ValidityVerdict, String)>,
 }
 
-impl std::fmt::Debug for Rule {
+impl std::fmt::Debug for ValidityRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rule").field("code", &self.code).finish_non_exhaustive()
     }
 }
 
-/// The code of the rule that finds too little to judge by.
+/// Code of the rule for runs with too little data to judge.
 pub const TOO_SHORT: &str = "too_short";
 
 /// All rules.
-pub const RULES: &[Rule] = &[
-    Rule {
+pub const RULES: &[ValidityRule] = &[
+    ValidityRule {
         code: "client_bound",
         doc: "A generator thread used 95 % of a core or more (invalid), or 80 % (suspect): its \
               rate is then a lower bound and its latencies include its own queue.",
-        of_subject: false,
+        is_subject_fault: false,
         statistical: true,
         check: client_bound,
     },
-    Rule {
+    ValidityRule {
         code: "run_queue_wait",
-        doc: "A generator thread waited for a processor for over 10 % of the time (30 %: invalid).",
-        of_subject: false,
+        doc: "A generator thread waited for a CPU for over 10 % of the time (30 %: invalid).",
+        is_subject_fault: false,
         statistical: true,
         check: run_queue_wait,
     },
-    Rule {
+    ValidityRule {
         code: "send_lag",
         doc: "99 % of the sends (or wake-ups, in a closed loop) were within more than 1 ms and 10 % \
               of the median latency (suspect), or more than 10 ms and the whole median (invalid). Every \
               due request counts; waiting for a free connection is not the generator's lag.",
-        of_subject: false,
+        is_subject_fault: false,
         statistical: true,
         check: send_lag,
     },
-    Rule {
+    ValidityRule {
         code: "generator_stalled",
         doc: "The generator did not run for over 5 % of its time, or over 1 % of the requests were due \
               or answered in stalls longer than the median latency (invalid); over 1 % of its time, \
               over 1 % of the requests in stalls longer than a tenth of it, or over 0.1 % in stalls of \
               which one took 100 ms (suspect). A stall is a time of at least 10 ms in which an event \
               loop had to run and did not: the process was stopped, or had no CPU.",
-        of_subject: false,
+        is_subject_fault: false,
         statistical: true,
         check: stalls::generator_stalled,
     },
-    Rule {
-        code: "connections_missing",
-        doc: "Fewer connections were obtained than asked for.",
-        of_subject: false,
+    ValidityRule {
+        code: "connections_failed",
+        doc: "Fewer connections were opened than requested.",
+        is_subject_fault: false,
         statistical: false,
         check: connections_missing,
     },
-    Rule {
-        code: "ports_tight",
-        doc: "The source ports hardly suffice for the connections of the run.",
-        of_subject: false,
+    ValidityRule {
+        code: "ports_scarce",
+        doc: "The source ports barely suffice for the connections of the run.",
+        is_subject_fault: false,
         statistical: false,
         check: ports_tight,
     },
-    Rule {
+    ValidityRule {
         code: "littles_law",
         doc: "Requests in flight as counted, and rate times mean latency, differ by over 5 %: then \
               latencies are missing or wrong. Not judged where fewer than 40 mean times in flight fit \
               into the window, because the requests cut at its edges weigh too much.",
-        of_subject: false,
+        is_subject_fault: false,
         statistical: true,
         check: littles_law,
     },
-    Rule {
+    ValidityRule {
         code: "errors",
         doc: "More requests failed or had a bad response (400 and above, or not as expected) than \
-              --error-share-max, or than an objective of errors (--slo errors<1%), allows.",
-        of_subject: true,
+              --max-error-rate, or than an objective of errors (--slo errors<1%), allows.",
+        is_subject_fault: true,
         statistical: false,
         check: errors,
     },
-    Rule {
+    ValidityRule {
         code: "no_response",
         doc: "There was no response at all.",
-        of_subject: true,
+        is_subject_fault: true,
         statistical: false,
         check: no_response,
     },
-    Rule {
+    ValidityRule {
         code: "dropped",
-        doc: "Requests were due but never sent, because the line was full: no percentile has them.",
-        of_subject: true,
+        doc: "Requests were due but never sent, because the pending queue was full: no percentile includes them.",
+        is_subject_fault: true,
         statistical: false,
         check: dropped,
     },
-    Rule {
+    ValidityRule {
         code: "overloaded",
-        doc: "Open loop: under 98 % of the requests due in the window were answered \
-              (rates.answered_share): the others failed, were dropped, or are of a backlog that grew \
-              with the length of the run. What is in flight all the time is not missing.",
-        of_subject: true,
+        doc: "Open loop: under 98 % of the requests due in the window got a response \
+              (rates.answered_share): the others failed, were dropped, or belong to a backlog that grew \
+              over the run. A constant number in flight is not missing.",
+        is_subject_fault: true,
         statistical: true,
         check: overloaded,
     },
-    Rule {
-        code: "not_steady",
+    ValidityRule {
+        code: "unsteady",
         doc: "The median rate of the first and of the last third of the window differ by over \
               10 %, or a second had no response at all.",
-        of_subject: true,
+        is_subject_fault: true,
         statistical: true,
         check: not_steady,
     },
-    Rule {
+    ValidityRule {
         code: "foreign_cpu",
-        doc: "Others used over 5 % of the machine's processors.",
-        of_subject: false,
+        doc: "Other processes used over 5 % of the machine's CPUs.",
+        is_subject_fault: false,
         statistical: true,
         check: foreign_cpu,
     },
-    Rule {
+    ValidityRule {
         code: "cpu_steal",
-        doc: "The hypervisor gave over 2 % of the time to others (10 %: invalid).",
-        of_subject: false,
+        doc: "CPU steal: over 2 % of the time went to other guests (10 %: invalid).",
+        is_subject_fault: false,
         statistical: true,
         check: cpu_steal,
     },
-    Rule {
+    ValidityRule {
         code: "near_calibrated_limit",
-        doc: "The run used over 80 % of what the stored calibration says this client can do.",
-        of_subject: false,
+        doc: "The run used over 80 % of the calibrated capacity of this generator.",
+        is_subject_fault: false,
         statistical: true,
         check: near_calibrated_limit,
     },
-    Rule {
+    ValidityRule {
         code: TOO_SHORT,
-        doc: "The window has no whole second, or fewer than 100 responses. Rules that need statistics \
-              say nothing of such a run; counts (errors, connections, dropped) still do.",
-        of_subject: false,
+        doc: "The window has no complete second, or fewer than 100 responses. Rules that need statistics \
+              are skipped; counts (errors, connections, dropped) are still checked.",
+        is_subject_fault: false,
         statistical: false,
         check: too_short,
     },
-    Rule {
+    ValidityRule {
         code: "partial",
-        doc: "The run was ended by hand.",
-        of_subject: false,
+        doc: "The run was stopped by the user.",
+        is_subject_fault: false,
         statistical: false,
         check: partial,
     },
-    Rule {
+    ValidityRule {
         code: "excess_bytes",
-        doc: "The server sent bytes behind responses that nobody had asked for.",
-        of_subject: true,
+        doc: "The server sent bytes after the end of a response.",
+        is_subject_fault: true,
         statistical: false,
         check: excess_bytes,
     },
 ];
 
-/// The verdict on a run.
+/// Returns the verdict on a run.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Validity {
-    let short = !evidence.measured.whole_seconds || too_short(evidence).is_some();
+    let short = !evidence.measured.has_complete_second || too_short(evidence).is_some();
     let rules = RULES.iter().filter(|rule| !(short && rule.statistical));
     let reasons = rules.filter_map(|rule| {
-        (rule.check)(evidence).map(|(verdict, text)| Reason {
+        (rule.check)(evidence).map(|(verdict, text)| ValidityReason {
             code: rule.code.to_owned(),
             verdict,
             text,
@@ -218,87 +218,86 @@ pub fn judge(evidence: &Evidence<'_>) -> Validity {
     Validity::from_reasons(reasons.collect())
 }
 
-/// Suspect beyond one bound, invalid beyond the other.
-fn graded(value: f64, suspect: f64, invalid: f64) -> Option<Verdict> {
+/// Returns suspect from one bound on, and invalid from the other.
+fn grade(value: f64, suspect: f64, invalid: f64) -> Option<ValidityVerdict> {
     if value >= invalid {
-        Some(Verdict::Invalid)
+        Some(ValidityVerdict::Invalid)
     } else if value >= suspect {
-        Some(Verdict::Suspect)
+        Some(ValidityVerdict::Suspect)
     } else {
         None
     }
 }
 
-fn percent(share: f64) -> String {
-    match share * 100.0 {
+fn format_percent(fraction: f64) -> String {
+    match fraction * 100.0 {
         percent if percent >= 10.0 || percent == 0.0 => format!("{percent:.0} %"),
         percent if percent >= 0.1 => format!("{percent:.1} %"),
         percent => format!("{percent:.2} %"),
     }
 }
 
-type Finding = Option<(Verdict, String)>;
+type RuleResult = Option<(ValidityVerdict, String)>;
 
-fn client_bound(evidence: &Evidence<'_>) -> Finding {
-    let share = evidence.host.busiest_thread_share?;
-    let verdict = graded(share, 0.80, 0.95)?;
+fn client_bound(evidence: &Evidence<'_>) -> RuleResult {
+    let fraction = evidence.host.busiest_thread_fraction?;
+    let verdict = grade(fraction, 0.80, 0.95)?;
     let text = format!(
         "the generator was {} the limit: its busiest thread used {} of a core; use more threads \
          (-t), more machines, or a --rate below its capacity",
-        if verdict == Verdict::Invalid { "itself" } else { "close to being" },
-        percent(share)
+        if verdict == ValidityVerdict::Invalid { "itself" } else { "close to being" },
+        format_percent(fraction)
     );
     Some((verdict, text))
 }
 
-fn run_queue_wait(evidence: &Evidence<'_>) -> Finding {
-    let share = evidence.host.run_queue_wait_share?;
-    let verdict = graded(share, 0.10, 0.30)?;
+fn run_queue_wait(evidence: &Evidence<'_>) -> RuleResult {
+    let fraction = evidence.host.run_queue_wait_fraction?;
+    let verdict = grade(fraction, 0.10, 0.30)?;
     let text = format!(
-        "a generator thread waited for a processor for {} of the time; give it processors of its \
+        "a generator thread waited for a CPU for {} of the time; give it CPUs of its \
          own",
-        percent(share)
+        format_percent(fraction)
     );
     Some((verdict, text))
 }
 
-fn send_lag(evidence: &Evidence<'_>) -> Finding {
+fn send_lag(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
     if measured.latencies.last_byte.response.is_empty() {
         return None;
     }
-    let lag_ns = measured.lag.at(0.99);
-    let median_ns = measured.latencies.last_byte.response.at(0.5);
-    let what = if measured.plan.is_open_loop() { "sends" } else { "wake-ups" };
+    let lag_ns = measured.lag.value_at_quantile(0.99);
+    let median_ns = measured.latencies.last_byte.response.value_at_quantile(0.5);
+    let event = if measured.plan.is_open_loop() { "sends" } else { "wake-ups" };
     let verdict = if lag_ns > 10_000_000 && lag_ns > median_ns {
-        Verdict::Invalid
+        ValidityVerdict::Invalid
     } else if lag_ns > 1_000_000 && lag_ns > median_ns / 10 {
-        Verdict::Suspect
+        ValidityVerdict::Suspect
     } else {
         return None;
     };
     let text = format!(
-        "1 % of the generator's {what} were later than {}, against a median latency of {}",
+        "1 % of the generator's {event} were later than {}, against a median latency of {}",
         format_duration_ns(lag_ns),
         format_duration_ns(median_ns)
     );
     Some((verdict, text))
 }
 
-fn connections_missing(evidence: &Evidence<'_>) -> Finding {
-    let (wanted, obtained) =
-        (evidence.measured.plan.connections, evidence.measured.counters.obtained);
-    (obtained < wanted).then(|| {
-        let text = format!("of {wanted} connections only {obtained} were obtained");
-        (Verdict::Invalid, text)
+fn connections_missing(evidence: &Evidence<'_>) -> RuleResult {
+    let (requested, obtained) = (evidence.measured.plan.connections, evidence.measured.counters.obtained);
+    (obtained < requested).then(|| {
+        let text = format!("only {obtained} of {requested} connections were opened");
+        (ValidityVerdict::Invalid, text)
     })
 }
 
-fn ports_tight(evidence: &Evidence<'_>) -> Finding {
-    evidence.host.ports_tight.clone().map(|why| (Verdict::Suspect, why))
+fn ports_tight(evidence: &Evidence<'_>) -> RuleResult {
+    evidence.host.scarce_ports.clone().map(|text| (ValidityVerdict::Suspect, text))
 }
 
-fn littles_law(evidence: &Evidence<'_>) -> Finding {
+fn littles_law(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
     let (counted, by_law) = measured.in_flight();
     let length_s = measured.load_s - measured.window_s.0;
@@ -306,64 +305,64 @@ fn littles_law(evidence: &Evidence<'_>) -> Finding {
     if mean_s * 40.0 > length_s {
         return None;
     }
-    // Below a hundredth of a request in flight the stamps' own cost shows.
+    // Below a hundredth of a request in flight the cost of the timestamps is visible.
     let differs = (counted - by_law).abs() > 0.05 * counted.max(by_law) + 0.01;
     differs.then(|| {
         let text = format!(
             "{counted:.2} requests were in flight, but rate times mean latency is {by_law:.2}: \
              latencies are missing or wrong"
         );
-        (Verdict::Invalid, text)
+        (ValidityVerdict::Invalid, text)
     })
 }
 
-fn errors(evidence: &Evidence<'_>) -> Finding {
+fn errors(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
-    let share = measured.error_share();
-    (share > measured.plan.error_share_max).then(|| {
+    let fraction = measured.error_rate();
+    (fraction > measured.plan.max_error_rate).then(|| {
         let counters = &measured.counters;
         let bad = counters.bad();
         let failed = counters.requests.saturating_sub(counters.good() + bad);
         let text = format!(
-            "{} of the requests had no good response ({failed} failed, {}); the bound is {}",
-            percent(share),
-            count_of(bad, "bad response"),
-            percent(measured.plan.error_share_max)
+            "{} of the requests had no good response ({failed} failed, {}); the limit is {}",
+            format_percent(fraction),
+            format_plural(bad, "bad response"),
+            format_percent(measured.plan.max_error_rate)
         );
-        (Verdict::Invalid, text)
+        (ValidityVerdict::Invalid, text)
     })
 }
 
-fn no_response(evidence: &Evidence<'_>) -> Finding {
+fn no_response(evidence: &Evidence<'_>) -> RuleResult {
     let none = evidence.measured.counters.responses == 0;
-    none.then(|| (Verdict::Invalid, "there was no response".to_owned()))
+    none.then(|| (ValidityVerdict::Invalid, "no response at all".to_owned()))
 }
 
-fn dropped(evidence: &Evidence<'_>) -> Finding {
+fn dropped(evidence: &Evidence<'_>) -> RuleResult {
     let counters = &evidence.measured.counters;
-    let share = counters.dropped as f64 / counters.due.max(1) as f64;
+    let fraction = counters.dropped as f64 / counters.due.max(1) as f64;
     let text = format!(
-        "{} requests ({}) were due but never sent, because the line of {} was full",
+        "{} requests ({}) were due but never sent, because the pending queue of {} was full",
         counters.dropped,
-        percent(share),
-        evidence.measured.plan.line_max
+        format_percent(fraction),
+        evidence.measured.plan.max_pending
     );
-    (counters.dropped > 0).then_some((graded(share, 0.0, 0.001)?, text))
+    (counters.dropped > 0).then_some((grade(fraction, 0.0, 0.001)?, text))
 }
 
-fn overloaded(evidence: &Evidence<'_>) -> Finding {
+fn overloaded(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
-    let share = measured.answered_share()?;
+    let fraction = measured.answered_fraction()?;
     let text = format!(
-        "of {}/s offered {} were answered: the others failed, were dropped, or are of a backlog that \
-         grew with the length of the run",
+        "of {}/s offered {} got a response: the others failed, were dropped, or belong to a backlog that \
+         grew over the run",
         format_count(measured.window_due as f64 / measured.window_length_s()),
-        percent(share)
+        format_percent(fraction)
     );
-    (share < 0.98).then_some((Verdict::Suspect, text))
+    (fraction < 0.98).then_some((ValidityVerdict::Suspect, text))
 }
 
-fn not_steady(evidence: &Evidence<'_>) -> Finding {
+fn not_steady(evidence: &Evidence<'_>) -> RuleResult {
     let intervals = evidence.measured.intervals.iter();
     let rates: Vec<u64> = intervals.filter(|i| i.measured).map(|i| i.responses).collect();
     if rates.len() < 3 || evidence.measured.counters.responses == 0 {
@@ -372,13 +371,16 @@ fn not_steady(evidence: &Evidence<'_>) -> Finding {
     let silent = rates.iter().filter(|rate| **rate == 0).count();
     if silent > 0 {
         let text = format!("{silent} of {} seconds had no response at all", rates.len());
-        return Some((Verdict::Suspect, text));
+        return Some((ValidityVerdict::Suspect, text));
     }
     let third = rates.len() / 3;
     if third < 2 {
         return None;
     }
-    let typical = |part: &[u64]| median(part.iter().map(|rate| *rate as f64));
+    let typical = |part: &[u64]| {
+        let rates: Vec<f64> = part.iter().map(|rate| *rate as f64).collect();
+        median(&rates).unwrap_or(0.0)
+    };
     let (first, last) = (typical(&rates[..third]), typical(&rates[rates.len() - third..]));
     let drift = (last - first) / first;
     // A rate that is too low to be even from second to second proves nothing.
@@ -389,64 +391,62 @@ fn not_steady(evidence: &Evidence<'_>) -> Finding {
             format_count(first),
             format_count(last)
         );
-        (Verdict::Suspect, text)
+        (ValidityVerdict::Suspect, text)
     })
 }
 
-fn foreign_cpu(evidence: &Evidence<'_>) -> Finding {
+fn foreign_cpu(evidence: &Evidence<'_>) -> RuleResult {
     let (foreign, cpus) = (evidence.host.foreign_cpus?, evidence.host.cpus?);
-    let share = foreign / f64::from(cpus.max(1));
-    (share > 0.05).then(|| {
-        let text = format!(
-            "other programs used {foreign:.2} of this machine's {cpus} processors during the run"
-        );
-        (Verdict::Suspect, text)
+    let fraction = foreign / f64::from(cpus.max(1));
+    (fraction > 0.05).then(|| {
+        let text = format!("other processes used {foreign:.2} of this machine's {cpus} CPUs during the run");
+        (ValidityVerdict::Suspect, text)
     })
 }
 
-fn cpu_steal(evidence: &Evidence<'_>) -> Finding {
-    let share = evidence.host.steal_share?;
-    let verdict = graded(share, 0.02, 0.10)?;
-    Some((verdict, format!("the hypervisor gave {} of the time to others", percent(share))))
+fn cpu_steal(evidence: &Evidence<'_>) -> RuleResult {
+    let fraction = evidence.host.steal_fraction?;
+    let verdict = grade(fraction, 0.02, 0.10)?;
+    Some((verdict, format!("CPU steal: {} of the time went to other guests", format_percent(fraction))))
 }
 
-fn near_calibrated_limit(evidence: &Evidence<'_>) -> Finding {
-    let share = evidence.host.calibrated_share?;
-    let verdict = graded(share, 0.80, f64::INFINITY)?;
-    Some((verdict, format!("this run used {} of what this client can do", percent(share))))
+fn near_calibrated_limit(evidence: &Evidence<'_>) -> RuleResult {
+    let fraction = evidence.host.calibrated_fraction?;
+    let verdict = grade(fraction, 0.80, f64::INFINITY)?;
+    Some((
+        verdict,
+        format!("this run used {} of the calibrated capacity of this generator", format_percent(fraction)),
+    ))
 }
 
-fn too_short(evidence: &Evidence<'_>) -> Finding {
+fn too_short(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
     let responses = measured.latencies.last_byte.response.count();
-    if measured.counters.responses == 0 || (measured.whole_seconds && responses >= 100) {
+    if measured.counters.responses == 0 || (measured.has_complete_second && responses >= 100) {
         return None;
     }
     let length_s = measured.window_length_s();
     let text = match responses >= 100 {
-        true => format!(
-            "no whole second was measured, only {length_s:.2} s: nothing shows whether it was steady"
-        ),
+        true => {
+            format!("no complete second was measured, only {length_s:.2} s: too short to check stability")
+        }
         false => {
-            format!(
-                "too few to judge by: {} in {length_s:.2} s",
-                count_of(responses, "good response")
-            )
+            format!("too few responses: {} in {length_s:.2} s", format_plural(responses, "good response"))
         }
     };
-    Some((Verdict::Suspect, text))
+    Some((ValidityVerdict::Suspect, text))
 }
 
-fn partial(evidence: &Evidence<'_>) -> Finding {
+fn partial(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
-    let text = format!("ended by hand after {:.1} s", measured.load_s);
-    measured.partial.then_some((Verdict::Suspect, text))
+    let text = format!("stopped by the user after {:.1} s", measured.load_s);
+    measured.partial.then_some((ValidityVerdict::Suspect, text))
 }
 
-fn excess_bytes(evidence: &Evidence<'_>) -> Finding {
+fn excess_bytes(evidence: &Evidence<'_>) -> RuleResult {
     let bytes = evidence.measured.counters.excess_bytes;
-    let text = format!("the server sent {} outside of any response", count_of(bytes, "byte"));
-    (bytes > 0).then_some((Verdict::Suspect, text))
+    let text = format!("the server sent {} outside of a response", format_plural(bytes, "byte"));
+    (bytes > 0).then_some((ValidityVerdict::Suspect, text))
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! One client's connection: heads, one after the other, each of which becomes an exchange; and what
-//! is before, between and after them.
+//! One client's connection: a sequence of request heads, each of which starts an exchange, and the
+//! states before, between and after the exchanges.
 //!
 //! ```text
-//! accepted -> greeting (PROXY header) -> idle -> exchange --> idle …
-//!                                         |         |  '----> tunnel -> closed
-//!                                         v         '-------> lingering -> closed
-//!                                       closed
+//! accepted -> PROXY header -> idle -> exchange --> idle …
+//!                              |         |  '----> tunnel -> closed
+//!                              v         '-------> lingering -> closed
+//!                            closed
 //! ```
-//! What waits is this struct and its socket: an idle connection holds no buffer and no exchange.
+//! An idle connection consists of this struct and its socket. It holds no buffer and no exchange.
 
-mod census;
-mod greeting;
+mod active_tunnel;
+mod client_stream;
 mod lingering;
-mod link;
-mod tunnelling;
+mod proxy_preface;
+mod session_dump;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -23,420 +23,439 @@ use rt::clock::now_ns;
 use rt::stream::Stream;
 use wire::{Parsed, head_may_be_complete};
 
-pub(crate) use lingering::LINGER_NS;
-use lingering::Lingering;
-pub(crate) use link::{Armed, Link, Settings, Watch};
-use tunnelling::Tunnelling;
+use active_tunnel::ActiveTunnel;
+pub(crate) use client_stream::{ClientStatus, ClientStream, ListenerSettings, TimeoutKind};
+pub(crate) use lingering::LINGER_TIMEOUT_NS;
+use lingering::LingeringClose;
 
-use crate::admission::Turned;
-use crate::core::{Bench, Core};
-use crate::exchange::{After, Begun, Exchange};
-use crate::outcome::End;
+use crate::admission::Rejection;
+use crate::core::{Core, ScratchBuffers};
+use crate::exchange::{ConnAction, Exchange, ExchangeStart};
+use crate::outcome::EndReason;
 use crate::plan::{Mode, OnLimit};
-use crate::profile::Phase;
+use crate::profile::ProfilePhase;
 
 /// A client's connection.
 #[derive(Debug)]
 struct Conn {
-    link: Link,
-    state: State,
+    client: ClientStream,
+    state: ConnState,
 }
 
 #[derive(Debug)]
-enum State {
-    Greeting,
+enum ConnState {
+    ProxyPreface,
     Idle,
     Exchange(Box<Exchange>),
-    Tunnel(Box<Tunnelling>),
-    Lingering(Box<Lingering>),
+    Tunnel(Box<ActiveTunnel>),
+    Lingering(Box<LingeringClose>),
     Closed,
 }
 
-/// Where the bytes of a head are.
+/// Location of the bytes of a request head.
 #[derive(Clone, Copy, Debug)]
-enum From {
-    /// The first bytes of what was just received.
+enum HeadSource {
+    /// The first bytes of the last read.
     Input(usize),
-    /// In the link, kept from earlier.
-    Held,
+    /// Bytes in the client stream, kept from earlier reads.
+    Buffered,
 }
 
-/// How often one poll reads before others get their turn.
+/// Maximum number of reads in one poll, before other tasks run.
 const READS_MAX: u32 = 4;
-/// How often one poll changes its state before others get their turn: each request that the proxy
-/// answers itself takes two.
-const STEPS_MAX: u32 = 32;
+/// Maximum number of state changes in one poll, before other tasks run. A local response
+/// takes two.
+const TRANSITIONS_MAX: u32 = 32;
 
-/// How many connections that are turned away a core has at a time; beyond, they are reset.
-pub(crate) const TURNED_MAX: usize = 256;
+/// Maximum number of rejected connections of a core at a time. Further ones are reset.
+pub(crate) const REJECTED_MAX: usize = 256;
 
-/// Memory of an idle connection in user space: its task with this state, its place among the
-/// runtime's sockets and among the deadlines. Measured, see the bench.
-pub(crate) const IDLE_BYTES: usize = 600;
+/// Memory of an idle connection in user space: its task with this state, and its slots among the
+/// runtime's sockets and the deadlines. Measured by `bench/`.
+pub(crate) const IDLE_CONN_BYTES: usize = 600;
 
-/// Serves one connection to its end.
+/// Serves one connection until it closes.
 pub(crate) fn serve(
     stream: Stream,
-    settings: Rc<Settings>,
+    settings: Rc<ListenerSettings>,
     peer: Option<SocketAddr>,
-    turned: Option<Turned>,
+    rejection: Option<Rejection>,
 ) -> impl Future<Output = ()> {
-    let mut conn = Conn::new(stream, settings, peer, turned);
+    let mut conn = Conn::new(stream, settings, peer, rejection);
     std::future::poll_fn(move |cx| conn.poll(cx))
 }
 
 impl Conn {
     fn new(
         stream: Stream,
-        settings: Rc<Settings>,
+        settings: Rc<ListenerSettings>,
         peer: Option<SocketAddr>,
-        turned: Option<Turned>,
+        rejection: Option<Rejection>,
     ) -> Self {
         let core = &settings.core;
-        core.room.enter();
-        // One that is turned away takes no other's place.
-        let counted = if turned.is_some() { &core.turned } else { &*settings.open };
-        counted.set(counted.get() + 1);
-        settings.place().inspect(|(live, index)| live.metrics.accepted(*index));
-        let peer = settings.peer(peer);
+        core.connection_limit.acquire();
+        // Rejected connections do not count toward the limit.
+        let counter = if rejection.is_some() { &core.rejected } else { &*settings.open_connections };
+        counter.set(counter.get() + 1);
+        settings.generation_and_index().inspect(|(generation, index)| generation.metrics.accepted(*index));
+        let peer = settings.classify_peer(peer);
         let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
-            (true, _) => State::Greeting,
-            (false, Mode::Http) => State::Idle,
-            (false, Mode::Tcp(_)) => State::Greeting,
+            (true, _) => ConnState::ProxyPreface,
+            (false, Mode::Http) => ConnState::Idle,
+            (false, Mode::Tcp(_)) => ConnState::ProxyPreface,
         };
-        let mut link = Link::new(stream, settings, peer);
-        let state = match turned {
-            Some(turned) => {
-                link.turn(turned);
+        let mut client = ClientStream::new(stream, settings, peer);
+        let state = match rejection {
+            Some(rejection) => {
+                client.set_rejection(rejection);
                 state
             }
-            None if link.settings.plan.proxy_protocol => state,
-            None => Self::seated(&mut link, state),
+            None if client.settings.plan.proxy_protocol => state,
+            None => Self::admit_source(&mut client, state),
         };
-        Self { link, state }
+        Self { client, state }
     }
 
-    /// Where it goes on, now that it is known whose it is.
-    fn seated(link: &mut Link, state: State) -> State {
-        if !link.settings.keeper.has_sources() {
+    /// Chooses the next state once the source address is known.
+    fn admit_source(client: &mut ClientStream, state: ConnState) -> ConnState {
+        if !client.settings.limits.has_source_limits() {
             return state;
         }
-        let Err(turned) = link.take_seat(now_ns()) else { return state };
-        let core = Rc::clone(&link.settings.core);
-        core.refused(turned.reason);
-        if turned.how == OnLimit::Reject && core.turned.get() < TURNED_MAX {
-            // From here on it counts as one that is turned away.
-            link.settings.open.set(link.settings.open.get() - 1);
-            core.turned.set(core.turned.get() + 1);
-            link.turn(turned);
+        let Err(rejection) = client.acquire_source_slot(now_ns()) else { return state };
+        let core = Rc::clone(&client.settings.core);
+        core.count_rejection(rejection.reason);
+        if rejection.action == OnLimit::Reject && core.rejected.get() < REJECTED_MAX {
+            // From here on the connection counts as rejected.
+            client.settings.open_connections.set(client.settings.open_connections.get() - 1);
+            core.rejected.set(core.rejected.get() + 1);
+            client.set_rejection(rejection);
             return state;
         }
-        let _ = link.stream.reset_on_close();
-        State::Closed
+        let _ = client.stream.reset_on_close();
+        ConnState::Closed
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let core = Rc::clone(&self.link.settings.core);
-        let _section = core.profile.enter(Phase::Connection);
-        let bench = &mut *core.bench.borrow_mut();
-        let mut steps = 0;
-        self.link.register(&core, cx.waker());
-        if core.census.is_asking()
-            && let Some(state) = self.answer_census(&core, bench)
+        let core = Rc::clone(&self.client.settings.core);
+        let _section = core.profile.enter(ProfilePhase::Connection);
+        let scratch = &mut *core.scratch.borrow_mut();
+        let mut transitions = 0;
+        self.client.register(&core, cx.waker());
+        if core.session_dump.has_query()
+            && let Some(state) = self.report_session(&core, scratch)
         {
             self.state = state;
         }
         loop {
             let next = match &mut self.state {
-                State::Idle => self.poll_idle(cx, &core, bench),
-                State::Exchange(exchange) => {
-                    match exchange.poll(cx, &core, &mut self.link, bench) {
-                        Poll::Pending => return Poll::Pending,
-                        Poll::Ready(after) => Poll::Ready(self.follow(&core, bench, after)),
-                    }
-                }
-                State::Tunnel(_) => self.poll_tunnel(cx, &core, bench),
-                State::Greeting => self.poll_greeting(cx, &core, bench),
-                State::Lingering(_) => self.poll_lingering(cx, &core, bench),
-                State::Closed => return Poll::Ready(()),
+                ConnState::Idle => self.poll_idle(cx, &core, scratch),
+                ConnState::Exchange(exchange) => match exchange.poll(cx, &core, &mut self.client, scratch) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(action) => Poll::Ready(self.finish_exchange(&core, scratch, action)),
+                },
+                ConnState::Tunnel(_) => self.poll_tunnel(cx, &core, scratch),
+                ConnState::ProxyPreface => self.poll_proxy_preface(cx, &core, scratch),
+                ConnState::Lingering(_) => self.poll_lingering(cx, &core, scratch),
+                ConnState::Closed => return Poll::Ready(()),
             };
             match next {
                 Poll::Ready(state) => self.state = state,
                 Poll::Pending => return Poll::Pending,
             }
-            steps += 1;
-            if steps == STEPS_MAX {
+            transitions += 1;
+            if transitions == TRANSITIONS_MAX {
                 rt::stream::yield_turn(cx);
                 return Poll::Pending;
             }
         }
     }
 
-    /// What comes after an exchange.
-    fn follow(&mut self, core: &Rc<Core>, bench: &mut Bench, after: After) -> State {
-        let State::Exchange(exchange) = std::mem::replace(&mut self.state, State::Closed) else {
-            return State::Closed;
+    /// Chooses the state after an exchange.
+    fn finish_exchange(
+        &mut self,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+        action: ConnAction,
+    ) -> ConnState {
+        let ConnState::Exchange(exchange) = std::mem::replace(&mut self.state, ConnState::Closed) else {
+            return ConnState::Closed;
         };
-        match after {
-            After::Tunnel(tunnelled) => {
-                return self.begin_tunnel(core, bench, exchange, *tunnelled);
+        match action {
+            ConnAction::Tunnel(tunnelled) => {
+                return self.begin_tunnel(core, scratch, exchange, *tunnelled);
             }
-            After::Next => {
-                core.give_exchange(exchange);
-                self.link.end_request();
-                return State::Idle;
+            ConnAction::KeepAlive => {
+                core.recycle_exchange(exchange);
+                self.client.end_request();
+                return ConnState::Idle;
             }
-            After::Reset => {
-                // Refused when it is gone already, which is as well.
-                let _ = self.link.stream.reset_on_close();
+            ConnAction::Reset => {
+                // Fails if the socket is gone already, which has the same effect.
+                let _ = self.client.stream.reset_on_close();
             }
-            After::Vanish => {
-                let _ = self.link.stream.vanish_on_close();
+            ConnAction::ResetSilently => {
+                let _ = self.client.stream.reset_silently_on_close();
             }
-            After::Linger => {
-                core.give_exchange(exchange);
-                return self.link.linger();
+            ConnAction::Linger => {
+                core.recycle_exchange(exchange);
+                return self.client.linger();
             }
-            After::Close => {}
+            ConnAction::Close => {}
         }
-        core.give_exchange(exchange);
-        State::Closed
+        core.recycle_exchange(exchange);
+        ConnState::Closed
     }
 
-    /// Waits for a head, and begins with it.
+    /// Waits for a request head and begins an exchange with it.
     fn poll_idle(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        bench: &mut Bench,
-    ) -> Poll<State> {
-        let _section = core.profile.enter(Phase::ReadHead);
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<ConnState> {
+        let _section = core.profile.enter(ProfilePhase::ReadHead);
         let mut reads = 0;
         loop {
-            let (from, worth_it) = if self.link.look_again {
-                self.link.look_again = false;
-                (From::Held, true)
+            let (from, is_worth_parsing) = if self.client.parses_buffered_first {
+                self.client.parses_buffered_first = false;
+                (HeadSource::Buffered, true)
             } else {
                 if reads == READS_MAX {
                     rt::stream::yield_turn(cx);
                     return Poll::Pending;
                 }
-                let held = self.link.held.len();
-                let room = bench.input.len() - held;
-                let read = match self.link.stream.poll_read(cx, &mut bench.input[..room]) {
-                    Poll::Pending => return self.poll_waiting(cx, core, bench, reads > 0),
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(self.left(cx, core, bench)),
+                let buffered = self.client.buffered.len();
+                let capacity = scratch.input.len() - buffered;
+                let read = match self.client.stream.poll_read(cx, &mut scratch.input[..capacity]) {
+                    Poll::Pending => return self.wait_for_data(cx, core, scratch, reads > 0),
+                    Poll::Ready(Ok(0) | Err(_)) => {
+                        return Poll::Ready(self.handle_client_eof(cx, core, scratch));
+                    }
                     Poll::Ready(Ok(read)) => read,
                 };
                 reads += 1;
-                let input = &bench.input[..read];
-                if held > 0 && !self.link.hold(core, input) {
-                    return Poll::Ready(self.refuse(cx, core, bench, Err(End::NoBuffer), held));
+                let input = &scratch.input[..read];
+                if buffered > 0 && !self.client.buffer_bytes(core, input) {
+                    return Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::NoBuffer), buffered));
                 }
-                let is_long = held + read >= self.link.settings.plan.limits.head_bytes_max;
-                let from = if held > 0 { From::Held } else { From::Input(read) };
+                let is_long = buffered + read >= self.client.settings.plan.limits.head_bytes_max;
+                let from = if buffered > 0 { HeadSource::Buffered } else { HeadSource::Input(read) };
                 (from, is_long || head_may_be_complete(input))
             };
-            if worth_it && let Some(next) = self.begin(cx, core, bench, from) {
+            if is_worth_parsing && let Some(next) = self.begin_exchange(cx, core, scratch, from) {
                 return Poll::Ready(next);
             }
-            self.link.begin_head(now_ns());
-            if let From::Input(read) = from
-                && !self.link.hold(core, &bench.input[..read])
+            self.client.note_head_start(now_ns());
+            if let HeadSource::Input(read) = from
+                && !self.client.buffer_bytes(core, &scratch.input[..read])
             {
-                return Poll::Ready(self.refuse(cx, core, bench, Err(End::NoBuffer), read));
+                return Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::NoBuffer), read));
             }
         }
     }
 
-    /// Begins an exchange with a head, if it is there in full.
-    fn begin(
+    /// Begins an exchange if the request head is complete.
+    fn begin_exchange(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        bench: &mut Bench,
-        from: From,
-    ) -> Option<State> {
-        // Parsed where they are: many small requests in one piece are not moved for each of them.
-        let mut held = std::mem::take(&mut self.link.held);
-        let begun = self.begin_from(cx, core, bench, (from, held.bytes()));
-        if let From::Held = from {
-            held.consume(begun.as_ref().map_or(0, |(_, used)| *used));
-            self.link.held = held;
+        scratch: &mut ScratchBuffers,
+        from: HeadSource,
+    ) -> Option<ConnState> {
+        // Parsed in place: pipelined small requests are not moved for each of them.
+        let mut buffered = std::mem::take(&mut self.client.buffered);
+        let next = self.begin_exchange_from(cx, core, scratch, (from, buffered.bytes()));
+        if let HeadSource::Buffered = from {
+            buffered.consume(next.as_ref().map_or(0, |(_, used)| *used));
+            self.client.buffered = buffered;
         }
-        begun.map(|(state, _)| state)
+        next.map(|(state, _)| state)
     }
 
-    /// As [`Conn::begin`], with the bytes that are held; how many bytes were used.
-    fn begin_from(
+    /// Same as [`Conn::begin`], with the held bytes. Also returns the number of bytes used.
+    fn begin_exchange_from(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        bench: &mut Bench,
-        (from, held): (From, &[u8]),
-    ) -> Option<(State, usize)> {
+        scratch: &mut ScratchBuffers,
+        (from, buffered): (HeadSource, &[u8]),
+    ) -> Option<(ConnState, usize)> {
         let mut slots = wire::header_slots();
-        let limits = &self.link.settings.plan.limits;
+        let limits = &self.client.settings.plan.limits;
         let received = match from {
-            From::Input(end) => &bench.input[..end],
-            From::Held => held,
+            HeadSource::Input(end) => &scratch.input[..end],
+            HeadSource::Buffered => buffered,
         };
         let (head, used) = match wire::parse_request(received, limits, &mut slots) {
             Ok(Parsed::Complete { head, bytes }) => (head, bytes),
             Ok(Parsed::Incomplete) => return None,
             Err(refusal) => {
                 let bytes = received.len();
-                return Some((self.refuse(cx, core, bench, Ok(refusal), bytes), 0));
+                return Some((self.reject(cx, core, scratch, Ok(refusal), bytes), 0));
             }
         };
         let now_ns = now_ns();
-        let start_ns = self.link.head_began_ns(now_ns);
-        if let From::Input(end) = from
-            && !self.link.hold(core, &received[used..end])
+        let start_ns = self.client.head_start_ns(now_ns);
+        if let HeadSource::Input(end) = from
+            && !self.client.buffer_bytes(core, &received[used..end])
         {
-            return Some((self.refuse(cx, core, bench, Err(End::NoBuffer), end), 0));
+            return Some((self.reject(cx, core, scratch, Err(EndReason::NoBuffer), end), 0));
         }
-        self.link.begin_request();
-        let Some((live, listener)) = self.link.settings.place() else {
-            return Some((State::Closed, 0));
+        self.client.begin_request();
+        let Some((generation, listener)) = self.client.settings.generation_and_index() else {
+            return Some((ConnState::Closed, 0));
         };
         let mut exchange = core.take_exchange();
-        let Bench { target, scratch, rng, .. } = bench;
-        let begun = Begun {
-            live,
+        let ScratchBuffers { target, route_scratch, rng, .. } = scratch;
+        let start = ExchangeStart {
+            generation,
             listener,
             head_bytes: used,
             start_ns,
             now_ns,
             waker: cx.waker(),
             target,
-            scratch,
+            route_scratch,
             rng,
         };
-        exchange.begin(core, &mut self.link, &head, begun);
-        Some((State::Exchange(exchange), used))
+        exchange.begin(core, &mut self.client, &head, start);
+        Some((ConnState::Exchange(exchange), used))
     }
 
-    /// Answers to what is no request, or to one that cannot be received.
-    fn refuse(
+    /// Responds to an invalid request, or to one that cannot be received.
+    fn reject(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        bench: &mut Bench,
-        why: Result<wire::Refusal, End>,
+        scratch: &mut ScratchBuffers,
+        reason: Result<wire::Refusal, EndReason>,
         bytes: usize,
-    ) -> State {
-        self.link.begin_request();
-        let Some((live, listener)) = self.link.settings.place() else {
-            return State::Closed;
+    ) -> ConnState {
+        self.client.begin_request();
+        let Some((generation, listener)) = self.client.settings.generation_and_index() else {
+            return ConnState::Closed;
         };
         let mut exchange = core.take_exchange();
         let now_ns = now_ns();
-        let start_ns = self.link.head_began_ns(now_ns);
-        let Bench { target, scratch, rng, .. } = bench;
-        let begun = Begun {
-            live,
+        let start_ns = self.client.head_start_ns(now_ns);
+        let ScratchBuffers { target, route_scratch, rng, .. } = scratch;
+        let start = ExchangeStart {
+            generation,
             listener,
             head_bytes: bytes,
             start_ns,
             now_ns,
             waker: cx.waker(),
             target,
-            scratch,
+            route_scratch,
             rng,
         };
-        exchange.begin_refused(core, &mut self.link, why, begun);
-        State::Exchange(exchange)
+        exchange.begin_rejected(core, &mut self.client, reason, start);
+        ConnState::Exchange(exchange)
     }
 
-    /// The client ended its connection between two requests, or within a head.
-    fn left(&mut self, cx: &mut Context<'_>, core: &Rc<Core>, bench: &mut Bench) -> State {
-        match self.link.held.len() {
-            0 => State::Closed,
-            bytes => self.refuse(cx, core, bench, Err(End::ClientGone), bytes),
-        }
-    }
-
-    /// Nothing can be read: waits, unless it has waited too long or the proxy drains.
-    fn poll_waiting(
+    /// Handles the client's end of the connection, between two requests or within a head.
+    fn handle_client_eof(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        bench: &mut Bench,
-        worked: bool,
-    ) -> Poll<State> {
-        let link = &mut self.link;
-        if link.armed == Armed::KeepAlive
-            && link.tick == core.tick.get() as u16
-            && link.held.is_empty()
+        scratch: &mut ScratchBuffers,
+    ) -> ConnState {
+        match self.client.buffered.len() {
+            0 => ConnState::Closed,
+            bytes => self.reject(cx, core, scratch, Err(EndReason::ClientGone), bytes),
+        }
+    }
+
+    /// Waits for data, unless the timeout has expired or the proxy drains.
+    fn wait_for_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+        has_read: bool,
+    ) -> Poll<ConnState> {
+        let client = &mut self.client;
+        if client.timeout_kind == TimeoutKind::KeepAlive
+            && client.keep_alive_tick == core.tick.get() as u16
+            && client.buffered.is_empty()
         {
             return Poll::Pending;
         }
-        if !link.held.is_empty() {
-            let head_ns = link.patience_ns(link.settings.plan.timeouts.head_ns);
-            if link.is_late(cx, core, Armed::Head, head_ns) {
-                let bytes = link.held.len();
-                return Poll::Ready(self.refuse(cx, core, bench, Err(End::HeadTimeout), bytes));
+        if !client.buffered.is_empty() {
+            let head_timeout_ns = client.effective_timeout_ns(client.settings.plan.timeouts.head_ns);
+            if client.has_timed_out(cx, core, TimeoutKind::Head, head_timeout_ns) {
+                let bytes = client.buffered.len();
+                return Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::HeadTimeout), bytes));
             }
             return Poll::Pending;
         }
-        if core.idle_ends.get() {
-            return Poll::Ready(link.close_idle());
+        if has_read {
+            client.timeout_kind = TimeoutKind::None;
         }
-        if worked {
-            link.armed = Armed::Nothing;
+        let keep_alive_timeout_ns = client.effective_timeout_ns(client.settings.plan.timeouts.keep_alive_ns);
+        let must_close = core.closes_idle.get()
+            || client.has_timed_out(cx, core, TimeoutKind::KeepAlive, keep_alive_timeout_ns);
+        if must_close {
+            // On a busy core a request may have arrived that the runtime has not seen: it will wake
+            // the task.
+            return match client.stream.has_unread() {
+                true => Poll::Pending,
+                false => Poll::Ready(client.close_idle()),
+            };
         }
-        let keep_alive_ns = link.patience_ns(link.settings.plan.timeouts.keep_alive_ns);
-        if link.is_late(cx, core, Armed::KeepAlive, keep_alive_ns) {
-            return Poll::Ready(link.close_idle());
-        }
-        link.tick = core.tick.get() as u16;
+        client.keep_alive_tick = core.tick.get() as u16;
         Poll::Pending
     }
 
-    /// Begins to carry bytes to a pool.
-    fn begin_tcp(&mut self, cx: &mut Context<'_>, core: &Rc<Core>, bench: &mut Bench) -> State {
-        let Some((live, listener)) = self.link.settings.place() else {
-            return State::Closed;
+    /// Begins a TCP exchange with a pool.
+    fn begin_tcp(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> ConnState {
+        let Some((generation, listener)) = self.client.settings.generation_and_index() else {
+            return ConnState::Closed;
         };
-        let Mode::Tcp(pool) = live.plan.listeners[listener].mode else {
-            return State::Closed;
+        let Mode::Tcp(pool) = generation.plan.listeners[listener].mode else {
+            return ConnState::Closed;
         };
-        self.link.begin_request();
+        self.client.begin_request();
         let mut exchange = core.take_exchange();
         let now_ns = now_ns();
-        let Bench { target, scratch, rng, .. } = bench;
-        let begun = Begun {
-            live,
+        let ScratchBuffers { target, route_scratch, rng, .. } = scratch;
+        let start = ExchangeStart {
+            generation,
             listener,
             head_bytes: 0,
             start_ns: now_ns,
             now_ns,
             waker: cx.waker(),
             target,
-            scratch,
+            route_scratch,
             rng,
         };
-        exchange.begin_tcp(core, &mut self.link, pool, begun);
-        State::Exchange(exchange)
+        exchange.begin_tcp(core, &mut self.client, pool, start);
+        ConnState::Exchange(exchange)
     }
 }
 
 impl Drop for Conn {
     fn drop(&mut self) {
-        let core = &Rc::clone(&self.link.settings.core);
-        self.link.leave();
-        let settings = &self.link.settings;
-        let counted = if self.link.is_turned() { &core.turned } else { &*settings.open };
-        counted.set(counted.get() - 1);
-        settings.place().inspect(|(live, index)| live.metrics.closed(*index));
+        let core = &Rc::clone(&self.client.settings.core);
+        self.client.release();
+        let settings = &self.client.settings;
+        let counter = if self.client.is_rejected() { &core.rejected } else { &*settings.open_connections };
+        counter.set(counter.get() - 1);
+        settings.generation_and_index().inspect(|(generation, index)| generation.metrics.closed(*index));
         match &mut self.state {
-            State::Exchange(exchange) => exchange.abandon(core, &self.link),
-            State::Tunnel(tunnelling) => tunnelling.exchange.abandon(core, &self.link),
+            ConnState::Exchange(exchange) => exchange.abort_on_drain(core, &self.client),
+            ConnState::Tunnel(tunnelling) => tunnelling.exchange.abort_on_drain(core, &self.client),
             _ => {}
         }
-        core.board.closed(core.index);
-        core.room.leave();
+        core.balancer.release(core.index);
+        core.connection_limit.release();
     }
 }
 
@@ -444,11 +463,11 @@ impl Drop for Conn {
 mod tests {
     use super::*;
 
-    /// With the header of its task, which is about a hundred bytes, it is to fit 256.
+    /// The task's header takes about a hundred bytes; both together must fit into 256.
     const TASK_BYTES_MAX: usize = 144;
 
     fn future_bytes<F: Future>(
-        _: fn(Stream, Rc<Settings>, Option<SocketAddr>, Option<Turned>) -> F,
+        _: fn(Stream, Rc<ListenerSettings>, Option<SocketAddr>, Option<Rejection>) -> F,
     ) -> usize {
         size_of::<F>()
     }
@@ -456,7 +475,7 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         let bytes = future_bytes(serve);
-        println!("task {bytes}, link {}, stream {}", size_of::<Link>(), size_of::<Stream>());
+        println!("task {bytes}, link {}, stream {}", size_of::<ClientStream>(), size_of::<Stream>());
         assert!(bytes <= TASK_BYTES_MAX, "{bytes}");
     }
 }

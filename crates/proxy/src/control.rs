@@ -1,5 +1,5 @@
-//! The proxy as a whole, seen from outside of its cores: started, told of a new plan, asked for
-//! metrics, stopped. It runs in the caller's thread; the data path never waits for it.
+//! The proxy as seen from outside its cores: start, reload, metrics and stop. It runs in the
+//! caller's thread; the data path never waits for it.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -7,459 +7,475 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rt::address::Address;
-use rt::board::{Board, Inbox};
 use rt::clock::{now_ns, unix_ns};
-use rt::cores::{CoreFailure, Cores, Table};
-use rt::drain::{Drain, Stage};
+use rt::conn_balancer::{ConnectionBalancer, Inbox};
+use rt::cores::{CoreConfig, CoreError, FdTable};
+use rt::drain::{Drain, DrainStage};
 use rt::limits::raise_descriptor_limit;
 use rt::listen::Listener;
-use rt::privileges::{Confinement, give_up};
+use rt::privileges::{Confinement, drop_privileges};
 use rt::tokio::sync::{mpsc, oneshot, watch};
 
-use crate::asker::{self, Asker};
+use crate::admin_backend::{self, AdminBackend};
 use crate::capacity::connections_max;
-use crate::ctl::{ControlDoor, Desk, Errand, InForce, OneAtATime, Order};
-use crate::doors::{Doors, Opened, Single};
-use crate::handover::{Inheritance, Offer, Taken};
+use crate::ctl::{ActiveConfig, CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLock};
+use crate::handover::{Handoff, InheritedSockets, OfferedSocket};
 use crate::health::Health;
-use crate::log::{self, Writer};
+use crate::listeners::{AdminSocket, BoundSockets, ListenAddress};
+use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
 use crate::plan::Plan;
-use crate::pool::{Bells, Shared};
-use crate::reach::{Reach, explain, privileges};
-use crate::run::{Apply, CLOSING_NS, CORE_THREAD, Common, Luggage, Message, run_core};
+use crate::pool::{CoreWakeups, CrossCoreState};
+use crate::run::{ApplyPlan, CLOSING_NS, CORE_THREAD, CommonInit, CoreCommand, CoreInit, run_core};
+use crate::sandbox::{SandboxPaths, explain_denied_access, privileges};
 
-/// A proxy at work.
+/// A running proxy.
 #[derive(Debug)]
-pub struct Running {
-    cores: rt::cores::Running<Snapshot>,
-    messages: Vec<mpsc::Sender<Message>>,
-    doors: Doors,
+pub struct RunningProxy {
+    cores: rt::cores::RunningCores<Snapshot>,
+    core_senders: Vec<mpsc::Sender<CoreCommand>>,
+    listeners: BoundSockets,
     health: Health,
-    /// As the config has it: without the servers that names lead to.
+    /// The plan as configured, without the servers that host names resolve to.
     template: Arc<Plan>,
     plan: Arc<Plan>,
-    shared: Arc<Shared>,
-    bells: Bells,
-    board: Board,
+    shared: Arc<CrossCoreState>,
+    wakeups: CoreWakeups,
+    balancer: ConnectionBalancer,
     log: Log,
-    admin: Option<Single>,
-    control: Option<ControlDoor>,
+    admin: Option<AdminSocket>,
+    control: Option<ControlSocket>,
     reloads: u64,
-    confinement: Confinement,
+    sandbox: Confinement,
     drain: Drain,
-    in_force: watch::Sender<InForce>,
-    /// Whether another process is at work.
-    left: watch::Sender<bool>,
-    /// Until when a port may still be held by who empties its queue.
+    active_config: watch::Sender<ActiveConfig>,
+    /// True once another process has taken over.
+    replaced: watch::Sender<bool>,
+    /// Until this time a port may still be held by cores or a process that empty its accept queue.
     ports_held_until_ns: u64,
 }
 
-/// The cores' end of the log thread, and ours.
-type Log = (log::Sender, Writer);
+/// The cores' end of the log thread, and the control side's.
+type Log = (log::LogSender, LogWriter);
 
-/// What a plan needs of the system.
-struct Prepared {
-    /// `None`: its logs are those of the plan before.
+/// System resources for a plan.
+struct PreparedReload {
+    /// `None`: the plan keeps the logs of the previous one.
     log: Option<Log>,
-    shared: Arc<Shared>,
-    /// Why those could not be opened again.
+    shared: Arc<CrossCoreState>,
+    /// Error of reopening the kept logs.
     reopen_error: Option<io::Error>,
 }
 
-/// What went wrong at the end.
+/// Errors at the proxy's end.
 #[derive(Debug)]
-pub struct Ended {
-    /// A core failed; the others have been stopped then.
-    pub failure: Option<CoreFailure>,
-    /// Whether all log lines were written.
+pub struct ProxyExit {
+    /// A failed core; the others have been stopped in that case.
+    pub failure: Option<CoreError>,
+    /// True if all log lines were written.
     pub logs_written: bool,
 }
 
-/// Messages that a core may have waiting.
+/// Maximum number of queued messages of a core.
 const MESSAGES_MAX: usize = 16;
-/// How long cores, or a process that was replaced, may still empty the queues of doors that are closed.
+/// Maximum time in which cores, or a replaced process, may still empty the accept queues of closed
+/// listeners.
 const PORTS_HELD_NS: u64 = 4 * CLOSING_NS;
-/// How long to wait before a port is tried again that is in use.
-const PORT_WAIT: Duration = Duration::from_millis(20);
-/// How long the log thread may take for what it has at the end.
-const LOG_PATIENCE: Duration = Duration::from_secs(2);
+/// Delay before a bind to a port in use is retried.
+const PORT_RETRY_DELAY: Duration = Duration::from_millis(20);
+/// Maximum time for the log thread to write its remaining lines at the end.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Binds all addresses, gives up privileges, opens the logs and starts the cores; `drain` stops them.
-/// What another process passes on is taken over from `inherited`, and that process told to leave
-/// once all is ready. To be called before the process starts any thread.
+/// Binds all addresses, drops privileges, opens the logs and starts the cores; `drain` stops them.
+/// Takes over the sockets in `inherited`, and makes the old process stop accepting once
+/// everything is ready. Must be called before the process starts any thread.
 ///
 /// # Errors
-/// An address, a privilege, a log or a thread could not be had. Nothing is left behind then, and when
-/// it was a thread, `drain` has been advanced to [`Stage::Now`].
+/// An address, a privilege, a log or a thread was not available. Everything is released then. If it
+/// was a thread, `drain` has been advanced to [`DrainStage::Abort`].
 pub fn start(
     plan: Plan,
-    reach: &Reach,
+    extra_paths: &SandboxPaths,
     drain: Drain,
-    mut inherited: Option<Inheritance>,
-) -> io::Result<Running> {
-    let descriptors = raise_descriptor_limit().now;
+    mut inherited: Option<InheritedSockets>,
+) -> io::Result<RunningProxy> {
+    let descriptor_limit = raise_descriptor_limit().current;
     let template = Arc::new(plan);
     let count = template.threads;
-    let Sockets { doors, admin, control } = Sockets::open(&template, inherited.as_mut())?;
-    let bells = Bells::new(count);
-    let shared = Shared::new(&template, &bells, None)?;
-    let confinement = give_up(&privileges(&template, reach)).map_err(io::Error::other)?;
+    let ProxySockets { listeners, admin, control } = ProxySockets::open(&template, inherited.as_mut())?;
+    let wakeups = CoreWakeups::new(count);
+    let shared = CrossCoreState::new(&template, &wakeups, None)?;
+    let sandbox = drop_privileges(&privileges(&template, extra_paths)).map_err(io::Error::other)?;
     let log = log::start(&template.logs, count)?;
     let mut health = Health::start()?;
     let plan = Arc::new(health.resolve(&template));
-    let shared = Arc::new(Shared::new(&plan, &bells, Some((&template, &shared)))?);
-    let (board, inboxes) = Board::new(count)?;
-    let table = Table::Own(kept(&board, &inboxes, &shared));
-    let common = Common {
-        board: board.clone(),
-        bells: bells.clone(),
+    let shared = Arc::new(CrossCoreState::new(&plan, &wakeups, Some((&template, &shared)))?);
+    let (balancer, inboxes) = ConnectionBalancer::new(count)?;
+    let table = FdTable::Unshared(core_descriptors(&balancer, &inboxes, &shared));
+    let common_init = CommonInit {
+        balancer: balancer.clone(),
+        wakeups: wakeups.clone(),
         drain: drain.clone(),
-        connections_max: connections_max(&plan, descriptors),
-        accepting: Arc::new(count.into()),
+        connections_max: connections_max(&plan, descriptor_limit),
+        accepting_cores: Arc::new(count.into()),
     };
-    let (messages, luggage) = pack(inboxes, || apply_for(&plan, &shared, &log.0, &doors));
-    let (in_force, seen) = watch::channel(InForce::new(&plan, &shared, doors.opened(&plan), 0));
-    let (left, is_left) = watch::channel(false);
+    let (core_senders, core_inits) =
+        build_core_inits(inboxes, || apply_command(&plan, &shared, &log.0, &listeners));
+    let (active_sender, active_receiver) =
+        watch::channel(ActiveConfig::new(&plan, &shared, listeners.listen_addresses(&plan), 0));
+    let (replaced_sender, replaced_receiver) = watch::channel(false);
     let (admin, admin_listener) = admin.unzip();
-    // Before the cores: they have to be able to wake its runtime.
-    let asker = || Asker::new(&messages, &health, drain.watch(), seen, is_left);
-    let pages = admin_listener.map(|listener| asker::start(listener, asker())).transpose()?;
-    let seats = Cores { count, name: CORE_THREAD, pin: plan.pin.clone(), spin: false, table };
-    let body = move |seat, luggage| run_core(seat, luggage, common.clone());
-    let cores =
-        rt::cores::start_with(&seats, luggage, body).inspect_err(|_| drain.advance(Stage::Now))?;
-    let mut running = Running {
+    // Before the cores, which must be able to wake its runtime.
+    let backend =
+        || AdminBackend::new(&core_senders, &health, drain.watch(), active_receiver, replaced_receiver);
+    let pages = admin_listener.map(|listener| admin_backend::start(listener, backend())).transpose()?;
+    let cores_config =
+        CoreConfig { count, name: CORE_THREAD, pin: plan.pin.clone(), spin: false, fd_table: table };
+    let run = move |core_id, core_inits| run_core(core_id, core_inits, common_init.clone());
+    let cores = rt::cores::start_with_init(&cores_config, core_inits, run)
+        .inspect_err(|_| drain.advance(DrainStage::Abort))?;
+    let mut running = RunningProxy {
         cores,
-        messages,
-        doors,
+        core_senders,
+        listeners,
         health,
         template,
         plan,
         shared,
-        bells,
-        board,
+        wakeups,
+        balancer,
         log,
         admin,
         control,
         reloads: 0,
-        confinement,
+        sandbox,
         drain,
-        in_force,
-        left,
+        active_config: active_sender,
+        replaced: replaced_sender,
         ports_held_until_ns: 0,
     };
-    running.begin(inherited, pages).inspect_err(|_| running.drain.advance(Stage::Now))?;
+    running.start_accepting(inherited, pages).inspect_err(|_| running.drain.advance(DrainStage::Abort))?;
     Ok(running)
 }
 
-/// Everything that is bound.
-struct Sockets {
-    doors: Doors,
-    /// With the socket that is to be used.
-    admin: Option<(Single, Listener)>,
-    control: Option<ControlDoor>,
+/// All bound sockets.
+struct ProxySockets {
+    listeners: BoundSockets,
+    /// With the listener for the admin pages.
+    admin: Option<(AdminSocket, Listener)>,
+    control: Option<ControlSocket>,
 }
 
-impl Sockets {
-    /// Binds what the plan says, or takes it over.
-    fn open(plan: &Plan, mut inherited: Option<&mut Inheritance>) -> io::Result<Self> {
-        let mut doors = Doors::default();
-        doors.open(plan, plan.threads, inherited.as_deref_mut())?;
+impl ProxySockets {
+    /// Binds the plan's sockets, or takes them over.
+    fn open(plan: &Plan, mut inherited: Option<&mut InheritedSockets>) -> io::Result<Self> {
+        let mut listeners = BoundSockets::default();
+        listeners.open(plan, plan.threads, inherited.as_deref_mut())?;
         let admin = plan.admin.as_ref();
-        let admin =
-            admin.map(|address| Single::open(address, inherited.as_deref_mut())).transpose()?;
-        let control = ControlDoor::open(plan, inherited.as_deref_mut())?;
+        let admin = admin.map(|address| AdminSocket::open(address, inherited.as_deref_mut())).transpose()?;
+        let control = ControlSocket::open(plan, inherited.as_deref_mut())?;
         if let Some(inherited) = inherited {
-            inherited.leave_the_rest();
+            inherited.close_untaken();
         }
-        Ok(Self { doors, admin, control })
+        Ok(Self { listeners, admin, control })
     }
 }
 
-/// The descriptors that cores keep in their own tables.
-fn kept(board: &Board, inboxes: &[Inbox], shared: &Shared) -> Vec<RawFd> {
-    let mut kept = board.numbers();
-    kept.extend(inboxes.iter().map(Inbox::number));
-    kept.extend(shared.pools.iter().flat_map(|pool| pool.numbers()));
-    kept
+/// Returns the descriptors that cores keep in their own tables.
+fn core_descriptors(balancer: &ConnectionBalancer, inboxes: &[Inbox], shared: &CrossCoreState) -> Vec<RawFd> {
+    let mut descriptors = balancer.raw_fds();
+    descriptors.extend(inboxes.iter().map(Inbox::raw_fd));
+    descriptors.extend(shared.pools.iter().flat_map(|pool| pool.raw_fds()));
+    descriptors
 }
 
-/// What each core takes with it, and the ways to tell them something.
-fn pack(
+/// Creates each core's start values and the channels to the cores.
+fn build_core_inits(
     inboxes: Vec<Inbox>,
-    first: impl Fn() -> Apply,
-) -> (Vec<mpsc::Sender<Message>>, Vec<Luggage>) {
-    let pack = |inbox| {
-        let (sender, messages) = mpsc::channel(MESSAGES_MAX);
-        (sender, Luggage { first: first(), inbox, messages })
+    initial: impl Fn() -> ApplyPlan,
+) -> (Vec<mpsc::Sender<CoreCommand>>, Vec<CoreInit>) {
+    let build = |inbox| {
+        let (sender, core_senders) = mpsc::channel(MESSAGES_MAX);
+        (sender, CoreInit { initial: initial(), inbox, messages: core_senders })
     };
-    inboxes.into_iter().map(pack).unzip()
+    inboxes.into_iter().map(build).unzip()
 }
 
-/// What cores are to follow.
-fn apply_for(plan: &Arc<Plan>, shared: &Arc<Shared>, log: &log::Sender, doors: &Doors) -> Apply {
-    Apply {
+/// Builds the message that puts a plan into force on a core.
+fn apply_command(
+    plan: &Arc<Plan>,
+    shared: &Arc<CrossCoreState>,
+    log: &log::LogSender,
+    listeners: &BoundSockets,
+) -> ApplyPlan {
+    ApplyPlan {
         plan: Arc::clone(plan),
         shared: Arc::clone(shared),
         log: log.clone(),
-        doors: doors.listeners(),
+        listener_of_socket: listeners.listener_of_socket(),
     }
 }
 
-impl Running {
+impl RunningProxy {
     /// Takes over from the other process, if there is one, and lets the cores and the admin pages
     /// accept.
-    fn begin(
+    fn start_accepting(
         &mut self,
-        inherited: Option<Inheritance>,
+        inherited: Option<InheritedSockets>,
         pages: Option<oneshot::Sender<()>>,
     ) -> io::Result<()> {
         if let Some(inherited) = inherited {
-            inherited.ready()?;
+            inherited.report_ready()?;
             self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
         }
-        // What we have taken over is nobody's but ours from here on.
-        self.doors.take_over();
-        self.admin.iter_mut().for_each(Single::take_over);
-        self.control.iter_mut().for_each(ControlDoor::take_over);
-        self.doors.send(&self.board, self.plan.threads)?;
-        // They are gone only when they could not be started.
+        // From here on the inherited sockets belong to this process alone.
+        self.listeners.take_over();
+        self.admin.iter_mut().for_each(AdminSocket::take_over);
+        self.control.iter_mut().for_each(ControlSocket::take_over);
+        self.listeners.send_to_cores(&self.balancer, self.plan.threads)?;
+        // The receiver is gone only if the pages could not be started.
         pages.map(|pages| pages.send(()));
-        self.health.follow(&self.plan, &self.shared);
+        self.health.apply_plan(&self.plan, &self.shared);
         Ok(())
     }
 
-    /// Where it listens.
+    /// Returns the open listening sockets.
     #[must_use]
-    pub fn opened(&self) -> Vec<Opened> {
-        self.doors.opened(&self.plan)
+    pub fn listen_addresses(&self) -> Vec<ListenAddress> {
+        self.listeners.listen_addresses(&self.plan)
     }
 
-    /// Where metrics are, if anywhere.
+    /// Returns the address of the admin pages, if there are any.
     #[must_use]
     pub fn admin(&self) -> Option<&Address> {
-        self.admin.as_ref().map(Single::address)
+        self.admin.as_ref().map(AdminSocket::address)
     }
 
-    /// Where it can be operated, if anywhere.
+    /// Returns the path of the control socket, if there is one.
     #[must_use]
     pub fn control(&self) -> Option<&std::path::Path> {
-        self.control.as_ref().map(ControlDoor::path)
+        self.control.as_ref().map(ControlSocket::path)
     }
 
-    /// Obeys what comes over the control socket, if there is one. `give` passes on what is for
-    /// whoever holds this; it says whether somebody still does.
+    /// Starts to run commands from the control socket, if there is one. `send_command` passes commands on
+    /// to the owner of this value, and returns whether there still is one.
     ///
     /// # Errors
-    /// The thread for it could not be started.
-    pub fn open_control(
+    /// The thread could not be started.
+    pub fn start_control(
         &mut self,
-        give: impl Fn(Order) -> bool + Send + Sync + 'static,
+        send_command: impl Fn(ControlCommand) -> bool + Send + Sync + 'static,
     ) -> io::Result<()> {
         let Some(control) = &mut self.control else { return Ok(()) };
-        control.hear(Desk {
-            messages: self.messages.clone(),
+        control.listen(CommandContext {
+            core_senders: self.core_senders.clone(),
             drain: self.drain.watch(),
             started_ns: now_ns(),
-            give: Box::new(give),
-            passing_on: OneAtATime::default(),
+            send_to_owner: Box::new(send_command),
+            upgrade_lock: TryLock::default(),
         })
     }
 
-    /// Does what came as [`Order::Errand`].
-    pub fn run_errand(&self, errand: Errand) {
-        errand.run(self);
+    /// Runs a task that came as [`ControlCommand::RunTask`].
+    pub fn run_task(&self, task: OwnerTask) {
+        task.run(self);
     }
 
-    pub(crate) fn in_force(&self) -> InForce {
-        self.in_force.borrow().clone()
+    pub(crate) fn active_config(&self) -> ActiveConfig {
+        self.active_config.borrow().clone()
     }
 
-    /// Copies of all listening sockets, for another process. None while this one is being stopped.
+    /// Copies all listening sockets, for another process. Empty while this process is
+    /// stopping.
     ///
     /// # Errors
-    /// No descriptor left.
-    pub fn offers(&self) -> io::Result<Vec<Offer>> {
-        let mut offers = self.doors.offers()?;
+    /// No free descriptor.
+    pub fn offered_sockets(&self) -> io::Result<Vec<OfferedSocket>> {
+        let mut offered = self.listeners.offered_sockets()?;
         if let Some(admin) = &self.admin {
-            offers.extend(admin.offer()?);
+            offered.extend(admin.offered_socket()?);
         }
         if let Some(control) = &self.control {
-            offers.extend(control.offer()?);
+            offered.extend(control.offered_socket()?);
         }
-        Ok(offers)
+        Ok(offered)
     }
 
-    /// Another process is at work on what it has taken: accepts no more there, and drains. Clients
-    /// that are between two requests may send one more.
-    pub fn leave(&mut self, taken: &Taken) {
-        let doors = self.doors.leave(taken);
-        if self.admin.as_mut().is_some_and(|admin| admin.leave(taken)) {
-            self.left.send_replace(true);
+    /// Hands over to another process that has taken sockets: stops accepting on them and drains.
+    /// Clients between two requests may send one more.
+    pub fn hand_off(&mut self, handoff: &Handoff) {
+        let handed_off = self.listeners.hand_off(handoff);
+        if self.admin.as_mut().is_some_and(|admin| admin.hand_off(handoff)) {
+            self.replaced.send_replace(true);
         }
         if let Some(control) = &mut self.control {
-            control.leave(taken);
+            control.hand_off(handoff);
         }
-        self.tell_all(|done| Message::Leave(doors.clone(), done));
-        self.drain.advance(Stage::Draining);
+        self.broadcast_and_wait(|done_sender| CoreCommand::HandOff(handed_off.clone(), done_sender));
+        self.drain.advance(DrainStage::Draining);
         self.stop_listening();
     }
 
-    /// Returns once every core has said that it is there; one that hangs never does.
+    /// Returns once every core has responded. A core that hangs never does.
     pub fn wait_for_cores(&self) {
-        self.tell_all(Message::Ping);
+        self.broadcast_and_wait(CoreCommand::Ping);
     }
 
-    /// Looks after what is due: some times a second.
-    pub fn tend(&mut self) {
-        self.doors.close_late(now_ns());
+    /// Does periodic work. Must be called several times a second.
+    pub fn tick(&mut self) {
+        self.listeners.close_expired(now_ns());
     }
 
-    /// Tells all cores, and waits until they have followed.
-    fn tell_all(&self, mut message: impl FnMut(oneshot::Sender<()>) -> Message) {
-        let mut told = Vec::new();
-        for messages in &self.messages {
-            let (done, is_done) = oneshot::channel();
-            // A core that has ended follows nothing any more.
-            if messages.blocking_send(message(done)).is_ok() {
-                told.push(is_done);
+    /// Sends a message to all cores, and waits until they have processed it.
+    fn broadcast_and_wait(&self, mut message: impl FnMut(oneshot::Sender<()>) -> CoreCommand) {
+        let mut acks = Vec::new();
+        for core_sender in &self.core_senders {
+            let (done_sender, done_receiver) = oneshot::channel();
+            // A core that has ended processes no messages.
+            if core_sender.blocking_send(message(done_sender)).is_ok() {
+                acks.push(done_receiver);
             }
         }
-        for told in told {
-            let _ = told.blocking_recv();
+        for ack in acks {
+            let _ = ack.blocking_recv();
         }
     }
 
-    /// What became of the confinement of files.
+    /// Returns the state of the file system sandbox.
     #[must_use]
-    pub fn confinement(&self) -> &Confinement {
-        &self.confinement
+    pub fn sandbox(&self) -> &Confinement {
+        &self.sandbox
     }
 
-    /// How many cores it has.
+    /// Returns the number of cores.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.plan.threads
     }
 
-    /// Whether all cores have ended.
+    /// Returns whether all cores have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.cores.is_finished()
     }
 
-    /// Opens the logs' files anew.
+    /// Reopens the log files.
     ///
     /// # Errors
-    /// Every one that could not be opened; its lines go where they went before.
+    /// Every file that could not be opened; its lines go where they went before.
     pub fn reopen_logs(&self) -> io::Result<()> {
-        self.log.1.reopen().map_err(|error| explain(error, &self.confinement))
+        self.log.1.reopen().map_err(|error| explain_denied_access(error, &self.sandbox))
     }
 
-    /// Notes a config that was refused before it came here.
-    pub fn note_refused_reload(&self, why: &str) {
-        self.in_force.send_modify(|force| force.results.note(Some(why), unix_ns()));
+    /// Records a config that was refused before it reached the proxy.
+    pub fn record_refused_reload(&self, reason: &str) {
+        self.active_config.send_modify(|active| active.reload_results.record(Some(reason), unix_ns()));
     }
 
     /// Puts a new plan into force: new requests follow it, those in flight end under the old one.
-    /// Returns once all cores follow it, with what went wrong with logs that are to be opened again.
+    /// Returns once all cores follow it, with the error of logs that could not be reopened.
     ///
     /// # Errors
-    /// A new address, log or namespace could not be had, or the plan changes what takes a restart:
-    /// then the old plan stays as it is.
+    /// A new address, log or namespace was not available, or the plan changes a key that requires a
+    /// restart. The old plan then stays in force unchanged.
     pub fn reload(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
-        let needs_restart = self.needs_restart(&plan);
-        if !needs_restart.is_empty() {
+        let restart_keys = self.restart_keys(&plan);
+        if !restart_keys.is_empty() {
             let text = format!(
-                "these keys cannot change while the proxy runs: {}; put them back, or restart it \
-                 (weir proxy --upgrade-from restarts it without a gap)",
-                needs_restart.join(", ")
+                "these keys cannot change while the proxy runs: {}; restore them, or restart the proxy \
+                 (weir proxy --upgrade-from restarts it without downtime)",
+                restart_keys.join(", ")
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let template = Arc::new(Plan { threads: self.plan.threads, ..plan });
         let plan = self.health.resolve(&template);
-        let reopened = self.apply(plan).map_err(|error| explain(error, &self.confinement))?;
+        let reopen_error = self.apply(plan).map_err(|error| explain_denied_access(error, &self.sandbox))?;
         self.template = template;
-        self.in_force.send_modify(|force| force.results.note(None, unix_ns()));
-        Ok(reopened.map(|error| explain(error, &self.confinement)))
+        self.active_config.send_modify(|active| active.reload_results.record(None, unix_ns()));
+        Ok(reopen_error.map(|error| explain_denied_access(error, &self.sandbox)))
     }
 
-    /// Follows the names of servers where they lead by now. To be called now and then.
-    ///
-    /// # Errors
-    /// As [`Running::reload`]; then the servers stay as they are.
-    pub fn follow_names(&mut self) -> io::Result<()> {
-        if !self.health.has_news() || self.is_draining() {
-            return Ok(());
+    /// Applies DNS changes of server names: swaps the servers of the affected pools and changes
+    /// nothing else. Must be called periodically.
+    pub fn apply_dns_changes(&mut self) {
+        if !self.health.has_changes() || self.is_draining() {
+            return;
         }
-        let plan = self.health.expand(&self.template);
-        let servers = |plan: &Plan| -> Vec<_> {
-            plan.pools.iter().map(|pool| pool.servers.clone()).collect()
-        };
-        match servers(&plan) == servers(&self.plan) {
-            true => Ok(()),
-            false => self.apply(plan).map(drop),
+        let plan = self.health.expand(&self.template, Some(&self.plan));
+        let mut pools = plan.pools.iter().zip(&self.plan.pools);
+        if pools.all(|(current, previous)| Arc::ptr_eq(current, previous)) {
+            return;
         }
+        let plan = Arc::new(plan);
+        let shared = Arc::new(self.shared.with_servers_of(&plan, &self.plan));
+        self.broadcast_and_wait(|done_sender| {
+            CoreCommand::SwapServers(Arc::clone(&plan), Arc::clone(&shared), done_sender)
+        });
+        (self.plan, self.shared) = (plan, shared);
+        self.health.apply_plan(&self.plan, &self.shared);
+        self.active_config.send_modify(|active| {
+            active.plan = Arc::clone(&self.plan);
+            active.shared = Arc::clone(&self.shared);
+        });
     }
 
-    /// Puts a plan into force; why logs could not be opened again, if that was so.
+    /// Puts a plan into force. Returns the error of logs that could not be reopened.
     fn apply(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
         let plan = Arc::new(plan);
-        let before = self.doors.count();
+        let count_before = self.listeners.count();
         let prepared = self.prepare(&plan);
-        let Prepared { log, shared, reopen_error } =
-            prepared.inspect_err(|_| self.doors.forget_after(before))?;
-        if self.doors.assign(&plan) {
+        let PreparedReload { log, shared, reopen_error } =
+            prepared.inspect_err(|_| self.listeners.truncate(count_before))?;
+        if self.listeners.assign(&plan) {
             self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
         }
         let sender = log.as_ref().map_or(&self.log.0, |(sender, _)| sender).clone();
-        self.tell_all(|done| {
-            Message::Apply(Box::new(apply_for(&plan, &shared, &sender, &self.doors)), done)
+        self.broadcast_and_wait(|done_sender| {
+            CoreCommand::Apply(Box::new(apply_command(&plan, &shared, &sender, &self.listeners)), done_sender)
         });
-        // Only now do cores know what the new doors are.
-        self.doors.send(&self.board, plan.threads)?;
+        // Only now do the cores know the new listeners.
+        self.listeners.send_to_cores(&self.balancer, plan.threads)?;
         (self.plan, self.shared) = (plan, shared);
-        self.health.follow(&self.plan, &self.shared);
+        self.health.apply_plan(&self.plan, &self.shared);
         self.reloads += 1;
-        let opened = self.opened();
-        let now = InForce::new(&self.plan, &self.shared, opened, self.reloads);
-        self.in_force.send_modify(|force| {
-            let results = std::mem::take(&mut force.results);
-            *force = InForce { results, ..now };
+        let opened = self.listen_addresses();
+        let new_config = ActiveConfig::new(&self.plan, &self.shared, opened, self.reloads);
+        self.active_config.send_modify(|active| {
+            let results = std::mem::take(&mut active.reload_results);
+            *active = ActiveConfig { reload_results: results, ..new_config };
         });
         if let Some(log) = log {
             let (sender, writer) = std::mem::replace(&mut self.log, log);
             drop(sender);
-            writer.finish(LOG_PATIENCE);
+            writer.finish(LOG_TIMEOUT);
         }
         Ok(reopen_error)
     }
 
-    /// Gets what a plan needs of the system, before anything of the old one is changed.
-    fn prepare(&mut self, plan: &Plan) -> io::Result<Prepared> {
-        while let Err(error) = self.doors.open(plan, plan.threads, None) {
+    /// Acquires a plan's system resources, before anything of the old plan is changed.
+    fn prepare(&mut self, plan: &Plan) -> io::Result<PreparedReload> {
+        while let Err(error) = self.listeners.open(plan, plan.threads, None) {
             if error.kind() != io::ErrorKind::AddrInUse || now_ns() >= self.ports_held_until_ns {
                 return Err(error);
             }
-            std::thread::sleep(PORT_WAIT);
+            std::thread::sleep(PORT_RETRY_DELAY);
         }
         let log = match plan.logs == self.plan.logs {
             true => None,
             false => Some(log::start(&plan.logs, plan.threads)?),
         };
-        let shared = Shared::new(plan, &self.bells, Some((&self.plan, &self.shared)))?;
+        let shared = CrossCoreState::new(plan, &self.wakeups, Some((&self.plan, &self.shared)))?;
         let reopen_error = log.as_ref().map_or_else(|| self.log.1.reopen().err(), |_| None);
-        Doors::set_access(plan, &self.plan)?;
-        Ok(Prepared { log, shared: Arc::new(shared), reopen_error })
+        BoundSockets::set_access(plan, &self.plan)?;
+        Ok(PreparedReload { log, shared: Arc::new(shared), reopen_error })
     }
 
-    /// What of a plan is only looked at when the process starts.
-    fn needs_restart(&self, plan: &Plan) -> Vec<&'static str> {
+    /// Returns the changed keys that are only read when the process starts.
+    fn restart_keys(&self, plan: &Plan) -> Vec<&'static str> {
         let old = &self.plan;
         [
-            ("threads", plan.threads_given && plan.threads != old.threads),
+            ("threads", plan.is_threads_set && plan.threads != old.threads),
             ("pin", plan.pin != old.pin),
             ("connections-max", plan.connections_max != old.connections_max),
             ("admin", plan.admin != old.admin),
@@ -471,24 +487,24 @@ impl Running {
         .collect()
     }
 
-    /// Whether it is being stopped.
+    /// Returns whether the proxy is draining.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.drain.watch().stage() != Stage::Running
+        self.drain.watch().stage() != DrainStage::Running
     }
 
-    /// Gives up its own copies of the listening sockets: from then on the kernel refuses connections
-    /// as soon as the cores have closed theirs. To be called when the drain starts.
+    /// Closes this thread's copies of the listening sockets. From then on the kernel refuses
+    /// connections as soon as the cores have closed theirs. Must be called when the drain starts.
     pub fn stop_listening(&mut self) {
-        self.doors.stop_listening();
+        self.listeners.stop_listening();
     }
 
     /// Waits until the drain is over.
-    pub fn join(mut self) -> Ended {
+    pub fn join(mut self) -> ProxyExit {
         self.stop_listening();
         let failure = self.cores.join().into_iter().find_map(Result::err);
         let (sender, writer) = self.log;
         drop(sender);
-        Ended { failure, logs_written: writer.finish(LOG_PATIENCE) }
+        ProxyExit { failure, logs_written: writer.finish(LOG_TIMEOUT) }
     }
 }

@@ -1,5 +1,5 @@
-//! One core's state, which all its connections share: the plan in force, pools, time, buffers, and
-//! where outcomes go.
+//! The state of one core, which all its connections share: the plan in force, pools, time, buffers,
+//! and the sinks of outcomes.
 //!
 //! Nothing here leaves its thread, so there is no lock; and nothing here is held across an await.
 
@@ -7,450 +7,491 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rt::board::Board;
-use rt::buffers::Buffers;
+use rt::buffers::BufferPool;
 use rt::clock::{MILLISECOND_NS, now_ns};
+use rt::conn_balancer::ConnectionBalancer;
+use rt::conn_limit::ConnectionLimit;
 use rt::deadlines::Deadlines;
 use rt::limits::descriptor_limit;
-use rt::room::Room;
-use rt::splice::Pipes;
+use rt::splice::PipePool;
 use rt::timers::Timers;
 
-use crate::admission::Gatekeeper;
-use crate::conn::{self, Settings};
+use crate::admission::ListenerLimits;
+pub(crate) use crate::config_generation::ConfigGeneration;
+use crate::conn::{self, ListenerSettings};
 use crate::exchange::Exchange;
-pub(crate) use crate::live::Live;
-use crate::log::{self, CoreLog, Load, Tally, Wall};
-use crate::metrics::{Reason, Snapshot};
+use crate::log::{self, CoreLog, LineCounters, LoadCounts, WallClock};
+use crate::metrics::{RejectReason, Snapshot};
 use crate::outcome::Outcome;
-use crate::plan::ListenerPlan;
-use crate::pool::Pool;
-use crate::profile::{Phase, Profile};
-use crate::route::Scratch;
-use crate::session::Census;
+use crate::plan::{ListenerPlan, Plan};
+use crate::pool::{CrossCoreState, Pool};
+use crate::profile::{Profile, ProfilePhase};
+use crate::route::RouteScratch;
+use crate::session::SessionDump;
 use crate::tunnel::PIPE_BYTES;
 
-/// How often a core looks at its deadlines, its idle connections and its log. No time-out but the
-/// queue's is more exact.
+/// Interval at which a core checks its deadlines, its idle connections and its log. All timeouts
+/// but the queue's have this resolution.
 pub(crate) const TICK_NS: u64 = 100 * MILLISECOND_NS;
-/// How often a core looks at who has waited too long in a queue, while anybody waits.
+/// Interval at which a core checks for expired queue waits, while requests are queued.
 pub(crate) const QUEUE_TICK_NS: u64 = 2 * MILLISECOND_NS;
-/// Bytes that one read takes at most, and so those of the longest head that a config may allow.
+/// Maximum size of one read, and so of the longest head that a config may allow.
 const INPUT_BYTES: usize = 64 * 1024;
-/// What heads and small bodies on their way to a client take at first.
+/// Initial capacity for heads and small bodies on their way to a client.
 const OUT_BYTES: usize = 16 * 1024;
-/// The first size of a pooled buffer.
+/// Initial size of a pooled buffer.
 const BUFFER_BYTES: usize = 2 * 1024;
-/// How many pooled buffers a core lends at a time; each holds a part of a head or of a pipelined
-/// request that waits for the rest.
+/// Maximum number of pooled buffers that a core lends at a time. Each holds part of a head or of a
+/// pipelined request that waits for the rest.
 const BUFFERS_MAX: usize = 32 * 1024;
-/// How many pipes a core has at most; a busy tunnel without one copies. Where descriptors are few,
+/// Maximum number of pipes of a core; a busy tunnel without one copies. If descriptors are scarce,
 /// pipes take a sixteenth of them ([`pipes_max`]).
 const PIPES_MAX: usize = 256;
-/// How many exchanges are kept for the next requests.
-const SPARE_MAX: usize = 256;
+/// Maximum number of exchanges kept for reuse.
+const SPARE_EXCHANGES_MAX: usize = 256;
 
-/// What one core's connections share.
+/// State of one core, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) index: usize,
-    cores: usize,
-    live: RefCell<Rc<Live>>,
+    core_count: usize,
+    current_generation: RefCell<Rc<ConfigGeneration>>,
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
-    pub(crate) buffers: Buffers,
-    pub(crate) board: Board,
-    pub(crate) bench: RefCell<Bench>,
-    pub(crate) room: Room,
-    /// The time of the last tick.
+    pub(crate) buffers: BufferPool,
+    pub(crate) balancer: ConnectionBalancer,
+    pub(crate) scratch: RefCell<ScratchBuffers>,
+    pub(crate) connection_limit: ConnectionLimit,
+    /// Time of the last tick.
     pub(crate) now_ns: Cell<u64>,
-    /// Changes with each tick and when the drain starts: as long as it is the same, no deadline
-    /// has passed.
+    /// Changes with each tick and when the drain starts. While it is the same, no deadline has
+    /// passed.
     pub(crate) tick: Cell<u32>,
     pub(crate) draining: Cell<bool>,
-    /// Connections that only hear why they are not served.
-    pub(crate) turned: Cell<usize>,
-    /// Whether somebody looks after connections that wait for a rate.
-    room_watched: Cell<bool>,
-    /// Whether idle connections end: in a drain, but not from its first moment.
-    pub(crate) idle_ends: Cell<bool>,
-    /// Whether another process is at work, so that the drain may take its time.
+    /// Connections that are rejected and only get an error response.
+    pub(crate) rejected: Cell<usize>,
+    /// True while a task waits for the rate to allow new connections.
+    is_rate_timer_running: Cell<bool>,
+    /// True if idle connections are closed. A drain sets it, but not at its start.
+    pub(crate) closes_idle: Cell<bool>,
+    /// True if another process has taken over, so that the drain is not urgent.
     pub(crate) is_replaced: Cell<bool>,
-    #[allow(
-        clippy::vec_box,
-        reason = "what is kept is the allocation, and moving one is moving a box"
-    )]
-    spare: RefCell<Vec<Box<Exchange>>>,
-    /// Exchanges and tunnels.
+    #[allow(clippy::vec_box, reason = "keeps the allocations; moving one moves a box")]
+    spare_exchanges: RefCell<Vec<Box<Exchange>>>,
+    /// Number of exchanges and tunnels.
     pub(crate) in_flight: Cell<usize>,
-    /// Requests whose clients have gone and that bounded servers still have.
+    /// Number of requests whose clients have gone and that servers with a limit are still
+    /// processing.
     pub(crate) abandoned: Cell<usize>,
-    /// Of the plan in force first, then of plans that connections are still from.
-    settings: RefCell<Vec<Rc<Settings>>>,
-    /// Plans that are over, under which something may still be in flight.
-    retired: RefCell<Vec<Rc<Live>>>,
-    /// What was counted under plans that are over.
-    past: RefCell<Snapshot>,
+    /// Settings of the plan in force first, then of earlier plans that connections still use.
+    listener_settings: RefCell<Vec<Rc<ListenerSettings>>>,
+    /// Earlier plans under which requests may still be in flight.
+    retired_generations: RefCell<Vec<Rc<ConfigGeneration>>>,
+    /// Counters of earlier plans.
+    past_counters: RefCell<Snapshot>,
     pub(crate) log: RefCell<CoreLog>,
-    /// Of logs that are over.
-    past_logs: RefCell<Vec<Tally>>,
-    wall: Cell<Wall>,
-    /// Whether somebody looks after the queues just now.
-    pub(crate) queues_watched: Cell<bool>,
-    pub(crate) pipes: Pipes,
-    /// Whether tunnels end with the drain: they have had their time.
-    pub(crate) tunnels_end: Cell<bool>,
-    /// Where its time goes, when somebody wants to know.
+    /// Counters of earlier logs.
+    past_log_counters: RefCell<Vec<LineCounters>>,
+    wall_clock: Cell<WallClock>,
+    /// True while a task checks the queues.
+    pub(crate) is_queue_task_running: Cell<bool>,
+    pub(crate) pipes: PipePool,
+    /// True if tunnels are closed in the drain: their time is over.
+    pub(crate) closes_tunnels: Cell<bool>,
+    /// CPU time profile, if enabled.
     pub(crate) profile: Profile,
-    /// What its connections are asked.
-    pub(crate) census: Census,
+    /// Current query to all connections.
+    pub(crate) session_dump: SessionDump,
 }
 
-/// What one poll of a connection works on; it belongs to nobody between two polls.
+/// Scratch buffers for one poll of a connection. They are unused between two polls.
 #[derive(Debug)]
-pub(crate) struct Bench {
-    /// What was just received.
+pub(crate) struct ScratchBuffers {
+    /// Bytes of the last read.
     pub(crate) input: Box<[u8]>,
     /// Heads and framing on their way to a client.
     pub(crate) out: Vec<u8>,
-    /// Targets on their way through a route's changes.
+    /// Request targets while a route rewrites them.
     pub(crate) target: Vec<u8>,
-    pub(crate) scratch: Scratch,
+    pub(crate) route_scratch: RouteScratch,
     pub(crate) rng: fastrand::Rng,
 }
 
-/// How many pipes a core with so many descriptors has at most.
+/// Returns the maximum number of pipes for a core with this number of descriptors.
 pub(crate) fn pipes_max(descriptors: u64) -> usize {
     PIPES_MAX.min((descriptors / 32) as usize)
 }
 
-/// How many of `max` connections one of `cores` cores may have; each may have one.
-pub(crate) fn share(max: usize, core: usize, cores: usize) -> usize {
+/// Returns the maximum number of connections of one of `cores` cores out of `max`; at least one.
+pub(crate) fn limit_of_core(max: usize, core: usize, cores: usize) -> usize {
     (max / cores + usize::from(core < max % cores)).max(1)
 }
 
 impl Core {
-    /// Must be called inside the core's runtime.
+    /// Creates a core's state. Must be called inside the core's runtime.
     pub(crate) fn new(
-        (index, cores): (usize, usize),
-        live: Live,
-        board: Board,
+        (index, core_count): (usize, usize),
+        generation: ConfigGeneration,
+        balancer: ConnectionBalancer,
         connections_max: usize,
         log: CoreLog,
     ) -> std::io::Result<Rc<Self>> {
         let core = Rc::new(Self {
             index,
-            cores,
-            live: RefCell::new(Rc::new(live)),
+            core_count,
+            current_generation: RefCell::new(Rc::new(generation)),
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
-            buffers: Buffers::new(BUFFER_BYTES, BUFFERS_MAX),
-            board,
-            bench: RefCell::new(Bench {
+            buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
+            balancer,
+            scratch: RefCell::new(ScratchBuffers {
                 input: vec![0; INPUT_BYTES].into(),
                 out: Vec::with_capacity(OUT_BYTES),
                 target: Vec::new(),
-                scratch: Scratch::default(),
+                route_scratch: RouteScratch::default(),
                 rng: fastrand::Rng::new(),
             }),
-            room: Room::new(connections_max),
+            connection_limit: ConnectionLimit::new(connections_max),
             now_ns: Cell::new(now_ns()),
             tick: Cell::new(0),
             draining: Cell::new(false),
-            turned: Cell::new(0),
-            room_watched: Cell::new(false),
-            idle_ends: Cell::new(false),
+            rejected: Cell::new(0),
+            is_rate_timer_running: Cell::new(false),
+            closes_idle: Cell::new(false),
             is_replaced: Cell::new(false),
-            spare: RefCell::default(),
+            spare_exchanges: RefCell::default(),
             in_flight: Cell::new(0),
             abandoned: Cell::new(0),
-            settings: RefCell::default(),
-            retired: RefCell::default(),
-            past: RefCell::default(),
+            listener_settings: RefCell::default(),
+            retired_generations: RefCell::default(),
+            past_counters: RefCell::default(),
             log: RefCell::new(log),
-            past_logs: RefCell::default(),
-            wall: Cell::new(Wall::read()),
-            queues_watched: Cell::new(false),
-            pipes: Pipes::new(PIPE_BYTES, pipes_max(descriptor_limit())),
-            tunnels_end: Cell::new(false),
+            past_log_counters: RefCell::default(),
+            wall_clock: Cell::new(WallClock::read()),
+            is_queue_task_running: Cell::new(false),
+            pipes: PipePool::new(PIPE_BYTES, pipes_max(descriptor_limit())),
+            closes_tunnels: Cell::new(false),
             profile: Profile::default(),
-            census: Census::default(),
+            session_dump: SessionDump::default(),
         });
-        let settings = core.settings_of(&core.live());
-        *core.settings.borrow_mut() = settings;
+        let settings = core.create_settings(&core.current_generation());
+        *core.listener_settings.borrow_mut() = settings;
         Ok(core)
     }
 
-    /// The plan that new requests follow.
+    /// Returns the plan that new requests follow.
     #[inline]
-    pub(crate) fn live(&self) -> Rc<Live> {
-        Rc::clone(&self.live.borrow())
+    pub(crate) fn current_generation(&self) -> Rc<ConfigGeneration> {
+        Rc::clone(&self.current_generation.borrow())
     }
 
-    /// From now on new requests follow `live`; connections keep what their listener was like when
-    /// they came in.
-    pub(crate) fn put_in_force(self: &Rc<Self>, live: Live) {
-        let place = |name: &str| live.plan.listeners.iter().position(|one| &*one.name == name);
-        for settings in self.settings.borrow().iter() {
-            settings.follow(&self.live(), place(&settings.plan.name));
+    /// Puts `generation` into force for new requests. Connections keep their listener's settings
+    /// from their accept.
+    pub(crate) fn activate(self: &Rc<Self>, generation: ConfigGeneration) {
+        let index_of = |name: &str| generation.plan.listeners.iter().position(|one| &*one.name == name);
+        for settings in self.listener_settings.borrow().iter() {
+            settings.apply_generation(&self.current_generation(), index_of(&settings.plan.name));
         }
-        let fresh = self.settings_of(&live);
-        for settings in &fresh {
-            for _ in 0..settings.open.get() {
-                settings.index.get().inspect(|&index| live.metrics.adopted(index));
+        let new_settings = self.create_settings(&generation);
+        for settings in &new_settings {
+            for _ in 0..settings.open_connections.get() {
+                settings.index.get().inspect(|&index| generation.metrics.connection_adopted(index));
             }
         }
-        let mut settings = self.settings.borrow_mut();
-        // Those that no connection has any more.
+        let mut settings = self.listener_settings.borrow_mut();
+        // Drops settings that no connection uses any more.
         settings.retain(|old| Rc::strong_count(old) > 1);
-        settings.splice(0..0, fresh);
-        let before = self.live.replace(Rc::new(live));
-        self.retired.borrow_mut().push(before);
+        settings.splice(0..0, new_settings);
+        let previous = self.current_generation.replace(Rc::new(generation));
+        self.retired_generations.borrow_mut().push(previous);
     }
 
-    /// The settings of a plan's listeners, with the counts of those of the same name.
-    fn settings_of(self: &Rc<Self>, live: &Live) -> Vec<Rc<Settings>> {
-        let known = self.settings.borrow();
-        let both = live.plan.listeners.iter().zip(&live.keepers);
-        let settings = |(index, (listener, keeper)): (usize, (&ListenerPlan, &Arc<Gatekeeper>))| {
-            let old = known.iter().find(|old| old.plan.name == listener.name);
-            let open = old.map(|old| Rc::clone(&old.open)).unwrap_or_default();
-            let shared = (open, Arc::clone(keeper));
-            Rc::new(Settings::new(Rc::clone(self), listener.clone(), index, shared))
+    /// Puts `plan` into force for new requests. It differs from the previous plan in servers only.
+    pub(crate) fn swap_servers(&self, plan: Arc<Plan>, shared: &CrossCoreState, core_id: (usize, usize)) {
+        let generation = self.current_generation().with_servers_of(plan, shared, core_id);
+        let previous = self.current_generation.replace(Rc::new(generation));
+        self.retired_generations.borrow_mut().push(previous);
+        self.apply_server_changes();
+    }
+
+    /// Returns the settings of a plan's listeners, with the counters of earlier listeners of the
+    /// same name.
+    fn create_settings(self: &Rc<Self>, generation: &ConfigGeneration) -> Vec<Rc<ListenerSettings>> {
+        let existing = self.listener_settings.borrow();
+        let listeners_and_limits = generation.plan.listeners.iter().zip(&generation.listener_limits);
+        let settings = |(index, (listener, limits)): (usize, (&ListenerPlan, &Arc<ListenerLimits>))| {
+            let old = existing.iter().find(|old| old.plan.name == listener.name);
+            let open_connections = old.map(|old| Rc::clone(&old.open_connections)).unwrap_or_default();
+            let shared = (open_connections, Arc::clone(limits));
+            Rc::new(ListenerSettings::new(Rc::clone(self), listener.clone(), index, shared))
         };
-        both.enumerate().map(settings).collect()
+        listeners_and_limits.enumerate().map(settings).collect()
     }
 
-    /// The settings of a listener, for a new connection.
-    pub(crate) fn settings(&self, listener: usize) -> Option<Rc<Settings>> {
-        let settings = self.settings.borrow();
+    /// Returns the settings of a listener, for a new connection.
+    pub(crate) fn settings(&self, listener: usize) -> Option<Rc<ListenerSettings>> {
+        let settings = self.listener_settings.borrow();
         // The newest are first.
         settings.iter().find(|one| one.index.get() == Some(listener)).cloned()
     }
 
-    /// Looks after what is due: once every [`TICK_NS`].
+    /// Does the periodic work: once every [`TICK_NS`].
     pub(crate) fn handle_tick(&self, now_ns: u64) {
-        let _section = self.profile.enter(Phase::Upkeep);
+        let _section = self.profile.enter(ProfilePhase::Upkeep);
         self.now_ns.set(now_ns);
         self.tick.set(self.tick.get().wrapping_add(1));
         self.deadlines.sweep(now_ns);
-        self.wall.set(Wall::read());
-        self.visit_pools(|pool| pool.sweep_idle(now_ns));
-        // An agent may have given a server a bound that had none.
-        self.visit_pools(Pool::recount);
-        for pool in &self.live.borrow().pools {
-            pool.judge(now_ns);
-            // It is one for all cores, so the first of them does it.
+        self.wall_clock.set(WallClock::read());
+        self.for_each_pool(|pool| pool.sweep_idle(now_ns));
+        // An agent may have set a limit for a server that had none.
+        self.for_each_pool(Pool::count_unlimited_requests);
+        for pool in &self.current_generation.borrow().pools {
+            pool.evaluate_outliers(now_ns);
+            // All cores share this state, so the first core updates it.
             if self.index == 0 {
-                pool.settle(now_ns);
+                pool.recompute(now_ns);
             }
         }
-        // A listener that is gone goes with its last connection.
-        self.settings
+        // Settings of a removed listener are dropped with its last connection.
+        self.listener_settings
             .borrow_mut()
             .retain(|settings| settings.index.get().is_some() || Rc::strong_count(settings) > 1);
-        if self.queues_watched.get() {
+        if self.is_queue_task_running.get() {
             // A server that was down may have come up.
             self.serve_queues();
         }
-        let logging = self.profile.enter(Phase::Log);
-        // When it is behind, the batch waits for the next tick.
+        let logging = self.profile.enter(ProfilePhase::Log);
+        // If the log thread is behind, the batch waits for the next tick.
         self.log.borrow().hand_over();
         drop(logging);
         self.absorb_retired();
     }
 
-    /// Tells those that have waited too long in a queue; whether anybody still waits.
+    /// Ends requests that have waited too long in a queue. Returns whether any are still queued.
     pub(crate) fn expire_queues(&self, now_ns: u64) -> bool {
-        let mut waits = false;
-        self.visit_pools(|pool| waits |= pool.expire_queue(now_ns));
-        waits
+        let mut has_queued = false;
+        self.for_each_pool(|pool| has_queued |= pool.expire_queue(now_ns));
+        has_queued
     }
 
-    /// Grants what room came up elsewhere.
+    /// Grants slots that became free on other cores.
     pub(crate) fn serve_queues(&self) {
-        let rng = &mut self.bench.borrow_mut().rng;
-        self.visit_pools(|pool| pool.serve_queue(rng));
+        let rng = &mut self.scratch.borrow_mut().rng;
+        self.for_each_pool(|pool| pool.serve_queue(rng));
     }
 
-    /// Bounds and states of servers have changed: counts what has to be counted now, and lets those
-    /// go who wait for what there is now.
-    pub(crate) fn follow_servers(&self) {
-        self.visit_pools(Pool::recount);
+    /// Follows changed limits and states of servers: counts servers that newly need it, and grants
+    /// newly free slots to queued requests.
+    pub(crate) fn apply_server_changes(&self) {
+        self.for_each_pool(Pool::count_unlimited_requests);
         self.serve_queues();
     }
 
-    /// Those of plans that are over as well, and first: somebody may still wait in their queues.
-    fn visit_pools(&self, mut visit: impl FnMut(&Pool)) {
-        let live = self.live();
-        for live in self.retired.borrow().iter().chain([&live]) {
-            live.pools.iter().for_each(|pool| visit(pool));
+    /// Visits all pools. Those of earlier plans come first, because requests may still wait in
+    /// their queues.
+    fn for_each_pool(&self, mut visit: impl FnMut(&Pool)) {
+        let generation = self.current_generation();
+        for retired in &*self.retired_generations.borrow() {
+            let indexed_pools = retired.pools.iter().zip(0..);
+            let retired_only = indexed_pools
+                .filter(|(pool, at)| !generation.pools.get(*at).is_some_and(|now| Rc::ptr_eq(now, pool)));
+            retired_only.for_each(|(pool, _)| visit(pool));
         }
+        generation.pools.iter().for_each(|pool| visit(pool));
     }
 
-    /// From now on answers are the last of their connections.
+    /// Marks each further response as the last of its connection.
     pub(crate) fn start_draining(&self) {
         self.draining.set(true);
     }
 
-    /// Idle connections end.
-    pub(crate) fn end_idle(&self) {
-        self.idle_ends.set(true);
+    /// Closes idle connections.
+    pub(crate) fn close_idle(&self) {
+        self.closes_idle.set(true);
         self.tick.set(self.tick.get().wrapping_add(1));
         self.deadlines.wake_all();
     }
 
-    /// Whether logs want more of a request than its first line.
-    pub(crate) fn wants_fields(&self) -> bool {
+    /// Returns whether a log needs more of a request than its first line.
+    pub(crate) fn needs_header_fields(&self) -> bool {
         self.log.borrow().wants_fields()
     }
 
-    /// Tells log and metrics what a request did.
-    pub(crate) fn record(&self, live: &Live, outcome: &Outcome<'_>) {
-        live.metrics.record(outcome);
-        self.profile.note_times(&outcome.times);
+    /// Records a request's outcome in log and metrics.
+    pub(crate) fn record(&self, generation: &ConfigGeneration, outcome: &Outcome<'_>) {
+        generation.metrics.record(outcome);
+        self.profile.record_times(&outcome.times);
         if let Some(pool) = outcome.pool {
-            live.pools[pool].observe(outcome);
+            generation.pools[pool].record_outcome(outcome);
         }
-        let _section = self.profile.enter(Phase::Log);
-        let load = self.load(live, outcome);
-        self.log.borrow().record(outcome, &live.names, self.wall.get(), &load);
+        let _section = self.profile.enter(ProfilePhase::Log);
+        let load = self.load(generation, outcome);
+        self.log.borrow().record(outcome, &generation.log_names, self.wall_clock.get(), &load);
     }
 
-    /// How busy the proxy is, as HAProxy's log format has it: of this core, this request included.
-    fn load(&self, live: &Live, outcome: &Outcome<'_>) -> Load {
-        let open = |settings: &Settings| settings.index.get() == Some(outcome.listener);
-        let listener =
-            self.settings.borrow().iter().find(|one| open(one)).map_or(0, |one| one.open.get());
-        let pool = outcome.pool.map(|index| &live.pools[index]);
-        Load {
-            process: self.room.served() as u32,
-            listener: listener as u32,
-            pool: pool.map_or(0, |pool| pool.in_flight()) as u32,
-            server: pool.zip(outcome.server).map_or(0, |(pool, at)| pool.load(at).1) as u32,
-            server_queue: 0,
-            pool_queue: 0,
+    /// Returns the load figures of HAProxy's log format: those of this core, this request included.
+    fn load(&self, generation: &ConfigGeneration, outcome: &Outcome<'_>) -> LoadCounts {
+        let is_of_listener = |settings: &ListenerSettings| settings.index.get() == Some(outcome.listener);
+        let listener = self
+            .listener_settings
+            .borrow()
+            .iter()
+            .find(|one| is_of_listener(one))
+            .map_or(0, |one| one.open_connections.get());
+        let pool = outcome.pool.map(|index| &generation.pools[index]);
+        LoadCounts {
+            actconn: self.connection_limit.active_count() as u32,
+            feconn: listener as u32,
+            beconn: pool.map_or(0, |pool| pool.in_flight()) as u32,
+            srv_conn: pool.zip(outcome.server).map_or(0, |(pool, at)| pool.load(at).1) as u32,
+            srv_queue: 0,
+            backend_queue: 0,
         }
     }
 
-    /// Counts a connection that was not served, or a time of not accepting any.
-    pub(crate) fn refused(&self, reason: Reason) {
-        self.live.borrow().metrics.refused(reason);
+    /// Counts a connection that was not served, or a pause in accepting.
+    pub(crate) fn count_rejection(&self, reason: RejectReason) {
+        self.current_generation.borrow().metrics.refused(reason);
     }
 
-    /// Whether a listener has as many connections as this core may have for it.
+    /// Returns whether a listener has the maximum number of connections of this core.
     pub(crate) fn is_listener_full(&self, listener: usize) -> bool {
         self.settings(listener).is_some_and(|settings| {
             let max = settings.plan.connections_max;
-            max.is_some_and(|max| settings.open.get() >= share(max, self.index, self.cores))
+            max.is_some_and(|max| {
+                settings.open_connections.get() >= limit_of_core(max, self.index, self.core_count)
+            })
         })
     }
 
-    /// Has those look again that wait for room, in so many nanoseconds.
-    pub(crate) fn wake_room_in(self: &Rc<Self>, wait_ns: u64) {
-        if self.room_watched.replace(true) {
+    /// Wakes the tasks that wait for a free slot, in `wait_ns` nanoseconds.
+    pub(crate) fn wake_limit_waiters_in(self: &Rc<Self>, wait_ns: u64) {
+        if self.is_rate_timer_running.replace(true) {
             return;
         }
         let core = Rc::clone(self);
         rt::tokio::task::spawn_local(async move {
             core.timers.sleep_until(now_ns().saturating_add(wait_ns)).await;
-            core.room_watched.set(false);
-            core.room.wake();
+            core.is_rate_timer_running.set(false);
+            core.connection_limit.wake_waiters();
         });
     }
 
-    /// Nothing comes any more. Settings and their core hold each other, which ends here.
-    pub(crate) fn forget_settings(&self) {
-        self.settings.borrow_mut().clear();
+    /// Drops the settings once no connection can come. This breaks the reference cycle between
+    /// settings and core.
+    pub(crate) fn drop_settings(&self) {
+        self.listener_settings.borrow_mut().clear();
     }
 
-    /// Tunnels have had their time.
-    pub(crate) fn end_tunnels(&self) {
-        self.tunnels_end.set(true);
+    /// Closes the tunnels: their time is over.
+    pub(crate) fn close_tunnels(&self) {
+        self.closes_tunnels.set(true);
         self.deadlines.wake_all();
     }
 
-    /// What this core has counted, under this plan and those before.
+    /// Returns the counters of this core, under this plan and earlier ones.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        self.read_gauges();
+        self.update_gauges();
         self.absorb_retired();
-        let mut snapshot = self.live.borrow().metrics.snapshot();
-        for live in self.retired.borrow().iter() {
-            snapshot.carry_over(&live.metrics.snapshot());
+        let mut counted = Vec::new();
+        let mut is_first_use = |counter| {
+            let is_new = !counted.contains(&counter);
+            counted.extend(is_new.then_some(counter));
+            is_new
+        };
+        let mut snapshot = self.current_generation.borrow().metrics.snapshot_of(&mut is_first_use);
+        for generation in self.retired_generations.borrow().iter() {
+            snapshot.carry_over(&generation.metrics.snapshot_of(&mut is_first_use));
         }
-        snapshot.carry_over(&self.past.borrow());
-        // Logs are one for all cores, so the first of them tells.
+        snapshot.carry_over(&self.past_counters.borrow());
+        snapshot.add_generations(self.count_generations());
+        // All cores share the logs, so the first core reports them.
         if self.index == 0 {
-            for tally in self.past_logs.borrow().iter().chain([self.log.borrow().tally()]) {
+            for tally in self.past_log_counters.borrow().iter().chain([self.log.borrow().line_counters()]) {
                 snapshot.add_logs(&tally.counts());
             }
         }
         snapshot
     }
 
-    /// From now on lines go to `log`, if that is another one.
-    pub(crate) fn change_log(&self, log: log::Sender) {
-        let mut own = self.log.borrow_mut();
-        own.hand_over();
-        if own.tally().is_same(&log.tally()) {
-            return;
-        }
-        let before = std::mem::replace(&mut *own, CoreLog::new(log, self.index));
-        self.past_logs.borrow_mut().push(before.tally().clone());
+    /// Returns the number of configurations that requests follow: the one in force, and earlier
+    /// ones with requests in flight.
+    fn count_generations(&self) -> u64 {
+        let (generation, retired) = (self.current_generation.borrow(), self.retired_generations.borrow());
+        let all: Vec<&Rc<ConfigGeneration>> = retired.iter().chain([&*generation]).collect();
+        let is_first =
+            |at: usize| !all[..at].iter().any(|other| other.metrics.has_same_listeners(&all[at].metrics));
+        (0..all.len()).filter(|at| is_first(*at)).count() as u64
     }
 
-    fn read_gauges(&self) {
-        let live = self.live.borrow();
-        let metrics = &live.metrics;
-        for (index, pool) in live.pools.iter().enumerate() {
+    /// Redirects log lines to `log`, if it is another one.
+    pub(crate) fn change_log(&self, log: log::LogSender) {
+        let mut core_log = self.log.borrow_mut();
+        core_log.hand_over();
+        if core_log.line_counters().has_same_logs(&log.line_counters()) {
+            return;
+        }
+        let previous = std::mem::replace(&mut *core_log, CoreLog::new(log, self.index));
+        self.past_log_counters.borrow_mut().push(previous.line_counters().clone());
+    }
+
+    fn update_gauges(&self) {
+        let generation = self.current_generation.borrow();
+        let metrics = &generation.metrics;
+        for (index, pool) in generation.pools.iter().enumerate() {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
                 let (idle, in_flight, _) = pool.load(server);
                 metrics.set_idle(index, server, idle as u64);
                 metrics.set_in_flight(index, server, in_flight as u64);
-                // It is one for all cores, so the first of them tells.
-                let bound = pool.bound(server).filter(|_| self.index == 0);
-                let slots = if self.index == 0 { pool.slots(server) } else { 0 };
-                let bound = bound.unwrap_or_default() as u64;
-                metrics.set_bound(index, server, (bound, slots as u64));
+                // All cores share this value, so the first core reports it.
+                let requests_max = pool.requests_max(server).filter(|_| self.index == 0);
+                let slots = if self.index == 0 { pool.slots_in_use(server) } else { 0 };
+                let requests_max = requests_max.unwrap_or_default() as u64;
+                metrics.set_requests_max(index, server, (requests_max, slots as u64));
             }
             metrics.set_queued(index, pool.queued() as u64);
         }
-        live.count_elsewhere();
-        metrics.set_buffers(self.buffers.lent() as u64, self.buffers.refused());
+        generation.count_hash_overflow();
+        metrics.set_buffers(self.buffers.in_use() as u64, self.buffers.exhausted_count());
         metrics.set_requests(self.in_flight.get() as u64, self.abandoned.get() as u64);
-        let idle = self.room.served().saturating_sub(self.in_flight.get());
-        metrics.set_idle_clients(idle as u64, (idle * conn::IDLE_BYTES) as u64);
+        let idle = self.connection_limit.active_count().saturating_sub(self.in_flight.get());
+        metrics.set_idle_clients(idle as u64, (idle * conn::IDLE_CONN_BYTES) as u64);
     }
 
-    /// Keeps the counts of plans under which nothing is in flight any more.
+    /// Keeps the counters of earlier plans that have no requests in flight any more.
     fn absorb_retired(&self) {
-        let mut retired = self.retired.borrow_mut();
-        retired.retain(|live| {
-            live.count_elsewhere();
-            let done = Rc::strong_count(live) == 1;
+        let current = self.current_generation();
+        let mut retired = self.retired_generations.borrow_mut();
+        retired.retain(|generation| {
+            generation.count_hash_overflow();
+            let done = Rc::strong_count(generation) == 1;
             if done {
-                // Their servers' connections are nobody's to look after, where the servers are gone.
-                live.pools.iter().for_each(|pool| pool.close_idle_of_gone());
-                let mut whole = live.metrics.snapshot();
-                whole.carry_over(&self.past.borrow());
-                *self.past.borrow_mut() = whole;
+                // Connections to removed servers are closed, as nothing else checks them any more.
+                let unused_pools = generation
+                    .pools
+                    .iter()
+                    .filter(|pool| !current.pools.iter().any(|now| Rc::ptr_eq(now, pool)));
+                unused_pools.for_each(|pool| pool.close_idle_of_removed());
+                let mut counters = generation.metrics.snapshot_of_unshared();
+                counters.carry_over(&self.past_counters.borrow());
+                *self.past_counters.borrow_mut() = counters;
             }
             !done
         });
     }
 
-    /// A place for a request's state: one that was used before, or a new one.
+    /// Returns the state for a request: a reused one, or a new one.
     pub(crate) fn take_exchange(&self) -> Box<Exchange> {
         self.in_flight.set(self.in_flight.get() + 1);
-        self.spare.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
+        self.spare_exchanges.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
     }
 
-    /// Keeps it for the next request.
-    pub(crate) fn give_exchange(&self, mut exchange: Box<Exchange>) {
+    /// Keeps an exchange for reuse.
+    pub(crate) fn recycle_exchange(&self, mut exchange: Box<Exchange>) {
         self.in_flight.set(self.in_flight.get() - 1);
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_MAX {
+        let mut spare = self.spare_exchanges.borrow_mut();
+        if spare.len() < SPARE_EXCHANGES_MAX {
             exchange.reset();
             spare.push(exchange);
         }

@@ -1,25 +1,26 @@
-//! How long a client waits, as it says in a field of its request: `X-Request-Timeout` and such, in
-//! seconds or with a unit, and gRPC's `grpc-timeout`. Pure; who is believed is not decided here.
+//! The timeout that a client states in a field of its request: `X-Request-Timeout` and such, in
+//! seconds or with a unit, and gRPC's `grpc-timeout`. Pure; the caller decides which clients to
+//! believe.
 
-/// The field whose form is gRPC's (PROTOCOL-HTTP2.md, "Timeout").
-const GRPC: &str = "grpc-timeout";
-/// Longer ones say nothing that our own limits do not.
-const LONGEST_NS: u64 = 24 * 3_600_000_000_000;
+/// Name of the field in gRPC's form (PROTOCOL-HTTP2.md, "Timeout").
+const GRPC_TIMEOUT: &str = "grpc-timeout";
+/// Upper bound of a stated timeout. The proxy's own limits are shorter anyway.
+const TIMEOUT_MAX_NS: u64 = 24 * 3_600_000_000_000;
 
-/// The shortest time of any of the `fields` in nanoseconds; `None`: none says one that can be
-/// understood.
-pub(crate) fn patience_ns(headers: &[wire::Header<'_>], fields: &[Box<str>]) -> Option<u64> {
+/// Returns the shortest timeout of any of the `fields` in nanoseconds. `None`: no field has a valid
+/// one.
+pub(crate) fn client_timeout_ns(headers: &[wire::Header<'_>], fields: &[Box<str>]) -> Option<u64> {
     fields.iter().filter_map(|field| parse(field, wire::field_value(headers, field)?)).min()
 }
 
 fn parse(field: &str, value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?.trim();
-    let time_ns = if field.eq_ignore_ascii_case(GRPC) { grpc(text) } else { plain(text) };
-    time_ns.map(|time_ns| time_ns.min(LONGEST_NS))
+    let time_ns = if field.eq_ignore_ascii_case(GRPC_TIMEOUT) { parse_grpc(text) } else { parse_plain(text) };
+    time_ns.map(|time_ns| time_ns.min(TIMEOUT_MAX_NS))
 }
 
-/// `5`, `0.5`, `500ms`, `5s`.
-fn plain(text: &str) -> Option<u64> {
+/// Parses `5`, `0.5`, `500ms`, `5s`.
+fn parse_plain(text: &str) -> Option<u64> {
     let digits = text.find(|one: char| !one.is_ascii_digit() && one != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit_ns = match unit.trim_start() {
@@ -34,8 +35,8 @@ fn plain(text: &str) -> Option<u64> {
     Some((number * unit_ns) as u64)
 }
 
-/// At most eight digits and one letter.
-fn grpc(text: &str) -> Option<u64> {
+/// Parses up to eight digits and one letter.
+fn parse_grpc(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if number.is_empty() || number.len() > 8 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -66,7 +67,7 @@ mod tests {
             ("x-request-timeout", "500ms", Some(500 * MS)),
             ("x-request-timeout", " 2s ", Some(2_000 * MS)),
             ("x-request-timeout", "0", Some(0)),
-            ("x-request-timeout", "99999999999999999999999", Some(LONGEST_NS)),
+            ("x-request-timeout", "99999999999999999999999", Some(TIMEOUT_MAX_NS)),
             ("x-request-timeout", "-1", None),
             ("x-request-timeout", "", None),
             ("x-request-timeout", "1.2.3", None),
@@ -76,16 +77,16 @@ mod tests {
             ("grpc-timeout", "100m", Some(100 * MS)),
             ("grpc-timeout", "1S", Some(1_000 * MS)),
             ("Grpc-Timeout", "7n", Some(7)),
-            ("grpc-timeout", "99999999H", Some(LONGEST_NS)),
+            ("grpc-timeout", "99999999H", Some(TIMEOUT_MAX_NS)),
             ("grpc-timeout", "100", None),
             ("grpc-timeout", "S", None),
             ("grpc-timeout", "123456789S", None),
             ("grpc-timeout", "1\u{e9}", None),
             ("grpc-timeout", "", None),
         ];
-        for (field, text, wanted) in cases {
-            let wanted = wanted.map(|ns: u64| ns.min(LONGEST_NS));
-            assert_eq!(parse(field, text.as_bytes()), wanted, "{field}: {text}");
+        for (field, text, expected) in cases {
+            let expected = expected.map(|ns: u64| ns.min(TIMEOUT_MAX_NS));
+            assert_eq!(parse(field, text.as_bytes()), expected, "{field}: {text}");
         }
         assert_eq!(parse("x-request-timeout", b"\xff"), None);
     }

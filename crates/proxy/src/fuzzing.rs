@@ -1,32 +1,33 @@
-//! Properties that hold for any bytes at all, as functions that panic when one does not.
+//! Properties that hold for any input bytes, as functions that panic when one fails.
 //!
-//! For tests and fuzz targets only, like `wire::fuzzing`: `fuzzing/tests.rs` gives them seeded
-//! mutations of requests, answers, headers and configs, `fuzz/` whatever a fuzzer finds. Each says
-//! whether the bytes came as far as what it is about. Nothing in a product calls them.
+//! For tests and fuzz targets only, like `wire::fuzzing`: `fuzzing/tests.rs` runs them on seeded
+//! mutations of requests, responses, headers and configs, `fuzz/` on the inputs of a fuzzer. Each
+//! returns whether the input was valid enough to test the property. No product code calls them.
 
 use std::net::IpAddr;
 
 use wire::{Framing, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
-use crate::balance::sticky::{Cookie, Stamp, Tokens, cookies, is_cookie, write_cookie_field};
+use crate::balance::sticky::{
+    Cookie, ServerTokens, StickyCookie, cookies, is_cookie_field, write_cookie_field,
+};
 use crate::config;
 use crate::forward::{
-    ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing,
-    has_underscore, is_identity, origin_form, write_request, write_response,
+    ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, has_underscore,
+    is_identity_field, origin_form, write_request, write_response,
 };
 use crate::plan::{
-    Change, Forwarding, PathRule, ProxyVersion, SameSite, Secret, StickyMode, StickyPlan,
-    Underscores,
+    Forwarding, PathRule, ProxyVersion, RouteChange, SameSite, Secret, StickyMode, StickyPlan, Underscores,
 };
 use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
-use crate::route::path::{normal, split_target};
-use crate::route::{forwarded, location, rewrite_target};
+use crate::route::path::{normalise, split_target};
+use crate::route::{build_location, forwarded_target, rewrite_target};
 
-/// A request that is accepted is passed on as exactly one request that means the same: method,
+/// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,
 /// target, host, framing. `true`: it was accepted.
 ///
 /// # Panics
-/// When it is not.
+/// The property does not hold.
 pub fn forward_request(bytes: &[u8]) -> bool {
     let mut slots = wire::header_slots();
     let parsed = wire::parse_request(bytes, &Limits::default(), &mut slots);
@@ -34,9 +35,9 @@ pub fn forward_request(bytes: &[u8]) -> bool {
         return false;
     };
     for trusted in [false, true] {
-        for all in [false, true] {
-            check_forwarded_request(&head, trusted, all, &[]);
-            check_forwarded_request(&head, trusted, all, &request_changes());
+        for is_everything_on in [false, true] {
+            check_forwarded_request(&head, trusted, is_everything_on, &[]);
+            check_forwarded_request(&head, trusted, is_everything_on, &request_changes());
         }
     }
     for mode in STICKY_MODES {
@@ -45,11 +46,11 @@ pub fn forward_request(bytes: &[u8]) -> bool {
     true
 }
 
-/// An answer that is accepted is passed on as exactly one answer that means the same: status,
-/// framing, and whether the connection stays. `true`: it was accepted.
+/// Checks that an accepted response is forwarded as exactly one response of the same meaning:
+/// status, framing, and persistence. `true`: it was accepted.
 ///
 /// # Panics
-/// When it is not.
+/// The property does not hold.
 pub fn forward_response(bytes: &[u8]) -> bool {
     let mut accepted = false;
     for kind in [RequestKind::Head, RequestKind::Connect, RequestKind::Other] {
@@ -60,21 +61,21 @@ pub fn forward_response(bytes: &[u8]) -> bool {
         };
         accepted = true;
         for version in [Version::Http10, Version::Http11] {
-            for stays in [false, true] {
-                check_forwarded_response(&head, kind, version, stays, None);
-                let mode = STICKY_MODES[usize::from(stays)];
-                check_forwarded_response(&head, kind, version, stays, Some(mode));
+            for is_persistent in [false, true] {
+                check_forwarded_response(&head, kind, version, is_persistent, None);
+                let mode = STICKY_MODES[usize::from(is_persistent)];
+                check_forwarded_response(&head, kind, version, is_persistent, Some(mode));
             }
         }
     }
     accepted
 }
 
-/// A target is matched in a form that is normal, which is its own normal form, and what is made of
-/// it is a target, and a field value, again. `true`: it was a target.
+/// Checks that the normal form of a target is its own normal form, and that rewritten targets and
+/// redirects are valid targets and field values. `true`: it was a target.
 ///
 /// # Panics
-/// When it is not.
+/// The property does not hold.
 pub fn target(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
@@ -84,43 +85,46 @@ pub fn target(bytes: &[u8]) -> bool {
     }
     let (path, query) = split_target(text);
     assert!(query.is_empty() || query.starts_with('?'), "{query}");
-    let (mut room, mut again) = (String::new(), String::new());
-    let once = normal(path, &mut room);
-    assert_eq!(normal(once, &mut again), once, "twice is once");
+    let (mut buffer, mut second_buffer) = (String::new(), String::new());
+    let normal_form = normalise(path, &mut buffer);
+    assert_eq!(normalise(normal_form, &mut second_buffer), normal_form, "twice is once");
     if path.starts_with('/') {
-        check_normal(once);
+        check_normal_form(normal_form);
     }
-    for with in ["/", "/v1", "/v1/"] {
-        let change = Change::ReplacePrefix { prefix: "/a".into(), with: with.into() };
+    for replacement in ["/", "/v1", "/v1/"] {
+        let change = RouteChange::ReplacePrefix { prefix: "/a".into(), replacement: replacement.into() };
         let mut out = Vec::new();
         rewrite_target(&[change], text, &mut out);
         let out = String::from_utf8_lossy(&out);
-        assert_eq!(encode::check_target(&out), Ok(()), "{text} with {with}");
+        assert_eq!(encode::check_target(&out), Ok(()), "{text} with {replacement}");
         assert!(!path.starts_with('/') || out.starts_with('/'), "{text} becomes {out}");
     }
-    let to = location("https://h{path}{query}", None, text);
-    assert_eq!(encode::check_field_value(&to), Ok(()));
-    assert!(to.starts_with(b"https://h/") && !to.starts_with(b"https://h//"), "{text}");
+    let redirect_location = build_location("https://h{path}{query}", None, text);
+    assert_eq!(encode::check_field_value(&redirect_location), Ok(()));
+    assert!(
+        redirect_location.starts_with(b"https://h/") && !redirect_location.starts_with(b"https://h//"),
+        "{text}"
+    );
     true
 }
 
-/// The answer to the start of a connection does not depend on how it is cut, and what a PROXY header
-/// says is what it says when it is written again. `true`: it was one.
+/// Checks that the parse result of a PROXY header does not depend on the chunking, and that a
+/// header is unchanged after it is written and parsed again. `true`: it was a header.
 ///
 /// # Panics
-/// When one of them does not hold.
+/// One of the properties does not hold.
 pub fn proxy_header(bytes: &[u8]) -> bool {
-    use proxy_protocol::Parsed::{Complete, Incomplete, Invalid};
-    let whole = proxy_protocol::parse(bytes);
+    use proxy_protocol::ParsedHeader::{Complete, Incomplete, Invalid};
+    let complete = proxy_protocol::parse(bytes);
     for at in 0..bytes.len().min(HEADER_BYTES_MAX + 2) {
-        match (proxy_protocol::parse(&bytes[..at]), &whole) {
+        match (proxy_protocol::parse(&bytes[..at]), &complete) {
             (Incomplete, Complete { bytes: used, .. }) => assert!(at < *used, "{at} of {used}"),
             (Incomplete, _) => assert!(at < HEADER_BYTES_MAX, "no end at {at}"),
             (Invalid(_), Invalid(_)) => {}
-            (part, _) => assert_eq!(part, whole, "the first {at} bytes"),
+            (partial, _) => assert_eq!(partial, complete, "the first {at} bytes"),
         }
     }
-    let Complete { header, bytes: used } = whole else {
+    let Complete { header, bytes: used } = complete else {
         return false;
     };
     assert!(used <= bytes.len() && used <= HEADER_BYTES_MAX);
@@ -129,7 +133,7 @@ pub fn proxy_header(bytes: &[u8]) -> bool {
     };
     for version in [ProxyVersion::V1, ProxyVersion::V2] {
         let mut out = Vec::new();
-        proxy_protocol::write(version, Some(source), Some(destination), &mut out);
+        proxy_protocol::write_header(version, Some(source), Some(destination), &mut out);
         match proxy_protocol::parse(&out) {
             Complete { header: Header::Proxied { source: from, destination: to }, bytes } => {
                 assert_eq!(bytes, out.len());
@@ -143,17 +147,18 @@ pub fn proxy_header(bytes: &[u8]) -> bool {
     true
 }
 
-/// A config is understood, or every problem of it has a place and words. `true`: it was understood.
+/// Checks that a config is valid, or that every problem has a position and a message. `true`: it
+/// was valid.
 ///
 /// # Panics
-/// When a problem says nothing.
+/// A problem has no message.
 pub fn config(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
     };
-    // A name would be looked up: nothing here is to depend on a network.
-    let numeric = text.matches("servers = [\"127.0.0.1:").count();
-    if text.contains("address") || text.matches("servers").count() != numeric {
+    // A name would be resolved, and nothing here may depend on a network.
+    let numeric_lists = text.matches("servers = [\"127.0.0.1:").count();
+    if text.contains("address") || text.matches("servers").count() != numeric_lists {
         return false;
     }
     match config::parse("weir.toml", text) {
@@ -168,35 +173,40 @@ pub fn config(bytes: &[u8]) -> bool {
         Err(problems) => {
             assert!(!problems.is_empty());
             for problem in problems {
-                let words = problem.to_string();
-                assert!(words.starts_with("weir.toml:") && words.len() > 14, "{words}");
+                let message = problem.to_string();
+                assert!(message.starts_with("weir.toml:") && message.len() > 14, "{message}");
             }
             false
         }
     }
 }
 
-/// A target in the form in which it is forwarded stays so, and is compared as the one that came: what
-/// is routed is what is forwarded.
-fn check_form(sent: &str, form: &str) {
+/// Checks that a target in its forwarded form is stable and has the same normal form as the
+/// original: routing and forwarding use the same target.
+fn check_forwarded_form(sent: &str, forwarded_form: &str) {
     for rule in [PathRule::Normalise, PathRule::Raw] {
-        let mut room = String::new();
-        let again = forwarded(form, rule, &mut room).map(|(target, _)| target.to_owned());
-        assert_eq!(again.as_deref(), Some(form), "{sent} again");
+        let mut buffer = String::new();
+        let forwarded_again =
+            forwarded_target(forwarded_form, rule, &mut buffer).map(|(target, _)| target.to_owned());
+        assert_eq!(forwarded_again.as_deref(), Some(forwarded_form), "{sent} again");
     }
-    let (mut one, mut two) = (String::new(), String::new());
-    let (came, goes) = (split_target(sent), split_target(form));
-    assert_eq!(normal(came.0, &mut one), normal(goes.0, &mut two), "{sent} as {form}");
-    assert_eq!(came.1, goes.1, "{sent} as {form}");
-    let is_dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
-    assert!(!goes.0.starts_with('/') || !goes.0.split('/').any(is_dots), "{form}");
-    assert!(!goes.0.contains('\\'), "{form}");
+    let (mut original_buffer, mut forwarded_buffer) = (String::new(), String::new());
+    let (original, result) = (split_target(sent), split_target(forwarded_form));
+    assert_eq!(
+        normalise(original.0, &mut original_buffer),
+        normalise(result.0, &mut forwarded_buffer),
+        "{sent} as {forwarded_form}"
+    );
+    assert_eq!(original.1, result.1, "{sent} as {forwarded_form}");
+    let is_dot_segment = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+    assert!(!result.0.starts_with('/') || !result.0.split('/').any(is_dot_segment), "{forwarded_form}");
+    assert!(!result.0.contains('\\'), "{forwarded_form}");
 }
 
 const STICKY_MODES: [StickyMode; 2] = [StickyMode::Insert, StickyMode::Prefix];
 
-/// So loose that nothing which was accepted with the default becomes too large by what is added.
-const LOOSE: Limits = Limits {
+/// Loose enough that no head that was accepted with the defaults becomes too large by additions.
+const LOOSE_LIMITS: Limits = Limits {
     head_bytes_max: 1 << 20,
     headers_max: wire::HEADERS_CAP,
     target_bytes_max: 1 << 20,
@@ -206,90 +216,88 @@ const LOOSE: Limits = Limits {
     interim_responses_max: u32::MAX,
 };
 
-fn request_changes() -> [Change; 4] {
+fn request_changes() -> [RouteChange; 4] {
     [
-        Change::SetRequestHeader("X-Env".into(), "prod".into()),
-        Change::AddRequestHeader("X-Tag".into(), "2".into()),
-        Change::RemoveRequestHeader("Cookie".into()),
-        Change::ReplacePrefix { prefix: "/a".into(), with: "/b".into() },
+        RouteChange::SetRequestHeader("X-Env".into(), "prod".into()),
+        RouteChange::AddRequestHeader("X-Tag".into(), "2".into()),
+        RouteChange::RemoveRequestHeader("Cookie".into()),
+        RouteChange::ReplacePrefix { prefix: "/a".into(), replacement: "/b".into() },
     ]
 }
 
 fn check_forwarded_request(
     head: &RequestHead<'_, '_>,
     trusted: bool,
-    all: bool,
-    changes: &[Change],
+    is_everything_on: bool,
+    changes: &[RouteChange],
 ) {
     let forwarding = Forwarding {
-        x_forwarded: all,
-        forwarded: all,
-        via: all.then(|| "weir".into()),
-        request_id: all.then(|| "X-Request-Id".into()),
+        x_forwarded: is_everything_on,
+        forwarded: is_everything_on,
+        via: is_everything_on.then(|| "weir".into()),
+        request_id: is_everything_on.then(|| "X-Request-Id".into()),
         only_if_none: false,
         underscores: Underscores::Drop,
     };
     let client = if trusted { [0, 0, 0, 0, 0, 0, 0, 1].into() } else { [192, 0, 2, 7].into() };
     let origin = Origin {
-        client: Some(client).filter(|_: &IpAddr| all),
-        trusted,
+        client: Some(client).filter(|_: &IpAddr| is_everything_on),
+        is_trusted: trusted,
         forwarding: &forwarding,
-        fresh_id: b"0123",
+        new_request_id: b"0123",
     };
     let mut target = Vec::new();
-    let mut room = String::new();
-    let Some((target_in_form, _)) = forwarded(head.target, PathRule::Normalise, &mut room) else {
+    let mut buffer = String::new();
+    let Some((target_in_form, _)) = forwarded_target(head.target, PathRule::Normalise, &mut buffer) else {
         return;
     };
-    check_form(head.target, target_in_form);
-    let form = origin_form(head.method, target_in_form);
-    rewrite_target(changes, &String::from_utf8_lossy(&form), &mut target);
+    check_forwarded_form(head.target, target_in_form);
+    let forwarded_form = origin_form(head.method, target_in_form);
+    rewrite_target(changes, &String::from_utf8_lossy(&forwarded_form), &mut target);
     let upgrade = head.upgrade.filter(|_| head.framing == Framing::None);
-    let parts =
-        RequestParts { target: &target, default_host: "server", changes, upgrade, sticky: None };
+    let parts = RequestParts { target: &target, default_host: "server", changes, upgrade, sticky: None };
     let mut out = Vec::new();
     let id = write_request(head, origin, parts, &mut out);
 
     let text = out.escape_ascii().to_string();
     let mut slots = wire::header_slots();
-    let copy = match wire::parse_request(&out, &LOOSE, &mut slots) {
+    let reparsed = match wire::parse_request(&out, &LOOSE_LIMITS, &mut slots) {
         Ok(Parsed::Complete { head, bytes }) if bytes == out.len() => head,
         other => panic!("{other:?} of {text}"),
     };
-    assert_eq!(copy.method, head.method, "{text}");
-    assert_eq!(copy.target.as_bytes(), target, "{text}");
-    assert_eq!((copy.version, copy.keep_alive), (Version::Http11, true), "{text}");
-    assert_eq!(copy.framing, head.framing, "{text}");
-    assert_eq!(copy.expect_continue, head.expect_continue, "{text}");
-    assert_eq!(copy.upgrade, upgrade, "{text}");
-    assert_eq!(copy.host, Some(head.host.unwrap_or("server")), "{text}");
-    let count = |name: &str| {
-        copy.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count()
-    };
-    let believed = |name: &str| {
+    assert_eq!(reparsed.method, head.method, "{text}");
+    assert_eq!(reparsed.target.as_bytes(), target, "{text}");
+    assert_eq!((reparsed.version, reparsed.keep_alive), (Version::Http11, true), "{text}");
+    assert_eq!(reparsed.framing, head.framing, "{text}");
+    assert_eq!(reparsed.expect_continue, head.expect_continue, "{text}");
+    assert_eq!(reparsed.upgrade, upgrade, "{text}");
+    assert_eq!(reparsed.host, Some(head.host.unwrap_or("server")), "{text}");
+    let count =
+        |name: &str| reparsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count();
+    let is_trusted_name = |name: &str| {
         trusted || name.eq_ignore_ascii_case("forwarded") || {
             ["for", "proto", "host"]
                 .iter()
                 .any(|end| name.eq_ignore_ascii_case(&format!("x-forwarded-{end}")))
         }
     };
-    for header in copy.headers {
-        let stranger =
-            (is_identity(header.name) || has_underscore(header.name)) && !believed(header.name);
-        assert!(!stranger, "{} in {text}", header.name);
+    for header in reparsed.headers {
+        let is_untrusted_identity =
+            (is_identity_field(header.name) || has_underscore(header.name)) && !is_trusted_name(header.name);
+        assert!(!is_untrusted_identity, "{} in {text}", header.name);
     }
-    for (name, most) in [("connection", 1), ("te", 1), ("upgrade", 1), ("keep-alive", 0)] {
-        assert!(count(name) <= most, "{name} in {text}");
+    for (name, max) in [("connection", 1), ("te", 1), ("upgrade", 1), ("keep-alive", 0)] {
+        assert!(count(name) <= max, "{name} in {text}");
     }
     assert_eq!((count("host"), count("proxy-connection")), (1, 0), "{text}");
-    assert!(trusted || count("x-forwarded-for") == usize::from(all), "{text}");
-    if all {
+    assert!(trusted || count("x-forwarded-for") == usize::from(is_everything_on), "{text}");
+    if is_everything_on {
         let id = &out[id];
-        let known = copy
+        let has_request_id = reparsed
             .headers
             .iter()
             .any(|header| header.name.eq_ignore_ascii_case("x-request-id") && header.value == id);
-        assert!(known && (trusted || id == b"0123"), "{text}");
+        assert!(has_request_id && (trusted || id == b"0123"), "{text}");
     }
 }
 
@@ -297,53 +305,54 @@ fn check_forwarded_response(
     head: &ResponseHead<'_, '_>,
     kind: RequestKind,
     version: Version,
-    stays: bool,
+    is_persistent: bool,
     sticky: Option<StickyMode>,
 ) {
     let connected = kind == RequestKind::Connect && (200..300).contains(&head.status);
-    if head.switching() && head.upgrade.is_none() || head.informational() && !stays {
-        // The first is refused, and the second does not happen.
+    if head.is_switching_protocols() && head.upgrade.is_none() || head.is_informational() && !is_persistent {
+        // The first is rejected, and the second does not occur.
         return;
     }
     let framing = client_framing(head.framing, version);
-    let persistence = match (head.switching() || connected, framing) {
-        (true, _) => Persistence::Switches,
-        (false, ClientFraming::UntilClose) => Persistence::Ends,
-        (false, _) if stays => Persistence::Stays,
-        (false, _) => Persistence::Ends,
+    let persistence = match (head.is_switching_protocols() || connected, framing) {
+        (true, _) => Persistence::Switch,
+        (false, ClientFraming::UntilClose) => Persistence::Close,
+        (false, _) if is_persistent => Persistence::KeepAlive,
+        (false, _) => Persistence::Close,
     };
     let changes = [
-        Change::SetResponseHeader("Server".into(), "weir".into()),
-        Change::RemoveResponseHeader("X-Secret".into()),
+        RouteChange::SetResponseHeader("Server".into(), "weir".into()),
+        RouteChange::RemoveResponseHeader("X-Secret".into()),
     ];
     let mut out = Vec::new();
-    let plan = sticky.filter(|_| !head.informational()).map(sticky_plan);
+    let plan = sticky.filter(|_| !head.is_informational()).map(sticky_plan);
     let token = [b'T'; 32];
-    let stamp = plan.as_ref().map(|plan| Stamp { plan, token: &token, is_due: true });
-    let parts = ResponseParts { version, kind, framing, persistence, changes: &changes, stamp };
+    let stamp = plan.as_ref().map(|plan| StickyCookie { plan, token: &token, is_due: true });
+    let parts =
+        ResponseParts { version, kind, framing, persistence, changes: &changes, sticky_cookie: stamp };
     write_response(head, parts, &mut out);
 
     let text = out.escape_ascii().to_string();
     let mut slots = wire::header_slots();
-    let copy = match wire::parse_response(&out, &LOOSE, kind, &mut slots) {
+    let reparsed = match wire::parse_response(&out, &LOOSE_LIMITS, kind, &mut slots) {
         Ok(Parsed::Complete { head, bytes }) if bytes == out.len() => head,
         other => panic!("{other:?} of {text}"),
     };
-    assert_eq!((copy.status, copy.reason), (head.status, head.reason), "{text}");
-    let wanted = match (framing, head.framing) {
+    assert_eq!((reparsed.status, reparsed.reason), (head.status, head.reason), "{text}");
+    let expected = match (framing, head.framing) {
         (ClientFraming::None, _) => Framing::None,
         (ClientFraming::Length, length) => length,
         (ClientFraming::Chunked, _) => Framing::Chunked,
         (ClientFraming::UntilClose, _) => Framing::UntilClose,
     };
-    assert_eq!(copy.framing, wanted, "{text}");
-    if version == Version::Http11 && persistence != Persistence::Switches {
-        assert_eq!(copy.keep_alive, persistence == Persistence::Stays, "{text}");
+    assert_eq!(reparsed.framing, expected, "{text}");
+    if version == Version::Http11 && persistence != Persistence::Switch {
+        assert_eq!(reparsed.keep_alive, persistence == Persistence::KeepAlive, "{text}");
     }
-    let has = |name: &str| wire::field_value(copy.headers, name).is_some();
+    let has_field = |name: &str| wire::field_value(reparsed.headers, name).is_some();
     let no_length = head.status < 200 || head.status == 204 || connected;
-    assert!(!no_length || !has("content-length"), "{text}");
-    assert!(has("transfer-encoding") == (framing == ClientFraming::Chunked), "{text}");
+    assert!(!no_length || !has_field("content-length"), "{text}");
+    assert!(has_field("transfer-encoding") == (framing == ClientFraming::Chunked), "{text}");
 }
 
 fn sticky_plan(mode: StickyMode) -> StickyPlan {
@@ -359,42 +368,42 @@ fn sticky_plan(mode: StickyMode) -> StickyPlan {
     }
 }
 
-/// Of a request's cookies the server gets all but ours, and ours is never found in what it gets.
+/// Checks that the server gets all cookies of a request but the proxy's own.
 fn check_cookies(head: &RequestHead<'_, '_>, mode: StickyMode) {
     let plan = sticky_plan(mode);
-    let tokens = Tokens::new(&plan.key, "pool", ["one", "two"].into_iter());
-    let found = tokens.find(&plan, head.headers);
+    let tokens = ServerTokens::new(&plan.key, "pool", ["one", "two"].into_iter());
+    let sticky_result = tokens.find_in_cookies(&plan, head.headers);
     let mut out = b"GET / HTTP/1.1\r\nHost: h\r\n".to_vec();
-    for header in head.headers.iter().filter(|header| is_cookie(header.name)) {
+    for header in head.headers.iter().filter(|header| is_cookie_field(header.name)) {
         write_cookie_field(&plan, header, &mut out);
     }
     out.extend_from_slice(b"\r\n");
     let text = out.escape_ascii().to_string();
     let mut slots = wire::header_slots();
-    let copy = match wire::parse_request(&out, &LOOSE, &mut slots) {
+    let reparsed = match wire::parse_request(&out, &LOOSE_LIMITS, &mut slots) {
         Ok(Parsed::Complete { head, bytes }) if bytes == out.len() => head,
         other => panic!("{other:?} of {text}"),
     };
-    let is_ours = |cookie: &Cookie<'_>| cookie.name == b"a";
-    let others = |headers: &[wire::Header<'_>]| {
-        let all = cookies(headers).filter(|one| !is_ours(one) && !one.name.is_empty());
-        all.map(|one| (one.name.to_vec(), one.value.to_vec())).collect::<Vec<_>>()
+    let is_sticky_cookie = |cookie: &Cookie<'_>| cookie.name == b"a";
+    let foreign_cookies = |headers: &[wire::Header<'_>]| {
+        let foreign = cookies(headers).filter(|cookie| !is_sticky_cookie(cookie) && !cookie.name.is_empty());
+        foreign.map(|cookie| (cookie.name.to_vec(), cookie.value.to_vec())).collect::<Vec<_>>()
     };
-    assert_eq!(others(copy.headers), others(head.headers), "{text}");
+    assert_eq!(foreign_cookies(reparsed.headers), foreign_cookies(head.headers), "{text}");
     if mode == StickyMode::Insert {
-        assert!(!cookies(copy.headers).any(|one| is_ours(&one)), "{text}");
-    } else if found.is_ok() {
-        let before = cookies(head.headers).filter(is_ours).count();
-        assert_eq!(cookies(copy.headers).filter(is_ours).count(), before, "{text}");
+        assert!(!cookies(reparsed.headers).any(|cookie| is_sticky_cookie(&cookie)), "{text}");
+    } else if sticky_result.is_ok() {
+        let sent_count = cookies(head.headers).filter(is_sticky_cookie).count();
+        assert_eq!(cookies(reparsed.headers).filter(is_sticky_cookie).count(), sent_count, "{text}");
     }
 }
 
-fn check_normal(path: &str) {
+fn check_normal_form(path: &str) {
     assert!(path.starts_with('/'), "{path}");
     for (at, _) in path.match_indices('%') {
         let triplet = path.as_bytes().get(at + 1..at + 3).unwrap_or_default();
-        let upper = |byte: &u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(byte);
-        assert!(triplet.len() == 2 && triplet.iter().all(upper), "{path}");
+        let is_upper_hex = |byte: &u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(byte);
+        assert!(triplet.len() == 2 && triplet.iter().all(is_upper_hex), "{path}");
     }
     let inner = path.strip_suffix('/').unwrap_or(path).split('/').skip(1);
     for segment in inner {

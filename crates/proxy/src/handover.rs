@@ -1,23 +1,22 @@
-//! From one process to the next without a refused connection: the one at work passes its listening
-//! sockets to the one that replaces it, which takes over what its own config wants. Who says what and
-//! when is here; how descriptors travel is in [`rt::handover`], what becomes of sockets in
-//! `doors`.
+//! Replacement of a process without a refused connection: the old process passes its listening
+//! sockets to the new one, which takes over those in its own config. This module is the protocol.
+//! The transport of descriptors is in [`rt::fd_stream`], the handling of the sockets in `listeners`.
 //!
 //! ```text
 //! new                                     old
 //! upgrade                  ->
 //!                          <-             ok
-//!                          <-             {"kind":"listener","door":0,…} and a socket, for each
+//!                          <-             {"kind":"listener","socket_index":0,…} and a socket, for each
 //!                          <-             end
-//! (binds what is new, starts its cores)
+//! (binds new addresses, starts its cores)
 //! ready {"taken":[…],…}    ->
 //!                          <-             ok: from here on there is no way back
 //!                          <-             left: it accepts no more
-//! (accepts)                               (finishes what it has)
+//! (accepts)                               (drains)
 //! ```
-//! All sockets of a door go together: what waits in the queue of one that nobody has any more is
-//! reset by the kernel, also where others share its port, unless `net.ipv4.tcp_migrate_req` is set. If
-//! the new one leaves before it is ready, the old one has lost nothing: both have the same sockets.
+//! All sockets of a listener address go together. The kernel resets connections in the accept queue of a socket
+//! without owner, even if others share its port, unless `net.ipv4.tcp_migrate_req` is set. If the
+//! new process leaves before it is ready, the old one has lost nothing: both have the same sockets.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,25 +26,25 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rt::address::Address;
-use rt::handover::Talk;
+use rt::fd_stream::FdStream;
 use serde::{Deserialize, Serialize};
 
-/// The command, as the control socket hears it.
+/// Name of the command on the control socket.
 pub const COMMAND: &str = "upgrade";
-/// How long one side may take for its part, but for getting ready.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the new process may take from getting the sockets to being ready.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
-/// How many sockets are passed at most.
-const SOCKETS_MAX: usize = rt::handover::WAITING_MAX;
-/// Bytes of the name of a group of processes.
-const GROUP_BYTES_MAX: usize = 1024;
+/// Timeout of each step, except for getting ready.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time of the new process from the receipt of the sockets until it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of sockets passed.
+const SOCKETS_MAX: usize = rt::fd_stream::PENDING_FDS_MAX;
+/// Maximum length of a control group's name in bytes.
+const CGROUP_BYTES_MAX: usize = 1024;
 
-/// What a socket is for.
+/// Purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
-    /// Clients.
+pub(crate) enum SocketKind {
+    /// Client connections.
     Listener,
     /// The admin pages.
     Admin,
@@ -53,220 +52,219 @@ pub(crate) enum Kind {
     Control,
 }
 
-/// What a socket is, in words.
+/// Description of a passed socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Label {
-    pub(crate) kind: Kind,
-    pub(crate) door: usize,
-    /// As the config has it.
-    pub(crate) wanted: String,
-    /// As the kernel has it.
+pub(crate) struct SocketLabel {
+    pub(crate) kind: SocketKind,
+    pub(crate) socket_index: usize,
+    /// Address from the config.
+    pub(crate) configured: String,
+    /// Address from the kernel.
     pub(crate) address: String,
     pub(crate) namespace: Option<PathBuf>,
 }
 
 /// A socket that can be passed on.
 #[derive(Debug)]
-pub struct Offer {
-    pub(crate) label: Label,
+pub struct OfferedSocket {
+    pub(crate) label: SocketLabel,
     pub(crate) socket: OwnedFd,
 }
 
-/// What the new process has taken over, and who it is.
+/// The sockets that the new process has taken over, and its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    pub(crate) doors: Vec<(Kind, usize)>,
-    /// Its id; `None`: the kernel does not say.
+pub struct Handoff {
+    pub(crate) sockets: Vec<(SocketKind, usize)>,
+    /// Process id; `None`: the kernel does not report it.
     pub process: Option<u32>,
-    /// Whether it is in the same group of processes as we, so that a service manager takes both for
-    /// the same service.
+    /// True if it is in the same control group as this process, so that a service manager treats
+    /// both as the same service.
     pub same_service: bool,
 }
 
-impl Taken {
-    pub(crate) fn has(&self, kind: Kind, door: usize) -> bool {
-        self.doors.contains(&(kind, door))
+impl Handoff {
+    pub(crate) fn includes(&self, kind: SocketKind, socket_index: usize) -> bool {
+        self.sockets.contains(&(kind, socket_index))
     }
 }
 
-/// What the new process says when it is ready.
+/// Message of the new process when it is ready.
 #[derive(Debug, Serialize, Deserialize)]
-struct Ready {
-    taken: Vec<(Kind, usize)>,
+struct ReadyMessage {
+    taken: Vec<(SocketKind, usize)>,
     group: String,
 }
 
-/// What the control socket asks of whoever looks after the process.
+/// Request of the control socket to the owner of the process.
 #[derive(Debug)]
-pub enum Demand {
-    /// Copies of the listening sockets; nothing is sent when there are to be none.
-    Offers(mpsc::SyncSender<Vec<Offer>>),
-    /// Another process has these now: accept no more, say so, finish, end.
-    Leave(Taken, mpsc::SyncSender<()>),
-    /// The other process has left without having taken anything over; all stays as it is.
-    Stay,
+pub enum UpgradeCommand {
+    /// Send copies of the listening sockets; send nothing if there are none.
+    OfferSockets(mpsc::SyncSender<Vec<OfferedSocket>>),
+    /// Another process has these sockets now: stop accepting, confirm, drain, exit.
+    HandOff(Handoff, mpsc::SyncSender<()>),
+    /// The other process has left without taking anything over; nothing changes.
+    Abort,
 }
 
-/// Passes the sockets on, to who has said [`COMMAND`]. Whether there is a new process at work now; if
-/// there is not, nothing has changed. Meanwhile nobody must close a listening socket that was offered:
-/// the other process has it as well, and would see that nobody may come there any more.
+/// Passes the sockets on to the process that has sent [`COMMAND`]. Returns whether a new process
+/// has taken over; if not, nothing has changed. Meanwhile no offered listening socket may be
+/// closed: the other process shares it, and would get no new connections on it either.
 ///
 /// # Errors
-/// The other side took too long, left, or said what makes no sense.
-pub fn pass_on(stream: UnixStream, demand: &mut dyn FnMut(Demand)) -> io::Result<bool> {
-    let own_group = group();
-    let mut talk = Talk::new(stream, PATIENCE)?;
-    let (reply, offers) = mpsc::sync_channel(1);
-    demand(Demand::Offers(reply));
-    let Ok(offers) = offers.recv_timeout(PATIENCE) else {
-        talk.say("error: this process has been replaced already, or is being stopped")?;
+/// The other side took too long, left, or sent an invalid message.
+pub fn hand_off_sockets(
+    stream: UnixStream,
+    send_command: &mut dyn FnMut(UpgradeCommand),
+) -> io::Result<bool> {
+    let own_cgroup = own_cgroup();
+    let mut fd_stream = FdStream::new(stream, STEP_TIMEOUT)?;
+    let (reply, offered) = mpsc::sync_channel(1);
+    send_command(UpgradeCommand::OfferSockets(reply));
+    let Ok(offered) = offered.recv_timeout(STEP_TIMEOUT) else {
+        fd_stream.send_line("error: this process has already been replaced, or is stopping")?;
         return Ok(false);
     };
-    talk.say("ok")?;
-    for offer in &offers {
-        talk.give(&serde_json::to_string(&offer.label)?, offer.socket.as_fd())?;
+    fd_stream.send_line("ok")?;
+    for socket in &offered {
+        fd_stream.send_line_with_fd(&serde_json::to_string(&socket.label)?, socket.socket.as_fd())?;
     }
-    talk.say("end")?;
-    // The copies are on their way.
-    drop(offers);
-    talk.allow(READY_PATIENCE);
-    let line = talk.hear()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-    let Some(said) = line.strip_prefix("ready ") else {
-        talk.say("error: not understood")?;
-        return Err(strange(&line));
+    fd_stream.send_line("end")?;
+    // The kernel holds the copies in transit.
+    drop(offered);
+    fd_stream.set_timeout(READY_TIMEOUT);
+    let line = fd_stream.receive_line()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let Some(json) = line.strip_prefix("ready ") else {
+        fd_stream.send_line("error: invalid message")?;
+        return Err(protocol_error(&line));
     };
-    let Ready { taken, group } = serde_json::from_str(said).map_err(|_| strange(&line))?;
-    let process = talk.peer().ok().and_then(|peer| u32::try_from(peer.process).ok());
-    // The new one waits for this before it accepts. One that has left does not get it.
-    talk.allow(PATIENCE);
-    talk.say("ok")?;
-    let same_service = !group.is_empty() && group == own_group;
-    let (reply, left) = mpsc::sync_channel(1);
-    demand(Demand::Leave(Taken { doors: taken, process, same_service }, reply));
-    if left.recv_timeout(PATIENCE).is_ok() {
-        // It accepts anyway, only later.
-        let _ = talk.say("left");
+    let ReadyMessage { taken, group } = serde_json::from_str(json).map_err(|_| protocol_error(&line))?;
+    let process = fd_stream.peer_credentials().ok().and_then(|peer| u32::try_from(peer.pid).ok());
+    // The new process accepts only after this message. If it has left, sending fails.
+    fd_stream.set_timeout(STEP_TIMEOUT);
+    fd_stream.send_line("ok")?;
+    let same_service = !group.is_empty() && group == own_cgroup;
+    let (reply, handed_off) = mpsc::sync_channel(1);
+    send_command(UpgradeCommand::HandOff(Handoff { sockets: taken, process, same_service }, reply));
+    if handed_off.recv_timeout(STEP_TIMEOUT).is_ok() {
+        // Without this message the new process still accepts, only later.
+        let _ = fd_stream.send_line("left");
     }
     Ok(true)
 }
 
-/// What a new process got from the one that it replaces, and its way back to it.
+/// The sockets that a new process got from the old one, and the connection to it.
 #[derive(Debug)]
-pub struct Inheritance {
-    talk: Talk,
-    sets: Vec<Set>,
+pub struct InheritedSockets {
+    fd_stream: FdStream,
+    socket_sets: Vec<SocketSet>,
 }
 
-/// All sockets of one door.
+/// All sockets of one listener address.
 #[derive(Debug)]
-struct Set {
-    label: Label,
+struct SocketSet {
+    label: SocketLabel,
     sockets: Vec<OwnedFd>,
-    taken: bool,
+    is_taken: bool,
 }
 
-impl Inheritance {
-    /// Asks the process whose control socket this is for its listening sockets. `None`: nobody is
-    /// there, so that there is nothing to take over.
+impl InheritedSockets {
+    /// Requests the listening sockets of the process with this control socket. `None`: no process
+    /// listens there, so there is nothing to take over.
     ///
     /// # Errors
-    /// It cannot be asked, or refused, with the path in the message.
-    pub fn ask(control: &Path) -> io::Result<Option<Self>> {
-        let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{}: {error}", control.display()))
-        };
-        let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+    /// The process cannot be reached, or refused. The message has the path.
+    pub fn request(control: &Path) -> io::Result<Option<Self>> {
+        let with_path =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", control.display()));
+        let no_listener = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
         match UnixStream::connect(control) {
-            Ok(stream) => Self::receive(stream).map(Some).map_err(named),
-            Err(error) if nobody.contains(&error.kind()) => Ok(None),
-            Err(error) => Err(named(error)),
+            Ok(stream) => Self::receive(stream).map(Some).map_err(with_path),
+            Err(error) if no_listener.contains(&error.kind()) => Ok(None),
+            Err(error) => Err(with_path(error)),
         }
     }
 
     fn receive(stream: UnixStream) -> io::Result<Self> {
-        let mut talk = Talk::new(stream, 2 * PATIENCE)?;
-        talk.say(COMMAND)?;
-        expect_ok(&mut talk)?;
-        let mut sets: Vec<Set> = Vec::new();
+        let mut fd_stream = FdStream::new(stream, 2 * STEP_TIMEOUT)?;
+        fd_stream.send_line(COMMAND)?;
+        expect_ok(&mut fd_stream)?;
+        let mut sets: Vec<SocketSet> = Vec::new();
         for _ in 0..=SOCKETS_MAX {
-            let line = talk.hear()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let line = fd_stream.receive_line()?.ok_or(io::ErrorKind::UnexpectedEof)?;
             if line == "end" {
-                return Ok(Self { talk, sets });
+                return Ok(Self { fd_stream, socket_sets: sets });
             }
-            let label: Label = serde_json::from_str(&line).map_err(|_| strange(&line))?;
-            let socket = talk.take().ok_or_else(|| strange(&line))?;
+            let label: SocketLabel = serde_json::from_str(&line).map_err(|_| protocol_error(&line))?;
+            let socket = fd_stream.take_fd().ok_or_else(|| protocol_error(&line))?;
             match sets.iter_mut().find(|set| set.label == label) {
                 Some(set) => set.sockets.push(socket),
-                None => sets.push(Set { label, sockets: vec![socket], taken: false }),
+                None => sets.push(SocketSet { label, sockets: vec![socket], is_taken: false }),
             }
         }
-        Err(io::Error::other("more sockets than can be taken over"))
+        Err(io::Error::other("too many sockets to take over"))
     }
 
-    /// The sockets that are bound to an address as it stands in a config, with the address that it is.
+    /// Takes the sockets that are bound to a configured address. Also returns their actual address.
     pub(crate) fn take(
         &mut self,
-        kind: Kind,
-        wanted: &Address,
+        kind: SocketKind,
+        configured: &Address,
         namespace: Option<&Path>,
     ) -> Option<(Address, Vec<OwnedFd>)> {
-        let text = wanted.to_string();
-        let fits = |set: &&mut Set| {
+        let text = configured.to_string();
+        let matches = |set: &&mut SocketSet| {
             let label = &set.label;
-            let same = label.wanted == text || label.address == text;
-            !set.taken && label.kind == kind && same && label.namespace.as_deref() == namespace
+            let is_same_address = label.configured == text || label.address == text;
+            !set.is_taken && label.kind == kind && is_same_address && label.namespace.as_deref() == namespace
         };
-        let set = self.sets.iter_mut().find(fits)?;
+        let set = self.socket_sets.iter_mut().find(matches)?;
         let address = set.label.address.parse().ok()?;
-        set.taken = true;
+        set.is_taken = true;
         Some((address, std::mem::take(&mut set.sockets)))
     }
 
-    /// Closes what was not taken; the other process still has it.
-    pub(crate) fn leave_the_rest(&mut self) {
-        self.sets.iter_mut().for_each(|set| set.sockets.clear());
+    /// Closes the sockets that were not taken; the other process still has them.
+    pub(crate) fn close_untaken(&mut self) {
+        self.socket_sets.iter_mut().for_each(|set| set.sockets.clear());
     }
 
-    /// Says that we are ready, and waits until the other process accepts no more.
+    /// Reports that this process is ready, and waits until the other process stops accepting.
     ///
     /// # Errors
-    /// It does not want to, because it has been replaced or is being stopped; or it is gone. One that
-    /// is gone accepts nothing either, but whatever ended it may have meant us as well.
-    pub(crate) fn ready(mut self) -> io::Result<()> {
-        let taken = self.sets.iter().filter(|set| set.taken);
-        let taken = taken.map(|set| (set.label.kind, set.label.door)).collect();
-        let ready = serde_json::to_string(&Ready { taken, group: group() })?;
-        self.talk.allow(PATIENCE);
-        self.talk.say(&format!("ready {ready}"))?;
-        expect_ok(&mut self.talk)?;
-        // Until it has left, both would accept. When it cannot say so any more, we are alone.
-        let _ = self.talk.hear();
+    /// The other process refuses, because it has been replaced or is stopping; or it has ended.
+    /// If it has ended, it does not accept either, but the cause may concern this process too.
+    pub(crate) fn report_ready(mut self) -> io::Result<()> {
+        let taken = self.socket_sets.iter().filter(|set| set.is_taken);
+        let taken = taken.map(|set| (set.label.kind, set.label.socket_index)).collect();
+        let ready = serde_json::to_string(&ReadyMessage { taken, group: own_cgroup() })?;
+        self.fd_stream.set_timeout(STEP_TIMEOUT);
+        self.fd_stream.send_line(&format!("ready {ready}"))?;
+        expect_ok(&mut self.fd_stream)?;
+        // Until the old process has left, both would accept. If it does not confirm, it has ended.
+        let _ = self.fd_stream.receive_line();
         Ok(())
     }
 }
 
-fn expect_ok(talk: &mut Talk) -> io::Result<()> {
-    match talk.hear()?.as_deref() {
+fn expect_ok(fd_stream: &mut FdStream) -> io::Result<()> {
+    match fd_stream.receive_line()?.as_deref() {
         Some("ok") => Ok(()),
         Some(line) => Err(io::Error::other(line.trim_start_matches("error: ").to_owned())),
-        None => Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the process that was to be replaced has hung up",
-        )),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the old process closed the connection")),
     }
 }
 
-fn strange(line: &str) -> io::Error {
+fn protocol_error(line: &str) -> io::Error {
     let start: String = line.chars().take(80).collect();
-    io::Error::new(io::ErrorKind::InvalidData, format!("not understood: '{start}'"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("invalid message: '{start}'"))
 }
 
-/// The control group of this process, by which a service manager knows its service; empty when it
-/// cannot be read.
-fn group() -> String {
+/// Returns the control group of this process, by which a service manager identifies its service;
+/// empty if it cannot be read.
+fn own_cgroup() -> String {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let unified = text.lines().find(|line| line.starts_with("0::"));
-    unified.filter(|line| line.len() <= GROUP_BYTES_MAX).unwrap_or_default().to_owned()
+    unified.filter(|line| line.len() <= CGROUP_BYTES_MAX).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -275,112 +273,112 @@ mod tests {
 
     use super::*;
 
-    fn offer(door: usize, wanted: &str, listener: &TcpListener) -> Offer {
-        let label = Label {
-            kind: Kind::Listener,
-            door,
-            wanted: wanted.to_owned(),
+    fn offered_socket(socket_index: usize, configured: &str, listener: &TcpListener) -> OfferedSocket {
+        let label = SocketLabel {
+            kind: SocketKind::Listener,
+            socket_index,
+            configured: configured.to_owned(),
             address: listener.local_addr().unwrap().to_string(),
             namespace: None,
         };
-        Offer { label, socket: listener.as_fd().try_clone_to_owned().unwrap() }
+        OfferedSocket { label, socket: listener.as_fd().try_clone_to_owned().unwrap() }
     }
 
-    /// Runs the old side in a thread; what it was told to leave, if it was.
-    fn old_side(
+    /// Runs the old side in a thread. Returns the handoff, if any.
+    fn run_old_side(
         stream: UnixStream,
-        offers: Vec<Offer>,
-    ) -> std::thread::JoinHandle<(io::Result<bool>, Option<Taken>)> {
+        offered: Vec<OfferedSocket>,
+    ) -> std::thread::JoinHandle<(io::Result<bool>, Option<Handoff>)> {
         std::thread::spawn(move || {
-            let (mut offers, mut left) = (Some(offers), None);
-            let mut demand = |demand| match demand {
-                Demand::Offers(reply) => drop(offers.take().map(|offers| reply.send(offers))),
-                Demand::Leave(taken, reply) => {
-                    left = Some(taken);
+            let (mut offered, mut handoff) = (Some(offered), None);
+            let mut send_command = |demand| match demand {
+                UpgradeCommand::OfferSockets(reply) => drop(offered.take().map(|offers| reply.send(offers))),
+                UpgradeCommand::HandOff(taken, reply) => {
+                    handoff = Some(taken);
                     reply.send(()).unwrap();
                 }
-                Demand::Stay => {}
+                UpgradeCommand::Abort => {}
             };
-            let mut talk = Talk::new(stream.try_clone().unwrap(), PATIENCE).unwrap();
-            assert_eq!(talk.hear().unwrap().as_deref(), Some(COMMAND));
-            let done = pass_on(stream, &mut demand);
-            (done, left)
+            let mut fd_stream = FdStream::new(stream.try_clone().unwrap(), STEP_TIMEOUT).unwrap();
+            assert_eq!(fd_stream.receive_line().unwrap().as_deref(), Some(COMMAND));
+            let result = hand_off_sockets(stream, &mut send_command);
+            (result, handoff)
         })
     }
 
     #[test]
-    fn what_is_wanted_is_taken_and_the_rest_left() {
+    fn configured_sockets_are_taken_and_the_rest_closed() {
         let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let offers = vec![
-            offer(0, "127.0.0.1:0", &listeners[0]),
-            offer(0, "127.0.0.1:0", &listeners[0]),
-            offer(4, "127.0.0.1:0", &listeners[1]),
-            offer(7, "[::1]:80", &listeners[2]),
+        let offered = vec![
+            offered_socket(0, "127.0.0.1:0", &listeners[0]),
+            offered_socket(0, "127.0.0.1:0", &listeners[0]),
+            offered_socket(4, "127.0.0.1:0", &listeners[1]),
+            offered_socket(7, "[::1]:80", &listeners[2]),
         ];
-        let (near, far) = UnixStream::pair().unwrap();
-        let old = old_side(near, offers);
-        let mut got = Inheritance::receive(far).unwrap();
+        let (old_end, new_end) = UnixStream::pair().unwrap();
+        let old = run_old_side(old_end, offered);
+        let mut inherited = InheritedSockets::receive(new_end).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let mut take = |wanted| got.take(Kind::Listener, wanted, None);
+        let mut take = |configured| inherited.take(SocketKind::Listener, configured, None);
         let (address, sockets) = take(&any).unwrap();
         assert_eq!(address.to_string(), listeners[0].local_addr().unwrap().to_string());
         assert_eq!(sockets.len(), 2);
-        // By the address that the kernel chose, too; and no set twice.
+        // Also by the address that the kernel chose; and no set twice.
         let exact = listeners[1].local_addr().unwrap().to_string().parse().unwrap();
         assert_eq!(take(&exact).unwrap().1.len(), 1);
         assert!(take(&any).is_none() && take(&exact).is_none());
         let other = "[::1]:80".parse().unwrap();
-        assert!(got.take(Kind::Admin, &other, None).is_none());
-        assert!(got.take(Kind::Listener, &other, Some(Path::new("other"))).is_none());
-        got.leave_the_rest();
-        got.ready().unwrap();
-        let (done, left) = old.join().unwrap();
-        assert!(done.unwrap());
-        let left = left.unwrap();
-        assert_eq!(left.doors, [(Kind::Listener, 0), (Kind::Listener, 4)]);
-        assert!(!left.has(Kind::Listener, 7));
-        assert_eq!(left.process, Some(std::process::id()));
-        // The socket is the same one.
+        assert!(inherited.take(SocketKind::Admin, &other, None).is_none());
+        assert!(inherited.take(SocketKind::Listener, &other, Some(Path::new("other"))).is_none());
+        inherited.close_untaken();
+        inherited.report_ready().unwrap();
+        let (result, handoff) = old.join().unwrap();
+        assert!(result.unwrap());
+        let handoff = handoff.unwrap();
+        assert_eq!(handoff.sockets, [(SocketKind::Listener, 0), (SocketKind::Listener, 4)]);
+        assert!(!handoff.includes(SocketKind::Listener, 7));
+        assert_eq!(handoff.process, Some(std::process::id()));
+        // It is the same socket.
         let _client = TcpStream::connect(listeners[0].local_addr().unwrap()).unwrap();
         TcpListener::from(sockets.into_iter().next().unwrap()).accept().unwrap();
     }
 
     #[test]
-    fn one_that_leaves_before_it_is_ready_changes_nothing() {
+    fn a_new_process_that_leaves_before_it_is_ready_changes_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (near, far) = UnixStream::pair().unwrap();
-        let old = old_side(near, vec![offer(0, "127.0.0.1:0", &listener)]);
-        drop(Inheritance::receive(far).unwrap());
-        let (done, left) = old.join().unwrap();
-        assert!(done.is_err() && left.is_none());
+        let (old_end, new_end) = UnixStream::pair().unwrap();
+        let old = run_old_side(old_end, vec![offered_socket(0, "127.0.0.1:0", &listener)]);
+        drop(InheritedSockets::receive(new_end).unwrap());
+        let (result, handoff) = old.join().unwrap();
+        assert!(result.is_err() && handoff.is_none());
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_on_both_sides() {
-        let (near, far) = UnixStream::pair().unwrap();
-        let old = old_side(near, Vec::new());
-        let mut talk = Talk::new(far, PATIENCE).unwrap();
-        talk.say(COMMAND).unwrap();
-        assert_eq!(talk.hear().unwrap().as_deref(), Some("ok"));
-        assert_eq!(talk.hear().unwrap().as_deref(), Some("end"));
-        talk.say("steady").unwrap();
-        assert!(talk.hear().unwrap().unwrap().starts_with("error: "));
+    fn invalid_messages_are_refused_on_both_sides() {
+        let (old_end, new_end) = UnixStream::pair().unwrap();
+        let old = run_old_side(old_end, Vec::new());
+        let mut fd_stream = FdStream::new(new_end, STEP_TIMEOUT).unwrap();
+        fd_stream.send_line(COMMAND).unwrap();
+        assert_eq!(fd_stream.receive_line().unwrap().as_deref(), Some("ok"));
+        assert_eq!(fd_stream.receive_line().unwrap().as_deref(), Some("end"));
+        fd_stream.send_line("steady").unwrap();
+        assert!(fd_stream.receive_line().unwrap().unwrap().starts_with("error: "));
         assert!(old.join().unwrap().0.is_err());
         for lines in [
             &["error: no"][..],
             &["ok", "{}"],
-            &["ok", "{\"kind\":\"admin\",\"door\":0,\"wanted\":\"\",\"address\":\"\"}"],
+            &["ok", "{\"kind\":\"admin\",\"socket_index\":0,\"configured\":\"\",\"address\":\"\"}"],
             &["ok"],
             &[],
         ] {
-            let (near, far) = UnixStream::pair().unwrap();
-            let mut talk = Talk::new(near, PATIENCE).unwrap();
+            let (old_end, new_end) = UnixStream::pair().unwrap();
+            let mut fd_stream = FdStream::new(old_end, STEP_TIMEOUT).unwrap();
             for line in lines {
-                talk.say(line).unwrap();
+                fd_stream.send_line(line).unwrap();
             }
-            drop(talk);
-            assert!(Inheritance::receive(far).is_err(), "{lines:?}");
+            drop(fd_stream);
+            assert!(InheritedSockets::receive(new_end).is_err(), "{lines:?}");
         }
-        assert!(Inheritance::ask(Path::new("/no/such/weir.sock")).unwrap().is_none());
+        assert!(InheritedSockets::request(Path::new("/no/such/weir.sock")).unwrap().is_none());
     }
 }

@@ -1,26 +1,26 @@
-//! Which server fails so many requests that it should get none for a while. Pure: counts and times
-//! in, a judgement out. Counting is `pool::observed`'s, and holding back is `pool::standing`'s.
+//! Detection of servers that fail too many requests and are ejected for a while. Pure: counts and
+//! times in, a decision out. `pool::outlier_counters` counts, `pool::eligibility` ejects.
 
-use crate::outcome::{End, Outcome};
+use crate::outcome::{EndReason, Outcome};
 use crate::plan::OutlierPlan;
 
-macro_rules! reasons {
+macro_rules! ejection_reasons {
     ($($variant:ident, $code:literal, $doc:literal;)*) => {
-        /// Why a server is ejected.
+        /// Reason why a server is ejected.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Why {
+        pub(crate) enum EjectionReason {
             $(#[doc = $doc] $variant,)*
         }
 
-        impl Why {
+        impl EjectionReason {
             pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// In `snake_case`, stable.
+            /// Returns the code, in `snake_case`, stable.
             pub(crate) fn code(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            /// As it is said to people.
+            /// Returns the description for people.
             pub(crate) fn doc(self) -> &'static str {
                 match self { $(Self::$variant => $doc,)* }
             }
@@ -28,118 +28,128 @@ macro_rules! reasons {
     };
 }
 
-reasons! {
-    Failures, "failures", "it failed too many requests in a row";
-    Errors, "errors", "too many answers in a row were errors";
-    ErrorRate, "error_rate", "too many of its answers were errors";
-    Latency, "latency", "it is much slower than the others";
-    Trial, "trial", "it failed the request that tried it after an ejection";
+ejection_reasons! {
+    Failures, "failures", "too many consecutive failures";
+    Errors, "errors", "too many consecutive error responses";
+    ErrorRate, "error_rate", "error rate above the maximum";
+    Latency, "latency", "much slower than the other servers";
+    Probe, "probe", "the probe request after an ejection failed";
 }
 
-/// What a request says about its server.
+/// Effect of a request on the failure detection of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
-    /// It answered.
-    Fine,
-    /// It answered with an error.
+pub(crate) enum FailureSignal {
+    /// The server responded.
+    Success,
+    /// The server responded with an error.
     Error,
-    /// It gave no answer, or none that is valid.
+    /// The server gave no response, or an invalid one.
     Failure,
-    /// It had no chance to answer.
-    Nothing,
+    /// The server had no chance to respond.
+    Neutral,
 }
 
-/// What a request that has ended says about its server.
-pub(crate) fn sign_of(outcome: &Outcome<'_>, plan: &OutlierPlan) -> Sign {
+/// Classifies an ended request.
+pub(crate) fn classify_outcome(outcome: &Outcome<'_>, plan: &OutlierPlan) -> FailureSignal {
     match outcome.end {
-        End::ConnectFailed
-        | End::ConnectTimeout
-        | End::ServerClosed
-        | End::ServerTimeout
-        | End::BadResponse => Sign::Failure,
-        End::Done | End::TunnelIdle => sign_of_status(outcome.status, plan),
-        // Somebody else ended it, after the server had answered or before.
-        _ if outcome.times.first_byte_ns > 0 => sign_of_status(outcome.status, plan),
-        _ => Sign::Nothing,
+        EndReason::ConnectFailed
+        | EndReason::ConnectTimeout
+        | EndReason::ServerClosed
+        | EndReason::ServerTimeout
+        | EndReason::BadResponse => FailureSignal::Failure,
+        EndReason::Done | EndReason::TunnelIdle => classify_status(outcome.status, plan),
+        // Ended for another reason, before or after the server's response.
+        _ if outcome.times.first_byte_ns > 0 => classify_status(outcome.status, plan),
+        _ => FailureSignal::Neutral,
     }
 }
 
-/// What an answer's status says about its server.
-pub(crate) fn sign_of_status(status: u16, plan: &OutlierPlan) -> Sign {
-    if plan.statuses.contains(status) { Sign::Error } else { Sign::Fine }
+/// Classifies a response by its status.
+pub(crate) fn classify_status(status: u16, plan: &OutlierPlan) -> FailureSignal {
+    if plan.statuses.contains(status) { FailureSignal::Error } else { FailureSignal::Success }
 }
 
-/// Whether so many in a row are too many.
-pub(crate) fn by_streak(plan: &OutlierPlan, failures: u32, errors: u32) -> Option<Why> {
+/// Returns the reason to eject a server after this many consecutive failures or errors, if any.
+pub(crate) fn check_streak(plan: &OutlierPlan, failures: u32, errors: u32) -> Option<EjectionReason> {
     if plan.failures > 0 && failures >= plan.failures {
-        return Some(Why::Failures);
+        return Some(EjectionReason::Failures);
     }
-    plan.errors.filter(|&most| errors >= most).map(|_| Why::Errors)
+    plan.errors.filter(|&max| errors >= max).map(|_| EjectionReason::Errors)
 }
 
-/// What a server did in a window.
+/// Counters of a server in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct OutlierWindow {
     pub(crate) requests: u32,
-    /// Failures and errors among them.
+    /// Number of failures and errors among them.
     pub(crate) errors: u32,
-    /// Those that have a time to the first byte, and the sum of those times.
+    /// Number of requests with a time to the first byte, and the sum of those times.
     pub(crate) timed: u32,
     pub(crate) first_byte_us: u64,
 }
 
-impl Window {
+impl OutlierWindow {
     fn mean_us(&self) -> u64 {
         self.first_byte_us / u64::from(self.timed.max(1))
     }
 }
 
-/// What is wrong with one server's window, beside those of all servers of its pool.
-pub(crate) fn by_window(plan: &OutlierPlan, server: &Window, all: &[Window]) -> Option<Why> {
+/// Returns the reason to eject a server by its window, compared with the windows of all servers of
+/// its pool.
+pub(crate) fn check_window(
+    plan: &OutlierPlan,
+    server: &OutlierWindow,
+    all: &[OutlierWindow],
+) -> Option<EjectionReason> {
     if let Some(rate) = plan.error_rate
         && server.requests >= plan.requests_min
         && f64::from(server.errors) > rate * f64::from(server.requests)
     {
-        return Some(Why::ErrorRate);
+        return Some(EjectionReason::ErrorRate);
     }
     let factor = u64::from(plan.latency_factor?);
-    let is_timed = |window: &Window| window.timed >= plan.requests_min;
+    let is_timed = |window: &OutlierWindow| window.timed >= plan.requests_min;
     let mut means: Vec<u64> =
-        all.iter().filter(|window| is_timed(window)).map(Window::mean_us).collect();
+        all.iter().filter(|window| is_timed(window)).map(OutlierWindow::mean_us).collect();
     means.sort_unstable();
-    // The lower one of two: where there are only two servers, it is the other one.
+    // The lower one of two: with only two servers, it is the other one.
     let median = *means.get(means.len().checked_sub(1)? / 2)?;
-    (is_timed(server) && server.mean_us() > median.saturating_mul(factor)).then_some(Why::Latency)
+    (is_timed(server) && server.mean_us() > median.saturating_mul(factor)).then_some(EjectionReason::Latency)
 }
 
-/// One server, as far as it matters for whether another one may be ejected.
+/// Properties of a server that matter for the ejection of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Beside {
-    /// Whether it gets requests.
-    pub(crate) gets: bool,
-    /// Whether it is ejected, or is being tried after that.
-    pub(crate) held_back: bool,
+pub(crate) struct OtherServer {
+    /// True if it gets requests.
+    pub(crate) is_receiving: bool,
+    /// True if it is ejected, or half-open after an ejection.
+    pub(crate) is_held_back: bool,
 }
 
-/// Whether a server may be ejected; `others` are all the others of its pool.
-pub(crate) fn may_eject(plan: &OutlierPlan, others: impl Iterator<Item = Beside>) -> bool {
-    let (mut servers, mut held_back, mut any_gets) = (1_u32, 0_u32, false);
+/// Returns whether a server may be ejected; `others` are all the others of its pool.
+pub(crate) fn may_eject(plan: &OutlierPlan, others: impl Iterator<Item = OtherServer>) -> bool {
+    let (mut servers, mut held_back, mut is_any_receiving) = (1_u32, 0_u32, false);
     for other in others {
         servers += 1;
-        held_back += u32::from(other.held_back);
-        any_gets |= other.gets;
+        held_back += u32::from(other.is_held_back);
+        is_any_receiving |= other.is_receiving;
     }
-    let most = (plan.max_ejected * f64::from(servers)) as u32;
-    any_gets && held_back < most.max(1)
+    let max = (plan.max_ejected * f64::from(servers)) as u32;
+    is_any_receiving && held_back < max.max(1)
 }
 
-/// How many ejections in a row this one is, and for how long; `well_for_ns`: since the last one.
-pub(crate) fn sentence(plan: &OutlierPlan, before: u32, well_for_ns: u64) -> (u32, u64) {
-    let before = if well_for_ns >= plan.ejection_max_ns { 0 } else { before };
-    let nth = before.saturating_add(1);
-    let for_ns = plan.ejection_ns.saturating_mul(nth.into()).min(plan.ejection_max_ns);
-    // A first ejection that is longer than the longest is still what was asked for.
-    (nth, for_ns.max(plan.ejection_ns.min(plan.ejection_max_ns)))
+/// Returns the number of consecutive ejections including this one, and its duration.
+/// `since_last_ns` is the time since the last one.
+pub(crate) fn ejection_duration(
+    plan: &OutlierPlan,
+    previous_ejections: u32,
+    since_last_ns: u64,
+) -> (u32, u64) {
+    let previous_ejections = if since_last_ns >= plan.ejection_max_ns { 0 } else { previous_ejections };
+    let ejections = previous_ejections.saturating_add(1);
+    let duration_ns = plan.ejection_ns.saturating_mul(ejections.into()).min(plan.ejection_max_ns);
+    // A first ejection longer than the maximum is cut to the maximum.
+    (ejections, duration_ns.max(plan.ejection_ns.min(plan.ejection_max_ns)))
 }
 
 #[cfg(test)]
@@ -164,75 +174,77 @@ pub(crate) mod tests {
 
     #[test]
     fn streaks() {
-        for (failures, errors, wanted) in [
+        for (failures, errors, expected) in [
             (4, 6, None),
-            (5, 5, Some(Why::Failures)),
-            (0, 7, Some(Why::Errors)),
-            (9, 9, Some(Why::Failures)),
+            (5, 5, Some(EjectionReason::Failures)),
+            (0, 7, Some(EjectionReason::Errors)),
+            (9, 9, Some(EjectionReason::Failures)),
         ] {
-            assert_eq!(by_streak(&plan(), failures, errors), wanted, "{failures} {errors}");
+            assert_eq!(check_streak(&plan(), failures, errors), expected, "{failures} {errors}");
         }
         let off = OutlierPlan { failures: 0, errors: None, ..plan() };
-        assert_eq!(by_streak(&off, 1000, 1000), None);
+        assert_eq!(check_streak(&off, 1000, 1000), None);
     }
 
     #[test]
     fn windows() {
-        let window = |requests, errors, mean_us: u64| Window {
+        let window = |requests, errors, mean_us: u64| OutlierWindow {
             requests,
             errors,
             timed: requests,
             first_byte_us: mean_us * u64::from(requests),
         };
-        let fine = window(100, 1, 100);
-        let judge = |server: Window, others: &[Window]| {
-            by_window(&plan(), &server, &[&[server], others].concat())
+        let healthy = window(100, 1, 100);
+        let check = |server: OutlierWindow, others: &[OutlierWindow]| {
+            check_window(&plan(), &server, &[&[server], others].concat())
         };
-        assert_eq!(judge(fine, &[fine, fine]), None);
-        assert_eq!(judge(window(10, 5, 100), &[fine]), None);
-        assert_eq!(judge(window(10, 6, 100), &[fine]), Some(Why::ErrorRate));
-        assert_eq!(judge(window(9, 9, 100), &[fine]), None);
-        assert_eq!(judge(window(10, 0, 300), &[fine, fine]), None);
-        assert_eq!(judge(window(10, 0, 301), &[fine, fine]), Some(Why::Latency));
-        assert_eq!(judge(window(10, 0, 301), &[fine]), Some(Why::Latency));
-        // Too few of its own, or of the others, to know.
-        assert_eq!(judge(window(9, 0, 9000), &[fine, fine]), None);
-        assert_eq!(judge(window(10, 0, 9000), &[window(9, 0, 1)]), None);
-        assert_eq!(judge(Window::default(), &[]), None);
+        assert_eq!(check(healthy, &[healthy, healthy]), None);
+        assert_eq!(check(window(10, 5, 100), &[healthy]), None);
+        assert_eq!(check(window(10, 6, 100), &[healthy]), Some(EjectionReason::ErrorRate));
+        assert_eq!(check(window(9, 9, 100), &[healthy]), None);
+        assert_eq!(check(window(10, 0, 300), &[healthy, healthy]), None);
+        assert_eq!(check(window(10, 0, 301), &[healthy, healthy]), Some(EjectionReason::Latency));
+        assert_eq!(check(window(10, 0, 301), &[healthy]), Some(EjectionReason::Latency));
+        // Too few requests of its own, or of the others, for a judgement.
+        assert_eq!(check(window(9, 0, 9000), &[healthy, healthy]), None);
+        assert_eq!(check(window(10, 0, 9000), &[window(9, 0, 1)]), None);
+        assert_eq!(check(OutlierWindow::default(), &[]), None);
     }
 
     #[test]
     fn never_the_last_one_and_never_too_many() {
-        let (at_work, out) =
-            (Beside { gets: true, held_back: false }, Beside { gets: false, held_back: true });
-        let down = Beside { gets: false, held_back: false };
-        for (others, wanted) in [
+        let (receiving, held_back) = (
+            OtherServer { is_receiving: true, is_held_back: false },
+            OtherServer { is_receiving: false, is_held_back: true },
+        );
+        let down = OtherServer { is_receiving: false, is_held_back: false };
+        for (others, expected) in [
             (&[][..], false),
             (&[down], false),
-            (&[at_work], true),
-            (&[at_work, out], false),
-            (&[at_work, at_work, out], true),
-            (&[at_work, out, out], false),
-            (&[out, out, out], false),
+            (&[receiving], true),
+            (&[receiving, held_back], false),
+            (&[receiving, receiving, held_back], true),
+            (&[receiving, held_back, held_back], false),
+            (&[held_back, held_back, held_back], false),
         ] {
-            assert_eq!(may_eject(&plan(), others.iter().copied()), wanted, "{others:?}");
+            assert_eq!(may_eject(&plan(), others.iter().copied()), expected, "{others:?}");
         }
-        // One may always be.
+        // One server may always be ejected.
         let few = OutlierPlan { max_ejected: 0.01, ..plan() };
-        assert!(may_eject(&few, [at_work; 3].into_iter()));
-        assert!(!may_eject(&few, [at_work, at_work, out].into_iter()));
+        assert!(may_eject(&few, [receiving; 3].into_iter()));
+        assert!(!may_eject(&few, [receiving, receiving, held_back].into_iter()));
     }
 
     #[test]
     fn each_ejection_is_longer_until_a_server_was_well() {
-        let mut before = 0;
+        let mut previous_ejections = 0;
         let mut times = Vec::new();
         for _ in 0..5 {
-            let (nth, for_ns) = sentence(&plan(), before, 34);
-            before = nth;
-            times.push(for_ns);
+            let (ejections, duration_ns) = ejection_duration(&plan(), previous_ejections, 34);
+            previous_ejections = ejections;
+            times.push(duration_ns);
         }
         assert_eq!(times, [10, 20, 30, 35, 35]);
-        assert_eq!(sentence(&plan(), before, 35), (1, 10));
+        assert_eq!(ejection_duration(&plan(), previous_ejections, 35), (1, 10));
     }
 }

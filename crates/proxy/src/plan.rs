@@ -1,60 +1,63 @@
-//! What a proxy is to do: the immutable result of reading a config or the flags. Types and their
-//! defaults only; `config` makes it from text, and everything else reads it.
+//! Complete plan of a proxy: the immutable result of reading a config or the flags. Types and their
+//! defaults only. `config` creates it from text, and everything else reads it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rt::address::Address;
-use rt::local::SocketAccess;
+use rt::unix_socket::SocketAccess;
 
 mod balance;
-mod heads;
 mod health;
 mod overload;
+mod request_rules;
 
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
-pub use heads::{Forwarding, PathRule, Underscores};
 pub use health::{
-    CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, Prefer, ResolvePlan,
+    CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
     Statuses,
 };
 pub use overload::{
-    AdaptivePlan, Admission, OnLimit, PoolBounds, Priority, QueueOrder, Rate, RetryBudgetPlan,
-    SourcePlan,
+    AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
+    TokenRate,
 };
+pub use request_rules::{Forwarding, PathRule, Underscores};
 
-/// Everything that a proxy is to do. Made by [`crate::config`]; does not change. A reload makes a
-/// new one.
+/// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
+/// a new plan. So does a change of the addresses behind names, which shares all but the pools
+/// concerned.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Threads, a core each.
+    /// Number of threads, one per core.
     pub threads: usize,
-    /// Whether the config says how many; otherwise it is one for each CPU.
-    pub threads_given: bool,
-    /// Processors to pin them to; empty: not pinned.
+    /// True if the config sets the number; otherwise there is one thread for each CPU.
+    pub is_threads_set: bool,
+    /// CPUs to pin the threads to; empty: not pinned.
     pub pin: Vec<usize>,
-    /// Connections of clients that may be open on all listeners; `None`: what descriptors allow.
+    /// Maximum number of open client connections on all listeners; `None`: as many as the
+    /// descriptor limit allows.
     pub connections_max: Option<usize>,
-    /// How long requests in flight may go on after SIGTERM.
+    /// Time that requests in flight may take after SIGTERM.
     pub drain_timeout_ns: u64,
-    /// Who the process becomes once its sockets are bound.
+    /// User, group and confinement of the process once its sockets are bound.
     pub privileges: PrivilegesPlan,
-    /// Where requests are logged; several are possible.
+    /// Access logs; several are possible.
     pub logs: Vec<LogPlan>,
-    /// Where metrics and the admin pages are served; `None`: nowhere.
+    /// Address of the metrics and the admin pages; `None`: not served.
     pub admin: Option<Address>,
-    /// Who may see those pages.
+    /// Access rules of those pages.
     pub admin_access: AdminAccess,
-    /// The unix socket that the proxy is operated through (`weir ctl`); `None`: none.
+    /// Path of the control socket, a unix socket for `weir ctl`; `None`: none.
     pub control: Option<PathBuf>,
-    /// The config's text; of a plan that was made of flags, what a config would say.
-    pub source: Box<str>,
-    /// Where clients connect.
-    pub listeners: Vec<ListenerPlan>,
-    /// In the order in which they are tried: the first that matches decides.
-    pub routes: Vec<RoutePlan>,
-    /// Where requests go.
-    pub pools: Vec<PoolPlan>,
+    /// Text of the config; for a plan made from flags, the equivalent config.
+    pub source: Arc<str>,
+    /// Listeners, to which clients connect.
+    pub listeners: Arc<[ListenerPlan]>,
+    /// Routes in the order in which they are tried; the first match decides.
+    pub routes: Arc<[RoutePlan]>,
+    /// Pools. A pool is shared with the previous plan while it stays the same.
+    pub pools: Vec<Arc<PoolPlan>>,
 }
 
 /// Index of a listener in [`Plan::listeners`].
@@ -62,115 +65,116 @@ pub type ListenerIndex = usize;
 /// Index of a pool in [`Plan::pools`].
 pub type PoolIndex = usize;
 
-/// Who the process becomes after binding. All of it is optional.
+/// Privileges of the process after binding. All settings are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrivilegesPlan {
     /// User id to change to.
     pub user: Option<u32>,
     /// Group id to change to; supplementary groups are dropped with it.
     pub group: Option<u32>,
-    /// Whether `no_new_privs` is set (prctl(2)); on by default.
+    /// True if `no_new_privs` is set (prctl(2)); on by default.
     pub no_new_privileges: bool,
-    /// Whether file access is confined with Landlock where the kernel has it (landlock(7)).
+    /// True if file access is confined with Landlock where the kernel has it (landlock(7)).
     pub landlock: bool,
 }
 
 /// One listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerPlan {
-    /// Its name in the config, unique.
+    /// Name in the config, unique.
     pub name: Box<str>,
-    /// Where it listens.
+    /// Addresses to listen on.
     pub bind: Vec<Address>,
-    /// The access rights of its unix sockets.
-    pub unix: SocketAccess,
-    /// The network namespace to listen in, by name (`ip netns`) or path; `None`: our own.
+    /// Access rights of its unix sockets.
+    pub unix_access: SocketAccess,
+    /// Network namespace to listen in, by name (`ip netns`) or path; `None`: our own.
     pub namespace: Option<PathBuf>,
-    /// What it speaks.
+    /// Protocol of its connections.
     pub mode: Mode,
-    /// Whether each connection from a trusted network starts with a PROXY protocol header (v1 or
-    /// v2). Others are refused: what they claim cannot be believed.
+    /// True if each connection from a trusted network starts with a PROXY protocol header (v1 or
+    /// v2). Other connections are rejected, because their claims cannot be trusted.
     pub proxy_protocol: bool,
-    /// Peers whose forwarding fields, request ids and PROXY headers are believed.
+    /// Peers whose forwarding fields, request ids and PROXY headers are trusted.
     pub trusted: Vec<Network>,
-    /// Whether the same holds for peers on a unix socket.
-    pub trusts_unix: bool,
-    /// Connections that may be open at a time; `None`: only the process's limit holds.
+    /// True if peers on a unix socket are trusted too.
+    pub is_unix_trusted: bool,
+    /// Maximum number of open connections; `None`: only the process's limit applies.
     pub connections_max: Option<usize>,
-    /// Requests on one connection; the last answer says `Connection: close`. `None`: any number.
+    /// Maximum requests on one connection; the last response closes it. `None`: unlimited.
     pub requests_max: Option<u32>,
-    /// Bounds of a request's head and framing.
+    /// Limits of a request's head and framing.
     pub limits: wire::Limits,
-    /// Bytes of a request's body; more is 413. `None`: any number.
+    /// Maximum length of a request's body in bytes; a longer body gets 413. `None`: unlimited.
     pub body_bytes_max: Option<u64>,
-    /// How long clients may take.
+    /// Timeouts of clients.
     pub timeouts: ClientTimeouts,
-    /// What is said to servers about where a request came from.
+    /// Fields added to requests that tell servers where a request came from.
     pub forwarding: Forwarding,
     /// The form in which request paths are routed and forwarded.
     pub path: PathRule,
-    /// Whether CONNECT is passed on (else 405).
+    /// True if CONNECT is forwarded (else 405).
     pub connect: bool,
-    /// Whether a client that ended its sending side after its request gets its response. Else its
+    /// True if a client that ended its sending side after its request gets its response. Else its
     /// request is aborted, unless the response has begun.
     pub half_close: bool,
-    /// Bytes of a body that are received before the request takes a slot of a bounded server: 8,192.
+    /// Maximum bytes of a body received before the request takes a slot of a limited server: 8,192.
     pub buffer_request_bytes: u64,
-    /// Which connections and requests it takes on.
+    /// Limits for new connections and requests.
     pub admission: Admission,
 }
 
-/// Who may see the admin pages.
+/// Access rules of the admin pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminAccess {
-    /// Host names that requests may be for, besides IP addresses and localhost.
+    /// Host names that requests may use, besides IP addresses and localhost.
     pub hosts: Vec<Box<str>>,
-    /// What requests have to know; `None`: nothing.
+    /// Token that requests must carry; `None`: none.
     pub token: Option<Secret>,
 }
 
-/// What a listener speaks.
+/// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// HTTP/1.1, routed by request.
     Http,
-    /// Bytes, both ways, to one pool.
+    /// Bytes, in both directions, to one pool.
     Tcp(PoolIndex),
 }
 
-/// How long clients may take. All on by default.
+/// Timeouts of clients. All are on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientTimeouts {
-    /// From a head's first byte to its last: 10 s. Then 408.
+    /// Maximum time from a head's first byte to its last: 10 s. Then 408.
     pub head_ns: u64,
-    /// From a request's first byte to the last of its body: 1 h. Then 408.
+    /// Maximum time from a request's first byte to the last of its body: 1 h. Then 408.
     pub body_ns: u64,
-    /// Without a byte of an expected body: 30 s. Then 408.
+    /// Maximum time without a byte of an expected body: 30 s. Then 408.
     pub body_idle_ns: u64,
-    /// In each such time a body has to bring [`ClientTimeouts::body_progress_bytes`] or end: 30 s.
+    /// Period in which a body must bring [`ClientTimeouts::body_progress_bytes`] or end: 30 s.
     pub body_progress_ns: u64,
-    /// See [`ClientTimeouts::body_progress_ns`]: 16,384, which is 546 bytes a second.
+    /// Minimum bytes of a body in each [`ClientTimeouts::body_progress_ns`]: 16,384 (546 B/s).
     pub body_progress_bytes: u64,
-    /// In each such time a client that does not keep up has to take
-    /// [`ClientTimeouts::write_progress_bytes`] of its answer: 30 s.
+    /// Period in which a client that does not keep up must receive
+    /// [`ClientTimeouts::write_progress_bytes`] of its response: 30 s.
     pub write_ns: u64,
-    /// See [`ClientTimeouts::write_ns`]: 4,096.
+    /// Minimum bytes received in each [`ClientTimeouts::write_ns`]: 4,096.
     pub write_progress_bytes: u64,
-    /// Between two requests, and before the first: 60 s.
+    /// Maximum time between two requests, and before the first: 60 s.
     pub keep_alive_ns: u64,
 }
 
 /// An IP network in CIDR form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Its address, with the host's bits 0.
+    /// Address of the network, with host bits 0.
     pub address: IpAddr,
-    /// How many leading bits count.
+    /// Number of leading bits that count.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether `address` lies in it. An IPv4 address mapped into IPv6 counts as what it maps.
+    /// Returns whether `address` is in the network. An IPv4 address mapped into IPv6 counts as the
+    /// IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
@@ -190,26 +194,26 @@ impl Network {
 /// One `[[route]]`.
 #[derive(Clone, Debug)]
 pub struct RoutePlan {
-    /// Its name, or `route-N` by its place; unique.
+    /// Name of the route, by default `route-N` by its position; unique.
     pub name: Box<str>,
-    /// All of these have to hold.
+    /// Conditions, all of which must hold.
     pub conditions: Conditions,
-    /// What is changed on the way, in this order.
-    pub changes: Vec<Change>,
-    /// At most so many requests; beyond, the route answers itself.
+    /// Changes to the request and its response, in this order.
+    pub changes: Vec<RouteChange>,
+    /// Maximum request rate; beyond it, the route responds itself.
     pub rate_limit: Option<RateLimit>,
-    /// How urgent its requests are in a queue.
+    /// Priority of its requests in a queue.
     pub priority: Priority,
-    /// What becomes of the request.
+    /// Action for matching requests.
     pub action: Action,
 }
 
-/// What a request has to be for a route; an empty list asks for nothing.
+/// Conditions on a request; an empty list always holds.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
-    /// Listeners.
+    /// Listeners, any of them.
     pub listeners: Vec<ListenerIndex>,
-    /// Hosts, lower case, without port; `*.example.org` for any name below it.
+    /// Hosts, any of them; lower case, without port; `*.example.org` for any name below it.
     pub hosts: Vec<Box<str>>,
     /// Paths, any of them.
     pub paths: Vec<PathCondition>,
@@ -226,49 +230,49 @@ pub struct Conditions {
 /// A condition on the normalised path.
 #[derive(Clone, Debug)]
 pub enum PathCondition {
-    /// Exactly this.
+    /// Exactly this path.
     Exact(Box<str>),
-    /// This, or this and something below it; `/` is every path.
+    /// This path, and all paths below it; `/` is every path.
     Prefix(Box<str>),
-    /// A regular expression that fits somewhere (anchor it with `^` and `$`).
+    /// A regular expression that matches anywhere (anchor it with `^` and `$`).
     Regex(regex::Regex),
 }
 
 /// A condition on a named text: a field or a parameter.
 #[derive(Clone, Debug)]
 pub struct TextCondition {
-    /// The name; of a field without case.
+    /// Name; field names are compared without case.
     pub name: Box<str>,
-    /// What its value has to be.
+    /// Condition on the value.
     pub value: ValueCondition,
 }
 
-/// What a value has to be.
+/// Condition on a value.
 #[derive(Clone, Debug)]
 pub enum ValueCondition {
-    /// It is there.
+    /// The name is present.
     Present,
-    /// It is not there.
+    /// The name is absent.
     Absent,
-    /// Exactly this.
-    Is(Box<str>),
-    /// A regular expression that fits somewhere.
+    /// The value is exactly this.
+    Equals(Box<str>),
+    /// A regular expression that matches anywhere in the value.
     Matches(regex::Regex),
 }
 
-/// A change to a request or to its answer.
+/// A change to a request or to its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RouteChange {
     /// Replaces the part of the path that a prefix condition matched.
     ReplacePrefix {
-        /// What is replaced.
+        /// Prefix to replace.
         prefix: Box<str>,
-        /// With what.
-        with: Box<str>,
+        /// Replacement.
+        replacement: Box<str>,
     },
-    /// Replaces the whole path; the query stays.
+    /// Replaces the complete path; the query stays.
     ReplacePath(Box<str>),
-    /// Sets a field of the request: all others of that name go.
+    /// Sets a field of the request, and removes all others of that name.
     SetRequestHeader(Box<str>, Box<str>),
     /// Adds a field to the request.
     AddRequestHeader(Box<str>, Box<str>),
@@ -282,168 +286,173 @@ pub enum Change {
     RemoveResponseHeader(Box<str>),
 }
 
-/// A token bucket for a route.
+/// Token bucket of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Requests a second.
+    /// Requests per second.
     pub rate_per_s: f64,
-    /// How many may come at once.
+    /// Maximum number of requests at once.
     pub burst: u32,
-    /// What has a bucket of its own.
+    /// Key that selects a bucket.
     pub key: RateKey,
-    /// What is answered beyond: 429 by default, with `Retry-After`.
+    /// Status beyond the limit: 429 by default, with `Retry-After`.
     pub status: u16,
-    /// How many keys are remembered; the one that was full for longest is forgotten first.
+    /// Maximum number of remembered keys; the one whose bucket was full for longest is dropped
+    /// first.
     pub keys_max: usize,
 }
 
-/// What has a bucket of its own.
+/// Key that selects a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RateKey {
-    /// The whole route.
+    /// One bucket for the complete route.
     Route,
-    /// Each client address (IPv6: each /64).
+    /// One bucket for each client address (IPv6: each /64).
     Source,
-    /// Each value of this field.
+    /// One bucket for each value of this field.
     Header(Box<str>),
 }
 
-/// What becomes of a request.
+/// Action for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// To a server of this pool.
+    /// Forwards it to a server of this pool.
     Forward(PoolIndex),
-    /// A redirect; `{host}`, `{path}` and `{query}` stand for the request's own.
+    /// Redirects it; `{host}`, `{path}` and `{query}` are replaced by the request's own.
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// Where to.
+        /// Template of the location.
         location: Box<str>,
     },
-    /// A fixed answer.
-    Answer {
-        /// Its status.
+    /// Sends a fixed response.
+    Return {
+        /// Status of the response.
         status: u16,
-        /// Its `Content-Type`.
+        /// `Content-Type` of the response.
         content_type: Box<str>,
-        /// Its content.
+        /// Content of the response.
         body: Box<[u8]>,
     },
-    /// Refused with this status: 403 by default.
+    /// Rejects it with this status: 403 by default.
     Deny(u16),
-    /// Kept waiting, and then refused.
+    /// Delays it, and then rejects it.
     Tarpit {
-        /// For how long: 10 s by default.
+        /// Delay: 10 s by default.
         delay_ns: u64,
-        /// With what: 403 by default.
+        /// Status: 403 by default.
         status: u16,
     },
-    /// The connection goes without a word.
+    /// Drops the connection without a response.
     SilentDrop,
 }
 
 /// One `[pool.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolPlan {
-    /// Its name, unique.
+    /// Name in the config, unique.
     pub name: Box<str>,
-    /// Its servers; at least one, or one of [`PoolPlan::names`].
+    /// Servers; at least one, unless [`PoolPlan::named_servers`] has one.
     pub servers: Vec<ServerPlan>,
-    /// Servers whose addresses DNS says.
-    pub names: Vec<NamedServers>,
-    /// How those are looked up.
+    /// Servers whose addresses come from DNS.
+    pub named_servers: Vec<NamedServers>,
+    /// Settings for resolving those names.
     pub resolve: ResolvePlan,
-    /// How the proxy itself looks whether servers are well; `None`: it does not.
+    /// Active health check by the proxy; `None`: none.
     pub check: Option<CheckPlan>,
-    /// When a server that fails requests gets none for a while.
+    /// Conditions for ejecting a server that fails requests.
     pub outlier: OutlierPlan,
-    /// How a server is chosen.
+    /// Algorithm that selects a server.
     pub balance: Balance,
-    /// What [`Balance::ConsistentHash`] goes by.
+    /// Key of [`Balance::ConsistentHash`].
     pub hash: HashPlan,
-    /// What keeps a client at its server; `None`: nothing does.
+    /// Cookie that keeps a client at its server; `None`: none.
     pub sticky: Option<StickyPlan>,
-    /// Which connections a request may be sent on.
+    /// Connections that a request may be sent on.
     pub reuse: Reuse,
-    /// Idle connections kept to each server, on all cores.
+    /// Maximum number of idle connections kept to each server, on all cores.
     pub idle_max: usize,
-    /// How long an idle connection to a server is kept.
+    /// Time for which an idle connection to a server is kept.
     pub idle_timeout_ns: u64,
-    /// The bounds of the line that requests wait in when all servers are at their `maxconn`.
+    /// Limits of the queue in which requests wait when all servers are at their `maxconn`.
     pub queue: QueuePlan,
-    /// Its bounds beside those of its servers.
-    pub bounds: PoolBounds,
-    /// How long servers may take.
+    /// Limits of the pool beside those of its servers.
+    pub overload_limits: PoolLimits,
+    /// Timeouts of servers.
     pub timeouts: ServerTimeouts,
-    /// Bounds of a response's head and framing.
+    /// Limits of a response's head and framing.
     pub limits: wire::Limits,
-    /// How often a request may be sent again: only when nothing of it can have had an effect.
+    /// Maximum number of retries of a request; it is retried only if nothing of it can have had an
+    /// effect.
     pub retries_max: u8,
-    /// For how long a server that came back gets less than its share, from a tenth up to all of
-    /// it; 0, the default: it gets all of it at once.
+    /// Time in which the weight of a recovered server grows, from a tenth up to
+    /// all of it; 0, the default: it gets all of it at once.
     pub slow_start_ns: u64,
-    /// A PROXY protocol header at the start of each connection to a server.
+    /// Version of the PROXY protocol header at the start of each connection to a server; `None`: no
+    /// header.
     pub send_proxy_protocol: Option<ProxyVersion>,
-    /// The network namespace to connect in; `None`: our own.
+    /// Network namespace to connect in; `None`: our own.
     pub namespace: Option<PathBuf>,
 }
 
 /// One server of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerPlan {
-    /// Its name in logs and metrics; its address by default. Unique in its pool.
+    /// Name in logs and metrics; the address by default. Unique in its pool.
     pub name: Box<str>,
-    /// Where it listens.
+    /// Address to connect to.
     pub address: Address,
-    /// Its share of the load against the others'; 0: none.
+    /// Weight of its load relative to the other servers; 0: no requests.
     pub weight: u32,
-    /// Requests that it may have at a time, on all cores; `None`: any number.
+    /// Maximum number of requests at a time, on all cores; `None`: unlimited.
     pub maxconn: Option<usize>,
-    /// Whether it gets requests only when no other server may have any.
+    /// True if it gets requests only when no other server may get any.
     pub backup: bool,
 }
 
-/// Which connections to servers a request may be sent on.
+/// Connections to servers that a request may be sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// Only ones that this client's own earlier requests went over.
+    /// Only connections that carried earlier requests of this client.
     Never,
-    /// A client's first request only on a new one, unless it may be sent again. The default.
+    /// Any idle connection; a client's first request takes a new one, unless it may be sent again.
+    /// The default.
     Safe,
-    /// Any idle one.
+    /// Any idle connection.
     Always,
 }
 
-/// The bounds of a queue.
+/// Limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlan {
-    /// How many requests may wait, on all cores: 1,024.
+    /// Maximum number of waiting requests, on all cores: 1,024.
     pub limit: usize,
-    /// How long one may wait: 100 ms. Then 503.
+    /// Maximum waiting time of a request: 100 ms. Then 503.
     pub timeout_ns: u64,
-    /// In what order it is served.
+    /// Order in which requests are served.
     pub order: QueueOrder,
-    /// A queue stands when it has not been short for so long: 100 ms.
-    pub stands_after_ns: u64,
+    /// Time after which a queue that was never short counts as standing: 100 ms.
+    pub standing_after_ns: u64,
 }
 
-/// How long servers may take. All on by default.
+/// Timeouts of servers. All are on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTimeouts {
-    /// Until a connection stands: 5 s.
+    /// Maximum time to establish a connection: 5 s.
     pub connect_ns: u64,
-    /// From the request's last byte to the response's head: 60 s. Then 504.
+    /// Maximum time from the request's last byte to the response's head: 60 s. Then 504.
     pub first_byte_ns: u64,
-    /// Without a byte of a response, or a server's taking a byte of a request: 30 s.
+    /// Maximum time without a byte of a response, or without the server accepting a byte of a
+    /// request: 30 s.
     pub idle_ns: u64,
-    /// Without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP): 1 h.
+    /// Maximum time without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP): 1 h.
     pub tunnel_ns: u64,
-    /// How long a bounded server keeps the place of a request whose client has gone, until it ends
-    /// its answer or its connection: 10 s.
+    /// Maximum time for which a limited server keeps the slot of a request whose client has left,
+    /// until it ends its response or its connection: 10 s.
     pub abandoned_ns: u64,
 }
 
-/// The form of a PROXY protocol header.
+/// Version of a PROXY protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyVersion {
     /// Text.
@@ -452,25 +461,25 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// One place where requests are logged.
+/// One access log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogPlan {
-    /// Where lines go.
+    /// Target of the lines.
     pub target: LogTarget,
-    /// What a line looks like.
+    /// Format of a line.
     pub format: LogFormat,
-    /// The share of requests that is logged, by chance: 1.0. Errors always are.
+    /// Fraction of requests that is logged, chosen at random: 1.0. Errors are always logged.
     pub sample: f64,
-    /// Whether only requests that failed (status from 500, or an end that is not regular) are.
+    /// True if only failed requests are logged (status from 500, or an end that is not regular).
     pub only_errors: bool,
 }
 
-/// Where log lines go.
+/// Target of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
-    /// A file, appended to, opened again on SIGUSR1 and SIGHUP.
+    /// A file, appended to; reopened on SIGUSR1 and SIGHUP.
     File(PathBuf),
     /// A syslog server over UDP (RFC 5424, RFC 5426).
     SyslogUdp(SocketAddr),
@@ -478,10 +487,10 @@ pub enum LogTarget {
     SyslogUnix(PathBuf),
 }
 
-/// What a log line looks like.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Apache's and nginx's combined format.
     Combined,

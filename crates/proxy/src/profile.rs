@@ -1,20 +1,21 @@
-//! Where a core's time goes, by the phase that a request is in: switched on and off while running, in
-//! the manner of HAProxy's `show profiling`.
+//! CPU time of a core by the phase of a request: switched on and off at run time, similar to
+//! HAProxy's `show profiling`.
 //!
-//! A section is entered and left; sections nest, and each counts its own time only, without that of
-//! those inside it. So all of them add up to the time that the core was in any, and with what is left
-//! of the thread's processor time (the runtime) and of the time as such (idle) to how long it has been
-//! on.
+//! Code enters and leaves sections. Sections nest, and each counts only its own time, without the
+//! sections inside it. So their sum is the time that the core spent in any section. The rest of the
+//! thread's CPU time is the runtime, and the rest of the elapsed time is idle; all add up to the
+//! time that profiling was on.
 //!
-//! A clock is read twice a section: `CLOCK_MONOTONIC`, which is no system call. Sections never await,
-//! so that is processor time unless the kernel gives the processor to others in the middle; how much
-//! that was in all, the thread's own clock tells when somebody asks. Where that is too much to know
-//! where time goes, [`Clock::Thread`] reads the thread's clock in each section, for a system call
-//! each time. Off, a section costs the look at a `Cell`.
+//! Each section reads a clock twice: `CLOCK_MONOTONIC`, which is no system call. Sections never
+//! await, so that is CPU time unless the kernel preempts the thread in the middle. The thread's own
+//! clock measures the total of that on request. If the preemption distorts the result too much,
+//! [`ProfileClock::Thread`] reads the thread's clock in each section, with a system call each time.
+//! With profiling off, a section costs the read of a `Cell`.
 //!
 //! Measured at 60,000 small requests on one thread, release build, 15 sections a request: 46 ns a
-//! section by `CLOCK_MONOTONIC`, 390 ns by the thread's clock. Off, and with all else that the control
-//! socket needs of connections, a request takes 62 instructions more, of 11,670 in user space.
+//! section by `CLOCK_MONOTONIC`, 390 ns by the thread's clock. With profiling off, and with all
+//! else that the control socket needs of connections, a request takes 62 instructions more, of
+//! 11,670 in user space.
 
 use std::cell::{Cell, RefCell};
 
@@ -22,24 +23,24 @@ use rt::clock::{now_ns, thread_cpu_ns};
 
 use crate::outcome::Times;
 
-macro_rules! phases {
+macro_rules! profile_phases {
     ($($variant:ident, $code:literal, $doc:literal;)*) => {
-        /// What a core is at.
+        /// Phase of a core's work.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Phase {
+        pub(crate) enum ProfilePhase {
             $(#[doc = $doc] $variant,)*
         }
 
-        impl Phase {
+        impl ProfilePhase {
             /// Every phase, in the order of a request; `phase as usize` is its index.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// In `snake_case`, stable.
+            /// Returns the code, in `snake_case`, stable.
             pub(crate) fn code(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            /// What it has in it.
+            /// Returns the description of its contents.
             pub(crate) fn doc(self) -> &'static str {
                 match self { $(Self::$variant => $doc,)* }
             }
@@ -47,67 +48,67 @@ macro_rules! phases {
     };
 }
 
-phases! {
-    Accept, "accept", "accepting connections, and handing them to the core that serves them";
-    Connection, "connection", "what a connection does between the other phases: PROXY header, what comes next, closing";
+profile_phases! {
+    Accept, "accept", "accepting connections and passing them to their core";
+    Connection, "connection", "a connection outside the other phases: PROXY header, next state, closing";
     ReadHead, "read_head", "reading a request's head and parsing it";
     Route, "route", "finding the route, its limits and its action";
-    Queue, "queue", "choosing a server, taking room there, waiting for room";
-    Connect, "connect", "taking an idle connection to the server, or making a new one";
-    ForwardRequest, "forward_request", "writing the request's head anew and sending it with its body";
-    ReadResponse, "read_response", "reading what the server sends, parsing and rewriting its head";
-    ForwardResponse, "forward_response", "sending the response to the client, our own answers too";
-    Tunnel, "tunnel", "passing bytes both ways: TCP, CONNECT, upgraded protocols";
-    Log, "log", "making log lines and handing them over";
-    Metrics, "metrics", "counting what ended";
+    Queue, "queue", "choosing a server, taking a slot, waiting for a slot";
+    Connect, "connect", "taking an idle server connection, or opening a new one";
+    ForwardRequest, "forward_request", "writing and sending the request's head and body";
+    ReadResponse, "read_response", "reading the server's response, parsing and rewriting its head";
+    ForwardResponse, "forward_response", "sending the response to the client, including the proxy's own";
+    Tunnel, "tunnel", "forwarding bytes in both directions: TCP, CONNECT, upgraded protocols";
+    Log, "log", "formatting log lines and passing them to the log thread";
+    Metrics, "metrics", "counting ended requests";
     Upkeep, "upkeep", "ten times a second: deadlines, idle connections, counters";
 }
 
-const PHASES: usize = Phase::ALL.len();
-/// How many sections are tried to find what one costs.
-const TRIALS: u64 = 1_000;
+const PHASE_COUNT: usize = ProfilePhase::ALL.len();
+/// Number of sections timed to measure the cost of one.
+const COST_SAMPLES: u64 = 1_000;
 
 #[derive(Debug, Default)]
-struct Row {
+struct PhaseCounters {
     calls: Cell<u64>,
     cpu_ns: Cell<u64>,
-    waits: Cell<u64>,
-    waited_ns: Cell<u64>,
+    requests: Cell<u64>,
+    request_ns: Cell<u64>,
 }
 
 /// One core's profile.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    on: Cell<bool>,
-    rows: [Row; PHASES],
-    current: Cell<Option<Phase>>,
-    clock: Cell<Clock>,
-    /// From when on time belongs to `current`.
-    mark_ns: Cell<u64>,
+    is_on: Cell<bool>,
+    counters: [PhaseCounters; PHASE_COUNT],
+    current: Cell<Option<ProfilePhase>>,
+    clock: Cell<ProfileClock>,
+    /// Time from which on `current` is charged.
+    charged_until_ns: Cell<u64>,
     started_ns: Cell<u64>,
     started_cpu_ns: Cell<u64>,
-    /// What one section costs by itself.
-    section_ns: Cell<u64>,
-    /// What it held when it was switched off.
-    kept: RefCell<Option<Totals>>,
+    /// Measured overhead of one section.
+    section_cost_ns: Cell<u64>,
+    /// Totals at the time it was switched off.
+    last_totals: RefCell<Option<ProfileTotals>>,
 }
 
-/// Leaves its section when dropped.
+/// Guard of a section; leaves it on drop.
 #[derive(Debug)]
 #[must_use = "a section ends where this is dropped"]
-pub(crate) struct Section<'a>(Option<(&'a Profile, Option<Phase>)>);
+pub(crate) struct SectionGuard<'a>(Option<(&'a Profile, Option<ProfilePhase>)>);
 
-/// What sections are measured with.
+/// Clock for sections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Clock {
-    /// `CLOCK_MONOTONIC`: cheap, with what others did meanwhile in it.
+pub(crate) enum ProfileClock {
+    /// `CLOCK_MONOTONIC`: cheap, but includes preemption.
     #[default]
     Monotonic,
-    /// `CLOCK_THREAD_CPUTIME_ID`: exact, and a system call.
+    /// `CLOCK_THREAD_CPUTIME_ID`: exact, but a system call.
     Thread,
 }
 
-impl Clock {
+impl ProfileClock {
     fn read(self) -> u64 {
         match self {
             Self::Monotonic => now_ns(),
@@ -116,85 +117,86 @@ impl Clock {
     }
 }
 
-/// What is to become of a profile.
+/// Command to a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Switch {
-    /// It starts, from nothing.
-    On(Clock),
-    /// It stops; what it holds is kept.
-    Off,
-    /// It stays as it is.
-    Stay,
+pub(crate) enum ProfileCommand {
+    /// Start from zero.
+    Start(ProfileClock),
+    /// Stop; the totals are kept.
+    Stop,
+    /// No change.
+    Read,
 }
 
-/// One phase, on all cores that were added up.
+/// One phase, summed over cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PhaseTotals {
-    /// How often it was entered.
+    /// Number of entries.
     pub(crate) calls: u64,
-    /// Time in it.
+    /// CPU time in the phase.
     pub(crate) cpu_ns: u64,
-    /// Requests that came through it.
-    pub(crate) waits: u64,
-    /// From when they came to it until they went on, waiting included.
-    pub(crate) waited_ns: u64,
+    /// Number of requests that passed through the phase.
+    pub(crate) requests: u64,
+    /// Their total time in the phase, waiting included.
+    pub(crate) request_ns: u64,
 }
 
-/// What profiles hold.
+/// Profile totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
+pub(crate) struct ProfileTotals {
     pub(crate) cores: u64,
-    /// Cores on which it is on.
-    pub(crate) on: u64,
-    pub(crate) phases: [PhaseTotals; PHASES],
-    /// For how long it has been on, all cores added up.
+    /// Number of cores on which profiling is on.
+    pub(crate) cores_on: u64,
+    pub(crate) phases: [PhaseTotals; PHASE_COUNT],
+    /// Time that profiling has been on, summed over cores.
     pub(crate) wall_ns: u64,
-    /// Processor time of the cores' threads meanwhile.
+    /// CPU time of the cores' threads in that time.
     pub(crate) thread_cpu_ns: u64,
-    /// What measuring cost by itself; it is in the times of the phases.
-    pub(crate) own_ns: u64,
-    /// What one section costs, on average of the cores.
-    pub(crate) section_ns: u64,
+    /// Overhead of profiling; included in the times of the phases.
+    pub(crate) overhead_ns: u64,
+    /// Overhead of one section, averaged over the cores.
+    pub(crate) section_cost_ns: u64,
 }
 
 impl Profile {
-    /// Counts time for `phase` until what is returned is dropped. Nothing may be awaited meanwhile.
+    /// Charges time to `phase` until the returned guard is dropped. Nothing may be awaited
+    /// meanwhile.
     #[inline]
-    pub(crate) fn enter(&self, phase: Phase) -> Section<'_> {
-        if !self.on.get() {
-            return Section(None);
+    pub(crate) fn enter(&self, phase: ProfilePhase) -> SectionGuard<'_> {
+        if !self.is_on.get() {
+            return SectionGuard(None);
         }
-        self.begin(phase)
+        self.begin_section(phase)
     }
 
     #[cold]
-    fn begin(&self, phase: Phase) -> Section<'_> {
-        let before = self.current.replace(Some(phase));
-        self.charge(before);
-        let row = &self.rows[phase as usize];
-        row.calls.set(row.calls.get() + 1);
-        Section(Some((self, before)))
+    fn begin_section(&self, phase: ProfilePhase) -> SectionGuard<'_> {
+        let outer = self.current.replace(Some(phase));
+        self.charge(outer);
+        let counters = &self.counters[phase as usize];
+        counters.calls.set(counters.calls.get() + 1);
+        SectionGuard(Some((self, outer)))
     }
 
     #[cold]
-    fn end(&self, before: Option<Phase>) {
-        self.charge(self.current.replace(before));
+    fn end_section(&self, outer: Option<ProfilePhase>) {
+        self.charge(self.current.replace(outer));
     }
 
-    /// The time since the last mark was `phase`'s.
-    fn charge(&self, phase: Option<Phase>) {
+    /// Charges the time since the last mark to `phase`.
+    fn charge(&self, phase: Option<ProfilePhase>) {
         let now_ns = self.clock.get().read();
-        let time_ns = now_ns.saturating_sub(self.mark_ns.replace(now_ns));
+        let time_ns = now_ns.saturating_sub(self.charged_until_ns.replace(now_ns));
         if let Some(phase) = phase {
-            let cpu_ns = &self.rows[phase as usize].cpu_ns;
+            let cpu_ns = &self.counters[phase as usize].cpu_ns;
             cpu_ns.set(cpu_ns.get() + time_ns);
         }
     }
 
-    /// Counts how long a request that has ended was in each phase.
+    /// Adds the times of an ended request to the phases.
     #[inline]
-    pub(crate) fn note_times(&self, times: &Times) {
-        if self.on.get() {
+    pub(crate) fn record_times(&self, times: &Times) {
+        if self.is_on.get() {
             self.add_times(times);
         }
     }
@@ -202,136 +204,137 @@ impl Profile {
     #[cold]
     fn add_times(&self, times: &Times) {
         let steps = [
-            (Phase::ReadHead, times.start_ns, times.head_ns),
-            (Phase::Queue, times.head_ns, times.dispatched_ns),
-            (Phase::Connect, times.dispatched_ns, times.connected_ns),
-            (Phase::ReadResponse, times.connected_ns, times.first_byte_ns),
-            (Phase::ForwardResponse, times.first_byte_ns, times.end_ns),
+            (ProfilePhase::ReadHead, times.start_ns, times.head_ns),
+            (ProfilePhase::Queue, times.head_ns, times.dispatched_ns),
+            (ProfilePhase::Connect, times.dispatched_ns, times.connected_ns),
+            (ProfilePhase::ReadResponse, times.connected_ns, times.first_byte_ns),
+            (ProfilePhase::ForwardResponse, times.first_byte_ns, times.end_ns),
         ];
         for (phase, from_ns, to_ns) in steps {
-            // 0: it never came to it.
+            // 0: not reached.
             if from_ns > 0 && to_ns >= from_ns {
-                let row = &self.rows[phase as usize];
-                row.waits.set(row.waits.get() + 1);
-                row.waited_ns.set(row.waited_ns.get() + (to_ns - from_ns));
+                let counters = &self.counters[phase as usize];
+                counters.requests.set(counters.requests.get() + 1);
+                counters.request_ns.set(counters.request_ns.get() + (to_ns - from_ns));
             }
         }
     }
 
-    /// Switches it and tells what it holds. Not to be called within a section.
-    pub(crate) fn switch(&self, switch: Switch) -> Totals {
-        match (switch, self.on.get()) {
-            (Switch::On(clock), _) => {
-                self.kept.take();
+    /// Switches the profile and returns its totals. Must not be called within a section.
+    pub(crate) fn apply(&self, command: ProfileCommand) -> ProfileTotals {
+        match (command, self.is_on.get()) {
+            (ProfileCommand::Start(clock), _) => {
+                self.last_totals.take();
                 self.start(clock);
             }
-            (Switch::Off, true) => {
-                let totals = Totals { on: 0, ..self.totals() };
-                self.on.set(false);
-                self.kept.replace(Some(totals));
+            (ProfileCommand::Stop, true) => {
+                let totals = ProfileTotals { cores_on: 0, ..self.totals() };
+                self.is_on.set(false);
+                self.last_totals.replace(Some(totals));
             }
-            (Switch::Off, false) | (Switch::Stay, _) => {}
+            (ProfileCommand::Stop, false) | (ProfileCommand::Read, _) => {}
         }
-        if self.on.get() {
+        if self.is_on.get() {
             return self.totals();
         }
-        let kept = self.kept.borrow().clone();
-        kept.unwrap_or_else(|| Totals { cores: 1, ..Totals::default() })
+        let last_totals = self.last_totals.borrow().clone();
+        last_totals.unwrap_or_else(|| ProfileTotals { cores: 1, ..ProfileTotals::default() })
     }
 
-    fn start(&self, clock: Clock) {
+    fn start(&self, clock: ProfileClock) {
         self.clock.set(clock);
-        self.section_ns.set(cost_of_a_section(clock));
-        for row in &self.rows {
-            for cell in [&row.calls, &row.cpu_ns, &row.waits, &row.waited_ns] {
+        self.section_cost_ns.set(measure_section_cost(clock));
+        for counters in &self.counters {
+            for cell in [&counters.calls, &counters.cpu_ns, &counters.requests, &counters.request_ns] {
                 cell.set(0);
             }
         }
         self.current.set(None);
         self.started_cpu_ns.set(thread_cpu_ns());
         self.started_ns.set(now_ns());
-        self.on.set(true);
+        self.is_on.set(true);
     }
 
-    fn totals(&self) -> Totals {
-        let phase = |row: &Row| PhaseTotals {
-            calls: row.calls.get(),
-            cpu_ns: row.cpu_ns.get(),
-            waits: row.waits.get(),
-            waited_ns: row.waited_ns.get(),
+    fn totals(&self) -> ProfileTotals {
+        let phase = |counters: &PhaseCounters| PhaseTotals {
+            calls: counters.calls.get(),
+            cpu_ns: counters.cpu_ns.get(),
+            requests: counters.requests.get(),
+            request_ns: counters.request_ns.get(),
         };
-        let phases = self.rows.each_ref().map(phase);
+        let phases = self.counters.each_ref().map(phase);
         let calls: u64 = phases.iter().map(|phase| phase.calls).sum();
-        Totals {
+        ProfileTotals {
             cores: 1,
-            on: 1,
+            cores_on: 1,
             phases,
             thread_cpu_ns: thread_cpu_ns().saturating_sub(self.started_cpu_ns.get()),
             wall_ns: now_ns().saturating_sub(self.started_ns.get()),
-            own_ns: calls * self.section_ns.get(),
-            section_ns: self.section_ns.get(),
+            overhead_ns: calls * self.section_cost_ns.get(),
+            section_cost_ns: self.section_cost_ns.get(),
         }
     }
 }
 
-/// What a section costs that has nothing in it.
-fn cost_of_a_section(clock: Clock) -> u64 {
-    let trial = Profile::default();
-    trial.clock.set(clock);
-    trial.on.set(true);
+/// Measures the cost of an empty section.
+fn measure_section_cost(clock: ProfileClock) -> u64 {
+    let profile = Profile::default();
+    profile.clock.set(clock);
+    profile.is_on.set(true);
     let start_ns = now_ns();
-    for _ in 0..TRIALS {
-        drop(trial.enter(Phase::Upkeep));
+    for _ in 0..COST_SAMPLES {
+        drop(profile.enter(ProfilePhase::Upkeep));
     }
-    (now_ns() - start_ns) / TRIALS
+    (now_ns() - start_ns) / COST_SAMPLES
 }
 
-impl Drop for Section<'_> {
+impl Drop for SectionGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some((profile, before)) = self.0 {
-            profile.end(before);
+        if let Some((profile, outer)) = self.0 {
+            profile.end_section(outer);
         }
     }
 }
 
-impl Totals {
-    /// Adds another core's.
+impl ProfileTotals {
+    /// Adds another core's totals.
     pub(crate) fn add(&mut self, other: &Self) {
-        // An average of averages, each of one core.
+        // Weighted average: each side is the average of its cores.
         let cores = (self.cores + other.cores).max(1);
-        self.section_ns = (self.section_ns * self.cores + other.section_ns * other.cores) / cores;
+        self.section_cost_ns =
+            (self.section_cost_ns * self.cores + other.section_cost_ns * other.cores) / cores;
         self.cores += other.cores;
-        self.on += other.on;
-        for (own, other) in self.phases.iter_mut().zip(&other.phases) {
-            own.calls += other.calls;
-            own.cpu_ns += other.cpu_ns;
-            own.waits += other.waits;
-            own.waited_ns += other.waited_ns;
+        self.cores_on += other.cores_on;
+        for (total, other) in self.phases.iter_mut().zip(&other.phases) {
+            total.calls += other.calls;
+            total.cpu_ns += other.cpu_ns;
+            total.requests += other.requests;
+            total.request_ns += other.request_ns;
         }
         self.wall_ns += other.wall_ns;
         self.thread_cpu_ns += other.thread_cpu_ns;
-        self.own_ns += other.own_ns;
+        self.overhead_ns += other.overhead_ns;
     }
 
-    /// Time in all phases.
-    pub(crate) fn in_phases_ns(&self) -> u64 {
+    /// Returns the time in all phases.
+    pub(crate) fn phases_ns(&self) -> u64 {
         self.phases.iter().map(|phase| phase.cpu_ns).sum()
     }
 
-    /// Processor time of the threads outside of all phases: the runtime's own, epoll, timers.
+    /// Returns the CPU time of the threads outside all phases: the runtime's own, epoll, timers.
     pub(crate) fn runtime_ns(&self) -> u64 {
-        self.thread_cpu_ns.saturating_sub(self.in_phases_ns())
+        self.thread_cpu_ns.saturating_sub(self.phases_ns())
     }
 
-    /// Time that was spent neither in a phase nor in the runtime: the cores slept.
+    /// Returns the time spent neither in a phase nor in the runtime: the cores slept.
     pub(crate) fn idle_ns(&self) -> u64 {
-        self.wall_ns.saturating_sub(self.in_phases_ns() + self.runtime_ns())
+        self.wall_ns.saturating_sub(self.phases_ns() + self.runtime_ns())
     }
 
-    /// Time in phases that was no processor time of ours: somebody else had the processor.
+    /// Returns the time in phases that was not CPU time of the threads: other threads had the CPU.
     pub(crate) fn preempted_ns(&self) -> u64 {
-        self.in_phases_ns().saturating_sub(self.thread_cpu_ns)
+        self.phases_ns().saturating_sub(self.thread_cpu_ns)
     }
 }
 
@@ -339,57 +342,60 @@ impl Totals {
 mod tests {
     use super::*;
 
-    fn busy(least_ns: u64) {
+    fn busy(min_ns: u64) {
         let start_ns = now_ns();
-        while now_ns() - start_ns < least_ns {}
+        while now_ns() - start_ns < min_ns {}
     }
 
-    fn phase(totals: &Totals, phase: Phase) -> PhaseTotals {
+    fn phase(totals: &ProfileTotals, phase: ProfilePhase) -> PhaseTotals {
         totals.phases[phase as usize]
     }
 
     #[test]
     fn off_it_counts_nothing() {
         let profile = Profile::default();
-        drop(profile.enter(Phase::Route));
-        profile.note_times(&Times { start_ns: 1, head_ns: 2, ..Times::default() });
-        let totals = profile.switch(Switch::Stay);
-        assert_eq!(totals, Totals { cores: 1, ..Totals::default() });
-        assert_eq!(profile.switch(Switch::Off), totals);
+        drop(profile.enter(ProfilePhase::Route));
+        profile.record_times(&Times { start_ns: 1, head_ns: 2, ..Times::default() });
+        let totals = profile.apply(ProfileCommand::Read);
+        assert_eq!(totals, ProfileTotals { cores: 1, ..ProfileTotals::default() });
+        assert_eq!(profile.apply(ProfileCommand::Stop), totals);
     }
 
     #[test]
-    fn what_is_inside_is_not_counted_outside_and_all_adds_up() {
+    fn nested_sections_are_not_counted_twice_and_the_sum_is_the_total() {
         let profile = Profile::default();
-        profile.switch(Switch::On(Clock::Monotonic));
-        let outer = profile.enter(Phase::Connection);
+        profile.apply(ProfileCommand::Start(ProfileClock::Monotonic));
+        let outer = profile.enter(ProfilePhase::Connection);
         busy(2_000_000);
-        let inner = profile.enter(Phase::Route);
+        let inner = profile.enter(ProfilePhase::Route);
         busy(5_000_000);
         drop(inner);
         drop(outer);
-        let totals = profile.switch(Switch::Off);
-        let (outer, inner) = (phase(&totals, Phase::Connection), phase(&totals, Phase::Route));
-        assert_eq!((outer.calls, inner.calls, totals.on), (1, 1, 0));
+        let totals = profile.apply(ProfileCommand::Stop);
+        let (outer, inner) = (phase(&totals, ProfilePhase::Connection), phase(&totals, ProfilePhase::Route));
+        assert_eq!((outer.calls, inner.calls, totals.cores_on), (1, 1, 0));
         assert!(outer.cpu_ns >= 2_000_000 && inner.cpu_ns >= 5_000_000, "{totals:?}");
         assert!(outer.cpu_ns + inner.cpu_ns <= totals.wall_ns, "{totals:?}");
-        let sum_ns = totals.in_phases_ns() + totals.runtime_ns() + totals.idle_ns();
+        let sum_ns = totals.phases_ns() + totals.runtime_ns() + totals.idle_ns();
         assert_eq!(sum_ns, totals.wall_ns.max(sum_ns), "{totals:?}");
-        assert!(totals.section_ns > 0 && totals.own_ns == 2 * totals.section_ns);
-        // It is kept until it starts anew.
-        drop(profile.enter(Phase::Route));
-        assert_eq!(profile.switch(Switch::Stay), totals);
-        assert_eq!(phase(&profile.switch(Switch::On(Clock::Monotonic)), Phase::Route).calls, 0);
+        assert!(totals.section_cost_ns > 0 && totals.overhead_ns == 2 * totals.section_cost_ns);
+        // It is kept until the next start.
+        drop(profile.enter(ProfilePhase::Route));
+        assert_eq!(profile.apply(ProfileCommand::Read), totals);
+        assert_eq!(
+            phase(&profile.apply(ProfileCommand::Start(ProfileClock::Monotonic)), ProfilePhase::Route).calls,
+            0
+        );
     }
 
     #[test]
     fn by_the_thread_s_clock_nobody_else_s_time_is_in_it() {
         let profile = Profile::default();
-        profile.switch(Switch::On(Clock::Thread));
-        let outer = profile.enter(Phase::Connection);
+        profile.apply(ProfileCommand::Start(ProfileClock::Thread));
+        let outer = profile.enter(ProfilePhase::Connection);
         std::thread::sleep(std::time::Duration::from_millis(20));
         drop(outer);
-        let totals = profile.switch(Switch::Off);
+        let totals = profile.apply(ProfileCommand::Stop);
         assert_eq!(totals.preempted_ns(), 0, "{totals:?}");
         assert!(totals.idle_ns() >= 10_000_000, "{totals:?}");
     }
@@ -397,7 +403,7 @@ mod tests {
     #[test]
     fn a_request_is_in_one_phase_after_the_other() {
         let profile = Profile::default();
-        profile.switch(Switch::On(Clock::Monotonic));
+        profile.apply(ProfileCommand::Start(ProfileClock::Monotonic));
         let times = Times {
             start_ns: 10,
             head_ns: 11,
@@ -406,15 +412,16 @@ mod tests {
             first_byte_ns: 20,
             end_ns: 25,
         };
-        profile.note_times(&times);
-        // Refused before it went anywhere.
-        profile.note_times(&Times { start_ns: 1, head_ns: 2, end_ns: 9, ..Times::default() });
-        let totals = profile.switch(Switch::Stay);
-        let waited = |one: Phase| (phase(&totals, one).waits, phase(&totals, one).waited_ns);
-        assert_eq!(waited(Phase::ReadHead), (2, 2));
-        assert_eq!(waited(Phase::Queue), (1, 2));
-        assert_eq!(waited(Phase::Connect), (1, 3));
-        assert_eq!(waited(Phase::ReadResponse), (1, 4));
-        assert_eq!(waited(Phase::ForwardResponse), (1, 5));
+        profile.record_times(&times);
+        // Rejected before it was dispatched.
+        profile.record_times(&Times { start_ns: 1, head_ns: 2, end_ns: 9, ..Times::default() });
+        let totals = profile.apply(ProfileCommand::Read);
+        let requests_and_time =
+            |one: ProfilePhase| (phase(&totals, one).requests, phase(&totals, one).request_ns);
+        assert_eq!(requests_and_time(ProfilePhase::ReadHead), (2, 2));
+        assert_eq!(requests_and_time(ProfilePhase::Queue), (1, 2));
+        assert_eq!(requests_and_time(ProfilePhase::Connect), (1, 3));
+        assert_eq!(requests_and_time(ProfilePhase::ReadResponse), (1, 4));
+        assert_eq!(requests_and_time(ProfilePhase::ForwardResponse), (1, 5));
     }
 }

@@ -1,63 +1,97 @@
-//! docs/config.md: every key of the config, every metric, every field of a log line and every way in
-//! which a request ends, from the tables that the code works by. Nothing is said here that does not
-//! stand there.
+//! docs/config.md: every config key, metric, log field and end code, generated from the tables
+//! that the code uses.
 
 use std::fmt::Write as _;
 
 use crate::log::FIELDS;
-use crate::outcome::{End, Phase};
+use crate::outcome::{EndPhase, EndReason};
 use crate::{config, ctl, metrics};
 
-/// What holds for every request's head, whatever the config says of it.
-const HEADS: &str = "
+/// Rules for every request's head, independent of the config.
+const REQUEST_RULES: &str = "
 ## Paths
 
 With `path = \"normalise\"` a path is routed and forwarded in its normal form (RFC 3986 §6.2.2): \
 percent-encoded unreserved characters (letters, digits, `-._~`) are decoded, the digits of other \
 triplets are in upper case, a `%` that starts no triplet is `%25`, and dot segments are removed. Empty \
-segments stay, and are segments: `/a//../b` is `/a/b`. The query is never changed.
+segments are kept: `/a//../b` is `/a/b`. The query is never changed.
 
-A path is 400 when servers read it in different ways even then: a backslash; an encoded slash, \
+A triplet of any other character differs from that character (RFC 3986 §2.2): `/a%21b` and `/a!b` are two paths, \
+for routes and for `hash`, and each is forwarded unchanged. HAProxy's `percent-decode-unreserved` does the same; \
+nginx decodes every triplet before it compares. A server that decodes all triplets sees one path: a `deny` on a path \
+with one of ``!$&'()*+,;=:@`` must name both forms.
+
+A path is 400 if servers interpret even its normal form in different ways: a backslash; an encoded slash, \
 backslash or NUL (`%2F`, `%5C`, `%00`); one of these or a dot encoded twice (`%252E`) or in too many \
 bytes (`%C0%AE`); parameters of an empty or a dot segment (`/;/`, `/..;/`).
 
 The conditions of a route, and the prefix that `rewrite-prefix` replaces, ignore empty segments and \
-parameters (`;…`): `//admin` and `/admin;a=b` are both below `/admin`. A regular expression sees the \
-path with its parameters as well as without.
+parameters (`;…`): `//admin` and `/admin;a=b` are both below `/admin`. A regular expression is matched against \
+the path with its parameters and without them.
 
 ## Fields
 
-`set-request-header` replaces every field of that name, those that the proxy itself writes and the \
-`Host` among them; `add-request-header` adds a line; `remove-request-header` removes them, in the \
-trailer section too. The same holds for the fields of the proxy's own responses; the cookie of `sticky` \
-is always sent.
+`set-request-header` replaces every field of that name, including `Host` and the fields that the proxy \
+writes. `add-request-header` adds a line. `remove-request-header` removes the fields, also in the trailer \
+section; `x-internal-*` matches all fields with that prefix. The same applies to the fields of responses from \
+the proxy; the cookie of `sticky` is always sent.
 
-A trailer section forwards no field that belongs to one hop, that a route sets or removes, or that only \
-trusted peers may send in the head.
+In a trailer section, hop-by-hop fields, fields that a route sets or removes, and fields that only trusted \
+peers may send in the head are not forwarded.
 
-A `Content-Length` with leading zeros is 400 in a request, and written without them in a response. Up \
-to eight empty lines before a request line are ignored. The connection of a CONNECT that gets no tunnel \
-is closed. `Max-Forwards` counts for OPTIONS and TRACE: at 0 the proxy answers OPTIONS itself, and TRACE \
+A `Content-Length` with leading zeros is 400 in a request, and forwarded without them in a response. Up \
+to eight empty lines before a request line are ignored. The connection of a CONNECT without a tunnel \
+is closed. `Max-Forwards` applies to OPTIONS and TRACE: at 0 the proxy responds to OPTIONS itself, and to TRACE \
 with 405.
+
+## Memory
+
+A client that does not read its response holds at most 64 KiB of it in user space, from one read of the server. \
+The proxy reads from the server again once this is sent, 16 KiB at a time. A long body of known \
+length is spliced through a kernel pipe, and uses no user-space memory. In addition, a request holds its head, and \
+of its body one read of the client (64 KiB) or `buffer-request` and 8 KiB, whichever is more; pipelined requests \
+are buffered up to 16 KiB. \
+`weir_buffers_in_use` counts the buffers of incomplete heads and of pipelined requests.
+
+## Retries
+
+A request is retried only before the first byte of a response, and only if everything that was sent is still \
+buffered: the head, and a body up to 16 KiB.
+
+| Failure | Retried methods | Server |
+| --- | --- | --- |
+| no connection to the server in time | all | another server if there is one |
+| a new connection ended before the server received any byte | all | another server if there is one |
+| an idle connection ended before the server received any byte | all | the same server, on a new connection |
+| an idle connection ended or was reset | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | the same server, on a new connection |
+
+The server has received nothing if it closed its stream in order (FIN) and has acknowledged none of the bytes: \
+its FIN acknowledges everything received before, and later bytes reach a closed socket, or one \
+that can send no response. A reset is no proof, because a server that has read the request may send one. \
+An end on a unix socket is no proof either. In these cases a POST or PATCH is 502, and the client decides.
+
+Each row but the third counts toward `retries` and needs the pool's `retry-budget`. The third is free, and \
+disabled by `retries = 0`. Close idle connections before the server does (`idle-timeout`) to avoid the last two.
 ";
 
-/// The reference of the proxy, as Markdown.
+/// Returns the reference of the proxy, as Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut text = config::reference();
-    text += HEADS;
+    text += REQUEST_RULES;
     // Writing to a String cannot fail.
-    let _ = write!(text, "\n## Metrics\n\n`/metrics` of `admin`, as Prometheus reads them.\n\n");
+    let _ =
+        write!(text, "\n## Metrics\n\nExported by `/metrics` of `admin` in the Prometheus text format.\n\n");
     text += &metrics::reference();
     text += "\n## Fields of a JSON log line\n\n| Field | Meaning |\n| --- | --- |\n";
     for (name, doc) in FIELDS {
         let _ = writeln!(text, "| `{name}` | {doc} |");
     }
-    text += "\n## How a request ends\n\n`end` in metrics and JSON logs, the first letter of the \
-             termination code, and the status that the client is told when there is still a way to \
-             tell it; a route may have another.\n\n\
+    text += "\n## End codes of requests\n\n`end` in metrics and JSON logs, the first letter of the \
+             termination code, and the status for the client if it can still be sent; a route may \
+             set another status.\n\n\
              | End | Letter | Status | Meaning |\n| --- | --- | --- | --- |\n";
-    for end in End::ALL {
+    for end in EndReason::ALL {
         let status = match end.status() {
             0 => "-".to_owned(),
             status => status.to_string(),
@@ -65,10 +99,10 @@ pub fn reference() -> String {
         let (code, letter) = (end.code(), char::from(end.letter()));
         let _ = writeln!(text, "| `{code}` | `{letter}` | {status} | {} |", end.doc());
     }
-    text += "\nThe second letter says in what it ended.\n\n| Letter | Meaning |\n| --- | --- |\n";
-    for phase in Phase::ALL {
+    text += "\nThe second letter is the phase in which the request ended.\n\n| Letter | Meaning |\n| --- | --- |\n";
+    for phase in EndPhase::ALL {
         let _ = writeln!(text, "| `{}` | {} |", char::from(phase.letter()), phase.doc());
     }
-    text += &ctl::protocol();
+    text += &ctl::protocol_reference();
     text
 }

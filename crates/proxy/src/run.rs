@@ -1,5 +1,5 @@
-//! Starts the cores, accepts connections, applies new plans, drains. Everything between the process
-//! and its cores; what cores do is in `core` and `conn`.
+//! Starts the cores, accepts connections, applies new plans, drains. This module is the interface
+//! between the process and its cores; `core` and `conn` do the cores' work.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,164 +10,179 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-use rt::board::{Board, Handover, Inbox, OpenInbox, Parcel};
 use rt::clock::{MILLISECOND_NS, now_ns};
-use rt::cores::Seat;
-use rt::drain::{Drain, DrainWatch, Stage};
-use rt::listen::{Accepted, Listener};
+use rt::conn_balancer::{AcceptedConnection, AsyncInbox, ConnectionBalancer, CoreMessage, Inbox};
+use rt::cores::CoreId;
+use rt::drain::{Drain, DrainStage, DrainWatch};
+use rt::listen::{AcceptEvent, Listener};
 use rt::stream::Stream;
 use rt::tokio::sync::{mpsc, oneshot};
 use rt::tokio::task::{JoinHandle, spawn_local};
 
-use crate::admission::{Gatekeeper, Turned};
-use crate::conn::{self, Settings, TURNED_MAX};
-use crate::core::{Core, Live, TICK_NS, share};
+use crate::admission::{ListenerLimits, Rejection};
+use crate::conn::{self, ListenerSettings, REJECTED_MAX};
+use crate::core::{ConfigGeneration, Core, TICK_NS, limit_of_core};
 use crate::log::{self, CoreLog};
-use crate::metrics::{Reason, Snapshot};
+use crate::metrics::{RejectReason, Snapshot};
 use crate::plan::{OnLimit, Plan};
-use crate::pool::{Bells, Shared};
-use crate::profile::{Phase, Switch, Totals};
+use crate::pool::{CoreWakeups, CrossCoreState};
+use crate::profile::{ProfileCommand, ProfilePhase, ProfileTotals};
 use crate::session;
 
-/// What a core is told. It answers with snapshots and acknowledgements, and that is all that cores
-/// and the rest have to say to each other.
+/// Message to a core. Its replies are snapshots and acknowledgements; cores and the rest of the
+/// process share nothing else.
 #[derive(Debug)]
-pub(crate) enum Message {
-    /// Follow this from now on.
-    Apply(Box<Apply>, oneshot::Sender<()>),
-    /// Say what you have counted.
+pub(crate) enum CoreCommand {
+    /// Put this plan into force.
+    Apply(Box<ApplyPlan>, oneshot::Sender<()>),
+    /// Put this plan into force; it differs from the previous one in servers only.
+    SwapServers(Arc<Plan>, Arc<CrossCoreState>, oneshot::Sender<()>),
+    /// Send your counters.
     Snapshot(oneshot::Sender<Snapshot>),
-    /// What is set of servers has changed.
-    Servers(oneshot::Sender<()>),
-    /// Say which connections you have, or end some.
-    Sessions(session::Query, oneshot::Sender<session::Found>),
-    /// Measure where your time goes, or do not, and say where it went.
-    Profile(Switch, oneshot::Sender<Totals>),
-    /// Say that you are there.
+    /// Follow changed settings of servers.
+    RefreshServers(oneshot::Sender<()>),
+    /// List connections, or close some.
+    Sessions(session::SessionQuery, oneshot::Sender<session::SessionList>),
+    /// Switch the CPU time profile on or off, and send its totals.
+    Profile(ProfileCommand, oneshot::Sender<ProfileTotals>),
+    /// Acknowledge.
     Ping(oneshot::Sender<()>),
-    /// Another process accepts at the doors that are marked: leave them at once. The drain comes next,
-    /// in which clients that are between two requests may send one more.
-    Leave(Vec<bool>, oneshot::Sender<()>),
+    /// Another process accepts at the marked listening sockets: close them at once. The drain follows, in which
+    /// clients between two requests may send one more.
+    HandOff(Vec<bool>, oneshot::Sender<()>),
 }
 
-/// A plan, and what has changed with it outside of the cores.
+/// A plan, and the changes outside the cores that belong to it.
 #[derive(Debug)]
-pub(crate) struct Apply {
+pub(crate) struct ApplyPlan {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) log: log::Sender,
-    /// For each door, in order, the listener that it belongs to; `None`: it is closed.
-    pub(crate) doors: Vec<Option<usize>>,
+    pub(crate) shared: Arc<CrossCoreState>,
+    pub(crate) log: log::LogSender,
+    /// For each listening socket, in order, the listener that it belongs to; `None`: the listening socket is closed.
+    pub(crate) listener_of_socket: Vec<Option<usize>>,
 }
 
-/// What one core takes with it to its thread.
+/// Start values of one core, moved to its thread.
 #[derive(Debug)]
-pub(crate) struct Luggage {
-    pub(crate) first: Apply,
+pub(crate) struct CoreInit {
+    pub(crate) initial: ApplyPlan,
     pub(crate) inbox: Inbox,
-    pub(crate) messages: mpsc::Receiver<Message>,
+    pub(crate) messages: mpsc::Receiver<CoreCommand>,
 }
 
-/// What all cores are started with.
+/// Start values that all cores share.
 #[derive(Clone, Debug)]
-pub(crate) struct Common {
-    pub(crate) board: Board,
-    pub(crate) bells: Bells,
+pub(crate) struct CommonInit {
+    pub(crate) balancer: ConnectionBalancer,
+    pub(crate) wakeups: CoreWakeups,
     pub(crate) drain: Drain,
     pub(crate) connections_max: usize,
-    /// How many cores may still accept connections, also for each other.
-    pub(crate) accepting: Arc<AtomicUsize>,
+    /// Number of cores that may still accept connections, also for each other.
+    pub(crate) accepting_cores: Arc<AtomicUsize>,
 }
 
-/// The name of the threads of cores.
+/// Name of the cores' threads.
 pub(crate) const CORE_THREAD: &str = "proxy";
-/// How long idle tunnels may go on before the end of a drain.
-const TUNNELS_GRACE_NS: u64 = 500 * MILLISECOND_NS;
-/// How long connections are still accepted at a door that is about to close: a closed listening socket
-/// resets what is in its queue, so the queue is emptied while the kernel lets nobody new in. Of a
-/// drain it takes a quarter at the most.
+/// Time before the end of a drain at which idle tunnels are closed.
+const TUNNEL_CLOSE_LEAD_NS: u64 = 500 * MILLISECOND_NS;
+/// Time for which a closing listening socket still accepts. Closing a listening socket resets the connections
+/// in its queue, so the queue is emptied first, while the kernel ignores new ones. It takes at most
+/// a quarter of a drain.
 pub(crate) const CLOSING_NS: u64 = 250 * MILLISECOND_NS;
-/// How much longer it may take when somebody still waits in the queue then.
-const CLOSING_MORE_NS: u64 = 2 * CLOSING_NS;
-/// How often a core that drains looks whether it is done.
-const DRAIN_LOOK_NS: u64 = 5 * MILLISECOND_NS;
+/// Maximum extra time if connections are still queued then.
+const CLOSING_EXTRA_NS: u64 = 2 * CLOSING_NS;
+/// Interval at which a draining core checks whether it is done.
+const DRAIN_POLL_NS: u64 = 5 * MILLISECOND_NS;
 
-/// The doors of one core: listening sockets, and which listener each belongs to.
+/// The listening sockets of one core, and the listener of each.
 #[derive(Debug, Default)]
-struct Doors {
-    listeners: RefCell<Vec<Option<usize>>>,
-    /// Those that a reload closes, with what their connections are served by meanwhile.
-    closing: RefCell<Vec<(usize, Rc<Settings>)>>,
-    tasks: RefCell<Vec<Accepting>>,
+struct CoreListeners {
+    listener_of_socket: RefCell<Vec<Option<usize>>>,
+    /// Listening sockets that a reload closes, with the settings for their remaining connections.
+    closing: RefCell<Vec<(usize, Rc<ListenerSettings>)>>,
+    accept_tasks: RefCell<Vec<AcceptTask>>,
 }
 
-/// A core's listening socket at work.
+/// A listening socket of a core with its accept task.
 #[derive(Debug)]
-struct Accepting {
-    door: usize,
-    /// The same socket once more, to look into its queue.
+struct AcceptTask {
+    socket_index: usize,
+    /// A copy of the same socket, to check its queue.
     socket: Option<Listener>,
     task: JoinHandle<io::Result<()>>,
 }
 
-/// Runs one core to its end; what it has counted.
-pub(crate) async fn run_core(seat: Seat, luggage: Luggage, common: Common) -> io::Result<Snapshot> {
-    let Luggage { first, inbox, messages } = luggage;
-    let Apply { plan, shared, log, doors: listeners } = first;
-    let live = Live::new(plan, &shared, (seat.index, seat.count), None);
-    let room = share(common.connections_max, seat.index, seat.count);
-    let log = CoreLog::new(log, seat.index);
-    let core = Core::new((seat.index, seat.count), live, common.board.clone(), room, log)?;
-    let doors = Rc::new(Doors { listeners: RefCell::new(listeners), ..Doors::default() });
-    spawn_local(tick_always(Rc::clone(&core)));
-    spawn_local(answer_bell(Rc::clone(&core), common.bells.clone()));
+/// Runs one core to its end. Returns its counters.
+pub(crate) async fn run_core(
+    core_id: CoreId,
+    init: CoreInit,
+    common_init: CommonInit,
+) -> io::Result<Snapshot> {
+    let CoreInit { initial, inbox, messages } = init;
+    let ApplyPlan { plan, shared, log, listener_of_socket } = initial;
+    let generation = ConfigGeneration::new(plan, &shared, (core_id.index, core_id.count), None);
+    let connections_max = limit_of_core(common_init.connections_max, core_id.index, core_id.count);
+    let log = CoreLog::new(log, core_id.index);
+    let core = Core::new(
+        (core_id.index, core_id.count),
+        generation,
+        common_init.balancer.clone(),
+        connections_max,
+        log,
+    )?;
+    let listeners = Rc::new(CoreListeners {
+        listener_of_socket: RefCell::new(listener_of_socket),
+        ..CoreListeners::default()
+    });
+    spawn_local(run_ticks(Rc::clone(&core)));
+    spawn_local(serve_wakeups(Rc::clone(&core), common_init.wakeups.clone()));
     let helpers = [
-        spawn_local(receive_all(
+        spawn_local(receive_from_cores(
             Rc::clone(&core),
-            Rc::clone(&doors),
-            inbox.open()?,
-            common.drain.clone(),
+            Rc::clone(&listeners),
+            inbox.register()?,
+            common_init.drain.clone(),
         )),
-        spawn_local(admit_parked(Rc::clone(&core), Rc::clone(&doors))),
+        spawn_local(admit_deferred(Rc::clone(&core), Rc::clone(&listeners))),
     ];
-    let seat = (seat.index, seat.count);
-    let follow = follow_messages(Rc::clone(&core), Rc::clone(&doors), seat, messages);
-    spawn_local(follow);
-    let mut watch = common.drain.watch();
-    watch.reached(Stage::Draining).await;
-    let drain_ns = core.live().plan.drain_timeout_ns;
+    let core_id = (core_id.index, core_id.count);
+    let commands = handle_commands(Rc::clone(&core), Rc::clone(&listeners), core_id, messages);
+    spawn_local(commands);
+    let mut watch = common_init.drain.watch();
+    watch.wait_for(DrainStage::Draining).await;
+    let drain_ns = core.current_generation().plan.drain_timeout_ns;
     let end_ns = now_ns() + drain_ns;
     core.start_draining();
-    let failure = close_doors(&core, &doors, CLOSING_NS.min(drain_ns / 4)).await;
-    common.accepting.fetch_sub(1, Ordering::SeqCst);
-    finish(&core, &common, (drain_ns, end_ns), watch).await;
+    let failure = close_listeners(&core, &listeners, CLOSING_NS.min(drain_ns / 4)).await;
+    common_init.accepting_cores.fetch_sub(1, Ordering::SeqCst);
+    finish_drain(&core, &common_init, (drain_ns, end_ns), watch).await;
     for helper in helpers {
         helper.abort();
     }
     let snapshot = core.snapshot();
-    core.forget_settings();
+    core.drop_settings();
     failure.map(|()| snapshot)
 }
 
-fn open_door(core: &Rc<Core>, doors: &Rc<Doors>, listener: Listener, drain: &Drain) {
-    let door = listener.index();
-    // Without a descriptor for it nobody is waited for at the end.
+fn start_accept_task(core: &Rc<Core>, listeners: &Rc<CoreListeners>, listener: Listener, drain: &Drain) {
+    let socket_index = listener.index();
+    // Without a descriptor for the copy, the end does not wait for the queue.
     let socket = listener.try_clone().ok();
-    let task = accept_all(Rc::clone(core), Rc::clone(doors), listener, drain.clone());
-    doors.tasks.borrow_mut().push(Accepting { door, socket, task: spawn_local(task) });
+    let task = accept_connections(Rc::clone(core), Rc::clone(listeners), listener, drain.clone());
+    listeners.accept_tasks.borrow_mut().push(AcceptTask { socket_index, socket, task: spawn_local(task) });
 }
 
-/// Stops to accept, once what is in the queues is accepted; an error that a listening socket had is
-/// returned.
-async fn close_doors(core: &Core, doors: &Doors, closing_ns: u64) -> io::Result<()> {
-    if !doors.tasks.borrow().is_empty() {
-        empty_queues(core, doors, closing_ns, |_| true).await;
+/// Stops accepting, once the queues are empty. Returns the error of a listening socket.
+async fn close_listeners(core: &Core, listeners: &CoreListeners, closing_ns: u64) -> io::Result<()> {
+    // A core that has just started receives its sockets meanwhile; after `Leave` there are none.
+    if !core.is_replaced.get() || !listeners.accept_tasks.borrow().is_empty() {
+        drain_accept_queues(core, listeners, closing_ns, |_| true).await;
     }
-    let tasks = std::mem::take(&mut *doors.tasks.borrow_mut());
+    let tasks = std::mem::take(&mut *listeners.accept_tasks.borrow_mut());
     let mut failure = Ok(());
-    for Accepting { task, .. } in tasks {
+    for AcceptTask { task, .. } in tasks {
         task.abort();
-        // One that was told to end has no result.
+        // An aborted task has no result.
         if let Ok(Err(error)) = task.await {
             failure = Err(error);
         }
@@ -175,320 +190,344 @@ async fn close_doors(core: &Core, doors: &Doors, closing_ns: u64) -> io::Result<
     failure
 }
 
-/// Lets those accept that are about to close, until nobody waits there any more. A core that was not
-/// given its processor meanwhile finds more in its queues than it had time for.
-async fn empty_queues(
+/// Lets closing listening sockets accept until their queues are empty. A core that was not scheduled meanwhile
+/// finds more in its queues than it had time for.
+async fn drain_accept_queues(
     core: &Core,
-    doors: &Doors,
+    listeners: &CoreListeners,
     closing_ns: u64,
     is_over: impl Fn(usize) -> bool,
 ) {
-    let least_ns = now_ns() + closing_ns;
-    let most_ns = least_ns + CLOSING_MORE_NS;
-    core.timers.sleep_until(least_ns).await;
-    let is_waited_at = |one: &Accepting| {
-        is_over(one.door) && one.socket.as_ref().is_some_and(Listener::is_waited_at)
+    let earliest_ns = now_ns() + closing_ns;
+    let latest_ns = earliest_ns + CLOSING_EXTRA_NS;
+    core.timers.sleep_until(earliest_ns).await;
+    let has_queued = |task: &AcceptTask| {
+        is_over(task.socket_index) && task.socket.as_ref().is_some_and(Listener::has_pending_connection)
     };
-    while now_ns() < most_ns && doors.tasks.borrow().iter().any(is_waited_at) {
-        core.timers.sleep_until(now_ns() + DRAIN_LOOK_NS).await;
+    while now_ns() < latest_ns && listeners.accept_tasks.borrow().iter().any(has_queued) {
+        core.timers.sleep_until(now_ns() + DRAIN_POLL_NS).await;
     }
 }
 
-/// Ends idle connections, and waits for the others as long as they may take. Those that wait for room
-/// get it as others end; other cores may still have some for this one.
-async fn finish(
+/// Closes idle connections, and waits for the others up to the drain timeout. Parked connections
+/// are admitted as others end; other cores may still have some for this one.
+async fn finish_drain(
     core: &Rc<Core>,
-    common: &Common,
+    common_init: &CommonInit,
     (drain_ns, end_ns): (u64, u64),
     mut watch: DrainWatch,
 ) {
     if !core.is_replaced.get() {
-        core.end_idle();
+        core.close_idle();
     }
-    let tunnels_ns = end_ns.saturating_sub(TUNNELS_GRACE_NS.min(drain_ns / 2));
-    let mut told = false;
+    let tunnels_ns = end_ns.saturating_sub(TUNNEL_CLOSE_LEAD_NS.min(drain_ns / 2));
+    let mut is_closing_tunnels = false;
     loop {
-        let all_closed = common.accepting.load(Ordering::SeqCst) == 0;
+        let no_core_accepts = common_init.accepting_cores.load(Ordering::SeqCst) == 0;
         let now_ns = now_ns();
-        if all_closed && core.board.open_on(core.index) == 0 || now_ns >= end_ns {
+        if no_core_accepts && core.balancer.open_connections_on(core.index) == 0 || now_ns >= end_ns {
             break;
         }
-        if now_ns >= tunnels_ns && !told {
-            told = true;
-            core.end_idle();
-            core.end_tunnels();
+        if now_ns >= tunnels_ns && !is_closing_tunnels {
+            is_closing_tunnels = true;
+            core.close_idle();
+            core.close_tunnels();
         }
         rt::tokio::select! {
-            () = core.timers.sleep_until(now_ns + DRAIN_LOOK_NS) => {}
-            _ = watch.reached(Stage::Now) => break,
+            () = core.timers.sleep_until(now_ns + DRAIN_POLL_NS) => {}
+            _ = watch.wait_for(DrainStage::Abort) => break,
         }
     }
-    for _ in 0..core.room.clear_parked() {
-        core.board.closed(core.index);
-        core.refused(Reason::Draining);
+    for _ in 0..core.connection_limit.clear_deferred() {
+        core.balancer.release(core.index);
+        core.count_rejection(RejectReason::Draining);
     }
     core.log.borrow().hand_over();
 }
 
-async fn tick_always(core: Rc<Core>) {
+async fn run_ticks(core: Rc<Core>) {
     loop {
         core.timers.sleep_until(core.now_ns.get() + TICK_NS).await;
         core.handle_tick(now_ns());
     }
 }
 
-/// Serves those that wait here when room came up on another core.
-async fn answer_bell(core: Rc<Core>, bells: Bells) {
+/// Serves this core's queues when room became free on another core.
+async fn serve_wakeups(core: Rc<Core>, wakeups: CoreWakeups) {
     loop {
-        bells.rung(core.index).await;
+        wakeups.wait(core.index).await;
         core.serve_queues();
     }
 }
 
-async fn follow_messages(
+async fn handle_commands(
     core: Rc<Core>,
-    doors: Rc<Doors>,
-    seat: (usize, usize),
-    mut messages: mpsc::Receiver<Message>,
+    listeners: Rc<CoreListeners>,
+    core_id: (usize, usize),
+    mut commands: mpsc::Receiver<CoreCommand>,
 ) {
-    while let Some(message) = messages.recv().await {
-        match message {
-            // Who asked may have left.
-            Message::Snapshot(reply) => drop(reply.send(core.snapshot())),
-            Message::Servers(done) => {
-                core.follow_servers();
+    while let Some(command) = commands.recv().await {
+        match command {
+            // The caller may have stopped waiting.
+            CoreCommand::Snapshot(reply) => drop(reply.send(core.snapshot())),
+            CoreCommand::RefreshServers(done) => {
+                core.apply_server_changes();
                 let _ = done.send(());
             }
-            Message::Sessions(query, reply) => {
-                drop(reply.send(session::ask(&core, query).await));
+            CoreCommand::Sessions(query, reply) => {
+                drop(reply.send(session::query_sessions(&core, query).await));
             }
-            Message::Profile(switch, reply) => {
-                drop(reply.send(core.profile.switch(switch)));
+            CoreCommand::Profile(switch, reply) => {
+                drop(reply.send(core.profile.apply(switch)));
             }
-            Message::Apply(apply, done) => {
-                apply_to(&core, &doors, seat, *apply);
+            CoreCommand::Apply(apply, done) => {
+                apply_plan(&core, &listeners, core_id, *apply);
                 let _ = done.send(());
             }
-            Message::Ping(done) => drop(done.send(())),
-            Message::Leave(taken, done) => {
+            CoreCommand::SwapServers(plan, shared, done) => {
+                core.swap_servers(plan, &shared, core_id);
+                let _ = done.send(());
+            }
+            CoreCommand::Ping(done) => drop(done.send(())),
+            CoreCommand::HandOff(handed_off, done) => {
                 core.is_replaced.set(true);
-                // Another process has these sockets, so that nothing in their queues is lost.
-                close_tasks(&doors, |door| taken.get(door) == Some(&true));
+                // Another process has these sockets, so no queued connection is lost.
+                abort_accept_tasks(&listeners, |socket_index| handed_off.get(socket_index) == Some(&true));
                 let _ = done.send(());
             }
         }
     }
 }
 
-fn apply_to(core: &Rc<Core>, doors: &Rc<Doors>, seat: (usize, usize), apply: Apply) {
-    let before = core.live();
-    let stays = |door: usize| apply.doors.get(door).copied().flatten().is_some();
-    let open = doors.listeners.borrow().clone();
-    let leaving = open.into_iter().enumerate().filter(|(door, _)| !stays(*door));
+fn apply_plan(core: &Rc<Core>, listeners: &Rc<CoreListeners>, core_id: (usize, usize), apply: ApplyPlan) {
+    let previous = core.current_generation();
+    let is_kept =
+        |socket_index: usize| apply.listener_of_socket.get(socket_index).copied().flatten().is_some();
+    let listener_of_socket = listeners.listener_of_socket.borrow().clone();
+    let closing =
+        listener_of_socket.into_iter().enumerate().filter(|(socket_index, _)| !is_kept(*socket_index));
     let settings =
-        |(door, listener): (usize, Option<usize>)| Some((door, core.settings(listener?)?));
-    let leaving: Vec<_> = leaving.filter_map(settings).collect();
-    core.put_in_force(Live::new(apply.plan, &apply.shared, seat, Some(&before)));
+        |(socket_index, listener): (usize, Option<usize>)| Some((socket_index, core.settings(listener?)?));
+    let closing: Vec<_> = closing.filter_map(settings).collect();
+    core.activate(ConfigGeneration::new(apply.plan, &apply.shared, core_id, Some(&previous)));
     core.change_log(apply.log);
-    *doors.listeners.borrow_mut() = apply.doors;
-    if !leaving.is_empty() {
-        doors.closing.borrow_mut().extend(leaving.iter().cloned());
-        spawn_local(close_later(Rc::clone(core), Rc::clone(doors), leaving));
+    *listeners.listener_of_socket.borrow_mut() = apply.listener_of_socket;
+    if !closing.is_empty() {
+        listeners.closing.borrow_mut().extend(closing.iter().cloned());
+        spawn_local(close_when_empty(Rc::clone(core), Rc::clone(listeners), closing));
     }
-    core.follow_servers();
-    // There may be room where there was none, and parked connections whose listener is gone.
-    core.room.wake();
+    core.apply_server_changes();
+    // There may be room now, and parked connections whose listener was removed.
+    core.connection_limit.wake_waiters();
 }
 
-/// Closes doors once what is in their queues is accepted.
-async fn close_later(core: Rc<Core>, doors: Rc<Doors>, leaving: Vec<(usize, Rc<Settings>)>) {
-    let is_leaving = |door: usize| leaving.iter().any(|(leaving, _)| *leaving == door);
-    empty_queues(&core, &doors, CLOSING_NS, is_leaving).await;
-    close_tasks(&doors, is_leaving);
+/// Closes listening sockets once their queues are empty.
+async fn close_when_empty(
+    core: Rc<Core>,
+    listeners: Rc<CoreListeners>,
+    closing: Vec<(usize, Rc<ListenerSettings>)>,
+) {
+    let is_leaving = |socket_index: usize| closing.iter().any(|(leaving, _)| *leaving == socket_index);
+    drain_accept_queues(&core, &listeners, CLOSING_NS, is_leaving).await;
+    abort_accept_tasks(&listeners, is_leaving);
     // Another core may have accepted for this one at the last moment.
     core.timers.sleep_until(now_ns() + CLOSING_NS).await;
-    doors.closing.borrow_mut().retain(|(door, _)| !is_leaving(*door));
+    listeners.closing.borrow_mut().retain(|(socket_index, _)| !is_leaving(*socket_index));
 }
 
-fn close_tasks(doors: &Doors, is_over: impl Fn(usize) -> bool) {
-    doors.tasks.borrow_mut().retain(|one| {
-        let over = is_over(one.door);
-        if over {
-            one.task.abort();
+fn abort_accept_tasks(listeners: &CoreListeners, is_over: impl Fn(usize) -> bool) {
+    listeners.accept_tasks.borrow_mut().retain(|task| {
+        let is_over_now = is_over(task.socket_index);
+        if is_over_now {
+            task.task.abort();
         }
-        !over
+        !is_over_now
     });
 }
 
-/// Takes the connections that other cores accepted for this one, and its listening sockets.
-async fn receive_all(core: Rc<Core>, doors: Rc<Doors>, mut inbox: OpenInbox, drain: Drain) {
+/// Receives the connections that other cores accepted for this one, and its listening sockets.
+async fn receive_from_cores(
+    core: Rc<Core>,
+    listeners: Rc<CoreListeners>,
+    mut inbox: AsyncInbox,
+    drain: Drain,
+) {
     loop {
         match inbox.receive().await {
-            Ok(Some(Parcel::Connection(connection))) => {
-                let _section = core.profile.enter(Phase::Accept);
-                open(&core, &doors, connection);
+            Ok(Some(CoreMessage::Connection(connection))) => {
+                let _section = core.profile.enter(ProfilePhase::Accept);
+                admit(&core, &listeners, connection);
             }
-            Ok(Some(Parcel::Listener(listener))) => open_door(&core, &doors, listener, &drain),
+            Ok(Some(CoreMessage::Listener(listener))) => {
+                start_accept_task(&core, &listeners, listener, &drain)
+            }
             Ok(None) => return,
-            // There was no descriptor for it: it is gone.
+            // There was no descriptor for it: the connection is lost.
             Err(_) => {
-                core.refused(Reason::NoDescriptor);
-                core.board.closed(core.index);
+                core.count_rejection(RejectReason::NoDescriptor);
+                core.balancer.release(core.index);
             }
         }
     }
 }
 
-/// Serves the connections that had to wait, as others end.
-async fn admit_parked(core: Rc<Core>, doors: Rc<Doors>) {
+/// Serves parked connections as others end.
+async fn admit_deferred(core: Rc<Core>, listeners: Rc<CoreListeners>) {
     poll_fn(|cx| {
-        let may = |parked: &Handover| {
-            !is_listener_full(&core, &doors, parked.listener)
-                && is_within_rate(&core, &doors, parked.listener)
+        let is_admissible = |deferred: &AcceptedConnection| {
+            !is_listener_full(&core, &listeners, deferred.listener_index)
+                && is_within_rate(&core, &listeners, deferred.listener_index)
         };
-        while let Some(connection) = core.room.admit_where(may) {
-            serve(&core, &doors, connection, None);
+        while let Some(connection) = core.connection_limit.take_deferred_where(is_admissible) {
+            spawn_connection(&core, &listeners, connection, None);
         }
-        core.room.wait(cx.waker());
+        core.connection_limit.register_waker(cx.waker());
         Poll::Pending
     })
     .await
 }
 
-/// Accepts, except while all connections that are allowed are open.
-async fn accept_all(
+/// Accepts connections, except while the maximum number is open.
+async fn accept_connections(
     core: Rc<Core>,
-    doors: Rc<Doors>,
+    listeners: Rc<CoreListeners>,
     listener: Listener,
     drain: Drain,
 ) -> io::Result<()> {
-    let door = listener.index();
+    let socket_index = listener.index();
     let handle = |accepted| match accepted {
-        Accepted::Connection(connection) => open(&core, &doors, connection),
-        Accepted::Short(_) => core.refused(Reason::NoDescriptor),
+        AcceptEvent::Connection(connection) => admit(&core, &listeners, connection),
+        AcceptEvent::ResourcesExhausted(_) => core.count_rejection(RejectReason::NoDescriptor),
     };
-    let mut accepting = pin!(listener.accept(&core.board, core.index, &core.timers, handle));
+    let mut accepting = pin!(listener.accept(&core.balancer, core.index, &core.timers, handle));
     let mut paused = false;
     let result = poll_fn(|cx| {
-        let Some(full) = waits_for(&core, &doors, door) else {
+        let Some(limit) = pausing_limit(&core, &listeners, socket_index) else {
             paused = false;
-            let _section = core.profile.enter(Phase::Accept);
+            let _section = core.profile.enter(ProfilePhase::Accept);
             return accepting.as_mut().poll(cx);
         };
         if !paused {
             paused = true;
-            core.refused(full);
+            core.count_rejection(limit);
         }
-        core.room.wait(cx.waker());
+        core.connection_limit.register_waker(cx.waker());
         Poll::Pending
     })
     .await;
     if result.is_err() {
-        // Without its listener a core is of no use, and half a proxy is worse than none.
-        drain.advance(Stage::Draining);
+        // Without its listener a core cannot work, and a partial proxy is worse than none.
+        drain.advance(DrainStage::Draining);
     }
     result
 }
 
-/// The limit, if there is one that a further connection of this door would be over.
-fn is_full(core: &Core, doors: &Doors, door: usize) -> Option<Reason> {
-    match core.room.is_full() {
-        true => Some(Reason::ProcessFull),
-        false => is_listener_full(core, doors, door).then_some(Reason::ListenerFull),
+/// Returns the limit that a further connection of this listening socket would exceed, if any.
+fn reached_limit(core: &Core, listeners: &CoreListeners, socket_index: usize) -> Option<RejectReason> {
+    match core.connection_limit.is_full() {
+        true => Some(RejectReason::ProcessFull),
+        false => is_listener_full(core, listeners, socket_index).then_some(RejectReason::ListenerFull),
     }
 }
 
-/// What this door waits for before it accepts more; `None`: nothing. What is refused at a limit is
-/// accepted for that.
-fn waits_for(core: &Rc<Core>, doors: &Doors, door: usize) -> Option<Reason> {
-    let keeper = keeper_of(core, doors, door);
-    match is_full(core, doors, door) {
-        Some(Reason::ListenerFull) if keeper.as_ref()?.on_full() != OnLimit::Wait => return None,
+/// Returns the limit that pauses accepting at this listening socket; `None`: none. Connections that are to be
+/// rejected at a limit must be accepted first.
+fn pausing_limit(core: &Rc<Core>, listeners: &CoreListeners, socket_index: usize) -> Option<RejectReason> {
+    let limits = limits_of(core, listeners, socket_index);
+    match reached_limit(core, listeners, socket_index) {
+        Some(RejectReason::ListenerFull) if limits.as_ref()?.action_when_full() != OnLimit::Wait => {
+            return None;
+        }
         None => {}
-        full => return full,
+        limit => return limit,
     }
-    let wait_ns = keeper?.waits_ns(now_ns)?;
-    core.wake_room_in(wait_ns);
-    Some(Reason::ConnectionRate)
+    let wait_ns = limits?.accept_delay_ns(now_ns)?;
+    core.wake_limit_waiters_in(wait_ns);
+    Some(RejectReason::ConnectionRate)
 }
 
-/// Takes one of the rate for a connection that waited; if there is none, it looks again in time.
-fn is_within_rate(core: &Rc<Core>, doors: &Doors, door: usize) -> bool {
-    let keeper = keeper_of(core, doors, door);
-    let admitted = keeper.map_or(Ok(()), |keeper| keeper.admit_connection(now_ns));
-    admitted.inspect_err(|turned| core.wake_room_in(turned.wait_ns)).is_ok()
+/// Takes a token of the rate for a parked connection. If there is none, schedules another attempt.
+fn is_within_rate(core: &Rc<Core>, listeners: &CoreListeners, socket_index: usize) -> bool {
+    let limits = limits_of(core, listeners, socket_index);
+    let admitted = limits.map_or(Ok(()), |keeper| keeper.admit_connection(now_ns));
+    admitted.inspect_err(|rejected| core.wake_limit_waiters_in(rejected.wait_ns)).is_ok()
 }
 
-fn keeper_of(core: &Core, doors: &Doors, door: usize) -> Option<Arc<Gatekeeper>> {
-    let listener = doors.listeners.borrow().get(door).copied().flatten()?;
-    core.settings(listener).map(|settings| Arc::clone(&settings.keeper))
+fn limits_of(core: &Core, listeners: &CoreListeners, socket_index: usize) -> Option<Arc<ListenerLimits>> {
+    let listener = listeners.listener_of_socket.borrow().get(socket_index).copied().flatten()?;
+    core.settings(listener).map(|settings| Arc::clone(&settings.limits))
 }
 
-/// Whether a listener has its share of connections on this core.
-fn is_listener_full(core: &Core, doors: &Doors, door: usize) -> bool {
-    let listener = doors.listeners.borrow().get(door).copied().flatten();
+/// Returns whether a listener has its maximum number of connections on this core.
+fn is_listener_full(core: &Core, listeners: &CoreListeners, socket_index: usize) -> bool {
+    let listener = listeners.listener_of_socket.borrow().get(socket_index).copied().flatten();
     listener.is_some_and(|listener| core.is_listener_full(listener))
 }
 
-fn open(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover) {
-    let keeper = keeper_of(core, doors, connection.listener);
-    // Those that came together are taken together, and other cores send some too.
-    let turned = match (is_full(core, doors, connection.listener), &keeper) {
+fn admit(core: &Rc<Core>, listeners: &Rc<CoreListeners>, connection: AcceptedConnection) {
+    let limits = limits_of(core, listeners, connection.listener_index);
+    // Checked again here: one accept call takes several connections, and other cores send some too.
+    let rejected = match (reached_limit(core, listeners, connection.listener_index), &limits) {
         (None, None) => None,
-        (None, Some(keeper)) => keeper.admit_connection(now_ns).err(),
-        (Some(Reason::ListenerFull), Some(keeper)) => Some(keeper.full()),
-        (Some(full), _) => {
-            core.refused(full);
-            core.room.park(connection);
+        (None, Some(limits)) => limits.admit_connection(now_ns).err(),
+        (Some(RejectReason::ListenerFull), Some(limits)) => Some(limits.reject_when_full()),
+        (Some(limit), _) => {
+            core.count_rejection(limit);
+            core.connection_limit.defer(connection);
             return;
         }
     };
-    let Some(turned) = turned else {
-        serve(core, doors, connection, None);
+    let Some(rejected) = rejected else {
+        spawn_connection(core, listeners, connection, None);
         return;
     };
-    core.refused(turned.reason);
-    match turned.how {
+    core.count_rejection(rejected.reason);
+    match rejected.action {
         OnLimit::Wait => {
-            if turned.wait_ns > 0 {
-                core.wake_room_in(turned.wait_ns);
+            if rejected.wait_ns > 0 {
+                core.wake_limit_waiters_in(rejected.wait_ns);
             }
-            core.room.park(connection);
+            core.connection_limit.defer(connection);
         }
-        OnLimit::Reject if core.turned.get() < TURNED_MAX => {
-            serve(core, doors, connection, Some(turned));
+        OnLimit::Reject if core.rejected.get() < REJECTED_MAX => {
+            spawn_connection(core, listeners, connection, Some(rejected));
         }
-        how => {
-            if how == OnLimit::Reject {
-                core.refused(Reason::RejectsFull);
+        on_limit => {
+            if on_limit == OnLimit::Reject {
+                core.count_rejection(RejectReason::RejectsFull);
             }
             connection.reset();
-            core.board.closed(core.index);
+            core.balancer.release(core.index);
         }
     }
 }
 
-fn serve(core: &Rc<Core>, doors: &Rc<Doors>, connection: Handover, turned: Option<Turned>) {
-    let listener = doors.listeners.borrow().get(connection.listener).copied().flatten();
+fn spawn_connection(
+    core: &Rc<Core>,
+    listeners: &Rc<CoreListeners>,
+    connection: AcceptedConnection,
+    rejected: Option<Rejection>,
+) {
+    let listener = listeners.listener_of_socket.borrow().get(connection.listener_index).copied().flatten();
     let settings = listener.and_then(|listener| core.settings(listener)).or_else(|| {
-        let closing = doors.closing.borrow();
-        let found = closing.iter().find(|(door, _)| *door == connection.listener);
-        found.map(|(_, settings)| Rc::clone(settings))
+        let closing = listeners.closing.borrow();
+        let matching = closing.iter().find(|(socket_index, _)| *socket_index == connection.listener_index);
+        matching.map(|(_, settings)| Rc::clone(settings))
     });
     let Some(settings) = settings else {
-        // Its listener went long before it could be served.
-        core.board.closed(core.index);
-        core.refused(Reason::Draining);
+        // Its listener was removed long before it could be served.
+        core.balancer.release(core.index);
+        core.count_rejection(RejectReason::Draining);
         return;
     };
     match Stream::from_fd(connection.fd, connection.family) {
         Ok(stream) => {
-            let serving = conn::serve(stream, settings, connection.peer, turned);
+            let serving = conn::serve(stream, settings, connection.peer, rejected);
             spawn_local(serving);
         }
         Err(_) => {
-            core.refused(Reason::NoDescriptor);
-            core.board.closed(core.index);
+            core.count_rejection(RejectReason::NoDescriptor);
+            core.balancer.release(core.index);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The connections of a core, for whoever asks: a list of them, or some that are to end. Nothing is
-//! kept for it while nobody asks; then every connection is woken and describes itself.
+//! The connections of a core, for the control socket: a list of them, or some to close. There is no
+//! bookkeeping between queries; a query wakes every connection, which then describes itself.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -10,17 +10,18 @@ use rt::tokio::task::yield_now;
 
 use crate::core::Core;
 
-/// Names a connection as long as the process runs: the core, and its place there.
+/// Id of a connection, unique for the lifetime of the process: the core, the slot and
+/// the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SessionId {
     pub(crate) core: usize,
-    pub(crate) number: u64,
+    pub(crate) slot_key: u64,
 }
 
 impl std::fmt::Display for SessionId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (generation, place) = (self.number >> 32, self.number & 0xffff_ffff);
-        write!(f, "{}.{place}.{generation}", self.core)
+        let (generation, slot) = (self.slot_key >> 32, self.slot_key & 0xffff_ffff);
+        write!(f, "{}.{slot}.{generation}", self.core)
     }
 }
 
@@ -28,81 +29,79 @@ impl FromStr for SessionId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is no id of a connection (`show connections` has them)");
-        let mut parts = text.split('.').map(|part| part.parse::<u32>().map_err(|_| wrong()));
-        let mut next = || parts.next().unwrap_or_else(|| Err(wrong()));
-        let (core, place, generation) = (next()?, next()?, next()?);
+        let invalid = || format!("invalid connection id '{text}' (`show connections` lists them)");
+        let mut parts = text.split('.').map(|part| part.parse::<u32>().map_err(|_| invalid()));
+        let mut next = || parts.next().unwrap_or_else(|| Err(invalid()));
+        let (core, slot, generation) = (next()?, next()?, next()?);
         match parts.next() {
-            None => Ok(Self {
-                core: core as usize,
-                number: u64::from(generation) << 32 | u64::from(place),
-            }),
-            Some(_) => Err(wrong()),
+            None => Ok(Self { core: core as usize, slot_key: u64::from(generation) << 32 | u64::from(slot) }),
+            Some(_) => Err(invalid()),
         }
     }
 }
 
-/// One connection as it describes itself.
+/// Description of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     /// `None`: a unix socket.
     pub(crate) client: Option<(IpAddr, u16)>,
     pub(crate) listener: Box<str>,
-    /// Where its request goes, as far as that is decided.
+    /// Pool and server of its request, if already selected.
     pub(crate) pool: Option<Box<str>>,
     pub(crate) server: Option<Box<str>>,
     pub(crate) state: &'static str,
     pub(crate) age_ms: u64,
-    /// Requests that it has begun.
+    /// Number of requests begun.
     pub(crate) requests: u32,
-    /// Received from the client, and confirmed by it: since it stands, where the kernel tells, and
-    /// of the request in flight where it does not.
+    /// Bytes received from the client. This and the next field count since the connection's start
+    /// if the kernel reports them, otherwise only for the request in flight. The next one counts
+    /// bytes that the client has acknowledged.
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
 }
 
-/// Which connections are meant.
+/// Filter for connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum SessionFilter {
     All,
     Ids(Vec<SessionId>),
-    /// Those with a request that is with this server of this pool.
+    /// Connections with a request at this server of this pool.
     Server(Box<str>, Box<str>),
 }
 
-/// What is asked.
+/// Query to all connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Query {
-    pub(crate) wanted: Wanted,
-    /// Whether they are to end.
-    pub(crate) kill: bool,
-    /// How many are described at most.
-    pub(crate) most: usize,
+pub(crate) struct SessionQuery {
+    pub(crate) filter: SessionFilter,
+    /// True if the matching connections are to be closed.
+    pub(crate) closes: bool,
+    /// Maximum number of connections to describe.
+    pub(crate) max: usize,
 }
 
-/// What was found.
+/// Result of a query.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct SessionList {
     pub(crate) sessions: Vec<Session>,
-    /// Those that are not described too.
+    /// Number of matching connections, including those not described.
     pub(crate) matched: usize,
 }
 
-/// What a core is being asked about its connections.
+/// Current query to a core's connections.
 #[derive(Debug, Default)]
-pub(crate) struct Census {
-    asking: Cell<bool>,
-    query: RefCell<Option<(Query, Found)>>,
-    answered: Cell<usize>,
+pub(crate) struct SessionDump {
+    is_active: Cell<bool>,
+    query: RefCell<Option<(SessionQuery, SessionList)>>,
+    notified_count: Cell<usize>,
 }
 
-/// How often others get their turn at most until all have answered. All that were woken have it
-/// before the first of these is over; some may have ended instead of answering.
-const TURNS_MAX: u32 = 4;
+/// Maximum number of times that other tasks run until all connections have responded. All woken
+/// connections run before the first of these is over; some may have closed instead of responding.
+const YIELDS_MAX: u32 = 4;
 
-impl Wanted {
-    fn fits(&self, session: &Session) -> bool {
+impl SessionFilter {
+    fn matches(&self, session: &Session) -> bool {
         match self {
             Self::All => true,
             Self::Ids(ids) => ids.contains(&session.id),
@@ -113,68 +112,69 @@ impl Wanted {
     }
 }
 
-impl Census {
-    /// Whether connections are being asked.
+impl SessionDump {
+    /// Returns whether a query is active.
     #[inline]
-    pub(crate) fn is_asking(&self) -> bool {
-        self.asking.get()
+    pub(crate) fn has_query(&self) -> bool {
+        self.is_active.get()
     }
 
-    /// Whether this connection need describe itself: with very many of them that takes its time.
-    pub(crate) fn cares(&self, id: SessionId) -> bool {
+    /// Returns whether this connection needs to describe itself. Descriptions of very many
+    /// connections take time.
+    pub(crate) fn needs_description(&self, id: SessionId) -> bool {
         let mut query = self.query.borrow_mut();
-        let Some((query, found)) = query.as_mut() else { return false };
-        match &query.wanted {
-            Wanted::All if !query.kill && found.sessions.len() >= query.most => {
-                found.matched += 1;
+        let Some((query, list)) = query.as_mut() else { return false };
+        match &query.filter {
+            SessionFilter::All if !query.closes && list.sessions.len() >= query.max => {
+                list.matched += 1;
                 false
             }
-            Wanted::Ids(ids) => ids.contains(&id),
-            Wanted::All | Wanted::Server(..) => true,
+            SessionFilter::Ids(ids) => ids.contains(&id),
+            SessionFilter::All | SessionFilter::Server(..) => true,
         }
     }
 
-    /// Whether somebody looks at what they say, and not only at who they are.
-    pub(crate) fn lists(&self) -> bool {
-        self.query.borrow().as_ref().is_some_and(|(query, _)| query.most > 0)
+    /// Returns whether the query needs the descriptions, and not only the count.
+    pub(crate) fn lists_sessions(&self) -> bool {
+        self.query.borrow().as_ref().is_some_and(|(query, _)| query.max > 0)
     }
 
-    /// One connection has been asked.
-    pub(crate) fn note_asked(&self) {
-        self.answered.set(self.answered.get() + 1);
+    /// Counts a connection that has processed the query.
+    pub(crate) fn count_notified(&self) {
+        self.notified_count.set(self.notified_count.get() + 1);
     }
 
-    /// One connection's answer; whether it is to end.
-    pub(crate) fn answer(&self, session: Session) -> bool {
+    /// Adds one connection's description. Returns whether the connection must close.
+    pub(crate) fn add_session(&self, session: Session) -> bool {
         let mut query = self.query.borrow_mut();
-        let Some((query, found)) = query.as_mut() else { return false };
-        if !query.wanted.fits(&session) {
+        let Some((query, list)) = query.as_mut() else { return false };
+        if !query.filter.matches(&session) {
             return false;
         }
-        found.matched += 1;
-        if found.sessions.len() < query.most {
-            found.sessions.push(session);
+        list.matched += 1;
+        if list.sessions.len() < query.max {
+            list.sessions.push(session);
         }
-        query.kill
+        query.closes
     }
 }
 
-/// Asks all connections of a core.
-pub(crate) async fn ask(core: &Rc<Core>, query: Query) -> Found {
-    let census = &core.census;
-    *census.query.borrow_mut() = Some((query, Found::default()));
-    census.answered.set(0);
-    census.asking.set(true);
-    let asked = core.deadlines.ask_all();
-    for _ in 0..TURNS_MAX {
+/// Queries all connections of a core.
+pub(crate) async fn query_sessions(core: &Rc<Core>, query: SessionQuery) -> SessionList {
+    let dump = &core.session_dump;
+    *dump.query.borrow_mut() = Some((query, SessionList::default()));
+    dump.notified_count.set(0);
+    dump.is_active.set(true);
+    let notified = core.deadlines.notify_all();
+    for _ in 0..YIELDS_MAX {
         yield_now().await;
-        if census.answered.get() >= asked {
+        if dump.notified_count.get() >= notified {
             break;
         }
     }
-    census.asking.set(false);
-    let query = census.query.borrow_mut().take();
-    query.map(|(_, found)| found).unwrap_or_default()
+    dump.is_active.set(false);
+    let query = dump.query.borrow_mut().take();
+    query.map(|(_, list)| list).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
 
     fn session(core: usize, server: Option<&str>) -> Session {
         Session {
-            id: SessionId { core, number: 1 << 32 },
+            id: SessionId { core, slot_key: 1 << 32 },
             client: None,
             listener: "web".into(),
             pool: server.map(|_| "app".into()),
@@ -197,35 +197,36 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_read_as_it_is_written() {
-        let id = SessionId { core: 3, number: 7 << 32 | 12 };
+    fn an_id_round_trips() {
+        let id = SessionId { core: 3, slot_key: 7 << 32 | 12 };
         assert_eq!(id.to_string(), "3.12.7");
         assert_eq!("3.12.7".parse(), Ok(id));
-        for wrong in ["", "3", "3.12", "3.12.7.1", "a.b.c", "-1.0.0", "1.2.99999999999"] {
-            assert!(wrong.parse::<SessionId>().is_err(), "{wrong}");
+        for invalid in ["", "3", "3.12", "3.12.7.1", "a.b.c", "-1.0.0", "1.2.99999999999"] {
+            assert!(invalid.parse::<SessionId>().is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn only_what_is_wanted_is_found_and_ended_and_the_list_is_bounded() {
-        let census = Census::default();
-        let ask = |wanted: Wanted, kill: bool| {
-            *census.query.borrow_mut() = Some((Query { wanted, kill, most: 1 }, Found::default()));
+    fn only_matching_sessions_are_listed_and_closed_and_the_list_is_bounded() {
+        let dump = SessionDump::default();
+        let start_query = |filter: SessionFilter, closes: bool| {
+            *dump.query.borrow_mut() =
+                Some((SessionQuery { filter, closes, max: 1 }, SessionList::default()));
         };
-        ask(Wanted::Server("app".into(), "a".into()), true);
-        assert!(!census.answer(session(0, None)) && !census.answer(session(0, Some("b"))));
-        assert!(census.answer(session(0, Some("a"))) && census.answer(session(1, Some("a"))));
-        let (_, found) = census.query.borrow_mut().take().unwrap();
-        assert_eq!((found.sessions.len(), found.matched), (1, 2));
-        ask(Wanted::Ids(vec![session(1, None).id]), true);
-        assert!(!census.answer(session(0, None)) && census.answer(session(1, None)));
-        ask(Wanted::All, false);
+        start_query(SessionFilter::Server("app".into(), "a".into()), true);
+        assert!(!dump.add_session(session(0, None)) && !dump.add_session(session(0, Some("b"))));
+        assert!(dump.add_session(session(0, Some("a"))) && dump.add_session(session(1, Some("a"))));
+        let (_, list) = dump.query.borrow_mut().take().unwrap();
+        assert_eq!((list.sessions.len(), list.matched), (1, 2));
+        start_query(SessionFilter::Ids(vec![session(1, None).id]), true);
+        assert!(!dump.add_session(session(0, None)) && dump.add_session(session(1, None)));
+        start_query(SessionFilter::All, false);
         let id = session(0, None).id;
-        assert!(census.cares(id) && !census.answer(session(0, None)));
-        // It has what it wanted, and goes on to count.
-        assert!(!census.cares(id));
-        assert_eq!(census.query.borrow_mut().take().unwrap().1.matched, 2);
-        ask(Wanted::Ids(vec![id]), true);
-        assert!(census.cares(id) && !census.cares(session(1, None).id));
+        assert!(dump.needs_description(id) && !dump.add_session(session(0, None)));
+        // The list is full; further ones are only counted.
+        assert!(!dump.needs_description(id));
+        assert_eq!(dump.query.borrow_mut().take().unwrap().1.matched, 2);
+        start_query(SessionFilter::Ids(vec![id]), true);
+        assert!(dump.needs_description(id) && !dump.needs_description(session(1, None).id));
     }
 }

@@ -1,23 +1,25 @@
-//! Bytes both ways between a client and a server: a TCP connection, CONNECT, an upgraded protocol.
+//! Bytes in both directions between a client and a server: a TCP connection, CONNECT, or an
+//! upgraded protocol.
 //!
-//! Each way is a lane: what the core's bench took in one read goes out in one write. Where that is
-//! not all, the rest waits in a pooled buffer, and nothing more is read until it is gone, so that
-//! the slower side holds the faster one back through TCP. A lane whose reads keep filling the bench
-//! moves its bytes through a pipe instead ([`rt::splice`]), until little comes at a time again:
+//! Each direction is a lane: the bytes of one read into the core's scratch buffer go out in one
+//! write. If the write is partial, the rest waits in a pooled buffer, and the lane reads nothing
+//! more until it is sent. So the slower side throttles the faster one through TCP. A lane whose
+//! reads keep filling the scratch buffer moves its bytes through a pipe instead ([`rt::splice`]),
+//! until little arrives at a time again:
 //!
 //! ```text
-//!              FULL_READS reads of the whole bench
+//!              FULL_READS reads of the whole scratch buffer
 //!           .------------------------------------->.
 //!       copying                                 splicing
 //!           '<-------------------------------------'
 //!              SMALL_FILLS fills of less than SMALL_FILL_BYTES, or no pipe
 //! ```
 //!
-//! Processor time of a relaying thread in ns per kB moved, two TCP connections over loopback, Linux
-//! 6.18, two processors that others used too; the quieter of two runs, the other one in brackets
-//! (`cargo run --release -p rt --example splice`):
+//! CPU time of a relaying thread in ns per kB moved, two TCP connections over loopback, Linux 6.18,
+//! two CPUs that others used too; the quieter of two runs, the other one in brackets. Command:
+//! `cargo run --release -p rt --example splice`.
 //!
-//! | what comes at a time | copy, 64 kB bench | copy, 256 kB bench | splice, 256 kB pipe | splice, 1 MB pipe |
+//! | bytes at a time | copy, 64 kB buffer | 256 kB buffer | splice, 256 kB pipe | 1 MB pipe |
 //! | --- | --- | --- | --- | --- |
 //! | 1 kB | 14,500 (14,900) | 14,500 (15,500) | 17,100 (18,300) | 17,400 (17,100) |
 //! | 16 kB | 1,050 (990) | 1,160 (1,000) | 1,090 (1,280) | 1,170 (1,270) |
@@ -26,19 +28,19 @@
 //! | 256 kB | 270 (500) | 200 (460) | 140 (180) | 230 (370) |
 //! | a stream | 400 (580) | 400 (420) | 340 (400) | 280 (280) |
 //!
-//! So a splice costs about a fifth more for little, a tenth to a quarter more at 32 kB, and from
-//! 64 kB on less, down to the half. A pipe of 1 MB gains more on a stream, but what it holds is held by
-//! each reader that stands still.
+//! So a splice costs about a fifth more for small amounts and a tenth to a quarter more at 32 kB.
+//! From 64 kB on it costs less, down to half. A pipe of 1 MB gains more on a stream, but each
+//! stalled reader holds all that its pipe holds.
 //!
-//! The end of one side's stream is passed on when all before it was delivered, and the tunnel ends
-//! with the second one. It knows no time: see [`Tunnel::take_progress`].
+//! The end of one side's stream is forwarded once all bytes before it are delivered. The tunnel
+//! ends with the second one. It has no timeouts: see [`Tunnel::take_progress`].
 
 use std::io;
 use std::net::Shutdown;
 use std::task::{Context, Poll, ready};
 
-use rt::buffers::{Buffers, Lent};
-use rt::splice::{Pipe, Pipes, poll_drain, poll_fill};
+use rt::buffers::{BufferPool, PooledBuffer};
+use rt::splice::{Pipe, PipePool, poll_drain, poll_fill};
 use rt::stream::Stream;
 
 /// One of the two sides.
@@ -48,197 +50,197 @@ pub(crate) enum Side {
     Server,
 }
 
-/// How a tunnel ended.
+/// End of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TunnelEnd {
-    /// The side that ended its stream, or failed, before the other did.
-    pub(crate) first: Side,
-    pub(crate) how: How,
+    /// The side that ended its stream, or failed, first.
+    pub(crate) first_to_end: Side,
+    pub(crate) result: TunnelResult,
 }
 
-/// Whether a tunnel ended well.
+/// Result of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Both streams ended, and all of both was delivered.
+pub(crate) enum TunnelResult {
+    /// Both streams ended, and both were delivered completely.
     Finished,
-    /// A connection failed: reset, gone, or not there any more when bytes were left for it.
+    /// A connection failed: reset, gone, or closed while bytes were left for it.
     Failed(Side, io::ErrorKind),
     /// Bytes had to wait and no buffer was left for them.
     NoBuffer,
 }
 
-/// What one way has carried.
+/// Byte counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Carried {
-    /// Read from the one side by the tunnel: what had been read before is not in it.
+pub(crate) struct ByteCounts {
+    /// Bytes that the tunnel read from one side, without those read before it began.
     pub(crate) received: u64,
-    /// Written to the other side.
+    /// Bytes written to the other side.
     pub(crate) sent: u64,
 }
 
-/// What a tunnel borrows from its core for one poll.
+/// Resources that a tunnel borrows from its core for one poll.
 #[derive(Debug)]
-pub(crate) struct Tools<'a> {
-    /// Belongs to nobody between two polls.
-    pub(crate) bench: &'a mut [u8],
-    pub(crate) pipes: &'a Pipes,
-    pub(crate) buffers: &'a Buffers,
+pub(crate) struct TunnelResources<'a> {
+    /// Unused between two polls.
+    pub(crate) scratch: &'a mut [u8],
+    pub(crate) pipes: &'a PipePool,
+    pub(crate) buffers: &'a BufferPool,
 }
 
-/// Both ways between a client and a server.
+/// Both directions between a client and a server.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     /// From the client to the server.
     up: Lane,
     /// From the server to the client.
     down: Lane,
-    first: Option<Side>,
-    progress: bool,
+    first_to_end: Option<Side>,
+    has_progress: bool,
 }
 
-/// So many reads of the whole bench in a row make a lane splice.
+/// Number of consecutive reads of the whole scratch buffer that switch a lane to splicing.
 const FULL_READS: u8 = 2;
-/// So many fills below [`SMALL_FILL_BYTES`] in a row make it copy again.
+/// Number of consecutive fills below [`SMALL_FILL_BYTES`] that switch it back to copying.
 const SMALL_FILLS: u8 = 4;
-/// Below this, a copy costs less than a splice; see the figures above.
+/// Below this size a copy costs less than a splice; see the figures above.
 const SMALL_FILL_BYTES: usize = 32 * 1024;
-/// What one fill takes at most, if the pipe is as large.
+/// Maximum size of one fill, if the pipe is as large.
 const FILL_BYTES_MAX: usize = 1024 * 1024;
-/// How large pipes are to be ([`Pipes::new`]).
+/// Size of the pipes ([`PipePool::new`]).
 pub(crate) const PIPE_BYTES: usize = 256 * 1024;
-/// How often one poll reads from each side before others get their turn.
+/// Maximum number of reads from each side in one poll, before other tasks run.
 const ROUNDS_MAX: u32 = 4;
 
 impl Tunnel {
-    /// A tunnel in which what was read already from each side comes first.
-    pub(crate) fn new(from_client: Lent, from_server: Lent) -> Self {
+    /// Creates a tunnel that first delivers the bytes already read from each side.
+    pub(crate) fn new(from_client: PooledBuffer, from_server: PooledBuffer) -> Self {
         Self {
             up: Lane::new(from_client),
             down: Lane::new(from_server),
-            first: None,
-            progress: false,
+            first_to_end: None,
+            has_progress: false,
         }
     }
 
-    /// Moves what can be moved. After `Ready` it is over, and is not to be polled again.
+    /// Moves available bytes. After `Ready` the tunnel is over, and must not be polled again.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         client: &mut Stream,
         server: &mut Stream,
-        tools: &mut Tools<'_>,
+        resources: &mut TunnelResources<'_>,
     ) -> Poll<TunnelEnd> {
-        let before = (self.up.carried, self.down.carried);
-        // Both in any case: when one side is gone, what it sent before still gets to the other.
-        let up = self.up.poll(cx, client, server, tools);
-        let down = self.down.poll(cx, server, client, tools);
-        self.progress |= before != (self.up.carried, self.down.carried);
-        let end = self.judge(up, down);
+        let previous = (self.up.byte_counts, self.down.byte_counts);
+        // Both in any case: if one side is gone, the other still gets its last bytes.
+        let up = self.up.poll(cx, client, server, resources);
+        let down = self.down.poll(cx, server, client, resources);
+        self.has_progress |= previous != (self.up.byte_counts, self.down.byte_counts);
+        let end = self.evaluate(up, down);
         if end.is_ready() {
             self.release();
         }
         end
     }
 
-    fn judge(&mut self, up: LanePoll, down: LanePoll) -> Poll<TunnelEnd> {
+    fn evaluate(&mut self, up: LanePoll, down: LanePoll) -> Poll<TunnelEnd> {
         let failed = |poll: LanePoll, from, to| match poll {
-            Poll::Ready(Err(Stuck::From(kind))) => Some(How::Failed(from, kind)),
-            Poll::Ready(Err(Stuck::To(kind))) => Some(How::Failed(to, kind)),
-            Poll::Ready(Err(Stuck::NoBuffer)) => Some(How::NoBuffer),
+            Poll::Ready(Err(LaneError::ReadFailed(kind))) => Some(TunnelResult::Failed(from, kind)),
+            Poll::Ready(Err(LaneError::WriteFailed(kind))) => Some(TunnelResult::Failed(to, kind)),
+            Poll::Ready(Err(LaneError::NoBuffer)) => Some(TunnelResult::NoBuffer),
             Poll::Ready(Ok(())) | Poll::Pending => None,
         };
-        let failure = failed(up, Side::Client, Side::Server)
-            .or_else(|| failed(down, Side::Server, Side::Client));
-        if self.first.is_none() {
-            self.first = match (self.up.ended, self.down.ended, failure) {
+        let failure =
+            failed(up, Side::Client, Side::Server).or_else(|| failed(down, Side::Server, Side::Client));
+        if self.first_to_end.is_none() {
+            self.first_to_end = match (self.up.eof_received, self.down.eof_received, failure) {
                 (true, _, _) => Some(Side::Client),
                 (false, true, _) => Some(Side::Server),
-                (false, false, Some(How::Failed(side, _))) => Some(side),
+                (false, false, Some(TunnelResult::Failed(side, _))) => Some(side),
                 (false, false, _) => None,
             };
         }
-        // Without a buffer nobody ended it but we; then the client is as good a name as any.
-        let first = self.first.unwrap_or(Side::Client);
+        // Without a buffer neither side ended it; the client is an arbitrary choice then.
+        let first_to_end = self.first_to_end.unwrap_or(Side::Client);
         match (failure, up, down) {
-            (Some(how), _, _) => Poll::Ready(TunnelEnd { first, how }),
+            (Some(result), _, _) => Poll::Ready(TunnelEnd { first_to_end, result }),
             (None, Poll::Ready(_), Poll::Ready(_)) => {
-                Poll::Ready(TunnelEnd { first, how: How::Finished })
+                Poll::Ready(TunnelEnd { first_to_end, result: TunnelResult::Finished })
             }
             _ => Poll::Pending,
         }
     }
 
-    /// Whether a byte was read or written since this was asked last: time to set the idle deadline
-    /// anew.
+    /// Returns whether a byte was read or written since the last call, so that the idle deadline
+    /// must be reset.
     pub(crate) fn take_progress(&mut self) -> bool {
-        std::mem::take(&mut self.progress)
+        std::mem::take(&mut self.has_progress)
     }
 
-    /// What came from the client.
-    pub(crate) fn up(&self) -> Carried {
-        self.up.carried
+    /// Returns the byte counts from the client.
+    pub(crate) fn up(&self) -> ByteCounts {
+        self.up.byte_counts
     }
 
-    /// What came from the server.
-    pub(crate) fn down(&self) -> Carried {
-        self.down.carried
+    /// Returns the byte counts from the server.
+    pub(crate) fn down(&self) -> ByteCounts {
+        self.down.byte_counts
     }
 
-    /// The side whose stream ended first, if one has.
+    /// Returns the side whose stream ended first, if one has.
     #[cfg(test)]
-    pub(crate) fn ended_first(&self) -> Option<Side> {
-        self.first
+    pub(crate) fn first_to_end(&self) -> Option<Side> {
+        self.first_to_end
     }
 
-    /// Gives buffers and pipes back, with what is still in them.
+    /// Releases buffers and pipes, with their remaining contents.
     pub(crate) fn release(&mut self) {
         for lane in [&mut self.up, &mut self.down] {
-            lane.held.release();
+            lane.pending.release();
             lane.pipe = None;
         }
     }
 }
 
-/// One way.
+/// One direction.
 #[derive(Debug)]
 struct Lane {
-    /// Read and not yet written.
-    held: Lent,
-    /// There while it has bytes; an empty one is somebody else's.
+    /// Bytes that were read and not written yet.
+    pending: PooledBuffer,
+    /// The pipe while it has bytes; an empty one is returned to the pool.
     pipe: Option<Pipe>,
     splicing: bool,
-    /// How often in a row a read or a fill spoke for the other mode.
-    doubts: u8,
-    /// The stream it reads from has ended.
-    ended: bool,
-    /// And that was passed on.
-    over: bool,
-    carried: Carried,
+    /// Number of consecutive reads or fills that favour the other mode.
+    streak: u8,
+    /// True if the source's stream has ended.
+    eof_received: bool,
+    /// True if that end was forwarded.
+    eof_forwarded: bool,
+    byte_counts: ByteCounts,
 }
 
-/// Why a lane cannot go on.
+/// Reason why a lane cannot continue.
 #[derive(Clone, Copy, Debug)]
-enum Stuck {
+enum LaneError {
     /// Reading failed.
-    From(io::ErrorKind),
+    ReadFailed(io::ErrorKind),
     /// Writing failed.
-    To(io::ErrorKind),
+    WriteFailed(io::ErrorKind),
     NoBuffer,
 }
 
-/// Ready with `Ok`: the stream ended and that was passed on.
-type LanePoll = Poll<Result<(), Stuck>>;
+/// Ready with `Ok`: the stream ended, and the end was forwarded.
+type LanePoll = Poll<Result<(), LaneError>>;
 
 impl Lane {
-    fn new(held: Lent) -> Self {
+    fn new(pending: PooledBuffer) -> Self {
         Self {
-            held,
+            pending,
             pipe: None,
             splicing: false,
-            doubts: 0,
-            ended: false,
-            over: false,
-            carried: Carried::default(),
+            streak: 0,
+            eof_received: false,
+            eof_forwarded: false,
+            byte_counts: ByteCounts::default(),
         }
     }
 
@@ -248,17 +250,17 @@ impl Lane {
         cx: &mut Context<'_>,
         from: &mut Stream,
         to: &mut Stream,
-        tools: &mut Tools<'_>,
+        resources: &mut TunnelResources<'_>,
     ) -> LanePoll {
-        if self.over {
+        if self.eof_forwarded {
             return Poll::Ready(Ok(()));
         }
         for round in 0.. {
-            ready!(self.poll_deliver(cx, to))?;
-            if self.ended {
-                // It may be gone already; its own lane tells.
+            ready!(self.poll_pending(cx, to))?;
+            if self.eof_received {
+                // The receiver may be gone already; its own lane reports that.
                 let _ = to.shutdown(Shutdown::Write);
-                self.over = true;
+                self.eof_forwarded = true;
                 return Poll::Ready(Ok(()));
             }
             if round == ROUNDS_MAX {
@@ -266,93 +268,98 @@ impl Lane {
                 break;
             }
             if self.splicing {
-                ready!(self.poll_splice(cx, from, tools.pipes))?;
+                ready!(self.poll_splice(cx, from, resources.pipes))?;
             } else {
-                ready!(self.poll_copy(cx, from, to, tools))?;
+                ready!(self.poll_copy(cx, from, to, resources))?;
             }
         }
         Poll::Pending
     }
 
-    /// Writes what was read before.
+    /// Writes the bytes of earlier reads.
     #[inline]
-    fn poll_deliver(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> LanePoll {
-        while !self.held.is_empty() {
-            let written = ready!(to.poll_write(cx, self.held.bytes()));
-            let written = written.map_err(|error| Stuck::To(error.kind()))?;
-            self.held.consume(written);
-            self.carried.sent += written as u64;
+    fn poll_pending(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> LanePoll {
+        while !self.pending.is_empty() {
+            let written = ready!(to.poll_write(cx, self.pending.bytes()));
+            let written = written.map_err(|error| LaneError::WriteFailed(error.kind()))?;
+            self.pending.consume(written);
+            self.byte_counts.sent += written as u64;
         }
         while let Some(pipe) = &mut self.pipe
-            && pipe.fill() > 0
+            && pipe.buffered_bytes() > 0
         {
             let moved =
-                ready!(poll_drain(cx, to, pipe)).map_err(|error| Stuck::To(error.kind()))?;
-            self.carried.sent += moved as u64;
+                ready!(poll_drain(cx, to, pipe)).map_err(|error| LaneError::WriteFailed(error.kind()))?;
+            self.byte_counts.sent += moved as u64;
         }
         self.pipe = None;
         Poll::Ready(Ok(()))
     }
 
-    /// One read to the bench and one write from it. Pending: nothing could be read.
+    /// Does one read to the scratch buffer and one write from it. Pending: nothing could be read.
     #[inline]
     fn poll_copy(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut Stream,
         to: &mut Stream,
-        tools: &mut Tools<'_>,
+        resources: &mut TunnelResources<'_>,
     ) -> LanePoll {
-        let read = ready!(from.poll_read(cx, tools.bench));
-        let read = read.map_err(|error| Stuck::From(error.kind()))?;
+        let read = ready!(from.poll_read(cx, resources.scratch));
+        let read = read.map_err(|error| LaneError::ReadFailed(error.kind()))?;
         if read == 0 {
-            self.ended = true;
+            self.eof_received = true;
             return Poll::Ready(Ok(()));
         }
-        self.carried.received += read as u64;
-        self.doubts = if read == tools.bench.len() { self.doubts + 1 } else { 0 };
-        if self.doubts == FULL_READS {
-            self.change(true);
+        self.byte_counts.received += read as u64;
+        self.streak = if read == resources.scratch.len() { self.streak + 1 } else { 0 };
+        if self.streak == FULL_READS {
+            self.set_splicing(true);
         }
-        let written = match to.poll_write(cx, &tools.bench[..read]) {
+        let written = match to.poll_write(cx, &resources.scratch[..read]) {
             Poll::Ready(Ok(written)) => written,
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(Stuck::To(error.kind()))),
+            Poll::Ready(Err(error)) => {
+                return Poll::Ready(Err(LaneError::WriteFailed(error.kind())));
+            }
             Poll::Pending => 0,
         };
-        self.carried.sent += written as u64;
+        self.byte_counts.sent += written as u64;
         if written < read {
-            self.held =
-                tools.buffers.lend(&[&tools.bench[written..read]]).ok_or(Stuck::NoBuffer)?;
+            self.pending = resources
+                .buffers
+                .take_filled(&[&resources.scratch[written..read]])
+                .ok_or(LaneError::NoBuffer)?;
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Fills a pipe. Pending: nothing was there to fill it with.
-    fn poll_splice(&mut self, cx: &mut Context<'_>, from: &mut Stream, pipes: &Pipes) -> LanePoll {
+    /// Fills a pipe. Pending: nothing was available.
+    fn poll_splice(&mut self, cx: &mut Context<'_>, from: &mut Stream, pipes: &PipePool) -> LanePoll {
         let Some(mut pipe) = pipes.take() else {
-            self.change(false);
+            self.set_splicing(false);
             return Poll::Ready(Ok(()));
         };
-        // An empty pipe is dropped here, and so is lent to the next.
+        // An empty pipe is dropped here, and so returned to the pool.
         let filled = ready!(poll_fill(cx, from, &mut pipe, FILL_BYTES_MAX));
-        let filled = filled.map_err(|error| Stuck::From(error.kind()))?;
+        let filled = filled.map_err(|error| LaneError::ReadFailed(error.kind()))?;
         if filled == 0 {
-            // The end, most likely; a read tells it from what a pipe cannot take.
-            self.change(false);
+            // Most likely the end of the stream; a read distinguishes it from data that a pipe
+            // cannot take.
+            self.set_splicing(false);
             return Poll::Ready(Ok(()));
         }
-        self.carried.received += filled as u64;
+        self.byte_counts.received += filled as u64;
         self.pipe = Some(pipe);
-        self.doubts = if filled < SMALL_FILL_BYTES { self.doubts + 1 } else { 0 };
-        if self.doubts == SMALL_FILLS {
-            self.change(false);
+        self.streak = if filled < SMALL_FILL_BYTES { self.streak + 1 } else { 0 };
+        if self.streak == SMALL_FILLS {
+            self.set_splicing(false);
         }
         Poll::Ready(Ok(()))
     }
 
-    fn change(&mut self, splicing: bool) {
+    fn set_splicing(&mut self, splicing: bool) {
         self.splicing = splicing;
-        self.doubts = 0;
+        self.streak = 0;
     }
 }
 

@@ -1,76 +1,77 @@
-//! What limited the subject of a run, as its record says it. Worked out from the rest of the record,
-//! and reproducible from it.
+//! Diagnosis of a run: the limit of its subject. It is computed from the rest of the record, and
+//! reproducible from it.
 
 use serde::{Deserialize, Serialize};
 
-/// The limit of a run, with the evidence.
+use crate::units::format_rate;
+
+/// Limit of a run, with the evidence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// A fixed code; `none` for a run without a bottleneck, `unknown` when nothing could be proven, or
-    /// when a counter-test refuted what had been (`confirmation` names that verdict, `evidence` has
-    /// what spoke for it).
+    /// Fixed code. `none`: no bottleneck. `unknown`: nothing could be proven, or a counter-test
+    /// refuted the verdict (then `confirmation` names that verdict, and `evidence` has its
+    /// evidence).
     pub verdict: String,
-    /// Its claim, in a sentence.
+    /// Claim of the verdict, in a sentence.
     #[serde(default)]
     pub claim: String,
-    /// How well the evidence supports it.
+    /// Level of support by the evidence.
     pub confidence: Confidence,
-    /// What speaks for it, with figures.
+    /// Supporting observations, with figures.
     pub evidence: Vec<String>,
-    /// Other explanations that hold as well, the likeliest first.
+    /// Other explanations that fit as well, the likeliest first.
     #[serde(default)]
-    pub also: Vec<Candidate>,
-    /// The change that tells the verdict from the first of `also`; empty with one explanation.
+    pub alternatives: Vec<AlternativeVerdict>,
+    /// Change that distinguishes the verdict from the first of `alternatives`; empty with one explanation.
     #[serde(skip_serializing_if = "String::is_empty", default)]
-    pub told_apart_by: String,
-    /// Share of the latency under load that is waiting: 1 − R(1) / R(N). Absent without a baseline.
+    pub distinguishing_change: String,
+    /// Waiting fraction of the latency under load: 1 − R(1) / R(N). Absent without a baseline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub queueing_share: Option<f64>,
-    /// Where the requests in flight were, as shares of all of them; empty where it is not observable.
+    /// Location of the requests in flight, as fractions of all of them; empty if not observable.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub time_split: Vec<TimeShare>,
-    /// Resources with a bound, the fullest first.
+    pub time_split: Vec<TimeFraction>,
+    /// Resources with a limit, the fullest first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub resources: Vec<ResourceUse>,
-    /// What was ruled out, and by what.
+    /// Rejected explanations, each with the reason.
     pub ruled_out: Vec<String>,
-    /// What would be the limit next: resources by their headroom, the least first.
+    /// Next limits: resources by their headroom, the smallest first.
     pub next_limits: Vec<String>,
-    /// Marks in the latencies that are known to have one cause (40 ms, 200 ms, a quota's period…).
+    /// Latency patterns with one known cause (40 ms, 200 ms, a quota's period…).
     #[serde(default)]
     pub fingerprints: Vec<String>,
-    /// What to do about it.
+    /// Recommended action.
     #[serde(default)]
     pub remedy: String,
-    /// What would prove it: a change, and how throughput would answer.
+    /// Experiment that would prove the verdict: a change, and the expected effect on throughput.
     #[serde(default)]
     pub counter_test: String,
-    /// What that test showed, when it was made (`--confirm`).
+    /// Result of that experiment, if it was made (`--confirm`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub confirmation: Option<Confirmation>,
-    /// Why that test could not be made where it was asked for.
+    /// Reason why a requested experiment could not be made.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub untested: Option<String>,
-    /// What could not be sampled, because the machine does not provide it.
+    pub untested_reason: Option<String>,
+    /// Figures that could not be sampled, because the machine does not provide them.
     #[serde(default)]
     pub not_observable: Vec<String>,
 }
 
-/// How well evidence supports a verdict. A level and not a number: how often each level was right is
-/// measured by `weir lab selftest`, and printed there.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase", from = "Stored")]
+/// Support of a verdict by the evidence. It is a level and not a number: `weir lab selftest`
+/// measures and prints how often each level was right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", from = "StoredConfidence")]
 pub enum Confidence {
-    /// No verdict that evidence could support.
+    /// There is no verdict to support.
     #[default]
     None,
-    /// The necessary conditions hold, and other explanations are open.
+    /// The necessary conditions hold, but other explanations remain.
     Possible,
     /// The necessary conditions hold, with support from a second source.
     Likely,
-    /// The necessary conditions hold with a margin, from several sources, and no other explanation does.
+    /// The necessary conditions hold with a margin, from several sources, and no other explanation
+    /// fits.
     Sure,
 }
 
@@ -78,9 +79,9 @@ impl Confidence {
     /// All levels, the surest first.
     pub const ALL: [Self; 4] = [Self::Sure, Self::Likely, Self::Possible, Self::None];
 
-    /// The word in records and in the output.
+    /// Returns the word for records and output.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Possible => "possible",
@@ -92,76 +93,116 @@ impl Confidence {
 
 impl std::fmt::Display for Confidence {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
-/// A confidence as records have it: a word, or a number in records from versions before 0.2, which no
-/// measured frequency stood behind.
+/// Confidence as stored: a word, or a number in records from versions before 0.2, which was not
+/// based on measured frequencies.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Stored {
+enum StoredConfidence {
     Number(f64),
     Word(String),
 }
 
-impl From<Stored> for Confidence {
-    fn from(stored: Stored) -> Self {
+impl From<StoredConfidence> for Confidence {
+    fn from(stored: StoredConfidence) -> Self {
         match stored {
-            Stored::Number(number) if number > 0.0 => Self::Possible,
-            Stored::Number(_) => Self::None,
-            Stored::Word(word) => {
-                Self::ALL.into_iter().find(|level| level.word() == word).unwrap_or_default()
+            StoredConfidence::Number(number) if number > 0.0 => Self::Possible,
+            StoredConfidence::Number(_) => Self::None,
+            StoredConfidence::Word(word) => {
+                Self::ALL.into_iter().find(|level| level.as_str() == word).unwrap_or_default()
             }
         }
     }
 }
 
-/// An explanation beside the first.
+/// Alternative explanation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Candidate {
-    /// Its code.
+pub struct AlternativeVerdict {
+    /// Verdict code.
     pub verdict: String,
-    /// How well the evidence supports it.
+    /// Level of support by the evidence.
     pub confidence: Confidence,
-    /// What speaks for it.
+    /// Supporting observations.
     pub evidence: Vec<String>,
 }
 
-/// A place where requests spend their time.
+/// Location of requests, with their fraction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TimeShare {
-    /// The place, in words.
-    pub place: String,
-    /// Share of the requests in flight that were there.
-    pub share: f64,
+pub struct TimeFraction {
+    /// Description of the location.
+    pub location: String,
+    /// Fraction of the requests in flight at this location.
+    pub fraction: f64,
 }
 
-/// A resource with a bound (utilisation law: U = X · D).
+/// Resource with a limit (utilisation law: U = X · D).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResourceUse {
-    /// The resource, in words.
+    /// Description of the resource.
     pub resource: String,
-    /// Share of it that was used; 1 is all of it.
+    /// Used fraction; 1 is all of it.
     pub utilisation: f64,
-    /// Its time per good response, in ns; only of resources that are used over time.
+    /// Its time per good response, in ns; only for CPU time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub demand_ns: Option<f64>,
+    /// Rate at which it is full. Absent if its use does not follow the rate, or is too small to be
+    /// measured well, and in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub full_at: Option<SaturationRate>,
 }
 
-/// The outcome of a perturbation.
+/// Rate of good responses at which a resource is full: 1 / D, or N / (R + Z) for connections.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SaturationRate {
+    /// Good responses per second.
+    pub rate_per_s: f64,
+    /// Direction in which the true rate may differ.
+    pub bound: RateBound,
+}
+
+/// Relation of an estimated rate to the true one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateBound {
+    /// The true rate is near it: the demand was measured near saturation, or is the same at every
+    /// rate.
+    About,
+    /// The true rate is equal or higher: the demand was measured far below saturation, and batching
+    /// reduces it.
+    AtLeast,
+    /// The true rate is equal or lower: no request is faster than the measured ones.
+    AtMost,
+}
+
+/// Formats as "≥ 62.0 k/s".
+impl std::fmt::Display for SaturationRate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = match self.bound {
+            RateBound::About => "about",
+            RateBound::AtLeast => "≥",
+            RateBound::AtMost => "≤",
+        };
+        write!(f, "{word} {}", format_rate(self.rate_per_s))
+    }
+}
+
+/// Outcome of a counter-test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Confirmation {
-    /// The verdict that was tested. Empty in records from older versions: then it is the one beside it.
+    /// Tested verdict. Empty in records from older versions: then it is the verdict of the
+    /// diagnosis.
     #[serde(default)]
     pub verdict: String,
-    /// What was changed.
+    /// Applied change.
     pub perturbation: String,
-    /// What the verdict predicts of the throughput (or latency).
+    /// Predicted effect on throughput (or latency).
     pub prediction: String,
-    /// What was measured.
+    /// Measured effect.
     pub measured: String,
-    /// Whether that is what was predicted.
+    /// True if the measured effect is the predicted one.
     pub confirmed: bool,
 }
 

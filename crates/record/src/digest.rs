@@ -1,5 +1,5 @@
-//! SHA-256 in base64 (FIPS 180-4, RFC 4648): what a `Content-Security-Policy` names an inline script
-//! by. Not for secrets, and not for anything large.
+//! SHA-256 in base64 (FIPS 180-4, RFC 4648), as a `Content-Security-Policy` uses to name an inline
+//! script. Not for secrets, and not for large inputs.
 
 /// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 const ROUNDS: [u32; 64] = [
@@ -14,13 +14,12 @@ const ROUNDS: [u32; 64] = [
 ];
 
 /// The first 32 bits of the fractional parts of the square roots of the first 8 primes.
-const START: [u32; 8] = [
-    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
-];
+const INITIAL_STATE: [u32; 8] =
+    [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
 
 const BLOCK_BYTES: usize = 64;
 
-/// The digest of a text, in base64.
+/// Returns the digest of a text, in base64.
 #[must_use]
 pub fn sha256_base64(text: &str) -> String {
     base64(&sha256(text.as_bytes()))
@@ -33,7 +32,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
         padded.push(0);
     }
     padded.extend_from_slice(&(8 * bytes.len() as u64).to_be_bytes());
-    let mut state = START;
+    let mut state = INITIAL_STATE;
     for block in padded.chunks_exact(BLOCK_BYTES) {
         add_block(&mut state, block);
     }
@@ -73,13 +72,13 @@ fn add_block(state: &mut [u32; 8], block: &[u8]) {
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
-    for three in bytes.chunks(3) {
+    for chunk in bytes.chunks(3) {
         let mut padded = [0; 3];
-        padded[..three.len()].copy_from_slice(three);
+        padded[..chunk.len()].copy_from_slice(chunk);
         let number = padded.iter().fold(0u32, |number, &byte| number << 8 | u32::from(byte));
         for at in 0..4 {
             let digit = DIGITS[(number >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= three.len() { char::from(digit) } else { '=' });
+            text.push(if at <= chunk.len() { char::from(digit) } else { '=' });
         }
     }
     text

@@ -1,299 +1,297 @@
-//! The schema of an experiment, `weir.experiment/1`: arms under loads in blocks, and what they say of each
-//! other. All that a report needs in words and figures; the trials' raw records lie beside it
-//! ([`crate::trial`]).
+//! Schema of an experiment, `weir.experiment/1`: arms under loads in blocks, and their comparisons.
+//! It has everything for a report in words and figures; the trials' raw records are stored beside
+//! it ([`crate::trial`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
-use crate::run::Weir;
-use crate::trial::{Covariates, Discarded, Place, Steady};
+use crate::run::WeirVersion;
+use crate::trial::{Covariates, DiscardReason, SteadyState, TrialPosition};
 
-/// The name of this schema.
+/// Name of this schema.
 pub const SCHEMA: &str = "weir.experiment/1";
 
-/// The load that has no name: an experiment without `[loads]` has this one.
+/// Name of an unnamed load: an experiment without `[loads]` has only this one.
 pub const ONLY_LOAD: &str = "load";
 
-/// An experiment and what came of it.
+/// Experiment and its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Which weir wrote it.
-    pub weir: Weir,
+    /// Version of weir that wrote the record.
+    pub weir: WeirVersion,
     /// The command line.
     pub command: Vec<String>,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
-    /// How long its trials took, pauses between a kill and a resume left out.
+    /// Duration of its trials, without pauses between a kill and a resume.
     pub duration_s: f64,
-    /// Whether it was ended before its rule said so.
+    /// True if it was stopped before its stopping rule applied.
     pub partial: bool,
-    /// How often it was taken up again after it had been ended.
+    /// Number of times that it was resumed after a stop.
     pub resumed: u32,
-    /// The machine.
+    /// Machine that it ran on.
     pub host: HostFacts,
-    /// What else is known of the machine and the programs: versions, settings.
+    /// Other facts about the machine and the programs: versions, settings.
     pub environment: BTreeMap<String, String>,
-    /// What was fixed before the first trial.
-    pub plan: Plan,
-    /// Why there are not more blocks.
-    pub stopped: Stopped,
-    /// Every trial, the discarded and the failed ones too, in the order of running.
-    pub trials: Vec<TrialLine>,
-    /// Every arm under every load.
-    pub cells: Vec<Cell>,
-    /// Every arm against the baseline, by load and metric; the A/A ones are those with `noise`.
+    /// Settings fixed before the first trial.
+    pub plan: ExperimentPlan,
+    /// Reason why there are not more blocks.
+    pub stopped: StopReason,
+    /// All trials, including discarded and failed ones, in the order of running.
+    pub trials: Vec<TrialSummary>,
+    /// All arms under all loads.
+    pub cells: Vec<ExperimentCell>,
+    /// Comparisons of each arm with the baseline, by load and metric; those with `noise` are the
+    /// A/A ones.
     pub comparisons: Vec<Comparison>,
-    /// What has to be known before the comparisons are believed.
+    /// Facts to know before the comparisons are believed.
     pub warnings: Vec<Warning>,
-    /// How throughput grows along a factor of numbers, by load.
+    /// Growth of throughput along a numeric factor, by load.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub scalings: Vec<ScalingLine>,
-    /// What came of it, in words: the first sentence is the answer.
+    pub scalings: Vec<ScalingSummary>,
+    /// Result in words: the first sentence answers the experiment's question.
     pub summary: Vec<String>,
 }
 
-/// What was fixed before the first trial.
+/// Settings fixed before the first trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Its short name: letters, digits, `-`.
+pub struct ExperimentPlan {
+    /// Short name: letters, digits, `-`.
     pub name: String,
-    /// What is asked, in a line.
+    /// Question of the experiment, in a line.
     pub title: String,
-    /// The file, as it was.
+    /// Text of the experiment's file.
     pub file: String,
-    /// Texts that were given in place of the file's own parameters, by their names.
+    /// Texts given in place of the file's own parameters, by parameter name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub parameters: BTreeMap<String, String>,
-    /// Seed of every order and resampling.
+    /// Seed of all orders and of resampling.
     pub seed: u64,
-    /// The arm that others are held against.
+    /// Arm that the others are compared with.
     pub baseline: String,
-    /// The arms, the baseline first and then the baseline again (the A/A arm).
+    /// Arms: the baseline first, then the baseline again (the A/A arm).
     pub arms: Vec<Arm>,
-    /// The loads.
+    /// Loads of the experiment.
     pub loads: Vec<LoadPlan>,
-    /// What is measured, the primary metric first.
-    pub metrics: Vec<Metric>,
-    /// The smallest effect that matters, as a share: 0.02 is 2 %.
+    /// Metrics, the primary one first.
+    pub metrics: Vec<ExperimentMetric>,
+    /// Smallest effect that matters, as a fraction: 0.02 is 2 %.
     pub effect: f64,
-    /// Of intervals: 0.95.
+    /// Confidence level of the intervals: 0.95.
     pub confidence: f64,
-    /// Fewest blocks.
+    /// Minimum number of blocks.
     pub blocks_min: u32,
-    /// Most blocks.
+    /// Maximum number of blocks.
     pub blocks_max: u32,
-    /// How often the arms of a block under a load may be run again because of a covariate, as a share of
-    /// all of these.
+    /// Maximum number of reruns because of a covariate. One rerun is all arms of a block under a
+    /// load; the number is a fraction of all such groups.
     pub reruns_max_share: f64,
-    /// Length of each load.
+    /// Duration of each load.
     pub duration_s: f64,
-    /// How long each load runs before, unrecorded; absent: to be found out by pilots. An experiment's
-    /// record has what they found.
+    /// Duration of the unrecorded warm-up before each load; absent: pilots determine it. An
+    /// experiment's record has the result of the pilots.
     pub warm_up_s: Option<f64>,
-    /// Bounds of the covariates, by their names; beyond it a trial is discarded.
+    /// Limits of the covariates, by name; a trial beyond a limit is discarded.
     pub discard: BTreeMap<String, f64>,
-    /// Whether the subject's functions are sampled.
+    /// True if the subject's functions are sampled.
     pub profile: bool,
-    /// What calls of the subject are counted (`allocations`, `malloc`, `futex`), in trials of their own.
+    /// Counted calls of the subject (`allocations`, `malloc`, `futex`), in separate trials.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<String>,
 }
 
-impl Plan {
-    /// The metric that decides.
+impl ExperimentPlan {
+    /// Returns the metric that decides.
     #[must_use]
-    pub fn primary(&self) -> Option<&Metric> {
+    pub fn primary(&self) -> Option<&ExperimentMetric> {
         self.metrics.first()
     }
 
-    /// The arm with this name.
+    /// Returns the arm with this name.
     #[must_use]
     pub fn arm(&self, name: &str) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.name == name)
     }
 }
 
-/// One side of a comparison.
+/// Variant of the subject: one side of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {
-    /// Its name.
+    /// Name of the arm.
     pub name: String,
-    /// What it is, in a line.
+    /// Description in a line.
     pub title: String,
-    /// What it has in place of the file's own values, by key: `subject.env.LD_PRELOAD`. Flags of the load and
-    /// separate places of a file each by itself: `load.flags -c`, `files.nginx.conf line 12`.
+    /// Values that replace the file's own values, by key: `subject.env.LD_PRELOAD`. Each load flag
+    /// and each position in a file has its own key: `load.flags -c`, `files.nginx.conf line 12`.
     pub changes: BTreeMap<String, String>,
-    /// The arm that this one repeats, if it is there to show the noise (A/A).
+    /// Arm that this one repeats, if it shows the noise (A/A).
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub again: Option<String>,
-    /// Its place along factors, by their names.
+    pub repeats: Option<String>,
+    /// Its levels of the factors, by factor name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub levels: BTreeMap<String, String>,
 }
 
-/// One load.
+/// Load of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadPlan {
-    /// Its name; [`ONLY_LOAD`] when there is only one without a name.
+    /// Name of the load; [`ONLY_LOAD`] for a single unnamed load.
     pub name: String,
-    /// What it is, in a line.
+    /// Description in a line.
     pub title: String,
-    /// What it has in place of the file's own values, by key.
+    /// Values that replace the file's own values, by key.
     pub changes: BTreeMap<String, String>,
-    /// Its place along factors, by their names: connections, a rate.
+    /// Its levels of the factors, by factor name: connections, a rate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub levels: BTreeMap<String, String>,
 }
 
-/// Which way is good.
+/// Direction of improvement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// More is.
+pub enum BetterDirection {
+    /// Higher values are better.
     Higher,
-    /// Less is.
+    /// Lower values are better.
     #[default]
     Lower,
 }
 
-/// One metric.
+/// Metric of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Metric {
-    /// Its name: `responses_per_s`.
+pub struct ExperimentMetric {
+    /// Name: `responses_per_s`.
     pub name: String,
-    /// In words.
+    /// Description.
     pub title: String,
     /// `1/s`, `ns`, `us`, `bytes`, `share`, `cpus` or `1` for a plain number.
     pub unit: String,
-    /// Which way is good.
-    pub better: Better,
+    /// Direction of improvement.
+    pub better: BetterDirection,
 }
 
-/// Why there are not more blocks.
+/// Reason why there are not more blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stopped {
-    /// `precise` (every primary interval is narrow enough), `most_blocks`, `reruns` (too much had
-    /// to be run again), `failed` (a program does not run) or `interrupted`.
+pub struct StopReason {
+    /// `precise` (every primary interval is narrow enough), `max_blocks`, `reruns` (too many
+    /// reruns were necessary), `failed` (a program does not run) or `interrupted`.
     pub code: String,
-    /// In words.
+    /// Reason in words.
     pub text: String,
 }
 
-impl ScalingLine {
-    /// In words, with the arm and the load that it is of.
+impl ScalingSummary {
+    /// Returns the text, prefixed with its arm and load.
     #[must_use]
-    pub fn said(&self) -> String {
-        let who = [&*self.arm, &*self.load].into_iter().filter(|name| !name.is_empty());
-        let who: Vec<&str> = who.collect();
-        if who.is_empty() {
-            self.text.clone()
-        } else {
-            format!("{}: {}", who.join(", "), self.text)
-        }
+    pub fn labelled_text(&self) -> String {
+        let labels = [&*self.arm, &*self.load].into_iter().filter(|name| !name.is_empty());
+        let labels: Vec<&str> = labels.collect();
+        if labels.is_empty() { self.text.clone() } else { format!("{}: {}", labels.join(", "), self.text) }
     }
 }
 
-/// What the report says of one trial.
+/// Summary of one trial for the report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TrialLine {
-    /// Where it stands.
+pub struct TrialSummary {
+    /// Position in the experiment.
     #[serde(flatten)]
-    pub place: Place,
-    /// When it began.
+    pub position: TrialPosition,
+    /// Start time.
     pub started_at: String,
-    /// Its record, below the experiment's folder.
+    /// File of its record, relative to the experiment's directory.
     pub file: String,
-    /// Its figures.
+    /// Values of its metrics.
     pub metrics: BTreeMap<String, f64>,
-    /// What could have disturbed it.
+    /// Possible disturbances.
     pub covariates: Covariates,
-    /// When it became steady.
-    pub steady: Steady,
-    /// What limited it: a verdict's code, where one was given.
+    /// Time at which the rate became steady.
+    pub steady: SteadyState,
+    /// Limit of the subject: a verdict's code, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verdict: Option<String>,
-    /// Why it does not count.
+    /// Reason why it does not count.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub discarded: Option<Discarded>,
-    /// Why it has no figures.
+    pub discarded: Option<DiscardReason>,
+    /// Reason why it has no figures.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failed: Option<String>,
 }
 
-impl TrialLine {
-    /// Whether it is judged: not a pilot, not failed, not discarded, and its block counts.
+impl TrialSummary {
+    /// Returns true if the trial is judged: not a pilot, not failed, not discarded, and its block
+    /// counts.
     #[must_use]
-    pub fn counts(&self) -> bool {
-        self.place.block > 0 && self.discarded.is_none() && self.failed.is_none()
+    pub fn is_counted(&self) -> bool {
+        self.position.block > 0 && self.discarded.is_none() && self.failed.is_none()
     }
 }
 
-/// How many blocks have a trial that counts.
+/// Returns the number of blocks with a trial that counts.
 #[must_use]
-pub fn blocks_counting<'a>(trials: impl IntoIterator<Item = &'a TrialLine>) -> usize {
-    let counting = trials.into_iter().filter(|trial| trial.counts());
-    counting.map(|trial| trial.place.block).collect::<BTreeSet<_>>().len()
+pub fn counted_blocks<'a>(trials: impl IntoIterator<Item = &'a TrialSummary>) -> usize {
+    let counted = trials.into_iter().filter(|trial| trial.is_counted());
+    counted.map(|trial| trial.position.block).collect::<BTreeSet<_>>().len()
 }
 
-/// An arm under a load.
+/// Results of one arm under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// The arm.
+pub struct ExperimentCell {
+    /// Name of the arm.
     pub arm: String,
-    /// The load.
+    /// Name of the load.
     pub load: String,
-    /// Trials that count.
+    /// Number of trials that count.
     pub trials: u32,
-    /// Each metric over those trials.
-    pub metrics: BTreeMap<String, Spread>,
-    /// Verdicts of its trials, by code, with how many had it.
+    /// Distribution of each metric over those trials.
+    pub metrics: BTreeMap<String, ValueDistribution>,
+    /// Number of its trials with each verdict, by code.
     pub verdicts: BTreeMap<String, u32>,
-    /// Trials whose rate never became steady.
+    /// Number of trials whose rate never became steady.
     pub unsteady: u32,
 }
 
-/// How a figure is spread over trials.
+/// Distribution of a figure over trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// The least.
+pub struct ValueDistribution {
+    /// Minimum.
     pub min: f64,
-    /// A quarter is no larger.
+    /// First quartile.
     pub p25: f64,
-    /// Half is no larger.
+    /// Median.
     pub median: f64,
-    /// Three quarters are no larger.
+    /// Third quartile.
     pub p75: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
-    /// Interval of the median, by bootstrap over trials; absent with fewer than six.
+    /// Confidence interval of the median, by bootstrap over trials; absent with fewer than six.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub median_interval: Option<(f64, f64)>,
 }
 
-/// What a comparison says. Better and worse follow the metric's direction; for a metric of speed they are
-/// said as faster and slower.
+/// Result of a comparison. Better and worse follow the metric's direction; for a metric of speed
+/// they are called faster and slower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum ComparisonOutcome {
     /// Better by more than chance explains.
     Faster,
     /// Worse by more than chance explains.
     Slower,
-    /// Whatever difference there is, it is smaller than the smallest that matters.
+    /// Any difference is smaller than the smallest effect that matters.
     Equivalent,
-    /// Nothing can be said: never "no difference".
+    /// No conclusion is possible: this never means "no difference".
     #[default]
     Inconclusive,
 }
 
-impl Outcome {
-    /// The word for it.
+impl ComparisonOutcome {
+    /// Returns the word for the outcome.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Faster => "faster",
             Self::Slower => "slower",
@@ -302,103 +300,106 @@ impl Outcome {
         }
     }
 
-    /// The word for it in a metric of this unit: only a speed is faster or slower, other results are better
-    /// or worse.
+    /// Returns the word for the outcome in a metric of this unit: only speeds are faster or slower,
+    /// other metrics are better or worse.
     #[must_use]
-    pub fn of(self, unit: &str) -> &'static str {
+    pub fn as_str_for_unit(self, unit: &str) -> &'static str {
         let is_speed = matches!(unit, "1/s" | "ns");
         match self {
             Self::Faster if !is_speed => "better",
             Self::Slower if !is_speed => "worse",
-            _ => self.word(),
+            _ => self.as_str(),
         }
     }
 }
 
-/// One arm against the baseline, in one metric, under one load. Ratios are arm / baseline.
+/// Comparison of one arm with the baseline, in one metric, under one load. Ratios are arm /
+/// baseline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The arm.
+    /// Name of the arm.
     pub arm: String,
-    /// What it is held against.
+    /// Name of the arm that it is compared with.
     pub baseline: String,
-    /// The load.
+    /// Name of the load.
     pub load: String,
-    /// The metric.
+    /// Name of the metric.
     pub metric: String,
-    /// Whether it is the metric that decides.
+    /// True for the metric that decides.
     pub primary: bool,
-    /// Whether both are the same thing: how far apart their results are is noise.
+    /// True if both arms are identical: the difference of their results is noise.
     pub noise: bool,
-    /// The blocks.
-    pub pairs: Vec<Pair>,
+    /// Paired figures, one pair per block.
+    pub pairs: Vec<BlockPair>,
     /// Ratio of the arm to the baseline; absent without pairs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<f64>,
-    /// Its interval, at the plan's confidence; absent with too few pairs.
+    /// Confidence interval of the ratio, at the plan's confidence; absent with too few pairs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interval: Option<(f64, f64)>,
-    /// Two-sided, Wilcoxon's signed-rank test over the blocks.
+    /// Two-sided p-value of Wilcoxon's signed-rank test over the blocks.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p: Option<f64>,
-    /// The same after Holm's correction for how many comparisons were made.
+    /// p-value after Holm's correction for the number of comparisons.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p_adjusted: Option<f64>,
-    /// Probability that a trial of the arm is better than one of the baseline, ties count half.
+    /// Probability that a trial of the arm is better than one of the baseline; ties count half.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub better_share: Option<f64>,
-    /// Cliff's delta, -1 to 1, positive when the arm is better.
+    /// Cliff's delta, -1 to 1, positive if the arm is better.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cliffs_delta: Option<f64>,
-    /// What it says.
-    pub outcome: Outcome,
-    /// Why the ratio is only a bound, where it is: both arms were stopped by different things.
+    /// Result of the comparison.
+    pub outcome: ComparisonOutcome,
+    /// Reason why the ratio is only a bound: the two arms had different bottlenecks.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bound: Option<String>,
-    /// In words, with its figures.
+    /// Result in words, with its figures.
     pub text: String,
 }
 
-/// Both arms of one block.
+/// Figures of both arms in one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pair {
-    /// The block.
+pub struct BlockPair {
+    /// Number of the block.
     pub block: u32,
-    /// The baseline's figure.
+    /// Figure of the baseline.
     pub baseline: f64,
-    /// The arm's.
+    /// Figure of the arm.
     pub arm: f64,
 }
 
-/// What has to be known before a comparison is believed.
+/// Fact to know before a comparison is believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// A fixed name: `two_factors`, `different_bottlenecks`, `probe_overhead`, `noise_floor`, `unsteady`, …
+    /// Fixed name: `two_factors`, `different_bottlenecks`, `probe_overhead`, `noise_floor`,
+    /// `unsteady`, …
     pub code: String,
-    /// The arm that it is about, if one.
+    /// Arm that the warning is about, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub arm: Option<String>,
-    /// What was seen, and what it means.
+    /// Observation and its meaning.
     pub text: String,
 }
 
-/// The Universal Scalability Law along a factor of numbers, under one load.
+/// Universal Scalability Law along a numeric factor, under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ScalingLine {
-    /// The factor.
+pub struct ScalingSummary {
+    /// Name of the factor.
     pub factor: String,
-    /// The load; empty when the loads themselves are the factor's levels.
+    /// Name of the load; empty if the loads themselves are the factor's levels.
     pub load: String,
-    /// The arm; empty when the arms themselves are.
+    /// Name of the arm; empty if the arms themselves are the factor's levels.
     pub arm: String,
-    /// What was measured: level, and the median of the primary metric.
+    /// Measured points: level, and the median of the primary metric.
     pub points: Vec<(f64, f64)>,
-    /// The fit; absent with too few points, and then `text` says so.
+    /// Fit; absent with too few points, and then `text` says so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub fit: Option<crate::edge::Scaling>,
-    /// Where p99 begins to grow faster along the factor; absent where it does not, or with too few points.
+    pub fit: Option<crate::capacity_search::Scaling>,
+    /// Level at which p99 begins to grow faster along the factor; absent if it does not, or with
+    /// too few points.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub knee: Option<crate::edge::Knee>,
-    /// In words.
+    pub knee: Option<crate::capacity_search::Knee>,
+    /// Result in words.
     pub text: String,
 }

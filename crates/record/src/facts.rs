@@ -1,8 +1,8 @@
-//! The machine that a run ran on, as its record names it.
+//! Facts about the machine of a run, as stored in its record.
 
 use serde::{Deserialize, Serialize};
 
-/// What was known of the host. A fact that the host does not tell is absent and named in
+/// Known facts about the host. A fact that the host does not report is absent and named in
 /// `not_observable`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
@@ -11,35 +11,35 @@ pub struct HostFacts {
     /// Name of the operating system.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub os: Option<String>,
-    /// The host's own name.
+    /// Host name.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub name: Option<String>,
-    /// Processors that the run could use.
+    /// CPUs that the run could use.
     pub cpus: u32,
-    /// The processor's model.
+    /// CPU model.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_model: Option<String>,
-    /// Memory.
+    /// Memory size.
     pub memory_bytes: u64,
     /// `net.ipv4.tcp_congestion_control`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub congestion_control: Option<String>,
-    /// The hypervisor, when there is one.
+    /// Hypervisor, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub virtualised: Option<String>,
-    /// Stable short name of this kind of host; keys its stored calibrations.
+    /// Stable short name of this kind of host; the key of its stored calibrations.
     pub fingerprint: String,
-    /// Limits that bear on a run.
+    /// Limits that affect a run.
     pub limits: HostLimits,
-    /// What this host does not tell, and why.
+    /// Facts that this host does not report, with the reasons.
     #[serde(default)]
     pub not_observable: Vec<String>,
 }
 
-/// Limits that bear on a run.
+/// Limits that affect a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostLimits {
-    /// Descriptors that this process may have open.
+    /// Maximum number of open descriptors of this process.
     pub descriptors: u64,
     /// First and last local port (`net.ipv4.ip_local_port_range`).
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -1,4 +1,4 @@
-//! Records on disk: written whole or not at all, and read with the file's name in every error.
+//! Records on disk: written atomically, and read with the file's name in every error.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,60 +9,59 @@ use serde::de::DeserializeOwned;
 
 use crate::run::{Run, SCHEMA};
 
-/// Why a record could not be read.
+/// Reason why a record could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be read.
     #[error("{path}: {error}", path = .path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         error: io::Error,
     },
     /// It is not JSON, or a field is missing or of another type.
     #[error("{path}:{line}:{column}: {text}", path = .path.display())]
     Syntax {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// What is wrong.
+        /// Description of the error.
         text: String,
     },
     /// It has another schema.
-    #[error("{path}: the schema is '{found}', this weir reads '{wanted}' here; {hint}",
-        path = .path.display(), hint = who_reads(.found))]
+    #[error("{path}: the schema is '{actual}', but '{expected}' is expected here; {hint}",
+        path = .path.display(), hint = hint_for_schema(.actual))]
     Schema {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The schema that it names.
-        found: String,
-        /// The schema that is read here.
-        wanted: &'static str,
+        /// Schema that the file names.
+        actual: String,
+        /// Expected schema.
+        expected: &'static str,
     },
 }
 
-/// Writes `bytes` to a temporary name beside `path` and renames it, so that a reader never sees a
-/// part and a failure leaves the old file, whose mode is kept. Of a link it is the file that it leads to.
-/// What is no file (a device, a pipe) is written into, for it cannot be replaced.
+/// Writes `bytes` to a temporary file beside `path` and renames it. So a reader never sees a part,
+/// and a failure leaves the old file. The old file's mode is kept, and a link's target is replaced.
+/// Anything but a regular file (a device, a pipe) cannot be replaced, and is written to directly.
 ///
 /// # Errors
-/// As of the file system, with the path in the message.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let explain =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let before = fs::metadata(path).ok();
-    if before.as_ref().is_some_and(|before| !before.is_file()) {
+/// Those of the file system, with the path in the message.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let old_metadata = fs::metadata(path).ok();
+    if old_metadata.as_ref().is_some_and(|before| !before.is_file()) {
         let written = fs::File::options().write(true).open(path);
-        return written.and_then(|mut file| file.write_all(bytes)).map_err(explain);
+        return written.and_then(|mut file| file.write_all(bytes)).map_err(with_path);
     }
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let temporary = beside(&target).map_err(explain)?;
+    let temporary = temporary_path(&target).map_err(with_path)?;
     let written = fs::File::create(&temporary).and_then(|mut file| {
-        if let Some(before) = before {
+        if let Some(before) = old_metadata {
             file.set_permissions(before.permissions())?;
         }
         file.write_all(bytes)?;
@@ -70,26 +69,27 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&temporary, &target)
     });
     written.map_err(|error| {
-        // The part is ours and of no use; if even this fails, there is nothing left to do.
+        // Removes our partial file, which is of no use; if this fails too, there is nothing left to
+        // do.
         let _ = fs::remove_file(&temporary);
-        explain(error)
+        with_path(error)
     })
 }
 
-/// The name of a file that is not whole yet, in the folder of the one that it will be.
-pub(crate) fn beside(path: &Path) -> io::Result<PathBuf> {
+/// Returns the temporary name of an incomplete file, in the directory of the final one.
+pub(crate) fn temporary_path(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     Ok(path.with_file_name(format!(".{name}.{}.part", std::process::id())))
 }
 
-/// Writes a value as JSON, whole or not at all.
+/// Writes a value as JSON, atomically.
 ///
 /// # Errors
-/// As of the file system, with the path in the message.
+/// Those of the file system, with the path in the message.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.push(b'\n');
-    write_whole(path, &bytes)
+    write_atomically(path, &bytes)
 }
 
 /// Reads the record of a run.
@@ -97,69 +97,68 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 /// # Errors
 /// The file cannot be read, is not a record, or has another schema.
 pub fn read_run(path: &Path) -> Result<Run, ReadError> {
-    read(path, SCHEMA)
+    read_record(path, SCHEMA)
 }
 
-/// The schema that a record names; `none` where it names none.
+/// Returns the schema that a record names; `none` if it names none.
 ///
 /// # Errors
 /// The file cannot be read, or is not JSON.
-pub fn schema(path: &Path) -> Result<String, ReadError> {
-    schema_in(path, &bytes_of(path)?)
+pub fn read_schema(path: &Path) -> Result<String, ReadError> {
+    schema_in(path, &read_bytes(path)?)
 }
 
 /// Reads a record of one schema.
 ///
 /// # Errors
 /// The file cannot be read, is not JSON of this form, or has another schema.
-pub fn read<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, ReadError> {
-    let bytes = bytes_of(path)?;
-    let found = schema_in(path, &bytes)?;
-    if found != wanted {
-        return Err(ReadError::Schema { path: path.to_owned(), found, wanted });
+pub fn read_record<T: DeserializeOwned>(path: &Path, expected: &'static str) -> Result<T, ReadError> {
+    let bytes = read_bytes(path)?;
+    let actual = schema_in(path, &bytes)?;
+    if actual != expected {
+        return Err(ReadError::Schema { path: path.to_owned(), actual, expected });
     }
-    // Parsed again from the text, because only that knows lines and columns.
-    serde_json::from_slice(&bytes).map_err(|error| syntax(path, &error))
+    // Parses the text again, because only that parser reports lines and columns.
+    serde_json::from_slice(&bytes).map_err(|error| syntax_error(path, &error))
 }
 
-/// Which command reads records of a schema.
-fn who_reads(schema: &str) -> String {
+/// Returns the command that reads records of a schema.
+fn hint_for_schema(schema: &str) -> String {
     let kind = schema.split('/').next().unwrap_or(schema);
     let command = match kind {
-        "weir.run" => "weir lab diagnose FILE, and weir load report FILE, read it",
-        "weir.edge" | "weir.trial" => "weir lab diagnose FILE reads it",
-        "weir.watch" => "weir lab diagnose RUN FILE reads it, behind the record of a run",
-        "weir.experiment" => {
-            "weir lab show, weir lab compare and weir lab serve read it, in its folder"
-        }
+        "weir.run" => "read it with weir lab diagnose FILE or weir load report FILE",
+        "weir.edge" | "weir.trial" => "read it with weir lab diagnose FILE",
+        "weir.watch" => "read it with weir lab diagnose RUN FILE, after the record of a run",
+        "weir.experiment" => "give its directory to weir lab show, weir lab compare or weir lab serve",
         "weir.selftest" | "weir.profile" | "weir.comparison" | "weir.calibration" => {
-            return format!("a record of {kind} is for people and scripts: no command reads it");
+            return format!("no command of weir reads records of {kind}: they are for people and scripts");
         }
-        _ => return "no command of weir reads that".to_owned(),
+        _ => return "no command of weir reads this schema".to_owned(),
     };
     command.to_owned()
 }
 
-/// All of a file. What is none is refused: a device may never end, and a pipe nobody may write to.
-fn bytes_of(path: &Path) -> Result<Vec<u8>, ReadError> {
-    let explain = |error| ReadError::Io { path: path.to_owned(), error };
-    let metadata = fs::metadata(path).map_err(explain)?;
+/// Reads a complete file. Anything but a regular file is rejected: a device may never end, and a
+/// pipe may have no writer.
+fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let io_error = |error| ReadError::Io { path: path.to_owned(), error };
+    let metadata = fs::metadata(path).map_err(io_error)?;
     if !metadata.is_file() {
-        let what = if metadata.is_dir() { "a folder" } else { "a device, a pipe or a socket" };
-        let text = format!("it is {what}; a record is read from a file");
-        return Err(explain(io::Error::new(io::ErrorKind::InvalidInput, text)));
+        let file_kind = if metadata.is_dir() { "a directory" } else { "a device, a pipe or a socket" };
+        let text = format!("it is {file_kind}; give a regular file");
+        return Err(io_error(io::Error::new(io::ErrorKind::InvalidInput, text)));
     }
-    fs::read(path).map_err(explain)
+    fs::read(path).map_err(io_error)
 }
 
 fn schema_in(path: &Path, bytes: &[u8]) -> Result<String, ReadError> {
     let value: serde_json::Value =
-        serde_json::from_slice(bytes).map_err(|error| syntax(path, &error))?;
+        serde_json::from_slice(bytes).map_err(|error| syntax_error(path, &error))?;
     let found = value.get("schema").and_then(serde_json::Value::as_str);
     Ok(found.unwrap_or("none").to_owned())
 }
 
-fn syntax(path: &Path, error: &serde_json::Error) -> ReadError {
+fn syntax_error(path: &Path, error: &serde_json::Error) -> ReadError {
     ReadError::Syntax {
         path: path.to_owned(),
         line: error.line(),
@@ -168,24 +167,24 @@ fn syntax(path: &Path, error: &serde_json::Error) -> ReadError {
     }
 }
 
-/// Now, in RFC 3339 with milliseconds, UTC.
+/// Returns the current time, in RFC 3339 with milliseconds, UTC.
 #[must_use]
-pub fn wall_clock() -> String {
+pub fn wall_clock_now() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
-/// Now by the wall clock, in ns since the beginning of 1970, UTC. It may be set while something runs:
-/// times are measured with another clock.
+/// Returns the current wall clock time, in ns since the beginning of 1970, UTC. It may be set
+/// during a run: times are measured with another clock.
 #[must_use]
 pub fn wall_clock_ns() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default()
 }
 
-/// A time of [`wall_clock_ns`] as [`wall_clock`] writes it.
+/// Formats a time of [`wall_clock_ns`] like [`wall_clock_now`].
 #[must_use]
-pub fn wall_clock_text(ns: u64) -> String {
-    let moment = jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default();
-    format!("{moment:.3}")
+pub fn format_wall_clock(ns: u64) -> String {
+    let timestamp = jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default();
+    format!("{timestamp:.3}")
 }
 
 #[cfg(test)]
@@ -194,58 +193,58 @@ mod tests {
 
     #[test]
     fn a_time_of_the_wall_clock_is_written_with_milliseconds() {
-        assert_eq!(wall_clock_text(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123Z");
-        // A day may end in between.
-        let (before, now, after) = (wall_clock(), wall_clock_text(wall_clock_ns()), wall_clock());
+        assert_eq!(format_wall_clock(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123Z");
+        // The date may change in between.
+        let (before, now, after) = (wall_clock_now(), format_wall_clock(wall_clock_ns()), wall_clock_now());
         assert!([&before[..10], &after[..10]].contains(&&now[..10]), "{before} {now} {after}");
     }
 
     #[test]
     fn a_failed_write_keeps_the_old_file_and_leaves_no_part() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.json");
-        write_whole(&path, b"old").unwrap();
-        assert!(write_whole(&folder.path().join("missing/run.json"), b"new").is_err());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.json");
+        write_atomically(&path, b"old").unwrap();
+        assert!(write_atomically(&directory.path().join("missing/run.json"), b"new").is_err());
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_link_a_mode_and_what_is_no_file_stay_what_they_are() {
+    fn links_modes_and_special_files_are_kept() {
         use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
-        let folder = tempfile::tempdir().unwrap();
-        let [path, link] = ["run.json", "link"].map(|name| folder.path().join(name));
+        let directory = tempfile::tempdir().unwrap();
+        let [path, link] = ["run.json", "link"].map(|name| directory.path().join(name));
         fs::write(&path, b"old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         symlink("run.json", &link).unwrap();
-        write_whole(&link, b"new").unwrap();
+        write_atomically(&link, b"new").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // By a link: where this failed, the device itself would be gone.
-        let device = folder.path().join("null");
+        // Through a link: if this failed, the device itself would be gone.
+        let device = directory.path().join("null");
         symlink("/dev/null", &device).unwrap();
-        write_whole(&device, b"lost").unwrap();
+        write_atomically(&device, b"lost").unwrap();
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
-        let full = folder.path().join("full");
+        let full = directory.path().join("full");
         symlink("/dev/full", &full).unwrap();
-        assert!(write_whole(&full, b"lost").unwrap_err().to_string().contains("/full: "));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+        assert!(write_atomically(&full, b"lost").unwrap_err().to_string().contains("/full: "));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_said_with_its_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.json");
-        let why = |text: &str| {
+    fn errors_name_the_file_and_the_position() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.json");
+        let error_text = |text: &str| {
             fs::write(&path, text).unwrap();
             read_run(&path).unwrap_err().to_string()
         };
-        assert!(why("{\n  x").contains("run.json:2:3"));
-        assert!(why("{\"schema\": \"other/1\"}").contains("'other/1'"));
-        assert!(why("{\"schema\": \"weir.run/1\"}").contains("missing field"));
-        assert_eq!(schema(&path).unwrap(), "weir.run/1");
+        assert!(error_text("{\n  x").contains("run.json:2:3"));
+        assert!(error_text("{\"schema\": \"other/1\"}").contains("'other/1'"));
+        assert!(error_text("{\"schema\": \"weir.run/1\"}").contains("missing field"));
+        assert_eq!(read_schema(&path).unwrap(), "weir.run/1");
         fs::write(&path, "{}").unwrap();
-        assert_eq!(schema(&path).unwrap(), "none");
+        assert_eq!(read_schema(&path).unwrap(), "none");
     }
 }

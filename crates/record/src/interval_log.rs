@@ -1,5 +1,6 @@
-//! HdrHistogram interval logs (`.hlog`): one tagged line per second and phase, as the other tools
-//! of HdrHistogram read them. Written as the run goes, to a temporary name until it is whole.
+//! HdrHistogram interval logs (`.hlog`): one tagged line per second and phase, readable by other
+//! HdrHistogram tools. A log is written during the run, under a temporary name until it is
+//! complete.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -9,10 +10,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
-use crate::file::beside;
-use crate::histogram::Latencies;
+use crate::file::temporary_path;
+use crate::histogram::LatencyHistogram;
 
-/// A log that is being written.
+/// Log that is being written.
 #[derive(Debug)]
 pub struct IntervalLog {
     file: BufWriter<File>,
@@ -21,15 +22,15 @@ pub struct IntervalLog {
 }
 
 impl IntervalLog {
-    /// Starts a log that will stand at `path`.
+    /// Starts a log that gets the name `path` when it is finished.
     ///
     /// # Errors
-    /// As of the file system.
+    /// Those of the file system.
     pub fn create(path: &Path, started_at: &str) -> io::Result<Self> {
-        // As of other files ([`crate::file::write_whole`]).
+        // Same rules as for other files ([`crate::file::write_atomically`]).
         let is_file = fs::metadata(path).map_or(true, |before| before.is_file());
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let temporary = if is_file { beside(&path)? } else { path.clone() };
+        let temporary = if is_file { temporary_path(&path)? } else { path.clone() };
         let mut file = BufWriter::new(File::create(&temporary)?);
         writeln!(file, "#[weir, latencies in ns, started {started_at}]")?;
         writeln!(file, "#[Histogram log format version 1.3]")?;
@@ -42,33 +43,29 @@ impl IntervalLog {
         Ok(Self { file, path, temporary })
     }
 
-    /// Appends one interval of one tag; the maximum stands in milliseconds, as the format has it.
+    /// Appends one interval of one tag; the maximum is in milliseconds, as the format requires.
     ///
     /// # Errors
-    /// As of the file system.
+    /// Those of the file system.
     pub fn append(
         &mut self,
         tag: &str,
         start_s: f64,
         length_s: f64,
-        latencies: &Latencies,
+        latencies: &LatencyHistogram,
     ) -> io::Result<()> {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
             .serialize(latencies.inner(), &mut bytes)
             .map_err(|error| io::Error::other(error.to_string()))?;
         let max_ms = latencies.max_ns() as f64 / 1e6;
-        writeln!(
-            self.file,
-            "Tag={tag},{start_s:.3},{length_s:.3},{max_ms:.3},{}",
-            STANDARD.encode(bytes)
-        )
+        writeln!(self.file, "Tag={tag},{start_s:.3},{length_s:.3},{max_ms:.3},{}", STANDARD.encode(bytes))
     }
 
-    /// Gives the log its name.
+    /// Renames the log to its final name.
     ///
     /// # Errors
-    /// As of the file system.
+    /// Those of the file system.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.flush()?;
         if self.temporary == self.path {
@@ -85,10 +82,10 @@ mod tests {
 
     #[test]
     fn another_reader_of_the_format_reads_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.hlog");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.hlog");
         let mut log = IntervalLog::create(&path, "2026-01-01T00:00:00Z").unwrap();
-        let mut latencies = Latencies::new();
+        let mut latencies = LatencyHistogram::new();
         latencies.record(5_000_000);
         log.append("last_byte.response", 1.0, 1.0, &latencies).unwrap();
         assert!(!path.exists());
@@ -104,6 +101,6 @@ mod tests {
         assert_eq!(intervals.len(), 1);
         assert_eq!(intervals[0].tag().unwrap().as_str(), "last_byte.response");
         assert!((intervals[0].max() - 5.0).abs() < 0.01);
-        assert_eq!(Latencies::decode(intervals[0].encoded_histogram()).unwrap(), latencies);
+        assert_eq!(LatencyHistogram::decode(intervals[0].encoded_histogram()).unwrap(), latencies);
     }
 }

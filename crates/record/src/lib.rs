@@ -1,13 +1,13 @@
-//! What was measured, in memory and on disk: histograms, units, the schema of a run, merging.
+//! Measurements in memory and on disk: histograms, units, the schemas of records, merging.
 //!
-//! Everything here is a value. Nothing here measures, and nothing here prints, apart from the text
-//! forms of units.
+//! Everything here is a value. This crate neither measures nor prints, apart from the text forms of
+//! units.
 
 #![forbid(unsafe_code)]
 
+pub mod capacity_search;
 pub mod diagnosis;
 pub mod digest;
-pub mod edge;
 pub mod experiment;
 pub mod facts;
 pub mod file;
@@ -16,6 +16,7 @@ pub mod interval_log;
 pub mod merge;
 pub mod observed;
 pub mod problem;
+pub mod quantiles;
 pub mod run;
 pub mod trial;
 pub mod units;

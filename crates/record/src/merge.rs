@@ -1,79 +1,80 @@
-//! Several runs of one plan made into one: counts are added, histograms are added count by count,
-//! verdicts keep the gravest. Percentiles are never averaged: they are read off the sum.
+//! Merges several runs of one plan: counts and histograms are added, and verdicts keep the most
+//! severe. Percentiles are never averaged: they are computed from the sum.
 
-mod common;
+mod baseline;
+mod common_window;
 
 use std::collections::BTreeMap;
 
-use self::common::Common;
-use crate::histogram::{BadHistogram, Latencies, LatencySummary};
-use crate::run::{BackOff, Generator, Interval, Latency, Pair, Run, Stalls, Totals};
-use crate::validity::{Reason, Validity, Verdict};
+use self::common_window::CommonWindow;
+use crate::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
+use crate::run::{
+    BackOffTotals, GeneratorStats, Interval, LatencyPair, PhaseLatencies, Run, RunTotals, StallTotals,
+};
+use crate::validity::{Validity, ValidityReason, ValidityVerdict};
 
-/// Why runs cannot be merged.
+/// Reason why runs cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// There is nothing to merge.
+    /// No record was given.
     #[error("no record was given")]
     Empty,
-    /// They were asked for different things.
-    #[error(
-        "record {index} has another plan than the first ({what} differs); compare them instead"
-    )]
-    OtherPlan {
-        /// Which record, from 1.
+    /// Their plans differ.
+    #[error("record {index} has another plan than the first ({setting} differs); compare them instead")]
+    PlanMismatch {
+        /// Number of the record, from 1.
         index: usize,
-        /// The first part of the plan that differs.
-        what: String,
+        /// First part of the plan that differs.
+        setting: String,
     },
-    /// One does not say which run it is.
+    /// A record does not identify its run.
     #[error(
         "record {index} has no run identity (it is from an older version): it may be the same run as \
          another one"
     )]
     NoIdentity {
-        /// Which record, from 1.
+        /// Number of the record, from 1.
         index: usize,
     },
-    /// The same run is there twice.
+    /// The same run was given twice.
     #[error("records {first} and {second} are the same run ({id}); name each run once")]
     SameRun {
-        /// The first of them, from 1.
+        /// First of them, from 1.
         first: usize,
-        /// The second.
+        /// Second of them.
         second: usize,
-        /// Id of the run.
+        /// ID of the run.
         id: String,
     },
-    /// They were not measured at the same time.
+    /// The runs were not measured at the same time.
     #[error(
-        "records {first} and {second} were not measured at the same time ({gap_s:.1} s lie between \
+        "records {first} and {second} were not measured at the same time ({gap_s:.1} s between \
          them): their rates cannot be added; compare them instead"
     )]
-    NotTogether {
-        /// The one that ended first, from 1.
+    NotConcurrent {
+        /// Run that ended first, from 1.
         first: usize,
-        /// The one that began last.
+        /// Run that began last.
         second: usize,
         /// Time between them, in s.
         gap_s: f64,
     },
-    /// A histogram in one of them cannot be read.
+    /// A histogram in one of the records cannot be read.
     #[error("record {index}: {error}")]
     Histogram {
-        /// Which record, from 1.
+        /// Number of the record, from 1.
         index: usize,
-        /// Why.
-        error: BadHistogram,
+        /// Decoding error.
+        error: HistogramDecodeError,
     },
 }
 
-/// Merges runs that drove the same plan at the same time from different places. Rates are over the time
-/// in which every run was measured.
+/// Merges runs of the same plan that generated load at the same time from different hosts. Rates
+/// are over the time in which every run was measured.
 ///
 /// # Errors
-/// The plans differ, a run is there twice or cannot be told from others, they were not measured at the
-/// same time, or a histogram cannot be read.
+/// The plans differ, a run is there twice or cannot be identified, the runs were not measured at
+/// the same time, or a histogram cannot be read.
 pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     let (first, rest) = runs.split_first().ok_or(MergeError::Empty)?;
     let mut merged = first.clone();
@@ -81,11 +82,11 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
         return Ok(merged);
     }
     for (index, run) in (2..).zip(rest) {
-        if let Some(what) = first_difference(&first.plan, &run.plan) {
-            return Err(MergeError::OtherPlan { index, what });
+        if let Some(setting) = first_difference(&first.plan, &run.plan) {
+            return Err(MergeError::PlanMismatch { index, setting });
         }
     }
-    let common = Common::of(runs)?;
+    let common = CommonWindow::from_runs(runs)?;
     for (index, run) in (2..).zip(rest) {
         let latency = add_latency(&merged.latency, &run.latency);
         merged.latency = latency.map_err(|error| MergeError::Histogram { index, error })?;
@@ -103,9 +104,10 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     merged.rates = common.rates(runs);
     merged.window = common.window(runs);
     merged.intervals = common.intervals(runs);
-    merged.validity = join_validity(runs, common.not_common(runs));
+    merged.validity = join_validity(runs, common.check_overlap(runs));
+    merged.baseline = baseline::merge_baselines(runs, &common);
     merged.diagnosis = None;
-    // An objective is about a whole; whoever merges evaluates it again on the sum.
+    // An objective is about the total; the caller evaluates it again on the sum.
     merged.objectives.clear();
     merged.cpu.subject_cpus = None;
     merged.cpu.foreign_cpus = None;
@@ -121,8 +123,8 @@ fn first_difference(a: &serde_json::Value, b: &serde_json::Value) -> Option<Stri
     keys.filter(|key| a.get(*key) != b.get(*key)).map(ToOwned::to_owned).next()
 }
 
-fn add_latency(a: &Latency, b: &Latency) -> Result<Latency, BadHistogram> {
-    Ok(Latency {
+fn add_latency(a: &PhaseLatencies, b: &PhaseLatencies) -> Result<PhaseLatencies, HistogramDecodeError> {
+    Ok(PhaseLatencies {
         connect: add_pair(&a.connect, &b.connect)?,
         first_byte: add_pair(&a.first_byte, &b.first_byte)?,
         last_byte: add_pair(&a.last_byte, &b.last_byte)?,
@@ -133,16 +135,16 @@ fn add_latency(a: &Latency, b: &Latency) -> Result<Latency, BadHistogram> {
     })
 }
 
-fn add_pair(a: &Pair, b: &Pair) -> Result<Pair, BadHistogram> {
-    Ok(Pair {
+fn add_pair(a: &LatencyPair, b: &LatencyPair) -> Result<LatencyPair, HistogramDecodeError> {
+    Ok(LatencyPair {
         service: add_summary(&a.service, &b.service)?,
         response: add_summary(&a.response, &b.response)?,
     })
 }
 
-fn add_summary(a: &LatencySummary, b: &LatencySummary) -> Result<LatencySummary, BadHistogram> {
-    let mut sum = Latencies::decode(&a.hdr)?;
-    sum.add(&Latencies::decode(&b.hdr)?);
+fn add_summary(a: &LatencySummary, b: &LatencySummary) -> Result<LatencySummary, HistogramDecodeError> {
+    let mut sum = LatencyHistogram::decode(&a.hdr)?;
+    sum.add(&LatencyHistogram::decode(&b.hdr)?);
     Ok(sum.summary())
 }
 
@@ -152,7 +154,7 @@ fn add_map<K: Ord + Clone>(a: &mut BTreeMap<K, u64>, b: &BTreeMap<K, u64>) {
     }
 }
 
-fn add_totals(a: &mut Totals, b: &Totals) {
+fn add_totals(a: &mut RunTotals, b: &RunTotals) {
     a.requests += b.requests;
     a.sent += b.sent;
     (a.good, a.bad) = (Some(a.good() + b.good()), Some(a.bad() + b.bad()));
@@ -169,38 +171,38 @@ fn add_totals(a: &mut Totals, b: &Totals) {
     a.unfinished_age_ns_max = a.unfinished_age_ns_max.max(b.unfinished_age_ns_max);
     a.bytes_in += b.bytes_in;
     a.bytes_out += b.bytes_out;
-    a.connections.wanted += b.connections.wanted;
-    a.connections.obtained += b.connections.obtained;
+    a.connections.requested += b.connections.requested;
+    a.connections.max_open += b.connections.max_open;
     a.connections.opened += b.connections.opened;
     a.connections.failed += b.connections.failed;
     a.connections.lost += b.connections.lost;
     a.connections.closed_idle += b.connections.closed_idle;
 }
 
-fn add_generator(a: &Generator, b: &Generator) -> Generator {
-    let greater = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
-    Generator {
+fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
+    let max_of_both = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
+    GeneratorStats {
         threads: a.threads + b.threads,
-        lag_of: a.lag_of.clone(),
-        // The worst of the generators: lags of different machines have no common distribution.
+        lag_kind: a.lag_kind.clone(),
+        // The worst generator counts: lags of different machines have no common distribution.
         lag_p50_ns: a.lag_p50_ns.max(b.lag_p50_ns),
         lag_p99_ns: a.lag_p99_ns.max(b.lag_p99_ns),
         lag_max_ns: a.lag_max_ns.max(b.lag_max_ns),
         late: a.late + b.late,
-        back_off: BackOff {
+        back_off: BackOffTotals {
             requests: a.back_off.requests + b.back_off.requests,
             total_ns: a.back_off.total_ns + b.back_off.total_ns,
             longest_ns: a.back_off.longest_ns.max(b.back_off.longest_ns),
         },
-        stalls: Stalls {
+        stalls: StallTotals {
             count: a.stalls.count + b.stalls.count,
             total_ns: a.stalls.total_ns + b.stalls.total_ns,
             longest_ns: a.stalls.longest_ns.max(b.stalls.longest_ns),
             requests_due: a.stalls.requests_due + b.stalls.requests_due,
             requests_in_flight: a.stalls.requests_in_flight + b.stalls.requests_in_flight,
         },
-        busiest_thread_share: greater(a.busiest_thread_share, b.busiest_thread_share),
-        run_queue_wait_share: greater(a.run_queue_wait_share, b.run_queue_wait_share),
+        busiest_thread_share: max_of_both(a.busiest_thread_share, b.busiest_thread_share),
+        run_queue_wait_share: max_of_both(a.run_queue_wait_share, b.run_queue_wait_share),
         in_flight_mean: a.in_flight_mean + b.in_flight_mean,
         in_flight_by_littles_law: a.in_flight_by_littles_law + b.in_flight_by_littles_law,
         calibrated: None,
@@ -212,7 +214,7 @@ fn add_interval(a: &Interval, b: &Interval) -> Interval {
     add_map(&mut errors, &b.errors);
     let responses = a.responses + b.responses;
     let mean = |x: f64, y: f64| {
-        // A mean weighted by its counts is the mean of all; this is no mean of percentiles.
+        // A mean weighted by counts is the overall mean; it is no mean of percentiles.
         let sum = x * a.responses as f64 + y * b.responses as f64;
         if responses == 0 { 0.0 } else { sum / responses as f64 }
     };
@@ -228,7 +230,7 @@ fn add_interval(a: &Interval, b: &Interval) -> Interval {
         bytes_in: a.bytes_in + b.bytes_in,
         bytes_out: a.bytes_out + b.bytes_out,
         in_flight: a.in_flight + b.in_flight,
-        waiting: a.waiting + b.waiting,
+        pending: a.pending + b.pending,
         dropped: a.dropped + b.dropped,
         first_byte_mean_ns: mean(a.first_byte_mean_ns, b.first_byte_mean_ns),
         last_byte_mean_ns: mean(a.last_byte_mean_ns, b.last_byte_mean_ns),
@@ -242,16 +244,20 @@ fn add_interval(a: &Interval, b: &Interval) -> Interval {
     }
 }
 
-fn join_validity(runs: &[Run], not_common: Option<Reason>) -> Validity {
-    let mut reasons: Vec<Reason> = not_common.into_iter().collect();
+fn join_validity(runs: &[Run], overlap_reason: Option<ValidityReason>) -> Validity {
+    let mut reasons: Vec<ValidityReason> = overlap_reason.into_iter().collect();
     for (index, run) in (1..).zip(runs) {
-        reasons.extend(run.validity.reasons.iter().map(|reason| Reason {
+        reasons.extend(run.validity.reasons.iter().map(|reason| ValidityReason {
             text: format!("record {index}: {}", reason.text),
             ..reason.clone()
         }));
         if run.partial {
-            let text = format!("record {index} was ended early by hand");
-            reasons.push(Reason { code: "partial".to_owned(), verdict: Verdict::Suspect, text });
+            let text = format!("record {index} was stopped early by the user");
+            reasons.push(ValidityReason {
+                code: "partial".to_owned(),
+                verdict: ValidityVerdict::Suspect,
+                text,
+            });
         }
     }
     Validity::from_reasons(reasons)

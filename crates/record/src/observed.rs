@@ -1,9 +1,9 @@
-//! What was seen of one machine while something ran: who used its processors, where bytes wait, what
-//! was dropped, sample by sample. Verdicts are worked out from this and from a run's own figures, so
-//! that a stored record is enough to reproduce them.
+//! Observations of one machine during a run: users of its CPUs, waiting bytes, drops, sample by
+//! sample. Verdicts are computed from them and from the run's own figures, so a stored record is
+//! enough to reproduce them.
 //!
-//! Every rate is a difference between two samples divided by the time between them. A figure that a
-//! machine does not tell is absent, and `not_observable` says why; it is never a zero.
+//! Every rate is the difference between two samples divided by the time between them. A figure that
+//! a machine does not report is absent, never zero, and `not_observable` has the reason.
 
 mod cgroup;
 mod queues;
@@ -14,206 +14,208 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use cgroup::{CgroupUse, DiskUse, Pressure};
-pub use queues::{End, EndQueues, ListenerQueue, QueueSnapshot, UnixEnd, UnixQueues};
-pub use traffic::{EndSums, InFlight, LocalPorts, Origin, Strangers, UnixUse};
+pub use queues::{ConnectionEnd, EndQueues, ListenerQueue, QueueSnapshot, UnixEnd, UnixQueues};
+pub use traffic::{InFlightByLocation, LocalPorts, OriginAddress, UnixSocketRoles, UnwatchedSockets};
 
-/// One machine, watched.
+/// One monitored machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Observed {
-    /// Its name (`hostname`).
+pub struct MachineObservation {
+    /// Host name (`hostname`).
     pub host: String,
-    /// Processors online.
+    /// Number of online CPUs.
     pub cpus: u32,
-    /// Memory.
+    /// Memory size.
     pub memory_bytes: u64,
-    /// What the times below count from, RFC 3339: the start of the load, or of the watching.
+    /// Zero of the times below, RFC 3339: the start of the load, or of monitoring.
     pub started_at: String,
-    /// Processor time of all threads that watched, as a share of one core: what they used while what is
-    /// watched ran. What counting calls cost the role itself stands with the `calls`.
+    /// CPU time of all monitoring threads during monitoring, as a fraction of one core. The cost of
+    /// counted calls for the role itself is in `calls`.
     pub cost_cpus: f64,
-    /// Processor time in seconds of what was done when it had ended: looking up the names of functions.
+    /// CPU time in seconds of the work after monitoring: resolving function names.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cost_after_s: Option<f64>,
-    /// The programs that were watched.
+    /// Monitored roles.
     pub roles: Vec<Role>,
-    /// Processes that were named, and ended meanwhile.
+    /// Named processes that ended meanwhile.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub ended: Vec<Ended>,
-    /// Ports on which they meet.
-    pub ports: Vec<PortUse>,
-    /// Addresses behind the subject, each once; those of one port share a [`PortUse`].
+    pub ended: Vec<ExitedProcess>,
+    /// Ports between the roles.
+    pub ports: Vec<PortRoles>,
+    /// Addresses behind the subject, each once; those with one port share a [`PortRoles`].
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub origins: Vec<Origin>,
-    /// Addresses behind the subject that are not followed, because there are too many.
+    pub origins: Vec<OriginAddress>,
+    /// Number of addresses behind the subject that are not followed, because there are too many.
     #[serde(skip_serializing_if = "is_zero", default)]
-    pub origins_left_out: u64,
-    /// Listening unix sockets on which the programs meet.
+    pub origins_omitted: u64,
+    /// Listening unix sockets between the roles.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub unix: Vec<UnixUse>,
-    /// Settings in force in the subject's network namespace, and of the machine, by their sysctl names.
+    pub unix: Vec<UnixSocketRoles>,
+    /// Settings in force in the subject's network namespace, and of the machine, by sysctl name.
     pub settings: BTreeMap<String, String>,
-    /// About one a second.
-    pub samples: Vec<Sample>,
-    /// Snapshots of the sockets, up to five a second.
+    /// Samples, about one per second.
+    pub samples: Vec<MachineSample>,
+    /// Snapshots of the sockets, up to five per second.
     pub queues: Vec<QueueSnapshot>,
-    /// Functions on processors, by role, the largest shares first; empty where none were sampled.
-    pub functions: Vec<FunctionShare>,
-    /// What the shares of `functions` are shares of, by role: `all samples` (user space and kernel),
-    /// `user space samples` (the kernel could not be sampled), or `thread times` (nothing could be
-    /// sampled; `functions` has no entry of that role then).
+    /// Functions on CPUs, by role, the largest fractions first; empty if none were sampled.
+    pub functions: Vec<FunctionUse>,
+    /// Base of the fractions in `functions`, by role: `all samples` (user space and kernel), `user
+    /// space samples` (the kernel could not be sampled), or `thread times` (nothing could be
+    /// sampled; then `functions` has no entry of that role).
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    pub functions_of: BTreeMap<String, String>,
-    /// Calls that were counted for a short time, with what the counting cost.
+    pub function_bases: BTreeMap<String, String>,
+    /// Calls that were counted for a short time, with the cost of counting.
     pub calls: Vec<CallCount>,
-    /// What this machine does not tell.
-    pub not_observable: Vec<Missing>,
+    /// Figures that this machine does not report.
+    pub not_observable: Vec<MissingFigure>,
 }
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Samples are taken when the machine lets us: one that ends this much outside a time still counts.
-const SLACK_S: f64 = 0.25;
+/// Tolerance of sample times: a sample that ends this much outside a time range still counts.
+const SAMPLE_TOLERANCE_S: f64 = 0.25;
 
-impl Observed {
-    /// The place of a role in the samples.
+impl MachineObservation {
+    /// Returns the index of a role in the samples.
     #[must_use]
-    pub fn role_at(&self, name: &str) -> Option<usize> {
+    pub fn role_index(&self, name: &str) -> Option<usize> {
         self.roles.iter().position(|role| role.name == name)
     }
 
-    /// The samples that lie within a time, give or take a quarter of a second. Of a time that is too short
-    /// for a whole one, all there are since the zero of the clock.
+    /// Returns the samples within a time range, with a tolerance of a quarter of a second. If the
+    /// range is too short for a complete sample, returns all samples since the zero of the clock.
     #[must_use]
-    pub fn samples_within(&self, from_s: f64, to_s: f64) -> Vec<&Sample> {
-        let within = |sample: &&Sample| {
-            sample.time_s - sample.length_s >= from_s - SLACK_S && sample.time_s <= to_s + SLACK_S
+    pub fn samples_in_range(&self, from_s: f64, to_s: f64) -> Vec<&MachineSample> {
+        let is_in_range = |sample: &&MachineSample| {
+            sample.time_s - sample.length_s >= from_s - SAMPLE_TOLERANCE_S
+                && sample.time_s <= to_s + SAMPLE_TOLERANCE_S
         };
-        let inner: Vec<&Sample> = self.samples.iter().filter(within).collect();
+        let inner: Vec<&MachineSample> = self.samples.iter().filter(is_in_range).collect();
         match inner.is_empty() {
             true => self.samples.iter().filter(|sample| sample.time_s > 0.0).collect(),
             false => inner,
         }
     }
 
-    /// From when to when there are samples, by the zero of its clock; `None` without any.
+    /// Returns the time range of the samples, from the zero of the clock; `None` without any.
     #[must_use]
-    pub fn span_s(&self) -> Option<(f64, f64)> {
+    pub fn time_range_s(&self) -> Option<(f64, f64)> {
         let (first, last) = (self.samples.first()?, self.samples.last()?);
         Some((first.time_s - first.length_s, last.time_s))
     }
 
-    /// Makes all times count from another moment (RFC 3339), as those of a run on another machine do.
-    /// The clocks of both are taken to agree. A time that cannot be read changes nothing; says whether they
-    /// could be.
-    pub fn count_from(&mut self, started_at: &str) -> bool {
-        let moment = |text: &str| text.parse::<jiff::Timestamp>().ok();
-        let (Some(own), Some(other)) = (moment(&self.started_at), moment(started_at)) else {
+    /// Shifts all times to another zero (RFC 3339), such as that of a run on another machine. The
+    /// clocks of both are assumed to agree. Returns false, without changes, if a time cannot be
+    /// parsed.
+    pub fn rebase_times(&mut self, started_at: &str) -> bool {
+        let parse_time = |text: &str| text.parse::<jiff::Timestamp>().ok();
+        let (Some(own), Some(other)) = (parse_time(&self.started_at), parse_time(started_at)) else {
             return false;
         };
-        let later_s = own.duration_since(other).as_secs_f64();
-        self.samples.iter_mut().for_each(|sample| sample.time_s += later_s);
-        self.queues.iter_mut().for_each(|snapshot| snapshot.time_s += later_s);
-        self.calls.iter_mut().for_each(|call| call.from_s += later_s);
-        self.ended.iter_mut().for_each(|ended| ended.time_s += later_s);
+        let offset_s = own.duration_since(other).as_secs_f64();
+        self.samples.iter_mut().for_each(|sample| sample.time_s += offset_s);
+        self.queues.iter_mut().for_each(|snapshot| snapshot.time_s += offset_s);
+        self.calls.iter_mut().for_each(|call| call.from_s += offset_s);
+        self.ended.iter_mut().for_each(|ended| ended.time_s += offset_s);
         started_at.clone_into(&mut self.started_at);
         true
     }
 }
 
-/// A program that was watched.
+/// One monitored role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {
-    /// `generator`, `subject`, `origin` (a server behind the subject), or a name that was given.
+    /// `generator`, `subject`, `origin` (a server behind the subject), or a given name.
     pub name: String,
-    /// Its processes.
+    /// Process IDs.
     pub pids: Vec<i32>,
-    /// The command of the first of them, shortened.
+    /// Command of the first process, shortened.
     pub command: String,
-    /// Processors that it may run on (affinity); the quota of its control group stands in the samples.
+    /// Number of CPUs in its affinity mask; the quota of its control group is in the samples.
     pub cpus_allowed: u32,
 }
 
-/// A process that ended while it was watched.
+/// A process that ended while it was monitored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
-    /// The role that it belonged to.
+pub struct ExitedProcess {
+    /// Role of the process.
     pub role: String,
-    /// Its number.
+    /// Process ID.
     pub pid: i32,
-    /// Its name (`PID/comm`).
+    /// Process name (`PID/comm`).
     pub name: String,
-    /// When it was seen to have ended: a fifth of a second late at the most, where sockets are looked at.
+    /// Time at which its end was detected: at most a fifth of a second late, if sockets are
+    /// sampled.
     pub time_s: f64,
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for ExitedProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {} ({}) ended at {:.1} s", self.pid, self.name, self.time_s)
     }
 }
 
-/// Who serves a port and who connects to it.
+/// Roles at both ends of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortUse {
-    /// The port that is listened on.
+pub struct PortRoles {
+    /// Listening port.
     pub port: u16,
-    /// The role that listens; none when it is not on this machine.
+    /// Role that listens; `None` if it is not on this machine.
     pub served_by: Option<String>,
-    /// The role that connects.
+    /// Role that connects.
     pub used_by: Option<String>,
 }
 
-/// Something that a machine does not tell.
+/// A figure that a machine does not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Missing {
-    /// What.
-    pub what: String,
-    /// Why.
-    pub why: String,
+pub struct MissingFigure {
+    /// Name of the figure.
+    pub figure: String,
+    /// Reason.
+    pub reason: String,
 }
 
-/// What passed between two looks at the machine.
+/// Use between two samples of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Its end.
+pub struct MachineSample {
+    /// End time.
     pub time_s: f64,
-    /// Its length.
+    /// Length.
     pub length_s: f64,
-    /// Each processor.
+    /// Use of each CPU.
     pub cpus: Vec<CpuUse>,
     /// Context switches of the machine, per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub context_switches_per_s: Option<f64>,
-    /// Tasks that run or want to, at its end.
+    /// Tasks that run or are ready to run, at its end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub runnable: Option<u64>,
-    /// Busy processors that are neither of a role nor interrupts.
+    /// Busy CPUs that belong neither to a role nor to interrupts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_cpus: Option<f64>,
-    /// What each role used, in the order of `Observed::roles`. A role that was found later is not in
-    /// the samples before.
+    /// Use by each role, in the order of [`MachineObservation::roles`]. Samples before the discovery of a role
+    /// lack it.
     pub roles: Vec<RoleUse>,
-    /// Counters of each network namespace that a role is in, once each.
+    /// Counters of each network namespace of a role, once each.
     pub namespaces: Vec<NamespaceUse>,
-    /// Network interfaces, of those namespaces.
+    /// Network interfaces of those namespaces.
     pub links: Vec<LinkUse>,
-    /// The machine's pressure stall information, as shares of the time (`/proc/pressure`).
+    /// Machine's pressure stall information, as fractions of the time (`/proc/pressure`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pressure: Option<Pressure>,
-    /// Connection tracking; absent where it is not loaded.
+    /// Connection tracking; absent if it is not loaded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub conntrack: Option<ConntrackUse>,
-    /// How late a thread that sleeps for some milliseconds wakes up, on each processor.
+    /// Wake-up lag of a thread that sleeps for some milliseconds, on each CPU.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub canaries: Vec<CanaryUse>,
+    pub wakeup_lags: Vec<WakeupLag>,
 }
 
-/// One processor; shares of the time, 0 to 1, and events per second.
+/// Use of one CPU; fractions of the time, 0 to 1, and events per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// Its number.
+    /// CPU number.
     pub cpu: u32,
     /// User space, at any priority.
     pub user: f64,
@@ -223,9 +225,9 @@ pub struct CpuUse {
     pub irq: f64,
     /// Software interrupts: most of the network's receive path.
     pub softirq: f64,
-    /// Taken by the hypervisor for others.
+    /// Stolen by the hypervisor for other guests.
     pub steal: f64,
-    /// Nothing to do (waiting for a disk counts as this).
+    /// Idle (including waiting for a disk).
     pub idle: f64,
     /// `NET_RX` softirqs.
     pub net_rx_per_s: f64,
@@ -236,9 +238,9 @@ pub struct CpuUse {
     pub packets_per_s: f64,
     /// Packets dropped because that queue was full (column 2).
     pub backlog_drops_per_s: f64,
-    /// Times its share of time or packets ran out (column 3).
+    /// Times that its budget of time or packets ran out (column 3).
     pub time_squeezes_per_s: f64,
-    /// Packets that another processor steered to it (RPS, column 10).
+    /// Packets that another CPU steered to it (RPS, column 10).
     pub received_rps_per_s: f64,
     /// Packets of large flows among the dropped ones (the flow limit, column 11).
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -250,67 +252,68 @@ pub struct CpuUse {
     pub interrupts_per_s: f64,
 }
 
-/// What a role used.
+/// Use by a role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleUse {
-    /// Its processes that are there.
+    /// Number of its live processes.
     pub processes: u32,
-    /// Processors used in user space.
+    /// CPUs used in user space.
     pub user_cpus: f64,
-    /// Processors used in the kernel; the kernel may charge softirqs here that it ran meanwhile.
-    /// The sum of both is from the process clocks (nanoseconds) where they can be read; the split
-    /// is by the ticks of `/proc/PID/stat`.
+    /// CPUs used in the kernel; the kernel may charge softirqs here that it ran meanwhile. The sum
+    /// of both is from the process clocks (nanoseconds) if they can be read; the split is by the
+    /// ticks of `/proc/PID/stat`.
     pub system_cpus: f64,
-    /// Its threads that used or wanted a processor, the busiest first, at most 64.
-    pub threads: Vec<ThreadUse>,
-    /// All its threads.
+    /// Threads that used or wanted a CPU, the busiest first, at most 64.
+    pub threads: Vec<ThreadCpuUse>,
+    /// Number of all its threads.
     pub threads_total: u32,
-    /// Threads that sleep uninterruptibly (state D), which is mostly for a disk, at its end.
-    pub threads_in_disk_sleep: u32,
+    /// Number of threads in uninterruptible sleep (state D), mostly for a disk: the mean of the
+    /// polls in the interval.
+    pub threads_in_disk_sleep: f64,
     /// Voluntary context switches, per second.
     pub voluntary_switches_per_s: f64,
-    /// Involuntary ones.
+    /// Involuntary context switches, per second.
     pub involuntary_switches_per_s: f64,
-    /// Open descriptors of the process with the least room.
+    /// Open descriptors of the process with the fewest free ones.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub descriptors: Option<u64>,
-    /// The soft limit of that process.
+    /// Soft limit of that process.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub descriptors_max: Option<u64>,
     /// Resident memory of all its processes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resident_bytes: Option<u64>,
-    /// The same with a page that `n` processes share counted as an `n`th for each; only of roles with
-    /// several processes, and looked at every few seconds.
+    /// Proportional set size: a page shared by `n` processes counts as an `n`th for each. Only for
+    /// roles with several processes, and sampled every few seconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub proportional_bytes: Option<u64>,
-    /// Page faults without a disk, per second.
+    /// Page faults without disk access, per second.
     pub minor_faults_per_s: f64,
-    /// Page faults with one.
+    /// Page faults with disk access, per second.
     pub major_faults_per_s: f64,
-    /// Bytes written through system calls, per second; sockets count.
+    /// Bytes written through system calls, per second, including to sockets.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub written_bytes_per_s: Option<f64>,
-    /// Bytes sent to a disk, per second (`/proc/PID/io` `write_bytes`).
+    /// Bytes to be written to a disk, per second (`/proc/PID/io` `write_bytes`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub disk_write_bytes_per_s: Option<f64>,
-    /// Its control group.
+    /// Use of its control group.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cgroup: Option<CgroupUse>,
 }
 
-/// One thread.
+/// Use by one thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ThreadUse {
-    /// Its number.
+pub struct ThreadCpuUse {
+    /// Thread ID.
     pub tid: i32,
-    /// Its name.
+    /// Thread name.
     pub name: String,
-    /// The processor it ran on last.
+    /// CPU that it ran on last.
     pub cpu: u32,
-    /// Time on a processor, as a share of the time.
+    /// Fraction of the time on a CPU.
     pub busy: f64,
-    /// Time it was ready and waited for one (`schedstat`).
+    /// Fraction of the time ready and waiting for a CPU (`schedstat`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting: Option<f64>,
 }
@@ -318,31 +321,32 @@ pub struct ThreadUse {
 /// Counters of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NamespaceUse {
-    /// The roles in it.
+    /// Roles in the namespace.
     pub roles: Vec<String>,
     /// Events per second by their names in `/proc/net/snmp` and `netstat` (`Tcp.RetransSegs`,
     /// `TcpExt.ListenOverflows`, `IpExt.InOctets`); those that did not change are absent.
     pub counters: BTreeMap<String, f64>,
     /// Connections in TIME_WAIT at its end.
     pub time_wait: u64,
-    /// Sockets that nobody holds any more.
+    /// Number of sockets that no process holds any more.
     pub orphans: u64,
     /// TCP sockets in use, without TIME_WAIT.
     pub tcp_in_use: u64,
     /// Memory of all TCP sockets of the machine, in pages.
     pub tcp_memory_pages: u64,
-    /// TCP sockets of other programs in it; absent where they were not counted in this sample.
+    /// TCP sockets of unwatched processes in the namespace; absent if they were not counted in this
+    /// sample.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub strangers: Option<Strangers>,
+    pub unwatched_sockets: Option<UnwatchedSockets>,
 }
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkUse {
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// The first role that lives in its namespace.
-    pub of_role: String,
+    /// First role in its namespace.
+    pub role: String,
     /// Bytes received per second.
     pub rx_bytes_per_s: f64,
     /// Bytes sent per second.
@@ -351,14 +355,14 @@ pub struct LinkUse {
     pub rx_packets_per_s: f64,
     /// Packets sent per second.
     pub tx_packets_per_s: f64,
-    /// Received packets dropped per second, with those that the device missed.
+    /// Received packets dropped per second, including those that the device missed.
     pub rx_drops_per_s: f64,
-    /// Packets to be sent that were dropped, per second.
+    /// Outgoing packets dropped per second.
     pub tx_drops_per_s: f64,
-    /// Its speed in bits per second; absent when it has none or does not tell.
+    /// Speed in bits per second; absent if it has none or does not report it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub speed_bits_per_s: Option<f64>,
-    /// Its queueing disciplines that did something.
+    /// Its active queueing disciplines.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub queues: Vec<QdiscUse>,
     /// Counters of the driver that changed, per second (`ethtool -S`).
@@ -369,16 +373,16 @@ pub struct LinkUse {
 /// A queueing discipline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QdiscUse {
-    /// Its kind: `tbf`, `fq_codel`, …
+    /// Kind: `tbf`, `fq_codel`, …
     pub kind: String,
-    /// Bits per second that it lets through, where it has such a bound.
+    /// Rate limit in bits per second, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_bits_per_s: Option<f64>,
-    /// Bytes that wait in it, at the sample's end.
+    /// Bytes waiting in it, at the sample's end.
     pub backlog_bytes: u64,
     /// Packets dropped per second.
     pub drops_per_s: f64,
-    /// Times a packet had to wait, per second.
+    /// Number of delayed packets, per second.
     pub overlimits_per_s: f64,
 }
 
@@ -387,58 +391,58 @@ pub struct QdiscUse {
 pub struct ConntrackUse {
     /// Connections in the table.
     pub entries: u64,
-    /// The most that it takes.
+    /// Maximum number of entries.
     pub entries_max: u64,
-    /// Packets dropped per second because it was full.
+    /// Packets dropped per second because the table was full.
     pub drops_per_s: f64,
-    /// Entries thrown out per second to make room.
+    /// Entries evicted per second to make room.
     pub early_drops_per_s: f64,
-    /// Insertions that failed, per second.
+    /// Failed insertions per second.
     pub insert_failures_per_s: f64,
 }
 
-/// How late sleeping threads woke up on one processor.
+/// Wake-up lag of sleeping threads on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CanaryUse {
-    /// The processor.
+pub struct WakeupLag {
+    /// CPU number.
     pub cpu: u32,
     /// Median lag.
     pub lag_p50_ns: u64,
-    /// 99 % were no later.
+    /// 99th percentile of the lag.
     pub lag_p99_ns: u64,
-    /// The latest.
+    /// Maximum lag.
     pub lag_max_ns: u64,
 }
 
-/// A function on processors.
+/// CPU use of one function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FunctionShare {
-    /// The role.
+pub struct FunctionUse {
+    /// Role name.
     pub role: String,
-    /// Its name, demangled.
+    /// Function name, demangled.
     pub function: String,
-    /// The file it is in; `[kernel]` for the kernel.
+    /// File of the function; `[kernel]` for the kernel.
     pub module: String,
-    /// Share of the role's samples with it on top.
-    pub share_self: f64,
-    /// Share of the role's samples with it anywhere in the stack.
-    pub share_total: f64,
+    /// Fraction of the role's samples with it on top of the stack.
+    pub self_fraction: f64,
+    /// Fraction of the role's samples with it anywhere in the stack.
+    pub total_fraction: f64,
 }
 
-/// A kind of call that was counted for a while.
+/// Count of one kind of call over some time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallCount {
-    /// The role.
+    /// Role name.
     pub role: String,
-    /// What: `system calls`, `futex`, `allocations`, `malloc`, `write`, …
+    /// Kind: `system calls`, `futex`, `allocations`, `malloc`, `write`, …
     pub call: String,
-    /// When the counting began.
+    /// Start of counting.
     pub from_s: f64,
-    /// For how long.
+    /// Duration of counting.
     pub length_s: f64,
-    /// Calls.
+    /// Number of calls.
     pub count: u64,
-    /// Processor time that the counting cost the role, as a share of one core meanwhile.
+    /// CPU time that counting cost the role, as a fraction of one core meanwhile.
     pub cost_cpus: f64,
 }
 
@@ -448,15 +452,15 @@ mod tests {
 
     #[test]
     fn times_can_count_from_another_moment() {
-        let sample = Sample { time_s: 1.0, ..Sample::default() };
-        let mut seen = Observed {
+        let sample = MachineSample { time_s: 1.0, ..MachineSample::default() };
+        let mut observation = MachineObservation {
             started_at: "2026-01-01T00:00:10.500Z".to_owned(),
             samples: vec![sample],
-            ..Observed::default()
+            ..MachineObservation::default()
         };
-        seen.count_from("2026-01-01T00:00:12Z");
-        assert!((seen.samples[0].time_s - -0.5).abs() < 1e-9);
-        seen.count_from("never");
-        assert_eq!(seen.started_at, "2026-01-01T00:00:12Z");
+        observation.rebase_times("2026-01-01T00:00:12Z");
+        assert!((observation.samples[0].time_s - -0.5).abs() < 1e-9);
+        observation.rebase_times("never");
+        assert_eq!(observation.started_at, "2026-01-01T00:00:12Z");
     }
 }

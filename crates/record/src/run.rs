@@ -1,5 +1,5 @@
-//! The schema of one run, `weir.run/1`. Its names are fixed: scripts rely on them. Fields may be
-//! added; what a field means never changes within a schema.
+//! Schema of one run, `weir.run/1`. Its names are fixed: scripts rely on them. Fields may be added;
+//! the meaning of a field never changes within a schema.
 
 mod generator;
 
@@ -8,114 +8,115 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::diagnosis::{
-    Candidate, Confidence, Confirmation, Diagnosis, ResourceUse, TimeShare,
+    AlternativeVerdict, Confidence, Confirmation, Diagnosis, RateBound, ResourceUse, SaturationRate,
+    TimeFraction,
 };
-pub use generator::{BackOff, Calibrated, Generator, Stalls};
+pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
 
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
-use crate::observed::Observed;
-use crate::units::{format_count, format_duration_ns};
+use crate::observed::MachineObservation;
+use crate::units::{format_duration_ns, format_rate};
 use crate::validity::Validity;
 
-/// The name of this schema.
+/// Name of this schema.
 pub const SCHEMA: &str = "weir.run/1";
 
-/// What one run did and what it means.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Which weir wrote it.
-    pub weir: Weir,
+    /// Version of weir that wrote the record.
+    pub weir: WeirVersion,
     /// The command line.
     pub command: Vec<String>,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
-    /// Which run it is; empty in records from older versions.
+    /// Identities of the run; empty in records from older versions.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub identities: Vec<Identity>,
+    pub identities: Vec<RunIdentity>,
     /// Length of the load, from the first due request to the end, without the drain.
     pub duration_s: f64,
-    /// Whether it was ended early by hand (Ctrl-C): then this is what had been measured.
+    /// True if the user stopped the run early (Ctrl-C); then this is the partial result.
     #[serde(default)]
     pub partial: bool,
-    /// The machine that drove the load.
+    /// Machine that generated the load.
     pub host: HostFacts,
-    /// Everything that the run was asked for.
+    /// All settings of the run.
     pub plan: serde_json::Value,
-    /// May it be believed?
+    /// Validity of the result.
     pub validity: Validity,
-    /// The objectives, and whether they were met.
-    pub objectives: Vec<Objective>,
-    /// Counts over the whole run, ramp and drain included.
-    pub totals: Totals,
+    /// Objectives and their outcomes.
+    pub objectives: Vec<ObjectiveResult>,
+    /// Counts over the complete run, including ramp and drain.
+    pub totals: RunTotals,
     /// Rates over the measured window.
     pub rates: Rates,
-    /// The window that rates and latencies are about.
-    pub window: Window,
+    /// Window that rates and latencies cover.
+    pub window: MeasuredWindow,
     /// Latencies by phase.
-    pub latency: Latency,
-    /// How the generator itself did.
-    pub generator: Generator,
-    /// Requests that were sent one at a time before the load: their latency without queueing.
+    pub latency: PhaseLatencies,
+    /// Figures about the generator itself.
+    pub generator: GeneratorStats,
+    /// Sequential requests before the load: their latency without queueing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub baseline: Option<Baseline>,
-    /// Processor time of the generator.
-    pub cpu: Cpu,
-    /// One entry a second.
+    /// CPU time of the generator.
+    pub cpu: GeneratorCpu,
+    /// Intervals, one per second.
     pub intervals: Vec<Interval>,
-    /// What was seen of the machines meanwhile, one entry each; the generator's own is the first.
+    /// Observations of the machines meanwhile, one entry each; the generator's own is the first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub observed: Vec<Observed>,
-    /// What limited the subject, where that was looked into.
+    pub observed: Vec<MachineObservation>,
+    /// Limit of the subject, if it was diagnosed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub diagnosis: Option<Diagnosis>,
 }
 
-/// Tells one run from every other; a merged record has one for each of its runs.
+/// Unique identity of a run; a merged record has one for each of its runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// A random id.
+pub struct RunIdentity {
+    /// Random ID.
     pub id: String,
-    /// Name of the machine that drove the load.
+    /// Name of the machine that generated the load.
     pub host: String,
-    /// Id of the process that drove it.
+    /// ID of the process that generated the load.
     pub pid: u32,
-    /// Start of the load by the wall clock, in ns since 1970, UTC. Intervals count from here.
+    /// Start of the load by the wall clock, in ns since 1970, UTC. Intervals count from this time.
     pub start_unix_ns: u64,
 }
 
-/// Which weir.
+/// Version of weir.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Weir {
-    /// Its version.
+pub struct WeirVersion {
+    /// Version number.
     pub version: String,
-    /// The commit it was built from, or `unknown`.
+    /// Commit that it was built from, or `unknown`.
     pub commit: String,
 }
 
-/// One objective and its outcome.
+/// Objective and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Objective {
-    /// As it was asked for.
+pub struct ObjectiveResult {
+    /// Text of the objective, as given.
     pub text: String,
-    /// Whether it was met.
+    /// True if it was met.
     pub met: bool,
-    /// The value that was measured, in the objective's own unit (ns, a share, or 1/s). `null` in JSON,
+    /// Measured value, in the objective's own unit (ns, a fraction, or 1/s). `null` in JSON,
     /// infinite here: more requests had no good response than the objective leaves out.
     #[serde(with = "infinite_as_null")]
     pub value: f64,
 }
 
-impl Objective {
-    /// The value with its unit.
+impl ObjectiveResult {
+    /// Returns the value with its unit.
     #[must_use]
     pub fn value_text(&self) -> String {
         if self.text.starts_with("errors") {
             format!("{:.3} %", self.value * 100.0)
         } else if self.text.starts_with("rate") {
-            format!("{}/s", format_count(self.value))
+            format_rate(self.value)
         } else if self.value.is_finite() {
             format_duration_ns(self.value as u64)
         } else {
@@ -124,7 +125,7 @@ impl Objective {
     }
 }
 
-/// JSON has no infinity.
+/// Encodes infinity as null, because JSON has no infinity.
 mod infinite_as_null {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -137,32 +138,32 @@ mod infinite_as_null {
     }
 }
 
-/// Counts over a whole run.
+/// Counts over a complete run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
-    /// Requests that were due and taken on; each ended as a response or an error.
+pub struct RunTotals {
+    /// Requests that were due and accepted; each ended as a response or an error.
     pub requests: u64,
-    /// Requests that were sent whole to a server; its own count of requests.
+    /// Requests that were sent completely to a server; comparable with the server's own count.
     pub sent: u64,
-    /// Complete final responses, apart from those that failed a check (`errors.check`).
+    /// Complete final responses, except those that failed a check (`errors.check`).
     pub responses: u64,
-    /// Good responses: complete, with an expected status (`--expect-status`; below 400 if that is not
-    /// given), and every check passed. Absent in records from older versions; see [`Totals::good`].
+    /// Good responses: complete, with an expected status (`--expect-status`; below 400 by default),
+    /// and every check passed. Absent in records from older versions; see [`RunTotals::good`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub good: Option<u64>,
     /// Bad responses: complete and not good. Each is either in `responses` or in `errors.check`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bad: Option<u64>,
-    /// Responses by status.
+    /// Number of responses by status.
     pub status: BTreeMap<u16, u64>,
-    /// Requests that failed, by kind. A time-out is an error.
+    /// Number of failed requests, by kind. A timeout is an error.
     pub errors: BTreeMap<String, u64>,
-    /// Time-outs by the phase they struck in; their sum is `errors.timeout`.
+    /// Number of timeouts by phase; their sum is `errors.timeout`.
     pub timeouts_by_phase: BTreeMap<String, u64>,
-    /// How old the requests were that timed out: the youngest and the oldest, in ns.
+    /// Age of the youngest and of the oldest request that timed out, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout_age_ns: Option<(u64, u64)>,
-    /// Requests that were due but never taken on: the line was full, or the run was cut short.
+    /// Requests that were due but never accepted: the queue was full, or the run was cut short.
     pub dropped: u64,
     /// Requests still in flight when the drain ended; they are in `errors` too, as `unfinished`.
     pub unfinished: u64,
@@ -173,35 +174,35 @@ pub struct Totals {
     /// Bytes written to sockets.
     pub bytes_out: u64,
     /// Connections.
-    pub connections: Connections,
+    pub connections: ConnectionTotals,
 }
 
-impl Totals {
-    /// Requests that failed without a complete response.
+impl RunTotals {
+    /// Returns the number of requests that failed without a complete response.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.errors.values().sum()
     }
 
-    /// Good responses; derived from statuses in records from older versions.
+    /// Returns the good responses; derived from statuses in records from older versions.
     #[must_use]
     pub fn good(&self) -> u64 {
-        self.good.unwrap_or_else(|| match self.errors.contains_key(CHECK) {
+        self.good.unwrap_or_else(|| match self.errors.contains_key(ERROR_KIND_CHECK) {
             true => self.responses,
             false => self.responses.saturating_sub(self.responses_from_400()),
         })
     }
 
-    /// Bad responses; derived from statuses in records from older versions.
+    /// Returns the bad responses; derived from statuses in records from older versions.
     #[must_use]
     pub fn bad(&self) -> u64 {
-        self.bad.unwrap_or_else(|| match self.errors.get(CHECK) {
+        self.bad.unwrap_or_else(|| match self.errors.get(ERROR_KIND_CHECK) {
             Some(checks) => *checks,
             None => self.responses_from_400().min(self.responses),
         })
     }
 
-    /// Share of requests that had no good response.
+    /// Returns the fraction of requests without a good response.
     #[must_use]
     pub fn error_share(&self) -> f64 {
         let not_good = self.requests.saturating_sub(self.good());
@@ -213,43 +214,43 @@ impl Totals {
     }
 }
 
-/// The kind of error of a complete response that failed a check.
-pub const CHECK: &str = "check";
+/// Kind of error of a complete response that failed a check.
+pub const ERROR_KIND_CHECK: &str = "check";
 
 impl Run {
-    /// Good responses per second in the window; in records from older versions from the share of good
-    /// responses over the whole run.
+    /// Returns the good responses per second in the window; in records from older versions from the
+    /// fraction of good responses over the complete run.
     #[must_use]
     pub fn goodput_per_s(&self) -> f64 {
         self.rates.goodput_per_s.unwrap_or_else(|| {
             let (good, all) = (self.totals.good(), self.totals.responses);
-            let share = if all == 0 { 1.0 } else { (good as f64 / all as f64).min(1.0) };
-            self.rates.responses_per_s * share
+            let fraction = if all == 0 { 1.0 } else { (good as f64 / all as f64).min(1.0) };
+            self.rates.responses_per_s * fraction
         })
     }
 
-    /// The share of requests without a good response beyond which the run is not valid; absent where
-    /// the plan does not say (`plan.error_share_max`).
+    /// Returns the maximum fraction of requests without a good response for a valid run; absent if
+    /// the plan does not specify it (`plan.max_error_rate`).
     #[must_use]
     pub fn error_share_max(&self) -> Option<f64> {
-        self.plan.get("error_share_max")?.as_f64()
+        self.plan.get("max_error_rate")?.as_f64()
     }
 }
 
 /// Counts of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connections {
-    /// How many were asked for at a time.
-    pub wanted: u64,
-    /// The most that were open at a time.
-    pub obtained: u64,
-    /// How many were opened in all.
+pub struct ConnectionTotals {
+    /// Requested number of simultaneous connections.
+    pub requested: u64,
+    /// Maximum number of simultaneously open connections.
+    pub max_open: u64,
+    /// Number of opened connections in total.
     pub opened: u64,
-    /// How many attempts failed.
+    /// Number of failed attempts.
     pub failed: u64,
-    /// How many were lost while a request was on them.
+    /// Number of connections lost during a request.
     pub lost: u64,
-    /// How many the server closed while they were idle.
+    /// Number of idle connections closed by the server.
     pub closed_idle: u64,
 }
 
@@ -266,29 +267,29 @@ pub struct Rates {
     /// Requests due per second; open loop only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub offered_per_s: Option<f64>,
-    /// The fraction of the requests due in the window that were answered: not dropped, not failed, and
-    /// not of a backlog that grew over the window. What a steady server always has in flight is not
-    /// missing. Open loop with a whole second only; absent in records from older versions.
+    /// Fraction of the requests due in the window that got a response: not dropped, not failed, and
+    /// not in a backlog that grew over the window. The constant number in flight at a steady server
+    /// is not missing. Open loop with a complete second only; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub answered_share: Option<f64>,
 }
 
 impl Rates {
-    /// The fraction of an open loop's requests that were answered; in a record from an older version
-    /// what was answered within the window, of what was due in it.
+    /// Returns the fraction of an open loop's requests that got a response. In a record from an
+    /// older version it is responses within the window divided by requests due in it.
     #[must_use]
-    pub fn answered(&self) -> Option<f64> {
-        let within = |offered: f64| (self.responses_per_s / offered.max(1e-9)).min(1.0);
-        self.answered_share.or_else(|| self.offered_per_s.map(within))
+    pub fn answered_fraction(&self) -> Option<f64> {
+        let ratio = |offered: f64| (self.responses_per_s / offered.max(1e-9)).min(1.0);
+        self.answered_share.or_else(|| self.offered_per_s.map(ratio))
     }
 }
 
-/// The part of a run that its rates and latencies are about.
+/// Part of a run that its rates and latencies cover.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Window {
-    /// Where it starts, after the start of the run: the end of the ramp.
+pub struct MeasuredWindow {
+    /// Start, after the start of the run: the end of the ramp.
     pub from_s: f64,
-    /// Where it ends.
+    /// End.
     pub to_s: f64,
     /// Requests due before it: the ramp.
     pub excluded_ramp: u64,
@@ -298,12 +299,12 @@ pub struct Window {
     /// Objectives of latency count them as infinitely slow.
     #[serde(default)]
     pub not_good: u64,
-    /// What was left out, in words.
+    /// Description of the excluded part.
     pub text: String,
 }
 
-impl Window {
-    /// Its length, in seconds.
+impl MeasuredWindow {
+    /// Returns its length, in seconds.
     #[must_use]
     pub fn length_s(&self) -> f64 {
         self.to_s - self.from_s
@@ -312,71 +313,79 @@ impl Window {
 
 /// Latencies by phase, of good responses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
-    /// Until the connection stood.
-    pub connect: Pair,
-    /// Until the first byte of the final response: of its status line, behind interim responses (1xx).
-    pub first_byte: Pair,
-    /// Until the last byte of the response.
-    pub last_byte: Pair,
-    /// Until the last byte of bad responses; absent where there was none.
+pub struct PhaseLatencies {
+    /// Time to the established connection.
+    pub connect: LatencyPair,
+    /// Time to the first byte of the final response: of its status line, behind interim responses
+    /// (1xx).
+    pub first_byte: LatencyPair,
+    /// Time to the last byte of the response.
+    pub last_byte: LatencyPair,
+    /// Time to the last byte of bad responses; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub last_byte_bad: Option<Pair>,
+    pub last_byte_bad: Option<LatencyPair>,
 }
 
-/// One phase, measured from two starts.
+/// Latencies of one phase, measured from two starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pair {
-    /// From the send (or the start of the connect): what the server did.
+pub struct LatencyPair {
+    /// From the send (or the start of the connect): the server's latency.
     pub service: LatencySummary,
-    /// From the due time: what a user saw.
+    /// From the due time: the user's latency.
     pub response: LatencySummary,
 }
 
-/// Requests on one connection, one at a time, before the load. R(1), the latency without queueing,
-/// against which the latency under load shows how much of it is waiting (Denning and Buzen, 1978).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Sequential requests on one connection before the load. Their latency R(1) is without queueing;
+/// compared with it, the latency under load shows its waiting part (Denning and Buzen, 1978). In a
+/// merged record these are the requests of all generators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
-    /// Length, in seconds.
+    /// Duration, in seconds.
     pub duration_s: f64,
-    /// Requests sent.
+    /// Number of requests sent.
     pub requests: u64,
-    /// Good responses among them.
+    /// Number of good responses among them.
     pub good: u64,
     /// Shortest service latency to the last byte.
     pub min_ns: u64,
-    /// Median of it.
+    /// Median service latency to the last byte.
     pub p50_ns: u64,
-    /// Mean of it without the slowest request, which is often the first.
+    /// Mean service latency without the slowest request, which is often the first. In a merged
+    /// record each generator is weighted by its good responses under load, as in the latency that
+    /// this is compared with.
     pub mean_ns: f64,
+    /// HdrHistogram of it, like those of [`crate::histogram::LatencySummary`]; empty in records
+    /// from older versions.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub hdr: String,
 }
 
-/// Processor time of the generator in the window.
+/// CPU time of the generator in the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cpu {
-    /// In user mode.
+pub struct GeneratorCpu {
+    /// CPU time in user mode.
     pub user_s: f64,
-    /// In the kernel.
+    /// CPU time in the kernel.
     pub system_s: f64,
-    /// Share of one core that each thread used.
+    /// Fraction of one core that each thread used.
     pub per_core: Vec<f64>,
-    /// Processors that the subject used, when it runs on this machine.
+    /// CPUs that the subject used, if it runs on this machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub subject_cpus: Option<f64>,
-    /// Processors that others used.
+    /// CPUs that other processes used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_cpus: Option<f64>,
-    /// Share of the machine's time that the hypervisor gave to others.
+    /// Fraction of the machine's time that the hypervisor gave to other guests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub steal_share: Option<f64>,
 }
 
-/// What happened in one second.
+/// Counts of one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Its end, after the start of the run.
+    /// End time, after the start of the run.
     pub time_s: f64,
-    /// Its length; 1 but for the last.
+    /// Length; 1 except for the last.
     pub length_s: f64,
     /// Connections open at its end.
     pub connections: u64,
@@ -398,8 +407,8 @@ pub struct Interval {
     /// Requests in flight at its end.
     pub in_flight: u64,
     /// Requests waiting for a connection at its end.
-    pub waiting: u64,
-    /// Requests dropped in it, because the line was full.
+    pub pending: u64,
+    /// Requests dropped in it because the queue was full.
     pub dropped: u64,
     /// Mean time to the first byte (service), in ns.
     pub first_byte_mean_ns: f64,
@@ -408,21 +417,21 @@ pub struct Interval {
     /// Median of the response latency, last byte; absent in a merged record.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p50_ns: Option<u64>,
-    /// 99 %; absent in a merged record.
+    /// 99th percentile of the response latency; absent in a merged record.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p99_ns: Option<u64>,
-    /// The longest.
+    /// Maximum response latency.
     pub max_ns: u64,
-    /// 99 % of the generator's lags were no longer; absent in a merged record.
+    /// 99th percentile of the generator's lags; absent in a merged record.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lag_p99_ns: Option<u64>,
-    /// Processors that the generator used.
+    /// CPUs that the generator used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub own_cpus: Option<f64>,
-    /// Time that generator threads stood still in it, of stalls (`generator.stalls`).
+    /// Time in it during which generator threads stalled (`generator.stalls`).
     #[serde(skip_serializing_if = "is_zero", default)]
     pub stalled_ns: u64,
-    /// Whether it lies in the measured window.
+    /// True if it lies in the measured window.
     pub measured: bool,
 }
 

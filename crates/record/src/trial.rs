@@ -1,200 +1,203 @@
-//! The schema of one trial of an experiment, `weir.trial/1`: one arm under one load, run once with fresh
-//! programs. The raw data of an experiment is a file of these each; none is ever written over.
-//! Not for what an experiment concludes: that is in [`crate::experiment`].
+//! Schema of one trial of an experiment, `weir.trial/1`: one arm under one load, run once with new
+//! processes. The raw data of an experiment is one file per trial; none is ever overwritten.
+//! Conclusions of an experiment are in [`crate::experiment`].
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::{CallCount, Missing, Observed};
-use crate::run::{Diagnosis, Run, Weir};
+use crate::observed::{CallCount, MachineObservation, MissingFigure};
+use crate::run::{Diagnosis, Run, WeirVersion};
 
-/// The name of this schema.
+/// Name of this schema.
 pub const SCHEMA: &str = "weir.trial/1";
 
-/// One trial.
+/// Trial of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Trial {
+pub struct ExperimentTrial {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Which weir wrote it.
-    pub weir: Weir,
-    /// Where it stands in its experiment.
+    /// Version of weir that wrote the record.
+    pub weir: WeirVersion,
+    /// Position in its experiment.
     #[serde(flatten)]
-    pub place: Place,
-    /// When its load began, RFC 3339.
+    pub position: TrialPosition,
+    /// Start time of its load, RFC 3339.
     pub started_at: String,
-    /// Length of the load.
+    /// Duration of the load.
     pub duration_s: f64,
-    /// How long the same load ran before, unrecorded.
+    /// Duration of the unrecorded warm-up with the same load.
     pub warm_up_s: f64,
-    /// Command lines as they were run, by role: `subject`, `origin`, `driver`.
+    /// Command lines as run, by role: `subject`, `origin`, `driver`.
     pub commands: BTreeMap<String, String>,
-    /// What drove the load.
-    pub driver: Driver,
-    /// The load's record; absent where the driver is another program.
+    /// Load generator.
+    pub driver: TrialDriver,
+    /// Record of the load; absent if the driver is another program.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub run: Option<Run>,
-    /// What was seen of the machine, where the driver is another program (else it is in `run`).
+    /// Observations of the machine, if the driver is another program (otherwise they are in `run`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub observed: Option<Observed>,
-    /// What limited it, where that could be said.
+    pub observed: Option<MachineObservation>,
+    /// Limit of the subject, if it could be determined.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub diagnosis: Option<Diagnosis>,
-    /// Its figures by the names of the plan's metrics; one that this driver or machine does not tell is
-    /// absent.
+    /// Figures by the names of the plan's metrics; a figure that this driver or machine does not
+    /// report is absent.
     pub metrics: BTreeMap<String, f64>,
-    /// What could have disturbed it, whatever it measured.
+    /// Possible disturbances, independent of its results.
     pub covariates: Covariates,
-    /// When its rate became steady.
-    pub steady: Steady,
-    /// Why it does not count; decided by covariates, never by what it measured.
+    /// Time at which its rate became steady.
+    pub steady: SteadyState,
+    /// Reason why it does not count; decided by covariates, never by its results.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub discarded: Option<Discarded>,
-    /// Why there are no figures.
+    pub discarded: Option<DiscardReason>,
+    /// Reason why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failed: Option<String>,
-    /// The file with the folded stacks of its profile, beside this one.
+    /// File with the folded stacks of its profile, beside this one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub folded: Option<String>,
-    /// Calls of the function that the experiment asks about, where they were counted.
+    /// Calls of the function in question, if they were counted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub calls: Option<Calls>,
-    /// What was asked for and could not be looked at: functions, calls.
+    pub calls: Option<FunctionCalls>,
+    /// Requested figures that could not be observed: functions, calls.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub not_observable: Vec<Missing>,
+    pub not_observable: Vec<MissingFigure>,
 }
 
-/// Calls of one function of the subject that were counted for a part of the load, and what that cost.
+/// Calls of one function of the subject, counted for a part of the load, with the cost of counting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Calls {
-    /// The count; its `cost_cpus` is what counting took of the subject while it was on.
+pub struct FunctionCalls {
+    /// Count; its `cost_cpus` is the cost of counting for the subject while it was on.
     #[serde(flatten)]
     pub count: CallCount,
-    /// What exactly was counted: which allocator, in which file.
-    pub of: String,
+    /// Description of the counted target: which allocator, in which file.
+    pub target: String,
     /// Cost of one counted call, in ns.
-    pub hit_ns: f64,
-    /// Whether that cost was measured on this machine, and not taken from others.
-    pub hit_is_measured: bool,
+    pub cost_per_call_ns: f64,
+    /// True if that cost was measured on this machine, and is not a known figure.
+    pub cost_is_measured: bool,
 }
 
-/// Where a trial stands in its experiment.
+/// Position of a trial in its experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
-    /// Its number in the order of running, from 1.
+pub struct TrialPosition {
+    /// Number in the order of running, from 1.
     pub number: u32,
-    /// Its block, from 1: each has every arm under every load once. 0: it is never judged, and `kind`
-    /// says what it is for.
+    /// Number of the block, from 1: each has every arm under every load once. 0: the trial is never
+    /// judged, and `kind` has its purpose.
     pub block: u32,
-    /// Which try at that block under its load, from 1: with a discarded trial every arm is run again under
-    /// the same load.
+    /// Number of the attempt at that block under its load, from 1: after a discarded trial every
+    /// arm is run again under the same load.
     pub attempt: u32,
-    /// Its arm.
+    /// Name of the arm.
     pub arm: String,
-    /// Its load.
+    /// Name of the load.
     pub load: String,
-    /// What it is for.
-    #[serde(skip_serializing_if = "Kind::is_judged", default)]
-    pub kind: Kind,
+    /// Purpose of the trial.
+    #[serde(skip_serializing_if = "TrialKind::is_judged", default)]
+    pub kind: TrialKind,
 }
 
-/// What a trial is for.
+/// Purpose of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// It is judged.
+pub enum TrialKind {
+    /// Trial that is judged.
     #[default]
     Judged,
-    /// It finds out how long a warm-up has to be.
+    /// Trial that determines the necessary warm-up.
     Pilot,
-    /// Calls are counted in it, which slows the subject down.
+    /// Trial in which calls are counted, which slows the subject down.
     Probe,
 }
 
-impl Kind {
-    /// Whether it is of those that are judged.
+impl TrialKind {
+    /// Returns true if the trial is judged.
     #[must_use]
     pub fn is_judged(&self) -> bool {
         *self == Self::Judged
     }
 }
 
-/// What drove a load.
+/// Load generator of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Driver {
+pub struct TrialDriver {
     /// `weir`, `wrk`, `ab`, `h2load`, `h1load` or `oha`.
     pub program: String,
-    /// What it says its version is.
+    /// Version that it reports.
     pub version: String,
-    /// What another program than weir printed.
+    /// Output of a driver other than weir.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub output: Option<String>,
-    /// What it does not tell, or tells in a way that has to be known to read it.
+    /// Figures that it does not report, or reports in an unusual way.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
 }
 
-/// What could have disturbed a trial. What the machine does not tell is absent.
+/// Possible disturbances of a trial. Figures that the machine does not report are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Covariates {
-    /// Share of the machine's time that the hypervisor gave to others.
+    /// Fraction of the machine's time that the hypervisor gave to other guests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub steal_share: Option<f64>,
-    /// Processors used by programs that are not the experiment's.
+    /// CPUs used by processes outside the experiment.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_cpus: Option<f64>,
-    /// How late a sleeping thread wakes up: 99 % of it, the worst of the processors, in ns.
+    /// 99th percentile of the wake-up lag of a sleeping thread, on the worst CPU, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wake_up_p99_ns: Option<u64>,
-    /// 99 % of the generator's own lags behind the due times of an open loop, in ns.
+    /// 99th percentile of the generator's own lags behind the due times of an open loop, in ns.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_lag_p99_ns: Option<u64>,
-    /// Share of one processor that the generator's busiest thread used.
+    /// Fraction of one core that the generator's busiest thread used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub generator_busiest_share: Option<f64>,
-    /// Share of the requests that failed or were answered with 400 and above.
+    /// Fraction of the requests that failed or got a status of 400 or above.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error_share: Option<f64>,
-    /// Share of the periods in which a quota stopped the subject, where the experiment gave it none.
+    /// Fraction of the periods in which a quota throttled the subject, if the experiment gave it
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throttled_share: Option<f64>,
-    /// By how much the wall clock was set while it ran, in s.
+    /// Change of the wall clock while it ran, in s.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock_step_s: Option<f64>,
 }
 
-/// When a rate became steady.
+/// Time at which a rate became steady.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Steady {
-    /// The second from which on it was; absent: it never was, or there are no seconds to tell from.
+pub struct SteadyState {
+    /// Second from which on it was steady; absent: never, or there are no seconds to judge.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub from_s: Option<f64>,
-    /// In words.
+    /// Description.
     pub text: String,
 }
 
-/// Why a trial does not count.
+/// Reason why a trial does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Discarded {
-    /// The covariate: its name in [`Covariates`]; or [`BLOCK_RERUN`], [`BLOCK_NOT_WHOLE`], [`BEGUN_ANEW`].
+pub struct DiscardReason {
+    /// Covariate: its name in [`Covariates`]; or [`BLOCK_RERUN`], [`BLOCK_INCOMPLETE`],
+    /// [`BLOCK_RESTARTED`].
     pub code: String,
-    /// What was seen, and the bound.
+    /// Observation and limit.
     pub text: String,
 }
 
-/// The code of a trial whose block was, or has to be, run again under its load.
+/// Code of a trial whose block was, or must be, run again under its load.
 pub const BLOCK_RERUN: &str = "block_rerun";
-/// The code of a trial whose block has not been run to its end.
-pub const BLOCK_NOT_WHOLE: &str = "block_not_whole";
+/// Code of a trial whose block was not completed.
+pub const BLOCK_INCOMPLETE: &str = "block_incomplete";
 
-/// The code of a trial whose block was open when the machine, weir or a program changed: it began anew.
-pub const BEGUN_ANEW: &str = "begun_anew";
+/// Code of a trial whose block was open when the machine, weir or a program changed, and which
+/// started again.
+pub const BLOCK_RESTARTED: &str = "block_restarted";
 
-impl Discarded {
-    /// Whether nothing disturbed the trial itself: its block is what does not count.
+impl DiscardReason {
+    /// Returns true if only its block does not count, and nothing disturbed the trial itself.
     #[must_use]
-    pub fn is_of_its_block(&self) -> bool {
-        self.code == BLOCK_RERUN || self.code == BLOCK_NOT_WHOLE
+    pub fn is_block_only(&self) -> bool {
+        self.code == BLOCK_RERUN || self.code == BLOCK_INCOMPLETE
     }
 }

@@ -1,5 +1,5 @@
-//! Units as people write and read them: durations (`250ms`), sizes and counts (`64k`), rates
-//! (`10k/s`), percentages. Parsing is strict; formatting keeps three digits.
+//! Units in human-readable text: durations (`250ms`), sizes and counts (`64k`), rates (`10k/s`),
+//! percentages. Parsing is strict; formatting keeps three digits.
 
 /// A microsecond, in nanoseconds.
 pub const MICROSECOND_NS: u64 = 1_000;
@@ -8,7 +8,7 @@ pub const MILLISECOND_NS: u64 = 1_000_000;
 /// A second, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// The unit that a bare number takes, by the flag's documentation.
+/// Unit of a bare number, as documented for the flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DurationUnit {
     /// Microseconds.
@@ -19,11 +19,12 @@ pub enum DurationUnit {
     Seconds,
 }
 
-/// Parses `10s`, `1.5ms`, `250us`, `2m`, `1h`, `100ns`; a bare number is in `bare`. In nanoseconds.
+/// Parses `10s`, `1.5ms`, `250us`, `2m`, `1h`, `100ns`; a bare number is in `bare`. Returns
+/// nanoseconds.
 ///
 /// # Errors
-/// Why the text is not a duration.
-pub fn parse_duration_ns(text: &str, bare: DurationUnit) -> Result<u64, String> {
+/// The text is not a duration; the error says why.
+pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, String> {
     let (number, unit) = split_number(text);
     let unit_ns = match unit {
         "ns" => 1,
@@ -32,7 +33,7 @@ pub fn parse_duration_ns(text: &str, bare: DurationUnit) -> Result<u64, String> 
         "s" => SECOND_NS,
         "m" | "min" => 60 * SECOND_NS,
         "h" => 3600 * SECOND_NS,
-        "" => match bare {
+        "" => match default_unit {
             DurationUnit::Microseconds => MICROSECOND_NS,
             DurationUnit::Milliseconds => MILLISECOND_NS,
             DurationUnit::Seconds => SECOND_NS,
@@ -41,72 +42,72 @@ pub fn parse_duration_ns(text: &str, bare: DurationUnit) -> Result<u64, String> 
             return Err(format!("'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)"));
         }
     };
-    let value = decimal(number)
+    let value = parse_decimal(number)
         .ok_or_else(|| format!("'{text}' is not a duration (write 10s, 250ms or 1.5m)"))?;
     scale(value, unit_ns).ok_or_else(|| format!("'{text}' is longer than 584 years"))
 }
 
-/// Parses a size in bytes or a count: `100`, `64k`, `1m`, `2g`, with binary multipliers (1k = 1024),
-/// as HAProxy and httpterm have them.
+/// Parses a size in bytes or a count: `100`, `64k`, `1m`, `2g`, with binary multipliers (1k =
+/// 1024), as in HAProxy and httpterm.
 ///
 /// # Errors
-/// Why the text is not a size.
+/// The text is not a size; the error says why.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_scaled(text, 1024, "a size (write 100, 64k, 1m or 2g)")
 }
 
-/// Parses a count or a rate: `100`, `10k`, `2M`, `1.5k`, with decimal multipliers (1k = 1000); `/s`
-/// may stand behind.
+/// Parses a count or a rate: `100`, `10k`, `2M`, `1.5k`, with decimal multipliers (1k = 1000) and
+/// an optional `/s`.
 ///
 /// # Errors
-/// Why the text is not a count.
+/// The text is not a count; the error says why.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let plain = text.strip_suffix("/s").unwrap_or(text);
     parse_scaled(plain, 1000, "a count (write 100, 10k or 2M)")
 }
 
-/// Parses a rate: as [`parse_count`], and a bare number need not be whole: `0.5`, `1.5/s`.
+/// Parses a rate like [`parse_count`], but a bare number need not be an integer: `0.5`, `1.5/s`.
 ///
 /// # Errors
-/// Why the text is not a rate.
+/// The text is not a rate; the error says why.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
     let plain = text.strip_suffix("/s").unwrap_or(text);
-    decimal(plain).map_or_else(|| parse_count(text).map(|count| count as f64), Ok)
+    parse_decimal(plain).map_or_else(|| parse_count(text).map(|count| count as f64), Ok)
 }
 
-/// Parses a share: `1%`, `0.1%` or a bare fraction `0.01`. As a fraction.
+/// Parses a fraction: `1%`, `0.1%` or a bare `0.01`.
 ///
 /// # Errors
-/// Why the text is not a share.
-pub fn parse_share(text: &str) -> Result<f64, String> {
-    parse_share_to(text, 1.0)
+/// The text is not a fraction; the error says why.
+pub fn parse_fraction(text: &str) -> Result<f64, String> {
+    parse_fraction_up_to(text, 1.0)
 }
 
-/// Parses a share of which there may be more than all: `150%` or `1.5`, up to `most`. As a fraction.
+/// Parses a fraction that may exceed 1: `150%` or `1.5`, up to `max`.
 ///
 /// # Errors
-/// Why the text is no such share.
-pub fn parse_share_to(text: &str, most: f64) -> Result<f64, String> {
+/// The text is not such a fraction; the error says why.
+pub fn parse_fraction_up_to(text: &str, max: f64) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 0.01),
         None => (text, 1.0),
     };
-    let value = decimal(number.trim()).map(|value| value * scale);
+    let value = parse_decimal(number.trim()).map(|value| value * scale);
     value
-        .filter(|share| (0.0..=most).contains(share))
-        .ok_or_else(|| format!("'{text}' is not a share (write 1% or 0.01)"))
+        .filter(|fraction| (0.0..=max).contains(fraction))
+        .ok_or_else(|| format!("'{text}' is not a fraction (write 1% or 0.01)"))
 }
 
-fn parse_scaled(text: &str, base: u64, what: &str) -> Result<u64, String> {
+fn parse_scaled(text: &str, base: u64, kind: &str) -> Result<u64, String> {
     let (number, unit) = split_number(text);
     let power = match unit {
         "" => 0,
         "k" | "K" => 1,
         "m" | "M" => 2,
         "g" | "G" => 3,
-        _ => return Err(format!("'{text}' is not {what}")),
+        _ => return Err(format!("'{text}' is not {kind}")),
     };
-    let value = decimal(number).ok_or_else(|| format!("'{text}' is not {what}"))?;
+    let value = parse_decimal(number).ok_or_else(|| format!("'{text}' is not {kind}"))?;
     if power == 0 && value.fract() != 0.0 {
         return Err(format!("'{text}' is not a whole number"));
     }
@@ -118,8 +119,8 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// A plain decimal number; no sign, no exponent, no infinity.
-fn decimal(text: &str) -> Option<f64> {
+/// Parses a plain decimal number; no sign, no exponent, no infinity.
+fn parse_decimal(text: &str) -> Option<f64> {
     let plain = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
         && text.bytes().any(|byte| byte.is_ascii_digit());
@@ -132,54 +133,98 @@ fn scale(value: f64, unit: u64) -> Option<u64> {
     (scaled < 18_446_744_073_709_551_616.0).then_some(scaled as u64)
 }
 
-/// A number of things: `1 block`, `12 blocks`.
+/// Formats a number of things: `1 block`, `12 blocks`.
 #[must_use]
-pub fn count_of(number: u64, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+pub fn format_plural(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A duration with three digits and its unit: `873ns`, `41.2us`, `1.05ms`, `2.00s`.
+/// Steps of a unit, largest first: the value from which a step is used, and its text with the space
+/// before it.
+pub type UnitSteps = [(f64, &'static str)];
+
+/// Steps of a duration in nanoseconds.
+pub const TIME_STEPS: &UnitSteps = &[(1e9, " s"), (1e6, " ms"), (1e3, " µs"), (1.0, " ns")];
+/// Steps of a count or a rate, with decimal prefixes.
+pub const COUNT_STEPS: &UnitSteps = &[(1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, "")];
+/// Steps of a number of bytes, with binary prefixes.
+pub const BYTE_STEPS: &UnitSteps =
+    &[(1_073_741_824.0, " GiB"), (1_048_576.0, " MiB"), (1024.0, " KiB"), (1.0, " B")];
+
+/// Scales a value to the largest step that it reaches after rounding to three digits. Returns the
+/// scaled value and the text of the unit.
+#[must_use]
+pub fn scale_to_step(value: f64, steps: &UnitSteps) -> (f64, &'static str) {
+    let size = round_to_digits(value.abs(), 3);
+    let step = steps.iter().find(|(from, _)| size >= *from).or_else(|| steps.last());
+    step.map_or((value, ""), |(from, unit)| (value / from, unit))
+}
+
+/// Rounds to `digits` significant digits.
+#[must_use]
+pub fn round_to_digits(value: f64, digits: i32) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let power = 10f64.powf(value.abs().log10().floor() - f64::from(digits - 1));
+    (value / power).round() * power
+}
+
+/// Formats a duration with three digits and its unit: `873 ns`, `41.2 µs`, `1.05 ms`, `2.00 s`.
 #[must_use]
 pub fn format_duration_ns(ns: u64) -> String {
-    let value = ns as f64;
-    match ns {
-        0..MICROSECOND_NS => format!("{ns}ns"),
-        MICROSECOND_NS..MILLISECOND_NS => three_digits(value / 1e3, "us"),
-        MILLISECOND_NS..SECOND_NS => three_digits(value / 1e6, "ms"),
-        _ => three_digits(value / 1e9, "s"),
-    }
+    format_scaled(ns as f64, TIME_STEPS)
 }
 
-/// A count or a rate with three digits and a decimal multiplier: `873`, `41.2k`, `1.05M`.
+/// Formats a duration as the flags take it, without a space: `41.2us`, `1.05ms`.
+#[must_use]
+pub fn format_duration_flag(ns: u64) -> String {
+    format_duration_ns(ns).replace(' ', "").replace('µ', "u")
+}
+
+/// Formats a count with three digits and a decimal prefix: `873`, `41.2 k`, `1.05 M`.
 #[must_use]
 pub fn format_count(value: f64) -> String {
-    match value.abs() {
-        v if v < 1e3 => three_digits(value, ""),
-        v if v < 1e6 => three_digits(value / 1e3, "k"),
-        v if v < 1e9 => three_digits(value / 1e6, "M"),
-        _ => three_digits(value / 1e9, "G"),
-    }
+    format_scaled(value, COUNT_STEPS)
 }
 
-/// A number of bytes with three digits and a binary multiplier: `873 B`, `41.2 KiB`.
+/// Formats a rate with three digits and a decimal prefix: `873/s`, `41.2 k/s`, `1.05 M/s`.
+#[must_use]
+pub fn format_rate(per_s: f64) -> String {
+    format!("{}/s", format_count(per_s))
+}
+
+/// Formats a rate of bits: `873 bit/s`, `41.2 Mbit/s`.
+#[must_use]
+pub fn format_bit_rate(bits_per_s: f64) -> String {
+    let count = format_count(bits_per_s);
+    let space = if count.contains(' ') { "" } else { " " };
+    format!("{count}{space}bit/s")
+}
+
+/// Formats a number of bytes with three digits and a binary prefix: `873 B`, `41.2 KiB`.
 #[must_use]
 pub fn format_bytes(bytes: f64) -> String {
-    const KIB: f64 = 1024.0;
-    match bytes {
-        v if v < KIB => format!("{bytes:.0} B"),
-        v if v < KIB * KIB => three_digits(bytes / KIB, " KiB"),
-        v if v < KIB * KIB * KIB => three_digits(bytes / (KIB * KIB), " MiB"),
-        _ => three_digits(bytes / (KIB * KIB * KIB), " GiB"),
-    }
+    format_scaled(bytes, BYTE_STEPS)
 }
 
-fn three_digits(value: f64, unit: &str) -> String {
-    match value.abs() {
-        v if v == v.trunc() && v < 1000.0 && unit.is_empty() => format!("{value:.0}"),
-        v if v < 9.995 => format!("{value:.2}{unit}"),
-        v if v < 99.95 => format!("{value:.1}{unit}"),
-        _ => format!("{value:.0}{unit}"),
-    }
+/// Formats a rate of bytes: `873 B/s`, `41.2 KiB/s`.
+#[must_use]
+pub fn format_byte_rate(bytes_per_s: f64) -> String {
+    format!("{}/s", format_bytes(bytes_per_s))
+}
+
+fn format_scaled(value: f64, steps: &UnitSteps) -> String {
+    let (scaled, unit) = scale_to_step(value, steps);
+    // Nanoseconds and bytes are whole; a whole number without a prefix needs no decimals.
+    let is_whole = matches!(unit, " ns" | " B") || (unit.is_empty() && scaled.fract() == 0.0);
+    let decimals = match round_to_digits(scaled.abs(), 3) {
+        _ if is_whole => 0,
+        size if size < 10.0 => 2,
+        size if size < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{scaled:.decimals$}{unit}")
 }
 
 #[cfg(test)]
@@ -193,8 +238,8 @@ mod tests {
         assert_eq!(parse("250ms"), Ok(250 * MILLISECOND_NS));
         assert_eq!(parse("1.5m"), Ok(90 * SECOND_NS));
         assert_eq!(parse("100us"), Ok(100_000));
-        for wrong in ["", "s", "-1s", "1e3s", "1d", "1.2.3s", "inf", "nan", ".", "99999999999h"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+        for invalid in ["", "s", "-1s", "1e3s", "1d", "1.2.3s", "inf", "nan", ".", "99999999999h"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 
@@ -221,25 +266,40 @@ mod tests {
     #[test]
     fn one_thing_is_not_several() {
         assert_eq!(
-            [0, 1, 2].map(|number| count_of(number, "block")),
+            [0, 1, 2].map(|number| format_plural(number, "block")),
             ["0 blocks", "1 block", "2 blocks"]
         );
     }
 
     #[test]
-    fn shares() {
-        assert_eq!(parse_share("1%"), Ok(0.01));
-        assert_eq!(parse_share("0.5"), Ok(0.5));
-        assert!(parse_share("101%").is_err() && parse_share("x").is_err());
-        assert_eq!(parse_share_to("150%", 10.0), Ok(1.5));
-        assert!(parse_share_to("1001%", 10.0).is_err());
+    fn fractions() {
+        assert_eq!(parse_fraction("1%"), Ok(0.01));
+        assert_eq!(parse_fraction("0.5"), Ok(0.5));
+        assert!(parse_fraction("101%").is_err() && parse_fraction("x").is_err());
+        assert_eq!(parse_fraction_up_to("150%", 10.0), Ok(1.5));
+        assert!(parse_fraction_up_to("1001%", 10.0).is_err());
     }
 
     #[test]
     fn three_digits_of_each() {
-        let durations = [873, 41_250, 1_049_999, 2_000_000_000, 999_960].map(format_duration_ns);
-        assert_eq!(durations, ["873ns", "41.2us", "1.05ms", "2.00s", "1000us"]);
-        assert_eq!([873.0, 41_234.0, 1.05e6].map(format_count), ["873", "41.2k", "1.05M"]);
+        let durations = [0, 873, 41_250, 1_049_999, 2_000_000_000, 999_960].map(format_duration_ns);
+        assert_eq!(durations, ["0 ns", "873 ns", "41.2 µs", "1.05 ms", "2.00 s", "1.00 ms"]);
+        let counts = [0.0, 0.25, 873.0, 41_234.0, 999_700.0, 1.05e6].map(format_count);
+        assert_eq!(counts, ["0", "0.25", "873", "41.2 k", "1.00 M", "1.05 M"]);
         assert_eq!([873.0, 42_188.8].map(format_bytes), ["873 B", "41.2 KiB"]);
+    }
+
+    #[test]
+    fn rates_have_a_space_before_the_prefix() {
+        assert_eq!([873.0, 28_000.0].map(format_rate), ["873/s", "28.0 k/s"]);
+        assert_eq!([177.0, 1_468_006.4].map(format_byte_rate), ["177 B/s", "1.40 MiB/s"]);
+        assert_eq!([800.0, 1e9].map(format_bit_rate), ["800 bit/s", "1.00 Gbit/s"]);
+    }
+
+    #[test]
+    fn formatted_durations_are_valid_flags() {
+        let parse = |text: &str| parse_duration_ns(text, DurationUnit::Seconds);
+        assert_eq!(format_duration_flag(41_200), "41.2us");
+        assert_eq!(parse(&format_duration_flag(41_200)), Ok(41_200));
     }
 }

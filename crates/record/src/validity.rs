@@ -1,23 +1,23 @@
-//! Whether a result may be believed: the verdict, and the reasons for it.
+//! Validity of a result: the verdict, and the reasons for it.
 
 use serde::{Deserialize, Serialize};
 
-/// May the result be believed?
+/// Trustworthiness of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Nothing speaks against it.
+pub enum ValidityVerdict {
+    /// There is no reason to doubt it.
     Valid,
-    /// Something may have changed the figures; the reasons say what.
+    /// The figures may have been disturbed; the reasons give details.
     Suspect,
-    /// The figures do not say what they seem to say; the reasons say why.
+    /// The figures are misleading; the reasons give details.
     Invalid,
 }
 
-impl Verdict {
-    /// The word for it.
+impl ValidityVerdict {
+    /// Returns the word for the verdict.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Valid => "valid",
             Self::Suspect => "suspect",
@@ -26,38 +26,38 @@ impl Verdict {
     }
 }
 
-/// One reason against a result.
+/// Reason against a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reason {
-    /// A fixed name, for scripts.
+pub struct ValidityReason {
+    /// Fixed name, for scripts.
     pub code: String,
-    /// How much it weighs alone.
-    pub verdict: Verdict,
-    /// What was seen, with its figures.
+    /// Verdict for this reason alone.
+    pub verdict: ValidityVerdict,
+    /// Observation, with its figures.
     pub text: String,
 }
 
-/// The verdict and its reasons, the gravest first.
+/// Verdict with its reasons, the most severe first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
-    /// The gravest of the reasons, or valid.
-    pub verdict: Verdict,
-    /// Why.
-    pub reasons: Vec<Reason>,
+    /// Most severe verdict of the reasons, or valid.
+    pub verdict: ValidityVerdict,
+    /// Reasons for the verdict.
+    pub reasons: Vec<ValidityReason>,
 }
 
 impl Validity {
-    /// The verdict that follows from `reasons`.
+    /// Returns the verdict that follows from `reasons`.
     #[must_use]
-    pub fn from_reasons(mut reasons: Vec<Reason>) -> Self {
+    pub fn from_reasons(mut reasons: Vec<ValidityReason>) -> Self {
         reasons.sort_by(|a, b| b.verdict.cmp(&a.verdict).then_with(|| a.code.cmp(&b.code)));
-        let verdict = reasons.first().map_or(Verdict::Valid, |reason| reason.verdict);
+        let verdict = reasons.first().map_or(ValidityVerdict::Valid, |reason| reason.verdict);
         Self { verdict, reasons }
     }
 
-    /// Whether a reason with this code stands in it.
+    /// Returns true if a reason has this code.
     #[must_use]
-    pub fn has(&self, code: &str) -> bool {
+    pub fn has_reason(&self, code: &str) -> bool {
         self.reasons.iter().any(|reason| reason.code == code)
     }
 }

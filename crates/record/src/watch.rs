@@ -1,36 +1,36 @@
-//! The schema of a machine that was watched on its own, `weir.watch/1`: what `weir watch --json`
-//! writes. Beside the record of a run it says what another machine did meanwhile.
+//! Schema of a machine that was monitored on its own, `weir.watch/1`: the output of `weir watch
+//! --json`. Together with the record of a run it shows the state of another machine meanwhile.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::file::{self, ReadError};
-use crate::observed::Observed;
-use crate::run::Weir;
+use crate::observed::MachineObservation;
+use crate::run::WeirVersion;
 
-/// The name of this schema.
+/// Name of this schema.
 pub const SCHEMA: &str = "weir.watch/1";
 
-/// One machine, watched for a while.
+/// Observations of one machine for some time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Watch {
+pub struct WatchRecord {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Which weir wrote it.
-    pub weir: Weir,
+    /// Version of weir that wrote the record.
+    pub weir: WeirVersion,
     /// The command line.
     pub command: Vec<String>,
-    /// What was seen.
-    pub observed: Observed,
+    /// Observations.
+    pub observed: MachineObservation,
 }
 
-/// Reads what `weir watch --json` wrote.
+/// Reads the output of `weir watch --json`.
 ///
 /// # Errors
 /// The file cannot be read, is not such a record, or has another schema.
-pub fn read(path: &Path) -> Result<Watch, ReadError> {
-    file::read(path, SCHEMA)
+pub fn read_watch(path: &Path) -> Result<WatchRecord, ReadError> {
+    file::read_record(path, SCHEMA)
 }
 
 #[cfg(test)]
@@ -38,26 +38,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_it_was_written_and_no_other_schema_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("watch.json");
-        let watch = Watch {
+    fn a_record_is_read_back_and_another_schema_is_rejected() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("watch.json");
+        let watch = WatchRecord {
             schema: SCHEMA.to_owned(),
-            weir: Weir { version: "1".to_owned(), commit: "c".to_owned() },
+            weir: WeirVersion { version: "1".to_owned(), commit: "c".to_owned() },
             command: vec!["weir".to_owned()],
-            observed: Observed { host: "here".to_owned(), cpus: 2, ..Observed::default() },
+            observed: MachineObservation {
+                host: "here".to_owned(),
+                cpus: 2,
+                ..MachineObservation::default()
+            },
         };
         file::write_json(&path, &watch).unwrap();
-        assert_eq!(read(&path).unwrap(), watch);
-        file::write_json(&path, &Watch { schema: "weir.run/1".to_owned(), ..watch }).unwrap();
-        let why = read(&path).unwrap_err().to_string();
-        assert!(why.contains("'weir.run/1', this weir reads 'weir.watch/1'"), "{why}");
-        assert!(why.contains("weir lab diagnose FILE"), "{why}");
-        for (what, kind) in [("/dev/zero", "a device"), ("/", "a folder")] {
-            let why = read(Path::new(what)).unwrap_err().to_string();
-            assert!(why.starts_with(&format!("{what}: it is {kind}")), "{why}");
+        assert_eq!(read_watch(&path).unwrap(), watch);
+        file::write_json(&path, &WatchRecord { schema: "weir.run/1".to_owned(), ..watch }).unwrap();
+        let error = read_watch(&path).unwrap_err().to_string();
+        assert!(error.contains("'weir.run/1', but 'weir.watch/1' is expected"), "{error}");
+        assert!(error.contains("weir lab diagnose FILE"), "{error}");
+        for (path, kind) in [("/dev/zero", "a device"), ("/", "a directory")] {
+            let error = read_watch(Path::new(path)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{path}: it is {kind}")), "{error}");
         }
-        let why = file::read_run(Path::new("/no/such/file")).unwrap_err().to_string();
-        assert!(why.contains("/no/such/file"), "{why}");
+        let error = file::read_run(Path::new("/no/such/file")).unwrap_err().to_string();
+        assert!(error.contains("/no/such/file"), "{error}");
     }
 }

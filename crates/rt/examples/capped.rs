@@ -1,8 +1,9 @@
-//! A comparison and not a product: an origin that takes a fixed time for each request, and knows how
-//! many it had at once and for how many nobody was there any more.
+//! Reference program for comparisons, not a product: an origin that takes a fixed time per request.
+//! It counts its concurrent requests, and the responses whose client had left.
 //!
-//! `capped ADDR DELAY_MS` answers every GET after so long, however many there are. `GET /stats` tells
-//! the most at a time, those finished and those finished for nobody, and begins to count anew.
+//! `capped ADDR DELAY_MS` responds to every GET after the delay, however many there are. `GET
+//! /stats` returns the maximum concurrency, the finished requests and those whose client had left,
+//! and resets the counts.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -11,20 +12,20 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use rt::address::Address;
-use rt::board::Board;
 use rt::clock::{MILLISECOND_NS, now_ns};
-use rt::listen::{Accepted, Bound};
+use rt::conn_balancer::ConnectionBalancer;
+use rt::listen::{AcceptEvent, BoundAddress};
 use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tokio::task::spawn_local;
 
-/// What it has seen since it was asked last.
+/// Counts since the last `GET /stats`.
 #[derive(Default)]
-struct Counts {
-    now: Cell<u64>,
-    most: Cell<u64>,
+struct RequestCounts {
+    in_flight: Cell<u64>,
+    max_in_flight: Cell<u64>,
     finished: Cell<u64>,
-    wasted: Cell<u64>,
+    abandoned: Cell<u64>,
 }
 
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -35,26 +36,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     let address: Address = arguments.next().ok_or(usage)?.parse()?;
     let delay_ns = arguments.next().ok_or(usage)?.parse::<u64>()? * MILLISECOND_NS;
     rt::cores::block_on(async move {
-        let mut bound = Bound::new(&address, 1)?;
+        let mut bound = BoundAddress::new(&address, 1)?;
         println!("listening on {}", bound.address());
         std::io::stdout().flush()?;
-        let (board, _inboxes) = Board::new(1)?;
+        let (balancer, _inboxes) = ConnectionBalancer::new(1)?;
         let timers = Rc::new(Timers::start()?);
-        let counts = Rc::new(Counts::default());
-        let listener = bound.take(0, 0).ok_or("no socket")?;
+        let counts = Rc::new(RequestCounts::default());
+        let listener = bound.take_listener(0, 0).ok_or("no socket")?;
         let handle = |accepted| {
-            if let Accepted::Connection(connection) = accepted
+            if let AcceptEvent::Connection(connection) = accepted
                 && let Ok(stream) = Stream::from_fd(connection.fd, connection.family)
             {
                 let serving = serve(stream, delay_ns, Rc::clone(&timers), Rc::clone(&counts));
                 spawn_local(serving);
             }
         };
-        Ok(listener.accept(&board, 0, &timers, handle).await?)
+        Ok(listener.accept(&balancer, 0, &timers, handle).await?)
     })
 }
 
-async fn serve(mut stream: Stream, delay_ns: u64, timers: Rc<Timers>, counts: Rc<Counts>) {
+async fn serve(mut stream: Stream, delay_ns: u64, timers: Rc<Timers>, counts: Rc<RequestCounts>) {
     let mut head = Vec::new();
     let mut buffer = vec![0; HEAD_BYTES_MAX];
     loop {
@@ -67,38 +68,38 @@ async fn serve(mut stream: Stream, delay_ns: u64, timers: Rc<Timers>, counts: Rc
             }
         }
         let body = if head.starts_with(b"GET /stats ") {
-            counts.tell()
+            counts.take_json()
         } else {
-            counts.now.set(counts.now.get() + 1);
-            counts.most.set(counts.most.get().max(counts.now.get()));
+            counts.in_flight.set(counts.in_flight.get() + 1);
+            counts.max_in_flight.set(counts.max_in_flight.get().max(counts.in_flight.get()));
             timers.sleep_until(now_ns() + delay_ns).await;
-            counts.now.set(counts.now.get() - 1);
+            counts.in_flight.set(counts.in_flight.get() - 1);
             counts.finished.set(counts.finished.get() + 1);
-            counts.wasted.set(counts.wasted.get() + u64::from(has_left(&stream)));
+            counts.abandoned.set(counts.abandoned.get() + u64::from(is_peer_closed(&stream)));
             "done\n".to_owned()
         };
         head.clear();
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         let mut sent = 0;
-        while sent < answer.len() {
-            let rest = &answer.as_bytes()[sent..];
+        while sent < response.len() {
+            let rest = &response.as_bytes()[sent..];
             match std::future::poll_fn(|cx| stream.poll_write(cx, rest)).await {
-                Ok(more) if more > 0 => sent += more,
+                Ok(written) if written > 0 => sent += written,
                 _ => return,
             }
         }
     }
 }
 
-/// Whether the other side has ended its connection.
-fn has_left(stream: &Stream) -> bool {
+/// Returns true if the peer has ended its connection.
+fn is_peer_closed(stream: &Stream) -> bool {
     matches!(stream.poll_peek(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(0) | Err(_)))
 }
 
-impl Counts {
-    fn tell(&self) -> String {
-        let (most, finished) = (self.most.take(), self.finished.take());
-        let wasted = self.wasted.take();
-        format!("{{\"most\":{most},\"finished\":{finished},\"wasted\":{wasted}}}\n")
+impl RequestCounts {
+    fn take_json(&self) -> String {
+        let (max_in_flight, finished) = (self.max_in_flight.take(), self.finished.take());
+        let abandoned = self.abandoned.take();
+        format!("{{\"max_in_flight\":{max_in_flight},\"finished\":{finished},\"abandoned\":{abandoned}}}\n")
     }
 }

@@ -1,8 +1,9 @@
-//! A comparison and not a product: the floor of any proxy, which copies bytes and knows no HTTP.
+//! Reference program for comparisons, not a product: the minimum cost of any proxy. It copies bytes
+//! and knows no HTTP.
 //!
-//! `floor LISTEN TO` opens one connection to `TO` for each one that it accepts and copies both
-//! ways, on raw epoll in a single thread: a read(2) and a write(2) for each message of each side.
-//! What a real proxy costs above it is the price of being one.
+//! `floor LISTEN TO` opens one connection to `TO` for each accepted one and copies both ways, on
+//! raw epoll in a single thread: a read(2) and a write(2) for each message of each side. The
+//! additional cost of a real proxy is the price of its function.
 
 use std::error::Error;
 use std::io::Write;
@@ -17,35 +18,36 @@ use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketTyp
 const READ_BYTES: usize = 64 * 1024;
 const EVENTS_MAX: usize = 512;
 const BACKLOG: i32 = 4096;
-/// The event data of the listening socket; pairs have twice their index, plus their side.
+/// Event data of the listening socket; pairs have twice their index, plus their side.
 const LISTENING: u64 = u64::MAX;
 
 /// An accepted connection, the one that was opened for it, and the bytes between them.
-struct Pair {
+struct ConnectionPair {
     sockets: [OwnedFd; 2],
-    /// By the side that is read from.
+    /// Flows by the side that is read from.
     flows: [Flow; 2],
 }
 
 /// One direction.
 #[derive(Default)]
 struct Flow {
-    /// Read, and not taken by the other side yet.
-    waiting: Vec<u8>,
-    /// The reading side may have more; edge-triggered, so it will not be told again.
+    /// Bytes read, and not yet written to the other side.
+    pending: Vec<u8>,
+    /// True if the reading side may have more; events are edge-triggered, so there is no second
+    /// one.
     readable: bool,
-    /// The reading side's end is on its way, behind what can still be read.
-    ending: bool,
-    /// The reading side has ended.
-    ended: bool,
-    /// The other side was told of the end.
-    done: bool,
+    /// True if the end of the reading side was announced; unread bytes may remain before it.
+    is_closing: bool,
+    /// True if the reading side has ended.
+    eof: bool,
+    /// True if the end was passed on to the other side.
+    shut_down: bool,
 }
 
-struct Floor {
+struct EpollRelay {
     epoll: OwnedFd,
-    to: SocketAddr,
-    pairs: Vec<Option<Pair>>,
+    upstream: SocketAddr,
+    pairs: Vec<Option<ConnectionPair>>,
     free: Vec<usize>,
     buffer: Vec<u8>,
 }
@@ -54,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: floor LISTEN TO";
     let address: SocketAddr = arguments.next().ok_or(usage)?.parse()?;
-    let to: SocketAddr = arguments.next().ok_or(usage)?.parse()?;
+    let upstream: SocketAddr = arguments.next().ok_or(usage)?.parse()?;
     let listener = socket(address)?;
     sockopt::set_socket_reuseaddr(&listener, true)?;
     rustix::net::bind(&listener, &SocketAddrAny::from(address))?;
@@ -62,9 +64,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bound = SocketAddr::try_from(rustix::net::getsockname(&listener)?)?;
     println!("listening on {bound}");
     std::io::stdout().flush()?;
-    let floor = Floor {
+    let floor = EpollRelay {
         epoll: epoll::create(CreateFlags::CLOEXEC)?,
-        to,
+        upstream,
         pairs: Vec::new(),
         free: Vec::new(),
         buffer: vec![0; READ_BYTES],
@@ -73,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A non-blocking socket without delay; accepted ones inherit both that matter (tcp(7)).
+/// Creates a non-blocking socket without delay; accepted ones inherit both options (tcp(7)).
 fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -82,7 +84,7 @@ fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-impl Floor {
+impl EpollRelay {
     fn run(mut self, listener: &OwnedFd) -> Result<(), Errno> {
         epoll::add(&self.epoll, listener, EventData::new_u64(LISTENING), EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -115,22 +117,22 @@ impl Floor {
     }
 
     fn open(&mut self, client: OwnedFd) -> Result<(), Errno> {
-        let server = socket(self.to)?;
-        match rustix::net::connect(&server, &SocketAddrAny::from(self.to)) {
+        let server = socket(self.upstream)?;
+        match rustix::net::connect(&server, &SocketAddrAny::from(self.upstream)) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
-            // Nobody listens there: the client sees its connection end.
+            // If there is no listener, the client's connection ends.
             Err(_) => return Ok(()),
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.pairs.push(None);
             self.pairs.len() - 1
         });
-        let watched = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = |side: usize| EventData::new_u64((2 * index + side) as u64);
-        epoll::add(&self.epoll, &client, data(0), watched)?;
-        epoll::add(&self.epoll, &server, data(1), watched)?;
+        epoll::add(&self.epoll, &client, data(0), interest)?;
+        epoll::add(&self.epoll, &server, data(1), interest)?;
         self.pairs[index] =
-            Some(Pair { sockets: [client, server], flows: [Flow::default(), Flow::default()] });
+            Some(ConnectionPair { sockets: [client, server], flows: [Flow::default(), Flow::default()] });
         Ok(())
     }
 
@@ -141,49 +143,50 @@ impl Floor {
         let closing = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         if flags.intersects(EventFlags::IN | closing) {
             pair.flows[side].readable = true;
-            pair.flows[side].ending |= flags.intersects(closing);
+            pair.flows[side].is_closing |= flags.intersects(closing);
         }
-        // Readiness to write matters to the flow towards this side, and only when it waits for it.
-        let alive = pair.copy(side, &mut self.buffer).and_then(|()| {
-            if pair.flows[1 - side].waiting.is_empty() {
+        // Write readiness matters only to the flow towards this side, and only while it waits for
+        // it.
+        let result = pair.copy(side, &mut self.buffer).and_then(|()| {
+            if pair.flows[1 - side].pending.is_empty() {
                 return Ok(());
             }
             pair.copy(1 - side, &mut self.buffer)
         });
-        if alive.is_err() || pair.flows.iter().all(|flow| flow.done) {
+        if result.is_err() || pair.flows.iter().all(|flow| flow.shut_down) {
             self.pairs[index] = None;
             self.free.push(index);
         }
     }
 }
 
-impl Pair {
-    /// Copies from `side` to the other until one of them has to be waited for.
+impl ConnectionPair {
+    /// Copies from `side` to the other until one of them would block.
     fn copy(&mut self, side: usize, buffer: &mut [u8]) -> Result<(), Errno> {
         let (from, to) = (&self.sockets[side], &self.sockets[1 - side]);
         let flow = &mut self.flows[side];
         loop {
-            if !flow.waiting.is_empty() {
-                let taken = write_some(to, &flow.waiting)?;
-                flow.waiting.drain(..taken);
-                if !flow.waiting.is_empty() {
+            if !flow.pending.is_empty() {
+                let written = write_some(to, &flow.pending)?;
+                flow.pending.drain(..written);
+                if !flow.pending.is_empty() {
                     return Ok(());
                 }
             }
-            if flow.ended && !flow.done {
-                flow.done = true;
+            if flow.eof && !flow.shut_down {
+                flow.shut_down = true;
                 rustix::net::shutdown(to, Shutdown::Write)?;
             }
-            if !flow.readable || flow.ended {
+            if !flow.readable || flow.eof {
                 return Ok(());
             }
             match rustix::io::read(from, &mut *buffer) {
-                Ok(0) => flow.ended = true,
+                Ok(0) => flow.eof = true,
                 Ok(read) => {
                     // A short read proves the socket empty, unless its end was announced.
-                    flow.readable = read == buffer.len() || flow.ending;
-                    let taken = write_some(to, &buffer[..read])?;
-                    flow.waiting.extend_from_slice(&buffer[taken..read]);
+                    flow.readable = read == buffer.len() || flow.is_closing;
+                    let written = write_some(to, &buffer[..read])?;
+                    flow.pending.extend_from_slice(&buffer[written..read]);
                 }
                 Err(Errno::AGAIN) => flow.readable = false,
                 Err(Errno::INTR) => {}
@@ -193,10 +196,10 @@ impl Pair {
     }
 }
 
-/// As many bytes as the socket takes now.
+/// Writes as many bytes as the socket accepts now.
 fn write_some(to: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     match rustix::io::write(to, bytes) {
-        Ok(taken) => Ok(taken),
+        Ok(written) => Ok(written),
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
         Err(error) => Err(error),
     }

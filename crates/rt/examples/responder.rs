@@ -1,9 +1,9 @@
-//! A comparison and not a product: the least that an HTTP responder can do on raw epoll.
+//! Reference program for comparisons, not a product: a minimal HTTP responder on raw epoll.
 //!
-//! `responder ADDR [BODY_BYTES]` answers each read that ends like a request head with one fixed
-//! response. It parses nothing, has no time-outs and no counters, and runs in a single thread:
-//! accept4(2), epoll_wait(2), one read(2) and one write(2) a request. What a real origin costs
-//! above it is the price of being one.
+//! `responder ADDR [BODY_BYTES]` responds to each read that ends like a request head with one fixed
+//! response. It parses nothing, has no timeouts and no counters, and runs in a single thread:
+//! accept4(2), epoll_wait(2), one read(2) and one write(2) per request. The additional cost of a
+//! real origin is the price of its function.
 
 use std::error::Error;
 use std::io::Write;
@@ -15,7 +15,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
 
-/// Connections by the number of their descriptor.
+/// Connections by descriptor number.
 type Connections = Vec<Option<OwnedFd>>;
 
 const READ_BYTES: usize = 16 * 1024;
@@ -46,7 +46,7 @@ fn listen(address: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(listener)
 }
 
-/// As long as the answer of an origin with the same body.
+/// Returns a response as long as that of an origin with the same body.
 fn response(body_bytes: usize) -> Vec<u8> {
     let date = "Thu, 01 Jan 1970 00:00:00 GMT";
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {body_bytes}\r\nDate: {date}\r\n\r\n");
@@ -79,11 +79,7 @@ fn serve(listener: &OwnedFd, response: &[u8]) -> Result<(), Errno> {
     }
 }
 
-fn accept_all(
-    listener: &OwnedFd,
-    epoll: &OwnedFd,
-    connections: &mut Connections,
-) -> Result<(), Errno> {
+fn accept_all(listener: &OwnedFd, epoll: &OwnedFd, connections: &mut Connections) -> Result<(), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
         let connection = match rustix::net::accept_with(listener, flags) {
@@ -93,8 +89,8 @@ fn accept_all(
             Err(error) => return Err(error),
         };
         let index = connection.as_raw_fd() as usize;
-        let watched = EventFlags::IN | EventFlags::ET;
-        epoll::add(epoll, &connection, EventData::new_u64(index as u64), watched)?;
+        let interest = EventFlags::IN | EventFlags::ET;
+        epoll::add(epoll, &connection, EventData::new_u64(index as u64), interest)?;
         if connections.len() <= index {
             connections.resize_with(index + 1, || None);
         }
@@ -103,8 +99,8 @@ fn accept_all(
 }
 
 /// Reads once and writes once. A short write ends the connection: a comparison keeps no state.
-fn handle_readable(place: &mut Option<OwnedFd>, buffer: &mut [u8], response: &[u8]) {
-    let Some(connection) = place else { return };
+fn handle_readable(slot: &mut Option<OwnedFd>, buffer: &mut [u8], response: &[u8]) {
+    let Some(connection) = slot else { return };
     let keep = match rustix::io::read(&*connection, &mut *buffer) {
         Ok(0) => false,
         Ok(read) if buffer[..read].ends_with(b"\r\n\r\n") => {
@@ -114,6 +110,6 @@ fn handle_readable(place: &mut Option<OwnedFd>, buffer: &mut [u8], response: &[u
         Err(_) => false,
     };
     if !keep {
-        *place = None;
+        *slot = None;
     }
 }

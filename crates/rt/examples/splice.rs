@@ -1,46 +1,46 @@
-//! What a relay between two TCP sockets costs by copying and by splicing, in processor time of its
-//! thread, by the size of what comes at a time. Not a benchmark of throughput: its peers share the
-//! machine with it. `cargo run --release -p rt --example splice`
+//! Cost of a relay between two TCP sockets by copying and by splicing, in CPU time of its thread,
+//! by message size. It is not a throughput benchmark: its peers share the machine with it. `cargo
+//! run --release -p rt --example splice`
 
 use std::future::poll_fn;
 use std::io::{Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 
-use rt::splice::{Pipes, poll_drain, poll_fill};
-use rt::stream::{Family, Stream};
+use rt::splice::{PipePool, poll_drain, poll_fill};
+use rt::stream::{SocketFamily, Stream};
 use rustix::time::{ClockId, clock_gettime};
 
-/// How bytes are moved, and how many at a time at the most.
+/// Method of moving bytes, with the maximum number at a time.
 #[derive(Clone, Copy)]
-enum Way {
+enum TransferMode {
     Copy(usize),
     Splice(usize),
 }
 
 fn main() -> Result<()> {
     let kb = 1024;
-    let ways = [
-        ("copy 16k", Way::Copy(16 * kb)),
-        ("copy 64k", Way::Copy(64 * kb)),
-        ("copy 256k", Way::Copy(256 * kb)),
-        ("splice 64k", Way::Splice(64 * kb)),
-        ("splice 256k", Way::Splice(256 * kb)),
-        ("splice 1m", Way::Splice(1024 * kb)),
+    let modes = [
+        ("copy 16k", TransferMode::Copy(16 * kb)),
+        ("copy 64k", TransferMode::Copy(64 * kb)),
+        ("copy 256k", TransferMode::Copy(256 * kb)),
+        ("splice 64k", TransferMode::Splice(64 * kb)),
+        ("splice 256k", TransferMode::Splice(256 * kb)),
+        ("splice 1m", TransferMode::Splice(1024 * kb)),
     ];
-    println!("ns of processor time per kB moved; in (): bytes a round");
+    println!("ns of CPU time per kB moved; in (): bytes per round");
     print!("{:>12}", "at a time");
-    ways.iter().for_each(|(name, _)| print!("{name:>19}"));
+    modes.iter().for_each(|(name, _)| print!("{name:>19}"));
     println!();
     for size in [1, 4, 8, 16, 32, 64, 128, 256].map(|size| size * kb) {
         print!("{:>11}k", size / kb);
-        for (_, way) in ways {
-            print_cell(relay(way, Some(size), 64 * kb * kb)?);
+        for (_, mode) in modes {
+            print_cell(measure_relay(mode, Some(size), 64 * kb * kb)?);
         }
         println!();
     }
     print!("{:>12}", "a stream");
-    for (_, way) in ways {
-        print_cell(relay(way, None, 1024 * kb * kb)?);
+    for (_, mode) in modes {
+        print_cell(measure_relay(mode, None, 1024 * kb * kb)?);
     }
     println!();
     Ok(())
@@ -50,41 +50,41 @@ fn print_cell((ns_per_kb, round): (f64, usize)) {
     print!("{:>19}", format!("{ns_per_kb:.0} ({round})"));
 }
 
-fn pair() -> Result<(TcpStream, Stream)> {
+fn tcp_pair() -> Result<(TcpStream, Stream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let far = TcpStream::connect(listener.local_addr()?)?;
-    let (near, _) = listener.accept()?;
-    near.set_nonblocking(true)?;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
-    Ok((far, Stream::from_fd(near.into(), Family::Tcp)?))
+    let peer = TcpStream::connect(listener.local_addr()?)?;
+    let (local, _) = listener.accept()?;
+    local.set_nonblocking(true)?;
+    local.set_nodelay(true)?;
+    peer.set_nodelay(true)?;
+    Ok((peer, Stream::from_fd(local.into(), SocketFamily::Tcp)?))
 }
 
-/// Relays `total` bytes: all at once, or `size` of them when the last `size` have arrived.
-fn relay(way: Way, size: Option<usize>, total: usize) -> Result<(f64, usize)> {
+/// Relays `total` bytes: all at once, or the next `size` bytes whenever the last have arrived.
+fn measure_relay(mode: TransferMode, size: Option<usize>, total: usize) -> Result<(f64, usize)> {
     rt::cores::block_on(async {
-        let ((mut source, mut from), (mut sink, mut to)) = (pair()?, pair()?);
-        let (next, is_next) = std::sync::mpsc::sync_channel(1);
+        let ((mut source, mut from), (mut sink, mut to)) = (tcp_pair()?, tcp_pair()?);
+        let (permits, next_permit) = std::sync::mpsc::sync_channel(1);
         let chunk = size.unwrap_or(256 * 1024);
         let writer = std::thread::spawn(move || {
             let bytes = vec![7; chunk];
             for _ in 0..total / chunk {
                 source.write_all(&bytes).unwrap_or_default();
                 if size.is_some() {
-                    let _ = is_next.recv();
+                    let _ = next_permit.recv();
                 }
             }
         });
         let reader = std::thread::spawn(move || {
             let mut bytes = vec![0; chunk];
             while sink.read_exact(&mut bytes).is_ok() {
-                let _ = next.try_send(());
+                let _ = permits.try_send(());
             }
         });
         let started = cpu_ns();
-        let rounds = match way {
-            Way::Copy(bytes) => copy(&mut from, &mut to, bytes).await?,
-            Way::Splice(bytes) => splice(&mut from, &mut to, bytes).await?,
+        let rounds = match mode {
+            TransferMode::Copy(bytes) => copy(&mut from, &mut to, bytes).await?,
+            TransferMode::Splice(bytes) => splice(&mut from, &mut to, bytes).await?,
         };
         let ns = cpu_ns() - started;
         drop(to);
@@ -109,13 +109,13 @@ async fn copy(from: &mut Stream, to: &mut Stream, bytes: usize) -> Result<usize>
 }
 
 async fn splice(from: &mut Stream, to: &mut Stream, bytes: usize) -> Result<usize> {
-    let pipes = Pipes::new(bytes, 1);
+    let pipes = PipePool::new(bytes, 1);
     let Some(mut pipe) = pipes.take() else { return Ok(0) };
     for round in 0.. {
         if poll_fn(|cx| poll_fill(cx, from, &mut pipe, bytes)).await? == 0 {
             return Ok(round);
         }
-        while pipe.fill() > 0 {
+        while pipe.buffered_bytes() > 0 {
             poll_fn(|cx| poll_drain(cx, to, &mut pipe)).await?;
         }
     }

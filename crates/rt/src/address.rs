@@ -1,4 +1,4 @@
-//! Where to listen or to connect, as people write it: `127.0.0.1:80`, `[::1]:80`, `:80`,
+//! Textual addresses to listen on or to connect to: `127.0.0.1:80`, `[::1]:80`, `:80`,
 //! `localhost:80`, `unix:/run/weir.sock`. Names are resolved once, here; nothing listens here.
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A place that a stream socket can listen on or connect to.
+/// Address that a stream socket can listen on or connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// TCP over IPv4 or IPv6.
@@ -15,36 +15,36 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// What is wrong with an address that somebody wrote.
+/// Parse error of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadAddress {
+pub struct AddressParseError {
     text: String,
-    why: String,
+    reason: String,
 }
 
-impl fmt::Display for BadAddress {
+impl fmt::Display for AddressParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "'{}' is not an address: {} (write 127.0.0.1:8080, [::1]:8080, :8080, localhost:8080 \
              or unix:/path)",
-            self.text, self.why
+            self.text, self.reason
         )
     }
 }
 
-impl std::error::Error for BadAddress {}
+impl std::error::Error for AddressParseError {}
 
 impl FromStr for Address {
-    type Err = BadAddress;
+    type Err = AddressParseError;
 
-    fn from_str(text: &str) -> Result<Self, BadAddress> {
-        let bad = |why: &str| BadAddress { text: text.to_owned(), why: why.to_owned() };
+    fn from_str(text: &str) -> Result<Self, AddressParseError> {
+        let invalid = |reason: &str| AddressParseError { text: text.to_owned(), reason: reason.to_owned() };
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
-                "" => Err(bad("the path is empty")),
+                "" => Err(invalid("the path is empty")),
                 // sun_path of unix(7) holds 108 bytes with its closing NUL.
-                _ if path.len() > 107 => Err(bad("a unix socket's path has at most 107 bytes")),
+                _ if path.len() > 107 => Err(invalid("a unix socket's path has at most 107 bytes")),
                 _ => Ok(Self::Unix(PathBuf::from(path))),
             };
         }
@@ -52,23 +52,23 @@ impl FromStr for Address {
             return Ok(Self::Tcp(address));
         }
         let Some((host, port)) = text.rsplit_once(':') else {
-            return Err(bad("the port is missing"));
+            return Err(invalid("the port is missing"));
         };
-        let port: u16 = port.parse().map_err(|_| bad("the port is not a number up to 65535"))?;
+        let port: u16 = port.parse().map_err(|_| invalid("the port is not a number up to 65535"))?;
         if host.is_empty() || host == "*" {
             return Ok(Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)));
         }
         if host.contains(':') {
-            return Err(bad("an IPv6 address stands in brackets"));
+            return Err(invalid("write an IPv6 address in brackets"));
         }
-        resolve(host, port).map(Self::Tcp).map_err(|why| bad(&why))
+        resolve(host, port).map(Self::Tcp).map_err(|reason| invalid(&reason))
     }
 }
 
-/// The first address that the system's resolver has for `host`.
+/// Returns the first address that the system's resolver has for `host`.
 ///
 /// # Errors
-/// The resolver's own words when the name is unknown.
+/// The name is unknown; the error is the resolver's text.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
     (host, port)
         .to_socket_addrs()
@@ -92,22 +92,22 @@ mod tests {
 
     #[test]
     fn every_written_form_is_understood() {
-        let show = |text: &str| text.parse::<Address>().unwrap().to_string();
-        assert_eq!(show("127.0.0.1:80"), "127.0.0.1:80");
-        assert_eq!(show("[::1]:80"), "[::1]:80");
-        assert_eq!(show(":80"), "0.0.0.0:80");
-        assert_eq!(show("*:80"), "0.0.0.0:80");
-        assert_eq!(show("unix:/a b"), "unix:/a b");
+        let reformat = |text: &str| text.parse::<Address>().unwrap().to_string();
+        assert_eq!(reformat("127.0.0.1:80"), "127.0.0.1:80");
+        assert_eq!(reformat("[::1]:80"), "[::1]:80");
+        assert_eq!(reformat(":80"), "0.0.0.0:80");
+        assert_eq!(reformat("*:80"), "0.0.0.0:80");
+        assert_eq!(reformat("unix:/a b"), "unix:/a b");
         assert!(matches!("localhost:1".parse(), Ok(Address::Tcp(a)) if a.ip().is_loopback()));
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
-        let why = |text: &str| text.parse::<Address>().unwrap_err().to_string();
-        assert!(why("8080").contains("port is missing"));
-        assert!(why("1.2.3.4:99999").contains("not a number up to 65535"));
-        assert!(why("::1:80").contains("brackets"));
-        assert!(why("unix:").contains("empty"));
-        assert!(why(&format!("unix:/{}", "x".repeat(200))).contains("107"));
+    fn errors_state_the_reason() {
+        let error_text = |text: &str| text.parse::<Address>().unwrap_err().to_string();
+        assert!(error_text("8080").contains("port is missing"));
+        assert!(error_text("1.2.3.4:99999").contains("not a number up to 65535"));
+        assert!(error_text("::1:80").contains("brackets"));
+        assert!(error_text("unix:").contains("empty"));
+        assert!(error_text(&format!("unix:/{}", "x".repeat(200))).contains("107"));
     }
 }

@@ -1,198 +1,199 @@
-//! A core's pool of byte buffers. A connection takes one only while bytes are in flight and gives
-//! it back empty, so that an idle connection holds none. Bounded: past the limit there is none, and
-//! that is counted.
+//! Pool of byte buffers of one core. A connection takes a buffer only while bytes are in flight and
+//! returns it empty, so that an idle connection holds none. The pool is limited: beyond the limit
+//! it refuses and counts.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The buffers of one core; not `Send`.
+/// Buffers of one core; not `Send`.
 #[derive(Debug)]
-pub struct Buffers {
-    pool: Rc<Pool>,
+pub struct BufferPool {
+    pool: Rc<PoolInner>,
 }
 
 #[derive(Debug)]
-struct Pool {
+struct PoolInner {
     free: RefCell<Vec<Vec<u8>>>,
     #[allow(clippy::vec_box, reason = "the allocation is what is kept")]
-    spare: RefCell<Vec<Box<Body>>>,
+    free_storage: RefCell<Vec<Box<BufferStorage>>>,
     buffer_bytes: usize,
-    lent: Cell<usize>,
-    lent_max: usize,
-    refused: Cell<u64>,
+    in_use: Cell<usize>,
+    max_in_use: usize,
+    exhausted: Cell<u64>,
 }
 
-/// Bytes in a buffer of a [`Buffers`], consumed from the front. Its buffer goes back to the pool with
+/// Bytes in a buffer of a [`BufferPool`], consumed from the front. The buffer returns to the pool with
 /// the last byte, or when this is dropped. The default holds no bytes and no buffer.
 #[derive(Debug, Default)]
-pub struct Lent {
-    body: Option<Box<Body>>,
+pub struct PooledBuffer {
+    storage: Option<Box<BufferStorage>>,
 }
 
 #[derive(Debug, Default)]
-struct Body {
+struct BufferStorage {
     bytes: Vec<u8>,
-    /// Bytes before this are consumed.
+    /// Number of consumed bytes at the start.
     start: usize,
-    /// `None` while it is spare.
-    pool: Option<Rc<Pool>>,
+    /// `None` while the body is spare.
+    pool: Option<Rc<PoolInner>>,
 }
 
-/// How many unused buffers a pool keeps; more than that goes back to the allocator.
+/// Maximum number of unused buffers in a pool; the rest are freed.
 const FREE_MAX: usize = 64;
-/// A buffer that grew past this many times its first size is not kept.
+/// Maximum growth: a buffer that grew past this many times its first size is freed.
 const GROWTH_MAX: usize = 4;
 
-impl Buffers {
-    /// A pool of buffers of `buffer_bytes`, of which `lent_max` may be out at a time.
+impl BufferPool {
+    /// Creates a pool of buffers of `buffer_bytes`, at most `max_in_use` of them in use at a time.
     #[must_use]
-    pub fn new(buffer_bytes: usize, lent_max: usize) -> Self {
-        let pool = Pool {
+    pub fn new(buffer_bytes: usize, max_in_use: usize) -> Self {
+        let pool = PoolInner {
             free: RefCell::new(Vec::new()),
-            spare: RefCell::new(Vec::new()),
+            free_storage: RefCell::new(Vec::new()),
             buffer_bytes,
-            lent: Cell::new(0),
-            lent_max,
-            refused: Cell::new(0),
+            in_use: Cell::new(0),
+            max_in_use,
+            exhausted: Cell::new(0),
         };
         Self { pool: Rc::new(pool) }
     }
 
-    /// An empty buffer, or `None` (counted) at the limit.
+    /// Returns an empty buffer, or `None` (counted) at the limit.
     #[must_use]
     pub fn take(&self) -> Option<Vec<u8>> {
-        self.pool.enter()?;
-        let kept = self.pool.free.borrow_mut().pop();
-        Some(kept.unwrap_or_else(|| Vec::with_capacity(self.pool.buffer_bytes)))
+        self.pool.acquire()?;
+        let reused = self.pool.free.borrow_mut().pop();
+        Some(reused.unwrap_or_else(|| Vec::with_capacity(self.pool.buffer_bytes)))
     }
 
-    /// Gives a buffer back that [`Buffers::take`] lent.
-    pub fn give(&self, mut buffer: Vec<u8>) {
-        self.pool.leave();
+    /// Returns a buffer from [`BufferPool::take`] to the pool.
+    pub fn put_back(&self, mut buffer: Vec<u8>) {
+        self.pool.release();
         let mut free = self.pool.free.borrow_mut();
-        if free.len() < FREE_MAX && self.pool.keeps(&buffer) {
+        if free.len() < FREE_MAX && self.pool.is_reusable(&buffer) {
             buffer.clear();
             free.push(buffer);
         }
     }
 
-    /// A buffer with these bytes, or `None` (counted) at the limit. No bytes need no buffer.
+    /// Returns a buffer with these bytes, or `None` (counted) at the limit. No bytes need no
+    /// buffer.
     #[must_use]
-    pub fn lend(&self, parts: &[&[u8]]) -> Option<Lent> {
+    pub fn take_filled(&self, parts: &[&[u8]]) -> Option<PooledBuffer> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
         if total == 0 {
-            return Some(Lent::default());
+            return Some(PooledBuffer::default());
         }
-        self.pool.enter()?;
-        let spare = self.pool.spare.borrow_mut().pop();
-        let mut body = spare.unwrap_or_else(|| {
+        self.pool.acquire()?;
+        let free_storage = self.pool.free_storage.borrow_mut().pop();
+        let mut storage = free_storage.unwrap_or_else(|| {
             let bytes = Vec::with_capacity(self.pool.buffer_bytes);
-            Box::new(Body { bytes, ..Body::default() })
+            Box::new(BufferStorage { bytes, ..BufferStorage::default() })
         });
-        body.pool = Some(Rc::clone(&self.pool));
+        storage.pool = Some(Rc::clone(&self.pool));
         for part in parts {
-            body.bytes.extend_from_slice(part);
+            storage.bytes.extend_from_slice(part);
         }
-        Some(Lent { body: Some(body) })
+        Some(PooledBuffer { storage: Some(storage) })
     }
 
-    /// How many buffers are out.
+    /// Returns the number of buffers in use.
     #[must_use]
-    pub fn lent(&self) -> usize {
-        self.pool.lent.get()
+    pub fn in_use(&self) -> usize {
+        self.pool.in_use.get()
     }
 
-    /// How often the limit was met.
+    /// Returns the number of refusals at the limit.
     #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.pool.refused.get()
+    pub fn exhausted_count(&self) -> u64 {
+        self.pool.exhausted.get()
     }
 }
 
-impl Pool {
-    fn enter(&self) -> Option<()> {
-        if self.lent.get() >= self.lent_max {
-            self.refused.set(self.refused.get() + 1);
+impl PoolInner {
+    fn acquire(&self) -> Option<()> {
+        if self.in_use.get() >= self.max_in_use {
+            self.exhausted.set(self.exhausted.get() + 1);
             return None;
         }
-        self.lent.set(self.lent.get() + 1);
+        self.in_use.set(self.in_use.get() + 1);
         Some(())
     }
 
-    fn leave(&self) {
-        self.lent.set(self.lent.get().saturating_sub(1));
+    fn release(&self) {
+        self.in_use.set(self.in_use.get().saturating_sub(1));
     }
 
-    fn keeps(&self, buffer: &Vec<u8>) -> bool {
+    fn is_reusable(&self, buffer: &Vec<u8>) -> bool {
         buffer.capacity() <= GROWTH_MAX * self.buffer_bytes
     }
 }
 
-impl Lent {
-    /// The bytes that are not consumed.
+impl PooledBuffer {
+    /// Returns the unconsumed bytes.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.body.as_deref().map_or(&[], |body| &body.bytes[body.start..])
+        self.storage.as_deref().map_or(&[], |body| &body.bytes[body.start..])
     }
 
-    /// How many they are.
+    /// Returns the number of unconsumed bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.body.as_deref().map_or(0, |body| body.bytes.len() - body.start)
+        self.storage.as_deref().map_or(0, |body| body.bytes.len() - body.start)
     }
 
-    /// Whether there are none, and so no buffer.
+    /// Returns true if there are no bytes, and so no buffer.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.body.is_none()
+        self.storage.is_none()
     }
 
     /// Consumes the first `count` bytes, without moving the others.
     pub fn consume(&mut self, count: usize) {
-        if let Some(body) = &mut self.body {
-            body.start = body.bytes.len().min(body.start + count);
-            if body.start == body.bytes.len() {
+        if let Some(storage) = &mut self.storage {
+            storage.start = storage.bytes.len().min(storage.start + count);
+            if storage.start == storage.bytes.len() {
                 self.release();
             }
         }
     }
 
-    /// Adds bytes at the end, taking a buffer from `buffers` if there is none yet. `false`: there was
-    /// no buffer, and nothing was added.
+    /// Appends bytes, taking a buffer from `buffers` if there is none yet. Returns false, with
+    /// nothing appended, if there was no buffer.
     #[must_use]
-    pub fn append(&mut self, buffers: &Buffers, bytes: &[u8]) -> bool {
-        let Some(body) = &mut self.body else {
-            let lent = buffers.lend(&[bytes]);
-            let is_lent = lent.is_some();
-            *self = lent.unwrap_or_default();
-            return is_lent;
+    pub fn append(&mut self, buffers: &BufferPool, bytes: &[u8]) -> bool {
+        let Some(storage) = &mut self.storage else {
+            let filled = buffers.take_filled(&[bytes]);
+            let is_filled = filled.is_some();
+            *self = filled.unwrap_or_default();
+            return is_filled;
         };
-        if body.start > 0 {
-            body.bytes.drain(..body.start);
-            body.start = 0;
+        if storage.start > 0 {
+            storage.bytes.drain(..storage.start);
+            storage.start = 0;
         }
-        body.bytes.extend_from_slice(bytes);
+        storage.bytes.extend_from_slice(bytes);
         true
     }
 
-    /// Gives the buffer back, with what is in it.
+    /// Returns the buffer to the pool, discarding its contents.
     pub fn release(&mut self) {
-        let Some(mut body) = self.body.take() else { return };
-        let Some(pool) = body.pool.take() else { return };
-        pool.leave();
-        let mut spare = pool.spare.borrow_mut();
-        if spare.len() < FREE_MAX && pool.keeps(&body.bytes) {
-            body.bytes.clear();
-            body.start = 0;
-            spare.push(body);
+        let Some(mut storage) = self.storage.take() else { return };
+        let Some(pool) = storage.pool.take() else { return };
+        pool.release();
+        let mut free_storage = pool.free_storage.borrow_mut();
+        if free_storage.len() < FREE_MAX && pool.is_reusable(&storage.bytes) {
+            storage.bytes.clear();
+            storage.start = 0;
+            free_storage.push(storage);
         }
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         self.release();
     }
@@ -204,44 +205,44 @@ mod tests {
 
     #[test]
     fn the_limit_holds_and_is_counted() {
-        let pool = Buffers::new(16, 2);
+        let pool = BufferPool::new(16, 2);
         let (first, _second) = (pool.take().unwrap(), pool.take().unwrap());
         assert!(pool.take().is_none());
-        assert_eq!((pool.lent(), pool.refused()), (2, 1));
-        pool.give(first);
+        assert_eq!((pool.in_use(), pool.exhausted_count()), (2, 1));
+        pool.put_back(first);
         assert!(pool.take().unwrap().is_empty());
     }
 
     #[test]
-    fn a_buffer_that_grew_is_not_kept() {
-        let pool = Buffers::new(16, 2);
+    fn a_buffer_that_grew_is_not_reused() {
+        let pool = BufferPool::new(16, 2);
         let mut grown = pool.take().unwrap();
         grown.resize(1000, 0);
-        pool.give(grown);
+        pool.put_back(grown);
         assert!(pool.take().unwrap().capacity() < 1000);
     }
 
     #[test]
-    fn what_is_lent_goes_back_with_its_last_byte_or_its_owner() {
-        let pool = Buffers::new(16, 1);
-        let mut lent = pool.lend(&[b"ab", b"c"]).unwrap();
-        assert!(pool.lend(&[b"x"]).is_none() && pool.lend(&[b""]).unwrap().is_empty());
-        assert_eq!((lent.bytes(), pool.lent(), pool.refused()), (&b"abc"[..], 1, 1));
-        lent.consume(2);
-        assert!(lent.append(&pool, b"d"));
-        assert_eq!((lent.bytes(), lent.len()), (&b"cd"[..], 2));
-        lent.consume(2);
-        assert!(lent.is_empty() && pool.lent() == 0);
-        drop(pool.lend(&[b"more"]));
-        assert_eq!(pool.lent(), 0);
-        let first = pool.lend(&[b"1"]).unwrap();
-        assert!(!lent.append(&pool, b"2") && lent.bytes().is_empty());
+    fn a_pooled_buffer_returns_with_its_last_byte_or_its_owner() {
+        let pool = BufferPool::new(16, 1);
+        let mut buffer = pool.take_filled(&[b"ab", b"c"]).unwrap();
+        assert!(pool.take_filled(&[b"x"]).is_none() && pool.take_filled(&[b""]).unwrap().is_empty());
+        assert_eq!((buffer.bytes(), pool.in_use(), pool.exhausted_count()), (&b"abc"[..], 1, 1));
+        buffer.consume(2);
+        assert!(buffer.append(&pool, b"d"));
+        assert_eq!((buffer.bytes(), buffer.len()), (&b"cd"[..], 2));
+        buffer.consume(2);
+        assert!(buffer.is_empty() && pool.in_use() == 0);
+        drop(pool.take_filled(&[b"more"]));
+        assert_eq!(pool.in_use(), 0);
+        let first = pool.take_filled(&[b"1"]).unwrap();
+        assert!(!buffer.append(&pool, b"2") && buffer.bytes().is_empty());
         drop(first);
-        assert!(lent.append(&pool, b"2") && lent.bytes() == b"2");
+        assert!(buffer.append(&pool, b"2") && buffer.bytes() == b"2");
     }
 
     #[test]
-    fn a_place_for_lent_bytes_is_small() {
-        assert_eq!(size_of::<Lent>(), size_of::<usize>());
+    fn a_pooled_buffer_is_as_small_as_a_pointer() {
+        assert_eq!(size_of::<PooledBuffer>(), size_of::<usize>());
     }
 }

@@ -1,6 +1,6 @@
-//! The one clock: nanoseconds of `CLOCK_MONOTONIC`.
+//! Clocks of weir: nanoseconds of `CLOCK_MONOTONIC`.
 //!
-//! Nothing else in weir reads a clock; what decides gets `now` as an argument.
+//! No other module reads a clock; code that decides gets `now` as an argument.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -9,24 +9,25 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 /// A millisecond, in nanoseconds.
 pub const MILLISECOND_NS: u64 = 1_000_000;
 
-/// Now, in nanoseconds of `CLOCK_MONOTONIC` (clock_gettime(2)); about 25 ns a call, no system call.
+/// Returns the time in nanoseconds of `CLOCK_MONOTONIC` (clock_gettime(2)); about 25 ns a call, no
+/// system call.
 #[inline]
 pub fn now_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// Processor time of the calling thread. A system call: to be read when somebody asks, never in a
+/// Returns the CPU time of the calling thread. It is a system call: for reports, never within a
 /// request.
 pub fn thread_cpu_ns() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
-/// CPU time of all threads of the process. A system call.
+/// Returns the CPU time of all threads of the process. It is a system call.
 pub fn process_cpu_ns() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 
-/// The time of day, in nanoseconds since 1970. Only to be shown: it may jump.
+/// Returns the time of day, in nanoseconds since 1970. Only for display: it may jump.
 pub fn unix_ns() -> u64 {
     read(ClockId::Realtime)
 }

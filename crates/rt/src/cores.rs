@@ -1,7 +1,7 @@
-//! One thread a core, each with its own tokio `current_thread` runtime, pinned on request.
+//! One thread per core, each with its own tokio `current_thread` runtime, pinned on request.
 //!
-//! A core's state never leaves its thread, so it needs no lock and no `Send`. What a core has to
-//! say at its end is the value that its future returns.
+//! A core's state never leaves its thread, so it needs no lock and no `Send`. The return value of a
+//! core's future is its result.
 
 use std::future::Future;
 use std::io;
@@ -13,198 +13,198 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-/// How many cores to run, under which name, and where.
+/// Number, name and CPUs of the cores.
 #[derive(Clone, Debug)]
-pub struct Cores {
-    /// How many threads; at least 1.
+pub struct CoreConfig {
+    /// Number of threads; at least 1.
     pub count: usize,
-    /// Name of the threads: `NAME-0`, `NAME-1`… (15 bytes at most are kept by the kernel).
+    /// Name of the threads: `NAME-0`, `NAME-1`… (the kernel keeps at most 15 bytes).
     pub name: &'static str,
-    /// The processors to pin to, thread *i* to entry *i* modulo their number; empty: not pinned.
+    /// CPUs to pin to, thread *i* to entry *i* modulo their number; empty: not pinned.
     pub pin: Vec<usize>,
-    /// Whether a core that has nothing to do looks again at once instead of sleeping: no wake-up
-    /// costs anything then, and the core is always fully used.
+    /// True if an idle core polls again at once instead of sleeping. Then wake-ups cost nothing,
+    /// and the core is always fully used.
     pub spin: bool,
-    /// Whether cores have tables of descriptors of their own.
-    pub table: Table,
+    /// Descriptor table of the cores.
+    pub fd_table: FdTable,
 }
 
-/// Which table of descriptors a core uses.
+/// Descriptor table of a core.
 ///
-/// In a table that threads share, the kernel counts who uses a file during each system call, in
-/// memory that is cold when there are many connections. Measured with the proxy at 1,000 connections:
-/// 23.1 microseconds a request in a shared table, 19.5 in one of its own.
+/// In a shared table, the kernel counts the users of a file during each system call, in memory that
+/// is not in the cache if there are many connections. Measured with the proxy at 1,000 connections:
+/// 23.1 microseconds per request in a shared table, 19.5 in a separate one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Table {
-    /// The process's.
+pub enum FdTable {
+    /// Table of the process.
     Shared,
-    /// Its own, in which only these, the standard streams and the runtimes' own are left of the
-    /// process's. A core must not be given any other descriptor ([`crate::mail`] brings others), and
-    /// no runtime can be made after such cores were started: they could not wake it. Without `/proc`
-    /// the table is shared after all.
-    Own(Vec<RawFd>),
+    /// Separate table. It keeps only these descriptors, the standard streams and the runtimes' own.
+    /// A core must not be given any other descriptor ([`crate::fd_channel`] delivers others). No runtime
+    /// can be created after such cores were started: they could not wake it. Without `/proc` the
+    /// table stays shared.
+    Unshared(Vec<RawFd>),
 }
 
-/// One core's own place.
+/// Position of one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
-    /// Which core, from 0.
+pub struct CoreId {
+    /// Index of the core, from 0.
     pub index: usize,
-    /// How many cores there are.
+    /// Number of cores.
     pub count: usize,
 }
 
-/// Cores that are at work.
+/// Running cores.
 #[derive(Debug)]
-pub struct Running<T> {
+pub struct RunningCores<T> {
     handles: Vec<JoinHandle<io::Result<T>>>,
     thread_ids: Vec<i32>,
 }
 
-/// Why a core did not bring a result.
+/// Reason why a core returned no result.
 #[derive(Debug)]
-pub enum CoreFailure {
+pub enum CoreError {
     /// Its runtime or its sockets could not be set up, or its body failed.
     Io(io::Error),
-    /// It panicked: a defect of ours.
+    /// The core panicked: a bug in weir.
     Panicked(usize),
 }
 
-impl std::fmt::Display for CoreFailure {
+impl std::fmt::Display for CoreError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(error) => write!(f, "{error}"),
-            Self::Panicked(core) => write!(f, "core {core} panicked; this is a defect of weir"),
+            Self::Panicked(core) => write!(f, "core {core} panicked; this is a bug in weir"),
         }
     }
 }
 
-impl std::error::Error for CoreFailure {}
+impl std::error::Error for CoreError {}
 
-/// Starts `cores.count` threads; each runs the future that `body` makes for its seat.
+/// Starts `cores.count` threads; each runs the future that `body` creates for its core.
 ///
 /// # Errors
-/// As [`start_with`].
-pub fn start<T, B, F>(cores: &Cores, body: B) -> io::Result<Running<T>>
+/// Those of [`start_with_init`].
+pub fn start<T, B, F>(cores: &CoreConfig, body: B) -> io::Result<RunningCores<T>>
 where
     T: Send + 'static,
-    B: Fn(Seat) -> F + Clone + Send + 'static,
+    B: Fn(CoreId) -> F + Clone + Send + 'static,
     F: Future<Output = io::Result<T>>,
 {
-    start_with(cores, vec![(); cores.count], move |seat, ()| body(seat))
+    start_with_init(cores, vec![(); cores.count], move |core_id, ()| body(core_id))
 }
 
-/// Starts a thread for each of `luggage`, which it takes with it: what a core owns from the start,
-/// like its end of a channel.
+/// Starts a thread for each element of `inits`, which becomes its own: initial values of a core,
+/// such as its end of a channel.
 ///
 /// # Errors
-/// A thread could not be started, pinned, or given a runtime. None is left behind: the others end
-/// when their channels close.
-pub fn start_with<L, T, B, F>(cores: &Cores, luggage: Vec<L>, body: B) -> io::Result<Running<T>>
+/// A thread could not be started, pinned, or given a runtime. None remains: the others end when
+/// their channels close.
+pub fn start_with_init<L, T, B, F>(cores: &CoreConfig, inits: Vec<L>, body: B) -> io::Result<RunningCores<T>>
 where
     L: Send + 'static,
     T: Send + 'static,
-    B: Fn(Seat, L) -> F + Clone + Send + 'static,
+    B: Fn(CoreId, L) -> F + Clone + Send + 'static,
     F: Future<Output = io::Result<T>>,
 {
-    let count = luggage.len();
+    let count = inits.len();
     let spin = cores.spin;
     let mut handles = Vec::with_capacity(count);
-    let (announce, announced) = mpsc::channel();
+    let (ready_sender, ready_receiver) = mpsc::channel();
     let all_ready = Arc::new(Barrier::new(count));
-    for (index, luggage) in luggage.into_iter().enumerate() {
-        let seat = Seat { index, count };
+    for (index, init) in inits.into_iter().enumerate() {
+        let core_id = CoreId { index, count };
         let body = body.clone();
-        let announce = announce.clone();
+        let ready_sender = ready_sender.clone();
         let cpu = (!cores.pin.is_empty()).then(|| cores.pin[index % cores.pin.len()]);
-        let table = cores.table.clone();
+        let fd_table = cores.fd_table.clone();
         let all_ready = Arc::clone(&all_ready);
         let thread = std::thread::Builder::new().name(format!("{}-{index}", cores.name));
         handles.push(thread.spawn(move || {
-            let ready = cpu.map_or(Ok(()), pin_to).and_then(|()| runtime());
-            let id = ready.as_ref().map(|_| gettid().as_raw_nonzero().get());
-            let announcement = id.map(|id| (index, id)).map_err(io::Error::kind);
-            // The receiver is gone only when another core failed first; nothing to tell then.
-            let _ = announce.send(announcement);
-            if let Table::Own(kept) = table {
-                // All runtimes are there: from now on tables may differ.
+            let new_runtime = cpu.map_or(Ok(()), pin_to_cpu).and_then(|()| build_runtime());
+            let id = new_runtime.as_ref().map(|_| gettid().as_raw_nonzero().get());
+            let ready_message = id.map(|id| (index, id)).map_err(io::Error::kind);
+            // The receiver is gone only if another core failed first; then nobody needs the
+            // message.
+            let _ = ready_sender.send(ready_message);
+            if let FdTable::Unshared(keep_fds) = fd_table {
+                // All runtimes exist: from now on tables may differ.
                 all_ready.wait();
-                own_table(&kept);
+                isolate_fd_table(&keep_fds);
             }
-            // The wait for all announcements ends when the last sender is gone.
-            drop(announce);
-            ready?.block_on(async move {
+            // The wait for all announcements ends when the last sender is dropped.
+            drop(ready_sender);
+            new_runtime?.block_on(async move {
                 if spin {
-                    tokio::task::spawn_local(spin_for_ever());
+                    tokio::task::spawn_local(busy_poll());
                 }
-                body(seat, luggage).await
+                body(core_id, init).await
             })
         })?);
     }
-    drop(announce);
+    drop(ready_sender);
     let mut thread_ids = vec![0; count];
-    for announcement in announced {
-        let (index, id) = announcement.map_err(io::Error::from)?;
+    for ready_message in ready_receiver {
+        let (index, id) = ready_message.map_err(io::Error::from)?;
         thread_ids[index] = id;
     }
-    if cores.table != Table::Shared {
-        SEALED.store(true, Ordering::SeqCst);
+    if cores.fd_table != FdTable::Shared {
+        RUNTIMES_SEALED.store(true, Ordering::SeqCst);
     }
-    Ok(Running { handles, thread_ids })
+    Ok(RunningCores { handles, thread_ids })
 }
 
-impl<T> Running<T> {
-    /// The kernel's ids of the threads, in the order of the cores.
+impl<T> RunningCores<T> {
+    /// Returns the kernel's thread IDs, in the order of the cores.
     #[must_use]
     pub fn thread_ids(&self) -> &[i32] {
         &self.thread_ids
     }
 
-    /// Whether every core has ended.
+    /// Returns true if every core has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handles.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for all cores and returns what each brought.
-    pub fn join(self) -> Vec<Result<T, CoreFailure>> {
+    /// Waits for all cores and returns their results.
+    pub fn join(self) -> Vec<Result<T, CoreError>> {
         let wait = |(core, handle): (usize, JoinHandle<io::Result<T>>)| match handle.join() {
-            Ok(result) => result.map_err(CoreFailure::Io),
-            Err(_) => Err(CoreFailure::Panicked(core)),
+            Ok(result) => result.map_err(CoreError::Io),
+            Err(_) => Err(CoreError::Panicked(core)),
         };
         self.handles.into_iter().enumerate().map(wait).collect()
     }
 }
 
-/// The processors that this process may run on, in order.
+/// Returns the CPUs that this process may run on, in order.
 #[must_use]
-pub fn available() -> Vec<usize> {
+pub fn available_cpus() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else {
         return vec![0];
     };
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Reads a list of processors, `0,2-3` or `all`, of which this process may use each.
+/// Parses a list of CPUs, `0,2-3` or `all`, that this process may all use.
 ///
 /// # Errors
-/// What is wrong with the first part that is.
+/// The first invalid part, with the reason.
 pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
-    let available = available();
+    let available = available_cpus();
     if text == "all" {
         return Ok(available);
     }
     let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let wrong = |_| format!("'{part}' is not a processor (write 0,2-3 or all)");
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) =
-            (first.parse().map_err(wrong)?, last.parse().map_err(wrong)?);
+    for range in text.split(',') {
+        let invalid = |_| format!("'{range}' is not a CPU (write 0,2-3 or all)");
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().map_err(invalid)?, last.parse().map_err(invalid)?);
         if first > last {
-            return Err(format!("'{part}' ends before it starts"));
+            return Err(format!("'{range}' ends before it starts"));
         }
         if let Some(cpu) = (first..=last).find(|cpu| !available.contains(cpu)) {
-            return Err(format!("this process may not use processor {cpu}"));
+            return Err(format!("this process may not use CPU {cpu}"));
         }
         cpus.extend(first..=last);
     }
@@ -214,79 +214,80 @@ pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
 /// Runs one future on a core's runtime in the calling thread, for tests and small tools.
 ///
 /// # Panics
-/// When the kernel gives no epoll descriptor, or after cores with a [`Table::Own`] were started.
+/// If the kernel provides no epoll descriptor, or after cores with a [`FdTable::Unshared`] were started.
 #[allow(clippy::expect_used)]
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    // Invariant: only a process without descriptors fails here; its callers have just started.
-    runtime().expect("a runtime needs one epoll descriptor").block_on(future)
+    // Invariant: only a process without free descriptors fails here; its callers have just started.
+    build_runtime().expect("a runtime needs one epoll descriptor").block_on(future)
 }
 
-/// Keeps the runtime from sleeping: after each yield it looks at its sockets without waiting.
-async fn spin_for_ever() {
+/// Keeps the runtime from sleeping: after each yield it polls its sockets without waiting.
+async fn busy_poll() {
     loop {
         tokio::task::yield_now().await;
     }
 }
 
-/// Gives the calling thread a table of descriptors of its own, with the standard streams, `kept`, and
-/// what runtimes are woken through: an eventfd has to have one number in all tables, because whoever
-/// wakes a runtime writes to that number in his own.
-fn own_table(kept: &[RawFd]) {
+/// Gives the calling thread its own descriptor table, with the standard streams, `kept`, and the
+/// runtimes' wake-up descriptors. An eventfd must have the same number in all tables, because a
+/// thread that wakes a runtime writes to that number in its own table.
+fn isolate_fd_table(keep_fds: &[RawFd]) {
     const LAST_STANDARD_STREAM: RawFd = 2;
-    let Some(numbers) = open_numbers() else { return };
-    if !unshare_table() {
+    let Some(fds) = open_fds() else { return };
+    if !unshare_fd_table() {
         return;
     }
-    for (number, what) in numbers {
-        let wakes = what.contains("[eventfd]") || what.contains("[eventpoll]");
-        if number > LAST_STANDARD_STREAM && !wakes && !kept.contains(&number) {
-            close_number(number);
+    for (fd, target) in fds {
+        let is_wakeup_fd = target.contains("[eventfd]") || target.contains("[eventpoll]");
+        if fd > LAST_STANDARD_STREAM && !is_wakeup_fd && !keep_fds.contains(&fd) {
+            close_fd(fd);
         }
     }
 }
 
-/// The open descriptors of this thread's table, and what each is, as proc(5) has it.
-fn open_numbers() -> Option<Vec<(RawFd, String)>> {
+/// Returns the open descriptors of this thread's table, with their targets in proc(5).
+fn open_fds() -> Option<Vec<(RawFd, String)>> {
     let entries = std::fs::read_dir("/proc/thread-self/fd").ok()?;
-    let number = |entry: io::Result<std::fs::DirEntry>| {
+    let parse_entry = |entry: io::Result<std::fs::DirEntry>| {
         let entry = entry.ok()?;
-        let number = entry.file_name().to_str()?.parse().ok()?;
-        // One that is gone already was the folder itself.
-        let what = std::fs::read_link(entry.path()).ok()?;
-        Some((number, what.to_string_lossy().into_owned()))
+        let fd = entry.file_name().to_str()?.parse().ok()?;
+        // A descriptor that no longer exists was the directory itself.
+        let target = std::fs::read_link(entry.path()).ok()?;
+        Some((fd, target.to_string_lossy().into_owned()))
     };
-    Some(entries.filter_map(number).collect())
+    Some(entries.filter_map(parse_entry).collect())
 }
 
 #[allow(unsafe_code)]
-fn unshare_table() -> bool {
-    // SAFETY: it copies this thread's table; every number stays what it is.
+fn unshare_fd_table() -> bool {
+    // SAFETY: it copies this thread's table; every number keeps its meaning.
     unsafe { libc::unshare(libc::CLONE_FILES) == 0 }
 }
 
 #[allow(unsafe_code)]
-fn close_number(number: RawFd) {
-    // SAFETY: the table is this thread's alone, and it has no owner for this number: a core is given
-    // no descriptor but those that are kept, as the callers of `start_with` promise with `Table::Own`.
-    unsafe { libc::close(number) };
+fn close_fd(fd: RawFd) {
+    // SAFETY: the table belongs to this thread alone, and it has no owner for this number: a core
+    // is given no descriptor but the kept ones, as the callers of `start_with_init` promise with
+    // `FdTable::Unshared`.
+    unsafe { libc::close(fd) };
 }
 
-fn pin_to(cpu: usize) -> io::Result<()> {
+fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// How many tasks run between two looks at the sockets. High, because a look is a system call and
-/// a core's tasks are short.
+/// Number of tasks between two polls of the sockets. High, because a poll is a system call and a
+/// core's tasks are short.
 const TASKS_BETWEEN_POLLS: u32 = 256;
 
-/// Whether there are cores with tables of their own, so that no runtime can be added any more.
-static SEALED: AtomicBool = AtomicBool::new(false);
+/// True if there are cores with their own tables, so that no runtime can be added any more.
+static RUNTIMES_SEALED: AtomicBool = AtomicBool::new(false);
 
-fn runtime() -> io::Result<LocalRuntime> {
-    if SEALED.load(Ordering::SeqCst) {
-        let text = "a runtime after cores with their own descriptors; this is a defect of weir";
+fn build_runtime() -> io::Result<LocalRuntime> {
+    if RUNTIMES_SEALED.load(Ordering::SeqCst) {
+        let text = "runtime built after cores with their own descriptor tables; this is a bug in weir";
         return Err(io::Error::other(text));
     }
     Builder::new_current_thread()
@@ -300,10 +301,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_core_runs_in_its_seat_and_returns_its_value() {
-        let pin = available();
-        let cores = Cores { count: 3, name: "test", pin, spin: false, table: Table::Shared };
-        let running = start(&cores, |seat| async move { Ok(seat.index * 10) }).unwrap();
+    fn every_core_runs_with_its_id_and_returns_its_value() {
+        let pin = available_cpus();
+        let cores = CoreConfig { count: 3, name: "test", pin, spin: false, fd_table: FdTable::Shared };
+        let running = start(&cores, |core_id| async move { Ok(core_id.index * 10) }).unwrap();
         assert!(running.thread_ids().iter().all(|&id| id > 0));
         let values: Vec<_> = running.join().into_iter().map(Result::unwrap).collect();
         assert_eq!(values, [0, 10, 20]);
@@ -312,32 +313,29 @@ mod tests {
     #[test]
     fn a_panic_is_reported_and_not_passed_on() {
         let cores =
-            Cores { count: 1, name: "test", pin: vec![], spin: false, table: Table::Shared };
+            CoreConfig { count: 1, name: "test", pin: vec![], spin: false, fd_table: FdTable::Shared };
         let failing = |_| async { panic!("on purpose") };
         let running = start::<(), _, _>(&cores, failing).unwrap();
-        assert!(matches!(running.join()[0], Err(CoreFailure::Panicked(0))));
+        assert!(matches!(running.join()[0], Err(CoreError::Panicked(0))));
     }
 
     #[test]
-    fn lists_of_processors() {
-        assert_eq!(parse_cpus("all"), Ok(available()));
-        let first = available()[0];
+    fn lists_of_cpus() {
+        assert_eq!(parse_cpus("all"), Ok(available_cpus()));
+        let first = available_cpus()[0];
         assert_eq!(parse_cpus(&format!("{first},{first}-{first}")), Ok(vec![first, first]));
-        for (text, why) in [
-            ("x", "not a processor"),
-            ("", "not a processor"),
-            ("1-0", "ends before"),
-            ("0-9999", "may not use processor"),
-        ] {
+        for (text, expected) in
+            [("x", "not a CPU"), ("", "not a CPU"), ("1-0", "ends before"), ("0-9999", "may not use CPU")]
+        {
             let error = parse_cpus(text).unwrap_err();
-            assert!(error.contains(why), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
     #[test]
-    fn a_processor_that_does_not_exist_is_an_error() {
+    fn a_cpu_that_does_not_exist_is_an_error() {
         let cores =
-            Cores { count: 1, name: "test", pin: vec![1000], spin: false, table: Table::Shared };
+            CoreConfig { count: 1, name: "test", pin: vec![1000], spin: false, fd_table: FdTable::Shared };
         assert!(start(&cores, |_| async { Ok(()) }).is_err());
     }
 }

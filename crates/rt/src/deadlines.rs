@@ -1,189 +1,191 @@
-//! Time-outs of one core: many, nearly never reached, checked by a sweep every few milliseconds
-//! instead of a timer each. Setting one is a store to memory.
+//! Timeouts of one core: many, rarely reached, checked by a sweep every few milliseconds instead of
+//! one timer each. Setting one is a store to memory.
 //!
-//! A deadline that passes is marked and its task is woken; what to do then is the task's business.
+//! An expired deadline is marked and its task is woken; the task decides what to do.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
 
-use crate::slots::{Key, Slots};
+use crate::slab::{Slab, SlabKey};
 
-/// The deadlines of one core. Cheap to clone; not `Send`.
+/// Deadlines of one core. Cheap to clone; not `Send`.
 #[derive(Clone, Debug, Default)]
 pub struct Deadlines {
-    inner: Rc<RefCell<Inner>>,
+    table: Rc<RefCell<DeadlineTable>>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    entries: Slots<Entry>,
+struct DeadlineTable {
+    entries: Slab<DeadlineEntry>,
 }
 
-impl Default for Inner {
+impl Default for DeadlineTable {
     fn default() -> Self {
-        Self { entries: Slots::new() }
+        Self { entries: Slab::new() }
     }
 }
 
-impl Inner {
+impl DeadlineTable {
     #[inline]
-    fn set(&mut self, key: Key, deadline_ns: u64) {
+    fn set(&mut self, key: SlabKey, deadline_ns: u64) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.deadline_ns = deadline_ns;
-            entry.passed = false;
+            entry.expired = false;
         }
     }
 }
 
 #[derive(Debug)]
-struct Entry {
-    /// `u64::MAX`: none is set.
+struct DeadlineEntry {
+    /// Deadline; `u64::MAX` if none is set.
     deadline_ns: u64,
-    /// When its task registered, in whatever unit that counts. Fits where there was nothing.
-    since: u32,
-    passed: bool,
-    /// Somebody asked all tasks something, and this one has not looked yet.
-    asked: bool,
+    /// Registration time of the task, in the caller's unit. It fits into padding.
+    registered_at: u32,
+    expired: bool,
+    /// True if `ask_all` was called and this task has not checked yet.
+    notified: bool,
     waker: Waker,
 }
 
-/// One task's place among the deadlines, without the way there: 8 bytes, also when optional. For
-/// tasks that are many and small; others have a [`Deadline`].
+/// Registration of one task without a reference to its deadlines: 8 bytes, also if optional. For
+/// many small tasks; others have a [`Deadline`].
 #[derive(Debug)]
-pub struct Place(Key);
+pub struct DeadlineRegistration(SlabKey);
 
-impl Place {
-    /// Its number: no other place of the same deadlines has it, before or after.
+impl DeadlineRegistration {
+    /// Returns its number, which is unique among all registrations of the same deadlines.
     #[must_use]
-    pub fn number(&self) -> u64 {
-        self.0.number()
+    pub fn id(&self) -> u64 {
+        self.0.as_u64()
     }
 }
 
-/// One task's deadline; forgotten when dropped.
+/// Deadline of one task; removed when dropped.
 #[derive(Debug)]
 pub struct Deadline {
-    all: Rc<RefCell<Inner>>,
-    key: Key,
+    table: Rc<RefCell<DeadlineTable>>,
+    key: SlabKey,
 }
 
 impl Deadlines {
-    /// Registers the task behind `waker`, with no deadline set.
+    /// Registers the task of `waker`, with no deadline set.
     #[must_use]
     pub fn register(&self, waker: &Waker) -> Deadline {
-        let Place(key) = self.take_place(waker);
-        Deadline { all: Rc::clone(&self.inner), key }
+        let DeadlineRegistration(key) = self.register_detached(waker);
+        Deadline { table: Rc::clone(&self.table), key }
     }
 
-    /// As [`Deadlines::register`], for who keeps only the place; it is to be given back with
-    /// [`Deadlines::leave`].
+    /// Registers like [`Deadlines::register`], for callers that keep only the registration. The caller
+    /// must return it with [`Deadlines::deregister`].
     #[must_use]
-    pub fn take_place(&self, waker: &Waker) -> Place {
-        self.take_place_since(waker, 0)
+    pub fn register_detached(&self, waker: &Waker) -> DeadlineRegistration {
+        self.register_detached_at(waker, 0)
     }
 
-    /// As [`Deadlines::take_place`], with a time that [`Deadlines::since`] tells whoever asks.
+    /// Registers like [`Deadlines::register_detached`], with a time that [`Deadlines::registered_at`] returns.
     #[must_use]
-    pub fn take_place_since(&self, waker: &Waker, since: u32) -> Place {
+    pub fn register_detached_at(&self, waker: &Waker, registered_at: u32) -> DeadlineRegistration {
         let waker = waker.clone();
-        let entry = Entry { deadline_ns: u64::MAX, since, passed: false, asked: false, waker };
-        Place(self.inner.borrow_mut().entries.insert(entry))
+        let entry =
+            DeadlineEntry { deadline_ns: u64::MAX, registered_at, expired: false, notified: false, waker };
+        DeadlineRegistration(self.table.borrow_mut().entries.insert(entry))
     }
 
-    /// What a place was taken with.
+    /// Returns the time given at the registration.
     #[must_use]
-    pub fn since(&self, place: &Place) -> u32 {
-        self.inner.borrow().entries.get(place.0).map_or(0, |entry| entry.since)
+    pub fn registered_at(&self, registration: &DeadlineRegistration) -> u32 {
+        self.table.borrow().entries.get(registration.0).map_or(0, |entry| entry.registered_at)
     }
 
-    /// Wakes every registered task and marks it as asked; how many they are. What is asked is
-    /// between the tasks and whoever asks.
-    pub fn ask_all(&self) -> usize {
-        let mut inner = self.inner.borrow_mut();
-        for entry in inner.entries.values_mut() {
-            entry.asked = true;
+    /// Wakes every registered task and marks it as asked; returns their number. The meaning of the
+    /// request is up to the caller and the tasks.
+    pub fn notify_all(&self) -> usize {
+        let mut table = self.table.borrow_mut();
+        for entry in table.entries.values_mut() {
+            entry.notified = true;
             entry.waker.wake_by_ref();
         }
-        inner.entries.len()
+        table.entries.len()
     }
 
-    /// Whether a task was asked and has not looked since; it is not asked any more then.
+    /// Returns true if the task was asked and has not checked since; clears the mark.
     #[must_use]
-    pub fn take_asked(&self, place: &Place) -> bool {
-        let mut inner = self.inner.borrow_mut();
-        inner.entries.get_mut(place.0).is_some_and(|entry| std::mem::take(&mut entry.asked))
+    pub fn take_notified(&self, registration: &DeadlineRegistration) -> bool {
+        let mut table = self.table.borrow_mut();
+        table.entries.get_mut(registration.0).is_some_and(|entry| std::mem::take(&mut entry.notified))
     }
 
-    /// As [`Deadline::set`].
+    /// Does the same as [`Deadline::set`].
     #[inline]
-    pub fn set(&self, place: &Place, deadline_ns: u64) {
-        self.inner.borrow_mut().set(place.0, deadline_ns);
+    pub fn set(&self, registration: &DeadlineRegistration, deadline_ns: u64) {
+        self.table.borrow_mut().set(registration.0, deadline_ns);
     }
 
-    /// As [`Deadline::passed`].
+    /// Does the same as `Deadline::passed`.
     #[inline]
     #[must_use]
-    pub fn passed(&self, place: &Place) -> bool {
-        self.inner.borrow().entries.get(place.0).is_some_and(|entry| entry.passed)
+    pub fn is_expired(&self, registration: &DeadlineRegistration) -> bool {
+        self.table.borrow().entries.get(registration.0).is_some_and(|entry| entry.expired)
     }
 
-    /// Forgets a deadline.
-    pub fn leave(&self, place: Place) {
-        self.inner.borrow_mut().entries.remove(place.0);
+    /// Removes a deadline.
+    pub fn deregister(&self, registration: DeadlineRegistration) {
+        self.table.borrow_mut().entries.remove(registration.0);
     }
 
-    /// Marks what has passed at `now_ns` and wakes its task; returns how many.
+    /// Marks the deadlines that have passed at `now_ns` and wakes their tasks; returns their
+    /// number.
     pub fn sweep(&self, now_ns: u64) -> usize {
-        let mut passed = 0;
-        for entry in self.inner.borrow_mut().entries.values_mut() {
-            if entry.deadline_ns <= now_ns && !entry.passed {
-                entry.passed = true;
+        let mut expired_count = 0;
+        for entry in self.table.borrow_mut().entries.values_mut() {
+            if entry.deadline_ns <= now_ns && !entry.expired {
+                entry.expired = true;
                 entry.waker.wake_by_ref();
-                passed += 1;
+                expired_count += 1;
             }
         }
-        passed
+        expired_count
     }
 
-    /// Wakes every registered task, for instance to tell it to stop.
+    /// Wakes every registered task, for instance to stop it.
     pub fn wake_all(&self) {
-        for entry in self.inner.borrow_mut().entries.values_mut() {
+        for entry in self.table.borrow_mut().entries.values_mut() {
             entry.waker.wake_by_ref();
         }
     }
 
-    /// How many tasks are registered.
+    /// Returns the number of registered tasks.
     #[must_use]
-    pub fn registered(&self) -> usize {
-        self.inner.borrow().entries.len()
+    pub fn registered_count(&self) -> usize {
+        self.table.borrow().entries.len()
     }
 }
 
 impl Deadline {
-    /// Sets when the task is to be woken, and forgets that an earlier deadline passed.
+    /// Sets the time at which the task is woken, and clears the mark of an earlier deadline.
     #[inline]
     pub fn set(&self, deadline_ns: u64) {
-        self.all.borrow_mut().set(self.key, deadline_ns);
+        self.table.borrow_mut().set(self.key, deadline_ns);
     }
 
-    /// Unsets it.
+    /// Unsets the deadline.
     #[inline]
     pub fn clear(&self) {
         self.set(u64::MAX);
     }
 
-    /// Whether a sweep found that the deadline had passed.
+    /// Returns true if a sweep found that the deadline had passed.
     #[inline]
     #[must_use]
-    pub fn passed(&self) -> bool {
-        self.all.borrow().entries.get(self.key).is_some_and(|entry| entry.passed)
+    pub fn is_expired(&self) -> bool {
+        self.table.borrow().entries.get(self.key).is_some_and(|entry| entry.expired)
     }
 }
 
 impl Drop for Deadline {
     fn drop(&mut self) {
-        self.all.borrow_mut().entries.remove(self.key);
+        self.table.borrow_mut().entries.remove(self.key);
     }
 }
 
@@ -192,40 +194,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_passed_is_marked_and_once() {
-        let all = Deadlines::default();
-        let (early, late) = (all.register(Waker::noop()), all.register(Waker::noop()));
+    fn only_expired_deadlines_are_marked_and_once() {
+        let deadlines = Deadlines::default();
+        let (early, late) = (deadlines.register(Waker::noop()), deadlines.register(Waker::noop()));
         early.set(10);
         late.set(20);
-        assert_eq!(all.sweep(9), 0);
-        assert_eq!(all.sweep(10), 1);
-        assert_eq!(all.sweep(11), 0);
-        assert!(early.passed() && !late.passed());
+        assert_eq!(deadlines.sweep(9), 0);
+        assert_eq!(deadlines.sweep(10), 1);
+        assert_eq!(deadlines.sweep(11), 0);
+        assert!(early.is_expired() && !late.is_expired());
         early.set(30);
-        assert!(!early.passed());
+        assert!(!early.is_expired());
         late.clear();
-        assert_eq!(all.sweep(100), 1);
+        assert_eq!(deadlines.sweep(100), 1);
         drop((early, late));
-        assert_eq!(all.registered(), 0);
+        assert_eq!(deadlines.registered_count(), 0);
     }
 
     #[test]
-    fn each_task_is_asked_once() {
-        let all = Deadlines::default();
-        let first = all.take_place_since(Waker::noop(), 7);
-        assert!(!all.take_asked(&first));
-        assert_eq!((all.ask_all(), all.since(&first)), (1, 7));
-        let second = all.take_place(Waker::noop());
-        assert!(all.take_asked(&first) && !all.take_asked(&first));
-        assert!(!all.take_asked(&second));
-        let numbers = [first.number(), second.number()];
-        all.leave(first);
-        let third = all.take_place(Waker::noop());
-        assert!(!numbers.contains(&third.number()), "{numbers:?}");
+    fn each_task_is_notified_once() {
+        let deadlines = Deadlines::default();
+        let first = deadlines.register_detached_at(Waker::noop(), 7);
+        assert!(!deadlines.take_notified(&first));
+        assert_eq!((deadlines.notify_all(), deadlines.registered_at(&first)), (1, 7));
+        let second = deadlines.register_detached(Waker::noop());
+        assert!(deadlines.take_notified(&first) && !deadlines.take_notified(&first));
+        assert!(!deadlines.take_notified(&second));
+        let numbers = [first.id(), second.id()];
+        deadlines.deregister(first);
+        let third = deadlines.register_detached(Waker::noop());
+        assert!(!numbers.contains(&third.id()), "{numbers:?}");
     }
 
     #[test]
-    fn a_place_takes_no_more_memory_for_being_asked() {
-        assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
+    fn the_notified_flag_takes_no_more_memory() {
+        assert!(size_of::<DeadlineEntry>() <= 32, "{}", size_of::<DeadlineEntry>());
     }
 }

@@ -1,4 +1,4 @@
-//! Connecting: to an address, from a source address if one is given, without blocking the core.
+//! Connections to an address, optionally from a source address, without blocking the core.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,22 +9,22 @@ use crate::address::Address;
 use crate::namespace::Namespace;
 use crate::stream::Stream;
 
-/// Connects to `target`, from `source` when one is given.
+/// Connects to `target`, from `source` if one is given.
 ///
 /// The source's port is chosen at the connect and not at the bind (`IP_BIND_ADDRESS_NO_PORT`,
 /// ip(7)), so that one source address serves a whole port range *per target*.
 ///
 /// # Errors
-/// As connect(2) and bind(2): refused, unreachable, no port left, no descriptor left.
+/// Those of connect(2) and bind(2): refused, unreachable, no port left, no descriptor left.
 pub async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Stream> {
     connect_in(target, source, None).await
 }
 
-/// As [`connect`], with a socket of `namespace`; `None`: of our own. A unix socket is a file and
-/// is the same in all of them.
+/// Connects like [`connect`], with a socket of `namespace`; `None`: the own namespace. A unix
+/// socket is a file and is the same in all of them.
 ///
 /// # Errors
-/// As [`connect`] and [`Namespace::run`].
+/// Those of [`connect`] and [`Namespace::run`].
 pub async fn connect_in(
     target: &Address,
     source: Option<IpAddr>,
@@ -33,13 +33,13 @@ pub async fn connect_in(
     match target {
         Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
         Address::Tcp(address) => {
-            let new = || match address {
+            let open_socket = || match address {
                 SocketAddr::V4(_) => TcpSocket::new_v4(),
                 SocketAddr::V6(_) => TcpSocket::new_v6(),
             };
             let socket = match namespace {
-                Some(namespace) => namespace.run(new)??,
-                None => new()?,
+                Some(namespace) => namespace.run(open_socket)??,
+                None => open_socket()?,
             };
             socket.set_nodelay(true)?;
             if let Some(source) = source {
@@ -51,21 +51,21 @@ pub async fn connect_in(
     }
 }
 
-/// Whether an error of [`connect`] is about this process or host (no descriptor, port or memory
-/// left) and not about the target.
+/// Returns true if an error of [`connect`] is about this process or host (no descriptor, port or
+/// memory left) and not about the target.
 #[must_use]
 pub fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    let ours = [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    error.raw_os_error().is_some_and(|code| ours.iter().any(|ours| ours.raw_os_error() == code))
+    let local_errnos = [Errno::ADDRNOTAVAIL, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| local_errnos.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 #[allow(unsafe_code)]
 fn bind_address_no_port(socket: &TcpSocket) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open for as long as `socket` lives, and the option's value is an
-    // int that the kernel only reads, passed with its size.
+    // SAFETY: the descriptor is open for as long as `socket` lives. The option's value is an int
+    // that the kernel only reads, passed with its size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -84,7 +84,7 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// An address at which nobody listens for as long as the socket lives.
+    /// Returns an address without a listener for as long as the socket lives.
     pub(crate) fn closed_port() -> (Socket, Address) {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -107,7 +107,7 @@ mod tests {
             let _stream = connect(&target, Some(source)).await.unwrap();
             let (_, peer) = listener.accept().unwrap();
             assert_eq!(peer.ip(), source);
-            let (_kept, closed) = testing::closed_port();
+            let (_bound_socket, closed) = testing::closed_port();
             let error = connect(&closed, None).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         });

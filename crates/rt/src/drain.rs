@@ -1,133 +1,133 @@
-//! Stopping in two stages: finish what is in flight, then stop at once. SIGTERM or SIGINT starts
+//! Shutdown in two stages: finish requests in flight, then stop at once. SIGTERM or SIGINT starts
 //! the first stage, a second signal the other.
 
 use std::io;
 
 use tokio::sync::watch;
 
-/// How far the stop has come. Only goes forward.
+/// Stage of the shutdown. It only goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    /// At work.
+pub enum DrainStage {
+    /// Normal operation.
     Running,
-    /// No new work; what is in flight is finished.
+    /// Draining: no new work; work in flight is finished.
     Draining,
-    /// Everything is dropped.
-    Now,
+    /// Abort: everything is dropped.
+    Abort,
 }
 
-/// Tells all cores to stop. Cheap to clone.
+/// Shutdown state shared by all cores. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Drain {
-    sender: watch::Sender<Stage>,
+    sender: watch::Sender<DrainStage>,
 }
 
-/// One core's view of a [`Drain`].
+/// View of a [`Drain`] for one core.
 #[derive(Clone, Debug)]
 pub struct DrainWatch {
-    receiver: watch::Receiver<Stage>,
+    receiver: watch::Receiver<DrainStage>,
 }
 
 impl Default for Drain {
     fn default() -> Self {
-        Self { sender: watch::Sender::new(Stage::Running) }
+        Self { sender: watch::Sender::new(DrainStage::Running) }
     }
 }
 
 impl Drain {
-    /// A view for one core or task.
+    /// Returns a view for one core or task.
     #[must_use]
     pub fn watch(&self) -> DrainWatch {
         DrainWatch { receiver: self.sender.subscribe() }
     }
 
-    /// Goes forward to `stage`; never back.
-    pub fn advance(&self, stage: Stage) {
-        self.sender.send_if_modified(|now| {
-            let forward = stage > *now;
-            if forward {
-                *now = stage;
+    /// Advances to `stage`; never goes back.
+    pub fn advance(&self, stage: DrainStage) {
+        self.sender.send_if_modified(|current| {
+            let is_forward = stage > *current;
+            if is_forward {
+                *current = stage;
             }
-            forward
+            is_forward
         });
     }
 }
 
 impl DrainWatch {
-    /// The stage now.
+    /// Returns the current stage.
     #[must_use]
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> DrainStage {
         *self.receiver.borrow()
     }
 
-    /// Waits until `stage` is reached, and returns the stage then.
-    pub async fn reached(&mut self, stage: Stage) -> Stage {
-        match self.receiver.wait_for(|now| *now >= stage).await {
-            Ok(now) => *now,
-            // The sender is gone: whoever could stop us in an orderly way does not exist any more.
-            Err(_) => Stage::Now,
+    /// Waits until `stage` is reached, and returns the stage at that time.
+    pub async fn wait_for(&mut self, stage: DrainStage) -> DrainStage {
+        match self.receiver.wait_for(|current| *current >= stage).await {
+            Ok(current) => *current,
+            // The sender is gone: an orderly shutdown is no longer possible.
+            Err(_) => DrainStage::Abort,
         }
     }
 }
 
-/// What is done at signals. Each runs in the thread of the signals, one after the other: while one
-/// runs, no other signal is seen.
-pub struct Signals {
-    /// SIGHUP: read the config again, and open the logs again.
-    pub reload: Box<dyn FnMut() + Send>,
-    /// SIGUSR1: open the logs again.
-    pub reopen: Box<dyn FnMut() + Send>,
-    /// The first SIGTERM or SIGINT, once the drain has started.
-    pub drained: Box<dyn FnMut() + Send>,
+/// Signal callbacks. They run in the signal thread, one after the other: while one runs, no other
+/// signal is processed.
+pub struct SignalHandlers {
+    /// SIGHUP: reload the config, and reopen the logs.
+    pub on_reload: Box<dyn FnMut() + Send>,
+    /// SIGUSR1: reopen the logs.
+    pub on_reopen: Box<dyn FnMut() + Send>,
+    /// First SIGTERM or SIGINT, once the drain has started.
+    pub on_drain: Box<dyn FnMut() + Send>,
 }
 
-impl Signals {
-    /// Only something at the first SIGTERM or SIGINT.
-    pub fn drained(drained: impl FnMut() + Send + 'static) -> Self {
-        Self { reload: Box::new(|| ()), reopen: Box::new(|| ()), drained: Box::new(drained) }
+impl SignalHandlers {
+    /// Returns callbacks that act only at the first SIGTERM or SIGINT.
+    pub fn with_on_drain(drained: impl FnMut() + Send + 'static) -> Self {
+        Self { on_reload: Box::new(|| ()), on_reopen: Box::new(|| ()), on_drain: Box::new(drained) }
     }
 }
 
-impl std::fmt::Debug for Signals {
+impl std::fmt::Debug for SignalHandlers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Signals").finish_non_exhaustive()
     }
 }
 
-/// Signals that wait for [`HeldSignals::follow`], instead of ending the process.
+/// Blocked signals that wait for [`BlockedSignals::spawn_handler`], instead of ending the process.
 ///
-/// They are blocked in the thread that held them and in all that it starts from then on, so that one
-/// thread can take them one after the other (sigwait(3)). A handler would run in any thread, also in
-/// one of a core with a table of descriptors of its own, where it could reach nothing.
+/// They are blocked in the calling thread and in all that it starts from then on, so that one
+/// thread can take them one after the other (sigwait(3)). A handler would run in any thread, also
+/// in one of a core with its own descriptor table, where it could reach nothing.
 #[derive(Debug)]
 #[must_use = "signals that are held and not followed do nothing at all"]
-pub struct HeldSignals {
+pub struct BlockedSignals {
     set: libc::sigset_t,
 }
 
-/// Which signals are held.
+/// Set of blocked signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum SignalSet {
     /// SIGTERM and SIGINT.
-    Stop,
-    /// And SIGHUP and SIGUSR1.
+    Termination,
+    /// SIGTERM, SIGINT, SIGHUP and SIGUSR1.
     All,
 }
 
-/// Holds signals, from before a process starts any other thread. Programs that it starts do not
-/// inherit that: the standard library gives them an empty mask.
+/// Blocks signals; to be called before a process starts any other thread. Child processes do not
+/// inherit the mask: the standard library gives them an empty one.
 ///
 /// # Errors
-/// The kernel refused, which it does not.
+/// Returned only for an invalid signal set.
 #[allow(unsafe_code)]
-pub fn hold_signals(held: Held) -> io::Result<HeldSignals> {
-    let numbers: &[libc::c_int] = match held {
-        Held::Stop => &[libc::SIGTERM, libc::SIGINT],
-        Held::All => &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1],
+pub fn block_signals(signal_set: SignalSet) -> io::Result<BlockedSignals> {
+    let numbers: &[libc::c_int] = match signal_set {
+        SignalSet::Termination => &[libc::SIGTERM, libc::SIGINT],
+        SignalSet::All => &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1],
     };
     let mut set = std::mem::MaybeUninit::uninit();
-    // SAFETY: `sigemptyset` makes the set that the others then change, and all of them only touch
-    // what they are given; the numbers are signals.
+    // SAFETY: `sigemptyset` initializes the set that the others then change, and all of them only
+    // touch their arguments; the numbers are signals.
     let (set, result) = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for &number in numbers {
@@ -136,30 +136,30 @@ pub fn hold_signals(held: Held) -> io::Result<HeldSignals> {
         let set = set.assume_init();
         (set, libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()))
     };
-    if result == 0 { Ok(HeldSignals { set }) } else { Err(io::Error::from_raw_os_error(result)) }
+    if result == 0 { Ok(BlockedSignals { set }) } else { Err(io::Error::from_raw_os_error(result)) }
 }
 
-impl HeldSignals {
-    /// Follows SIGTERM and SIGINT from a thread of its own: the first starts the drain, the second
-    /// ends it. `signals` says what to do at the others, which are followed until both stages are reached: a
-    /// process that drains can still open its logs again.
+impl BlockedSignals {
+    /// Handles SIGTERM and SIGINT in a separate thread: the first starts the drain, the second ends
+    /// it. `signals` has the callbacks of the others, which are handled until both stages are
+    /// reached: a draining process can still reopen its logs.
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn follow(self, drain: Drain, mut signals: Option<Signals>) -> io::Result<()> {
+    pub fn spawn_handler(self, drain: Drain, mut handlers: Option<SignalHandlers>) -> io::Result<()> {
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for stage in [Stage::Draining, Stage::Now] {
+            for stage in [DrainStage::Draining, DrainStage::Abort] {
                 loop {
-                    match (self.next(), &mut signals) {
-                        (libc::SIGHUP, Some(signals)) => (signals.reload)(),
-                        (libc::SIGUSR1, Some(signals)) => (signals.reopen)(),
+                    match (self.wait(), &mut handlers) {
+                        (libc::SIGHUP, Some(handlers)) => (handlers.on_reload)(),
+                        (libc::SIGUSR1, Some(handlers)) => (handlers.on_reopen)(),
                         (libc::SIGHUP | libc::SIGUSR1, None) => {}
                         _ => break,
                     }
                 }
                 drain.advance(stage);
-                if let (Stage::Draining, Some(signals)) = (stage, &mut signals) {
-                    (signals.drained)();
+                if let (DrainStage::Draining, Some(handlers)) = (stage, &mut handlers) {
+                    (handlers.on_drain)();
                 }
             }
         })?;
@@ -167,10 +167,10 @@ impl HeldSignals {
     }
 
     #[allow(unsafe_code)]
-    fn next(&self) -> libc::c_int {
+    fn wait(&self) -> libc::c_int {
         let mut number = 0;
-        // SAFETY: the set is a whole one, and the number is written where there is room for it. It
-        // fails only for a set with numbers that are no signals.
+        // SAFETY: the set is complete, and the number is written to a valid location. The call
+        // fails only for a set with invalid signal numbers.
         unsafe { libc::sigwait(&raw const self.set, &raw mut number) };
         number
     }
@@ -185,9 +185,9 @@ mod tests {
     fn the_stage_only_goes_forward() {
         let drain = Drain::default();
         let mut watch = drain.watch();
-        drain.advance(Stage::Now);
-        drain.advance(Stage::Draining);
-        assert_eq!(watch.stage(), Stage::Now);
-        assert_eq!(block_on(watch.reached(Stage::Draining)), Stage::Now);
+        drain.advance(DrainStage::Abort);
+        drain.advance(DrainStage::Draining);
+        assert_eq!(watch.stage(), DrainStage::Abort);
+        assert_eq!(block_on(watch.wait_for(DrainStage::Draining)), DrainStage::Abort);
     }
 }

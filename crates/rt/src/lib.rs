@@ -1,36 +1,36 @@
-//! The ground that `serve`, `load` and the proxy stand on: one tokio `current_thread` runtime per
-//! core and what a core needs (sockets, timers, deadlines, buffers, shutdown).
+//! Runtime base of `serve`, `load` and the proxy: one tokio `current_thread` runtime per core and
+//! its facilities (sockets, timers, deadlines, buffers, shutdown).
 //!
-//! It knows bytes, times and descriptors. It does not know HTTP, and it decides no policy: what to
-//! do at a limit is for the caller, who is told about it.
+//! It handles bytes, times and descriptors. It knows no HTTP, and it sets no policy: it reports
+//! limits, and the caller decides.
 
 #![deny(unsafe_code)]
 
 pub mod address;
-pub mod board;
+mod async_fd;
 pub mod buffers;
 pub mod clock;
+pub mod conn_balancer;
+pub mod conn_limit;
 pub mod cores;
 pub mod deadlines;
 pub mod dial;
 pub mod drain;
-pub mod few;
-pub mod handover;
+pub mod fd_channel;
+pub mod fd_stream;
 pub mod limits;
 pub mod listen;
-pub mod local;
 pub mod machine;
-pub mod mail;
 pub mod namespace;
 pub mod notify;
 pub mod privileges;
 pub mod process_stats;
-pub mod room;
-mod slots;
+mod slab;
+pub mod small_server;
 pub mod splice;
 pub mod stream;
 pub mod timers;
-mod watched;
+pub mod unix_socket;
 
 /// The async runtime's own task and channel types, so that engines name one runtime.
 pub use tokio;

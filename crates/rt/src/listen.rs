@@ -1,5 +1,5 @@
-//! Listening sockets: one per core where the kernel can spread connections itself
-//! (`SO_REUSEPORT`, socket(7)), else one shared by hand-over; and the loop that accepts.
+//! Listening sockets: one per core if the kernel can spread connections itself (`SO_REUSEPORT`,
+//! socket(7)), else one socket and the connection balancer; and the accept loop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,174 +10,170 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, SockAddr, SockFilter, SockRef, Socket, Type};
 
 use crate::address::Address;
-use crate::board::{Board, Handover};
+use crate::async_fd;
 use crate::clock::{MILLISECOND_NS, now_ns};
-use crate::local::{self, SocketAccess, SocketFile};
+use crate::conn_balancer::{AcceptedConnection, ConnectionBalancer};
 use crate::namespace::Namespace;
-use crate::stream::Family;
+use crate::stream::SocketFamily;
 use crate::timers::Timers;
-use crate::watched;
+use crate::unix_socket::{self, SocketAccess, SocketFile};
 
-/// How connections get from the kernel to the cores.
+/// Distribution of connections from the kernel to the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptMode {
-    /// A listening socket per core; the board evens out what the kernel's hash left uneven.
+    /// One listening socket per core; the balancer corrects the imbalance of the kernel's hash.
     ReusePort,
     /// One listening socket on the first core, which hands connections to the others.
-    HandOver,
+    SingleSocket,
 }
 
 impl AcceptMode {
-    /// As it is shown to people.
+    /// Returns the description for output.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
-            Self::ReusePort => "SO_REUSEPORT per core, evened out by hand-over",
-            Self::HandOver => "one socket, handed over to the core with the fewest connections",
+            Self::ReusePort => "one SO_REUSEPORT socket per core, with connection balancing",
+            Self::SingleSocket => "one socket; connections go to the core with the fewest",
         }
     }
 }
 
-/// A bound address with its sockets, before the cores take them.
+/// Bound address with its sockets, before the cores take them.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundAddress {
     address: Address,
     mode: AcceptMode,
-    /// Each with its core.
+    /// Sockets, each with the index of its core.
     sockets: Vec<(usize, OwnedFd)>,
-    /// Bound, and not listening before [`Bound::take_over`].
-    late: Vec<(usize, OwnedFd)>,
+    /// Bound sockets that do not listen before [`BoundAddress::complete_takeover`].
+    not_listening: Vec<(usize, OwnedFd)>,
     backlog: i32,
-    family: Family,
-    /// The file of a unix socket.
-    file: Option<SocketFile>,
+    family: SocketFamily,
+    /// File of a unix socket.
+    socket_file: Option<SocketFile>,
 }
 
-/// How an address is bound, where that is not always the same.
+/// Options of binding an address.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
-    /// The network namespace of the sockets; `None`: our own. A unix socket is a file and is the
-    /// same in all of them.
+pub struct BindOptions<'a> {
+    /// Network namespace of the sockets; `None`: the own namespace. A unix socket is a file and is
+    /// the same in all of them.
     pub namespace: Option<&'a Namespace>,
-    /// How many connections the kernel keeps that nobody has accepted: 4,096. It caps this at
+    /// Maximum number of connections that wait to be accepted: 4,096. The kernel caps it at
     /// `net.core.somaxconn` (listen(2)).
     pub backlog: u32,
-    /// The access rights of a unix socket's file.
+    /// Access rights of a unix socket's file.
     pub access: SocketAccess,
 }
 
-impl Default for Options<'_> {
+impl Default for BindOptions<'_> {
     fn default() -> Self {
         Self { namespace: None, backlog: 4096, access: SocketAccess::default() }
     }
 }
 
-impl Bound {
+impl BoundAddress {
     /// Binds `address` for `cores` cores and listens.
     ///
     /// # Errors
-    /// As bind(2) and listen(2), with the address in the message.
+    /// Those of bind(2) and listen(2), with the address in the message.
     pub fn new(address: &Address, cores: usize) -> io::Result<Self> {
-        Self::with(address, cores, Options::default())
+        Self::with_options(address, cores, BindOptions::default())
     }
 
-    /// As [`Bound::new`], with its sockets in `namespace`.
+    /// Binds like [`BoundAddress::new`], with sockets in `namespace`.
     ///
     /// # Errors
-    /// As [`Bound::new`] and [`Namespace::run`].
-    pub fn new_in(
-        address: &Address,
-        cores: usize,
-        namespace: Option<&Namespace>,
-    ) -> io::Result<Self> {
-        Self::with(address, cores, Options { namespace, ..Options::default() })
+    /// Those of [`BoundAddress::new`] and [`Namespace::run`].
+    pub fn new_in(address: &Address, cores: usize, namespace: Option<&Namespace>) -> io::Result<Self> {
+        Self::with_options(address, cores, BindOptions { namespace, ..BindOptions::default() })
     }
 
-    /// As [`Bound::new`], in the way that `options` say.
+    /// Binds like [`BoundAddress::new`], with `options`.
     ///
     /// # Errors
-    /// As [`Bound::new`] and [`Namespace::run`].
-    pub fn with(address: &Address, cores: usize, options: Options<'_>) -> io::Result<Self> {
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{address}: {}", why(&error)));
+    /// Those of [`BoundAddress::new`] and [`Namespace::run`].
+    pub fn with_options(address: &Address, cores: usize, options: BindOptions<'_>) -> io::Result<Self> {
+        let with_address = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{address}: {}", describe_bind_error(&error)))
+        };
         let backlog = backlog(options);
         match (address, options.namespace) {
-            (Address::Tcp(wanted), Some(namespace)) => namespace
-                .run(|| Self::tcp((*wanted).into(), cores, backlog))
-                .and_then(|bound| bound.map_err(named)),
-            (Address::Tcp(wanted), None) => {
-                Self::tcp((*wanted).into(), cores, backlog).map_err(named)
+            (Address::Tcp(requested), Some(namespace)) => namespace
+                .run(|| Self::tcp((*requested).into(), cores, backlog))
+                .and_then(|bound| bound.map_err(with_address)),
+            (Address::Tcp(requested), None) => {
+                Self::tcp((*requested).into(), cores, backlog).map_err(with_address)
             }
             (Address::Unix(path), _) => Self::unix(path, backlog, options.access)
                 .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}"))),
         }
     }
 
-    fn tcp(wanted: SockAddr, cores: usize, backlog: i32) -> io::Result<Self> {
-        // The first socket is bound alone once, so that another program's SO_REUSEPORT group on
-        // the same port is an error and not a silent partner.
-        if cores == 1 || wanted.as_socket().is_some_and(|address| address.port() != 0) {
-            drop(tcp_socket(&wanted, false)?);
+    fn tcp(requested: SockAddr, cores: usize, backlog: i32) -> io::Result<Self> {
+        // The first socket is bound alone once, so that another process's SO_REUSEPORT group on the
+        // same port is an error and not a silent partner.
+        if cores == 1 || requested.as_socket().is_some_and(|address| address.port() != 0) {
+            drop(tcp_socket(&requested, false)?);
         }
-        let first = tcp_socket(&wanted, cores > 1)?;
-        let bound = first.local_addr()?;
+        let first = tcp_socket(&requested, cores > 1)?;
+        let bound_address = first.local_addr()?;
         first.listen(backlog)?;
         let mut sockets = vec![(0, OwnedFd::from(first))];
         let mut mode = AcceptMode::ReusePort;
         for core in 1..cores {
-            match tcp_socket(&bound, true)
-                .and_then(|socket| socket.listen(backlog).map(|()| socket))
+            match tcp_socket(&bound_address, true).and_then(|socket| socket.listen(backlog).map(|()| socket))
             {
                 Ok(socket) if mode == AcceptMode::ReusePort => sockets.push((core, socket.into())),
                 _ => {
-                    mode = AcceptMode::HandOver;
+                    mode = AcceptMode::SingleSocket;
                     sockets.truncate(1);
                 }
             }
         }
-        let address = bound.as_socket().map(Address::Tcp).ok_or(io::ErrorKind::InvalidInput)?;
-        let (late, family) = (Vec::new(), Family::Tcp);
-        Ok(Self { address, mode, sockets, late, backlog, family, file: None })
+        let address = bound_address.as_socket().map(Address::Tcp).ok_or(io::ErrorKind::InvalidInput)?;
+        let (not_listening, family) = (Vec::new(), SocketFamily::Tcp);
+        Ok(Self { address, mode, sockets, not_listening, backlog, family, socket_file: None })
     }
 
     fn unix(path: &Path, backlog: i32, access: SocketAccess) -> io::Result<Self> {
-        let (socket, file) = local::bind(path, access)?;
+        let (socket, file) = unix_socket::bind(path, access)?;
         socket.set_nonblocking(true)?;
         socket.listen(backlog)?;
         Ok(Self {
             address: Address::Unix(path.to_owned()),
-            mode: AcceptMode::HandOver,
+            mode: AcceptMode::SingleSocket,
             sockets: vec![(0, socket.into())],
-            late: Vec::new(),
+            not_listening: Vec::new(),
             backlog,
-            family: Family::Unix,
-            file: Some(file),
+            family: SocketFamily::Unix,
+            socket_file: Some(file),
         })
     }
 
-    /// Where it listens, with the port that the kernel chose.
+    /// Returns the address, with the port that the kernel chose.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// How its connections get to the cores.
+    /// Returns the distribution of its connections to the cores.
     #[must_use]
     pub fn mode(&self) -> AcceptMode {
         self.mode
     }
 
-    /// Takes the socket of core `core`, or the next of several, to be known as listener `index`.
-    pub fn take(&mut self, core: usize, index: usize) -> Option<Listener> {
-        let at = self.sockets.iter().position(|(of, _)| *of == core)?;
-        let (_, fd) = self.sockets.remove(at);
+    /// Takes a socket of core `core` (the next, if there are several), as listener `index`.
+    pub fn take_listener(&mut self, core: usize, index: usize) -> Option<Listener> {
+        let position = self.sockets.iter().position(|(core_of_socket, _)| *core_of_socket == core)?;
+        let (_, fd) = self.sockets.remove(position);
         Some(Listener { fd, family: self.family, index })
     }
 
-    /// Takes over sockets that another process listens on at `address`, all of them: what is in the
-    /// queue of one that is closed by all who have it is reset. Cores that are left without one get a
-    /// socket of their own, if the others share their port. As long as the other process may still go
-    /// on, nothing of it changes: see [`Bound::take_over`].
+    /// Takes over the sockets that another process listens on at `address`, all of them: closing a
+    /// socket in all processes resets the connections in its queue. Cores without one of them get a
+    /// new socket, if the others share their port. Nothing changes for the other process as long as
+    /// it may continue: see [`BoundAddress::complete_takeover`].
     ///
     /// # Errors
     /// One of them is no listening socket of that kind, with the address in the message.
@@ -185,70 +181,80 @@ impl Bound {
         address: Address,
         sockets: Vec<OwnedFd>,
         cores: usize,
-        options: Options<'_>,
+        options: BindOptions<'_>,
     ) -> io::Result<Self> {
         let (family, domain) = match &address {
-            Address::Tcp(wanted) => (Family::Tcp, Domain::for_address(*wanted)),
-            Address::Unix(_) => (Family::Unix, Domain::UNIX),
+            Address::Tcp(requested) => (SocketFamily::Tcp, Domain::for_address(*requested)),
+            Address::Unix(_) => (SocketFamily::Unix, Domain::UNIX),
         };
-        let mut shares_port = !sockets.is_empty() && family == Family::Tcp;
+        let mut shares_port = !sockets.is_empty() && family == SocketFamily::Tcp;
         for socket in &sockets {
             let socket = SockRef::from(socket);
             if !socket.is_listener()? || socket.domain()? != domain {
-                let text = format!("{address}: what was passed on is no listening socket for it");
+                let text =
+                    format!("{address}: the passed descriptor is not a listening socket for this address");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             socket.set_nonblocking(true)?;
-            // Who had it may have been about to close it ([`Listener::ignore_new`]).
+            // The other process may have been about to close it ([`Listener::ignore_new_connections`]).
             let _ = socket.detach_filter();
             shares_port = shares_port && socket.reuse_port()?;
         }
         let count = sockets.len();
-        let mut late = Vec::new();
-        if let (Address::Tcp(wanted), true) = (&address, shares_port) {
-            let wanted = SockAddr::from(*wanted);
-            let make = || (count..cores).map(|_| tcp_socket(&wanted, true)).collect();
-            let made: io::Result<Vec<Socket>> = match options.namespace {
-                Some(namespace) => namespace.run(make)?,
-                None => make(),
+        let mut not_listening = Vec::new();
+        if let (Address::Tcp(requested), true) = (&address, shares_port) {
+            let socket_address = SockAddr::from(*requested);
+            let open_sockets = || (count..cores).map(|_| tcp_socket(&socket_address, true)).collect();
+            let opened: io::Result<Vec<Socket>> = match options.namespace {
+                Some(namespace) => namespace.run(open_sockets)?,
+                None => open_sockets(),
             };
-            // Without them it goes by hand-over.
-            late = (count..cores).zip(made.into_iter().flatten().map(OwnedFd::from)).collect();
+            // Without additional sockets, the balancer distributes connections.
+            not_listening = (count..cores).zip(opened.into_iter().flatten().map(OwnedFd::from)).collect();
         }
-        let every_core = count + late.len() >= cores && family == Family::Tcp;
-        let mode = if every_core { AcceptMode::ReusePort } else { AcceptMode::HandOver };
-        let sockets = sockets.into_iter().enumerate().map(|(at, fd)| (at % cores, fd)).collect();
-        Ok(Self { address, mode, sockets, late, backlog: backlog(options), family, file: None })
+        let has_all_cores = count + not_listening.len() >= cores && family == SocketFamily::Tcp;
+        let mode = if has_all_cores { AcceptMode::ReusePort } else { AcceptMode::SingleSocket };
+        let sockets = sockets.into_iter().enumerate().map(|(number, fd)| (number % cores, fd)).collect();
+        Ok(Self {
+            address,
+            mode,
+            sockets,
+            not_listening,
+            backlog: backlog(options),
+            family,
+            socket_file: None,
+        })
     }
 
-    /// The other process has left: from now on the sockets listen that [`Bound::adopt`] added, but for
-    /// one that cannot, with our backlog each, and the file of a unix socket is ours.
-    pub fn take_over(&mut self) {
+    /// Completes the take-over after the other process has left. The sockets added by
+    /// [`BoundAddress::adopt`] listen from now on, unless that fails, with the own backlog each. The file
+    /// of a unix socket is ours.
+    pub fn complete_takeover(&mut self) {
         if let Address::Unix(path) = &self.address {
-            self.file.get_or_insert_with(|| SocketFile::foreign(path)).claim();
+            self.socket_file.get_or_insert_with(|| SocketFile::unowned(path)).claim();
         }
         for (_, fd) in &self.sockets {
             let socket = SockRef::from(fd);
-            // The other process may have been told to stop since we got them.
+            // The other process may have started to drain since the sockets were received.
             let _ = socket.detach_filter();
-            // The queue may be of another length now; without that, it is as it was.
+            // Sets the new backlog; if that fails, the queue keeps its length.
             let _ = socket.listen(self.backlog);
         }
-        for (core, fd) in std::mem::take(&mut self.late) {
+        for (core, fd) in std::mem::take(&mut self.not_listening) {
             match SockRef::from(&fd).listen(self.backlog) {
                 Ok(()) => self.sockets.push((core, fd)),
-                Err(_) => self.mode = AcceptMode::HandOver,
+                Err(_) => self.mode = AcceptMode::SingleSocket,
             }
         }
     }
 
-    /// Another process has the unix socket now: its file stays when this is dropped.
-    pub fn leave_file(&mut self) {
-        self.file.iter_mut().for_each(SocketFile::leave);
+    /// Leaves the unix socket to another process: its file stays when this is dropped.
+    pub fn keep_file(&mut self) {
+        self.socket_file.iter_mut().for_each(SocketFile::disown);
     }
 }
 
-fn backlog(options: Options<'_>) -> i32 {
+fn backlog(options: BindOptions<'_>) -> i32 {
     i32::try_from(options.backlog).unwrap_or(i32::MAX)
 }
 
@@ -257,16 +263,16 @@ fn tcp_socket(address: &SockAddr, reuse_port: bool) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(reuse_port)?;
-    // Accepted sockets inherit it (tcp(7)), which saves a system call per connection.
+    // Accepted sockets inherit the option (tcp(7)), which saves a system call per connection.
     socket.set_tcp_nodelay(true)?;
     socket.bind(address)?;
     Ok(socket)
 }
 
-fn why(error: &io::Error) -> String {
+fn describe_bind_error(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "something listens there already".to_owned(),
-        io::ErrorKind::AddrNotAvailable => "this machine does not have that address".to_owned(),
+        io::ErrorKind::AddrInUse => "address already in use by another process".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "no interface of this machine has this address".to_owned(),
         io::ErrorKind::PermissionDenied => {
             "not permitted (ports below net.ipv4.ip_unprivileged_port_start need root)".to_owned()
         }
@@ -274,11 +280,11 @@ fn why(error: &io::Error) -> String {
     }
 }
 
-/// One core's listening socket.
+/// Listening socket of one core.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
-    family: Family,
+    family: SocketFamily,
     index: usize,
 }
 
@@ -288,109 +294,110 @@ impl AsFd for Listener {
     }
 }
 
-/// What the accept loop tells its engine.
+/// Event of the accept loop.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptEvent {
     /// A connection for this core.
-    Connection(Handover),
-    /// No descriptor or memory was left; it waits and tries again. The kernel keeps the rest in
-    /// its backlog meanwhile.
-    Short(io::Error),
+    Connection(AcceptedConnection),
+    /// No descriptor or memory was left; the loop waits and tries again. The kernel keeps the other
+    /// connections in its backlog meanwhile.
+    ResourcesExhausted(io::Error),
 }
 
-/// How many connections one look at the socket takes, before others get their turn.
+/// Maximum number of connections accepted in one turn, before other tasks run.
 const ACCEPT_BATCH: usize = 64;
-/// How long the loop waits when descriptors or memory ran out.
-const SHORT_WAIT_NS: u64 = 20 * MILLISECOND_NS;
+/// Waiting time of the loop after descriptors or memory ran out.
+const ACCEPT_RETRY_NS: u64 = 20 * MILLISECOND_NS;
 
 impl Listener {
-    /// A listening socket that came from elsewhere.
-    pub(crate) fn new(fd: OwnedFd, family: Family, index: usize) -> Self {
+    /// Wraps a listening socket from another source.
+    pub(crate) fn new(fd: OwnedFd, family: SocketFamily, index: usize) -> Self {
         Self { fd, family, index }
     }
 
-    pub(crate) fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> SocketFamily {
         self.family
     }
 
-    /// Has the kernel ignore new clients of this socket, in every process that has it, while those
-    /// whose handshake is under way or done can still be accepted. Closing it resets what is in its
-    /// queue; with this, its owner can empty the queue first. A new client tries again after a second,
-    /// and is refused then. For a unix socket it does nothing: there its file is removed.
+    /// Makes the kernel ignore new clients of this socket, in every process that has it. Clients
+    /// whose handshake is in progress or done can still be accepted. Closing a socket resets the
+    /// connections in its queue; with this, its owner can empty the queue first. A new client tries
+    /// again after a second, and is then refused. For a unix socket it does nothing: there the file
+    /// is removed.
     ///
     /// # Errors
-    /// The kernel takes no filter.
-    pub fn ignore_new(&self) -> io::Result<()> {
-        /// Where the flags are in a TCP header, and which of them a first segment has.
-        const FLAGS_AT: u32 = 13;
+    /// The kernel accepts no filter.
+    pub fn ignore_new_connections(&self) -> io::Result<()> {
+        /// Offset of the flags in a TCP header, and the flags of a first segment.
+        const FLAGS_OFFSET: u32 = 13;
         const SYN: u32 = 0x02;
         const SYN_OR_ACK: u32 = 0x12;
-        if self.family == Family::Unix {
+        if self.family == SocketFamily::Unix {
             return Ok(());
         }
-        let step = SockFilter::new;
+        let instruction = SockFilter::new;
         SockRef::from(&self.fd).attach_filter(&[
             // BPF_LD | BPF_B | BPF_ABS; BPF_ALU | BPF_AND; BPF_JMP | BPF_JEQ; BPF_RET.
-            step(0x30, 0, 0, FLAGS_AT),
-            step(0x54, 0, 0, SYN_OR_ACK),
-            step(0x15, 0, 1, SYN),
-            step(0x06, 0, 0, 0),
-            step(0x06, 0, 0, u32::MAX),
+            instruction(0x30, 0, 0, FLAGS_OFFSET),
+            instruction(0x54, 0, 0, SYN_OR_ACK),
+            instruction(0x15, 0, 1, SYN),
+            instruction(0x06, 0, 0, 0),
+            instruction(0x06, 0, 0, u32::MAX),
         ])
     }
 
-    /// The same socket once more.
+    /// Duplicates the socket.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// There is no descriptor left.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, ..*self })
     }
 
-    /// Whether anybody waits to be accepted.
+    /// Returns true if a connection waits to be accepted.
     #[must_use]
-    pub fn is_waited_at(&self) -> bool {
-        let mut watched = [PollFd::new(&self.fd, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+    pub fn has_pending_connection(&self) -> bool {
+        let mut poll_fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut poll_fds, Some(&no_wait)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Which of the engine's listeners it is.
+    /// Returns the index among the engine's listeners.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Accepts for ever, placing connections by the board; `handle` gets those of this core.
+    /// Accepts connections forever, distributed by the balancer; `handle` gets those of this core.
     ///
     /// # Errors
     /// The listening socket itself failed.
     pub async fn accept(
         self,
-        board: &Board,
+        balancer: &ConnectionBalancer,
         core: usize,
         timers: &Timers,
-        mut handle: impl FnMut(Accepted),
+        mut handle: impl FnMut(AcceptEvent),
     ) -> io::Result<()> {
-        let socket = watched::readable(self.fd)?;
+        let socket = async_fd::register_readable(self.fd)?;
         loop {
             let mut guard = socket.readable().await?;
-            for taken in 0.. {
-                if taken == ACCEPT_BATCH {
+            for accepted_count in 0.. {
+                if accepted_count == ACCEPT_BATCH {
                     tokio::task::yield_now().await;
                     break;
                 }
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 match acceptfrom_with(socket.as_fd(), flags) {
                     Ok((fd, peer)) => {
-                        let accepted = Handover {
+                        let accepted = AcceptedConnection {
                             fd,
                             family: self.family,
-                            listener: self.index,
+                            listener_index: self.index,
                             peer: peer.and_then(|peer| peer.try_into().ok()),
                         };
-                        if let Some(own) = board.place(core, accepted) {
-                            handle(Accepted::Connection(own));
+                        if let Some(connection) = balancer.assign(core, accepted) {
+                            handle(AcceptEvent::Connection(connection));
                         }
                     }
                     Err(rustix::io::Errno::AGAIN) => {
@@ -399,13 +406,11 @@ impl Listener {
                     }
                     // The peer left before it was accepted (accept(2), Linux passes its error on).
                     Err(
-                        rustix::io::Errno::CONNABORTED
-                        | rustix::io::Errno::INTR
-                        | rustix::io::Errno::PROTO,
+                        rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR | rustix::io::Errno::PROTO,
                     ) => {}
                     Err(error) => {
-                        handle(Accepted::Short(error.into()));
-                        timers.sleep_until(now_ns() + SHORT_WAIT_NS).await;
+                        handle(AcceptEvent::ResourcesExhausted(error.into()));
+                        timers.sleep_until(now_ns() + ACCEPT_RETRY_NS).await;
                         break;
                     }
                 }
@@ -419,32 +424,34 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::namespace::testing::end;
+    use crate::namespace::testing::shut_down_socket;
 
     #[test]
     fn every_core_gets_a_socket_on_the_port_that_the_kernel_chose() {
-        let mut bound = Bound::new(&"127.0.0.1:0".parse().unwrap(), 3).unwrap();
+        let mut bound = BoundAddress::new(&"127.0.0.1:0".parse().unwrap(), 3).unwrap();
         assert_eq!(bound.mode(), AcceptMode::ReusePort);
         assert!(matches!(bound.address(), Address::Tcp(address) if address.port() != 0));
-        assert!((0..3).all(|core| bound.take(core, 0).is_some()));
-        assert!(bound.take(0, 0).is_none());
+        assert!((0..3).all(|core| bound.take_listener(core, 0).is_some()));
+        assert!(bound.take_listener(0, 0).is_none());
     }
 
     #[test]
     fn a_port_in_use_is_an_error_even_when_it_is_shared_by_reuseport() {
-        let first = Bound::new(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
-        let error = Bound::new(first.address(), 2).unwrap_err();
-        assert!(error.to_string().contains("something listens there already"), "{error}");
+        let first = BoundAddress::new(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let error = BoundAddress::new(first.address(), 2).unwrap_err();
+        assert!(error.to_string().contains("address already in use by another process"), "{error}");
     }
 
     #[test]
     fn a_socket_made_in_a_namespace_is_reached_from_there_only() {
-        let Some((_made, namespace)) = crate::namespace::testing::make() else { return };
-        // Kept, so that no other test listens on the same port out here.
-        let (_kept, target) = crate::dial::testing::closed_port();
-        let mut bound = Bound::new_in(&target, 2, Some(&namespace)).unwrap();
-        let listener = bound.take(0, 7).unwrap();
-        end(bound.take(1, 7).unwrap());
+        let Some((_temp_namespace, namespace)) = crate::namespace::testing::create_namespace() else {
+            return;
+        };
+        // Kept open, so that no other test listens on the same port outside the namespace.
+        let (_bound_socket, target) = crate::dial::testing::closed_port();
+        let mut bound = BoundAddress::new_in(&target, 2, Some(&namespace)).unwrap();
+        let listener = bound.take_listener(0, 7).unwrap();
+        shut_down_socket(bound.take_listener(1, 7).unwrap());
         crate::cores::block_on(async {
             let outside = crate::dial::connect(&target, None).await.unwrap_err();
             assert_eq!(outside.kind(), io::ErrorKind::ConnectionRefused);
@@ -454,11 +461,11 @@ mod tests {
                 crate::stream::Stream::Tcp(tcp) => tcp.local_addr().unwrap(),
                 crate::stream::Stream::Unix(_) => unreachable!("it was TCP"),
             };
-            assert_eq!((accepted.peer, accepted.listener), (Some(local), 7));
+            assert_eq!((accepted.peer, accepted.listener_index), (Some(local), 7));
         });
     }
 
-    /// On this machine: with IPv6 where it has that.
+    /// Returns a local address: with IPv6 if the machine has it.
     fn any_port() -> Address {
         let missing = [Some(libc::EADDRNOTAVAIL), Some(libc::EAFNOSUPPORT)];
         match std::net::TcpListener::bind("[::1]:0") {
@@ -473,63 +480,62 @@ mod tests {
     #[test]
     fn the_peer_is_known_without_asking_and_a_unix_peer_has_no_address() {
         crate::cores::block_on(async {
-            let mut bound = Bound::new(&any_port(), 1).unwrap();
+            let mut bound = BoundAddress::new(&any_port(), 1).unwrap();
             let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
             let client = std::net::TcpStream::connect(target).unwrap();
-            let accepted = accept_one(bound.take(0, 0).unwrap()).await;
+            let accepted = accept_one(bound.take_listener(0, 0).unwrap()).await;
             assert_eq!(accepted.peer, Some(client.local_addr().unwrap()));
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("socket");
-            let mut bound = Bound::new(&Address::Unix(path.clone()), 1).unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("socket");
+            let mut bound = BoundAddress::new(&Address::Unix(path.clone()), 1).unwrap();
             let _client = UnixStream::connect(&path).unwrap();
-            assert_eq!(accept_one(bound.take(0, 0).unwrap()).await.peer, None);
+            assert_eq!(accept_one(bound.take_listener(0, 0).unwrap()).await.peer, None);
         });
     }
 
     #[test]
     fn the_backlog_is_what_was_asked_for() {
-        let options = Options { backlog: 1, ..Options::default() };
-        let bound = Bound::with(&"127.0.0.1:0".parse().unwrap(), 1, options).unwrap();
+        let options = BindOptions { backlog: 1, ..BindOptions::default() };
+        let bound = BoundAddress::with_options(&"127.0.0.1:0".parse().unwrap(), 1, options).unwrap();
         let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
-        // The kernel takes one more than it was told; the next connection's SYN goes unanswered.
+        // The kernel accepts one more than the backlog; the next connection's SYN gets no reply.
         let wait = std::time::Duration::from_millis(500);
         let connect = |_| std::net::TcpStream::connect_timeout(&target, wait);
         let connected: Vec<_> = (0..4).map(connect).collect();
         assert_eq!(connected.iter().filter(|stream| stream.is_ok()).count(), 2);
     }
 
-    /// The other process's copies, and what it was told of them.
-    fn copies(bound: &mut Bound, cores: usize) -> Vec<OwnedFd> {
-        let listeners: Vec<_> = (0..cores).filter_map(|core| bound.take(core, 0)).collect();
-        listeners.iter().map(|one| one.as_fd().try_clone_to_owned().unwrap()).collect()
+    /// Returns copies of the descriptors for the other process.
+    fn copies(bound: &mut BoundAddress, cores: usize) -> Vec<OwnedFd> {
+        let listeners: Vec<_> = (0..cores).filter_map(|core| bound.take_listener(core, 0)).collect();
+        listeners.iter().map(|listener| listener.as_fd().try_clone_to_owned().unwrap()).collect()
     }
 
     #[test]
     fn sockets_are_adopted_with_the_connections_in_their_queues() {
         for (before, cores) in [(1, 1), (1, 3), (2, 3), (3, 2), (3, 1)] {
-            let mut old = Bound::new(&"127.0.0.1:0".parse().unwrap(), before).unwrap();
+            let mut old = BoundAddress::new(&"127.0.0.1:0".parse().unwrap(), before).unwrap();
             let address = old.address().clone();
             let Address::Tcp(target) = address else { unreachable!("it is TCP") };
-            let clients: Vec<_> =
-                (0..20).map(|_| std::net::TcpStream::connect(target).unwrap()).collect();
-            let passed = copies(&mut old, before);
-            assert_eq!(passed.len(), before);
+            let clients: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(target).unwrap()).collect();
+            let fds = copies(&mut old, before);
+            assert_eq!(fds.len(), before);
             drop(old);
-            let mut new = Bound::adopt(address, passed, cores, Options::default()).unwrap();
-            let of = |bound: &mut Bound| {
+            let mut new = BoundAddress::adopt(address, fds, cores, BindOptions::default()).unwrap();
+            let take_all_listeners = |bound: &mut BoundAddress| {
                 (0..cores)
-                    .map(|core| std::iter::from_fn(|| bound.take(core, 0)).collect::<Vec<_>>())
+                    .map(|core| std::iter::from_fn(|| bound.take_listener(core, 0)).collect::<Vec<_>>())
                     .collect::<Vec<_>>()
             };
-            let mut sockets = of(&mut new);
+            let mut sockets = take_all_listeners(&mut new);
             assert_eq!(sockets.iter().map(Vec::len).sum::<usize>(), before);
-            new.take_over();
-            for (own, more) in sockets.iter_mut().zip(of(&mut new)) {
+            new.complete_takeover();
+            for (own, more) in sockets.iter_mut().zip(take_all_listeners(&mut new)) {
                 own.extend(more);
             }
             // One socket alone does not share its port.
             let shares = before > 1 || cores == 1;
-            let mode = if shares { AcceptMode::ReusePort } else { AcceptMode::HandOver };
+            let mode = if shares { AcceptMode::ReusePort } else { AcceptMode::SingleSocket };
             assert_eq!(new.mode(), mode, "{before} to {cores}");
             assert!(sockets.iter().all(|own| !own.is_empty()) || !shares);
             let mut accepted = 0;
@@ -543,28 +549,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listening_socket_of_that_kind_is_not_adopted() {
+    fn only_listening_sockets_of_that_kind_are_adopted() {
         let pair = UnixStream::pair().unwrap();
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let unix = Address::Unix("/tmp/x".into());
-        assert!(Bound::adopt(unix.clone(), vec![pair.0.into()], 1, Options::default()).is_err());
-        assert!(Bound::adopt(unix, vec![tcp.into()], 1, Options::default()).is_err());
+        assert!(BoundAddress::adopt(unix.clone(), vec![pair.0.into()], 1, BindOptions::default()).is_err());
+        assert!(BoundAddress::adopt(unix, vec![tcp.into()], 1, BindOptions::default()).is_err());
     }
 
     #[test]
     fn a_socket_that_ignores_new_clients_still_has_those_of_its_queue() {
-        let mut bound = Bound::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let mut bound = BoundAddress::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
         let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
-        let listener = bound.take(0, 0).unwrap();
-        assert!(!listener.is_waited_at());
+        let listener = bound.take_listener(0, 0).unwrap();
+        assert!(!listener.has_pending_connection());
         let mut client = std::net::TcpStream::connect(target).unwrap();
-        listener.ignore_new().unwrap();
-        assert!(listener.is_waited_at());
+        listener.ignore_new_connections().unwrap();
+        assert!(listener.has_pending_connection());
         let wait = std::time::Duration::from_millis(200);
         assert!(std::net::TcpStream::connect_timeout(&target, wait).is_err());
         let (accepted, _) = acceptfrom_with(&listener, SocketFlags::CLOEXEC).unwrap();
         drop(listener);
-        // What it sends and gets afterwards passes.
+        // Its later segments pass.
         let mut accepted = std::net::TcpStream::from(accepted);
         for _ in 0..2 {
             io::Write::write_all(&mut client, b"x").unwrap();
@@ -574,36 +580,36 @@ mod tests {
 
     #[test]
     fn the_file_of_a_unix_socket_goes_with_its_last_owner() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let mut old = Bound::new(&Address::Unix(path.clone()), 1).unwrap();
-        let passed = copies(&mut old, 1);
-        let again = passed[0].try_clone().unwrap();
-        let new = Bound::adopt(old.address().clone(), passed, 2, Options::default()).unwrap();
-        // One that fails before the other has left takes nothing with it.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let mut old = BoundAddress::new(&Address::Unix(path.clone()), 1).unwrap();
+        let fds = copies(&mut old, 1);
+        let again = fds[0].try_clone().unwrap();
+        let new = BoundAddress::adopt(old.address().clone(), fds, 2, BindOptions::default()).unwrap();
+        // A process that fails before the other has left removes nothing.
         drop(new);
         assert!(path.exists());
-        let passed = vec![again];
-        let mut new = Bound::adopt(old.address().clone(), passed, 2, Options::default()).unwrap();
-        old.leave_file();
+        let fds = vec![again];
+        let mut new = BoundAddress::adopt(old.address().clone(), fds, 2, BindOptions::default()).unwrap();
+        old.keep_file();
         drop(old);
         assert!(path.exists());
-        new.take_over();
+        new.complete_takeover();
         drop(new);
         assert!(!path.exists());
     }
 
-    async fn accept_one(listener: Listener) -> Handover {
-        let (board, _inboxes) = Board::new(1).unwrap();
+    async fn accept_one(listener: Listener) -> AcceptedConnection {
+        let (balancer, _inboxes) = ConnectionBalancer::new(1).unwrap();
         let timers = Timers::start().unwrap();
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-        let accepting = listener.accept(&board, 0, &timers, |accepted| {
+        let accepting = listener.accept(&balancer, 0, &timers, |accepted| {
             let _ = sender.send(accepted);
         });
         tokio::select! {
             _ = accepting => unreachable!("it accepts for ever"),
             accepted = receiver.recv() => match accepted {
-                Some(Accepted::Connection(handover)) => handover,
+                Some(AcceptEvent::Connection(connection)) => connection,
                 other => panic!("{other:?}"),
             },
         }
@@ -611,13 +617,13 @@ mod tests {
 
     #[test]
     fn a_left_over_unix_socket_is_replaced_and_a_live_one_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        end(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        shut_down_socket(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let address = Address::Unix(path.clone());
-        let live = Bound::new(&address, 2).unwrap();
-        assert_eq!(live.mode(), AcceptMode::HandOver);
-        assert!(Bound::new(&address, 2).is_err());
+        let live = BoundAddress::new(&address, 2).unwrap();
+        assert_eq!(live.mode(), AcceptMode::SingleSocket);
+        assert!(BoundAddress::new(&address, 2).is_err());
         drop(live);
         assert!(!path.exists());
     }

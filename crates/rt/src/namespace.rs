@@ -1,7 +1,9 @@
-//! Network namespaces (network_namespaces(7)): a socket belongs for ever to the namespace that its
-//! thread was in when it was made, so a thread goes there, makes it, and comes back.
+//! Network namespaces (network_namespaces(7)). A socket belongs forever to the namespace that its
+//! thread was in when it was created. So a thread enters the namespace, creates the socket, and
+//! returns.
 //!
-//! Not for making namespaces, nor for running anything in one: what runs in one must not wait.
+//! This module creates no namespaces and runs nothing else in one: code in a namespace must not
+//! block.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -11,63 +13,63 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Where `ip netns add NAME` leaves a namespace's file (ip-netns(8)).
-const NAMED: &str = "/var/run/netns";
-/// The namespace of the calling thread.
-const OWN: &str = "/proc/thread-self/ns/net";
+/// Directory of the files that `ip netns add NAME` creates (ip-netns(8)).
+const NETNS_DIRECTORY: &str = "/var/run/netns";
+/// Namespace of the calling thread.
+const OWN_NETNS: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace to make sockets in. Cheap to clone, and open for as long as it lives: what
-/// becomes of its name, of our user and of our file access later does not matter for the file. But
-/// each use needs `CAP_SYS_ADMIN` (setns(2)), which a process gives up together with root.
+/// Network namespace in which sockets are created. Cheap to clone, and open for as long as it
+/// lives: later changes of its name, of our user and of our file access do not affect the file. But
+/// each use requires `CAP_SYS_ADMIN` (setns(2)), which a process gives up together with root.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     name: PathBuf,
-    there: Arc<OwnedFd>,
-    /// Where [`Namespace::run`] comes back to: the namespace that the opening thread was in.
-    home: Arc<OwnedFd>,
+    target: Arc<OwnedFd>,
+    /// Namespace of the opening thread, to which [`Namespace::run`] returns.
+    original: Arc<OwnedFd>,
 }
 
 impl Namespace {
-    /// Opens a namespace by its name, as `ip netns` knows it, or by its path if there is a `/` in it.
+    /// Opens a namespace by its name, as `ip netns` knows it, or by its path if it contains a `/`.
     ///
     /// # Errors
-    /// There is none of that name, or it may not be opened; both with the path in the message.
+    /// The name does not exist, or may not be opened; both with the path in the message.
     pub fn open(name: &Path) -> io::Result<Self> {
         let path = if name.as_os_str().as_encoded_bytes().contains(&b'/') {
             name.to_owned()
         } else {
-            Path::new(NAMED).join(name)
+            Path::new(NETNS_DIRECTORY).join(name)
         };
         Ok(Self {
             name: name.to_owned(),
-            there: Arc::new(open_file(&path)?),
-            home: Arc::new(open_file(Path::new(OWN))?),
+            target: Arc::new(open_file(&path)?),
+            original: Arc::new(open_file(Path::new(OWN_NETNS))?),
         })
     }
 
-    /// The numbers of its descriptors, to be kept by cores with a table of their own.
+    /// Returns its descriptor numbers, for cores with their own table to keep.
     #[must_use]
-    pub fn numbers(&self) -> [RawFd; 2] {
-        [self.there.as_raw_fd(), self.home.as_raw_fd()]
+    pub fn raw_fds(&self) -> [RawFd; 2] {
+        [self.target.as_raw_fd(), self.original.as_raw_fd()]
     }
 
-    /// Its name, or its path, as it was given.
+    /// Returns its name or path, as given.
     #[must_use]
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// Runs `body` with the calling thread in this namespace. The thread is back when this returns,
-    /// however `body` ended, a panic included.
+    /// Runs `body` with the calling thread in this namespace. The thread has returned to its own
+    /// namespace afterwards, even after a panic of `body`.
     ///
     /// # Errors
-    /// The thread may not change its namespace; `body` did not run then. Or it could not come back,
-    /// which only happens when `body` gave up our privileges: the thread must not go on.
+    /// The thread may not change its namespace; then `body` did not run. Or it could not return,
+    /// which only happens if `body` gave up our privileges: then the thread must not continue.
     pub fn run<T>(&self, body: impl FnOnce() -> T) -> io::Result<T> {
-        self.enter(&self.there).map_err(|error| self.explain(&error))?;
-        let back = ComeBack { namespace: self, done: false };
+        self.enter(&self.target).map_err(|error| self.with_name(&error))?;
+        let guard = RestoreGuard { namespace: self, restored: false };
         let result = body();
-        back.now()?;
+        guard.restore()?;
         Ok(result)
     }
 
@@ -75,16 +77,16 @@ impl Namespace {
         Ok(move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    fn explain(&self, error: &io::Error) -> io::Error {
+    fn with_name(&self, error: &io::Error) -> io::Error {
         let name = self.name.display();
-        let why = match error.kind() {
+        let reason = match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                "not permitted (it takes CAP_SYS_ADMIN, which only root has)".to_owned()
+                "not permitted (start as root, or with CAP_SYS_ADMIN)".to_owned()
             }
-            io::ErrorKind::InvalidInput => "this is not a network namespace".to_owned(),
+            io::ErrorKind::InvalidInput => "not a network namespace".to_owned(),
             _ => error.to_string(),
         };
-        io::Error::new(error.kind(), format!("namespace '{name}': {why}"))
+        io::Error::new(error.kind(), format!("namespace '{name}': {reason}"))
     }
 }
 
@@ -95,32 +97,32 @@ fn open_file(path: &Path) -> io::Result<OwnedFd> {
     })
 }
 
-/// Brings the thread back when `body` panics.
-struct ComeBack<'a> {
+/// Guard that returns the thread to its namespace when `body` panics.
+struct RestoreGuard<'a> {
     namespace: &'a Namespace,
-    done: bool,
+    restored: bool,
 }
 
-impl ComeBack<'_> {
-    fn now(mut self) -> io::Result<()> {
-        self.done = true;
-        self.namespace.enter(&self.namespace.home).map_err(|error| {
+impl RestoreGuard<'_> {
+    fn restore(mut self) -> io::Result<()> {
+        self.restored = true;
+        self.namespace.enter(&self.namespace.original).map_err(|error| {
             let name = self.namespace.name.display();
-            io::Error::other(format!("cannot come back from the namespace '{name}': {error}"))
+            io::Error::other(format!("cannot return from the namespace '{name}': {error}"))
         })
     }
 }
 
-impl Drop for ComeBack<'_> {
+impl Drop for RestoreGuard<'_> {
     fn drop(&mut self) {
-        if !self.done {
-            // A panic is on its way already; there is nobody to tell.
-            let _ = self.namespace.enter(&self.namespace.home);
+        if !self.restored {
+            // A panic is in progress; there is nowhere to report an error.
+            let _ = self.namespace.enter(&self.namespace.original);
         }
     }
 }
 
-/// A namespace of a test's own, gone when it is dropped.
+/// Namespace of one test, removed when it is dropped.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::net::Shutdown;
@@ -129,16 +131,17 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// Ends a socket and closes it. A close alone may not end it at once: until its program runs, the
-    /// child that another test starts has a copy of each of our descriptors.
-    pub(crate) fn end(socket: impl AsFd) {
+    /// Shuts a socket down and closes it. A close alone may not end it at once: a child process
+    /// that another test starts has a copy of each of our descriptors until it executes its
+    /// program.
+    pub(crate) fn shut_down_socket(socket: impl AsFd) {
         socket2::SockRef::from(&socket).shutdown(Shutdown::Both).unwrap();
     }
 
-    pub(crate) struct Made(pub(crate) String);
+    pub(crate) struct TempNamespace(pub(crate) String);
 
-    /// `None`, with the reason printed: this machine does not let us.
-    pub(crate) fn make() -> Option<(Made, Namespace)> {
+    /// Creates a namespace; `None`, with the reason printed, if this machine does not allow it.
+    pub(crate) fn create_namespace() -> Option<(TempNamespace, Namespace)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weir-rt-{}-{next}", std::process::id());
@@ -156,15 +159,15 @@ pub(crate) mod testing {
         if !ip(&["netns", "add", &name]) {
             return None;
         }
-        let made = Made(name);
-        if !ip(&["-n", &made.0, "link", "set", "lo", "up"]) {
+        let temp_namespace = TempNamespace(name);
+        if !ip(&["-n", &temp_namespace.0, "link", "set", "lo", "up"]) {
             return None;
         }
-        let namespace = Namespace::open(Path::new(&made.0)).unwrap();
-        Some((made, namespace))
+        let namespace = Namespace::open(Path::new(&temp_namespace.0)).unwrap();
+        Some((temp_namespace, namespace))
     }
 
-    impl Drop for Made {
+    impl Drop for TempNamespace {
         fn drop(&mut self) {
             let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
         }
@@ -175,38 +178,38 @@ pub(crate) mod testing {
 mod tests {
     use super::*;
 
-    fn own() -> PathBuf {
-        std::fs::read_link(OWN).unwrap()
+    fn own_namespace() -> PathBuf {
+        std::fs::read_link(OWN_NETNS).unwrap()
     }
 
     #[test]
     fn the_thread_is_there_within_and_back_afterwards() {
-        let Some((made, namespace)) = testing::make() else { return };
-        let before = own();
-        let within = namespace.run(own).unwrap();
-        assert_ne!(within, before);
-        assert_eq!(own(), before);
-        let by_path = Namespace::open(&Path::new(NAMED).join(&made.0)).unwrap();
-        assert_eq!(by_path.run(own).unwrap(), within);
+        let Some((temp_namespace, namespace)) = testing::create_namespace() else { return };
+        let before = own_namespace();
+        let inside = namespace.run(own_namespace).unwrap();
+        assert_ne!(inside, before);
+        assert_eq!(own_namespace(), before);
+        let by_path = Namespace::open(&Path::new(NETNS_DIRECTORY).join(&temp_namespace.0)).unwrap();
+        assert_eq!(by_path.run(own_namespace).unwrap(), inside);
         let failed = namespace.run(|| Err::<(), _>(io::Error::other("on purpose"))).unwrap();
         assert!(failed.is_err());
-        assert_eq!(own(), before);
+        assert_eq!(own_namespace(), before);
     }
 
     #[test]
     fn a_panic_brings_the_thread_back_too() {
-        let Some((_made, namespace)) = testing::make() else { return };
-        let before = own();
+        let Some((_temp_namespace, namespace)) = testing::create_namespace() else { return };
+        let before = own_namespace();
         let panicking = std::panic::AssertUnwindSafe(|| namespace.run(|| panic!("on purpose")));
         assert!(std::panic::catch_unwind(panicking).is_err());
-        assert_eq!(own(), before);
+        assert_eq!(own_namespace(), before);
     }
 
     #[test]
-    fn what_is_no_namespace_is_said() {
-        let why = |name: &str| Namespace::open(Path::new(name)).unwrap_err().to_string();
-        assert!(why("weir-no-such").contains("/var/run/netns/weir-no-such"));
-        assert!(why("/no/such").starts_with("namespace /no/such: "));
+    fn errors_name_the_namespace() {
+        let error_text = |name: &str| Namespace::open(Path::new(name)).unwrap_err().to_string();
+        assert!(error_text("weir-no-such").contains("/var/run/netns/weir-no-such"));
+        assert!(error_text("/no/such").starts_with("namespace /no/such: "));
         let file = Namespace::open(Path::new("/dev/null")).unwrap();
         let error = file.run(|| ()).unwrap_err().to_string();
         assert!(error.starts_with("namespace '/dev/null': "), "{error}");

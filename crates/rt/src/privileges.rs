@@ -1,51 +1,51 @@
-//! Giving up what a process does not need once its sockets are bound: root, the way back to it, and
-//! files that it has no business with (credentials(7), prctl(2), landlock(7)).
+//! Drops privileges that a process does not need once its sockets are bound: root, the way back to
+//! it, and unneeded files (credentials(7), prctl(2), landlock(7)).
 //!
-//! [`give_up`] is called after binding and **before anything starts a thread**: `no_new_privs` and
-//! Landlock hold for the calling thread and those that it starts later, and for no other. It counts
-//! the threads and refuses when there are more. Which files are needed is for the caller to know.
+//! [`drop_privileges`] must be called after binding and **before any thread is started**: `no_new_privs`
+//! and Landlock apply to the calling thread and those that it starts later, and to no other. It
+//! counts the threads and fails if there are more. The caller knows which files are needed.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, AccessFs, BitFlags, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    ABI, AccessFs, BitFlags, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 use rustix::process::{getegid, geteuid, getgid, getuid};
 
-/// What to give up. Nothing by default.
+/// Privileges to drop. Nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
-    /// The user id to change to, for good. With it or a group, all supplementary groups go.
+    /// User ID to change to, permanently. With it or a group, all supplementary groups are dropped.
     pub user: Option<u32>,
-    /// The group id to change to, for good. Without one, the group stays what it is.
+    /// Group ID to change to, permanently. Without one, the group is unchanged.
     pub group: Option<u32>,
-    /// Whether no program that is executed from here on can have more privileges than we
-    /// (`PR_SET_NO_NEW_PRIVS`). [`Privileges::files`] brings it along.
+    /// True if no program executed from here on may have more privileges than this process
+    /// (`PR_SET_NO_NEW_PRIVS`). [`Privileges::files`] implies it.
     pub no_new_privileges: bool,
     /// The only files that can be opened from here on; `None`: no change. Open ones stay open.
-    pub files: Option<Files>,
+    pub files: Option<AllowedFiles>,
 }
 
-/// Files and folders that stay within reach, as far as their permissions allow. A folder stands
-/// for all below it, and has to be the one that is named where a file is made anew: a log that is
-/// rotated by renaming it needs its folder in [`Files::write`], and a config that an editor replaces
-/// its folder in [`Files::read`].
+/// Files and directories that stay accessible, as far as their permissions allow. A directory
+/// includes everything below it, and must be named if files are created in it. A log that is
+/// rotated by renaming needs its directory in [`AllowedFiles::write`]. A config that an editor replaces
+/// needs its directory in [`AllowedFiles::read`].
 ///
-/// Connecting to unix sockets is not confined: a reload may name new ones.
+/// Connecting to unix sockets is not restricted: a reload may name new ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Files {
-    /// For reading. [`RESOLVER`] has those that looking up names takes.
+pub struct AllowedFiles {
+    /// Paths for reading. [`RESOLVER_PATHS`] has those that name resolution needs.
     pub read: Vec<PathBuf>,
-    /// For reading, writing, making, renaming and removing files and unix sockets.
+    /// Paths for reading, writing, creating, renaming and removing files and unix sockets.
     pub write: Vec<PathBuf>,
 }
 
-/// What the system's resolver reads: its config, which is replaced as a file at any time and so
-/// stands as its folder, and its plug-ins.
-pub const RESOLVER: &[&str] = &[
+/// Files that the system's resolver reads: its config, which may be replaced at any time and so is
+/// listed as its directory, and its plug-ins.
+pub const RESOLVER_PATHS: &[&str] = &[
     "/etc",
     "/run/systemd/resolve",
     "/run/NetworkManager",
@@ -56,116 +56,120 @@ pub const RESOLVER: &[&str] = &[
     "/usr/lib64",
 ];
 
-/// What became of [`Privileges::files`].
+/// Result of [`Privileges::files`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// It was not asked for.
-    NotAsked,
-    /// The kernel holds it.
+    /// No restriction was requested.
+    NotRequested,
+    /// The kernel enforces the restriction.
     Enforced {
-        /// The version of Landlock that it is held with.
+        /// Landlock version in use.
         abi: u32,
-        /// Whether this version knows all that we ask for; an older one leaves, for instance,
-        /// `truncate` free.
-        full: bool,
-        /// Paths that did not exist, or could not be reached, and so stay out of reach.
+        /// True if this version supports all requested rights; an older one does not restrict
+        /// `truncate`, for instance.
+        fully_supported: bool,
+        /// Paths that did not exist, or could not be accessed, and so stay inaccessible.
         skipped: Vec<PathBuf>,
     },
-    /// This kernel cannot.
+    /// This kernel does not support it.
     NotSupported {
-        /// Why.
-        why: &'static str,
+        /// Reason.
+        reason: &'static str,
     },
 }
 
 impl fmt::Display for Confinement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAsked => write!(f, "file access is not confined"),
-            Self::Enforced { abi, full, skipped } => {
+            Self::NotRequested => write!(f, "file access is not confined"),
+            Self::Enforced { abi, fully_supported, skipped } => {
                 write!(f, "file access is confined (Landlock ABI {abi}")?;
-                write!(f, "{})", if *full { "" } else { ", as far as this kernel can" })?;
+                write!(f, "{})", if *fully_supported { "" } else { ", partly supported by this kernel" })?;
                 for (index, path) in skipped.iter().enumerate() {
-                    write!(f, "{}", if index == 0 { "; not there: " } else { ", " })?;
+                    write!(f, "{}", if index == 0 { "; missing: " } else { ", " })?;
                     write!(f, "{}", path.display())?;
                 }
                 Ok(())
             }
-            Self::NotSupported { why } => write!(f, "file access is not confined: {why}"),
+            Self::NotSupported { reason } => write!(f, "file access is not confined: {reason}"),
         }
     }
 }
 
-/// Why privileges could not be given up. The process may have given up some of them.
+/// Reason why privileges could not be dropped. The process may have dropped some of them.
 #[derive(Debug)]
-pub enum Problem {
-    /// Threads were started before; what is given up now would not hold for them.
-    Threads(usize),
+pub enum PrivilegeError {
+    /// Threads were started before; the restrictions would not apply to them.
+    ThreadsRunning(usize),
     /// The number of threads could not be read from `/proc`.
-    Uncounted(io::Error),
+    ThreadCountUnreadable(io::Error),
     /// A system call failed.
-    Call(&'static str, io::Error),
-    /// The change was made and can be undone.
-    Undone,
-    /// Landlock's rules could not be made.
+    SyscallFailed(&'static str, io::Error),
+    /// The change was made but can be undone.
+    Reversible,
+    /// The Landlock rules could not be created.
     Landlock(RulesetError),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PrivilegeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Threads(count) => write!(
+            Self::ThreadsRunning(count) => write!(
                 f,
-                "privileges are given up before threads are started, and there are {count}; this \
-                 is a defect of weir"
+                "privileges must be dropped before threads start, but {count} threads run; this is \
+                 a bug in weir"
             ),
-            Self::Uncounted(error) => write!(f, "cannot count our threads in /proc: {error}"),
-            Self::Call(what, error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "cannot {what}: not permitted (start as root, or leave it out)")
+            Self::ThreadCountUnreadable(error) => {
+                write!(f, "cannot count the threads of this process in /proc: {error}")
             }
-            Self::Call(what, error) => write!(f, "cannot {what}: {error}"),
-            Self::Undone => write!(f, "root was given up and can be had back; this is not safe"),
+            Self::SyscallFailed(action, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "cannot {action}: not permitted (start as root, or remove this setting)")
+            }
+            Self::SyscallFailed(action, error) => write!(f, "cannot {action}: {error}"),
+            Self::Reversible => {
+                write!(f, "the process can become root again after dropping root: not safe to run")
+            }
             Self::Landlock(error) => write!(f, "cannot confine file access: {error}"),
         }
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for PrivilegeError {}
 
-/// Gives up what `privileges` say: groups, group, user, then the way to new privileges, then files.
+/// Drops what `privileges` list: groups, group, user, then the way to new privileges, then files.
 ///
-/// A namespace cannot be entered any more by another user than root, so that sockets in other
-/// namespaces are to be made before ([`crate::namespace`]).
+/// Only root can enter a namespace, so sockets in other namespaces must be created before
+/// ([`crate::namespace`]).
 ///
 /// # Errors
-/// See [`Problem`]. A kernel without Landlock is not an error, but said.
-pub fn give_up(privileges: &Privileges) -> Result<Confinement, Problem> {
+/// See [`PrivilegeError`]. A kernel without Landlock is reported, but not an error.
+pub fn drop_privileges(privileges: &Privileges) -> Result<Confinement, PrivilegeError> {
     if *privileges == Privileges::default() {
-        return Ok(Confinement::NotAsked);
+        return Ok(Confinement::NotRequested);
     }
     match std::fs::read_dir("/proc/self/task").map(Iterator::count) {
         Ok(0 | 1) => {}
-        Ok(count) => return Err(Problem::Threads(count)),
-        Err(error) => return Err(Problem::Uncounted(error)),
+        Ok(count) => return Err(PrivilegeError::ThreadsRunning(count)),
+        Err(error) => return Err(PrivilegeError::ThreadCountUnreadable(error)),
     }
-    become_other(privileges.user, privileges.group)?;
+    change_user_and_group(privileges.user, privileges.group)?;
     if privileges.no_new_privileges {
         rustix::thread::set_no_new_privs(true)
-            .map_err(|error| Problem::Call("set no_new_privs", error.into()))?;
+            .map_err(|error| PrivilegeError::SyscallFailed("set no_new_privs", error.into()))?;
     }
     match &privileges.files {
-        Some(files) => confine(files),
-        None => Ok(Confinement::NotAsked),
+        Some(files) => restrict_files(files),
+        None => Ok(Confinement::NotRequested),
     }
 }
 
-/// The kernel's "leave this one as it is" of setresuid(2) and setresgid(2) is never passed: each
-/// call sets all three ids, so that none is left to go back to.
+/// Changes user and group. The "unchanged" value of setresuid(2) and setresgid(2) is never passed:
+/// each call sets all three IDs, so that there is none to return to.
 #[allow(unsafe_code)]
-fn become_other(user: Option<u32>, group: Option<u32>) -> Result<(), Problem> {
-    let call = |what, result: libc::c_int| match result {
+fn change_user_and_group(user: Option<u32>, group: Option<u32>) -> Result<(), PrivilegeError> {
+    let check = |action, result: libc::c_int| match result {
         0 => Ok(()),
-        _ => Err(Problem::Call(what, io::Error::last_os_error())),
+        _ => Err(PrivilegeError::SyscallFailed(action, io::Error::last_os_error())),
     };
     let new_group = group.filter(|&id| id != getgid().as_raw() || id != getegid().as_raw());
     let new_user = user.filter(|&id| id != getuid().as_raw() || id != geteuid().as_raw());
@@ -173,27 +177,27 @@ fn become_other(user: Option<u32>, group: Option<u32>) -> Result<(), Problem> {
         return Ok(());
     }
     // SAFETY: a list of no groups is not read.
-    call("drop the supplementary groups", unsafe { libc::setgroups(0, std::ptr::null()) })?;
+    check("drop the supplementary groups", unsafe { libc::setgroups(0, std::ptr::null()) })?;
     if let Some(id) = new_group {
         // SAFETY: numbers only.
-        call("change the group", unsafe { libc::setresgid(id, id, id) })?;
+        check("change the group", unsafe { libc::setresgid(id, id, id) })?;
     }
     if let Some(id) = new_user {
         // SAFETY: numbers only.
-        call("change the user", unsafe { libc::setresuid(id, id, id) })?;
+        check("change the user", unsafe { libc::setresuid(id, id, id) })?;
         // SAFETY: numbers only.
         if id != 0 && unsafe { libc::setresuid(0, 0, 0) } == 0 {
-            return Err(Problem::Undone);
+            return Err(PrivilegeError::Reversible);
         }
     }
     Ok(())
 }
 
-/// The newest version whose rights we know how to give. Version 9 also confines connecting to unix
-/// sockets, which we leave free.
-const NEWEST: ABI = ABI::V5;
+/// Newest Landlock version whose rights are used. Version 9 also restricts connecting to unix
+/// sockets, which stays allowed.
+const NEWEST_ABI: ABI = ABI::V5;
 
-fn confine(files: &Files) -> Result<Confinement, Problem> {
+fn restrict_files(files: &AllowedFiles) -> Result<Confinement, PrivilegeError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let write = read
         | AccessFs::WriteFile
@@ -203,47 +207,47 @@ fn confine(files: &Files) -> Result<Confinement, Problem> {
         | AccessFs::RemoveFile
         | AccessFs::Refer;
     let mut ruleset = Ruleset::default()
-        .handle_access(AccessFs::from_read(NEWEST) | AccessFs::from_write(NEWEST))
+        .handle_access(AccessFs::from_read(NEWEST_ABI) | AccessFs::from_write(NEWEST_ABI))
         .and_then(Ruleset::create)
-        .map_err(Problem::Landlock)?;
+        .map_err(PrivilegeError::Landlock)?;
     let mut skipped = Vec::new();
     for (paths, rights) in [(&files.read, read), (&files.write, write)] {
         for path in paths {
-            // Best effort, as what is not there can do no harm, and is told.
+            // Best effort: a missing path does no harm, and is reported.
             let Ok(fd) = PathFd::new(path) else {
                 skipped.push(path.clone());
                 continue;
             };
-            let rule = PathBeneath::new(fd, rights_of(path, rights));
-            ruleset = ruleset.add_rule(rule).map_err(Problem::Landlock)?;
+            let rule = PathBeneath::new(fd, applicable_rights(path, rights));
+            ruleset = ruleset.add_rule(rule).map_err(PrivilegeError::Landlock)?;
         }
     }
-    let status = ruleset.restrict_self().map_err(Problem::Landlock)?;
-    Ok(describe(&status, skipped))
+    let status = ruleset.restrict_self().map_err(PrivilegeError::Landlock)?;
+    Ok(confinement_from_status(&status, skipped))
 }
 
-/// A file cannot have the rights that only a folder has.
-fn rights_of(path: &Path, rights: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
-    if path.is_dir() { rights } else { rights & AccessFs::from_file(NEWEST) }
+/// Returns the applicable rights: a file cannot have those that only a directory has.
+fn applicable_rights(path: &Path, rights: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
+    if path.is_dir() { rights } else { rights & AccessFs::from_file(NEWEST_ABI) }
 }
 
-fn describe(status: &RestrictionStatus, skipped: Vec<PathBuf>) -> Confinement {
-    let full = match status.ruleset {
+fn confinement_from_status(status: &RestrictionStatus, skipped: Vec<PathBuf>) -> Confinement {
+    let fully_supported = match status.ruleset {
         RulesetStatus::FullyEnforced => true,
         RulesetStatus::PartiallyEnforced => false,
         RulesetStatus::NotEnforced => {
-            let why = match status.landlock {
+            let reason = match status.landlock {
                 LandlockStatus::NotEnabled => "Landlock was not enabled at boot (lsm=landlock)",
                 _ => "this kernel has no Landlock",
             };
-            return Confinement::NotSupported { why };
+            return Confinement::NotSupported { reason };
         }
     };
     let abi = match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
         _ => 0,
     };
-    Confinement::Enforced { abi, full, skipped }
+    Confinement::Enforced { abi, fully_supported, skipped }
 }
 
 #[cfg(test)]
@@ -252,26 +256,27 @@ mod tests {
 
     #[test]
     fn nothing_asked_changes_nothing_and_needs_no_single_thread() {
-        assert_eq!(give_up(&Privileges::default()).unwrap(), Confinement::NotAsked);
+        assert_eq!(drop_privileges(&Privileges::default()).unwrap(), Confinement::NotRequested);
     }
 
     #[test]
     fn threads_that_would_not_be_held_are_refused() {
-        // The harness runs each test in a thread beside its own.
+        // The harness runs each test in a thread besides its own.
         let privileges = Privileges { no_new_privileges: true, ..Privileges::default() };
         let before = rustix::thread::no_new_privs().unwrap();
-        let problem = give_up(&privileges).unwrap_err();
-        assert!(matches!(problem, Problem::Threads(count) if count > 1), "{problem}");
+        let error = drop_privileges(&privileges).unwrap_err();
+        assert!(matches!(error, PrivilegeError::ThreadsRunning(count) if count > 1), "{error}");
         assert_eq!(rustix::thread::no_new_privs().unwrap(), before);
     }
 
     #[test]
-    fn what_was_achieved_can_be_read() {
-        let enforced = |full, skipped| Confinement::Enforced { abi: 3, full, skipped }.to_string();
+    fn the_confinement_is_described() {
+        let enforced =
+            |full, skipped| Confinement::Enforced { abi: 3, fully_supported: full, skipped }.to_string();
         assert_eq!(enforced(true, vec![]), "file access is confined (Landlock ABI 3)");
         assert_eq!(
             enforced(false, vec!["/a".into(), "/b".into()]),
-            "file access is confined (Landlock ABI 3, as far as this kernel can); not there: /a, /b"
+            "file access is confined (Landlock ABI 3, partly supported by this kernel); missing: /a, /b"
         );
     }
 }

@@ -1,32 +1,32 @@
-//! Figures of this process, read when somebody asks: memory, threads, descriptors, CPU time. A figure
-//! that the kernel does not tell is 0.
+//! Figures of this process, read on demand: memory, threads, descriptors, CPU time. A figure that
+//! the kernel does not report is 0.
 
 use std::fs;
 
 use crate::limits::descriptor_limit;
 
-/// What the process uses.
+/// Resource use of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStats {
     /// Resident memory.
     pub resident_bytes: u64,
     /// Virtual memory.
     pub virtual_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Open descriptors in all tables.
+    /// Number of open descriptors in all tables.
     pub descriptors: u64,
-    /// The limit of descriptors of one table.
+    /// Descriptor limit of one table.
     pub descriptors_max: u64,
     /// User and system CPU time.
     pub cpu_ns: u64,
 }
 
 impl ProcessStats {
-    /// Reads them. Threads whose name starts with `own_table` have a descriptor table each
-    /// ([`crate::cores::Table::Own`]); the others share one.
+    /// Reads the figures. Threads whose name starts with `own_table` have a descriptor table each
+    /// ([`crate::cores::FdTable::Unshared`]); the others share one.
     #[must_use]
-    pub fn read(own_table: &str) -> Self {
+    pub fn read(own_table_prefix: &str) -> Self {
         let page = rustix::param::page_size() as u64;
         let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
         let mut pages = statm.split(' ').map_while(|field| field.parse::<u64>().ok());
@@ -34,7 +34,7 @@ impl ProcessStats {
         let mut stats = Self {
             virtual_bytes: virtual_pages.unwrap_or_default() * page,
             resident_bytes: resident_pages.unwrap_or_default() * page,
-            descriptors: open_in("/proc/self/fd"),
+            descriptors: count_fds("/proc/self/fd"),
             descriptors_max: descriptor_limit(),
             cpu_ns: crate::clock::process_cpu_ns(),
             ..Self::default()
@@ -43,18 +43,18 @@ impl ProcessStats {
             stats.threads += 1;
             let path = task.path();
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            if name.starts_with(own_table) {
-                stats.descriptors += open_in(&path.join("fd").to_string_lossy());
+            if name.starts_with(own_table_prefix) {
+                stats.descriptors += count_fds(&path.join("fd").to_string_lossy());
             }
         }
         stats
     }
 }
 
-fn open_in(folder: &str) -> u64 {
+fn count_fds(directory: &str) -> u64 {
     // Since Linux 6.2 the size of the directory is their number (proc(5)).
-    let size = fs::metadata(folder).map_or(0, |folder| folder.len());
-    if size > 0 { size } else { fs::read_dir(folder).map_or(0, |files| files.count() as u64) }
+    let size = fs::metadata(directory).map_or(0, |metadata| metadata.len());
+    if size > 0 { size } else { fs::read_dir(directory).map_or(0, |files| files.count() as u64) }
 }
 
 #[cfg(test)]

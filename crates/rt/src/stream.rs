@@ -1,5 +1,5 @@
-//! A connected byte stream, TCP or unix, read and written without a future of its own: an engine's
-//! task polls it and keeps its buffers elsewhere.
+//! Connected byte stream, TCP or unix, read and written without its own future: an engine's task
+//! polls it and keeps its buffers elsewhere.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connected stream, registered with the core's runtime.
+/// Connected stream, registered with the core's runtime.
 #[derive(Debug)]
 pub enum Stream {
     /// TCP over IPv4 or IPv6.
@@ -20,9 +20,9 @@ pub enum Stream {
     Unix(UnixStream),
 }
 
-/// Which kind of socket a bare descriptor is.
+/// Socket family of a bare descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum SocketFamily {
     /// TCP.
     Tcp,
     /// Unix.
@@ -33,18 +33,18 @@ impl Stream {
     /// Registers a connected, non-blocking descriptor with this core's runtime.
     ///
     /// # Errors
-    /// epoll refused it (no memory, or too many watches).
-    pub fn from_fd(fd: OwnedFd, family: Family) -> io::Result<Self> {
+    /// epoll rejected it (no memory, or too many watches).
+    pub fn from_fd(fd: OwnedFd, family: SocketFamily) -> io::Result<Self> {
         match family {
-            Family::Tcp => TcpStream::from_std(fd.into()).map(Self::Tcp),
-            Family::Unix => UnixStream::from_std(fd.into()).map(Self::Unix),
+            SocketFamily::Tcp => TcpStream::from_std(fd.into()).map(Self::Tcp),
+            SocketFamily::Unix => UnixStream::from_std(fd.into()).map(Self::Unix),
         }
     }
 
-    /// Waits for bytes and reads them: the number of bytes, 0 at the end of the stream.
+    /// Waits for bytes and reads them: returns the number of bytes, 0 at the end of the stream.
     ///
     /// # Errors
-    /// As of the socket.
+    /// Those of the socket.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         std::future::poll_fn(|cx| self.poll_read(cx, buffer)).await
     }
@@ -52,7 +52,7 @@ impl Stream {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// As of the socket; a part may have been written.
+    /// Those of the socket; a part may have been written.
     pub async fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         std::future::poll_fn(|cx| {
             while !bytes.is_empty() {
@@ -64,8 +64,8 @@ impl Stream {
         .await
     }
 
-    /// Reads what the other side still sends and throws it away: to its end, or `bytes_max` of it.
-    pub async fn drain(&mut self, bytes_max: usize) {
+    /// Reads and discards further bytes of the peer: to the end, or at most `bytes_max`.
+    pub async fn discard(&mut self, bytes_max: usize) {
         let mut buffer = [0; 4_096];
         let mut total = 0;
         while total < bytes_max {
@@ -76,28 +76,25 @@ impl Stream {
         }
     }
 
-    /// Reads what is there into `buffer`: the number of bytes, 0 at the end of the stream.
+    /// Reads available bytes into `buffer`: returns the number of bytes, 0 at the end of the
+    /// stream.
     ///
     /// A read that does not fill `buffer` proves the socket empty, so it costs one system call and
-    /// not a second one to hear `EAGAIN` (epoll(7), edge-triggered). What can be read is read without
-    /// asking the runtime's budget first: a caller that reads in a loop bounds it.
+    /// not a second one to get `EAGAIN` (epoll(7), edge-triggered). Available bytes are read
+    /// without checking the runtime's budget first: a caller that reads in a loop must limit it.
     #[inline]
-    pub fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        let whole = buffer.len();
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let buffer_len = buffer.len();
         loop {
-            let outcome = self.attempt(Interest::READABLE, whole, |fd| recv(fd, &mut *buffer));
-            if let Some(outcome) = outcome {
+            let result = self.attempt(Interest::READABLE, buffer_len, |fd| recv(fd, &mut *buffer));
+            if let Some(outcome) = result {
                 return Poll::Ready(outcome);
             }
             ready!(self.poll_read_ready(cx))?;
         }
     }
 
-    /// Looks whether anything can be read, and leaves it there: 0 bytes are the end of the stream, 1
+    /// Checks for readable bytes without consuming them: 0 bytes are the end of the stream, 1
     /// stands for any number.
     ///
     /// # Errors
@@ -109,24 +106,32 @@ impl Stream {
             let peek = |fd: BorrowedFd<'_>| {
                 rustix::net::recv(fd, &mut byte, RecvFlags::PEEK).map(|(bytes, _)| bytes)
             };
-            if let Some(outcome) = self.attempt(Interest::READABLE, 1, peek) {
-                return Poll::Ready(outcome);
+            if let Some(result) = self.attempt(Interest::READABLE, 1, peek) {
+                return Poll::Ready(result);
             }
         }
     }
 
-    /// Whether nothing is known to be there to be read: neither bytes nor an end. Nobody is woken
-    /// when that changes. Where the runtime is not sure, the kernel is asked.
+    /// Returns true if nothing is known to be readable: neither bytes nor an end. No task is woken
+    /// when that changes. If the runtime is not sure, the kernel is asked.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         let mut byte = [0];
-        let peek = |fd: BorrowedFd<'_>| {
-            rustix::net::recv(fd, &mut byte, RecvFlags::PEEK).map(|(bytes, _)| bytes)
-        };
+        let peek =
+            |fd: BorrowedFd<'_>| rustix::net::recv(fd, &mut byte, RecvFlags::PEEK).map(|(bytes, _)| bytes);
         self.attempt(Interest::READABLE, 1, peek).is_none()
     }
 
-    /// The address that the peer connected to, or that we connect from; `None` on a unix socket.
+    /// Returns true if the kernel has unread bytes. Unlike [`Stream::is_idle`] it also finds bytes
+    /// that the runtime does not know of yet, at the cost of a system call.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(self.as_fd(), &mut [0], flags).is_ok_and(|(bytes, _)| bytes > 0)
+    }
+
+    /// Returns the address that the peer connected to, or that we connect from; `None` on a unix
+    /// socket.
     #[must_use]
     pub fn local_address(&self) -> Option<std::net::SocketAddr> {
         match self {
@@ -135,57 +140,57 @@ impl Stream {
         }
     }
 
-    /// Bytes that were received, and those that the peer has confirmed, since the connection stood
-    /// (`TCP_INFO`, tcp(7)): the kernel counts them anyway. `None` on a unix socket, and where the
-    /// kernel does not tell.
+    /// Returns the bytes received, and those acknowledged by the peer, since the connection was
+    /// established (`TCP_INFO`, tcp(7)): the kernel counts them anyway. `None` on a unix socket,
+    /// and if the kernel does not report them.
     #[must_use]
-    pub fn carried(&self) -> Option<(u64, u64)> {
+    pub fn tcp_byte_counts(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Tcp(stream) => tcp_carried(stream.as_fd()),
+            Self::Tcp(stream) => read_tcp_byte_counts(stream.as_fd()),
             Self::Unix(_) => None,
         }
     }
 
-    /// Bytes that were written and that the peer has not confirmed (`SIOCOUTQ`, tcp(7); on a unix socket
-    /// memory of what it has not read). `None`: the kernel does not tell. While nothing is written, the
-    /// peer takes as much as this falls.
+    /// Returns the written bytes that the peer has not acknowledged (`SIOCOUTQ`, tcp(7); on a unix
+    /// socket the memory of its unread data). `None` if the kernel does not report it. While
+    /// nothing is written, the peer has received as much as this decreases.
     #[must_use]
-    pub fn unacknowledged(&self) -> Option<u64> {
-        unacknowledged(self.as_fd())
+    pub fn unacked_bytes(&self) -> Option<u64> {
+        unacked_bytes(self.as_fd())
     }
 
-    /// Whether this is TCP.
+    /// Returns whether this is TCP.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }
 
-    /// Writes `bytes` as far as the socket takes them; as with [`Stream::poll_read`], a caller that
-    /// writes in a loop bounds it.
+    /// Writes as much of `bytes` as the socket accepts. As with [`Stream::poll_read`], a caller
+    /// that writes in a loop must limit it.
     #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
-            if let Some(outcome) = self.attempt(Interest::WRITABLE, bytes.len(), send) {
-                return Poll::Ready(outcome);
+            if let Some(result) = self.attempt(Interest::WRITABLE, bytes.len(), send) {
+                return Poll::Ready(result);
             }
             ready!(self.poll_write_ready(cx))?;
         }
     }
 
-    /// Writes several pieces in one system call, as far as the socket takes them.
+    /// Writes several slices in one system call, as much as the socket accepts.
     #[inline]
     pub fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let whole = pieces.iter().map(|piece| piece.len()).sum();
+        let total_len = slices.iter().map(|slice| slice.len()).sum();
         loop {
             ready!(self.poll_write_ready(cx))?;
-            let write = |fd: BorrowedFd<'_>| rustix::io::writev(fd, pieces);
-            if let Some(outcome) = self.attempt(Interest::WRITABLE, whole, write) {
-                return Poll::Ready(outcome);
+            let write = |fd: BorrowedFd<'_>| rustix::io::writev(fd, slices);
+            if let Some(result) = self.attempt(Interest::WRITABLE, total_len, write) {
+                return Poll::Ready(result);
             }
         }
     }
@@ -205,39 +210,39 @@ impl Stream {
             } else {
                 ready!(self.poll_write_ready(cx))?;
             }
-            if let Some(outcome) = self.attempt(interest, 0, &mut call) {
-                return Poll::Ready(outcome);
+            if let Some(result) = self.attempt(interest, 0, &mut call) {
+                return Poll::Ready(result);
             }
         }
     }
 
-    /// One system call on a socket that is thought to be ready; `None` when it was not. A call that
-    /// moved less than the `whole` found the socket's end for now, which the runtime is told, so
-    /// that the next poll waits instead of asking the kernel. The call is made directly: the C
-    /// library's wrappers are points where a thread can be cancelled, and pay for it.
+    /// Makes one system call on a socket that is expected to be ready; `None` if it was not. A call
+    /// that moved less than `expected` has exhausted the socket for now. The readiness is then cleared
+    /// in the runtime, so that the next poll waits instead of asking the kernel. The call is made
+    /// directly: the C library's wrappers are thread cancellation points, which costs time.
     #[inline]
     fn attempt(
         &self,
         interest: Interest,
-        whole: usize,
+        expected: usize,
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
-        let mut part = None;
+        let mut partial = None;
         let fd = self.as_fd();
-        let mut once = || match call(fd)? {
-            moved if moved == 0 || moved >= whole => Ok(moved),
+        let mut call_once = || match call(fd)? {
+            moved if moved == 0 || moved >= expected => Ok(moved),
             moved => {
-                part = Some(moved);
+                partial = Some(moved);
                 Err(io::ErrorKind::WouldBlock.into())
             }
         };
-        let outcome = match self {
-            Self::Tcp(stream) => stream.try_io(interest, &mut once),
-            Self::Unix(stream) => stream.try_io(interest, &mut once),
+        let result = match self {
+            Self::Tcp(stream) => stream.try_io(interest, &mut call_once),
+            Self::Unix(stream) => stream.try_io(interest, &mut call_once),
         };
-        match (part, outcome) {
+        match (partial, result) {
             (Some(moved), _) => Some(Ok(moved)),
-            (None, Err(error)) if is_again(&error) => None,
+            (None, Err(error)) if is_retryable(&error) => None,
             (None, outcome) => Some(outcome),
         }
     }
@@ -250,7 +255,7 @@ impl Stream {
         }
     }
 
-    /// Whether bytes, the end or an error can be read, without reading them.
+    /// Polls for readable bytes, an end or an error, without reading.
     #[inline]
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -259,10 +264,10 @@ impl Stream {
         }
     }
 
-    /// Sends small writes at once (`TCP_NODELAY`); nothing to do on a unix socket.
+    /// Sends small writes at once (`TCP_NODELAY`); does nothing on a unix socket.
     ///
     /// # Errors
-    /// The kernel refused, which means that the connection is gone.
+    /// The kernel rejected it, which means that the connection is gone.
     pub fn set_nodelay(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nodelay(true),
@@ -273,7 +278,7 @@ impl Stream {
     /// Ends one or both directions.
     ///
     /// # Errors
-    /// The connection was gone already.
+    /// The connection was already gone.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         socket2::SockRef::from(&self.as_fd()).shutdown(how)
     }
@@ -281,36 +286,36 @@ impl Stream {
     /// Makes the close send a reset, and leaves no `TIME_WAIT` behind (`SO_LINGER` 0).
     ///
     /// # Errors
-    /// The kernel refused.
+    /// The kernel rejected it.
     pub fn reset_on_close(&self) -> io::Result<()> {
         reset_on_close(self.as_fd())
     }
 
-    /// As [`Stream::reset_on_close`], and the reset does not leave this host and the networks that it
-    /// is in: whoever is beyond the first router hears nothing and waits. What a process without
-    /// privileges can do of a silent end; one with `CAP_NET_ADMIN` could use `TCP_REPAIR` (tcp(7)).
+    /// Does the same as [`Stream::reset_on_close`], but the reset does not leave this host and its
+    /// networks: a peer beyond the first router receives nothing and waits. This is the silent end
+    /// possible without privileges; a process with `CAP_NET_ADMIN` could use `TCP_REPAIR` (tcp(7)).
     ///
     /// # Errors
-    /// As [`Stream::reset_on_close`].
-    pub fn vanish_on_close(&self) -> io::Result<()> {
+    /// Those of [`Stream::reset_on_close`].
+    pub fn reset_silently_on_close(&self) -> io::Result<()> {
         let fd = self.as_fd();
-        // Of the two, only the one of its family is there; a unix socket has neither.
+        // Only the option of the socket's family exists; a unix socket has neither.
         let _ = rustix::net::sockopt::set_ip_ttl(fd, 1);
         let _ = rustix::net::sockopt::set_ipv6_unicast_hops(fd, Some(1));
         reset_on_close(fd)
     }
 }
 
-/// Has the task of `cx` polled again after all others that are ready, and after the sockets were
-/// checked for events: what a poll does that has worked enough for one turn. A plain wake would put it
-/// before the next check.
+/// Polls the task of `cx` again after all other ready tasks, and after the sockets were checked for
+/// events: for a poll that has worked enough in one turn. A plain wake would put it before the next
+/// check.
 pub fn yield_turn(cx: &mut Context<'_>) {
     let yielding = std::pin::pin!(tokio::task::yield_now());
-    // Pending at the first poll, which is what has the task woken.
+    // Pending at the first poll, which schedules the wake.
     let _ = yielding.poll(cx);
 }
 
-/// The next close of this socket is a reset.
+/// Makes the next close of this socket a reset.
 pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket2::SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO))
 }
@@ -319,7 +324,7 @@ fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
     rustix::net::recv(fd, buffer, RecvFlags::empty()).map(|(bytes, _)| bytes)
 }
 
-fn is_again(error: &io::Error) -> bool {
+fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
@@ -333,26 +338,24 @@ impl AsFd for Stream {
 }
 
 #[allow(unsafe_code)]
-fn unacknowledged(fd: BorrowedFd<'_>) -> Option<u64> {
+fn unacked_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open as long as it is borrowed, and the kernel writes one int.
-    let result = unsafe {
-        libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&fd), libc::TIOCOUTQ, &raw mut bytes)
-    };
+    let result = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&fd), libc::TIOCOUTQ, &raw mut bytes) };
     if result == 0 { u64::try_from(bytes).ok() } else { None }
 }
 
-/// `tcpi_bytes_received` and `tcpi_bytes_acked`, which the C library's `tcp_info` does not have: where
-/// they stand is fixed (include/uapi/linux/tcp.h).
+/// Reads `tcpi_bytes_received` and `tcpi_bytes_acked`, which the C library's `tcp_info` lacks:
+/// their offsets are fixed (include/uapi/linux/tcp.h).
 #[allow(unsafe_code)]
-fn tcp_carried(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    const ACKED_AT: usize = 120;
-    const RECEIVED_AT: usize = 128;
-    const BYTES: usize = RECEIVED_AT + 8;
+fn read_tcp_byte_counts(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    const ACKED_OFFSET: usize = 120;
+    const RECEIVED_OFFSET: usize = 128;
+    const BYTES: usize = RECEIVED_OFFSET + 8;
     let mut info = [0u8; BYTES];
     let mut length = BYTES as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and says how
-    // many it wrote.
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and returns
+    // how many it wrote.
     let result = unsafe {
         libc::getsockopt(
             std::os::fd::AsRawFd::as_raw_fd(&fd),
@@ -365,9 +368,9 @@ fn tcp_carried(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     if result != 0 || (length as usize) < BYTES {
         return None;
     }
-    let number = |at: usize| {
-        let bytes: [u8; 8] = info[at..at + 8].try_into().ok()?;
+    let number = |offset: usize| {
+        let bytes: [u8; 8] = info[offset..offset + 8].try_into().ok()?;
         Some(u64::from_ne_bytes(bytes))
     };
-    Some((number(RECEIVED_AT)?, number(ACKED_AT)?))
+    Some((number(RECEIVED_OFFSET)?, number(ACKED_OFFSET)?))
 }

@@ -1,7 +1,7 @@
 //! Exact sleeps for one core: a heap of due times behind one timerfd. tokio's own timers round up
-//! to a millisecond, which is too coarse for pacing requests and for answering after `t=1`.
+//! to a millisecond, which is too coarse for pacing requests and for responding after `t=1`.
 //!
-//! Not for time-outs: those are many, nearly never fire, and belong in [`crate::deadlines`].
+//! Timeouts are many, nearly never fire, and belong in [`crate::deadlines`].
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -14,58 +14,57 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
 
+use crate::async_fd;
 use crate::clock::{SECOND_NS, now_ns};
-use crate::slots::{Key, Slots};
-use crate::watched;
+use crate::slab::{Slab, SlabKey};
 
-/// The timers of one core. Cheap to clone; not `Send`.
+/// Timers of one core. Cheap to clone; not `Send`.
 #[derive(Clone, Debug)]
 pub struct Timers {
-    inner: Rc<RefCell<Inner>>,
+    inner: Rc<RefCell<TimerQueue>>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    heap: BinaryHeap<Reverse<(u64, Key)>>,
-    sleepers: Slots<Waker>,
-    /// When the timerfd fires next; `u64::MAX` when it is not armed.
+struct TimerQueue {
+    heap: BinaryHeap<Reverse<(u64, SlabKey)>>,
+    sleepers: Slab<Waker>,
+    /// Time of the timerfd's next expiry; `u64::MAX` if it is not armed.
     armed_ns: u64,
     timer: Rc<AsyncFd<OwnedFd>>,
 }
 
 impl Timers {
-    /// Makes the timers of this core and starts the task that drives them. Must be called inside a
-    /// core's runtime.
+    /// Creates the timers of this core and starts the task that drives them. Must be called inside
+    /// a core's runtime.
     ///
     /// # Errors
     /// The kernel refused a timerfd (no descriptor left).
     pub fn start() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let timer = Rc::new(watched::readable(fd)?);
-        let inner = Rc::new(RefCell::new(Inner {
+        let timer = Rc::new(async_fd::register_readable(fd)?);
+        let inner = Rc::new(RefCell::new(TimerQueue {
             heap: BinaryHeap::new(),
-            sleepers: Slots::new(),
+            sleepers: Slab::new(),
             armed_ns: u64::MAX,
             timer: Rc::clone(&timer),
         }));
-        tokio::task::spawn_local(drive(timer, Rc::downgrade(&inner)));
+        tokio::task::spawn_local(drive_timers(timer, Rc::downgrade(&inner)));
         Ok(Self { inner })
     }
 
-    /// A future that ends at `deadline_ns` of [`now_ns`], or at once when that has passed.
+    /// Returns a future that ends at `deadline_ns` of [`now_ns`], or at once if that has passed.
     #[must_use]
     pub fn sleep_until(&self, deadline_ns: u64) -> Sleep {
         Sleep { timers: Rc::clone(&self.inner), deadline_ns, key: None }
     }
 }
 
-async fn drive(timer: Rc<AsyncFd<OwnedFd>>, inner: std::rc::Weak<RefCell<Inner>>) {
+async fn drive_timers(timer: Rc<AsyncFd<OwnedFd>>, inner: std::rc::Weak<RefCell<TimerQueue>>) {
     loop {
         let Ok(mut guard) = timer.readable().await else {
             return;
@@ -78,7 +77,7 @@ async fn drive(timer: Rc<AsyncFd<OwnedFd>>, inner: std::rc::Weak<RefCell<Inner>>
     }
 }
 
-impl Inner {
+impl TimerQueue {
     fn handle_expiry(&mut self, now_ns: u64) {
         self.armed_ns = u64::MAX;
         while let Some(&Reverse((deadline_ns, key))) = self.heap.peek() {
@@ -101,19 +100,17 @@ impl Inner {
         if deadline_ns >= self.armed_ns {
             return;
         }
-        let value = Timespec {
-            tv_sec: (deadline_ns / SECOND_NS) as i64,
-            tv_nsec: (deadline_ns % SECOND_NS) as i64,
-        };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        let expiry =
+            Timespec { tv_sec: (deadline_ns / SECOND_NS) as i64, tv_nsec: (deadline_ns % SECOND_NS) as i64 };
+        let timer_spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: expiry };
         let flags = TimerfdTimerFlags::ABSTIME;
-        if timerfd_settime(self.timer.get_ref(), flags, &once).is_ok() {
+        if timerfd_settime(self.timer.get_ref(), flags, &timer_spec).is_ok() {
             self.armed_ns = deadline_ns;
         }
     }
 
-    /// Drops the heap entries of sleepers that went away, once they are the most of it; so a
-    /// client that opens and leaves cannot grow it.
+    /// Drops the heap entries of cancelled sleepers, once they are the majority; so a client that
+    /// opens and leaves cannot grow the heap.
     fn compact(&mut self) {
         if self.heap.len() > 64 && self.heap.len() > 2 * self.sleepers.len() {
             let sleepers = &self.sleepers;
@@ -122,12 +119,12 @@ impl Inner {
     }
 }
 
-/// Ends at a given time; made by [`Timers::sleep_until`].
+/// Future that ends at a given time; created by [`Timers::sleep_until`].
 #[derive(Debug)]
 pub struct Sleep {
-    timers: Rc<RefCell<Inner>>,
+    timers: Rc<RefCell<TimerQueue>>,
     deadline_ns: u64,
-    key: Option<Key>,
+    key: Option<SlabKey>,
 }
 
 impl Future for Sleep {
@@ -171,7 +168,7 @@ mod tests {
     use crate::clock::MILLISECOND_NS;
     use crate::cores::block_on;
 
-    /// The order in which three sleeps end, and whether each of them had to wait.
+    /// Returns the order in which three sleeps end, and whether each of them had to wait.
     async fn end_of_three(timers: &Timers) -> (Vec<u64>, bool) {
         let start_ns = now_ns();
         let order = Rc::new(RefCell::new(Vec::new()));
@@ -202,14 +199,15 @@ mod tests {
     fn sleeps_end_in_the_order_of_their_deadlines_and_not_before() {
         block_on(async {
             let timers = Timers::start().unwrap();
-            let last_try_ns = now_ns() + 10 * SECOND_NS;
-            // When the machine holds us up, one may be over before it is waited for, and ends at once.
+            let give_up_ns = now_ns() + 10 * SECOND_NS;
+            // If the machine delays the test, a sleep may be over before it is awaited, and ends at
+            // once.
             let order = loop {
                 let (order, all_waited) = end_of_three(&timers).await;
                 if all_waited {
                     break order;
                 }
-                assert!(now_ns() < last_try_ns, "held up each time");
+                assert!(now_ns() < give_up_ns, "held up each time");
             };
             assert_eq!(order, [1, 2, 3]);
         });

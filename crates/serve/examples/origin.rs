@@ -3,20 +3,20 @@
 use std::error::Error;
 use std::io::Write;
 
-use rt::drain::{Drain, Held, hold_signals};
-use serve::{Plan, PlanText, start};
+use rt::drain::{Drain, SignalSet, block_signals};
+use serve::{OriginPlan, OriginPlanText, start};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let text = PlanText {
+    let text = OriginPlanText {
         listen: arguments.next().into_iter().collect(),
         threads: arguments.next().unwrap_or_default(),
         access_log: arguments.next().unwrap_or_default(),
-        ..PlanText::default()
+        ..OriginPlanText::default()
     };
-    let plan = Plan::parse(&text).map_err(|problems| format!("{problems:?}"))?;
+    let plan = OriginPlan::parse(&text).map_err(|problems| format!("{problems:?}"))?;
     let drain = Drain::default();
-    hold_signals(Held::Stop)?.follow(drain.clone(), None)?;
+    block_signals(SignalSet::Termination)?.spawn_handler(drain.clone(), None)?;
     let running = start(plan, drain)?;
     for (address, mode) in running.addresses() {
         println!("listening on {address} ({})", mode.describe());

@@ -1,86 +1,86 @@
-//! The answers that a core has given lately, whole, by the bytes of the request head.
+//! Cache of the recent complete responses of a core, by the bytes of the request head.
 //!
-//! What a head means is a function of its bytes, so a head that is the same to the last byte gets
-//! the same answer, but for the date, without being read again. Load comes as such heads. Only
-//! answers that leave nothing to chance, to time or to a body are kept.
+//! The meaning of a head depends only on its bytes. An identical head therefore gets the same
+//! response, except for the date, without being parsed again. A load sends such heads. The cache
+//! only keeps responses without randomness, delays or request bodies.
 
-use crate::date::{Dates, HTTP_BYTES};
+use crate::date::{DateCache, HTTP_BYTES};
 
-/// One answer that is ready to be sent.
+/// One response that is ready to be sent.
 #[derive(Debug, Default)]
-pub(crate) struct Ready {
-    /// The request's head, to its last byte.
+pub(crate) struct CachedResponse {
+    /// Head of the request, to its last byte.
     pub(crate) request: Vec<u8>,
-    /// The answer's head, and its body when that is small.
+    /// Head of the response, and its body if that is small.
     pub(crate) bytes: Vec<u8>,
-    /// Where in `bytes` the date stands.
-    pub(crate) date_at: usize,
-    /// The second that this date shows.
-    pub(crate) second: u64,
-    /// Bytes of the pattern that follow `bytes`.
-    pub(crate) fill: u64,
+    /// Position of the date in `bytes`.
+    pub(crate) date_offset: usize,
+    /// Second that this date shows.
+    pub(crate) date_second: u64,
+    /// Number of bytes of the pattern that follow `bytes`.
+    pub(crate) pattern_bytes: u64,
     pub(crate) status: u16,
-    pub(crate) keeps: bool,
+    pub(crate) keep_alive: bool,
     pub(crate) unknown_option: bool,
-    /// How long to wait for the next request, if the target said so.
-    pub(crate) wait_ns: Option<u64>,
-    /// The line for the access log, from the request on; empty when there is none.
-    pub(crate) log: Vec<u8>,
+    /// Time to wait for the next request, in ns, if the target set it.
+    pub(crate) idle_timeout_ns: Option<u64>,
+    /// Line for the access log, from the request on; empty if there is no log.
+    pub(crate) log_line: Vec<u8>,
 }
 
-/// A few of them.
+/// Cached responses of a core.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
-    entries: Vec<Ready>,
-    /// The entry that was used last, which is looked at first.
-    last: usize,
+pub(crate) struct ResponseCache {
+    entries: Vec<CachedResponse>,
+    /// Index of the last used entry, which is checked first.
+    last_used: usize,
     misses: u32,
 }
 
-/// How many answers a core keeps.
+/// Maximum number of responses that a core keeps.
 const ENTRIES_MAX: usize = 8;
-/// Longer heads are not kept.
+/// Maximum size of a cached head.
 const REQUEST_BYTES_MAX: usize = 2048;
-/// One in so many misses replaces an entry, so that heads which are all different, of which none
-/// is seen again, cost little and do not drive out the ones that come often.
+/// One in so many misses replaces an entry. Heads that never repeat then cost little and do not
+/// evict frequent ones.
 const ADMIT_ONE_IN: u32 = 8;
 
-impl Cache {
-    /// The answer for the request that `input` starts with, if it is here.
+impl ResponseCache {
+    /// Returns the response to the request that `input` starts with, if it is cached.
     #[inline]
-    pub(crate) fn find(&mut self, input: &[u8], dates: &Dates) -> Option<&Ready> {
-        let is_it = |entry: &Ready| input.starts_with(&entry.request);
-        if !self.entries.get(self.last).is_some_and(is_it) {
-            self.last = self.entries.iter().position(is_it)?;
+    pub(crate) fn find(&mut self, input: &[u8], dates: &DateCache) -> Option<&CachedResponse> {
+        let matches = |entry: &CachedResponse| input.starts_with(&entry.request);
+        if !self.entries.get(self.last_used).is_some_and(matches) {
+            self.last_used = self.entries.iter().position(matches)?;
         }
-        let entry = &mut self.entries[self.last];
-        if entry.second != dates.second() {
-            entry.second = dates.second();
-            entry.bytes[entry.date_at..entry.date_at + HTTP_BYTES].copy_from_slice(&dates.http());
+        let entry = &mut self.entries[self.last_used];
+        if entry.date_second != dates.second() {
+            entry.date_second = dates.second();
+            entry.bytes[entry.date_offset..entry.date_offset + HTTP_BYTES].copy_from_slice(&dates.http());
         }
         Some(entry)
     }
 
-    /// A place to render a new answer into, emptied; `None` when this one is not to be kept.
-    pub(crate) fn admit(&mut self, request: &[u8]) -> Option<&mut Ready> {
+    /// Returns an emptied entry for a new response; `None` if this response is not to be cached.
+    pub(crate) fn admit(&mut self, request: &[u8]) -> Option<&mut CachedResponse> {
         let misses = self.misses;
         self.misses = misses.wrapping_add(1);
         if request.len() > REQUEST_BYTES_MAX || request.is_empty() {
             return None;
         }
         if self.entries.len() < ENTRIES_MAX {
-            self.entries.push(Ready::default());
-            self.last = self.entries.len() - 1;
+            self.entries.push(CachedResponse::default());
+            self.last_used = self.entries.len() - 1;
         } else if misses.is_multiple_of(ADMIT_ONE_IN) {
-            self.last = (misses / ADMIT_ONE_IN) as usize % ENTRIES_MAX;
+            self.last_used = (misses / ADMIT_ONE_IN) as usize % ENTRIES_MAX;
         } else {
             return None;
         }
-        let entry = &mut self.entries[self.last];
+        let entry = &mut self.entries[self.last_used];
         entry.request.clear();
         entry.request.extend_from_slice(request);
         entry.bytes.clear();
-        entry.log.clear();
+        entry.log_line.clear();
         Some(entry)
     }
 }
@@ -91,20 +91,20 @@ mod tests {
 
     #[test]
     fn only_the_same_bytes_are_found_and_the_date_is_renewed() {
-        let (mut cache, dates) = (Cache::default(), Dates::new());
+        let (mut cache, dates) = (ResponseCache::default(), DateCache::new());
         let entry = cache.admit(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         entry.bytes.extend_from_slice(&[b'-'; HTTP_BYTES + 2]);
-        entry.date_at = 1;
+        entry.date_offset = 1;
         assert!(cache.find(b"GET / HTTP/1.1\r\n\r", &dates).is_none());
         assert!(cache.find(b"GET /x HTTP/1.1\r\n\r\n", &dates).is_none());
-        let found = cache.find(b"GET / HTTP/1.1\r\n\r\nGET", &dates).unwrap();
-        assert_eq!(&found.bytes[1..=HTTP_BYTES], &dates.http());
-        assert_eq!((found.bytes[0], found.bytes[HTTP_BYTES + 1]), (b'-', b'-'));
+        let cached = cache.find(b"GET / HTTP/1.1\r\n\r\nGET", &dates).unwrap();
+        assert_eq!(&cached.bytes[1..=HTTP_BYTES], &dates.http());
+        assert_eq!((cached.bytes[0], cached.bytes[HTTP_BYTES + 1]), (b'-', b'-'));
     }
 
     #[test]
     fn it_stays_small_and_long_heads_stay_out() {
-        let mut cache = Cache::default();
+        let mut cache = ResponseCache::default();
         for number in 0..1000 {
             cache.admit(format!("{number}").as_bytes());
         }

@@ -1,19 +1,20 @@
-//! One connection, on the path that nearly all requests take: one read, some answers, one write.
+//! One connection, on the path of nearly all requests: one read, some responses, one write.
 //!
-//! Whatever needs to wait for more than the next read goes to [`crate::slow`] and comes back:
+//! A connection that must wait for more than the next read enters [`crate::slow_path`] and returns
+//! later:
 //!
 //! ```text
-//!            bytes: whole requests, answered        delay, body, blocked write…
+//!          bytes: complete requests, responses    delay, body, blocked write…
 //!       .---------------------------------.     .---------------------------------.
 //!       v                                 |     v                                 |
-//!   waiting (idle, or within a head) -> answering -> slow job, boxed -> done -----'
-//!       | end, time-out, drain            | last answer            | failure
+//!   waiting (idle, or within a head) -> responding -> slow job, boxed -> done -----'
+//!       | end, timeout, drain             | last response          | failure
 //!       v                                 v                        v
 //!                                      closed
 //! ```
 //!
-//! A connection that waits is this struct and its socket: what it works with is the core's bench,
-//! and what is left over after a poll, mostly nothing, goes to a pooled buffer.
+//! A waiting connection is this struct and its socket. It works with the scratch buffers of its
+//! core. The rest of the input after a poll, mostly nothing, goes to a pooled buffer.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -22,402 +23,428 @@ use rt::deadlines::Deadline;
 use rt::stream::Stream;
 use wire::head_may_be_complete;
 
-use crate::body::Fill;
-use crate::core::{Bench, Core, TICK_NS};
-use crate::make::{Made, count_ready, find_ready, make};
+use crate::body::RemainingBody;
+use crate::core::{OriginCore, ScratchBuffers, TICK_NS};
 use crate::output::Outgoing;
-use crate::slow::{Job, Work};
-use crate::stats::{Closed, add};
+use crate::respond::{InputResult, count_cached, find_cached, respond};
+use crate::slow_path::{FollowUp, SlowJob};
+use crate::stats::{CloseReason, add};
 
-/// A connection and what it keeps while it waits.
+/// A connection and the state that it keeps while it waits.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) core: Rc<Core>,
+    pub(crate) core: Rc<OriginCore>,
     pub(crate) stream: Stream,
     /// Registered at the first wait.
     deadline: Option<Deadline>,
-    /// Received, and not used yet; a pooled buffer unless it is empty.
-    pub(crate) held: Vec<u8>,
-    /// Who it is, for the access log; `None` without one.
+    /// Received bytes that are not used yet; a pooled buffer unless it is empty.
+    pub(crate) unparsed: Vec<u8>,
+    /// Client address for the access log; `None` without one.
     pub(crate) peer: Option<Box<str>>,
-    /// The tick in which the idle deadline was set last.
-    tick: u32,
-    armed: Armed,
-    /// Whether `held` may have a whole request, so that it is looked at before reading more.
-    pub(crate) look_again: bool,
-    pub(crate) closed: Closed,
+    /// Tick in which the idle deadline was last set.
+    idle_armed_tick: u32,
+    deadline_kind: DeadlineKind,
+    /// True if `held` may contain a complete request, so that it is parsed before the next read.
+    pub(crate) recheck_input: bool,
+    pub(crate) close_reason: CloseReason,
 }
 
-/// What the deadline is set for.
+/// Purpose of the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Armed {
-    Nothing,
-    /// The next request, as planned.
+enum DeadlineKind {
+    Unset,
+    /// The next request, with the time of the plan.
     Idle,
-    /// The next request, as the last one's target had it.
-    Chosen,
+    /// The next request, with the time from the last target.
+    IdleFromTarget,
     /// The rest of a head.
     Head,
     /// The progress of a slow job.
     Progress,
 }
 
-/// Why the fast path ends.
+/// Reason why the fast path ends.
 #[derive(Debug)]
-pub(crate) enum Step {
-    Slow(Box<Job>),
-    Close(Closed),
+pub(crate) enum FastPathExit {
+    Slow(Box<SlowJob>),
+    Close(CloseReason),
 }
 
-/// Answers are sent when they are so many bytes, even if more requests are there.
+/// Size at which responses are sent, even if more requests are waiting.
 const FLUSH_BYTES: usize = 48 * 1024;
-/// How often one poll reads before others get their turn.
+/// Maximum number of reads per poll, so that others get their turn.
 const READS_MAX: u32 = 4;
 /// Serves one connection to its end.
-pub(crate) fn serve(core: Rc<Core>, stream: Stream) -> impl Future<Output = ()> {
+pub(crate) fn serve(core: Rc<OriginCore>, stream: Stream) -> impl Future<Output = ()> {
     let mut conn = Conn::new(core, stream);
-    // The block uses the connection where it was captured; as an argument of an async fn it would
-    // be stored twice in each task.
+    // The block uses the connection where it was captured; an async fn would store its argument
+    // twice in each task.
     async move {
-        let closed = loop {
+        let reason = loop {
             match std::future::poll_fn(|cx| conn.poll_fast(cx)).await {
-                Step::Close(closed) => break closed,
-                Step::Slow(job) => {
-                    if let Err(closed) = Box::pin(crate::slow::run(&mut conn, job)).await {
-                        break closed;
+                FastPathExit::Close(reason) => break reason,
+                FastPathExit::Slow(job) => {
+                    if let Err(reason) = Box::pin(crate::slow_path::run(&mut conn, job)).await {
+                        break reason;
                     }
                 }
             }
         };
-        conn.note_end(closed);
+        conn.record_close(reason);
     }
 }
 
 impl Conn {
-    fn note_end(&mut self, closed: Closed) {
-        self.closed = closed;
+    fn record_close(&mut self, reason: CloseReason) {
+        self.close_reason = reason;
     }
 
-    fn new(core: Rc<Core>, stream: Stream) -> Self {
-        core.room.enter();
-        let peer = core.log.is_some().then(|| peer_of(&stream));
+    fn new(core: Rc<OriginCore>, stream: Stream) -> Self {
+        core.conn_limit.acquire();
+        let peer = core.log.is_some().then(|| peer_text(&stream));
         Self {
             stream,
             deadline: None,
-            held: Vec::new(),
+            unparsed: Vec::new(),
             peer,
-            tick: 0,
-            armed: Armed::Nothing,
-            look_again: false,
-            closed: Closed::Dropped,
+            idle_armed_tick: 0,
+            deadline_kind: DeadlineKind::Unset,
+            recheck_input: false,
+            close_reason: CloseReason::Dropped,
             core,
         }
     }
 
-    fn poll_fast(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll_fast(&mut self, cx: &mut Context<'_>) -> Poll<FastPathExit> {
         let core = Rc::clone(&self.core);
-        let bench = &mut *core.bench.borrow_mut();
+        let scratch = &mut *core.scratch.borrow_mut();
         let mut reads = 0;
         loop {
-            let held = self.held.len();
-            let (fresh_at, end) = if self.look_again {
-                self.look_again = false;
-                (0, held)
+            let unparsed_len = self.unparsed.len();
+            let (check_from, end) = if self.recheck_input {
+                self.recheck_input = false;
+                (0, unparsed_len)
             } else {
                 if reads == READS_MAX {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                match self.stream.poll_read(cx, &mut bench.input[held..]) {
+                match self.stream.poll_read(cx, &mut scratch.input[unparsed_len..]) {
                     Poll::Pending => return self.poll_waiting(cx, &core, reads > 0),
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Step::Close(self.ended())),
+                    Poll::Ready(Ok(0)) => {
+                        return Poll::Ready(FastPathExit::Close(self.peer_close_reason()));
+                    }
                     Poll::Ready(Ok(read)) => {
                         reads += 1;
                         add(&core.counters.bytes_in, read as u64);
-                        (held, held + read)
+                        (unparsed_len, unparsed_len + read)
                     }
-                    Poll::Ready(Err(_)) => return Poll::Ready(Step::Close(Closed::Broken)),
+                    Poll::Ready(Err(_)) => {
+                        return Poll::Ready(FastPathExit::Close(CloseReason::Broken));
+                    }
                 }
             };
-            if held > 0 {
-                bench.input[..held].copy_from_slice(&self.held);
+            if unparsed_len > 0 {
+                scratch.input[..unparsed_len].copy_from_slice(&self.unparsed);
             }
-            let worth_it = fresh_at == 0
+            let may_be_complete = check_from == 0
                 || end >= core.limits.head_bytes_max
-                || head_may_be_complete(&bench.input[fresh_at..end]);
+                || head_may_be_complete(&scratch.input[check_from..end]);
             let mut used = 0;
-            let step = if !worth_it {
+            let exit = if !may_be_complete {
                 Poll::Pending
-            } else if let Some(step) = self.answer_alone(cx, &core, bench, end) {
+            } else if let Some(exit) = self.respond_from_cache(cx, &core, scratch, end) {
                 used = end;
-                step
+                exit
             } else {
-                self.answer_all(cx, &core, bench, end, &mut used)
+                self.respond_to_all(cx, &core, scratch, end, &mut used)
             };
-            if !self.hold(&bench.input[used..end], used == 0 && held > 0) {
-                return Poll::Ready(Step::Close(Closed::NoBuffer));
+            if !self.keep_unparsed(&scratch.input[used..end], used == 0 && unparsed_len > 0) {
+                return Poll::Ready(FastPathExit::Close(CloseReason::NoBuffer));
             }
-            if step.is_ready() {
-                return step;
+            if exit.is_ready() {
+                return exit;
             }
         }
     }
 
-    /// The common case: all that came is one request, and its answer is ready to be sent from
-    /// where it is. `None`: it is not so.
+    /// Handles the common case: the input is exactly one request, and its response is cached and
+    /// sent from there. Returns `None` in all other cases.
     #[inline]
-    fn answer_alone(
+    fn respond_from_cache(
         &mut self,
         cx: &mut Context<'_>,
-        core: &Core,
-        bench: &mut Bench,
+        core: &OriginCore,
+        scratch: &mut ScratchBuffers,
         end: usize,
-    ) -> Option<Poll<Step>> {
-        let ready = find_ready(core, &mut bench.cache, &bench.input[..end])?;
-        if ready.request.len() != end || !ready.keeps {
+    ) -> Option<Poll<FastPathExit>> {
+        let cached = find_cached(core, &mut scratch.cache, &scratch.input[..end])?;
+        if cached.request.len() != end || !cached.keep_alive {
             return None;
         }
-        count_ready(core, ready, self.peer.as_deref());
-        self.note_wait(cx, ready.wait_ns);
-        let outgoing = Outgoing::new(&ready.bytes, Fill::pattern(ready.fill));
-        Some(self.flush(cx, core, outgoing, 1, Work::Nothing))
+        count_cached(core, cached, self.peer.as_deref());
+        self.set_idle_timeout(cx, cached.idle_timeout_ns);
+        let outgoing = Outgoing::new(&cached.bytes, RemainingBody::pattern(cached.pattern_bytes));
+        Some(self.flush(cx, core, outgoing, 1, FollowUp::Nothing))
     }
 
-    /// Answers the requests in the first `end` bytes of the input, as far as that needs no waiting.
-    /// Ready: the fast path is over.
-    fn answer_all(
+    /// Responds to the requests in the first `end` bytes of the input, as far as that needs no
+    /// waiting. Ready: the fast path is over.
+    fn respond_to_all(
         &mut self,
         cx: &mut Context<'_>,
-        core: &Core,
-        bench: &mut Bench,
+        core: &OriginCore,
+        scratch: &mut ScratchBuffers,
         end: usize,
         used: &mut usize,
-    ) -> Poll<Step> {
-        bench.out.clear();
-        let mut answers = 0;
+    ) -> Poll<FastPathExit> {
+        scratch.out.clear();
+        let mut responses = 0;
         while *used < end {
-            let made = make(core, bench, *used..end, self.peer.as_deref());
-            let (fill, work) = match made {
-                Made::Answer { used: more, fill, keeps, wait_ns } => {
-                    *used += more;
-                    answers += 1;
-                    self.note_wait(cx, wait_ns);
-                    (fill, work_after(keeps, *used < end))
+            let result = respond(core, scratch, *used..end, self.peer.as_deref());
+            let (body, work) = match result {
+                InputResult::Response { consumed, body, keep_alive, idle_timeout_ns } => {
+                    *used += consumed;
+                    responses += 1;
+                    self.set_idle_timeout(cx, idle_timeout_ns);
+                    (body, choose_follow_up(keep_alive, *used < end))
                 }
-                Made::Incomplete => break,
-                Made::Slow { used: more, turn } => {
-                    *used += more;
-                    (Fill::default(), Work::Turn(turn))
+                InputResult::Incomplete => break,
+                InputResult::SlowPath { consumed, exchange } => {
+                    *used += consumed;
+                    (RemainingBody::default(), FollowUp::Exchange(exchange))
                 }
-                Made::Refused => {
-                    answers += 1;
-                    (Fill::default(), Work::Linger(Closed::Refused))
+                InputResult::Rejected => {
+                    responses += 1;
+                    (RemainingBody::default(), FollowUp::LingeringClose(CloseReason::Rejected))
                 }
             };
-            let goes_on = matches!(work, Work::Nothing);
-            if !goes_on || fill.left > 0 || bench.out.len() >= FLUSH_BYTES {
-                let outgoing = Outgoing::new(&bench.out, fill);
-                let step = self.flush(cx, core, outgoing, answers, work);
-                if step.is_ready() {
-                    return step;
+            let continues = matches!(work, FollowUp::Nothing);
+            if !continues || body.remaining > 0 || scratch.out.len() >= FLUSH_BYTES {
+                let outgoing = Outgoing::new(&scratch.out, body);
+                let exit = self.flush(cx, core, outgoing, responses, work);
+                if exit.is_ready() {
+                    return exit;
                 }
-                bench.out.clear();
-                answers = 0;
+                scratch.out.clear();
+                responses = 0;
             }
         }
-        let outgoing = Outgoing::new(&bench.out, Fill::default());
-        self.flush(cx, core, outgoing, answers, Work::Nothing)
+        let outgoing = Outgoing::new(&scratch.out, RemainingBody::default());
+        self.flush(cx, core, outgoing, responses, FollowUp::Nothing)
     }
 
-    /// Sends. Pending: all is sent, and there is nothing to do behind it.
+    /// Sends the output. Pending: everything is sent, and nothing follows it.
     #[inline]
     fn flush(
         &mut self,
         cx: &mut Context<'_>,
-        core: &Core,
+        core: &OriginCore,
         mut outgoing: Outgoing<'_>,
-        answers: u64,
-        work: Work,
-    ) -> Poll<Step> {
-        match (self.poll_out(cx, core, &mut outgoing), work) {
-            (Poll::Ready(Ok(())), Work::Nothing) => Poll::Pending,
-            (Poll::Ready(Ok(())), Work::Close(closed)) => Poll::Ready(Step::Close(closed)),
-            (Poll::Ready(Err(_)), _) => Poll::Ready(self.lose(answers)),
-            (_, work) => Poll::Ready(self.job(core, &outgoing, answers, work)),
+        responses: u64,
+        work: FollowUp,
+    ) -> Poll<FastPathExit> {
+        match (self.poll_send(cx, core, &mut outgoing), work) {
+            (Poll::Ready(Ok(())), FollowUp::Nothing) => Poll::Pending,
+            (Poll::Ready(Ok(())), FollowUp::Close(reason)) => Poll::Ready(FastPathExit::Close(reason)),
+            (Poll::Ready(Err(_)), _) => Poll::Ready(self.count_lost_responses(responses)),
+            (_, work) => Poll::Ready(self.start_slow_job(core, &outgoing, responses, work)),
         }
     }
 
-    fn lose(&mut self, answers: u64) -> Step {
-        add(&self.core.counters.responses_lost, answers);
-        Step::Close(Closed::Broken)
+    fn count_lost_responses(&mut self, responses: u64) -> FastPathExit {
+        add(&self.core.counters.responses_lost, responses);
+        FastPathExit::Close(CloseReason::Broken)
     }
 
     #[cold]
-    fn job(&mut self, core: &Core, rest: &Outgoing<'_>, answers: u64, work: Work) -> Step {
-        self.look_again = true;
+    fn start_slow_job(
+        &mut self,
+        core: &OriginCore,
+        rest: &Outgoing<'_>,
+        responses: u64,
+        work: FollowUp,
+    ) -> FastPathExit {
+        self.recheck_input = true;
         let bytes = &rest.bytes[rest.sent..];
         let mut unsent = Vec::new();
         if !bytes.is_empty() {
             let Some(buffer) = core.buffers.take() else {
-                add(&core.counters.responses_lost, answers);
-                return Step::Close(Closed::NoBuffer);
+                add(&core.counters.responses_lost, responses);
+                return FastPathExit::Close(CloseReason::NoBuffer);
             };
             unsent = buffer;
             unsent.extend_from_slice(bytes);
         }
-        Step::Slow(Box::new(Job { unsent, fill: rest.fill, answers, work }))
+        FastPathExit::Slow(Box::new(SlowJob { unsent, body: rest.body, responses, follow_up: work }))
     }
 
-    /// Keeps what was not used for the next poll. `same` says that what was kept before is its
-    /// start. `false`: there was no buffer.
+    /// Keeps the unused bytes for the next poll. `same` means that the kept bytes are its start.
+    /// Returns `false` if there was no buffer.
     #[inline]
-    pub(crate) fn hold(&mut self, rest: &[u8], same: bool) -> bool {
-        if rest.is_empty() && self.held.capacity() == 0 {
+    pub(crate) fn keep_unparsed(&mut self, rest: &[u8], is_prefix: bool) -> bool {
+        if rest.is_empty() && self.unparsed.capacity() == 0 {
             return true;
         }
-        self.hold_or_release(rest, same)
+        self.replace_unparsed(rest, is_prefix)
     }
 
-    fn hold_or_release(&mut self, rest: &[u8], same: bool) -> bool {
+    fn replace_unparsed(&mut self, rest: &[u8], is_prefix: bool) -> bool {
         if rest.is_empty() {
-            self.release();
+            self.release_buffer();
             return true;
         }
-        if self.held.capacity() == 0 {
+        if self.unparsed.capacity() == 0 {
             let Some(buffer) = self.core.buffers.take() else {
                 return false;
             };
-            self.held = buffer;
+            self.unparsed = buffer;
         }
-        let kept = if same { self.held.len() } else { 0 };
-        self.held.truncate(kept);
-        self.held.extend_from_slice(&rest[kept..]);
+        let kept_len = if is_prefix { self.unparsed.len() } else { 0 };
+        self.unparsed.truncate(kept_len);
+        self.unparsed.extend_from_slice(&rest[kept_len..]);
         true
     }
 
-    /// Gives the buffer of `held` back.
-    pub(crate) fn release(&mut self) {
-        if self.held.capacity() > 0 {
-            self.core.buffers.give(std::mem::take(&mut self.held));
+    /// Returns the buffer of `held` to the pool.
+    pub(crate) fn release_buffer(&mut self) {
+        if self.unparsed.capacity() > 0 {
+            self.core.buffers.put_back(std::mem::take(&mut self.unparsed));
         }
     }
 
-    fn ended(&self) -> Closed {
-        if self.held.is_empty() { Closed::Peer } else { Closed::PeerMidRequest }
+    fn peer_close_reason(&self) -> CloseReason {
+        if self.unparsed.is_empty() { CloseReason::Peer } else { CloseReason::PeerMidRequest }
     }
 
-    /// Nothing can be read: waits, unless it has waited too long or the origin drains.
+    /// Waits for input, unless the connection has waited too long or the origin drains.
     #[inline]
-    fn poll_waiting(&mut self, cx: &mut Context<'_>, core: &Core, worked: bool) -> Poll<Step> {
-        if self.armed == Armed::Idle && self.tick == core.tick.get() && self.held.is_empty() {
+    fn poll_waiting(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &OriginCore,
+        did_read: bool,
+    ) -> Poll<FastPathExit> {
+        if self.deadline_kind == DeadlineKind::Idle
+            && self.idle_armed_tick == core.tick.get()
+            && self.unparsed.is_empty()
+        {
             return Poll::Pending;
         }
-        self.poll_deadline(cx, core, worked)
+        self.poll_deadline(cx, core, did_read)
     }
 
-    fn poll_deadline(&mut self, cx: &mut Context<'_>, core: &Core, worked: bool) -> Poll<Step> {
-        if !self.held.is_empty() {
-            if self.armed != Armed::Head {
-                self.arm(cx, Armed::Head, core.plan.head_timeout_ns);
-            } else if self.passed() {
-                return Poll::Ready(self.head_timed_out(cx));
+    fn poll_deadline(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &OriginCore,
+        did_read: bool,
+    ) -> Poll<FastPathExit> {
+        if !self.unparsed.is_empty() {
+            if self.deadline_kind != DeadlineKind::Head {
+                self.arm(cx, DeadlineKind::Head, core.plan.head_timeout_ns);
+            } else if self.deadline_expired() {
+                return Poll::Ready(self.handle_head_timeout(cx));
             }
             return Poll::Pending;
         }
         if core.draining.get() {
-            return Poll::Ready(Step::Close(Closed::Drained));
+            return Poll::Ready(FastPathExit::Close(CloseReason::Drained));
         }
-        let stale = match self.armed {
-            Armed::Idle => worked,
-            Armed::Chosen => false,
-            Armed::Nothing | Armed::Head | Armed::Progress => true,
+        let needs_rearm = match self.deadline_kind {
+            DeadlineKind::Idle => did_read,
+            DeadlineKind::IdleFromTarget => false,
+            DeadlineKind::Unset | DeadlineKind::Head | DeadlineKind::Progress => true,
         };
-        if stale {
-            self.arm(cx, Armed::Idle, core.plan.idle_timeout_ns);
-            self.tick = core.tick.get();
-        } else if self.passed() {
-            return Poll::Ready(Step::Close(Closed::IdleTimeout));
+        if needs_rearm {
+            self.arm(cx, DeadlineKind::Idle, core.plan.idle_timeout_ns);
+            self.idle_armed_tick = core.tick.get();
+        } else if self.deadline_expired() {
+            return Poll::Ready(FastPathExit::Close(CloseReason::IdleTimeout));
         }
         Poll::Pending
     }
 
-    fn head_timed_out(&mut self, cx: &mut Context<'_>) -> Step {
+    fn handle_head_timeout(&mut self, cx: &mut Context<'_>) -> FastPathExit {
         let mut out = Vec::new();
-        crate::make::refuse_with(&self.core, 408, self.peer.as_deref(), &mut out);
-        // The peer may not even read it; then it is not worth a wait.
+        crate::respond::write_error_response(&self.core, 408, self.peer.as_deref(), &mut out);
+        // The peer may not even read it, so it is not worth a wait.
         if let Poll::Ready(Ok(written)) = self.stream.poll_write(cx, &out) {
             add(&self.core.counters.bytes_out, written as u64);
         }
-        Step::Close(Closed::HeadTimeout)
+        FastPathExit::Close(CloseReason::HeadTimeout)
     }
 
-    /// Sets the deadline for the next request if the answered one chose it.
+    /// Sets the deadline for the next request if the last request's target chose it.
     #[inline]
-    pub(crate) fn note_wait(&mut self, cx: &Context<'_>, wait_ns: Option<u64>) {
-        match wait_ns {
-            Some(wait_ns) => self.arm(cx, Armed::Chosen, wait_ns),
-            None if self.armed == Armed::Chosen => self.armed = Armed::Nothing,
+    pub(crate) fn set_idle_timeout(&mut self, cx: &Context<'_>, idle_timeout_ns: Option<u64>) {
+        match idle_timeout_ns {
+            Some(idle_timeout_ns) => self.arm(cx, DeadlineKind::IdleFromTarget, idle_timeout_ns),
+            None if self.deadline_kind == DeadlineKind::IdleFromTarget => {
+                self.deadline_kind = DeadlineKind::Unset
+            }
             None => {}
         }
     }
 
     /// Sets the deadline for the progress of a slow job.
     pub(crate) fn arm_progress(&mut self, cx: &Context<'_>, timeout_ns: u64) {
-        self.arm(cx, Armed::Progress, timeout_ns);
+        self.arm(cx, DeadlineKind::Progress, timeout_ns);
     }
 
-    /// Whether the deadline of [`Conn::arm_progress`] has passed; sets it when it was not set.
+    /// Returns whether the deadline of [`Conn::arm_progress`] has passed; sets it if it was not
+    /// set.
     pub(crate) fn is_stalled(&mut self, cx: &Context<'_>, timeout_ns: u64) -> bool {
-        if self.armed == Armed::Progress {
-            return self.passed();
+        if self.deadline_kind == DeadlineKind::Progress {
+            return self.deadline_expired();
         }
         self.arm_progress(cx, timeout_ns);
         false
     }
 
-    /// No deadline holds.
+    /// Clears the deadline.
     pub(crate) fn disarm(&mut self) {
-        self.armed = Armed::Nothing;
+        self.deadline_kind = DeadlineKind::Unset;
         if let Some(deadline) = &self.deadline {
             deadline.clear();
         }
     }
 
-    fn arm(&mut self, cx: &Context<'_>, what: Armed, timeout_ns: u64) {
-        // The core's time is up to a tick old, and a deadline is never to pass early.
-        let due_ns = self.core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
+    fn arm(&mut self, cx: &Context<'_>, kind: DeadlineKind, timeout_ns: u64) {
+        // The core's time is up to a tick old, and a deadline must never pass early.
+        let deadline_ns = self.core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
         let deadlines = &self.core.deadlines;
-        self.deadline.get_or_insert_with(|| deadlines.register(cx.waker())).set(due_ns);
-        self.armed = what;
+        self.deadline.get_or_insert_with(|| deadlines.register(cx.waker())).set(deadline_ns);
+        self.deadline_kind = kind;
     }
 
-    fn passed(&self) -> bool {
-        self.deadline.as_ref().is_some_and(Deadline::passed)
+    fn deadline_expired(&self) -> bool {
+        self.deadline.as_ref().is_some_and(Deadline::is_expired)
     }
 }
 
 impl Drop for Conn {
     fn drop(&mut self) {
-        self.release();
+        self.release_buffer();
         let core = &self.core;
-        core.counters.closed(self.closed);
-        core.board.closed(core.index);
-        core.room.leave();
+        core.counters.count_close(self.close_reason);
+        core.balancer.release(core.index);
+        core.conn_limit.release();
     }
 }
 
-/// What is to be done behind an answer.
-fn work_after(keeps: bool, more_came: bool) -> Work {
-    match (keeps, more_came) {
-        (true, _) => Work::Nothing,
-        (false, false) => Work::Close(Closed::Asked),
-        // What the client sent beyond its last answer would turn the close into a reset, which may
-        // destroy that answer on its way.
-        (false, true) => Work::Linger(Closed::Asked),
+/// Returns the work after a response.
+fn choose_follow_up(keep_alive: bool, has_more_input: bool) -> FollowUp {
+    match (keep_alive, has_more_input) {
+        (true, _) => FollowUp::Nothing,
+        (false, false) => FollowUp::Close(CloseReason::Requested),
+        // Bytes that the client sent after its last request would turn the close into a reset,
+        // which may destroy the response in flight.
+        (false, true) => FollowUp::LingeringClose(CloseReason::Requested),
     }
 }
 
-fn peer_of(stream: &Stream) -> Box<str> {
+fn peer_text(stream: &Stream) -> Box<str> {
     match stream {
         Stream::Tcp(tcp) => {
             let peer = tcp.peer_addr();
@@ -431,10 +458,10 @@ fn peer_of(stream: &Stream) -> Box<str> {
 mod tests {
     use super::*;
 
-    /// With the header of its task, which is about a hundred bytes, it is to fit 256.
+    /// The task also has a header of about a hundred bytes; the sum must fit into 256.
     const TASK_BYTES_MAX: usize = 144;
 
-    fn future_bytes<F: Future>(_: fn(Rc<Core>, Stream) -> F) -> usize {
+    fn future_bytes<F: Future>(_: fn(Rc<OriginCore>, Stream) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -1,23 +1,23 @@
-//! The date as heads and logs have it, rendered once a second for a whole core.
+//! Date in the form of heads and logs, rendered once a second for a complete core.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
+/// Length of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
 pub(crate) const HTTP_BYTES: usize = 29;
-/// Bytes of `06/Nov/1994:08:49:37 +0000`, as access logs have it.
+/// Length of `06/Nov/1994:08:49:37 +0000`, the form of access logs.
 pub(crate) const LOG_BYTES: usize = 26;
 
-/// The date of one core.
+/// Date of one core.
 #[derive(Debug)]
-pub(crate) struct Dates {
+pub(crate) struct DateCache {
     second: Cell<u64>,
     http: Cell<[u8; HTTP_BYTES]>,
     log: Cell<[u8; LOG_BYTES]>,
 }
 
-impl Dates {
-    /// The date now.
+impl DateCache {
+    /// Renders the current date.
     pub(crate) fn new() -> Self {
         let dates = Self {
             second: Cell::new(u64::MAX),
@@ -28,7 +28,7 @@ impl Dates {
         dates
     }
 
-    /// Looks at the wall clock and renders anew when its second has changed.
+    /// Reads the wall clock and renders again when its second has changed.
     pub(crate) fn refresh(&self) {
         let now = SystemTime::now();
         let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -39,11 +39,11 @@ impl Dates {
         let text = httpdate::fmt_http_date(now);
         if let Ok(http) = <[u8; HTTP_BYTES]>::try_from(text.as_bytes()) {
             self.http.set(http);
-            self.log.set(log_form(&http));
+            self.log.set(to_log_format(&http));
         }
     }
 
-    /// The second that the date shows: changes when and only when the date does.
+    /// Returns the second that the date shows; it changes only together with the date.
     #[inline]
     pub(crate) fn second(&self) -> u64 {
         self.second.get()
@@ -59,8 +59,8 @@ impl Dates {
     }
 }
 
-/// The same moment in the other order of the same parts.
-fn log_form(http: &[u8; HTTP_BYTES]) -> [u8; LOG_BYTES] {
+/// Converts a date to the order of parts in logs.
+fn to_log_format(http: &[u8; HTTP_BYTES]) -> [u8; LOG_BYTES] {
     let mut log = *b"06/Nov/1994:08:49:37 +0000";
     log[..2].copy_from_slice(&http[5..7]);
     log[3..6].copy_from_slice(&http[8..11]);
@@ -75,13 +75,13 @@ mod tests {
 
     #[test]
     fn the_log_has_the_same_moment() {
-        let log = log_form(b"Tue, 15 Nov 2022 12:45:26 GMT");
+        let log = to_log_format(b"Tue, 15 Nov 2022 12:45:26 GMT");
         assert_eq!(&log, b"15/Nov/2022:12:45:26 +0000");
     }
 
     #[test]
     fn the_date_is_now() {
-        let http = Dates::new().http();
+        let http = DateCache::new().http();
         let text = std::str::from_utf8(&http).unwrap();
         let age = httpdate::parse_http_date(text).unwrap().elapsed().unwrap();
         assert!(age.as_secs() < 60, "{text}");

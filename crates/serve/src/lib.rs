@@ -1,34 +1,34 @@
-//! The origin: planned answers at the least cost.
+//! The origin: configurable responses at minimum cost.
 //!
-//! Text → [`Plan`] → [`start`] → [`Stats`]. What a request gets is written in its target, in
-//! httpterm's language ([`language`], [`reference_markdown`]); nothing is looked up and nothing is
-//! stored. One thread a core, one task a connection, one read and one write a request.
+//! Text → [`OriginPlan`] → [`start`] → [`OriginStats`]. The target of a request describes its response, in
+//! httpterm's language ([`url_options`], [`reference_markdown`]); it finds and stores no
+//! resources. One thread per core, one task per connection, one read and one write per request.
 //!
-//! It speaks no TLS, and it never judges a measurement: it counts. Beside it are [`pages`], a small server for
-//! people, which shares nothing with the origin.
+//! It speaks no TLS, and it never judges a measurement: it counts. Beside it, [`web_ui`] is a small
+//! server for users, which shares nothing with the origin.
 
 #![forbid(unsafe_code)]
 
-mod answer;
 mod body;
+mod burn;
 mod cache;
 mod conn;
 mod core;
 mod date;
 pub mod distribution;
 mod help;
-pub mod language;
 mod log;
-mod make;
 mod output;
-pub mod pages;
 pub mod plan;
+mod respond;
+mod response_spec;
 mod run;
-mod slow;
+mod slow_path;
 pub mod stats;
-mod work;
+pub mod url_options;
+pub mod web_ui;
 
 pub use help::reference_markdown;
-pub use plan::{Plan, PlanText};
-pub use run::{Running, start, start_alone};
-pub use stats::Stats;
+pub use plan::{OriginPlan, OriginPlanText};
+pub use run::{RunningOrigin, start, start_exclusive};
+pub use stats::OriginStats;

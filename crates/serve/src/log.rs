@@ -1,8 +1,8 @@
-//! The access log: one line a request in the combined format, written by a thread of its own.
+//! The access log: one line per request in the combined format, written by its own thread.
 //!
-//! A core gathers lines in a batch and hands the batch over when it is full or a tick old. It never
-//! waits: when the file is slower than the requests and the batches on their way are as many as
-//! allowed, lines are dropped and counted.
+//! A core collects lines in a batch and hands it over when it is full or a tick old. A core never
+//! waits. If the file is slower than the requests and the maximum number of batches is in flight,
+//! lines are dropped and counted.
 
 use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
@@ -14,71 +14,78 @@ use std::thread::JoinHandle;
 use rt::tokio::sync::mpsc;
 use wire::field_value;
 
-/// Where the log goes.
+/// Destination of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LogTarget {
+pub(crate) enum AccessLogTarget {
     /// `-`: standard output.
     Stdout,
-    /// A file, which is appended to.
+    /// A file; lines are appended.
     File(std::path::PathBuf),
 }
 
-/// Lines on their way to the file.
+/// Lines in flight to the file.
 #[derive(Debug)]
-struct Batch {
+struct AccessLogBatch {
     bytes: Vec<u8>,
     lines: u64,
 }
 
-/// A batch is handed over when it has so many bytes.
+/// Size at which a batch is passed to the writer.
 const BATCH_BYTES: usize = 32 * 1024;
-/// How many batches a core may have on their way.
+/// Maximum number of batches in flight per core.
 const BATCHES_MAX: usize = 16;
 
 /// The log thread.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct AccessLogWriter {
     thread: JoinHandle<()>,
 }
 
-/// What the cores share of the log: the way to it, and how many lines the file refused.
+/// Log state that the cores share: the channel to the thread, and the number of lines that could
+/// not be written.
 #[derive(Clone, Debug)]
-pub(crate) struct Sender {
-    batches: mpsc::Sender<Batch>,
-    failed: Arc<AtomicU64>,
+pub(crate) struct AccessLogSender {
+    batches: mpsc::Sender<AccessLogBatch>,
+    failed_lines: Arc<AtomicU64>,
 }
 
 /// Opens the target and starts the thread.
-pub(crate) fn start(target: &LogTarget, cores: usize) -> io::Result<(Sender, Writer)> {
+pub(crate) fn start(
+    target: &AccessLogTarget,
+    cores: usize,
+) -> io::Result<(AccessLogSender, AccessLogWriter)> {
     let output: Box<dyn Write + Send> = match target {
-        LogTarget::Stdout => Box::new(io::stdout()),
-        LogTarget::File(path) => {
+        AccessLogTarget::Stdout => Box::new(io::stdout()),
+        AccessLogTarget::File(path) => {
             let file = OpenOptions::new().append(true).create(true).open(path);
-            let named = |error: io::Error| {
+            let with_path = |error: io::Error| {
                 io::Error::new(error.kind(), format!("access log {}: {error}", path.display()))
             };
-            Box::new(file.map_err(named)?)
+            Box::new(file.map_err(with_path)?)
         }
     };
     start_writer(output, cores)
 }
 
-fn start_writer(output: Box<dyn Write + Send>, cores: usize) -> io::Result<(Sender, Writer)> {
-    let (batches, waiting) = mpsc::channel(BATCHES_MAX * cores);
+fn start_writer(
+    output: Box<dyn Write + Send>,
+    cores: usize,
+) -> io::Result<(AccessLogSender, AccessLogWriter)> {
+    let (batches, receiver) = mpsc::channel(BATCHES_MAX * cores);
     let failed = Arc::new(AtomicU64::new(0));
-    let sender = Sender { batches, failed: Arc::clone(&failed) };
+    let sender = AccessLogSender { batches, failed_lines: Arc::clone(&failed) };
     let thread = std::thread::Builder::new()
         .name("access-log".to_owned())
-        .spawn(move || write_all(waiting, output, &failed))?;
-    Ok((sender, Writer { thread }))
+        .spawn(move || write_all(receiver, output, &failed))?;
+    Ok((sender, AccessLogWriter { thread }))
 }
 
 fn write_all(
-    mut waiting: mpsc::Receiver<Batch>,
+    mut receiver: mpsc::Receiver<AccessLogBatch>,
     mut output: Box<dyn Write + Send>,
     failed: &AtomicU64,
 ) {
-    while let Some(batch) = waiting.blocking_recv() {
+    while let Some(batch) = receiver.blocking_recv() {
         let written = output.write_all(&batch.bytes).and_then(|()| output.flush());
         if written.is_err() {
             failed.fetch_add(batch.lines, Ordering::Relaxed);
@@ -86,36 +93,37 @@ fn write_all(
     }
 }
 
-impl Writer {
-    /// Waits until all that was handed over is written; the senders must be gone.
+impl AccessLogWriter {
+    /// Waits until all batches are written; the senders must be dropped.
     pub(crate) fn join(self) {
         // A panic of the thread has been printed already, and the log is no reason to fail.
         let _ = self.thread.join();
     }
 }
 
-/// One core's end of the log.
+/// One core's side of the log.
 #[derive(Debug)]
-pub(crate) struct CoreLog {
+pub(crate) struct CoreAccessLog {
     batch: RefCell<Vec<u8>>,
     lines: Cell<u64>,
-    sender: Sender,
+    sender: AccessLogSender,
 }
 
-impl CoreLog {
-    pub(crate) fn new(sender: Sender) -> Self {
+impl CoreAccessLog {
+    pub(crate) fn new(sender: AccessLogSender) -> Self {
         Self { batch: RefCell::new(Vec::with_capacity(BATCH_BYTES)), lines: Cell::new(0), sender }
     }
 
-    /// Lines that could not be written, of all cores.
-    pub(crate) fn failed(&self) -> u64 {
-        self.sender.failed.load(Ordering::Relaxed)
+    /// Returns the number of lines of all cores that could not be written.
+    pub(crate) fn failed_lines(&self) -> u64 {
+        self.sender.failed_lines.load(Ordering::Relaxed)
     }
 
-    /// Adds a line: who, when, and the rest from [`Asker::line_rest`]. Returns whether it had room.
-    pub(crate) fn line(&self, peer: &str, date: &[u8], rest: &[u8]) -> bool {
+    /// Adds a line: client, date, and the rest from [`LoggedRequest::write_line_end`]. Returns true if it
+    /// fitted.
+    pub(crate) fn append_line(&self, peer: &str, date: &[u8], rest: &[u8]) -> bool {
         let bytes = peer.len() + date.len() + rest.len() + 8;
-        if self.batch.borrow().len() + bytes > BATCH_BYTES && !self.hand_over() {
+        if self.batch.borrow().len() + bytes > BATCH_BYTES && !self.submit_batch() {
             return false;
         }
         let mut batch = self.batch.borrow_mut();
@@ -128,29 +136,29 @@ impl CoreLog {
         true
     }
 
-    /// Hands over what there is; `false` when the log is too far behind.
-    pub(crate) fn hand_over(&self) -> bool {
+    /// Hands over the batch; returns `false` if the log is too far behind.
+    pub(crate) fn submit_batch(&self) -> bool {
         if self.lines.get() == 0 {
             return true;
         }
-        let Ok(place) = self.sender.batches.try_reserve() else {
+        let Ok(permit) = self.sender.batches.try_reserve() else {
             return false;
         };
         let bytes = self.batch.replace(Vec::with_capacity(BATCH_BYTES));
-        place.send(Batch { bytes, lines: self.lines.replace(0) });
+        permit.send(AccessLogBatch { bytes, lines: self.lines.replace(0) });
         true
     }
 }
 
-/// What the line says of the request itself: its first line and where it came from.
+/// Request part of a log line: its first line, and its `Referer` and `User-Agent`.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct LoggedRequest {
     first_line: Vec<u8>,
-    from: Vec<u8>,
+    referer_and_agent: Vec<u8>,
 }
 
-impl Asker {
-    pub(crate) fn of(head: &wire::RequestHead<'_, '_>) -> Self {
+impl LoggedRequest {
+    pub(crate) fn from_head(head: &wire::RequestHead<'_, '_>) -> Self {
         let mut first_line = Vec::new();
         let version = match head.version {
             wire::Version::Http10 => "HTTP/1.0",
@@ -160,25 +168,25 @@ impl Asker {
         let _ = write!(first_line, "\"{} ", head.method);
         push_escaped(&mut first_line, head.target.as_bytes());
         let _ = write!(first_line, " {version}\"");
-        let mut from = Vec::new();
+        let mut referer_and_agent = Vec::new();
         for name in ["referer", "user-agent"] {
-            from.extend_from_slice(b" \"");
-            push_escaped(&mut from, field_value(head.headers, name).unwrap_or(b"-"));
-            from.push(b'"');
+            referer_and_agent.extend_from_slice(b" \"");
+            push_escaped(&mut referer_and_agent, field_value(head.headers, name).unwrap_or(b"-"));
+            referer_and_agent.push(b'"');
         }
-        Self { first_line, from }
+        Self { first_line, referer_and_agent }
     }
 
-    /// The line from the request on: `"GET / HTTP/1.1" 200 5 "-" "curl"`.
-    pub(crate) fn line_rest(&self, status: u16, content_bytes: u64, out: &mut Vec<u8>) {
+    /// Writes the line from the request on: `"GET / HTTP/1.1" 200 5 "-" "curl"`.
+    pub(crate) fn write_line_end(&self, status: u16, content_bytes: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.first_line);
         let _ = write!(out, " {status} {content_bytes}");
-        out.extend_from_slice(&self.from);
+        out.extend_from_slice(&self.referer_and_agent);
         out.push(b'\n');
     }
 }
 
-/// Writes what could end the quotes or the line as `\xNN`, as nginx does.
+/// Writes bytes that could end the quotes or the line as `\xNN`, as nginx does.
 fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
@@ -201,25 +209,25 @@ mod tests {
         let parsed = wire::parse_request(bytes, &wire::Limits::default(), &mut slots).unwrap();
         let wire::Parsed::Complete { head, .. } = parsed else { panic!() };
         let mut line = Vec::new();
-        Asker::of(&head).line_rest(200, 5, &mut line);
+        LoggedRequest::from_head(&head).write_line_end(200, 5, &mut line);
         let line = String::from_utf8(line).unwrap();
         assert_eq!(line, "\"GET /?s=5 HTTP/1.1\" 200 5 \"-\" \"a\\x22b\\x5Cc\"\n");
     }
 
     #[test]
     fn a_log_that_does_not_keep_up_drops_and_does_not_wait() {
-        let (batches, _waiting) = mpsc::channel(2);
-        let log = CoreLog::new(Sender { batches, failed: Arc::default() });
+        let (batches, _receiver) = mpsc::channel(2);
+        let log = CoreAccessLog::new(AccessLogSender { batches, failed_lines: Arc::default() });
         let line = [b'x'; 1000];
-        let kept = (0..1000).filter(|_| log.line("::1", b"date", &line)).count();
-        // Two batches on their way and one that waits for its turn.
-        assert_eq!(kept, 3 * (BATCH_BYTES / (1000 + 3 + 4 + 8)));
+        let logged = (0..1000).filter(|_| log.append_line("::1", b"date", &line)).count();
+        // Two batches are in flight and one waits for its turn.
+        assert_eq!(logged, 3 * (BATCH_BYTES / (1000 + 3 + 4 + 8)));
     }
 
     #[test]
     fn a_file_that_fails_is_counted() {
-        struct Full;
-        impl Write for Full {
+        struct FullDisk;
+        impl Write for FullDisk {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
                 Err(io::ErrorKind::StorageFull.into())
             }
@@ -227,10 +235,10 @@ mod tests {
                 Ok(())
             }
         }
-        let (sender, writer) = start_writer(Box::new(Full), 1).unwrap();
-        let log = CoreLog::new(sender.clone());
-        assert!(log.line("::1", b"date", b"x\n") && log.hand_over());
-        let failed = Arc::clone(&sender.failed);
+        let (sender, writer) = start_writer(Box::new(FullDisk), 1).unwrap();
+        let log = CoreAccessLog::new(sender.clone());
+        assert!(log.append_line("::1", b"date", b"x\n") && log.submit_batch());
+        let failed = Arc::clone(&sender.failed_lines);
         drop((sender, log));
         writer.join();
         assert_eq!(failed.load(Ordering::Relaxed), 1);

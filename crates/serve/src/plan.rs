@@ -1,47 +1,47 @@
-//! What an origin is to do: from the texts of its flags to a [`Plan`], with every problem at once.
-//! Nothing is opened and nothing is started here, except that names are resolved.
+//! Configuration of an origin: parses the texts of its flags to an [`OriginPlan`], and reports every
+//! problem at once. It opens and starts nothing; it only resolves names.
 
 use std::path::PathBuf;
 
-use record::problem::Problem;
+use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
 use rt::address::Address;
 
-use crate::log::LogTarget;
+use crate::log::AccessLogTarget;
 
-/// Where it listens when nothing else is said.
+/// Default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8000";
-/// How long a connection may wait for its next request: 60 s. `w=` in a target overrides it.
+/// Maximum time a connection may wait for its next request: 60 s. `w=` in a target overrides it.
 pub const IDLE_TIMEOUT_NS: u64 = 60_000_000_000;
-/// How long a head may take from its first byte to its last: 10 s.
+/// Maximum time between the first and the last byte of a head: 10 s.
 pub const HEAD_TIMEOUT_NS: u64 = 10_000_000_000;
-/// How long a request's body may make no progress: 30 s.
+/// Maximum time a request's body may make no progress: 30 s.
 pub const BODY_TIMEOUT_NS: u64 = 30_000_000_000;
-/// How long a peer may take nothing of its answer: 30 s.
+/// Maximum time a peer may read nothing of its response: 30 s.
 pub const WRITE_TIMEOUT_NS: u64 = 30_000_000_000;
-/// How long a drain may take: 30 s.
+/// Maximum time of a drain: 30 s.
 pub const DRAIN_TIMEOUT_NS: u64 = 30_000_000_000;
-/// Bytes of a request's head: 16 KiB.
+/// Maximum size of a request's head: 16 KiB.
 pub const HEAD_BYTES_MAX: usize = 16_384;
-/// Descriptors that connections leave to the rest of the process, when their number is not given.
+/// Descriptors reserved for the rest of the process when the number of connections is not given.
 pub const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// The bounds of what can be asked for as [`HEAD_BYTES_MAX`].
+/// Allowed range of [`HEAD_BYTES_MAX`].
 const HEAD_BYTES_RANGE: std::ops::RangeInclusive<u64> = 256..=1 << 20;
 const THREADS_MAX: usize = 1024;
 
-/// An origin's flags as they were typed. An empty text is the default.
+/// Flags of an origin as typed. An empty text is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanText {
+pub struct OriginPlanText {
     /// Addresses to listen on; none: [`LISTEN_DEFAULT`].
     pub listen: Vec<String>,
-    /// How many threads; default 1 for each processor that this process may use.
+    /// Number of threads; default 1 for each CPU that this process may use.
     pub threads: String,
-    /// Processors to pin the threads to: `0,2-3`, or `all`; default: not pinned.
+    /// CPUs to pin threads to: `0,2-3`, or `all`; default: not pinned.
     pub pin: String,
-    /// Whether idle threads spin instead of sleeping.
+    /// True if idle threads spin instead of sleeping.
     pub spin: bool,
-    /// The access log's file, or `-`; default: none.
+    /// File of the access log, or `-`; default: none.
     pub access_log: String,
     /// See [`IDLE_TIMEOUT_NS`]; bare numbers are seconds.
     pub idle_timeout: String,
@@ -53,37 +53,37 @@ pub struct PlanText {
     pub write_timeout: String,
     /// See [`DRAIN_TIMEOUT_NS`]; bare numbers are seconds.
     pub drain_timeout: String,
-    /// Connections that may be open; default: `RLIMIT_NOFILE` less [`DESCRIPTORS_RESERVED`].
+    /// Maximum number of open connections; default: `RLIMIT_NOFILE` less [`DESCRIPTORS_RESERVED`].
     pub connections_max: String,
     /// See [`HEAD_BYTES_MAX`].
     pub head_bytes_max: String,
 }
 
-/// What an origin is to do. Made by [`Plan::parse`]; does not change.
+/// Configuration of an origin. [`OriginPlan::parse`] creates it; it never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct OriginPlan {
     pub(crate) listen: Vec<Address>,
     pub(crate) threads: usize,
     pub(crate) pin: Vec<usize>,
     pub(crate) spin: bool,
-    pub(crate) access_log: Option<LogTarget>,
+    pub(crate) access_log: Option<AccessLogTarget>,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) head_timeout_ns: u64,
     pub(crate) body_timeout_ns: u64,
     pub(crate) write_timeout_ns: u64,
     pub(crate) drain_timeout_ns: u64,
-    /// `None`: as many as descriptors allow, which is known at the start.
+    /// `None`: as many as the descriptors allow, which is determined at the start.
     pub(crate) connections_max: Option<usize>,
     pub(crate) head_bytes_max: usize,
 }
 
-impl Plan {
-    /// Understands the flags.
+impl OriginPlan {
+    /// Parses the flags.
     ///
     /// # Errors
     /// Everything that is wrong with them, in their order.
-    pub fn parse(text: &PlanText) -> Result<Self, Vec<Problem>> {
-        let mut problems = Problems(Vec::new());
+    pub fn parse(text: &OriginPlanText) -> Result<Self, Vec<InputProblem>> {
+        let mut problems = FlagProblems(Vec::new());
         let listen = problems.listen(&text.listen);
         let threads = problems.threads(&text.threads);
         let pin = problems.pin(&text.pin);
@@ -94,47 +94,39 @@ impl Plan {
             spin: text.spin,
             access_log: match text.access_log.as_str() {
                 "" => None,
-                "-" => Some(LogTarget::Stdout),
-                path => Some(LogTarget::File(PathBuf::from(path))),
+                "-" => Some(AccessLogTarget::Stdout),
+                path => Some(AccessLogTarget::File(PathBuf::from(path))),
             },
-            idle_timeout_ns: problems.time("--idle-timeout", &text.idle_timeout, IDLE_TIMEOUT_NS),
-            head_timeout_ns: problems.time("--head-timeout", &text.head_timeout, HEAD_TIMEOUT_NS),
-            body_timeout_ns: problems.time("--body-timeout", &text.body_timeout, BODY_TIMEOUT_NS),
-            write_timeout_ns: problems.time(
-                "--write-timeout",
-                &text.write_timeout,
-                WRITE_TIMEOUT_NS,
-            ),
-            drain_timeout_ns: problems.time(
-                "--drain-timeout",
-                &text.drain_timeout,
-                DRAIN_TIMEOUT_NS,
-            ),
+            idle_timeout_ns: problems.timeout("--idle-timeout", &text.idle_timeout, IDLE_TIMEOUT_NS),
+            head_timeout_ns: problems.timeout("--head-timeout", &text.head_timeout, HEAD_TIMEOUT_NS),
+            body_timeout_ns: problems.timeout("--body-timeout", &text.body_timeout, BODY_TIMEOUT_NS),
+            write_timeout_ns: problems.timeout("--write-timeout", &text.write_timeout, WRITE_TIMEOUT_NS),
+            drain_timeout_ns: problems.timeout("--drain-timeout", &text.drain_timeout, DRAIN_TIMEOUT_NS),
             connections_max: problems.connections_max(&text.connections_max, threads),
             head_bytes_max: problems.head_bytes_max(&text.head_bytes_max),
         };
         if problems.0.is_empty() { Ok(plan) } else { Err(problems.0) }
     }
 
-    /// How many connections it was asked to allow, if it was.
+    /// Returns the requested maximum number of connections, if any.
     #[must_use]
     pub fn connections_max(&self) -> Option<usize> {
         self.connections_max
     }
 
-    /// How many threads it runs.
+    /// Returns the number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
     }
 }
 
-/// What is wrong so far.
-struct Problems(Vec<Problem>);
+/// Problems found so far.
+struct FlagProblems(Vec<InputProblem>);
 
-impl Problems {
-    fn add(&mut self, place: &str, text: impl Into<String>) {
-        self.0.push(Problem::new(place, text));
+impl FlagProblems {
+    fn add(&mut self, flag: &str, text: impl Into<String>) {
+        self.0.push(InputProblem::new(flag, text));
     }
 
     fn listen(&mut self, texts: &[String]) -> Vec<Address> {
@@ -154,7 +146,7 @@ impl Problems {
     }
 
     fn threads(&mut self, text: &str) -> usize {
-        let available = rt::cores::available().len();
+        let available = rt::cores::available_cpus().len();
         if text.is_empty() {
             return available;
         }
@@ -172,20 +164,20 @@ impl Problems {
         if text.is_empty() {
             return Vec::new();
         }
-        rt::cores::parse_cpus(text).unwrap_or_else(|why| {
-            self.add("--pin", why);
+        rt::cores::parse_cpus(text).unwrap_or_else(|error| {
+            self.add("--pin", error);
             Vec::new()
         })
     }
 
-    fn time(&mut self, place: &str, text: &str, default_ns: u64) -> u64 {
+    fn timeout(&mut self, flag: &str, text: &str, default_ns: u64) -> u64 {
         if text.is_empty() {
             return default_ns;
         }
         match parse_duration_ns(text, DurationUnit::Seconds) {
-            Ok(0) => self.add(place, "0 would end everything at once; give a time"),
+            Ok(0) => self.add(flag, "0 would time out immediately; give a longer time"),
             Ok(ns) => return ns,
-            Err(error) => self.add(place, error),
+            Err(error) => self.add(flag, error),
         }
         default_ns
     }
@@ -197,8 +189,7 @@ impl Problems {
         match parse_count(text).map(usize::try_from) {
             Ok(Ok(max)) if max >= threads => return Some(max),
             Ok(_) => {
-                let text =
-                    format!("{text} connections do not give one to each of {threads} threads");
+                let text = format!("{text} connections are less than one for each of {threads} threads");
                 self.add("--connections-max", text);
             }
             Err(error) => self.add("--connections-max", error),
@@ -219,7 +210,7 @@ impl Problems {
     }
 }
 
-/// Port 0 is a new port each time, so it may stand twice.
+/// Returns whether an address has port 0, which is a new port each time and so may be given twice.
 fn is_any_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
@@ -229,17 +220,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_said_is_the_defaults() {
-        let plan = Plan::parse(&PlanText::default()).unwrap();
+    fn no_flags_are_the_defaults() {
+        let plan = OriginPlan::parse(&OriginPlanText::default()).unwrap();
         assert_eq!(plan.listen, [LISTEN_DEFAULT.parse().unwrap()]);
-        assert_eq!(plan.threads, rt::cores::available().len());
+        assert_eq!(plan.threads, rt::cores::available_cpus().len());
         assert_eq!(plan.idle_timeout_ns, IDLE_TIMEOUT_NS);
         assert_eq!((plan.connections_max, plan.access_log), (None, None));
     }
 
     #[test]
-    fn all_problems_are_told_at_once() {
-        let text = PlanText {
+    fn all_problems_are_reported_at_once() {
+        let text = OriginPlanText {
             listen: vec!["nowhere".into(), ":80".into(), ":80".into()],
             threads: "0".into(),
             pin: "x,3-2,100000".into(),
@@ -247,11 +238,11 @@ mod tests {
             head_timeout: "0".into(),
             connections_max: "0".into(),
             head_bytes_max: "1".into(),
-            ..PlanText::default()
+            ..OriginPlanText::default()
         };
-        let problems = Plan::parse(&text).unwrap_err();
-        let places: Vec<_> = problems.iter().map(|problem| problem.place.as_str()).collect();
-        let wanted = [
+        let problems = OriginPlan::parse(&text).unwrap_err();
+        let locations: Vec<_> = problems.iter().map(|problem| problem.location.as_str()).collect();
+        let expected = [
             "--listen",
             "--listen",
             "--threads",
@@ -261,13 +252,13 @@ mod tests {
             "--connections-max",
             "--head-bytes-max",
         ];
-        assert_eq!(places, wanted, "{problems:?}");
+        assert_eq!(locations, expected, "{problems:?}");
     }
 
     #[test]
     fn units_are_understood() {
-        let cpu = rt::cores::available()[0];
-        let text = PlanText {
+        let cpu = rt::cores::available_cpus()[0];
+        let text = OriginPlanText {
             listen: vec!["127.0.0.1:0".into(), "127.0.0.1:0".into()],
             threads: "1".into(),
             pin: cpu.to_string(),
@@ -275,11 +266,11 @@ mod tests {
             idle_timeout: "5".into(),
             drain_timeout: "250ms".into(),
             connections_max: "10k".into(),
-            ..PlanText::default()
+            ..OriginPlanText::default()
         };
-        let plan = Plan::parse(&text).unwrap();
+        let plan = OriginPlan::parse(&text).unwrap();
         assert_eq!((plan.listen.len(), plan.pin), (2, vec![cpu]));
-        assert_eq!(plan.access_log, Some(LogTarget::Stdout));
+        assert_eq!(plan.access_log, Some(AccessLogTarget::Stdout));
         assert_eq!((plan.idle_timeout_ns, plan.drain_timeout_ns), (5_000_000_000, 250_000_000));
         assert_eq!(plan.connections_max, Some(10_000));
     }

@@ -9,288 +9,311 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rt::address::Address;
-use rt::board::{Board, Handover, Inbox, OpenInbox, Parcel};
 use rt::clock::now_ns;
-use rt::cores::{CoreFailure, Cores, Seat, Table};
-use rt::drain::{Drain, DrainWatch, Stage};
+use rt::conn_balancer::{AcceptedConnection, AsyncInbox, ConnectionBalancer, CoreMessage, Inbox};
+use rt::cores::{CoreConfig, CoreError, CoreId, FdTable};
+use rt::drain::{Drain, DrainStage, DrainWatch};
 use rt::limits::raise_descriptor_limit;
-use rt::listen::{AcceptMode, Accepted, Bound, Listener};
+use rt::listen::{AcceptEvent, AcceptMode, BoundAddress, Listener};
 use rt::stream::Stream;
 use rt::tokio::sync::{mpsc, oneshot};
 use rt::tokio::task::{JoinHandle, spawn_local};
 
 use crate::conn;
-use crate::core::{Core, Parts, Query, TICK_NS};
-use crate::log::{self, CoreLog, Sender, Writer};
-use crate::plan::{DESCRIPTORS_RESERVED, Plan};
-use crate::stats::{Closed, CoreStats, Stats, add};
+use crate::core::{OriginCore, OriginCoreParts, StatsQuery, TICK_NS};
+use crate::log::{self, AccessLogSender, AccessLogWriter, CoreAccessLog};
+use crate::plan::{DESCRIPTORS_RESERVED, OriginPlan};
+use crate::stats::{CloseReason, CoreStats, OriginStats, add};
 
-/// An origin at work.
+/// A running origin.
 #[derive(Debug)]
-pub struct Running {
-    cores: rt::cores::Running<CoreStats>,
-    bound: Vec<Bound>,
-    /// Our own copies of the listening sockets: whoever asks the system who listens there
-    /// (`ss -ltnp`) is shown those of the process's first table of descriptors only. None when that
-    /// is the cores' as well.
-    shown: Vec<Listener>,
-    queries: Vec<mpsc::Sender<Query>>,
-    log: Option<Writer>,
+pub struct RunningOrigin {
+    cores: rt::cores::RunningCores<CoreStats>,
+    bound_addresses: Vec<BoundAddress>,
+    /// Our own copies of the listening sockets. Tools such as `ss -ltnp` show only the sockets in
+    /// the process's first descriptor table. Empty if the cores share that table.
+    listener_copies: Vec<Listener>,
+    queries: Vec<mpsc::Sender<StatsQuery>>,
+    log_writer: Option<AccessLogWriter>,
     drain: DrainWatch,
     started_ns: u64,
 }
 
-/// What one core takes with it to its thread.
+/// Data that one core takes to its thread.
 #[derive(Debug)]
-struct Luggage {
+struct OriginCoreInit {
     inbox: Inbox,
-    asked: mpsc::Receiver<Query>,
-    log: Option<Sender>,
+    queries: mpsc::Receiver<StatsQuery>,
+    log: Option<AccessLogSender>,
 }
 
-/// How many cores may ask one core for its counters at a time.
+/// Maximum number of concurrent counter requests to one core.
 const QUERIES_MAX: usize = 64;
 
-/// How often [`Running::join`] looks whether it is to stop, unless it is woken.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which [`Running::join`] polls for the stop, unless it is woken.
+const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The tasks of one core that accept connections.
-type Doors = Rc<RefCell<Vec<JoinHandle<io::Result<()>>>>>;
+/// Accepting tasks of one core.
+type AcceptTasks = Rc<RefCell<Vec<JoinHandle<io::Result<()>>>>>;
 
 /// Binds all addresses and starts the cores; `drain` stops them.
 ///
 /// # Errors
-/// An address, the access log or a thread could not be had. Nothing is left behind then, and when it
-/// was a thread, `drain` has been advanced to [`Stage::Now`].
-pub fn start(plan: Plan, drain: Drain) -> io::Result<Running> {
-    start_in(plan, drain, false)
+/// An address, the access log or a thread was unavailable. Nothing is left behind then. If it was a
+/// thread, `drain` has been advanced to [`DrainStage::Abort`].
+pub fn start(plan: OriginPlan, drain: Drain) -> io::Result<RunningOrigin> {
+    start_with_tables(plan, drain, false)
 }
 
-/// The same in a process that does nothing else from then on: cores get tables of descriptors of
-/// their own, which makes their system calls cheaper ([`Table::Own`]).
+/// Does the same in a process that does nothing else from then on: cores get their own descriptor
+/// tables, which makes their system calls cheaper ([`FdTable::Unshared`]).
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_alone(plan: Plan, drain: Drain) -> io::Result<Running> {
-    start_in(plan, drain, true)
+pub fn start_exclusive(plan: OriginPlan, drain: Drain) -> io::Result<RunningOrigin> {
+    start_with_tables(plan, drain, true)
 }
 
-fn start_in(plan: Plan, drain: Drain, alone: bool) -> io::Result<Running> {
+fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io::Result<RunningOrigin> {
     let started_ns = now_ns();
-    let descriptors = raise_descriptor_limit().now;
+    let descriptors = raise_descriptor_limit().current;
     let cores = plan.threads;
-    let mut bound = plan
+    let mut bound_addresses = plan
         .listen
         .iter()
-        .map(|address| Bound::new(address, cores))
+        .map(|address| BoundAddress::new(address, cores))
         .collect::<io::Result<Vec<_>>>()?;
-    let (sender, log) = match &plan.access_log {
+    let (sender, log_writer) = match &plan.access_log {
         Some(target) => log::start(target, cores).map(|(sender, log)| (Some(sender), Some(log)))?,
         None => (None, None),
     };
-    let (board, inboxes) = Board::new(cores)?;
-    let (queries, askeds): (Vec<_>, Vec<_>) =
-        (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
-    let table = match alone {
+    let (balancer, inboxes) = ConnectionBalancer::new(cores)?;
+    let (queries, query_receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
+    let fd_table = match own_fd_tables {
         true => {
-            let inboxes = inboxes.iter().map(Inbox::number);
-            Table::Own(board.numbers().into_iter().chain(inboxes).collect())
+            let inboxes = inboxes.iter().map(Inbox::raw_fd);
+            FdTable::Unshared(balancer.raw_fds().into_iter().chain(inboxes).collect())
         }
-        false => Table::Shared,
+        false => FdTable::Shared,
     };
-    let pack = |(inbox, asked)| Luggage { inbox, asked, log: sender.clone() };
-    let luggage = inboxes.into_iter().zip(askeds).map(pack).collect();
+    let build_init = |(inbox, queries)| OriginCoreInit { inbox, queries, log: sender.clone() };
+    let inits = inboxes.into_iter().zip(query_receivers).map(build_init).collect();
     drop(sender);
-    let by_descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(cores as u64);
-    let connections_max = plan.connections_max.unwrap_or(by_descriptors as usize);
-    let seats =
-        Cores { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin, table };
-    let (senders, boards) = (queries.clone(), board.clone());
+    let descriptor_max = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(cores as u64);
+    let connections_max = plan.connections_max.unwrap_or(descriptor_max as usize);
+    let core_config =
+        CoreConfig { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin, fd_table };
+    let (senders, core_balancer) = (queries.clone(), balancer.clone());
     let watch = drain.watch();
     let stop = drain.clone();
-    let running = rt::cores::start_with(&seats, luggage, move |seat, luggage| {
-        let parts = Parts {
-            index: seat.index,
+    let running = rt::cores::start_with_init(&core_config, inits, move |core_id, init| {
+        let parts = OriginCoreParts {
+            index: core_id.index,
             plan: plan.clone(),
-            board: boards.clone(),
+            balancer: core_balancer.clone(),
             log: None,
-            connections_max: share(connections_max, seat),
+            connections_max: connection_quota(connections_max, core_id),
             queries: senders.clone(),
             started_ns,
         };
-        run_core(parts, luggage, drain.clone())
+        run_core(parts, init, drain.clone())
     });
     let running = running
-        .and_then(|running| Ok((running, send_listeners(&mut bound, &board, cores)?)))
-        .map(|(running, sent)| (running, if alone { sent } else { Vec::new() }))
-        // When one core could not be had, those that could are not to stay.
-        .inspect_err(|_| stop.advance(Stage::Now));
-    let (cores, shown) = running?;
-    Ok(Running { cores, bound, shown, queries, log, drain: watch, started_ns })
+        .and_then(|running| Ok((running, send_listeners(&mut bound_addresses, &balancer, cores)?)))
+        .map(|(running, listener_copies)| (running, if own_fd_tables { listener_copies } else { Vec::new() }))
+        // If one core cannot start, the others must not stay.
+        .inspect_err(|_| stop.advance(DrainStage::Abort));
+    let (cores, listener_copies) = running?;
+    Ok(RunningOrigin {
+        cores,
+        bound_addresses,
+        listener_copies,
+        queries,
+        log_writer,
+        drain: watch,
+        started_ns,
+    })
 }
 
-/// Gives cores their listening sockets, by mail, because their tables may be their own. Returns our
-/// own copies.
-fn send_listeners(bound: &mut [Bound], board: &Board, cores: usize) -> io::Result<Vec<Listener>> {
-    let mut shown = Vec::new();
-    for (index, bound) in bound.iter_mut().enumerate() {
+/// Sends the listening sockets to the cores through their inboxes, because the cores may have
+/// their own descriptor tables. Returns our own copies.
+fn send_listeners(
+    bound_addresses: &mut [BoundAddress],
+    balancer: &ConnectionBalancer,
+    cores: usize,
+) -> io::Result<Vec<Listener>> {
+    let mut listener_copies = Vec::new();
+    for (index, bound_address) in bound_addresses.iter_mut().enumerate() {
         for core in 0..cores {
-            if let Some(listener) = bound.take(core, index) {
-                board.send_listener(core, &listener)?;
-                shown.push(listener);
+            if let Some(listener) = bound_address.take_listener(core, index) {
+                balancer.send_listener(core, &listener)?;
+                listener_copies.push(listener);
             }
         }
     }
-    Ok(shown)
+    Ok(listener_copies)
 }
 
-/// One core's share of the connections, so that no core has to ask another whether it may accept.
-fn share(connections_max: usize, seat: Seat) -> usize {
-    connections_max / seat.count + usize::from(seat.index < connections_max % seat.count)
+/// Returns one core's quota of the connections, so that no core has to ask another before it
+/// accepts.
+fn connection_quota(connections_max: usize, core_id: CoreId) -> usize {
+    connections_max / core_id.count + usize::from(core_id.index < connections_max % core_id.count)
 }
 
-impl Running {
-    /// Where it listens, with the ports that the kernel chose, and how connections get to cores.
+impl RunningOrigin {
+    /// Returns the listening addresses, with the ports that the kernel chose, and the distribution
+    /// of connections to cores.
     #[must_use]
     pub fn addresses(&self) -> Vec<(Address, AcceptMode)> {
-        self.bound.iter().map(|bound| (bound.address().clone(), bound.mode())).collect()
+        self.bound_addresses.iter().map(|bound| (bound.address().clone(), bound.mode())).collect()
     }
 
-    /// The kernel's ids of the cores' threads.
+    /// Returns the kernel's ids of the cores' threads.
     #[must_use]
     pub fn thread_ids(&self) -> &[i32] {
         self.cores.thread_ids()
     }
 
-    /// Whether all cores have ended.
+    /// Returns whether all cores have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.cores.is_finished()
     }
 
-    /// The counters of all cores now. Waits for each core to answer, so it is not for a core's own
-    /// thread.
+    /// Returns the current counters of all cores. Waits for each core, so a core's own thread must
+    /// not call it.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        let ask = |query: &mpsc::Sender<Query>| {
-            let (reply, answer) = oneshot::channel();
-            query.blocking_send(reply).ok()?;
-            answer.blocking_recv().ok()
+    pub fn stats(&self) -> OriginStats {
+        let query_core = |query: &mpsc::Sender<StatsQuery>| {
+            let (reply_sender, reply_receiver) = oneshot::channel();
+            query.blocking_send(reply_sender).ok()?;
+            reply_receiver.blocking_recv().ok()
         };
-        let cores = self.queries.iter().filter_map(ask).collect();
-        Stats::of(cores, now_ns() - self.started_ns, self.drain.stage() != Stage::Running)
+        let cores = self.queries.iter().filter_map(query_core).collect();
+        OriginStats::from_cores(cores, now_ns() - self.started_ns, self.drain.stage() != DrainStage::Running)
     }
 
-    /// Waits until the drain is over, and returns what was counted.
+    /// Waits until the drain is over, and returns the counters.
     ///
     /// # Errors
     /// A core failed. The others have been stopped then.
-    pub fn join(mut self) -> Result<Stats, CoreFailure> {
-        while self.drain.stage() == Stage::Running && !self.cores.is_finished() {
-            // Whoever stops us may unpark this thread, so that nobody connects to what is over.
-            std::thread::park_timeout(LOOK);
+    pub fn join(mut self) -> Result<OriginStats, CoreError> {
+        while self.drain.stage() == DrainStage::Running && !self.cores.is_finished() {
+            // The stopping thread may unpark this thread, so that no client connects to a stopped
+            // origin.
+            std::thread::park_timeout(JOIN_POLL_INTERVAL);
         }
-        self.shown.clear();
+        self.listener_copies.clear();
         let cores = self.cores.join().into_iter().collect::<Result<Vec<_>, _>>();
         let uptime_ns = now_ns() - self.started_ns;
-        // Its senders went with the cores, so it writes the rest and ends.
-        if let Some(log) = self.log {
+        // Its senders were dropped with the cores, so it writes the rest and ends.
+        if let Some(log) = self.log_writer {
             log.join();
         }
-        Ok(Stats::of(cores?, uptime_ns, true))
+        Ok(OriginStats::from_cores(cores?, uptime_ns, true))
     }
 }
 
-async fn run_core(mut parts: Parts, luggage: Luggage, drain: Drain) -> io::Result<CoreStats> {
-    let Luggage { inbox, asked, log } = luggage;
-    parts.log = log.map(CoreLog::new);
-    let core = Rc::new(Core::new(parts)?);
-    spawn_local(tick_always(Rc::clone(&core)));
-    spawn_local(answer_queries(Rc::clone(&core), asked));
-    let doors = Doors::default();
+async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain) -> io::Result<CoreStats> {
+    let OriginCoreInit { inbox, queries, log } = init;
+    parts.log = log.map(CoreAccessLog::new);
+    let core = Rc::new(OriginCore::new(parts)?);
+    spawn_local(run_ticks(Rc::clone(&core)));
+    spawn_local(answer_queries(Rc::clone(&core), queries));
+    let accept_tasks = AcceptTasks::default();
     let helpers = [
-        spawn_local(receive_all(Rc::clone(&core), Rc::clone(&doors), inbox.open()?, drain.clone())),
-        spawn_local(admit_parked(Rc::clone(&core))),
+        spawn_local(receive_messages(
+            Rc::clone(&core),
+            Rc::clone(&accept_tasks),
+            inbox.register()?,
+            drain.clone(),
+        )),
+        spawn_local(serve_deferred(Rc::clone(&core))),
     ];
     let mut watch = drain.watch();
-    watch.reached(Stage::Draining).await;
+    watch.wait_for(DrainStage::Draining).await;
     for helper in helpers {
         helper.abort();
     }
-    finish(&core, doors.take(), watch).await?;
+    drain_core(&core, accept_tasks.take(), watch).await?;
     Ok(core.read_stats())
 }
 
-/// Ends idle connections, and waits for the others as long as they may take.
-async fn finish(
-    core: &Rc<Core>,
-    doors: Vec<JoinHandle<io::Result<()>>>,
+/// Ends idle connections, and waits for the others up to the drain timeout.
+async fn drain_core(
+    core: &Rc<OriginCore>,
+    accept_tasks: Vec<JoinHandle<io::Result<()>>>,
     mut watch: DrainWatch,
 ) -> io::Result<()> {
-    for door in &doors {
-        door.abort();
+    for task in &accept_tasks {
+        task.abort();
     }
     let mut failure = Ok(());
-    for door in doors {
-        // One that was told to end has no result.
-        if let Ok(Err(error)) = door.await {
+    for task in accept_tasks {
+        // A task that was stopped has no result.
+        if let Ok(Err(error)) = task.await {
             failure = Err(error);
         }
     }
-    for _ in 0..core.room.clear_parked() {
-        core.board.closed(core.index);
-        core.counters.closed(Closed::Drained);
+    for _ in 0..core.conn_limit.clear_deferred() {
+        core.balancer.release(core.index);
+        core.counters.count_close(CloseReason::Drained);
     }
     core.start_draining();
-    let mut emptied = pin!(poll_fn(|cx| {
-        if core.room.served() == 0 {
+    let mut all_closed = pin!(poll_fn(|cx| {
+        if core.conn_limit.active_count() == 0 {
             return Poll::Ready(());
         }
-        core.room.wait(cx.waker());
+        core.conn_limit.register_waker(cx.waker());
         Poll::Pending
     }));
-    let mut late = pin!(core.timers.sleep_until(now_ns() + core.plan.drain_timeout_ns));
+    let mut drain_timeout = pin!(core.timers.sleep_until(now_ns() + core.plan.drain_timeout_ns));
     rt::tokio::select! {
-        () = &mut emptied => {}
-        () = &mut late => {}
-        _ = watch.reached(Stage::Now) => {}
+        () = &mut all_closed => {}
+        () = &mut drain_timeout => {}
+        _ = watch.wait_for(DrainStage::Abort) => {}
     }
-    for _ in 0..core.room.served() {
-        core.counters.closed(Closed::Dropped);
+    for _ in 0..core.conn_limit.active_count() {
+        core.counters.count_close(CloseReason::Dropped);
     }
     if let Some(log) = &core.log {
-        log.hand_over();
+        log.submit_batch();
     }
     failure
 }
 
-async fn tick_always(core: Rc<Core>) {
+async fn run_ticks(core: Rc<OriginCore>) {
     loop {
         core.timers.sleep_until(core.now_ns.get() + TICK_NS).await;
         core.handle_tick(now_ns());
     }
 }
 
-async fn answer_queries(core: Rc<Core>, mut asked: mpsc::Receiver<Query>) {
-    while let Some(reply) = asked.recv().await {
-        // Who asked may have left.
-        let _ = reply.send(core.read_stats());
+async fn answer_queries(core: Rc<OriginCore>, mut queries: mpsc::Receiver<StatsQuery>) {
+    while let Some(reply_sender) = queries.recv().await {
+        // The requester may have left.
+        let _ = reply_sender.send(core.read_stats());
     }
 }
 
-/// Takes the connections that other cores accepted for this one, and its listening sockets.
-async fn receive_all(core: Rc<Core>, doors: Doors, mut inbox: OpenInbox, drain: Drain) {
+/// Receives the connections that other cores accepted for this one, and its listening sockets.
+async fn receive_messages(
+    core: Rc<OriginCore>,
+    accept_tasks: AcceptTasks,
+    mut inbox: AsyncInbox,
+    drain: Drain,
+) {
     loop {
         match inbox.receive().await {
-            Ok(Some(Parcel::Connection(connection))) => open(&core, connection),
-            Ok(Some(Parcel::Listener(listener))) => {
+            Ok(Some(CoreMessage::Connection(connection))) => serve_or_defer(&core, connection),
+            Ok(Some(CoreMessage::Listener(listener))) => {
                 let accepting = accept_all(Rc::clone(&core), listener, drain.clone());
-                doors.borrow_mut().push(spawn_local(accepting));
+                accept_tasks.borrow_mut().push(spawn_local(accepting));
             }
             Ok(None) => return,
-            // There was no descriptor for it: it is gone, and counted where it was sent from.
+            // There was no descriptor for it: it is lost, and the sender has counted it.
             Err(_) => {
-                core.board.closed(core.index);
+                core.balancer.release(core.index);
                 add(&core.counters.accept_failed, 1);
             }
         }
@@ -298,27 +321,27 @@ async fn receive_all(core: Rc<Core>, doors: Doors, mut inbox: OpenInbox, drain: 
 }
 
 /// Serves the connections that had to wait, as others end.
-async fn admit_parked(core: Rc<Core>) {
+async fn serve_deferred(core: Rc<OriginCore>) {
     poll_fn(|cx| {
-        while let Some(connection) = core.room.admit() {
+        while let Some(connection) = core.conn_limit.take_deferred() {
             serve(&core, connection);
         }
-        core.room.wait(cx.waker());
+        core.conn_limit.register_waker(cx.waker());
         Poll::Pending
     })
     .await
 }
 
-/// Accepts, except while all connections that are allowed are open.
-async fn accept_all(core: Rc<Core>, listener: Listener, drain: Drain) -> io::Result<()> {
+/// Accepts, except while the maximum number of connections is open.
+async fn accept_all(core: Rc<OriginCore>, listener: Listener, drain: Drain) -> io::Result<()> {
     let handle = |accepted| match accepted {
-        Accepted::Connection(connection) => open(&core, connection),
-        Accepted::Short(_) => add(&core.counters.accept_failed, 1),
+        AcceptEvent::Connection(connection) => serve_or_defer(&core, connection),
+        AcceptEvent::ResourcesExhausted(_) => add(&core.counters.accept_failed, 1),
     };
-    let mut accepting = pin!(listener.accept(&core.board, core.index, &core.timers, handle));
+    let mut accepting = pin!(listener.accept(&core.balancer, core.index, &core.timers, handle));
     let mut paused = false;
     let result = poll_fn(|cx| {
-        if !core.room.is_full() {
+        if !core.conn_limit.is_full() {
             paused = false;
             return accepting.as_mut().poll(cx);
         }
@@ -326,33 +349,33 @@ async fn accept_all(core: Rc<Core>, listener: Listener, drain: Drain) -> io::Res
             paused = true;
             add(&core.counters.accept_paused, 1);
         }
-        core.room.wait(cx.waker());
+        core.conn_limit.register_waker(cx.waker());
         Poll::Pending
     })
     .await;
     if result.is_err() {
-        // Without its listener a core is of no use, and half an origin is worse than none.
-        drain.advance(Stage::Draining);
+        // A core without its listener is useless, and half an origin is worse than none.
+        drain.advance(DrainStage::Draining);
     }
     result
 }
 
-fn open(core: &Rc<Core>, connection: Handover) {
-    if core.room.is_full() {
-        core.room.park(connection);
+fn serve_or_defer(core: &Rc<OriginCore>, connection: AcceptedConnection) {
+    if core.conn_limit.is_full() {
+        core.conn_limit.defer(connection);
     } else {
         serve(core, connection);
     }
 }
 
-fn serve(core: &Rc<Core>, connection: Handover) {
+fn serve(core: &Rc<OriginCore>, connection: AcceptedConnection) {
     match Stream::from_fd(connection.fd, connection.family) {
         Ok(stream) => {
             spawn_local(conn::serve(Rc::clone(core), stream));
         }
         Err(_) => {
             add(&core.counters.accept_failed, 1);
-            core.board.closed(core.index);
+            core.balancer.release(core.index);
         }
     }
 }

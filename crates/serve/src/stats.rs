@@ -1,41 +1,41 @@
-//! What an origin counts: each core for itself in plain cells, summed when somebody asks.
+//! Counters of an origin: each core counts in plain cells, which are summed on request.
 //!
-//! The counts are exact, not sampled: a request is counted where it was parsed, an answer where it
-//! was made, bytes where the kernel took or gave them. `/stats` itself is counted apart, so that
-//! a client's own counts can be held against these.
+//! The counts are exact, not sampled: a request is counted where it was parsed, a response where it
+//! was created, bytes where the kernel accepted or delivered them. `/stats` itself is counted
+//! separately, so that a client can compare its own counts with these.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use rt::board::Row;
+use rt::conn_balancer::CoreConnectionCounts;
 use serde::Serialize;
 use wire::RefusalKind;
 
 macro_rules! counters {
-    ($($name:ident: $meaning:literal,)*) => {
+    ($($name:ident: $description:literal,)*) => {
         /// One core's counters.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters {
-            $(#[doc = $meaning] pub(crate) $name: Cell<u64>,)*
-            pub(crate) by_kind: Kinds,
+        pub(crate) struct CoreCounters {
+            $(#[doc = $description] pub(crate) $name: Cell<u64>,)*
+            pub(crate) by_reason: ReasonCounters,
         }
 
-        /// The same as sums, at one moment. The fields' names are those of the JSON.
+        /// Sums of the counters at one moment. The names of the fields are those of the JSON.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct Totals {
-            $(#[doc = $meaning] pub $name: u64,)*
+        pub struct CounterTotals {
+            $(#[doc = $description] pub $name: u64,)*
         }
 
-        /// Every counter's name and meaning.
-        pub(crate) const MEANINGS: &[(&str, &str)] = &[$((stringify!($name), $meaning),)*];
+        /// Name and description of every counter.
+        pub(crate) const COUNTER_DESCRIPTIONS: &[(&str, &str)] = &[$((stringify!($name), $description),)*];
 
-        impl Counters {
-            fn totals(&self) -> Totals {
-                Totals { $($name: self.$name.get(),)* }
+        impl CoreCounters {
+            fn totals(&self) -> CounterTotals {
+                CounterTotals { $($name: self.$name.get(),)* }
             }
         }
 
-        impl Totals {
+        impl CounterTotals {
             fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -44,43 +44,43 @@ macro_rules! counters {
 }
 
 counters! {
-    requests: "Requests whose head was parsed; without those for `/stats`.",
-    responses: "Answers made, refusals included; without those for `/stats`.",
-    responses_lost: "Of those, how many may not have left whole, because the connection broke.",
-    requests_abandoned: "Requests that got no answer, because their body did not arrive or was refused.",
-    in_flight: "Requests that are waited for or being answered now.",
-    bytes_in: "Bytes received; without the requests for `/stats`.",
-    bytes_out: "Bytes sent; without the answers to `/stats`.",
-    unknown_option: "Requests whose target had something that is no option.",
+    requests: "Requests with a parsed head, except those for `/stats`.",
+    responses: "Responses, including rejections, except those to `/stats`.",
+    responses_lost: "Responses that may not have been sent completely, because the connection broke.",
+    requests_abandoned: "Requests without a response, because their body did not arrive or was rejected.",
+    in_flight: "Requests being received, delayed or responded to now.",
+    bytes_in: "Bytes received, except requests for `/stats`.",
+    bytes_out: "Bytes sent, except responses to `/stats`.",
+    unknown_option: "Requests with an unknown option in their target.",
     stats_requests: "Requests for `/stats`.",
-    accept_paused: "How often accepting paused because all connections that were allowed were open.",
-    accept_failed: "How often accepting failed for want of descriptors or memory.",
-    log_lines: "Lines handed to the access log.",
-    log_dropped: "Lines that the access log lost, because its file was slower than the requests or failed.",
+    accept_paused: "Times that accepting paused because the maximum number of connections was open.",
+    accept_failed: "Times that accepting failed because no descriptor or memory was free.",
+    log_lines: "Lines passed to the access log.",
+    log_dropped: "Lines that the access log dropped, because its file was too slow or failed.",
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
+pub(crate) enum CloseReason {
     /// The peer closed it between two requests.
     Peer,
     /// The peer closed it within a request.
     PeerMidRequest,
     /// The kernel reported an error, nearly always a reset.
     Broken,
-    /// An answer was the last: the client or the target wanted it so.
-    Asked,
-    /// No request came for too long.
+    /// A response was the last: the client or the target requested it.
+    Requested,
+    /// No request arrived for too long.
     IdleTimeout,
     /// A head took too long.
     HeadTimeout,
     /// A body made no progress.
     BodyTimeout,
-    /// The peer did not read its answer.
+    /// The peer did not read its response.
     WriteStall,
-    /// What it sent was refused.
-    Refused,
-    /// No buffer was left for what it sent or did not read.
+    /// The peer's request was rejected.
+    Rejected,
+    /// No buffer was left for bytes that it sent or did not read.
     NoBuffer,
     /// The origin drains.
     Drained,
@@ -88,36 +88,36 @@ pub(crate) enum Closed {
     Dropped,
 }
 
-/// Every reason with its name in the JSON, in the order of [`Closed`].
-pub(crate) const CLOSED: [(Closed, &str); 12] = [
-    (Closed::Peer, "peer"),
-    (Closed::PeerMidRequest, "peer_mid_request"),
-    (Closed::Broken, "broken"),
-    (Closed::Asked, "asked"),
-    (Closed::IdleTimeout, "idle_timeout"),
-    (Closed::HeadTimeout, "head_timeout"),
-    (Closed::BodyTimeout, "body_timeout"),
-    (Closed::WriteStall, "write_stall"),
-    (Closed::Refused, "refused"),
-    (Closed::NoBuffer, "no_buffer"),
-    (Closed::Drained, "drained"),
-    (Closed::Dropped, "dropped"),
+/// Every reason with its name in the JSON, in the order of [`CloseReason`].
+pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 12] = [
+    (CloseReason::Peer, "peer"),
+    (CloseReason::PeerMidRequest, "peer_mid_request"),
+    (CloseReason::Broken, "broken"),
+    (CloseReason::Requested, "requested"),
+    (CloseReason::IdleTimeout, "idle_timeout"),
+    (CloseReason::HeadTimeout, "head_timeout"),
+    (CloseReason::BodyTimeout, "body_timeout"),
+    (CloseReason::WriteStall, "write_stall"),
+    (CloseReason::Rejected, "rejected"),
+    (CloseReason::NoBuffer, "no_buffer"),
+    (CloseReason::Drained, "drained"),
+    (CloseReason::Dropped, "dropped"),
 ];
 
-/// Counters by a small number.
+/// Counters by status, rejection and close reason.
 #[derive(Debug)]
-pub(crate) struct Kinds {
-    status: Box<[Cell<u64>]>,
-    refused: Box<[Cell<u64>]>,
-    closed: [Cell<u64>; CLOSED.len()],
+pub(crate) struct ReasonCounters {
+    statuses: Box<[Cell<u64>]>,
+    rejections: Box<[Cell<u64>]>,
+    closes: [Cell<u64>; CLOSE_REASONS.len()],
 }
 
-impl Default for Kinds {
+impl Default for ReasonCounters {
     fn default() -> Self {
         Self {
-            status: vec![Cell::new(0); 1000].into(),
-            refused: vec![Cell::new(0); RefusalKind::ALL.len()].into(),
-            closed: Default::default(),
+            statuses: vec![Cell::new(0); 1000].into(),
+            rejections: vec![Cell::new(0); RefusalKind::ALL.len()].into(),
+            closes: Default::default(),
         }
     }
 }
@@ -128,113 +128,116 @@ pub(crate) fn add(cell: &Cell<u64>, more: u64) {
     cell.set(cell.get().wrapping_add(more));
 }
 
-impl Counters {
-    /// Counts an answer.
+impl CoreCounters {
+    /// Counts a response.
     #[inline]
-    pub(crate) fn answered(&self, status: u16) {
+    pub(crate) fn count_response(&self, status: u16) {
         add(&self.responses, 1);
-        add(&self.by_kind.status[usize::from(status)], 1);
+        add(&self.by_reason.statuses[usize::from(status)], 1);
     }
 
-    /// Counts a refusal, whose answer is counted apart.
-    pub(crate) fn refused(&self, kind: RefusalKind) {
-        add(&self.by_kind.refused[kind as usize], 1);
+    /// Counts a rejection; its response is counted separately.
+    pub(crate) fn count_rejection(&self, kind: RefusalKind) {
+        add(&self.by_reason.rejections[kind as usize], 1);
     }
 
     /// Counts the end of a connection.
-    pub(crate) fn closed(&self, reason: Closed) {
-        add(&self.by_kind.closed[reason as usize], 1);
+    pub(crate) fn count_close(&self, reason: CloseReason) {
+        add(&self.by_reason.closes[reason as usize], 1);
     }
 }
 
-/// What one core reports.
+/// Report of one core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CoreStats {
-    /// The counters.
+    /// Counters of the core.
     #[serde(flatten)]
-    pub totals: Totals,
-    /// Answers by status, those that there were.
+    pub totals: CounterTotals,
+    /// Responses by status, only those that occurred.
     pub responses_by_status: BTreeMap<u16, u64>,
-    /// Refusals by the code of their kind, those that there were.
-    pub refused_by_kind: BTreeMap<&'static str, u64>,
-    /// Connections that ended, by reason, all reasons.
+    /// Rejections by the code of their kind, only those that occurred.
+    pub rejected_by_kind: BTreeMap<&'static str, u64>,
+    /// Ended connections by reason, all reasons.
     pub closed_by_reason: BTreeMap<&'static str, u64>,
-    /// Connections open on this core.
+    /// Number of open connections on this core.
     pub connections_open: u64,
-    /// Connections that this core accepted from the kernel.
+    /// Number of connections that this core accepted from the kernel.
     pub connections_accepted: u64,
-    /// Of those, how many another core got.
-    pub connections_handed_over: u64,
-    /// Buffers that connections hold now.
-    pub buffers_lent: u64,
-    /// How often a connection ended because no buffer was left.
-    pub buffers_refused: u64,
+    /// Number of accepted connections that it passed to another core.
+    pub connections_rebalanced: u64,
+    /// Number of buffers that connections hold now.
+    pub buffers_in_use: u64,
+    /// Number of connections that ended because no buffer was left.
+    pub buffers_exhausted: u64,
 }
 
 impl CoreStats {
     /// Reads one core's counters.
-    pub(crate) fn read(counters: &Counters, row: Row, lent: usize, refused: u64) -> Self {
-        let kinds = &counters.by_kind;
-        let met =
-            |(index, cell): (usize, &Cell<u64>)| (cell.get() > 0).then(|| (index, cell.get()));
-        let statuses = kinds.status.iter().enumerate().filter_map(met);
-        let refusals = kinds.refused.iter().enumerate().filter_map(met);
-        let closed =
-            CLOSED.iter().map(|(reason, name)| (*name, kinds.closed[*reason as usize].get()));
+    pub(crate) fn read(
+        counters: &CoreCounters,
+        connections: CoreConnectionCounts,
+        buffers_in_use: usize,
+        buffers_exhausted: u64,
+    ) -> Self {
+        let kinds = &counters.by_reason;
+        let nonzero = |(index, cell): (usize, &Cell<u64>)| (cell.get() > 0).then(|| (index, cell.get()));
+        let statuses = kinds.statuses.iter().enumerate().filter_map(nonzero);
+        let rejections = kinds.rejections.iter().enumerate().filter_map(nonzero);
+        let closes = CLOSE_REASONS.iter().map(|(reason, name)| (*name, kinds.closes[*reason as usize].get()));
         Self {
             totals: counters.totals(),
             responses_by_status: statuses.map(|(status, n)| (status as u16, n)).collect(),
-            refused_by_kind: refusals.map(|(kind, n)| (RefusalKind::ALL[kind].code(), n)).collect(),
-            closed_by_reason: closed.collect(),
-            connections_open: row.open as u64,
-            connections_accepted: row.accepted,
-            connections_handed_over: row.handed_over,
-            buffers_lent: lent as u64,
-            buffers_refused: refused,
+            rejected_by_kind: rejections.map(|(kind, n)| (RefusalKind::ALL[kind].code(), n)).collect(),
+            closed_by_reason: closes.collect(),
+            connections_open: connections.open as u64,
+            connections_accepted: connections.accepted,
+            connections_rebalanced: connections.rebalanced,
+            buffers_in_use: buffers_in_use as u64,
+            buffers_exhausted,
         }
     }
 
     fn add(&mut self, other: &Self) {
         self.totals.add(&other.totals);
-        add_each(&mut self.responses_by_status, &other.responses_by_status);
-        add_each(&mut self.refused_by_kind, &other.refused_by_kind);
-        add_each(&mut self.closed_by_reason, &other.closed_by_reason);
+        add_map(&mut self.responses_by_status, &other.responses_by_status);
+        add_map(&mut self.rejected_by_kind, &other.rejected_by_kind);
+        add_map(&mut self.closed_by_reason, &other.closed_by_reason);
         self.connections_open += other.connections_open;
         self.connections_accepted += other.connections_accepted;
-        self.connections_handed_over += other.connections_handed_over;
-        self.buffers_lent += other.buffers_lent;
-        self.buffers_refused += other.buffers_refused;
+        self.connections_rebalanced += other.connections_rebalanced;
+        self.buffers_in_use += other.buffers_in_use;
+        self.buffers_exhausted += other.buffers_exhausted;
     }
 }
 
-fn add_each<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
+fn add_map<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
     for (key, value) in more {
         *sums.entry(*key).or_default() += value;
     }
 }
 
-/// The name and version of the JSON form.
+/// Name and version of the JSON form.
 pub const SCHEMA: &str = "weir.stats/1";
 
-/// What all cores report together, as `/stats` shows it.
+/// Report of all cores together, as `/stats` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Stats {
+pub struct OriginStats {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// Seconds since the start.
     pub uptime_s: f64,
-    /// Whether it drains.
+    /// True while it drains.
     pub draining: bool,
-    /// The sums over all cores.
+    /// Sums over all cores.
     #[serde(flatten)]
     pub sum: CoreStats,
-    /// Each core's own.
+    /// Report of each core.
     pub cores: Vec<CoreStats>,
 }
 
-impl Stats {
-    /// Sums up.
-    pub(crate) fn of(cores: Vec<CoreStats>, uptime_ns: u64, draining: bool) -> Self {
+impl OriginStats {
+    /// Sums the reports of all cores.
+    pub(crate) fn from_cores(cores: Vec<CoreStats>, uptime_ns: u64, draining: bool) -> Self {
         let mut sum = CoreStats::default();
         for core in &cores {
             sum.add(core);
@@ -242,7 +245,7 @@ impl Stats {
         Self { schema: SCHEMA, uptime_s: uptime_ns as f64 / 1e9, draining, sum, cores }
     }
 
-    /// As `/stats` sends it.
+    /// Returns the JSON text that `/stats` sends.
     #[must_use]
     pub fn to_json(&self) -> String {
         // Only a map with keys that are no strings or numbers can fail, and there is none.
@@ -255,8 +258,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_stand_where_their_names_say() {
-        for (index, (reason, _)) in CLOSED.iter().enumerate() {
+    fn close_reasons_are_in_the_order_of_their_enum() {
+        for (index, (reason, _)) in CLOSE_REASONS.iter().enumerate() {
             assert_eq!(*reason as usize, index);
         }
     }
@@ -264,22 +267,22 @@ mod tests {
     #[test]
     fn sums_are_those_of_the_cores() {
         let core = |status: u16| {
-            let counters = Counters::default();
+            let counters = CoreCounters::default();
             add(&counters.requests, 3);
-            counters.answered(status);
-            counters.answered(200);
-            counters.refused(RefusalKind::HeadTooLarge);
-            counters.closed(Closed::Peer);
-            CoreStats::read(&counters, Row { open: 2, accepted: 4, handed_over: 1 }, 5, 0)
+            counters.count_response(status);
+            counters.count_response(200);
+            counters.count_rejection(RefusalKind::HeadTooLarge);
+            counters.count_close(CloseReason::Peer);
+            CoreStats::read(&counters, CoreConnectionCounts { open: 2, accepted: 4, rebalanced: 1 }, 5, 0)
         };
-        let stats = Stats::of(vec![core(200), core(404)], 1_500_000_000, false);
+        let stats = OriginStats::from_cores(vec![core(200), core(404)], 1_500_000_000, false);
         assert_eq!((stats.sum.totals.requests, stats.sum.totals.responses), (6, 4));
         assert_eq!(stats.sum.responses_by_status, BTreeMap::from([(200, 3), (404, 1)]));
         let json: serde_json::Value = serde_json::from_str(&stats.to_json()).unwrap();
         assert_eq!(json["schema"], SCHEMA);
         assert_eq!(json["requests"], 6);
         assert_eq!(json["responses_by_status"]["404"], 1);
-        assert_eq!(json["refused_by_kind"]["head_too_large"], 2);
+        assert_eq!(json["rejected_by_kind"]["head_too_large"], 2);
         assert_eq!(json["closed_by_reason"]["peer"], 2);
         assert_eq!(json["connections_open"], 4);
         assert_eq!(json["cores"][1]["requests"], 3);

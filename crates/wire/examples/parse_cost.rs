@@ -1,12 +1,10 @@
-//! What one parse costs: nanoseconds a request and a response of four fields, and a small chunked
-//! body. Run it with `--release`; under callgrind give it a small count, since each parse counts.
+//! Cost of one parse: nanoseconds for a request and a response of four fields, and a small chunked
+//! body. Run it with `--release`; under callgrind use a small count, since each parse counts.
 
 use std::hint::black_box;
 use std::time::Duration;
 
-use wire::{
-    BodyDecoder, Framing, Limits, Parsed, RequestKind, header_slots, parse_request, parse_response,
-};
+use wire::{BodyDecoder, Framing, Limits, Parsed, RequestKind, header_slots, parse_request, parse_response};
 
 const REQUEST: &[u8] = b"GET /api/v1/items?page=2 HTTP/1.1\r\nHost: shop.example:8080\r\n\
     User-Agent: weir/0.1\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n";
@@ -18,19 +16,19 @@ const CHUNKS: &[u8] = b"40\r\n0123456789abcdef0123456789abcdef0123456789abcdef01
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let iterations = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-    let only = arguments.next().unwrap_or_default();
-    for &(name, work) in WORK {
-        if name.contains(&only) {
+    let filter = arguments.next().unwrap_or_default();
+    for &(name, work) in BENCHMARKS {
+        if name.contains(&filter) {
             report(name, iterations, work);
         }
     }
 }
 
-/// One parse; what it returns keeps the compiler from dropping it.
-type Work = fn() -> u64;
+/// One parse; its result keeps the compiler from dropping it.
+type ParseFn = fn() -> u64;
 
-/// Rows are chosen by a part of their name, so that callgrind can count one alone.
-const WORK: &[(&str, Work)] = &[
+/// Rows are selected by a part of their name, so that callgrind can count one alone.
+const BENCHMARKS: &[(&str, ParseFn)] = &[
     ("request, 4 fields", request),
     ("response, 4 fields", response),
     ("body, 2 chunks", chunks),
@@ -61,7 +59,7 @@ fn chunks() -> u64 {
     }
 }
 
-/// What is below all of it: lines and tokens, without a decision.
+/// The work below all parsers: lines and tokens, without a decision.
 fn httparse_alone() -> u64 {
     let mut slots = header_slots();
     let mut request = httparse::Request::new(&mut []);
@@ -71,21 +69,21 @@ fn httparse_alone() -> u64 {
     }
 }
 
-/// Runs the work so often and prints the mean.
-fn report(what: &str, iterations: u32, work: Work) {
+/// Runs the work `iterations` times and prints the mean.
+fn report(name: &str, iterations: u32, work: ParseFn) {
     let mut sum = 0;
-    let elapsed = timed(|| {
+    let elapsed = measure(|| {
         for _ in 0..iterations {
             sum += work();
         }
     });
-    let each_ns = elapsed.as_nanos() as f64 / f64::from(iterations);
-    println!("{what:24} {each_ns:8.1} ns  ({} each)", black_box(sum) / u64::from(iterations));
+    let mean_ns = elapsed.as_nanos() as f64 / f64::from(iterations);
+    println!("{name:24} {mean_ns:8.1} ns  ({} each)", black_box(sum) / u64::from(iterations));
 }
 
-// There is no virtual time here: the wall clock is what is asked for.
+// There is no virtual time here: the wall clock is required.
 #[expect(clippy::disallowed_methods)]
-fn timed(work: impl FnOnce()) -> Duration {
+fn measure(work: impl FnOnce()) -> Duration {
     let start = std::time::Instant::now();
     work();
     start.elapsed()

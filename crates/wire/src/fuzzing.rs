@@ -1,32 +1,30 @@
-//! Properties that hold for any bytes at all, as functions that panic when one does not.
+//! Properties that hold for any bytes, as functions that panic if one does not hold.
 //!
-//! For tests and fuzz targets only: the corpora under `fuzz/corpus` are replayed through these
-//! functions by the tests of this crate, so that a case that was once found stays found. Nothing in
-//! a product calls them.
+//! For tests and fuzz targets only: the tests of this crate replay the corpora under `fuzz/corpus`
+//! through these functions, so that a case found once stays fixed. Nothing in a product calls them.
 
 use crate::h1::{explain_request, explain_response};
 use crate::{
-    BodyDecoder, Framing, HEADERS_CAP, Limits, Parsed, Refusal, RefusalKind, RequestHead,
-    RequestKind, ResponseHead, Version, encode, header_slots, parse_request, parse_response,
+    BodyDecoder, Framing, HEADERS_CAP, Limits, Parsed, Refusal, RefusalKind, RequestHead, RequestKind,
+    ResponseHead, Version, encode, header_slots, parse_request, parse_response,
 };
 
-/// What a request parser must hold for any bytes.
+/// Checks the properties of the request parser for any bytes.
 ///
-/// - However the bytes are cut, a part of them is incomplete or gets the answer of the whole.
-/// - What is accepted has nothing that the second, independent reader would refuse.
-/// - What is accepted and written again is accepted again, with the same meaning.
+/// - Any prefix of the bytes is incomplete, or has the same outcome as all of them.
+/// - A second, independent reader rejects nothing in an accepted head.
+/// - An accepted head, written again, is accepted again with the same meaning.
 ///
 /// # Panics
-/// When one of them does not hold.
+/// If one of them does not hold.
 pub fn request_head(bytes: &[u8]) {
     for limits in [Limits::default(), TIGHT] {
-        for_each_part(bytes, &|part| {
+        check_prefixes(bytes, &|part| {
             let mut slots = header_slots();
-            outcome(parse_request(part, &limits, &mut slots))
+            parse_outcome(parse_request(part, &limits, &mut slots))
         });
         let mut slots = header_slots();
-        let Ok(Parsed::Complete { head, bytes: used }) = parse_request(bytes, &limits, &mut slots)
-        else {
+        let Ok(Parsed::Complete { head, bytes: used }) = parse_request(bytes, &limits, &mut slots) else {
             continue;
         };
         let mut lines = &bytes[..used];
@@ -38,20 +36,19 @@ pub fn request_head(bytes: &[u8]) {
     }
 }
 
-/// What a response parser must hold for any bytes: as [`request_head`].
+/// Checks the properties of the response parser for any bytes, as [`request_head`] does.
 ///
 /// # Panics
-/// When one of them does not hold.
+/// If one of them does not hold.
 pub fn response_head(bytes: &[u8]) {
     for kind in [RequestKind::Head, RequestKind::Connect, RequestKind::Other] {
         for limits in [Limits::default(), TIGHT] {
-            for_each_part(bytes, &|part| {
+            check_prefixes(bytes, &|part| {
                 let mut slots = header_slots();
-                outcome(parse_response(part, &limits, kind, &mut slots))
+                parse_outcome(parse_response(part, &limits, kind, &mut slots))
             });
             let mut slots = header_slots();
-            let Ok(Parsed::Complete { head, bytes: used }) =
-                parse_response(bytes, &limits, kind, &mut slots)
+            let Ok(Parsed::Complete { head, bytes: used }) = parse_response(bytes, &limits, kind, &mut slots)
             else {
                 continue;
             };
@@ -61,84 +58,84 @@ pub fn response_head(bytes: &[u8]) {
     }
 }
 
-/// What a decoder of chunks must hold for any bytes: content, end and refusal do not depend on how
-/// the bytes are cut, and are those of a decoder that reads whole lines. The first byte seeds the
-/// cuts.
+/// Checks the properties of the chunk decoder for any bytes. Content, end and refusal do not depend
+/// on how the bytes are cut, and equal those of a decoder that reads complete lines. The first byte
+/// seeds the cuts.
 ///
 /// # Panics
-/// When one of them does not hold.
+/// If one of them does not hold.
 pub fn chunked_body(bytes: &[u8]) {
     let Some((&seed, bytes)) = bytes.split_first() else {
         return;
     };
     for limits in [Limits::default(), TIGHT] {
-        let whole = decode_in_parts(bytes, &limits, |_| usize::MAX);
-        let single = decode_in_parts(bytes, &limits, |_| 1);
-        assert_eq!(whole, single, "one byte at a time");
-        let some = decode_in_parts(bytes, &limits, |at| 1 + (at * 31 + usize::from(seed)) % 17);
-        assert_eq!(whole, some, "in small parts");
-        check_skip(bytes, &limits, &whole, usize::from(seed));
+        let full = decode_in_parts(bytes, &limits, |_| usize::MAX);
+        let by_byte = decode_in_parts(bytes, &limits, |_| 1);
+        assert_eq!(full, by_byte, "one byte at a time");
+        let in_parts = decode_in_parts(bytes, &limits, |at| 1 + (at * 31 + usize::from(seed)) % 17);
+        assert_eq!(full, in_parts, "in small parts");
+        check_skip(bytes, &limits, &full, usize::from(seed));
     }
     let loose = Limits { chunk_line_bytes_max: 1 << 20, ..Limits::default() };
-    let whole = decode_in_parts(bytes, &loose, |_| usize::MAX);
-    match (whole.refusal, by_lines(bytes)) {
-        // Only one of the two has limits, and only one tells kinds apart.
-        (Some(_), Lines::Refused) | (Some(RefusalKind::TrailersTooLarge), _) => {}
+    let full = decode_in_parts(bytes, &loose, |_| usize::MAX);
+    match (full.refusal, decode_by_lines(bytes)) {
+        // Only one of the two has limits, and only one distinguishes kinds.
+        (Some(_), ReferenceResult::Refused) | (Some(RefusalKind::TrailersTooLarge), _) => {}
         (Some(RefusalKind::ChunkLineTooLong | RefusalKind::ChunkExtensionsTooLarge), _) => {}
-        // A line is refused by its first bad byte, and by a reader of lines once it is whole.
-        (Some(_), Lines::Incomplete) => {}
-        (None, Lines::Incomplete) => assert!(!whole.end),
-        (None, Lines::Whole { content, used }) => {
-            assert_eq!((whole.content, whole.consumed, whole.end), (content, used, true));
+        // The decoder rejects a line at its first bad byte, the reader of lines once it is
+        // complete.
+        (Some(_), ReferenceResult::Incomplete) => {}
+        (None, ReferenceResult::Incomplete) => assert!(!full.is_complete),
+        (None, ReferenceResult::Complete { content, used }) => {
+            assert_eq!((full.content, full.consumed, full.is_complete), (content, used, true));
         }
         (found, lines) => panic!("{found:?} but by lines {lines:?}"),
     }
 }
 
-/// One request of a connection, as [`requests`] understood it.
+/// Request of a connection, as parsed by [`accepted_requests`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct AcceptedRequest {
     /// The method.
     pub method: String,
     /// The target.
     pub target: String,
     /// The version.
     pub version: Version,
-    /// The content, as far as it arrived.
+    /// Content that has arrived.
     pub content: Vec<u8>,
-    /// Whether the content is whole.
-    pub whole: bool,
+    /// True if the content is complete.
+    pub is_complete: bool,
 }
 
-/// Reads a connection to its end as a server does: the requests that were accepted, up to the one
-/// that ends the connection or is refused. For comparing with another server.
+/// Reads a connection to its end like a server. Returns the accepted requests, up to the one that
+/// ends the connection or is refused. For comparisons with another server.
 #[must_use]
-pub fn requests(mut bytes: &[u8]) -> Vec<Request> {
+pub fn accepted_requests(mut bytes: &[u8]) -> Vec<AcceptedRequest> {
     let limits = Limits::default();
-    let mut found = Vec::new();
+    let mut requests = Vec::new();
     loop {
         let mut slots = header_slots();
-        let Ok(Parsed::Complete { head, bytes: used }) = parse_request(bytes, &limits, &mut slots)
-        else {
-            return found;
+        let Ok(Parsed::Complete { head, bytes: used }) = parse_request(bytes, &limits, &mut slots) else {
+            return requests;
         };
         let body = decode(&bytes[used..], head.framing, &limits, |_| usize::MAX);
-        found.push(Request {
+        requests.push(AcceptedRequest {
             method: head.method.to_owned(),
             target: head.target.to_owned(),
             version: head.version,
             content: body.content,
-            whole: body.end,
+            is_complete: body.is_complete,
         });
-        let tunnel = head.method == "CONNECT" || head.upgrade.is_some();
-        if !body.end || !head.keep_alive || tunnel {
-            return found;
+        let is_tunnel = head.method == "CONNECT" || head.upgrade.is_some();
+        if !body.is_complete || !head.keep_alive || is_tunnel {
+            return requests;
         }
         bytes = &bytes[used + body.consumed..];
     }
 }
 
-/// So small that a few bytes meet every limit.
+/// Limits so small that a few bytes reach each of them.
 const TIGHT: Limits = Limits {
     head_bytes_max: 96,
     headers_max: 2,
@@ -149,35 +146,35 @@ const TIGHT: Limits = Limits {
     interim_responses_max: 1,
 };
 
-/// What a parse came to, without what it borrowed.
+/// Outcome of a parse, without borrowed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum ParseOutcome {
     Incomplete,
     Complete(usize),
     Refused(RefusalKind),
 }
 
-fn outcome<T>(parsed: Result<Parsed<T>, Refusal>) -> Outcome {
+fn parse_outcome<T>(parsed: Result<Parsed<T>, Refusal>) -> ParseOutcome {
     match parsed {
-        Ok(Parsed::Incomplete) => Outcome::Incomplete,
-        Ok(Parsed::Complete { bytes, .. }) => Outcome::Complete(bytes),
-        Err(refusal) => Outcome::Refused(refusal.kind()),
+        Ok(Parsed::Incomplete) => ParseOutcome::Incomplete,
+        Ok(Parsed::Complete { bytes, .. }) => ParseOutcome::Complete(bytes),
+        Err(refusal) => ParseOutcome::Refused(refusal.kind()),
     }
 }
 
-/// Compares the outcome of each part from the start with that of the whole.
-fn for_each_part(bytes: &[u8], parse: &impl Fn(&[u8]) -> Outcome) {
-    let whole = parse(bytes);
-    // All cuts of a short input, and a spread of them for a long one: the work stays bounded.
-    for at in (0..bytes.len()).step_by(1 + bytes.len() / 512) {
-        let part = parse(&bytes[..at]);
-        match (part, whole) {
-            (Outcome::Complete(_), _) => assert_eq!(part, whole, "the first {at} bytes"),
-            (Outcome::Incomplete, Outcome::Complete(used)) => {
-                assert!(at < used, "incomplete at {at} of {used}");
+/// Compares the outcome of each prefix with that of the complete input.
+fn check_prefixes(bytes: &[u8], parse: &impl Fn(&[u8]) -> ParseOutcome) {
+    let full = parse(bytes);
+    // All cuts of a short input, and a selection for a long one: the work stays bounded.
+    for cut in (0..bytes.len()).step_by(1 + bytes.len() / 512) {
+        let prefix = parse(&bytes[..cut]);
+        match (prefix, full) {
+            (ParseOutcome::Complete(_), _) => assert_eq!(prefix, full, "the first {cut} bytes"),
+            (ParseOutcome::Incomplete, ParseOutcome::Complete(used)) => {
+                assert!(cut < used, "incomplete at {cut} of {used}");
             }
-            (Outcome::Incomplete, _) => {}
-            (Outcome::Refused(_), _) => assert_eq!(part, whole, "the first {at} bytes"),
+            (ParseOutcome::Incomplete, _) => {}
+            (ParseOutcome::Refused(_), _) => assert_eq!(prefix, full, "the first {cut} bytes"),
         }
     }
 }
@@ -189,19 +186,19 @@ fn check_request(head: &RequestHead<'_, '_>) {
     assert_eq!(encode::check_target(head.target), Ok(()));
     check_fields(head.headers);
 
-    let mut again = Vec::new();
+    let mut encoded = Vec::new();
     let fields = head.headers.iter().map(|header| (header.name, header.value));
-    encode::request_head(&mut again, head.method, head.target, fields);
+    encode::request_head(&mut encoded, head.method, head.target, fields);
     let mut slots = header_slots();
-    match parse_request(&again, &LOOSE, &mut slots) {
+    match parse_request(&encoded, &LOOSE, &mut slots) {
         Ok(Parsed::Complete { head: copy, bytes }) => {
-            assert_eq!(bytes, again.len());
+            assert_eq!(bytes, encoded.len());
             assert_eq!((copy.method, copy.target), (head.method, head.target));
             assert_eq!(copy.headers, head.headers);
             assert_eq!((copy.host, copy.framing), (head.host, head.framing));
             assert!(head.version == Version::Http10 || copy == *head);
         }
-        // It is written as HTTP/1.1, where a Host must be.
+        // It is written as HTTP/1.1, which requires a Host.
         Err(refusal) if refusal.kind() == RefusalKind::HostMissing => {
             assert_eq!(head.version, Version::Http10);
         }
@@ -211,29 +208,30 @@ fn check_request(head: &RequestHead<'_, '_>) {
 
 fn check_response(head: &ResponseHead<'_, '_>, kind: RequestKind) {
     assert!((100..=999).contains(&head.status));
-    assert!(!(head.informational() && head.switching()));
+    assert!(!(head.is_informational() && head.is_switching_protocols()));
     assert!(head.status >= 200 || (head.framing == Framing::None && head.keep_alive));
     assert!(head.framing != Framing::UntilClose || !head.keep_alive);
     assert!(kind != RequestKind::Head || head.framing == Framing::None);
     check_fields(head.headers);
 
-    let mut again = Vec::new();
-    encode::status_line(&mut again, head.version, head.status);
+    let mut encoded = Vec::new();
+    encode::status_line(&mut encoded, head.version, head.status);
     for header in head.headers {
-        encode::field(&mut again, header.name, header.value);
+        encode::field(&mut encoded, header.name, header.value);
     }
-    encode::end_of_head(&mut again);
+    encode::end_of_head(&mut encoded);
     let mut slots = header_slots();
-    match parse_response(&again, &LOOSE, kind, &mut slots) {
+    match parse_response(&encoded, &LOOSE, kind, &mut slots) {
         Ok(Parsed::Complete { head: copy, bytes }) => {
-            assert_eq!(bytes, again.len());
+            assert_eq!(bytes, encoded.len());
             assert_eq!(ResponseHead { reason: head.reason, ..copy }, *head);
         }
         other => panic!("written again: {other:?}"),
     }
 }
 
-/// What is written again has our reason phrase and a space after each colon: it may be longer.
+/// Limits for rewritten heads, which have our reason phrase and a space after each colon, and so
+/// may be longer.
 const LOOSE: Limits = Limits {
     head_bytes_max: 1 << 20,
     headers_max: HEADERS_CAP,
@@ -252,45 +250,45 @@ fn check_fields(headers: &[crate::Header<'_>]) {
     }
 }
 
-/// What a decoder made of a body.
+/// Result of decoding a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Body {
+struct DecodedBody {
     content: Vec<u8>,
     consumed: usize,
-    end: bool,
+    is_complete: bool,
     trailers: Vec<u8>,
     refusal: Option<RefusalKind>,
 }
 
-fn decode_in_parts(bytes: &[u8], limits: &Limits, part: impl Fn(usize) -> usize) -> Body {
-    let mut body = decode(bytes, Framing::Chunked, limits, part);
+fn decode_in_parts(bytes: &[u8], limits: &Limits, part_len: impl Fn(usize) -> usize) -> DecodedBody {
+    let mut body = decode(bytes, Framing::Chunked, limits, part_len);
     if body.refusal.is_some() {
-        // Content before a refusal is lost or not, depending on the cuts: that is promised.
+        // Content before a refusal may be lost, depending on the cuts, as documented.
         body.content.clear();
         body.consumed = 0;
     }
     body
 }
 
-fn decode(bytes: &[u8], framing: Framing, limits: &Limits, part: impl Fn(usize) -> usize) -> Body {
+fn decode(bytes: &[u8], framing: Framing, limits: &Limits, part_len: impl Fn(usize) -> usize) -> DecodedBody {
     let mut decoder = BodyDecoder::new(framing, limits);
-    let mut body = Body {
+    let mut body = DecodedBody {
         content: Vec::new(),
         consumed: 0,
-        end: decoder.is_done(),
+        is_complete: decoder.is_done(),
         trailers: Vec::new(),
         refusal: None,
     };
-    while !body.end && body.consumed < bytes.len() {
+    while !body.is_complete && body.consumed < bytes.len() {
         let rest = &bytes[body.consumed..];
-        let input = &rest[..part(body.consumed).min(rest.len())];
+        let input = &rest[..part_len(body.consumed).min(rest.len())];
         match decoder.decode(input) {
             Ok(step) => {
                 assert!(step.consumed > 0, "no progress at {}", body.consumed);
                 assert!(step.data.end <= step.consumed);
                 body.content.extend_from_slice(&input[step.data]);
                 body.consumed += step.consumed;
-                body.end = step.end;
+                body.is_complete = step.end;
             }
             Err(refusal) => {
                 assert_eq!(decoder.decode(rest), Err(refusal), "a refusal stays");
@@ -300,82 +298,86 @@ fn decode(bytes: &[u8], framing: Framing, limits: &Limits, part: impl Fn(usize) 
             }
         }
     }
-    assert_eq!(decoder.is_done(), body.end);
+    assert_eq!(decoder.is_done(), body.is_complete);
     body.trailers = decoder.trailers().to_vec();
-    if !body.end {
-        let closed = decoder.handle_eof().map_err(|refusal| refusal.kind());
-        assert_eq!(closed, Err(RefusalKind::Truncated));
+    if !body.is_complete {
+        let eof_kind = decoder.handle_eof().map_err(|refusal| refusal.kind());
+        assert_eq!(eof_kind, Err(RefusalKind::Truncated));
     }
     body
 }
 
-/// Skipping is decoding without the content.
-fn check_skip(bytes: &[u8], limits: &Limits, whole: &Body, seed: usize) {
+/// Checks that skipping equals decoding without the content.
+fn check_skip(bytes: &[u8], limits: &Limits, full: &DecodedBody, seed: usize) {
     let mut decoder = BodyDecoder::new(Framing::Chunked, limits);
     let (first, second) = bytes.split_at(seed.min(bytes.len()));
-    let skipped = decoder.skip(first).and_then(|one| {
-        let two = decoder.skip(second)?;
-        Ok((one.consumed + two.consumed, one.data_bytes + two.data_bytes, two.end))
+    let skipped = decoder.skip(first).and_then(|first_result| {
+        let second_result = decoder.skip(second)?;
+        Ok((
+            first_result.consumed + second_result.consumed,
+            first_result.data_bytes + second_result.data_bytes,
+            second_result.end,
+        ))
     });
     match skipped {
         Ok(counts) => {
-            let expected = (whole.consumed, whole.content.len() as u64, whole.end);
-            assert_eq!((counts, None), (expected, whole.refusal));
+            let expected = (full.consumed, full.content.len() as u64, full.is_complete);
+            assert_eq!((counts, None), (expected, full.refusal));
         }
-        Err(refusal) => assert_eq!(Some(refusal.kind()), whole.refusal),
+        Err(refusal) => assert_eq!(Some(refusal.kind()), full.refusal),
     }
 }
 
-/// What a decoder that looks at whole lines, and has no limits, makes of a chunked body.
+/// Result of a decoder that reads complete lines of a chunked body and has no limits.
 #[derive(Debug)]
-enum Lines {
+enum ReferenceResult {
     Incomplete,
     Refused,
-    Whole { content: Vec<u8>, used: usize },
+    Complete { content: Vec<u8>, used: usize },
 }
 
-fn by_lines(bytes: &[u8]) -> Lines {
+fn decode_by_lines(bytes: &[u8]) -> ReferenceResult {
     let mut content = Vec::new();
-    let mut at = 0;
+    let mut offset = 0;
     loop {
-        let Some(line) = line(&bytes[at..]) else {
-            return Lines::Incomplete;
+        let Some(line) = next_line(&bytes[offset..]) else {
+            return ReferenceResult::Incomplete;
         };
-        at += line.len();
+        offset += line.len();
         let Some(size) = chunk_size(line) else {
-            return Lines::Refused;
+            return ReferenceResult::Refused;
         };
         if size == 0 {
             break;
         }
-        let Some(end) = usize::try_from(size).ok().and_then(|size| at.checked_add(size)) else {
-            return Lines::Incomplete;
+        let Some(end) = usize::try_from(size).ok().and_then(|size| offset.checked_add(size)) else {
+            return ReferenceResult::Incomplete;
         };
-        let Some(data) = bytes.get(at..end) else {
-            return Lines::Incomplete;
+        let Some(data) = bytes.get(offset..end) else {
+            return ReferenceResult::Incomplete;
         };
         content.extend_from_slice(data);
         match bytes.get(end..end + 2) {
-            None => return Lines::Incomplete,
-            Some(b"\r\n") => at = end + 2,
-            Some(_) => return Lines::Refused,
+            None => return ReferenceResult::Incomplete,
+            Some(b"\r\n") => offset = end + 2,
+            Some(_) => return ReferenceResult::Refused,
         }
     }
     loop {
-        let Some(line) = line(&bytes[at..]) else {
-            return Lines::Incomplete;
+        let Some(line) = next_line(&bytes[offset..]) else {
+            return ReferenceResult::Incomplete;
         };
-        at += line.len();
+        offset += line.len();
         if line == b"\r\n" {
-            return Lines::Whole { content, used: at };
+            return ReferenceResult::Complete { content, used: offset };
         }
         if !is_trailer(line) {
-            return Lines::Refused;
+            return ReferenceResult::Refused;
         }
     }
 }
 
-fn line(bytes: &[u8]) -> Option<&[u8]> {
+fn next_line(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     Some(&bytes[..=end])
 }
@@ -390,31 +392,31 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
         }
         None => (line, None),
     };
-    let plain = size.iter().all(u8::is_ascii_hexdigit);
-    let clean = extension.is_none_or(|extension| {
+    let is_hex = size.iter().all(u8::is_ascii_hexdigit);
+    let is_valid_extension = extension.is_none_or(|extension| {
         extension.iter().all(|&byte| byte == b'\t' || !byte.is_ascii_control())
-            && are_extensions(extension)
+            && are_valid_extensions(extension)
     });
     let size = std::str::from_utf8(size).ok()?;
-    if plain && clean { u64::from_str_radix(size, 16).ok() } else { None }
+    if is_hex && is_valid_extension { u64::from_str_radix(size, 16).ok() } else { None }
 }
 
-/// Whether a text is chunk extensions, without the first `;`: split at semicolons and equals signs
-/// outside of quotes.
-fn are_extensions(text: &[u8]) -> bool {
-    let token = |text: &[u8]| {
-        let fine = |byte: &u8| byte.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(byte);
-        !text.is_empty() && text.iter().all(fine)
+/// Returns whether a text is chunk extensions, without the first `;`: split at semicolons and
+/// equals signs outside of quotes.
+fn are_valid_extensions(text: &[u8]) -> bool {
+    let is_token = |text: &[u8]| {
+        let is_token_byte = |byte: &u8| byte.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(byte);
+        !text.is_empty() && text.iter().all(is_token_byte)
     };
     let mut rest = text;
     loop {
         rest = rest.trim_ascii_start();
         let name_end = rest.iter().position(|byte| b"=; \t".contains(byte)).unwrap_or(rest.len());
-        if !token(&rest[..name_end]) {
+        if !is_token(&rest[..name_end]) {
             return false;
         }
-        let mut behind = &rest[name_end..];
-        if let Some(value) = behind.trim_ascii_start().strip_prefix(b"=") {
+        let mut after_name = &rest[name_end..];
+        if let Some(value) = after_name.trim_ascii_start().strip_prefix(b"=") {
             let value = value.trim_ascii_start();
             let end = if value.starts_with(b"\"") {
                 let mut at = 1;
@@ -425,17 +427,17 @@ fn are_extensions(text: &[u8]) -> bool {
             } else {
                 let end = value.iter().position(|byte| b"; \t".contains(byte));
                 let end = end.unwrap_or(value.len());
-                if !token(&value[..end]) {
+                if !is_token(&value[..end]) {
                     return false;
                 }
                 end
             };
             let Some(after) = value.get(end..) else { return false };
-            behind = after;
+            after_name = after;
         }
-        match behind.trim_ascii_start() {
-            // Blanks may only stand before a semicolon.
-            [] => return behind.is_empty(),
+        match after_name.trim_ascii_start() {
+            // Blanks are only allowed before a semicolon.
+            [] => return after_name.is_empty(),
             [b';', after @ ..] => rest = after,
             _ => return false,
         }
@@ -444,9 +446,8 @@ fn are_extensions(text: &[u8]) -> bool {
 
 fn is_trailer(line: &[u8]) -> bool {
     let mut slots = [httparse::EMPTY_HEADER; 1];
-    let whole = [line, b"\r\n"].concat();
-    let Ok(httparse::Status::Complete((_, [field]))) = httparse::parse_headers(&whole, &mut slots)
-    else {
+    let section = [line, b"\r\n"].concat();
+    let Ok(httparse::Status::Complete((_, [field]))) = httparse::parse_headers(&section, &mut slots) else {
         return false;
     };
     let forbidden = ["content-length", "transfer-encoding", "host"];

@@ -1,13 +1,13 @@
 //! HTTP/1.1, both ends, sans-I/O.
 //!
 //! Bytes in, heads and body ranges out; values in, bytes out. The same parser serves an origin, a
-//! proxy and a client, so that what one of them accepts the others would too. It follows RFC 9110
-//! and RFC 9112 and is strict: whatever two implementations could read in two ways is refused, with
-//! the status that a server answers.
+//! proxy and a client, so that each accepts what the others accept. It follows RFC 9110 and RFC
+//! 9112 and is strict. It refuses whatever two implementations could interpret differently, with
+//! the status of a server's response.
 //!
-//! It is not a connection: there is no socket, no task, no clock and no buffer in here. The caller
-//! owns the bytes, asks [`parse_request`] or [`parse_response`] for a head, and gives what follows
-//! to a [`BodyDecoder`].
+//! It is not a connection: there is no socket, no task, no clock and no buffer in it. The caller
+//! owns the bytes, calls [`parse_request`] or [`parse_response`] for a head, and passes the
+//! following bytes to a [`BodyDecoder`].
 //!
 //! ```
 //! use wire::{BodyDecoder, Framing, Limits, Parsed, header_slots, parse_request};
@@ -16,7 +16,7 @@
 //! let limits = Limits::default();
 //! let mut slots = header_slots();
 //! let Parsed::Complete { head, bytes: used } = parse_request(bytes, &limits, &mut slots)? else {
-//!     panic!("the head is whole");
+//!     panic!("the head is complete");
 //! };
 //! assert_eq!((head.method, head.target, head.framing), ("POST", "/sum", Framing::Length(5)));
 //!
@@ -33,8 +33,7 @@ mod h1;
 pub mod fuzzing;
 
 pub use h1::{
-    BodyDecoder, Decoded, Framing, HEADERS_CAP, Header, HeaderSlots, Limits, Parsed, Refusal,
-    RefusalKind, RequestHead, RequestKind, ResponseHead, Skipped, Version, connection_options,
-    encode, field_value, head_may_be_complete, header_slots, is_hop_by_hop, parse_request,
-    parse_response,
+    BodyDecoder, Decoded, Framing, HEADERS_CAP, Header, HeaderSlots, Limits, Parsed, Refusal, RefusalKind,
+    RequestHead, RequestKind, ResponseHead, Skipped, Version, connection_options, encode, field_value,
+    head_may_be_complete, header_slots, is_hop_by_hop, parse_request, parse_response,
 };

@@ -1,4 +1,4 @@
-//! One function a command: texts → plan → run → record → output.
+//! One function per command: texts → plan → run → record → output.
 
 mod calibrate;
 mod ctl;
@@ -14,87 +14,89 @@ mod watch;
 use std::io::Read;
 
 use clap::ArgMatches;
-use rt::drain::{Drain, Stage};
+use rt::drain::{Drain, DrainStage};
 
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
+use crate::flags::CommandArgs;
 
-/// Runs the command that was typed.
+/// Runs the command that the user typed.
 pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Failure> {
-    let Some((name, typed)) = matches.subcommand() else {
+    let Some((name, args)) = matches.subcommand() else {
         return Ok(Exit::Usage);
     };
-    match (name, typed.subcommand()) {
-        ("serve", _) => serve::run(Typed(typed)),
-        ("proxy", _) => proxy::run(Typed(typed)),
-        ("ctl", _) => ctl::run(Typed(typed)),
-        ("lab", _) => lab::run(Typed(typed), arguments),
-        ("load", Some(("report", typed))) => report::run(Typed(typed)),
-        ("load", _) => load::run(Typed(typed), arguments),
-        ("calibrate", _) => calibrate::run(Typed(typed)),
-        ("edge", _) => edge::run(Typed(typed), arguments),
-        ("watch", _) => watch::run(Typed(typed), arguments),
-        ("completions", _) => tools::completions(Typed(typed)),
-        ("man", _) => tools::man(Typed(typed)),
-        ("reference", _) => tools::reference(Typed(typed)),
+    match (name, args.subcommand()) {
+        ("serve", _) => serve::run(CommandArgs(args)),
+        ("proxy", _) => proxy::run(CommandArgs(args)),
+        ("ctl", _) => ctl::run(CommandArgs(args)),
+        ("lab", _) => lab::run(CommandArgs(args), arguments),
+        ("load", Some(("report", args))) => report::run(CommandArgs(args)),
+        ("load", _) => load::run(CommandArgs(args), arguments),
+        ("calibrate", _) => calibrate::run(CommandArgs(args)),
+        ("edge", _) => edge::run(CommandArgs(args), arguments),
+        ("watch", _) => watch::run(CommandArgs(args), arguments),
+        ("completions", _) => tools::completions(CommandArgs(args)),
+        ("man", _) => tools::man(CommandArgs(args)),
+        ("reference", _) => tools::reference(CommandArgs(args)),
         // clap knows no other names.
         _ => Ok(Exit::Usage),
     }
 }
 
-/// Drains when stdin ends: whoever started us holds the other end, and it closes even when that
+/// Drains when stdin ends. The parent process holds the other end, which closes even when that
 /// process is killed.
-fn end_with_stdin(drain: Drain) {
+fn drain_on_stdin_close(drain: Drain) {
     std::thread::spawn(move || {
         let mut ignored = [0; 256];
         while std::io::stdin().read(&mut ignored).is_ok_and(|bytes| bytes > 0) {}
-        drain.advance(Stage::Draining);
+        drain.advance(DrainStage::Draining);
     });
 }
 
-/// Everything that is wrong with the flags of `weir calibrate`, for the test of the flag tables.
+/// Returns everything that is wrong with the flags of `weir calibrate`, for the test of the flag
+/// tables.
 #[cfg(test)]
 pub(crate) fn check_calibrate(
-    typed: Typed<'_>,
+    args: CommandArgs<'_>,
     url: String,
-) -> Result<(), Vec<record::problem::Problem>> {
-    calibrate::check(typed, url).map(|_| ())
+) -> Result<(), Vec<record::problem::InputProblem>> {
+    calibrate::parse_flags(args, url).map(|_| ())
 }
 
-/// As [`check_calibrate`], of `weir edge`.
+/// Does the same as [`check_calibrate`] for `weir edge`.
 #[cfg(test)]
 pub(crate) fn check_edge(
-    typed: Typed<'_>,
+    args: CommandArgs<'_>,
     url: String,
-) -> Result<(), Vec<record::problem::Problem>> {
-    edge::check(typed, vec![url]).map(|_| ())
+) -> Result<(), Vec<record::problem::InputProblem>> {
+    edge::parse_flags(args, vec![url]).map(|_| ())
 }
 
-/// The same of `weir lab profile`.
+/// Does the same for `weir lab profile`.
 #[cfg(test)]
-pub(crate) fn check_lab_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
-    lab::check_profile(typed)
+pub(crate) fn check_lab_profile(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
+    lab::check_profile_flags(args)
 }
 
-/// What `weir lab sick` makes of its flags, for the test of what a scenario gives it.
+/// Parses the flags of `weir lab faulty-server`, for the test of the flags that a scenario passes to it.
 #[cfg(test)]
-pub(crate) fn check_lab_sick(
-    typed: Typed<'_>,
-) -> Result<::lab::sick::Illness, Vec<record::problem::Problem>> {
-    lab::check_sick(typed)
+pub(crate) fn check_lab_faulty_server(
+    args: CommandArgs<'_>,
+) -> Result<::lab::faulty_server::FaultConfig, Vec<record::problem::InputProblem>> {
+    lab::check_faulty_server(args)
 }
 
-/// The same of the commands about experiments that read values of flags.
+/// Does the same for the commands about experiments that read values of flags.
 #[cfg(test)]
 pub(crate) fn check_lab_experiment(
     command: &str,
-    typed: Typed<'_>,
-) -> Result<(), Vec<record::problem::Problem>> {
-    lab::check_experiment(command, typed)
+    args: CommandArgs<'_>,
+) -> Result<(), Vec<record::problem::InputProblem>> {
+    lab::check_experiment(command, args)
 }
 
-/// Everything that is wrong with the flags of `weir watch`, for the test of the flag tables.
+/// Returns everything that is wrong with the flags of `weir watch`, for the test of the flag
+/// tables.
 #[cfg(test)]
-pub(crate) fn check_watch(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
-    watch::check(typed)
+pub(crate) fn check_watch(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
+    watch::check(args)
 }

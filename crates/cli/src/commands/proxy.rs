@@ -1,29 +1,29 @@
 //! `weir proxy`.
 
-mod holder;
+mod supervisor;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-use proxy::config::{self, Parsed};
-use proxy::handover::Inheritance;
+use proxy::config::{self, ParsedConfig};
+use proxy::handover::InheritedSockets;
 use proxy::plan::Plan;
-use proxy::{ExplainRequest, Opened, Reach, Running};
-use record::problem::Problem;
+use proxy::{ExplainRequest, ListenAddress, RunningProxy, SandboxPaths};
+use record::problem::InputProblem;
 use rt::address::Address;
-use rt::drain::{Drain, Held, Signals, hold_signals};
+use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
 use rt::limits::raise_descriptor_limit;
-use rt::notify::{Environment, Manager, State};
+use rt::notify::{ManagerEnvironment, ServiceManager, ServiceState};
 
 use crate::exit::{Exit, Failure};
-use crate::flags::{Typed, proxy_text};
+use crate::flags::{CommandArgs, proxy_flags};
 use crate::output::print;
 
-use self::holder::{Holder, Wish};
-use super::end_with_stdin;
+use self::supervisor::{Supervisor, SupervisorCommand};
+use super::drain_on_stdin_close;
 
-/// Flags that say what a config says.
-const IN_CONFIG: &[&str] = &[
+/// Flags whose values a config contains.
+const CONFIG_FLAGS: &[&str] = &[
     "listen",
     "to",
     "mode",
@@ -39,111 +39,110 @@ const IN_CONFIG: &[&str] = &[
     "drain-timeout",
 ];
 
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
-    if typed.is_set("schema") {
-        // A value that was made here can be written.
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    if args.is_set("schema") {
+        // A value built here always serialises.
         print(&format!("{:#}\n", config::schema()));
         return Ok(Exit::Done);
     }
-    let file = typed.text("config").map(PathBuf::from);
-    let plan = read_plan(typed, file.as_deref())?;
-    if let Some(request) = typed.text("explain") {
-        let source = typed.text("source").unwrap_or_default();
-        let request = ExplainRequest::parse(&request, &typed.texts("header"), &source)?;
+    let file = args.text("config").map(PathBuf::from);
+    let plan = read_plan(args, file.as_deref())?;
+    if let Some(request) = args.text("explain") {
+        let source = args.text("source").unwrap_or_default();
+        let request = ExplainRequest::parse(&request, &args.texts("header"), &source)?;
         print(&proxy::explain(&plan, &request).to_string());
         return Ok(Exit::Done);
     }
-    if typed.is_set("check") {
-        let name =
-            file.as_ref().map_or_else(|| "flags".to_owned(), |file| file.display().to_string());
+    if args.is_set("check") {
+        let name = file.as_ref().map_or_else(|| "flags".to_owned(), |file| file.display().to_string());
         let problems = proxy::check_start(&name, &plan);
         if !problems.is_empty() {
             return Err(problems.into());
         }
-        print("the config is right\n");
+        print("config is valid\n");
         return Ok(Exit::Done);
     }
-    let reach = Reach { read: file.iter().cloned().collect() };
+    let sandbox_paths = SandboxPaths { read: file.iter().cloned().collect() };
     let drain = Drain::default();
-    // Both while their sockets are within reach.
-    let manager = Manager::connect(&Environment::read()).unwrap_or_else(|error| {
-        note!("weir: warning: the service manager is told nothing: {error}");
-        Manager::default()
+    // Both connect while their sockets are within reach, before the sandbox.
+    let manager = ServiceManager::connect(&ManagerEnvironment::read()).unwrap_or_else(|error| {
+        warn!("weir: warning: cannot notify the service manager: {error}");
+        ServiceManager::default()
     });
-    let inherited = inherit(typed)?;
-    let held = hold_signals(Held::All)?;
-    let mut running = proxy::start(plan, &reach, drain.clone(), inherited)?;
-    let (wishes, wished) = mpsc::channel();
-    let (reopen, stop, orders) = (wishes.clone(), wishes.clone(), wishes.clone());
-    let signals = Signals {
+    let inherited = inherit_sockets(args)?;
+    let held_signals = block_signals(SignalSet::All)?;
+    let mut running = proxy::start(plan, &sandbox_paths, drain.clone(), inherited)?;
+    let (commands_sender, commands) = mpsc::channel();
+    let (reopen, stop, control) = (commands_sender.clone(), commands_sender.clone(), commands_sender.clone());
+    let signals = SignalHandlers {
         // The receiver lives until the end of the process.
-        reload: Box::new(move || drop(wishes.send(Wish::Reload))),
-        reopen: Box::new(move || drop(reopen.send(Wish::Reopen))),
-        drained: Box::new(move || drop(stop.send(Wish::Drain))),
+        on_reload: Box::new(move || drop(commands_sender.send(SupervisorCommand::Reload))),
+        on_reopen: Box::new(move || drop(reopen.send(SupervisorCommand::Reopen))),
+        on_drain: Box::new(move || drop(stop.send(SupervisorCommand::Drain))),
     };
-    held.follow(drain.clone(), Some(signals))?;
-    running.open_control(move |order| orders.send(Wish::Order(order)).is_ok())?;
+    held_signals.spawn_handler(drain.clone(), Some(signals))?;
+    running.start_control(move |command| control.send(SupervisorCommand::Control(command)).is_ok())?;
     print(&announcement(&running));
-    manager.tell(State::Ready);
+    manager.notify(ServiceState::Ready);
     let stopping = drain.clone();
-    if typed.is_set("until-stdin-closes") {
-        end_with_stdin(drain);
+    if args.is_set("until-stdin-closes") {
+        drain_on_stdin_close(drain);
     }
-    Holder::new(&mut running, file.as_deref(), stopping, &manager).follow(&wished);
-    let ended = running.join();
-    if !ended.logs_written {
-        note!("weir: the end of a log could not be written in time");
+    Supervisor::new(&mut running, file.as_deref(), stopping, &manager).run(&commands);
+    let exit = running.join();
+    if !exit.logs_written {
+        warn!("weir: the last log lines could not be written in time");
     }
-    match ended.failure {
+    match exit.failure {
         None => Ok(Exit::Done),
         Some(failure) => Err(Failure::cannot("proxy", failure)),
     }
 }
 
-/// What another process passes on, if it is to and is there.
-fn inherit(typed: Typed<'_>) -> Result<Option<Inheritance>, Failure> {
-    let Some(control) = typed.text("upgrade-from") else { return Ok(None) };
-    // What is passed on may be more than what we may have now.
+/// Takes over the sockets of another process, if requested and if that process exists.
+fn inherit_sockets(args: CommandArgs<'_>) -> Result<Option<InheritedSockets>, Failure> {
+    let Some(control) = args.text("upgrade-from") else { return Ok(None) };
+    // The inherited sockets may exceed the current descriptor limit.
     raise_descriptor_limit();
-    let inherited = Inheritance::ask(Path::new(&control))?;
+    let inherited = InheritedSockets::request(Path::new(&control))?;
     if inherited.is_none() {
-        note!("weir: nobody listens at {control}; this is a plain start");
+        warn!("weir: no proxy listens on {control}; normal start");
     }
     Ok(inherited)
 }
 
-/// The plan of the config or of the flags; warnings are printed, with `--check` also those of what
-/// would keep it from recovering from too much load.
-fn read_plan(typed: Typed<'_>, file: Option<&Path>) -> Result<Plan, Failure> {
+/// Reads the plan from the config or from the flags, and prints warnings. `--check` adds warnings
+/// about settings that prevent recovery from overload.
+fn read_plan(args: CommandArgs<'_>, file: Option<&Path>) -> Result<Plan, Failure> {
     let Some(file) = file else {
-        return Ok(config::from_flags(&proxy_text(typed))?);
+        return Ok(config::from_flags(&proxy_flags(args))?);
     };
-    let both: Vec<Problem> = IN_CONFIG
+    let conflicting: Vec<InputProblem> = CONFIG_FLAGS
         .iter()
-        .filter(|flag| typed.is_given(flag))
-        .map(|flag| Problem::new(format!("--{flag}"), "the config says it: leave one of them out"))
+        .filter(|flag| args.is_given(flag))
+        .map(|flag| InputProblem::new(format!("--{flag}"), "also set in the config: remove one of them"))
         .collect();
-    if !both.is_empty() {
-        return Err(both.into());
+    if !conflicting.is_empty() {
+        return Err(conflicting.into());
     }
-    Ok(read_config(file, typed.is_set("check"))?)
+    Ok(read_config(file, args.is_set("check"))?)
 }
 
-fn read_config(file: &Path, checks: bool) -> Result<Plan, Vec<Problem>> {
+fn read_config(file: &Path, with_lints: bool) -> Result<Plan, Vec<InputProblem>> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file)
-        .map_err(|error| vec![Problem::new(&*name, format!("cannot be read: {error}"))])?;
-    let Parsed { plan, warnings, recovery } = config::parse(&name, &text)?;
-    let advice = if checks { recovery } else { Vec::new() };
-    for warning in warnings.iter().chain(&advice) {
-        note!("weir: warning: {warning}");
+        .map_err(|error| vec![InputProblem::new(&*name, format!("cannot be read: {error}"))])?;
+    let ParsedConfig { plan, warnings, overload_lints } = config::parse(&name, &text)?;
+    let lints = if with_lints { overload_lints } else { Vec::new() };
+    for warning in warnings.iter().chain(&lints) {
+        warn!("weir: warning: {warning}");
     }
     Ok(plan)
 }
 
-fn announcement(running: &Running) -> String {
+fn announcement(running: &RunningProxy) -> String {
     let mut lines: String =
-        running.opened().iter().map(|opened| listening_on(opened, running.threads())).collect();
+        running.listen_addresses().iter().map(|opened| listening_on(opened, running.threads())).collect();
     match running.admin() {
         Some(Address::Tcp(address)) => lines.push_str(&format!("admin on http://{address}/\n")),
         Some(unix) => lines.push_str(&format!("admin on {unix}\n")),
@@ -152,12 +151,12 @@ fn announcement(running: &Running) -> String {
     if let Some(path) = running.control() {
         lines.push_str(&format!("control on unix:{}\n", path.display()));
     }
-    lines.push_str(&format!("{}\n", running.confinement()));
+    lines.push_str(&format!("{}\n", running.sandbox()));
     lines
 }
 
-fn listening_on(opened: &Opened, threads: usize) -> String {
-    let scheme = if opened.http { "http" } else { "tcp" };
+fn listening_on(opened: &ListenAddress, threads: usize) -> String {
+    let scheme = if opened.is_http { "http" } else { "tcp" };
     let shown = match &opened.address {
         Address::Tcp(address) => format!("{scheme}://{address}/"),
         unix @ Address::Unix(_) => unix.to_string(),
@@ -166,6 +165,6 @@ fn listening_on(opened: &Opened, threads: usize) -> String {
         "listening on {shown} (listener {}; {threads} thread{}; {})\n",
         opened.listener,
         if threads == 1 { "" } else { "s" },
-        opened.accepts
+        opened.accept_mode
     )
 }

@@ -1,31 +1,31 @@
 //! `weir serve`.
 
-use record::units::count_of;
-use rt::drain::{Drain, Held, Signals, hold_signals};
-use serve::plan::Plan;
+use record::units::format_plural;
+use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
+use serve::plan::OriginPlan;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::{Typed, serve_text};
+use crate::flags::{CommandArgs, serve_flags};
 use crate::output::print;
 use crate::preflight;
 
-use super::end_with_stdin;
+use super::drain_on_stdin_close;
 
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let plan = Plan::parse(&serve_text(typed))?;
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let plan = OriginPlan::parse(&serve_flags(args))?;
     preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
     let threads = plan.threads();
     let drain = Drain::default();
-    let signals = hold_signals(Held::Stop)?;
+    let signals = block_signals(SignalSet::Termination)?;
     let waiting = std::thread::current();
-    let signals_do = Signals {
-        // These are not held.
-        reload: Box::new(|| {}),
-        reopen: Box::new(|| {}),
-        drained: Box::new(move || waiting.unpark()),
+    let signals_do = SignalHandlers {
+        // These signals are not held.
+        on_reload: Box::new(|| {}),
+        on_reopen: Box::new(|| {}),
+        on_drain: Box::new(move || waiting.unpark()),
     };
-    signals.follow(drain.clone(), Some(signals_do))?;
-    let running = serve::start_alone(plan, drain.clone())?;
+    signals.spawn_handler(drain.clone(), Some(signals_do))?;
+    let running = serve::start_exclusive(plan, drain.clone())?;
     let mut lines = String::new();
     for (address, mode) in running.addresses() {
         let shown = match &address {
@@ -34,19 +34,19 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
         };
         lines.push_str(&format!(
             "listening on {shown} ({}; {})\n",
-            count_of(threads as u64, "thread"),
+            format_plural(threads as u64, "thread"),
             mode.describe()
         ));
     }
     print(&lines);
-    if typed.is_set("until-stdin-closes") {
-        end_with_stdin(drain);
+    if args.is_set("until-stdin-closes") {
+        drain_on_stdin_close(drain);
     }
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
-    note!(
+    warn!(
         "served {} on {}",
-        count_of(stats.sum.totals.requests, "request"),
-        count_of(stats.sum.connections_accepted, "connection")
+        format_plural(stats.sum.totals.requests, "request"),
+        format_plural(stats.sum.connections_accepted, "connection")
     );
     Ok(Exit::Done)
 }

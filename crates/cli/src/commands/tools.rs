@@ -1,49 +1,50 @@
-//! `completions`, `man`, `reference`: what is generated from the tables.
+//! `completions`, `man`, `reference`: output that is generated from the tables.
 
 use std::path::PathBuf;
 
 use clap_complete::Shell;
-use record::problem::Problem;
+use record::problem::InputProblem;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::{Typed, program};
+use crate::flags::{CommandArgs, build_command_line};
 use crate::output::{print, reference};
 
-pub(super) fn completions(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let shell = match typed.values().as_slice() {
+pub(super) fn completions(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let shell = match args.values().as_slice() {
         [name] => name.parse::<Shell>(),
-        _ => Err("one shell is needed".to_owned()),
+        _ => Err("name one shell".to_owned()),
     };
     let shell = shell.map_err(|why| {
         let text = format!("{why} (write bash, zsh, fish, elvish or powershell)");
-        vec![Problem::new("SHELL", text)]
+        vec![InputProblem::new("SHELL", text)]
     })?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut program(), "weir", &mut script);
+    clap_complete::generate(shell, &mut build_command_line(), "weir", &mut script);
     print(&String::from_utf8_lossy(&script));
     Ok(Exit::Done)
 }
 
-pub(super) fn man(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let [folder] = typed.values().try_into().map_err(|_| {
-        vec![Problem::new("FOLDER", "one folder is needed, to write the pages into")]
-    })?;
-    let folder = PathBuf::from(folder);
-    std::fs::create_dir_all(&folder).map_err(|error| Failure::cannot(folder.display(), error))?;
-    for (name, page) in reference::manual(&program())? {
-        record::file::write_whole(&folder.join(name), &page)?;
+pub(super) fn man(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let [directory] = args
+        .values()
+        .try_into()
+        .map_err(|_| vec![InputProblem::new("DIR", "name one directory for the pages")])?;
+    let directory = PathBuf::from(directory);
+    std::fs::create_dir_all(&directory).map_err(|error| Failure::cannot(directory.display(), error))?;
+    for (name, page) in reference::manual_pages(&build_command_line())? {
+        record::file::write_atomically(&directory.join(name), &page)?;
     }
     Ok(Exit::Done)
 }
 
-pub(super) fn reference(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let pages = typed.values();
+pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let pages = args.values();
     match pages.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => print(&reference::markdown()),
         ["config"] => print(&proxy::reference()),
         _ => {
-            let text = "there is one page beside the reference itself: config";
-            return Err(vec![Problem::new("PAGE", text)].into());
+            let text = "unknown page (the only page is: config)";
+            return Err(vec![InputProblem::new("PAGE", text)].into());
         }
     }
     Ok(Exit::Done)

@@ -1,16 +1,17 @@
-//! The flags of `weir calibrate`: the profile of the load, and how often to try.
+//! The flags of `weir calibrate`: the profile of the load, and the number of trials.
 
-use load::plan::PlanText;
+use load::plan::LoadFlags;
 
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::{CommandRow, FLAG, Flag, Typed};
+use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
-pub(crate) const CALIBRATE: CommandRow = CommandRow {
+pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
     name: "calibrate",
-    about: "Find the most that this machine can drive, for one profile of load",
-    doc: "Drives an origin of its own as fast as it goes, with one thread and with all, in turn and \
-          several times; says what a core can do and what all can do, with the spread; and keeps it \
-          for this host, so that later runs of weir load are held against it.",
+    about: "Measure the maximum load that this machine can generate",
+    doc: "Starts an origin and drives it at full speed, alternating between one thread and all \
+          threads, in several trials. Reports the capacity of one core and of all cores, with the \
+          spread. Stores the result for this host, so that `weir load` can compare its runs with \
+          it.",
     values: None,
     flags: &[
         CONNECTIONS,
@@ -19,9 +20,9 @@ pub(crate) const CALIBRATE: CommandRow = CommandRow {
             value: "SIZE",
             default: "100",
             doc: "Size of the response bodies",
-            right: &["0", "10k"],
-            wrong: &["x"],
-            ..FLAG
+            valid: &["0", "10k"],
+            invalid: &["x"],
+            ..FLAG_DEFAULTS
         },
         REQUESTS_PER_CONNECTION,
         METHOD,
@@ -33,48 +34,48 @@ pub(crate) const CALIBRATE: CommandRow = CommandRow {
             long: "trials",
             value: "N",
             default: "5",
-            doc: "Trials of each kind",
-            right: &["3"],
-            wrong: &["0", "1000", "x"],
-            ..FLAG
+            doc: "Trials per thread count",
+            valid: &["3"],
+            invalid: &["0", "1000", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "trial-time",
             value: "TIME",
             default: "2s",
-            doc: "Length of a trial, 1s at the least; bare: s",
-            right: &["1"],
-            wrong: &["0", "10ms", "x"],
-            ..FLAG
+            doc: "Duration of a trial, 1 s or more; default unit: s",
+            valid: &["1"],
+            invalid: &["0", "10ms", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "target",
             value: "RATE",
-            doc: "Say how many machines like this one a target rate needs",
-            right: &["2M"],
-            wrong: &["x", "0"],
-            ..FLAG
+            doc: "Target rate; prints the number of such machines that it needs",
+            valid: &["2M"],
+            invalid: &["x", "0"],
+            ..FLAG_DEFAULTS
         },
         JSON,
     ],
     examples: &[(
         "weir calibrate -c 50 --trials 1 --trial-time 1s --target 2M",
-        "how many machines like this one drive two million requests per second",
+        "number of such machines for two million requests per second",
     )],
 };
 
-/// The texts of the calibrated load's flags, for requests to `url`.
-pub(crate) fn calibrate_text(typed: Typed<'_>, url: String) -> PlanText {
-    PlanText {
+/// Returns the texts of the calibrated load's flags, for requests to `url`.
+pub(crate) fn calibrate_flags(args: CommandArgs<'_>, url: String) -> LoadFlags {
+    LoadFlags {
         urls: vec![url],
-        connections: typed.text("connections"),
-        requests_per_connection: typed.text("requests-per-connection"),
-        method: typed.text("method"),
-        headers: typed.texts("header"),
-        data: typed.text("data"),
-        timeout: typed.text("timeout"),
-        pin: typed.text("pin"),
+        connections: args.text("connections"),
+        requests_per_connection: args.text("requests-per-connection"),
+        method: args.text("method"),
+        headers: args.texts("header"),
+        data: args.text("data"),
+        timeout: args.text("timeout"),
+        pin: args.text("pin"),
         threads: Some("1".to_owned()),
-        ..PlanText::default()
+        ..LoadFlags::default()
     }
 }

@@ -1,58 +1,62 @@
 //! The flags of `weir ctl`.
 
-use super::{CommandRow, FLAG, Flag};
+use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
-/// Where a proxy's control socket is, if nothing else is said.
+/// Default path of a proxy's control socket.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/weir.sock";
 
-pub(crate) const CTL: CommandRow = CommandRow {
+pub(crate) const CTL: CommandInfo = CommandInfo {
     name: "ctl",
-    about: "Operate a running weir proxy: look at it, drain servers, end connections, reload",
-    doc: "The proxy listens on the unix socket that `control` in its config, or its flag --control, \
-          names; only root and the proxy's own user may. What is set while running (ready, drain, \
-          maint, weight, maxconn) holds over reloads, until the server goes or the process ends. \
-          The exit code is 2 when what was asked is wrong, as a config that cannot be applied, and \
-          1 when nobody answers.",
-    values: Some(("COMMAND", "What to do, with its words; see below")),
+    about: "Operate a running proxy: inspect, drain, reload",
+    doc: "Connects to the proxy's control socket: the unix socket of `control` in its config, or \
+          of its flag --control. Only root and the proxy's own user may use it. Changes at \
+          runtime (ready, drain, maint, weight, maxconn) survive reloads. They end when the \
+          server is removed from the config or the process ends. Exit code 2: the command or the \
+          config is invalid. Exit code 1: the proxy does not respond.",
+    values: Some(("COMMAND", "Command and its arguments, see below")),
     flags: &[
         Flag {
             long: "socket",
             short: Some('s'),
             value: "PATH",
             default: SOCKET_DEFAULT,
-            doc: "The proxy's control socket",
-            right: &["/run/weir.sock"],
-            ..FLAG
+            doc: "Control socket of the proxy",
+            valid: &["/run/weir.sock"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "json",
-            doc: "With show, top and profile: JSON with units in the names, for programs",
-            ..FLAG
+            doc: "Print JSON, with units in the names; for show, top and profile",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "once",
-            doc: "With top: one second, as it is without a terminal, instead of one after the other",
-            ..FLAG
+            doc: "Print one sample of 1 s and exit; for top; the default if stdout is not a \
+                  terminal",
+            ..FLAG_DEFAULTS
         },
     ],
     examples: &[
-        ("weir ctl --socket ctl.sock show", "all at a glance"),
-        ("weir ctl --socket ctl.sock show servers --json", "servers, for a program"),
-        ("weir ctl --socket ctl.sock show connections", "who is connected, and where to"),
-        ("weir ctl --socket ctl.sock show config", "the config that is in force"),
+        ("weir ctl --socket ctl.sock show", "overview"),
+        ("weir ctl --socket ctl.sock show servers --json", "servers as JSON"),
+        ("weir ctl --socket ctl.sock show connections", "clients and their servers"),
+        ("weir ctl --socket ctl.sock show config", "the active config"),
         ("weir ctl --socket ctl.sock server app/a drain", "send no new requests to a server"),
-        ("weir ctl --socket ctl.sock server app/a weight 10", "give it another share"),
-        ("weir ctl --socket ctl.sock server app/a maxconn 50", "bound it"),
+        ("weir ctl --socket ctl.sock server app/a weight 10", "change its weight"),
+        ("weir ctl --socket ctl.sock server app/a maxconn 50", "limit its connections"),
         ("weir ctl --socket ctl.sock server app/a ready", "send requests to it again"),
-        ("weir ctl --socket ctl.sock kill server app/a", "end what it is at"),
+        ("weir ctl --socket ctl.sock kill server app/a", "close its connections"),
         ("weir ctl --socket ctl.sock reload", "apply the changed config"),
-        ("weir ctl --socket ctl.sock reopen", "open the logs anew after logrotate"),
-        ("weir ctl --socket ctl.sock profile on", "measure where processor time goes"),
-        ("weir ctl --socket ctl.sock top --once", "the rates of one second"),
-        ("weir ctl --socket ctl.sock profile on exact", "on a machine that others use too"),
-        ("weir ctl --socket ctl.sock profile show", "where it went"),
-        ("weir ctl --socket ctl.sock profile off", "and no more"),
+        ("weir ctl --socket ctl.sock reopen", "reopen the logs after logrotate"),
+        ("weir ctl --socket ctl.sock profile on", "measure CPU time per phase"),
+        ("weir ctl --socket ctl.sock top --once", "rates over one second"),
+        (
+            "weir ctl --socket ctl.sock profile on exact",
+            "the same with the thread CPU clock, for a shared machine",
+        ),
+        ("weir ctl --socket ctl.sock profile show", "print the measured CPU time"),
+        ("weir ctl --socket ctl.sock profile off", "stop measuring"),
         ("weir ctl help", "all commands"),
-        ("weir ctl --socket ctl.sock drain", "stop it without losing a request"),
+        ("weir ctl --socket ctl.sock drain", "stop without losing a request"),
     ],
 };

@@ -1,342 +1,335 @@
 //! The flags of `weir lab` and the commands below it.
 
-use super::{CommandRow, FLAG, Flag};
+use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
-pub(crate) const LAB: CommandRow = CommandRow {
+pub(crate) const LAB: CommandInfo = CommandInfo {
     name: "lab",
-    about: "Say what limits a service, with evidence; experiments; the test of the verdicts",
-    doc: "The commands below it make network namespaces, control groups and programs, each named by \
-          run. All of it is removed at the end, and what a killed run left at the next start. Most \
-          scenarios need root.",
+    about: "Diagnose, profile and compare services",
+    doc: "Also runs experiments and the self-test of the diagnosis. The subcommands create network \
+          namespaces, cgroups and processes, named by run. All of them are removed at the end; \
+          those of a killed run are removed at the next start. Most scenarios need root.",
     values: None,
     flags: &[],
-    examples: &[("weir lab selftest --list", "what the analyser is tested with, here")],
+    examples: &[("weir lab selftest --list", "test cases of the diagnosis")],
 };
 
-pub(crate) const DIAGNOSE: CommandRow = CommandRow {
+pub(crate) const DIAGNOSE: CommandInfo = CommandInfo {
     name: "lab diagnose",
-    about: "Say from a record what limited the run",
-    doc: "Works the verdict out again from the record of a run alone: what limited it, the evidence, \
-          what was ruled out and by what, and which resource would be the limit next. Of the record of \
-          weir edge it is the run that the search stopped at, of a trial of weir lab run that of its \
-          load. Records of weir watch from other machines, taken at the same time, are put beside it. \
-          What `weir load --confirm` measured is kept for the verdict that it tested.",
+    about: "Diagnose what limited a recorded run",
+    doc: "Computes the diagnosis again from the record of a run: its limit, the evidence, the \
+          alternatives that were ruled out and why, and the resource that would be the next \
+          limit. For a record of weir edge it diagnoses the run at which the search stopped, for \
+          a trial of weir lab run its load. Records of weir watch from other machines, taken at \
+          the same time, are included. The results of `weir load --confirm` are kept for the \
+          verdict that they tested.",
     values: Some((
         "FILE",
-        "The record of a run, a search or a trial, then records of weir watch from other machines",
+        "Record of a run, a search or a trial; then records of weir watch from other machines",
     )),
     flags: &[Flag {
         long: "json",
         value: "FILE|-",
-        doc: "Write the record with its diagnosis",
-        right: &["-"],
-        ..FLAG
+        doc: "Write the record with its diagnosis; - writes it to stdout",
+        valid: &["-"],
+        ..FLAG_DEFAULTS
     }],
-    examples: &[("weir lab diagnose run.json", "why was it not faster")],
+    examples: &[("weir lab diagnose run.json", "find the limit of a recorded run")],
 };
 
-pub(crate) const TRY: CommandRow = CommandRow {
+pub(crate) const TRY: CommandInfo = CommandInfo {
     name: "lab try",
-    about: "Run one experiment: a scenario, the programs in it, and a load",
-    doc: "The file is TOML with the tables [scenario], [subject], [load], and where they are needed \
-          [origin] and [files]; every key stands below. `weir load` prints its summary, and its exit \
-          code is ours. A load that is stopped (Ctrl-C, SIGTERM: exit code 4), or under which the subject \
-          ends (exit code 1), leaves what was measured until then; the record says so (`partial`, or the \
-          reason `subject_ended` of its validity).",
-    values: Some(("FILE", "The experiment")),
+    about: "Run one scenario with its processes and a load",
+    doc: "The file is TOML with the tables [scenario], [subject] and [load], and optionally \
+          [origin] and [files]; all keys are listed below. `weir load` prints its summary, and \
+          its exit code is returned. If the load is stopped (Ctrl-C, SIGTERM: exit code 4), or \
+          the subject exits during the load (exit code 1), the results up to then are stored; the \
+          record reports it (`partial`, or the reason `subject_ended` of its validity).",
+    values: Some(("FILE", "Scenario file in TOML")),
     flags: &[
         Flag {
             long: "duration",
             short: Some('d'),
             value: "TIME",
             default: "8s",
-            doc: "Length of the load where the file says {duration}; bare: s",
-            right: &["8s"],
-            ..FLAG
+            doc: "Duration of the load; replaces {duration} in the file; default unit: s",
+            valid: &["8s"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "Keep the record of the load; with - to stdout, and nothing else there",
-            right: &["run.json"],
-            ..FLAG
+            doc: "Write the record of the load; - writes it to stdout, and nothing else",
+            valid: &["run.json"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "allow-global",
-            doc: "Allow settings of the whole machine to be changed while it runs",
-            ..FLAG
+            doc: "Allow temporary changes of machine-wide settings",
+            ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "check",
-            doc: "Read the file, say what is wrong with it, and run nothing",
-            ..FLAG
-        },
+        Flag { long: "check", doc: "Check the file without running it", ..FLAG_DEFAULTS },
     ],
     examples: &[
-        ("weir lab try --check slow-origin.toml", "whether a file is right"),
-        ("weir lab try -d 1s --json slow.json slow-origin.toml", "run it, and keep the record"),
+        ("weir lab try --check slow-origin.toml", "check a file"),
+        ("weir lab try -d 1s --json slow.json slow-origin.toml", "run it, and store the record"),
     ],
 };
 
-pub(crate) const SELFTEST: CommandRow = CommandRow {
+pub(crate) const SELFTEST: CommandInfo = CommandInfo {
     name: "lab selftest",
-    about: "Test the verdicts: induce each illness, and count what is said about it",
-    doc: "Each case is an experiment whose limit is known. Cases and repetitions run in a random \
-          order, each with fresh programs and namespaces. The result is a confusion matrix: what was \
-          induced, and what `weir load` named first; and a reliability table: for each level of \
-          confidence, how many of the first verdicts were right. The exit code is 4 when fewer than \
-          90 % of the runs of any verdict are right, or fewer than 95 % of the healthy ones, when a \
-          wrong verdict claimed to be sure, or when it was ended before every run was made. The set \
-          `foreign` is the proving ground (docs/proving-ground.md): servers in Go, Node.js, Python and \
-          Java, nginx and HAProxy. Its exit code is 4 when fewer than 90 % of all its runs are right, or \
-          fewer than 97 % of the healthy ones.",
-    values: Some(("FILE", "With --reliability: results to add up")),
+    about: "Test the diagnosis against injected faults",
+    doc: "Each case is an experiment with a known limit. Cases and repetitions run in random \
+          order, each with fresh processes and namespaces. The result is a confusion matrix \
+          (injected fault against first verdict of `weir load`) and a reliability table (fraction \
+          of correct first verdicts per confidence level). Exit code 4: fewer than 90 % of the \
+          runs of any verdict are correct, or fewer than 95 % of the healthy ones, or a wrong \
+          verdict was marked as certain, or the test was stopped early. The set `foreign` is the \
+          proving ground (docs/proving-ground.md): servers in Go, Node.js, Python, Java, Ruby, \
+          PHP and Perl, nginx, HAProxy, Apache, lighttpd, Caddy and Varnish. Its exit code is 4 \
+          if fewer than 90 % of all its runs are correct, or fewer than 97 % of the healthy ones.",
+    values: Some(("FILE", "Results to combine, for --reliability")),
     flags: &[
         Flag {
             long: "set",
             value: "induced|foreign",
             default: "induced",
-            doc: "Which set of cases",
-            right: &["foreign"],
-            wrong: &["mine"],
-            ..FLAG
+            doc: "Set of cases",
+            valid: &["foreign"],
+            invalid: &["mine"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "part",
             value: "development|held-out|all",
             default: "all",
-            doc: "With --set foreign: cases that may be read while thresholds change, or cases that may \
-                  only be run; a fixed seed split them",
-            right: &["held-out"],
-            ..FLAG
+            doc: "Part of the foreign set: development cases may be read while thresholds change, \
+                  held-out cases may only be run; a fixed seed split them",
+            valid: &["held-out"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "only",
             value: "CODE,...",
-            default: "all that this machine can show",
-            doc: "Only these verdicts or cases",
-            right: &["none,link_bound"],
-            ..FLAG
+            default: "all that this machine supports",
+            doc: "Verdicts or cases to run",
+            valid: &["none,link_bound"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "repetitions",
             value: "N",
             default: "5",
-            doc: "How often each case runs",
-            right: &["5"],
-            ..FLAG
+            doc: "Runs per case",
+            valid: &["5"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "duration",
             short: Some('d'),
             value: "TIME",
             default: "8s",
-            doc: "Length of each load; bare: s",
-            right: &["8s"],
-            ..FLAG
+            doc: "Duration of each load; default unit: s",
+            valid: &["8s"],
+            ..FLAG_DEFAULTS
         },
-        Flag { long: "quick", doc: "One repetition of 3s each", ..FLAG },
+        Flag { long: "quick", doc: "Run each case once, for 3 s", ..FLAG_DEFAULTS },
         Flag {
             long: "seed",
             value: "N",
-            default: "from the clock; it is printed",
+            default: "from the clock; printed",
             doc: "Seed of the order",
-            right: &["1"],
-            ..FLAG
+            valid: &["1"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "keep",
-            value: "FOLDER",
-            doc: "Keep the record of each load there",
-            right: &["records"],
-            ..FLAG
+            value: "DIR",
+            doc: "Directory for the records of the loads",
+            valid: &["records"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "Write the result as JSON; with - to stdout, and nothing else there",
-            right: &["selftest.json"],
-            ..FLAG
+            doc: "Write the result as JSON; - writes it to stdout, and nothing else",
+            valid: &["selftest.json"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "markdown",
             value: "FILE",
-            doc: "Write the matrices and the reliability table as Markdown: into the marked places of the \
-                  file (`<!-- begin selftest foreign-development -->` ... `<!-- end selftest -->`), or as a \
-                  new file",
-            right: &["docs/proving-ground.md"],
-            ..FLAG
+            doc: "Write the tables as Markdown; into the marked sections of the file (`<!-- begin \
+                  selftest foreign-development -->` ... `<!-- end selftest -->`), or as a new \
+                  file",
+            valid: &["docs/proving-ground.md"],
+            ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "reliability",
-            doc: "Run nothing; add up the results that --json wrote before, and judge them together",
-            ..FLAG
-        },
+        Flag { long: "reliability", doc: "Combine results that --json wrote; runs no case", ..FLAG_DEFAULTS },
         Flag {
             long: "allow-global",
-            doc: "Allow settings of the whole machine to be changed while a case runs",
-            ..FLAG
+            doc: "Allow temporary changes of machine-wide settings",
+            ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "list",
-            doc: "List the cases, and what this machine cannot show; run nothing",
-            ..FLAG
-        },
+        Flag { long: "list", doc: "List the cases, including those that cannot run here", ..FLAG_DEFAULTS },
     ],
-    examples: &[("weir lab selftest --list", "the cases, and what cannot be shown here")],
+    examples: &[("weir lab selftest --list", "cases, and those that this machine does not support")],
 };
 
-pub(crate) const SICK: CommandRow = CommandRow {
-    name: "lab sick",
-    about: "A server with a known illness, for the self-test and for experiments",
-    doc: "It answers any GET. Without flags it is healthy: a thread a connection, 100 bytes.",
+pub(crate) const FAULTY_SERVER: CommandInfo = CommandInfo {
+    name: "lab faulty-server",
+    about: "A server with fault injection, for the self-test and for experiments",
+    doc: "The server responds to any GET. Without flags it has no fault: one thread per connection, bodies of 100 bytes.",
     values: None,
     flags: &[
         Flag {
             long: "listen",
             value: "ADDRESS",
             default: "127.0.0.1:8000",
-            doc: "Where to listen; port 0 lets the kernel choose",
-            right: &["127.0.0.1:8000"],
-            ..FLAG
+            doc: "Address to listen on; port 0 lets the kernel choose",
+            valid: &["127.0.0.1:8000"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "threads",
             short: Some('t'),
             value: "N",
-            default: "one a connection",
-            doc: "Threads, each of which serves many connections",
-            right: &["1"],
-            ..FLAG
+            default: "one per connection",
+            doc: "Worker threads, each with many connections",
+            valid: &["1"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "burn",
             value: "TIME",
-            doc: "Processor time in user space for each answer; bare: us",
-            right: &["200us"],
-            ..FLAG
+            doc: "CPU time in user space per response; without a unit: µs",
+            valid: &["200us"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "syscalls",
             value: "N",
-            doc: "System calls for each answer: small reads of /dev/zero",
-            right: &["100"],
-            ..FLAG
+            doc: "System calls per response: small reads of /dev/zero",
+            valid: &["100"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "lock",
             value: "TIME",
-            doc: "Processor time for each answer under one lock for all; bare: us",
-            right: &["100us"],
-            ..FLAG
+            doc: "CPU time per response under one global lock; without a unit: µs",
+            valid: &["100us"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "allocations",
             value: "N",
-            doc: "Allocations for each answer",
-            right: &["1000"],
-            ..FLAG
+            doc: "Allocations per response",
+            valid: &["1000"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "data",
             value: "FILE",
-            doc: "Make this file at the start, to read of it",
-            right: &["sick.data"],
-            ..FLAG
+            doc: "Create this data file at the start",
+            valid: &["server.data"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "data-bytes",
             value: "SIZE",
             default: "one page",
-            doc: "Size of that file",
-            right: &["64m"],
-            ..FLAG
+            doc: "Size of the data file",
+            valid: &["64m"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "pages",
             value: "N",
             default: "none",
-            doc: "Pages of 4 KiB that each answer reads of it, at random",
-            right: &["16"],
-            ..FLAG
+            doc: "Pages of 4 KiB that each response reads from the data file, at random",
+            valid: &["16"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "log",
             value: "FILE",
-            doc: "Write a line for each answer",
-            right: &["sick.log"],
-            ..FLAG
+            doc: "Write a log line per response",
+            valid: &["server.log"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "log-dsync",
-            doc: "Have each line on the disk before the answer goes",
-            ..FLAG
+            doc: "Write each log line to the disk before the response is sent",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "log-pipe",
             value: "SIZE",
-            doc: "Write a line for each answer into a pipe that is read at so many bytes per second",
-            right: &["64k"],
-            ..FLAG
+            doc: "Write a log line per response into a pipe that is read at this rate in bytes per second",
+            valid: &["64k"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "split-write",
-            doc: "Write head and body apart, with Nagle's algorithm on",
-            ..FLAG
+            doc: "Send head and body in two writes, with Nagle's algorithm enabled",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "backlog",
             value: "N",
             default: "1024",
-            doc: "Connections that may wait to be accepted",
-            right: &["8"],
-            ..FLAG
+            doc: "Length of the accept queue",
+            valid: &["8"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "accept-delay",
             value: "TIME",
-            doc: "A pause before each accept; bare: ms",
-            right: &["20ms"],
-            ..FLAG
+            doc: "Pause before each accept; without a unit: ms",
+            valid: &["20ms"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "delay",
             value: "TIME",
-            doc: "A pause before each answer; bare: ms",
-            right: &["20ms"],
-            ..FLAG
+            doc: "Pause before each response; without a unit: ms",
+            valid: &["20ms"],
+            ..FLAG_DEFAULTS
         },
         Flag {
-            long: "fail-share",
-            value: "SHARE",
-            doc: "Share of the requests that get a 500",
-            right: &["5%"],
-            ..FLAG
+            long: "error-fraction",
+            value: "FRACTION",
+            doc: "Fraction of requests that get a 500 response",
+            valid: &["5%"],
+            ..FLAG_DEFAULTS
         },
         Flag {
-            long: "drop-share",
-            value: "SHARE",
-            doc: "Share of the requests that get no answer, and their connection closed",
-            right: &["5%"],
-            ..FLAG
+            long: "drop-fraction",
+            value: "FRACTION",
+            doc: "Fraction of requests whose connection is closed without a response",
+            valid: &["5%"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "body",
             value: "SIZE",
             default: "100",
-            doc: "Bytes of a body",
-            right: &["10k"],
-            ..FLAG
+            doc: "Size of a response body",
+            valid: &["10k"],
+            ..FLAG_DEFAULTS
         },
-        Flag { long: "close-each", doc: "Close the connection after each answer", ..FLAG },
+        Flag {
+            long: "close-after-response",
+            doc: "Close the connection after each response",
+            ..FLAG_DEFAULTS
+        },
         Flag {
             long: "ignore-close",
-            doc: "Leave closing to the client, also when it asks for it",
-            ..FLAG
+            doc: "Never close a connection, even if the client asks for it",
+            ..FLAG_DEFAULTS
         },
     ],
     examples: &[(
-        "weir lab sick --listen 127.0.0.1:0 --threads 1 --burn 200us",
-        "a server that is bound by its one thread",
+        "weir lab faulty-server --listen 127.0.0.1:0 --threads 1 --burn 200us",
+        "a server that is limited by its single thread",
     )],
 };

@@ -1,256 +1,250 @@
-//! The flags of the commands that run experiments, and of those that look at what came of them.
+//! The flags of the commands that run experiments, and of those that read their results.
 
-use super::{CommandRow, FLAG, Flag};
+use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
-/// As `weir lab try` has it.
-const ALLOW_GLOBAL: Flag = Flag {
-    long: "allow-global",
-    doc: "Allow settings of the whole machine to be changed while it runs",
-    ..FLAG
-};
+/// Flag shared with `weir lab try`.
+const ALLOW_GLOBAL: Flag =
+    Flag { long: "allow-global", doc: "Allow temporary changes of machine-wide settings", ..FLAG_DEFAULTS };
 
-pub(crate) const RUN: CommandRow = CommandRow {
+pub(crate) const RUN: CommandInfo = CommandInfo {
     name: "lab run",
-    about: "Run an experiment: arms under loads, in blocks, until it is known which is better",
-    doc: "FILE is an experiment in TOML; NAME is one of those that weir has in it (--list). Each arm \
-          is the same programs with something changed. A block runs every arm under every load \
-          once, in a random order, each with fresh programs; the baseline twice, so that it is seen \
-          how far apart two results of one and the same thing are. There are blocks until the \
-          interval of every ratio of the primary metric is narrow enough, or the most that were asked \
-          for. A trial that something else disturbed does not count, and its block's arms are run again \
-          under that load; what disturbed it is seen by the machine's own counters, never by the result, and after \
-          it the next one waits for up to a minute.\n\nEverything is \
-          kept in a folder: the file, the record of every trial, experiment.json, report.html and \
-          report.md. No result is shown while it runs, because who sees one is tempted to stop at it. \
-          Ctrl-C ends it with what is there; --resume goes on, also after a crash.\n\nThe exit code is 4 \
-          when nothing of it can be believed: too few blocks were undisturbed, it was ended before its first \
-          block was whole, or the load generator was the limit everywhere; and 1 when failing trials ended it, \
-          whatever had been measured before.",
-    values: Some(("FILE|NAME", "The experiment's file, or the name of a ready-made one")),
+    about: "Run an experiment: compare variants under load",
+    doc: "FILE is an experiment in TOML; NAME is a ready-made one (--list). Each arm is the same \
+          set of programs with one change. A block runs every arm under every load once, in \
+          random order, each with fresh processes. The baseline runs twice, which shows the noise \
+          between two identical trials. Blocks run until the confidence interval of every ratio \
+          of the primary metric is narrow enough, or until the max number of blocks. A trial that \
+          was disturbed from outside is discarded, and its block is repeated for that load. \
+          Disturbances are detected from the machine's counters, never from the result; after one \
+          the next trial waits up to a minute.\n\nThe output directory has the experiment file, \
+          the record of every trial, experiment.json, report.html and report.md. No result is \
+          printed during the run, because an early look at it invites stopping there. Ctrl-C \
+          stops it and keeps the results; --resume continues, also after a crash.\n\nExit code \
+          4: no result is valid, because too few blocks were undisturbed, it was stopped before \
+          its first complete block, or the load generator was always the limit. Exit code 1: \
+          failing trials ended it.",
+    values: Some(("FILE|NAME", "Experiment file, or the name of a ready-made one")),
     flags: &[
-        Flag {
-            long: "list",
-            doc: "List the ready-made experiments and what each needs; run nothing",
-            ..FLAG
-        },
+        Flag { long: "list", doc: "List the ready-made experiments and their requirements", ..FLAG_DEFAULTS },
         Flag {
             long: "print",
             value: "NAME",
-            doc: "Print the file of a ready-made experiment, to be copied and changed; run nothing",
-            right: &["allocator"],
-            wrong: &["no-such-experiment"],
-            ..FLAG
+            doc: "Print the file of a ready-made experiment, as a template",
+            valid: &["allocator"],
+            invalid: &["no-such-experiment"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "check",
-            doc: "Read the file and hold it against this machine, say what would be run and how long it \
-                  takes, and run nothing",
-            ..FLAG
+            doc: "Check the experiment without running it; compares it with this machine, and \
+                  prints the plan and the expected duration",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "set",
             value: "NAME=VALUE",
-            many: true,
-            doc: "Give a parameter of the file another value; may be given several times",
-            right: &["threads=2"],
-            wrong: &["threads", "=2"],
-            ..FLAG
+            repeatable: true,
+            doc: "Set a parameter of the experiment file; repeatable",
+            valid: &["threads=2"],
+            invalid: &["threads", "=2"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "discard",
             value: "NAME=BOUND",
-            many: true,
-            doc: "Another bound of [discard], beyond which a trial does not count, for a machine whose \
-                  neighbours are never quiet; may be given several times",
-            right: &["steal=30%", "wake-up-ratio=10"],
-            wrong: &["steal", "stele=1%", "steal=x"],
-            ..FLAG
+            repeatable: true,
+            doc: "Set a limit of [discard] for disturbed trials; a trial above it does not count; \
+                  useful on machines with noisy neighbors; repeatable",
+            valid: &["steal=30%", "wake-up-ratio=10"],
+            invalid: &["steal", "stele=1%", "steal=x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "blocks",
             value: "MIN[..MAX]",
-            default: "as the file says, else 10..30",
-            doc: "Fewest and most blocks; a single number: exactly so many",
-            right: &["10", "10..30"],
-            wrong: &["0", "x", "30..10", "1..", "..5", "1000000"],
-            ..FLAG
+            default: "from the file, or 10..30",
+            doc: "Min and max number of blocks; a single number is both",
+            valid: &["10", "10..30"],
+            invalid: &["0", "x", "30..10", "1..", "..5", "1000000"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "duration",
             short: Some('d'),
             value: "TIME",
-            default: "as the file says, else 8s",
-            doc: "Length of the load of each trial; bare: s",
-            right: &["8s", "500ms"],
-            wrong: &["0", "x", "2h"],
-            ..FLAG
+            default: "from the file, or 8s",
+            doc: "Duration of the load per trial; default unit: s",
+            valid: &["8s", "500ms"],
+            invalid: &["0", "x", "2h"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "quick",
-            doc: "Loads of 3s, in as few blocks as can show a difference: six, and more where more than one \
-                  comparison is tested",
-            ..FLAG
+            doc: "Loads of 3 s, in the min number of blocks for a verdict: six, or more if several \
+                  comparisons are tested",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "seed",
             value: "N",
-            default: "from the clock; it is printed",
-            doc: "Seed of the order of trials and of resampling",
-            right: &["1"],
-            wrong: &["x", "-1"],
-            ..FLAG
+            default: "from the clock; printed",
+            doc: "Seed of the trial order and of resampling",
+            valid: &["1"],
+            invalid: &["x", "-1"],
+            ..FLAG_DEFAULTS
         },
         Flag {
-            long: "folder",
-            value: "FOLDER",
+            long: "output",
+            value: "DIR",
             default: "weir-lab/NAME-DATE-TIME",
-            doc: "Where everything is kept; it must not be there yet",
-            right: &["allocators"],
-            ..FLAG
+            doc: "Output directory; must not exist",
+            valid: &["allocators"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "resume",
-            value: "FOLDER",
-            doc: "Go on with the experiment in this folder, as it was begun",
-            right: &["weir-lab/allocator-20260102-030405"],
-            ..FLAG
+            value: "DIR",
+            doc: "Continue the experiment in this directory; it keeps its options",
+            valid: &["weir-lab/allocator-20260102-030405"],
+            ..FLAG_DEFAULTS
         },
         Flag {
-            long: "allow-other",
-            doc: "Go on although the machine, weir or a program is other than when it began; the report \
-                  says what",
-            ..FLAG
+            long: "allow-changed-environment",
+            doc: "Resume although machine, weir or programs have changed; the report lists the \
+                  changes",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "Write the result as JSON there too; with - to stdout, and nothing else there",
-            right: &["result.json"],
-            ..FLAG
+            doc: "Write the result as JSON too; - writes it to stdout, and nothing else",
+            valid: &["result.json"],
+            ..FLAG_DEFAULTS
         },
         ALLOW_GLOBAL,
     ],
     examples: &[
-        ("weir lab run --list", "the experiments that are ready to run"),
-        ("weir lab run --check threads.toml", "whether a file is right, and how long it takes"),
+        ("weir lab run --list", "ready-made experiments"),
+        ("weir lab run --check threads.toml", "check a file, and print the expected duration"),
         (
-            "weir lab run --blocks 6 -d 500ms --seed 1 --folder first threads.toml",
-            "run it, much shorter than it should be",
+            "weir lab run --blocks 6 -d 500ms --seed 1 --output first threads.toml",
+            "run it, shorter than recommended",
         ),
-        ("weir lab run --resume first", "go on with it, if it had been ended"),
+        ("weir lab run --resume first", "continue it after a stop"),
     ],
 };
 
-pub(crate) const LIST: CommandRow = CommandRow {
+pub(crate) const LIST: CommandInfo = CommandInfo {
     name: "lab list",
-    about: "List the experiments in a folder, and what came of each",
-    doc: "When, its name, its arms and blocks, and the answer. Those that are not finished are listed \
-          too.",
-    values: Some(("FOLDER", "Where they are; weir-lab if not given")),
-    flags: &[Flag { long: "json", doc: "Print the list as JSON", ..FLAG }],
-    examples: &[("weir lab list .", "what was run here")],
+    about: "List experiments and their results",
+    doc: "Prints start time, name, arms, blocks and conclusion of each. Unfinished experiments are \
+          included.",
+    values: Some(("DIR", "Directory of experiments; weir-lab by default")),
+    flags: &[Flag { long: "json", doc: "Print the list as JSON", ..FLAG_DEFAULTS }],
+    examples: &[("weir lab list .", "experiments in this directory")],
 };
 
-pub(crate) const SHOW: CommandRow = CommandRow {
+pub(crate) const SHOW: CommandInfo = CommandInfo {
     name: "lab show",
-    about: "Say again what came of an experiment, from the records of its trials",
-    doc: "The comparisons are worked out again from the trials, so that a later weir may know more than \
-          the one that ran them. Nothing in the folder is changed.",
-    values: Some(("FOLDER", "The experiment's folder")),
+    about: "Print the result of an experiment",
+    doc: "Computes the comparisons again from the stored trials, so that a later version of weir \
+          may report more than the one that ran them. It does not change the directory.",
+    values: Some(("DIR", "Directory of the experiment")),
     flags: &[
         Flag {
             long: "html",
             value: "FILE",
-            doc: "Write the report as one page that needs nothing else",
-            right: &["report.html"],
-            ..FLAG
+            doc: "Write the report as a self-contained HTML page",
+            valid: &["report.html"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "markdown",
             value: "FILE|-",
-            doc: "Write the report as Markdown; with - to stdout, and nothing else there",
-            right: &["report.md"],
-            ..FLAG
+            doc: "Write the report as Markdown; - writes it to stdout, and nothing else",
+            valid: &["report.md"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "Write the result as JSON; with - to stdout, and nothing else there",
-            right: &["result.json"],
-            ..FLAG
+            doc: "Write the result as JSON; - writes it to stdout, and nothing else",
+            valid: &["result.json"],
+            ..FLAG_DEFAULTS
         },
     ],
     examples: &[
-        ("weir lab show first", "what came of it"),
-        ("weir lab show --html report.html --markdown report.md first", "the report, made anew"),
+        ("weir lab show first", "print the result"),
+        ("weir lab show --html report.html --markdown report.md first", "write the report again"),
     ],
 };
 
-pub(crate) const COMPARE: CommandRow = CommandRow {
+pub(crate) const COMPARE: CommandInfo = CommandInfo {
     name: "lab compare",
-    about: "Compare two experiments, or runs, that were not run in turn",
-    doc: "Two folders of experiments: arms of the same name under loads of the same name, trial by trial. \
-          Two lists of records of weir load (--a, --b): run by run. Both are unpaired, by the test of Mann and \
-          Whitney; and whatever else was different at the two times is in the difference too, which no \
-          test can see. Two single records are set side by side without a test: the seconds of a run \
-          depend on each other, so that they are no sample. What differs in plans and machines is listed.",
-    values: Some(("A B", "Two folders of experiments, or two records of weir load")),
+    about: "Compare two experiments, or two sets of runs",
+    doc: "Two experiment directories: compares arms of the same name under loads of the same name, \
+          trial by trial. Two sets of records of weir load (--a, --b): compares run by run. Both \
+          are unpaired, with the Mann-Whitney test. Any other change between the two times is \
+          part of the difference, and no test can detect it. Two single records are printed side \
+          by side without a test, because the seconds of a run depend on each other and are no \
+          sample. Differences of plans and machines are listed.",
+    values: Some(("A B", "Two experiment directories, or two records of weir load")),
     flags: &[
         Flag {
             long: "a",
             value: "PATTERN",
-            many: true,
-            doc: "Records of the first list; * stands for anything in a file's name; may be given several \
-                  times",
-            right: &["before*.json"],
-            ..FLAG
+            repeatable: true,
+            doc: "Records of the first set; * matches any part of a file name; repeatable",
+            valid: &["before*.json"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "b",
             value: "PATTERN",
-            many: true,
-            doc: "Records of the second list",
-            right: &["after*.json"],
-            ..FLAG
+            repeatable: true,
+            doc: "Records of the second set; * matches any part of a file name; repeatable",
+            valid: &["after*.json"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "effect",
-            value: "SHARE",
+            value: "FRACTION",
             default: "2%",
-            doc: "The smallest difference that matters",
-            right: &["1%", "0.05"],
-            wrong: &["x", "0", "101%"],
-            ..FLAG
+            doc: "Smallest relevant difference",
+            valid: &["1%", "0.05"],
+            invalid: &["x", "0", "101%"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "Write the comparison as JSON; with - to stdout, and nothing else there",
-            right: &["comparison.json"],
-            ..FLAG
+            doc: "Write the comparison as JSON; - writes it to stdout, and nothing else",
+            valid: &["comparison.json"],
+            ..FLAG_DEFAULTS
         },
     ],
     examples: &[
-        ("weir lab compare first first", "an experiment, and another one of the same kind"),
-        ("weir lab compare run.json run.json", "two records: ratios, and no test"),
+        ("weir lab compare first first", "two runs of an experiment"),
+        ("weir lab compare run.json run.json", "two records: ratios without a test"),
     ],
 };
 
-pub(crate) const SERVE: CommandRow = CommandRow {
+pub(crate) const SERVE: CommandInfo = CommandInfo {
     name: "lab serve",
-    about: "Browse and compare experiments in a browser",
-    doc: "Serves a list of the experiments in a folder, their reports, their raw files, and comparisons of \
-          any two, to this machine only unless told otherwise: there is no password. What is under way \
-          shows how far it is. It prints its address on the first line and ends with Ctrl-C.",
-    values: Some(("FOLDER", "Where the experiments are; weir-lab if not given")),
+    about: "Browse and compare experiments in a web browser",
+    doc: "Serves a list of the experiments in a directory, their reports, their raw files, and \
+          comparisons of any two. It listens on loopback by default, because there is no \
+          password. Running experiments show their progress. Prints its address on the first \
+          line; Ctrl-C stops it.",
+    values: Some(("DIR", "Directory of experiments; weir-lab by default")),
     flags: &[Flag {
         long: "listen",
         value: "ADDRESS",
         default: "127.0.0.1:0",
-        doc: "Where to listen; port 0 lets the kernel choose",
-        right: &["127.0.0.1:8800", "[::1]:0"],
-        wrong: &["8800", "unix:/tmp/x", "localhost:x"],
-        ..FLAG
+        doc: "Address to listen on; port 0: chosen by the kernel",
+        valid: &["127.0.0.1:8800", "[::1]:0"],
+        invalid: &["8800", "unix:/tmp/x", "localhost:x"],
+        ..FLAG_DEFAULTS
     }],
-    examples: &[("weir lab serve .", "the experiments below this folder")],
+    examples: &[("weir lab serve .", "experiments in this directory")],
 };

@@ -1,44 +1,42 @@
 //! The flags of `weir load` and `weir load report`. The letters are h1load's where their meaning
 //! is the same.
 
-use load::plan::{Plan, PlanText};
-use record::problem::Problem;
+use load::plan::{LoadFlags, RunPlan};
+use record::problem::InputProblem;
 
-use super::{CommandRow, FLAG, Flag, Typed};
+use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
-pub(crate) const LOAD: CommandRow = CommandRow {
+pub(crate) const LOAD: CommandInfo = CommandInfo {
     name: "load",
-    about: "Drive load, and tell the truth about it",
-    doc: "Sends requests in a closed loop (each connection sends the next one when the last has \
-          been answered) or, with --rate, in an open loop (requests are due by the clock, whatever \
-          the server does). Latencies are measured twice: from the send (service: what the server \
-          did) and from the due time (response: what a user saw). After a failed connect a connection \
-          pauses for 10 ms, then twice as long each time, up to 1 s. In a closed loop the next request \
-          is due behind the pause, so no latency contains it. In an open loop requests go on being due, \
-          and those that waited for the pause are counted with their time (generator.back_off). Every \
-          result carries a verdict: \
-          valid, suspect or invalid, with the reasons; and a diagnosis: what limited it, with the \
-          evidence, from what was seen of the machine meanwhile.\n\nWithout a URL it starts an origin of its \
-          own, calibrates the generator, and drives the origin at a quarter of that rate.",
-    values: Some(("URL", "What to ask for: http://host[:port][/path]; several are taken in turn")),
+    about: "Generate load, and check that the result is valid",
+    doc: "Sends requests in a closed loop (each connection sends its next request after the \
+          response to the previous one) or, with --rate, in an open loop (requests are due at \
+          fixed times, independent of the server). Each latency is measured twice: from the send \
+          (service time) and from the due time (response time, as a user sees it). After a failed \
+          connect a connection backs off for 10 ms, then twice as long each time, up to 1 s. In a \
+          closed loop the next request is due after the back-off, so no latency includes it. In \
+          an open loop requests stay due, and the latency of those that waited for the back-off \
+          includes it (generator.back_off). Every result has a verdict (valid, suspect or \
+          invalid) with its reasons, and a diagnosis: the limit of the run, with evidence from \
+          the machine's metrics.\n\nWithout a URL it starts an embedded origin, calibrates the \
+          generator, and drives the origin at a quarter of that rate.",
+    values: Some(("URL", "Target, http://host[:port][/path]; several are used round-robin")),
     flags: LOAD_FLAGS,
     examples: &[
         ("weir load", "measure this machine with the embedded origin"),
-        (
-            "weir load -c 10 -d 2s http://127.0.0.1:8000/?s=100",
-            "ten connections, closed loop, two seconds",
-        ),
+        ("weir load -v -d 2s http://127.0.0.1:8000/", "the same figures with all details"),
+        ("weir load -c 10 -d 2s http://127.0.0.1:8000/?s=100", "ten connections, closed loop, two seconds"),
         (
             "weir load -c 50 -R 2k -d 2s --slo 'p99<500ms,errors<1%' http://127.0.0.1:8000/",
-            "2,000 requests per second whatever happens, with objectives",
+            "2,000 requests per second in an open loop, with objectives",
         ),
         (
             "weir load -c 4 -d 3s --confirm 'http://127.0.0.1:8000/?t=20'",
-            "what limits this service, and proof of it",
+            "find the limit of a service, and test the finding",
         ),
         (
             "weir load -n 1000 -r 10 --json run.json http://127.0.0.1:8000/",
-            "1,000 requests, ten on a connection; keep the record",
+            "1,000 requests, ten per connection; store the record",
         ),
     ],
 };
@@ -49,66 +47,75 @@ pub(super) const CONNECTIONS: Flag = Flag {
     short: Some('c'),
     value: "N",
     default: "64",
-    doc: "Connections at a time",
-    right: &["1", "10k"],
-    wrong: &["0", "-1", "ten", "5M"],
-    ..FLAG
+    doc: "Number of concurrent connections",
+    valid: &["1", "10k"],
+    invalid: &["0", "-1", "ten", "5M"],
+    ..FLAG_DEFAULTS
 };
 pub(super) const REQUESTS_PER_CONNECTION: Flag = Flag {
     long: "requests-per-connection",
     short: Some('r'),
     value: "N",
-    default: "as many as the server allows",
-    doc: "Requests on a connection before it is closed and opened anew",
-    right: &["1", "100"],
-    wrong: &["0", "x"],
-    ..FLAG
+    default: "unlimited",
+    doc: "Max requests per connection; then it is closed and a new one opened",
+    valid: &["1", "100"],
+    invalid: &["0", "x"],
+    ..FLAG_DEFAULTS
 };
 pub(super) const METHOD: Flag = Flag {
     long: "method",
     value: "METHOD",
     default: "GET, or POST with a body",
     doc: "Request method",
-    right: &["HEAD", "DELETE"],
-    wrong: &["GE T", "", "CONNECT"],
-    ..FLAG
+    valid: &["HEAD", "DELETE"],
+    invalid: &["GE T", "", "CONNECT"],
+    ..FLAG_DEFAULTS
 };
 pub(super) const HEADER: Flag = Flag {
     long: "header",
     short: Some('H'),
     value: "'NAME: VALUE'",
-    many: true,
-    doc: "A header field to send; may be given several times",
-    right: &["Accept: */*", "X-Empty:"],
-    wrong: &["no colon", "A b: c", "Content-Length: 3"],
-    ..FLAG
+    repeatable: true,
+    doc: "Request header field; repeatable",
+    valid: &["Accept: */*", "X-Empty:"],
+    invalid: &["no colon", "A b: c", "Content-Length: 3"],
+    ..FLAG_DEFAULTS
 };
 pub(super) const DATA: Flag =
-    Flag { long: "data", value: "TEXT", doc: "Request body", right: &["hello"], ..FLAG };
+    Flag { long: "data", value: "TEXT", doc: "Request body", valid: &["hello"], ..FLAG_DEFAULTS };
 pub(super) const TIMEOUT: Flag = Flag {
     long: "timeout",
     short: Some('w'),
     value: "TIME",
     default: "5s",
-    doc: "A request that is older than this, from its due time, is an error; bare: ms",
-    right: &["500", "2s"],
-    wrong: &["0", "soon", "1d"],
-    ..FLAG
+    doc: "Request timeout, see --timeout-from; later responses are errors; default unit: ms",
+    valid: &["500", "2s"],
+    invalid: &["0", "soon", "1d"],
+    ..FLAG_DEFAULTS
 };
 pub(super) const PIN: Flag = Flag {
     long: "pin",
     value: "CPUS",
     default: "not pinned",
-    doc: "Processors to pin the threads to, in turn: 0,2 or 0-3",
-    right: &["0", "0,1", "0-0"],
-    wrong: &["x", "3-1", "0-9999"],
-    ..FLAG
+    doc: "CPUs to pin threads to, round-robin: 0,2 or 0-3",
+    valid: &["0", "0,1", "0-0"],
+    invalid: &["x", "3-1", "0-9999"],
+    ..FLAG_DEFAULTS
 };
 pub(super) const JSON: Flag = Flag {
     long: "json",
     value: "FILE|-",
-    doc: "Write the record of the run as JSON; with - to stdout, and nothing else there",
-    ..FLAG
+    doc: "Write the record of the run as JSON; - writes it to stdout, and nothing else",
+    ..FLAG_DEFAULTS
+};
+
+/// Flag for the complete summary; a stored record has it too.
+const VERBOSE: Flag = Flag {
+    long: "verbose",
+    short: Some('v'),
+    doc: "Print everything: connect and first byte latencies, generator, calibration, CPU use, \
+          ruled-out limits, cost of the observation",
+    ..FLAG_DEFAULTS
 };
 
 const LOAD_FLAGS: &[Flag] = &[
@@ -118,47 +125,47 @@ const LOAD_FLAGS: &[Flag] = &[
         short: Some('R'),
         value: "N",
         default: "closed loop",
-        doc: "Open loop: requests per second in all, due by the clock",
-        right: &["0.5", "10k", "2M/s"],
-        wrong: &["0", "fast", "-3", "nan", "inf"],
-        ..FLAG
+        doc: "Requests per second in total; selects the open loop",
+        valid: &["0.5", "10k", "2M/s"],
+        invalid: &["0", "fast", "-3", "nan", "inf"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "arrivals",
         value: "constant|poisson",
         default: "constant",
-        doc: "Open loop: how requests are spread over time",
-        wrong: &["bursty"],
-        ..FLAG
+        doc: "Distribution of arrivals in an open loop",
+        invalid: &["bursty"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "duration",
         short: Some('d'),
         value: "TIME",
         default: "10s, or 1h with -n",
-        doc: "Length of the load; what is in flight then is drained; bare: s",
-        right: &["10", "1m", "500ms"],
-        wrong: &["0", "1d", "long"],
-        ..FLAG
+        doc: "Duration of the load; requests in flight are then drained; default unit: s",
+        valid: &["10", "1m", "500ms"],
+        invalid: &["0", "1d", "long"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "requests",
         short: Some('n'),
         value: "N",
-        doc: "End after this many requests",
-        right: &["1", "10k"],
-        wrong: &["0", "many"],
-        ..FLAG
+        doc: "Stop after this number of requests",
+        valid: &["1", "10k"],
+        invalid: &["0", "many"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "threads",
         short: Some('t'),
         value: "N",
-        default: "all processors, or half of them when the server is on this machine",
-        doc: "Threads, a core each; connections and rate are shared between them",
-        right: &["1", "2"],
-        wrong: &["0", "two", "65"],
-        ..FLAG
+        default: "all CPUs, or half of them if the server is on this machine",
+        doc: "Generator threads; they share the connections and the rate",
+        valid: &["1", "2"],
+        invalid: &["0", "two", "65"],
+        ..FLAG_DEFAULTS
     },
     REQUESTS_PER_CONNECTION,
     Flag {
@@ -166,35 +173,34 @@ const LOAD_FLAGS: &[Flag] = &[
         short: Some('s'),
         value: "TIME",
         default: "none",
-        doc: "Bring connections and rate up from nothing over this time, which counts in no \
-              percentile; bare: s",
-        right: &["2", "500ms"],
-        wrong: &["x", "10s"],
-        ..FLAG
+        doc: "Ramp-up time of connections and rate; not part of the percentiles; default unit: s",
+        valid: &["2", "500ms"],
+        invalid: &["x", "10s"],
+        ..FLAG_DEFAULTS
     },
     TIMEOUT,
     Flag {
         long: "timeout-from",
         value: "due|send",
         default: "due",
-        doc: "Where the time-out starts. due: when the request was due, as a user's patience does; a \
-              request that waited for a connection until less time is left than a response usually \
-              takes is not sent but counted as too_late, so that too much load does not keep the server \
-              busy with responses that nobody waits for. send: when it was sent, however long it had \
-              waited in the queue, which --line bounds",
-        wrong: &["now"],
-        right: &["send"],
-        ..FLAG
+        doc: "Start of the timeout. due: when the request was due, as a user experiences it; a \
+              request that waits for a connection until less time is left than a response usually \
+              takes is not sent but counted as too_late, so that overload does not keep the \
+              server busy with responses that come too late. send: when the request was sent, \
+              however long it was pending; --max-pending limits the queue",
+        invalid: &["now"],
+        valid: &["send"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "think",
         short: Some('T'),
         value: "TIME",
         default: "0",
-        doc: "Closed loop: pause of a connection between a response and its next request; bare: ms",
-        right: &["5", "1s"],
-        wrong: &["x"],
-        ..FLAG
+        doc: "Pause between a response and the next request; closed loop only; default unit: ms",
+        valid: &["5", "1s"],
+        invalid: &["x"],
+        ..FLAG_DEFAULTS
     },
     METHOD,
     HEADER,
@@ -202,240 +208,245 @@ const LOAD_FLAGS: &[Flag] = &[
     Flag {
         long: "data-file",
         value: "FILE",
-        doc: "Request body from a file (not a pipe or a device), 64 MiB at the most",
-        wrong: &["/no/such/file"],
-        ..FLAG
+        doc: "Request body from a regular file; 64 MiB or less",
+        invalid: &["/no/such/file"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "unix",
         value: "PATH",
-        doc: "Connect to this unix socket instead of the URL's host and port",
-        right: &["/run/weir.sock"],
-        ..FLAG
+        doc: "Unix socket to connect to; replaces the URL's host and port",
+        valid: &["/run/weir.sock"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "source",
         value: "ADDRESS",
-        many: true,
+        repeatable: true,
         default: "the kernel's choice",
-        doc: "Connect from these addresses in turn: one, a range a-b, or a network a/n",
-        right: &["127.0.0.2", "127.0.0.2-127.0.0.9,127.0.1.0/28"],
-        wrong: &["localhost", "127.0.0.1/33", "127.0.0.9-127.0.0.2"],
-        ..FLAG
+        doc: "Source addresses, round-robin: one, a range a-b, or a network a/n",
+        valid: &["127.0.0.2", "127.0.0.2-127.0.0.9,127.0.1.0/28"],
+        invalid: &["localhost", "127.0.0.1/33", "127.0.0.9-127.0.0.2"],
+        ..FLAG_DEFAULTS
     },
     PIN,
     Flag {
         long: "spin",
-        doc: "Never sleep: threads look for work without a pause, so that no latency contains the \
-              time that a sleeping processor takes to wake up; each uses a whole core",
-        ..FLAG
+        doc: "Busy-poll instead of sleeping; latencies then exclude the wake-up latency of an idle \
+              CPU; each thread uses a complete core",
+        ..FLAG_DEFAULTS
     },
     Flag {
-        long: "line",
+        long: "max-pending",
         value: "N",
-        default: "rate x time-out",
-        doc: "Open loop: requests that may wait for a free connection; more are dropped and counted",
-        wrong: &["x", "11M"],
-        ..FLAG
+        default: "rate x timeout",
+        doc: "Max requests waiting for a free connection; open loop only; more are dropped and \
+              counted",
+        invalid: &["x", "11M"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "drain",
         value: "TIME",
-        default: "the time-out",
-        doc: "How long requests may go on after the end before they are given up; bare: s",
-        right: &["0", "1s"],
-        wrong: &["x"],
-        ..FLAG
+        default: "the timeout",
+        doc: "Max time for requests in flight after the end; default unit: s",
+        valid: &["0", "1s"],
+        invalid: &["x"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "expect-status",
         value: "LIST",
-        default: "any; 400 and above count as bad",
-        doc: "Statuses that are right: 200, 2xx or 200,404; any other is an error",
-        right: &["200", "2xx,304"],
-        wrong: &["2x", "99"],
-        ..FLAG
+        default: "any; 400 and above are errors",
+        doc: "Expected statuses: 200, 2xx or 200,404; any other is an error",
+        valid: &["200", "2xx,304"],
+        invalid: &["2x", "99"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "expect-bytes",
         value: "SIZE",
         default: "any",
-        doc: "Size of body that is right; any other is an error",
-        right: &["0", "64k"],
-        wrong: &["x"],
-        ..FLAG
+        doc: "Expected body size; any other is an error",
+        valid: &["0", "64k"],
+        invalid: &["x"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "slo",
         value: "LIST",
-        many: true,
-        doc: "Objectives, of response latency (p50 to p99.999, mean, max), errors and rate: \
-              'p99<5ms,errors<0.1%,rate>=10k'; exit code 3 when one is missed",
-        right: &["p99<5ms,errors<0.1%,rate>=10k", "max<1s"],
-        wrong: &["p99", "q<1ms", "errors<2", "p50<x"],
-        ..FLAG
+        repeatable: true,
+        doc: "Objectives for latency, errors and rate: 'p99<5ms,errors<0.1%,rate>=10k'; latency is \
+              p50 to p99.999, mean or max of the response time; exit code 3 if one is missed",
+        valid: &["p99<5ms,errors<0.1%,rate>=10k", "max<1s"],
+        invalid: &["p99", "q<1ms", "errors<2", "p50<x"],
+        ..FLAG_DEFAULTS
     },
     Flag {
-        long: "error-share-max",
-        value: "SHARE",
+        long: "max-error-rate",
+        value: "FRACTION",
         default: "0.1%",
-        doc: "The result is invalid when a larger share of requests had no good response; an objective of \
-              errors (--slo errors<1%) sets this bound too, unless it is given here",
-        right: &["1%", "0.5", "100%"],
-        wrong: &["x", "101%"],
-        ..FLAG
+        doc: "Max fraction of failed requests in a valid result; --slo errors<1% sets it too, \
+              unless it is given here",
+        valid: &["1%", "0.5", "100%"],
+        invalid: &["x", "101%"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "seed",
         value: "N",
         default: "1",
-        doc: "Seed of all randomness (Poisson arrivals)",
-        right: &["42"],
-        wrong: &["x", "-1"],
-        ..FLAG
+        doc: "Seed of the random numbers; used for Poisson arrivals",
+        valid: &["42"],
+        invalid: &["x", "-1"],
+        ..FLAG_DEFAULTS
     },
     JSON,
     Flag {
         long: "csv",
         value: "FILE|-",
-        doc: "Write a line a second as CSV; with - to stdout, and nothing else there",
-        ..FLAG
+        doc: "Write one CSV line per second; - writes it to stdout, and nothing else",
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "hdr",
         value: "FILE",
-        doc: "Write an HdrHistogram interval log (.hlog): every phase, every second",
-        ..FLAG
+        doc: "Write an HdrHistogram interval log; an interval per second, with every latency phase",
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "percentiles",
         short: Some('P'),
-        doc: "Print the percentiles of first and last byte, service and response, up to 99.9999 %",
-        ..FLAG
+        doc: "Print all percentiles of the latencies; of the first and the last byte, service and \
+              response time, up to 99.9999 %",
+        ..FLAG_DEFAULTS
     },
-    Flag { long: "live", doc: "Print a line a second even when stdout is not a terminal", ..FLAG },
-    Flag { long: "quiet", short: Some('q'), doc: "Print no line a second", ..FLAG },
+    Flag { long: "live", doc: "Print a line per second; the default on a terminal", ..FLAG_DEFAULTS },
+    Flag { long: "quiet", short: Some('q'), doc: "Do not print a line per second", ..FLAG_DEFAULTS },
+    VERBOSE,
     Flag {
         long: "subject",
         value: "PID",
-        many: true,
-        default: "who listens where the load goes",
-        doc: "A process of the server under load, where it cannot be found by its port (behind a \
-              forwarder, say); its children are watched with it",
-        right: &["1"],
-        wrong: &["x", "0"],
-        ..FLAG
+        repeatable: true,
+        default: "the process that listens on the target port",
+        doc: "PID of the server under load; for a server that cannot be found by its port, such as \
+              behind a port forwarder; its children belong to it; repeatable",
+        valid: &["1"],
+        invalid: &["x", "0"],
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "no-watch",
-        doc: "Do not look at the machine, its sockets and the subject meanwhile: no diagnosis then",
-        ..FLAG
+        doc: "Do not sample the machine, its sockets and the server; there is no diagnosis then",
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "no-baseline",
-        doc: "Send no requests one at a time before the load (1 s and 500 requests at most, for loads of \
-              3 s and more without -n): then waiting cannot be told from service in the latencies",
-        ..FLAG
+        doc: "Skip the baseline before the load: requests sent one at a time, up to 1 s and 500 \
+              requests, for loads of 3 s and more without -n; without it, queueing cannot be \
+              distinguished from service time",
+        ..FLAG_DEFAULTS
     },
     Flag {
         long: "confirm",
-        doc: "Prove the diagnosis: change what is said to be the limit (connections, pauses, \
-              generator threads, the subject's processor time) in short trials, and see whether \
-              the throughput answers as it predicts; a verdict that is refuted becomes unknown, \
-              and where nothing can be tested the reason is said",
-        ..FLAG
+        doc: "Test the diagnosis in short trials; they change the suspected limit (connections, \
+              think time, generator threads, the server's CPU time) and compare the throughput \
+              with the prediction; a refuted verdict becomes unknown, and a limit that cannot be \
+              tested is reported with the reason",
+        ..FLAG_DEFAULTS
     },
 ];
 
-pub(crate) const REPORT: CommandRow = CommandRow {
+pub(crate) const REPORT: CommandInfo = CommandInfo {
     name: "load report",
-    about: "Show, compare or merge records of runs",
-    doc: "One record is shown as at the end of its run. Several are compared side by side with the \
-          first, or, with --merge, made into one: counts and histograms are added, percentiles are \
-          read off the sum and never averaged.",
-    values: Some(("FILE", "Records that weir load --json wrote")),
+    about: "Print, compare or merge records of runs",
+    doc: "One record is printed as at the end of its run. Several are compared side by side with \
+          the first or, with --merge, merged into one: counts and histograms are added, and \
+          percentiles come from the merged histogram, never from averages.",
+    values: Some(("FILE", "Records written by weir load --json")),
     flags: &[
         Flag {
             long: "merge",
-            doc: "Merge the records, of one plan driven from several places, into one",
-            ..FLAG
+            doc: "Merge the records into one; they must have one plan, driven from several \
+                  machines",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "With --merge: write the merged record",
-            ..FLAG
+            doc: "Write the merged record; needs --merge",
+            ..FLAG_DEFAULTS
         },
+        VERBOSE,
     ],
     examples: &[
-        ("weir load report run.json", "show a record"),
+        ("weir load report run.json", "print a record"),
         ("weir load report run.json run.json", "compare two records"),
         (
             "weir load report --merge --json both.json one.json two.json",
-            "add up two at the same time",
+            "merge two runs that were driven at the same time",
         ),
     ],
 };
 
-/// The texts of a load's flags; the body's file is read here, because parsing does no I/O.
-pub(crate) fn load_text(typed: Typed<'_>) -> Result<PlanText, Vec<Problem>> {
+/// Returns the texts of a load's flags; the body's file is read here, because parsing does no I/O.
+pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputProblem>> {
     let mut problems = Vec::new();
-    let data_file = typed.text("data-file").and_then(|path| {
+    let data_file = args.text("data-file").and_then(|path| {
         let read = read_body(&path);
-        read.map_err(|why| problems.push(Problem::new("--data-file", format!("{path}: {why}"))))
-            .ok()
+        read.map_err(|why| problems.push(InputProblem::new("--data-file", format!("{path}: {why}")))).ok()
     });
-    problems.extend(subject_pids(typed).err().unwrap_or_default());
-    let mut text = PlanText {
-        urls: typed.values(),
-        connections: typed.text("connections"),
-        rate: typed.text("rate"),
-        arrivals: typed.text("arrivals"),
-        duration: typed.text("duration"),
-        requests: typed.text("requests"),
-        threads: typed.text("threads"),
-        requests_per_connection: typed.text("requests-per-connection"),
-        ramp: typed.text("ramp"),
-        timeout: typed.text("timeout"),
-        timeout_from: typed.text("timeout-from"),
-        think: typed.text("think"),
-        drain: typed.text("drain"),
-        line: typed.text("line"),
-        method: typed.text("method"),
-        headers: typed.texts("header"),
-        data: typed.text("data"),
+    problems.extend(subject_pids(args).err().unwrap_or_default());
+    let mut text = LoadFlags {
+        urls: args.values(),
+        connections: args.text("connections"),
+        rate: args.text("rate"),
+        arrivals: args.text("arrivals"),
+        duration: args.text("duration"),
+        requests: args.text("requests"),
+        threads: args.text("threads"),
+        requests_per_connection: args.text("requests-per-connection"),
+        ramp: args.text("ramp"),
+        timeout: args.text("timeout"),
+        timeout_from: args.text("timeout-from"),
+        think: args.text("think"),
+        drain: args.text("drain"),
+        max_pending: args.text("max-pending"),
+        method: args.text("method"),
+        headers: args.texts("header"),
+        data: args.text("data"),
         data_file,
-        unix: typed.text("unix"),
-        sources: typed.texts("source"),
-        pin: typed.text("pin"),
-        spin: typed.is_set("spin"),
-        expect_status: typed.text("expect-status"),
-        expect_bytes: typed.text("expect-bytes"),
-        slo: typed.texts("slo"),
-        error_share_max: typed.text("error-share-max"),
-        seed: typed.text("seed"),
+        unix: args.text("unix"),
+        sources: args.texts("source"),
+        pin: args.text("pin"),
+        spin: args.is_set("spin"),
+        expect_status: args.text("expect-status"),
+        expect_bytes: args.text("expect-bytes"),
+        slo: args.texts("slo"),
+        max_error_rate: args.text("max-error-rate"),
+        seed: args.text("seed"),
     };
     if problems.is_empty() {
         return Ok(text);
     }
-    // What else is wrong is told together with it; that there is no URL is not wrong.
+    // Other problems are reported together with it; a missing URL is no problem.
     if text.urls.is_empty() {
         text.urls = vec!["http://127.0.0.1:1/".to_owned()];
     }
-    let cores = rt::cores::available().len();
-    problems.extend(Plan::parse(&text, cores).err().unwrap_or_default());
+    let cores = rt::cores::available_cpus().len();
+    problems.extend(RunPlan::parse(&text, cores).err().unwrap_or_default());
     Err(problems)
 }
 
-/// The processes that were named with `--subject`.
-pub(crate) fn subject_pids(typed: Typed<'_>) -> Result<Vec<i32>, Vec<Problem>> {
+/// Returns the processes that `--subject` names.
+pub(crate) fn subject_pids(args: CommandArgs<'_>) -> Result<Vec<i32>, Vec<InputProblem>> {
     let (mut pids, mut problems) = (Vec::new(), Vec::new());
-    for text in typed.texts("subject") {
+    for text in args.texts("subject") {
         match text.parse::<i32>() {
             Ok(pid) if pid > 0 => pids.push(pid),
             _ => {
-                let why = format!("'{text}' is no number of a process");
-                problems.push(Problem::new("--subject", why));
+                let why = format!("'{text}' is not a PID");
+                problems.push(InputProblem::new("--subject", why));
             }
         }
     }
@@ -443,17 +454,14 @@ pub(crate) fn subject_pids(typed: Typed<'_>) -> Result<Vec<i32>, Vec<Problem>> {
 }
 
 fn read_body(path: &str) -> Result<Vec<u8>, String> {
-    let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !about.is_file() {
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
         // A pipe may never end, or never begin.
-        return Err("it is no file; a body is read from a file, 64 MiB at the most".to_owned());
+        return Err("not a regular file (a body is read from a file of 64 MiB or less)".to_owned());
     }
-    let length = about.len();
+    let length = metadata.len();
     if length > load::plan::BODY_BYTES_MAX {
-        return Err(format!(
-            "{length} bytes are more than the {} allowed",
-            load::plan::BODY_BYTES_MAX
-        ));
+        return Err(format!("{length} bytes exceed the limit of {} bytes", load::plan::BODY_BYTES_MAX));
     }
     std::fs::read(path).map_err(|error| error.to_string())
 }

@@ -1,193 +1,189 @@
 //! The flags of `weir proxy`.
 
-use proxy::config::FlagsText;
+use proxy::config::ProxyFlags;
 
-use super::{CommandRow, FLAG, Flag, Typed};
+use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
-pub(crate) const PROXY: CommandRow = CommandRow {
+pub(crate) const PROXY: CommandInfo = CommandInfo {
     name: "proxy",
-    about: "Carry requests to servers: a reverse proxy and load balancer for HTTP/1.1 and TCP",
-    doc: "Either --listen and --to say all there is, or --config names a file with listeners, \
-          routes and pools; docs/config.md has every key. SIGHUP reads the file again and applies \
-          it without losing a request, SIGUSR1 opens the logs again, SIGTERM finishes what is in \
-          flight and stops; a new process with --upgrade-from replaces it.",
+    about: "Reverse proxy and load balancer for HTTP/1.1 and TCP",
+    doc: "Configured by --listen and --to, or by --config FILE with listeners, routes and pools; \
+          docs/config.md documents every key. SIGHUP reloads the file without losing a request, \
+          SIGUSR1 reopens the logs, SIGTERM drains and stops. A new process with --upgrade-from \
+          takes over its listening sockets.",
     values: None,
     flags: &[
         Flag {
             long: "listen",
             short: Some('l'),
             value: "ADDRESS",
-            many: true,
+            repeatable: true,
             default: "127.0.0.1:8080",
-            doc: "Where to listen: 127.0.0.1:8080, [::1]:8080, :8080 or unix:/path; port 0 lets \
-                  the kernel choose; may be given several times",
-            right: &["127.0.0.1:0", "unix:/tmp/weir.sock"],
-            wrong: &["8080", "127.0.0.1:99999", "unix:"],
+            doc: "Address to listen on, repeatable: 127.0.0.1:8080, [::1]:8080, :8080 or \
+                  unix:/path; port 0: chosen by the kernel",
+            valid: &["127.0.0.1:0", "unix:/tmp/weir.sock"],
+            invalid: &["8080", "127.0.0.1:99999", "unix:"],
         },
         Flag {
             long: "to",
             value: "ADDRESS[,ADDRESS]",
-            doc: "The servers",
-            right: &["127.0.0.1:8000", "127.0.0.1:8000,127.0.0.1:8001"],
-            wrong: &["8000", "127.0.0.1:8000,,"],
-            ..FLAG
+            doc: "Servers",
+            valid: &["127.0.0.1:8000", "127.0.0.1:8000,127.0.0.1:8001"],
+            invalid: &["8000", "127.0.0.1:8000,,"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "config",
             value: "FILE",
-            doc: "A config in TOML, instead of the other flags",
-            right: &["weir.toml"],
-            ..FLAG
+            doc: "Config file in TOML; replaces the other flags",
+            valid: &["weir.toml"],
+            ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "check",
-            doc: "Say what is wrong with the config, or that nothing is, and stop",
-            ..FLAG
-        },
+        Flag { long: "check", doc: "Validate the config and exit", ..FLAG_DEFAULTS },
         Flag {
             long: "explain",
             value: "[METHOD ]URL",
-            doc: "Say which route and pool a request would take, and why, and stop",
-            right: &["http://example.org/a?b", "POST /a"],
-            ..FLAG
+            doc: "Print the route and pool of a request and exit; includes the reason",
+            valid: &["http://example.org/a?b", "POST /a"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "header",
             short: Some('H'),
             value: "'NAME: VALUE'",
-            many: true,
+            repeatable: true,
             default: "",
-            doc: "With --explain: a field of the request; may be given several times",
-            right: &["X-Debug: 1"],
-            wrong: &[],
+            doc: "Header field of the request for --explain; repeatable",
+            valid: &["X-Debug: 1"],
+            invalid: &[],
         },
         Flag {
             long: "source",
             value: "IP",
-            doc: "With --explain: the client's address",
-            right: &["192.0.2.1"],
-            ..FLAG
+            doc: "Client address for --explain",
+            valid: &["192.0.2.1"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "schema",
-            doc: "Print the JSON schema of the config, for editors, and stop",
-            ..FLAG
+            doc: "Print the JSON schema of the config, for editors, and exit",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "mode",
             value: "http|tcp",
             default: "http",
-            doc: "What is spoken",
-            right: &["tcp"],
-            wrong: &["udp"],
-            ..FLAG
+            doc: "Protocol",
+            valid: &["tcp"],
+            invalid: &["udp"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "threads",
             short: Some('t'),
             value: "N",
-            default: "one for each processor",
-            doc: "Threads, a core each",
-            right: &["1"],
-            wrong: &["0", "x"],
-            ..FLAG
+            default: "one per CPU",
+            doc: "Worker threads",
+            valid: &["1"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "pin",
             value: "CPUS",
             default: "not pinned",
-            doc: "Processors to pin the threads to, in turn: 0,2 or 0-3",
-            right: &["0", "all"],
-            wrong: &["x", "3-1"],
-            ..FLAG
+            doc: "CPUs to pin threads to, round-robin: 0,2 or 0-3, or all",
+            valid: &["0", "all"],
+            invalid: &["x", "3-1"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "admin",
             value: "ADDRESS",
-            default: "nowhere",
-            doc: "Where the status page, /metrics (for Prometheus) and /health are served",
-            right: &["127.0.0.1:0"],
-            wrong: &["x"],
-            ..FLAG
+            default: "off",
+            doc: "Address of the status page, /metrics and /health; metrics are in Prometheus \
+                  format",
+            valid: &["127.0.0.1:0"],
+            invalid: &["x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "control",
             value: "PATH",
             default: "none",
-            doc: "The unix socket that weir ctl operates the proxy through; for root and the \
-                  proxy's own user only",
-            right: &["/tmp/weir-ctl.sock"],
-            wrong: &["/tmp/"],
-            ..FLAG
+            doc: "Unix socket for weir ctl; root and the proxy's own user may use it",
+            valid: &["/tmp/weir-ctl.sock"],
+            invalid: &["/tmp/"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "upgrade-from",
             value: "PATH",
-            doc: "Take over the listening sockets of the proxy whose control socket this is; it \
-                  finishes what it has and ends. If nobody is there, this is a plain start",
-            right: &["/run/weir.sock"],
-            ..FLAG
+            doc: "Control socket of the proxy to replace; takes over its listening sockets, and \
+                  the old process drains and exits. If nothing listens there, this is a normal \
+                  start",
+            valid: &["/run/weir.sock"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "access-log",
             value: "FILE|-",
             default: "off",
-            doc: "Log a line per request; lines that the disk is too slow for are dropped and \
+            doc: "Access log, one line per request; if the disk is too slow, lines are dropped and \
                   counted",
-            right: &["-"],
-            ..FLAG
+            valid: &["-"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "log-format",
             value: "json|combined|haproxy",
             default: "json",
-            doc: "What a log line looks like; needs --access-log",
-            right: &[],
-            wrong: &["xml"],
-            ..FLAG
+            doc: "Format of the access log; needs --access-log",
+            valid: &[],
+            invalid: &["xml"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "balance",
             value: "random-of-two|latency|round-robin|least-connections|consistent-hash|first",
             default: "random-of-two",
-            doc: "How a server is chosen; consistent-hash goes by the client's address",
-            right: &["round-robin", "latency", "consistent-hash"],
-            wrong: &["x"],
-            ..FLAG
+            doc: "Load balancing algorithm; consistent-hash uses the client's address",
+            valid: &["round-robin", "latency", "consistent-hash"],
+            invalid: &["x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "reuse",
             value: "never|safe|always",
             default: "safe",
-            doc: "Which connections to servers a request may go over: only its client's own; any \
-                  idle one, but a client's first request only if it may be sent again; any",
-            right: &["always"],
-            wrong: &["x"],
-            ..FLAG
+            doc: "Reuse of server connections. never: each client has its own; safe: any idle one, \
+                  but a client's first request only if it may be retried; always: any",
+            valid: &["always"],
+            invalid: &["x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "connections-max",
             value: "N",
             default: "half of the descriptor limit",
-            doc: "Connections of clients that may be open; at the limit no more are accepted until \
-                  one closes",
-            right: &["1k"],
-            wrong: &["0", "x"],
-            ..FLAG
+            doc: "Max client connections; at the limit weir stops accepting until one closes",
+            valid: &["1k"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "drain-timeout",
             value: "TIME",
             default: "30s",
-            doc: "How long requests in flight may go on after SIGTERM; bare: s",
-            right: &["5"],
-            wrong: &["0", "x"],
-            ..FLAG
+            doc: "Max time for requests in flight after SIGTERM; default unit: s",
+            valid: &["5"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "until-stdin-closes",
-            doc: "Stop as on SIGTERM when stdin ends, for whoever starts a proxy as a child",
-            ..FLAG
+            doc: "Stop as on SIGTERM when stdin closes; for parent processes",
+            ..FLAG_DEFAULTS
         },
     ],
     examples: &[
@@ -197,16 +193,16 @@ pub(crate) const PROXY: CommandRow = CommandRow {
         ),
         (
             "weir proxy --listen 127.0.0.1:0 --to 127.0.0.1:8000 --explain http://example.org/a",
-            "which way a request would take",
+            "route and pool of a request",
         ),
     ],
 };
 
-/// The texts of a proxy's flags.
-pub(crate) fn proxy_text(typed: Typed<'_>) -> FlagsText {
-    let text = |long| typed.text(long).unwrap_or_default();
-    FlagsText {
-        listen: typed.texts("listen"),
+/// Returns the texts of a proxy's flags.
+pub(crate) fn proxy_flags(args: CommandArgs<'_>) -> ProxyFlags {
+    let text = |long| args.text(long).unwrap_or_default();
+    ProxyFlags {
+        listen: args.texts("listen"),
         to: text("to"),
         mode: text("mode"),
         threads: text("threads"),

@@ -1,130 +1,129 @@
 //! The flags of `weir serve`.
 
-use serve::plan::PlanText;
+use serve::plan::OriginPlanText;
 
-use super::{CommandRow, FLAG, Flag, Typed};
+use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
-pub(crate) const SERVE: CommandRow = CommandRow {
+pub(crate) const SERVE: CommandInfo = CommandInfo {
     name: "serve",
-    about: "Serve answers that are made to order: an origin for tests",
-    doc: "The URL says what the answer is: size, delay, status, chunks, processor time; GET / \
-          explains the language, which is httpterm's and more. GET /stats tells as JSON what was \
-          served, so that a client's own count can be checked against it.",
+    about: "Serve generated responses: an origin for tests",
+    doc: "The URL sets the response: size, delay, status, chunks, CPU time. GET / documents the \
+          URL options, a superset of httpterm's. GET /stats returns counters as JSON, so that a \
+          client's counters can be checked against them.",
     values: None,
     flags: &[
         Flag {
             long: "listen",
             short: Some('l'),
             value: "ADDRESS",
-            many: true,
+            repeatable: true,
             default: "127.0.0.1:8000",
-            doc: "Where to listen: 127.0.0.1:8000, [::1]:8000, :8000 or unix:/path; port 0 lets \
-                  the kernel choose; may be given several times",
-            right: &["127.0.0.1:0", "unix:/tmp/weir.sock", ":8001"],
-            wrong: &["8000", "127.0.0.1:99999", "unix:"],
+            doc: "Address to listen on, repeatable: 127.0.0.1:8080, [::1]:8080, :8080 or \
+                  unix:/path; port 0: chosen by the kernel",
+            valid: &["127.0.0.1:0", "unix:/tmp/weir.sock", ":8001"],
+            invalid: &["8000", "127.0.0.1:99999", "unix:"],
         },
         Flag {
             long: "threads",
             short: Some('t'),
             value: "N",
-            default: "one for each processor",
-            doc: "Threads, a core each",
-            right: &["1"],
-            wrong: &["0", "x"],
-            ..FLAG
+            default: "one per CPU",
+            doc: "Worker threads",
+            valid: &["1"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "pin",
             value: "CPUS",
             default: "not pinned",
-            doc: "Processors to pin the threads to, in turn: 0,2 or 0-3",
-            right: &["0", "all"],
-            wrong: &["x", "3-1"],
-            ..FLAG
+            doc: "CPUs to pin threads to, round-robin: 0,2 or 0-3, or all",
+            valid: &["0", "all"],
+            invalid: &["x", "3-1"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "spin",
-            doc: "Never sleep: threads look for work without a pause, so that a delay (t=) is not \
-                  lengthened by the time that a sleeping processor takes to wake up; each uses a \
-                  whole core",
-            ..FLAG
+            doc: "Busy-poll instead of sleeping; delays (t=) then exclude the wake-up latency of \
+                  an idle CPU; each thread uses a complete core",
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "connections-max",
             value: "N",
-            default: "the descriptor limit less 64",
-            doc: "Connections that may be open; at the limit no more are accepted until one closes",
-            right: &["1k"],
-            wrong: &["0", "x"],
-            ..FLAG
+            default: "descriptor limit minus 64",
+            doc: "Max open connections; at the limit weir stops accepting until one closes",
+            valid: &["1k"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "idle-timeout",
             value: "TIME",
             default: "60s",
-            doc: "How long a connection may wait for its next request; bare: s",
-            right: &["5", "500ms"],
-            wrong: &["0", "x"],
-            ..FLAG
+            doc: "Max time between requests on a connection; default unit: s",
+            valid: &["5", "500ms"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "head-timeout",
             value: "TIME",
             default: "10s",
-            doc: "How long a request's head may take, from its first byte to its last; bare: s",
-            right: &["5"],
-            wrong: &["0", "x"],
-            ..FLAG
+            doc: "Max time for a request head, first to last byte; default unit: s",
+            valid: &["5"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "body-timeout",
             value: "TIME",
             default: "30s",
-            doc: "How long a request's body may make no progress; bare: s",
-            right: &["5"],
-            wrong: &["0", "x"],
-            ..FLAG
+            doc: "Max time without progress of a request body; default unit: s",
+            valid: &["5"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "write-timeout",
             value: "TIME",
             default: "30s",
-            doc: "How long a client may take nothing of its answer; bare: s",
-            right: &["5"],
-            wrong: &["0", "x"],
-            ..FLAG
+            doc: "Max time in which a client reads no response bytes; default unit: s",
+            valid: &["5"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "drain-timeout",
             value: "TIME",
             default: "30s",
-            doc: "How long answers in flight may go on after SIGTERM; bare: s",
-            right: &["5"],
-            wrong: &["0", "x"],
-            ..FLAG
+            doc: "Max time for responses in flight after SIGTERM; default unit: s",
+            valid: &["5"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "head-bytes-max",
             value: "SIZE",
             default: "16k",
-            doc: "The longest request head; a longer one is answered with 431",
-            right: &["8k"],
-            wrong: &["10", "x"],
-            ..FLAG
+            doc: "Max size of a request head; longer ones get status 431",
+            valid: &["8k"],
+            invalid: &["10", "x"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "access-log",
             value: "FILE|-",
             default: "off",
-            doc: "Log a line per request in combined format; lines that the disk is too slow for \
-                  are dropped and counted",
-            right: &["-"],
-            ..FLAG
+            doc: "Access log in combined format, one line per request; if the disk is too slow, \
+                  lines are dropped and counted",
+            valid: &["-"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "until-stdin-closes",
-            doc: "Stop as on SIGTERM when stdin ends, for whoever starts an origin as a child",
-            ..FLAG
+            doc: "Stop as on SIGTERM when stdin closes; for parent processes",
+            ..FLAG_DEFAULTS
         },
     ],
     examples: &[
@@ -136,14 +135,14 @@ pub(crate) const SERVE: CommandRow = CommandRow {
     ],
 };
 
-/// The texts of an origin's flags.
-pub(crate) fn serve_text(typed: Typed<'_>) -> PlanText {
-    let text = |long| typed.text(long).unwrap_or_default();
-    PlanText {
-        listen: typed.texts("listen"),
+/// Returns the texts of an origin's flags.
+pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
+    let text = |long| args.text(long).unwrap_or_default();
+    OriginPlanText {
+        listen: args.texts("listen"),
         threads: text("threads"),
         pin: text("pin"),
-        spin: typed.is_set("spin"),
+        spin: args.is_set("spin"),
         access_log: text("access-log"),
         idle_timeout: text("idle-timeout"),
         head_timeout: text("head-timeout"),

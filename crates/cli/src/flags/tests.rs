@@ -1,42 +1,40 @@
-//! Every row of the flag tables: what it calls right is taken, what it calls wrong is refused with
-//! a problem that names the flag.
+//! Tests of every row of the flag tables: its valid values are accepted, and its invalid ones are
+//! rejected with a problem that names the flag.
 
-use ::load::plan::Plan;
+use ::load::plan::RunPlan;
 
 use super::*;
 
 fn typed(command: &str, arguments: &[&str]) -> ArgMatches {
     let words = command.split(' ');
     let line = ["weir"].into_iter().chain(words.clone()).chain(arguments.iter().copied());
-    let matches = program().try_get_matches_from(line).unwrap();
+    let matches = build_command_line().try_get_matches_from(line).unwrap();
     words.fold(matches, |matches, _| matches.subcommand().unwrap().1.clone())
 }
 
-/// The places of the problems that a command line has.
+/// Returns the locations of the problems of a command line.
 fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
     let matches = typed(command, arguments);
-    let typed = Typed(&matches);
+    let args = CommandArgs(&matches);
     let url = "http://127.0.0.1:1/".to_owned();
     let result = match command {
-        "load" => load_text(typed).and_then(|mut text| {
+        "load" => load_flags(args).and_then(|mut text| {
             text.urls = vec![url];
-            Plan::parse(&text, 4).map(|_| ())
+            RunPlan::parse(&text, 4).map(|_| ())
         }),
-        "proxy" => ::proxy::config::from_flags(&proxy_text(typed)).map(|_| ()),
-        "lab profile" => crate::commands::check_lab_profile(typed),
-        "lab run" | "lab compare" | "lab serve" => {
-            crate::commands::check_lab_experiment(command, typed)
-        }
-        "watch" => crate::commands::check_watch(typed),
-        "calibrate" => crate::commands::check_calibrate(typed, url),
-        "edge" => crate::commands::check_edge(typed, url),
-        _ => ::serve::plan::Plan::parse(&serve_text(typed)).map(|_| ()),
+        "proxy" => ::proxy::config::from_flags(&proxy_flags(args)).map(|_| ()),
+        "lab profile" => crate::commands::check_lab_profile(args),
+        "lab run" | "lab compare" | "lab serve" => crate::commands::check_lab_experiment(command, args),
+        "watch" => crate::commands::check_watch(args),
+        "calibrate" => crate::commands::check_calibrate(args, url),
+        "edge" => crate::commands::check_edge(args, url),
+        _ => ::serve::plan::OriginPlan::parse(&serve_flags(args)).map(|_| ()),
     };
-    result.err().unwrap_or_default().into_iter().map(|problem| problem.place).collect()
+    result.err().unwrap_or_default().into_iter().map(|problem| problem.location).collect()
 }
 
 #[test]
-fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
+fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
     for row in [
         &serve::SERVE,
         &proxy::PROXY,
@@ -51,10 +49,10 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
     ] {
         for flag in row.flags {
             let long = format!("--{}", flag.long);
-            // A flag that only an open loop has is tried in one.
+            // A flag that only an open loop has is tested in one.
             let rate: &[&str] = match (row.name, flag.long) {
-                ("load", "arrivals" | "line") => &["--rate", "10"],
-                // A proxy has somewhere to carry requests to.
+                ("load", "arrivals" | "max-pending") => &["--rate", "10"],
+                // A proxy needs a destination for requests.
                 ("proxy", "to") => &[],
                 ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],
                 ("lab profile", "pid" | "port") => &[],
@@ -62,19 +60,19 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
                 ("proxy", _) => &["--to", "127.0.0.1:1"],
                 _ => &[],
             };
-            for value in flag.right {
-                // The examples name two processors; this machine may have one for us.
+            for value in flag.valid {
+                // The examples name two CPUs; this process may have only one.
                 if flag.long == "pin" && rt::cores::parse_cpus(value).is_err() {
-                    assert_eq!(rt::cores::available().len(), 1, "{value}");
+                    assert_eq!(rt::cores::available_cpus().len(), 1, "{value}");
                     continue;
                 }
                 let line = [&[long.as_str(), value], rate].concat();
                 assert_eq!(problems(row.name, &line), [""; 0], "{} {long} {value}", row.name);
             }
-            for value in flag.wrong {
+            for value in flag.invalid {
                 let line = [&[long.as_str(), value], rate].concat();
-                let found = problems(row.name, &line);
-                assert!(found.contains(&long), "{} {long} '{value}': {found:?}", row.name);
+                let problem_flags = problems(row.name, &line);
+                assert!(problem_flags.contains(&long), "{} {long} '{value}': {problem_flags:?}", row.name);
             }
         }
     }
@@ -82,8 +80,8 @@ fn every_row_takes_what_is_right_and_refuses_what_is_wrong() {
 
 #[test]
 fn every_command_to_a_proxy_has_an_example() {
-    // That one is said by a new process, and refused when somebody types it.
-    for name in ::proxy::ctl::names().filter(|&name| name != "upgrade") {
+    // A new process sends that command; it is rejected when a user types it.
+    for name in ::proxy::ctl::command_names().filter(|&name| name != "upgrade") {
         let is_of = |line: &str| line.split(' ').any(|word| word == name);
         assert!(ctl::CTL.examples.iter().any(|(line, _)| is_of(line)), "{name}");
     }
@@ -91,7 +89,7 @@ fn every_command_to_a_proxy_has_an_example() {
 
 #[test]
 fn the_command_line_is_consistent() {
-    program().debug_assert();
+    build_command_line().debug_assert();
 }
 
 #[test]
@@ -105,27 +103,27 @@ fn every_flag_has_a_doc_and_every_command_an_example() {
 }
 
 #[test]
-fn every_key_of_an_illness_is_a_flag_of_the_sick_server() {
-    use ::lab::scenario::keys::{Form, SCENARIO};
+fn every_key_of_a_fault_is_a_flag_of_the_faulty_server() {
+    use ::lab::scenario::keys::{SCENARIO, ValueForm};
 
-    let row = SCENARIO.iter().find(|key| key.name == "illness").unwrap();
-    let Form::Table(keys) = row.form else { panic!("it is a table") };
-    let of_file: Vec<&str> = keys.iter().map(|key| key.name).filter(|name| *name != "at").collect();
-    // Files of it are the run's own.
-    let of_flags = lab::SICK.flags.iter().map(|flag| flag.long);
-    let of_flags: Vec<&str> = of_flags.filter(|name| !["listen", "data"].contains(name)).collect();
-    assert_eq!(of_file, of_flags);
+    let row = SCENARIO.iter().find(|key| key.name == "fault").unwrap();
+    let ValueForm::Table(keys) = row.form else { panic!("it is a table") };
+    let file_keys: Vec<&str> = keys.iter().map(|key| key.name).filter(|name| *name != "at").collect();
+    // Files of the fault belong to the run.
+    let flag_names = lab::FAULTY_SERVER.flags.iter().map(|flag| flag.long);
+    let flag_names: Vec<&str> = flag_names.filter(|name| !["listen", "data"].contains(name)).collect();
+    assert_eq!(file_keys, flag_names);
 
-    let text = "[scenario.illness]\nthreads = 2\nburn = \"1.5us\"\nsyscalls = 3\nlock = \"4us\"\n\
+    let text = "[scenario.fault]\nthreads = 2\nburn = \"1.5us\"\nsyscalls = 3\nlock = \"4us\"\n\
         allocations = 5\ndata-bytes = \"6k\"\npages = 7\nlog-dsync = true\nlog-pipe = \"8k\"\n\
         split-write = true\nbacklog = 9\naccept-delay = \"10ms\"\ndelay = \"11ms\"\n\
-        fail-share = \"12%\"\ndrop-share = 0.13\nbody = 14\nclose-each = true\n\
+        error-fraction = \"12%\"\ndrop-fraction = 0.13\nbody = 14\nclose-after-response = true\n\
         ignore-close = true\n[load]\nflags = \"u\"\n";
-    let words = ::lab::scenario::setup::Setup::parse("a", text).unwrap().subject.command;
+    let words = ::lab::scenario::setup::LabSetup::parse("a", text).unwrap().subject.command;
     let words: Vec<&str> = words[5..].iter().map(|word| word.as_str()).collect();
-    let typed = typed("lab sick", &words);
-    let ill = crate::commands::check_lab_sick(Typed(&typed)).unwrap();
-    let expected = ::lab::sick::Illness {
+    let args = typed("lab faulty-server", &words);
+    let fault = crate::commands::check_lab_faulty_server(CommandArgs(&args)).unwrap();
+    let expected = ::lab::faulty_server::FaultConfig {
         listen: "127.0.0.1:8000".parse().unwrap(),
         threads: Some(2),
         burn_ns: 1_500,
@@ -141,23 +139,23 @@ fn every_key_of_an_illness_is_a_flag_of_the_sick_server() {
         backlog: 9,
         accept_delay_ns: 10_000_000,
         delay_ns: 11_000_000,
-        fail_share: 0.12,
-        drop_share: 0.13,
+        error_fraction: 0.12,
+        drop_fraction: 0.13,
         body_bytes: 14,
-        close_each: true,
+        close_after_response: true,
         ignore_close: true,
     };
-    assert_eq!(ill, expected);
+    assert_eq!(fault, expected);
 }
 
 #[test]
-fn what_a_search_sets_itself_cannot_be_asked_for_and_levels_are_whole() {
+fn flags_that_a_search_sets_are_rejected_and_levels_are_integers() {
     let connections = ["--find", "connections"];
-    let each = ["--find", "connections-per-second"];
-    let of = |find: &[&str], more: &[&str]| problems("edge", &[find, more].concat());
-    assert_eq!(of(&connections, &["-c", "8"]), ["--connections"]);
-    assert_eq!(of(&each, &["-r", "8"]), ["--requests-per-connection"]);
-    assert_eq!(of(&connections, &["-r", "8"]), [""; 0]);
-    assert_eq!(of(&each, &["-c", "8"]), [""; 0]);
-    assert_eq!(of(&connections, &["--from", "1.5", "--to", "3.7"]), ["--from", "--to"]);
+    let new_connections = ["--find", "connections-per-second"];
+    let problem_flags = |find: &[&str], more: &[&str]| problems("edge", &[find, more].concat());
+    assert_eq!(problem_flags(&connections, &["-c", "8"]), ["--connections"]);
+    assert_eq!(problem_flags(&new_connections, &["-r", "8"]), ["--requests-per-connection"]);
+    assert_eq!(problem_flags(&connections, &["-r", "8"]), [""; 0]);
+    assert_eq!(problem_flags(&new_connections, &["-c", "8"]), [""; 0]);
+    assert_eq!(problem_flags(&connections, &["--from", "1.5", "--to", "3.7"]), ["--from", "--to"]);
 }

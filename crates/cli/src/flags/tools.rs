@@ -1,30 +1,31 @@
-//! Commands that print what is generated from the flag tables.
+//! Commands that print text generated from the flag tables.
 
-use super::CommandRow;
+use super::CommandInfo;
 
-pub(crate) const COMPLETIONS: CommandRow = CommandRow {
+pub(crate) const COMPLETIONS: CommandInfo = CommandInfo {
     name: "completions",
     about: "Print shell completions",
     doc: "For bash, zsh, fish, elvish or powershell.",
-    values: Some(("SHELL", "bash, zsh, fish, elvish or powershell")),
+    values: Some(("SHELL", "Shell: bash, zsh, fish, elvish or powershell")),
     flags: &[],
     examples: &[("weir completions bash", "completions for bash")],
 };
 
-pub(crate) const MAN: CommandRow = CommandRow {
+pub(crate) const MAN: CommandInfo = CommandInfo {
     name: "man",
-    about: "Write the manual pages into a folder",
-    doc: "One page a command, as man(1) reads them.",
-    values: Some(("FOLDER", "Where to; it is made if need be")),
+    about: "Write the manual pages into a directory",
+    doc: "One page per command, for man(1).",
+    values: Some(("DIR", "Output directory; created if missing")),
     flags: &[],
     examples: &[("weir man man1", "write weir.1, weir-load.1 and so on into man1/")],
 };
 
-pub(crate) const REFERENCE: CommandRow = CommandRow {
+pub(crate) const REFERENCE: CommandInfo = CommandInfo {
     name: "reference",
-    about: "Print the reference of all commands, flags, verdicts and errors as Markdown",
-    doc: "docs/reference.md is this text, and docs/config.md the one of the page `config`.",
-    values: Some(("PAGE", "`config`: the keys of a proxy's config, its metrics and log fields")),
+    about: "Print the reference in Markdown",
+    doc: "Contains all commands, flags, verdicts and errors. docs/reference.md is this text; \
+          docs/config.md is the page `config`.",
+    values: Some(("PAGE", "Page `config`: config keys, metrics and log fields of weir proxy")),
     flags: &[],
     examples: &[
         ("weir reference", "the reference"),

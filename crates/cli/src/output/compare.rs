@@ -1,5 +1,5 @@
-//! Records side by side. It shows ratios and says what differs in the plans; it does not say which
-//! is better, because single runs cannot show that.
+//! Records side by side: ratios, and the differences between the plans. It does not judge which is
+//! better, because single runs cannot show that.
 
 use record::run::Run;
 use record::units::{format_count, format_duration_ns};
@@ -7,44 +7,44 @@ use record::units::{format_count, format_duration_ns};
 use super::summary::verdict;
 use super::table::table;
 
-/// One figure of a run: its name, its value, and how to write it.
-type Row = (&'static str, fn(&Run) -> f64, fn(f64) -> String);
+/// One figure of a run: its name, its value, and its format.
+type FigureRow = (&'static str, fn(&Run) -> f64, fn(f64) -> String);
 
-fn time(ns: f64) -> String {
+fn format_time(ns: f64) -> String {
     format_duration_ns(ns as u64)
 }
 
-fn share(share: f64) -> String {
+fn format_fraction(share: f64) -> String {
     format!("{:.3} %", share * 100.0)
 }
 
-const ROWS: &[Row] = &[
+const FIGURE_ROWS: &[FigureRow] = &[
     ("goodput/s", Run::goodput_per_s, format_count),
     ("responses/s", |run| run.rates.responses_per_s, format_count),
-    ("errors", |run| run.totals.error_share(), share),
-    ("response p50", |run| run.latency.last_byte.response.p50_ns as f64, time),
-    ("response p90", |run| run.latency.last_byte.response.p90_ns as f64, time),
-    ("response p99", |run| run.latency.last_byte.response.p99_ns as f64, time),
-    ("response p99.9", |run| run.latency.last_byte.response.p999_ns as f64, time),
-    ("response max", |run| run.latency.last_byte.response.max_ns as f64, time),
-    ("service p50", |run| run.latency.last_byte.service.p50_ns as f64, time),
-    ("service p99", |run| run.latency.last_byte.service.p99_ns as f64, time),
-    ("first byte p50", |run| run.latency.first_byte.service.p50_ns as f64, time),
-    ("connect p50", |run| run.latency.connect.service.p50_ns as f64, time),
+    ("errors", |run| run.totals.error_share(), format_fraction),
+    ("response p50", |run| run.latency.last_byte.response.p50_ns as f64, format_time),
+    ("response p90", |run| run.latency.last_byte.response.p90_ns as f64, format_time),
+    ("response p99", |run| run.latency.last_byte.response.p99_ns as f64, format_time),
+    ("response p99.9", |run| run.latency.last_byte.response.p999_ns as f64, format_time),
+    ("response max", |run| run.latency.last_byte.response.max_ns as f64, format_time),
+    ("service p50", |run| run.latency.last_byte.service.p50_ns as f64, format_time),
+    ("service p99", |run| run.latency.last_byte.service.p99_ns as f64, format_time),
+    ("first byte p50", |run| run.latency.first_byte.service.p50_ns as f64, format_time),
+    ("connect p50", |run| run.latency.connect.service.p50_ns as f64, format_time),
 ];
 
-/// The comparison of named runs with the first of them.
+/// Compares named runs with the first of them.
 pub(crate) fn compare(runs: &[(String, Run)], colour: bool) -> String {
     let Some(((_, first), others)) = runs.split_first() else {
         return String::new();
     };
     let mut head = vec![String::new()];
-    head.extend((0..runs.len()).map(letter));
-    head.extend((1..runs.len()).map(|index| format!("{}/A", letter(index))));
+    head.extend((0..runs.len()).map(run_label));
+    head.extend((1..runs.len()).map(|index| format!("{}/A", run_label(index))));
     let mut rows = vec![head];
-    for (name, value, write) in ROWS {
+    for (name, value, format_value) in FIGURE_ROWS {
         let mut row = vec![(*name).to_owned()];
-        row.extend(runs.iter().map(|(_, run)| write(value(run))));
+        row.extend(runs.iter().map(|(_, run)| format_value(value(run))));
         row.extend(others.iter().map(|(_, run)| match value(first) {
             0.0 => "-".to_owned(),
             base => format!("{:.3}", value(run) / base),
@@ -53,30 +53,27 @@ pub(crate) fn compare(runs: &[(String, Run)], colour: bool) -> String {
     }
     let mut text = String::new();
     for (index, (name, run)) in runs.iter().enumerate() {
-        text.push_str(&format!(
-            "{}: {name}, {}\n{}",
-            letter(index),
-            run.started_at,
-            verdict(run, colour)
-        ));
+        text.push_str(&format!("{}: {name}, {}\n{}", run_label(index), run.started_at, verdict(run, colour)));
         if index > 0 {
-            text.push_str(&differences(first, run));
+            text.push_str(&plan_differences(first, run));
         }
     }
     text.push('\n');
     text.push_str(&table(&rows));
-    text.push_str("\nOne run each: a ratio here may be noise. Repeat the runs in turn before you act on it.\n");
+    text.push_str(
+        "\nOne run each: a ratio may be noise. Repeat the runs alternately before you act on it.\n",
+    );
     text
 }
 
-fn letter(index: usize) -> String {
+fn run_label(index: usize) -> String {
     match u8::try_from(index) {
         Ok(index) if index < 26 => char::from(b'A' + index).to_string(),
         _ => format!("#{}", index + 1),
     }
 }
 
-fn differences(a: &Run, b: &Run) -> String {
+fn plan_differences(a: &Run, b: &Run) -> String {
     let (Some(first), Some(second)) = (a.plan.as_object(), b.plan.as_object()) else {
         return String::new();
     };
@@ -85,7 +82,7 @@ fn differences(a: &Run, b: &Run) -> String {
     let warning = match keys.len() {
         0 => return String::new(),
         1 => "",
-        _ => "; more than one thing was changed, so no difference can be put down to one of them",
+        _ => "; several settings differ, so no difference can be attributed to one of them",
     };
     format!("  the plan differs from A's in: {}{warning}\n", keys.join(", "))
 }

@@ -1,105 +1,105 @@
-//! What two experiments, or two lists of runs, say of each other: the form in which it is kept, and how
-//! people read it. Not for working it out.
+//! Comparison of two experiments or of two lists of runs: its JSON form and its text form. Does not
+//! compute it.
 
-use lab::words::{better_share, probability, value};
-use record::experiment::Outcome;
+use lab::format::{better_fraction, probability, value};
+use record::experiment::ComparisonOutcome;
 use serde::Serialize;
 
 use super::table::table;
 
-/// The name of this schema.
+/// Name of this schema.
 pub(crate) const SCHEMA: &str = "weir.comparison/1";
-/// The heads of the table: which arm under which load, and [`cells`].
-const HEADS: [&str; 9] = ["", "", "A", "B", "B/A", "interval", "p", "P(B better)", "B is"];
-/// Differences that are printed; all are in the JSON.
-const DIFFERENCES_SHOWN: usize = 20;
+/// Heads of the table: the arm and load of the row, and [`cells`].
+const COLUMN_HEADS: [&str; 9] = ["", "", "A", "B", "B/A", "interval", "p", "P(B better)", "B is"];
+/// Maximum number of differences that are printed; the JSON contains all.
+const DIFFERENCES_SHOWN_MAX: usize = 20;
 
-/// A comparison of two sides that were not run in turn.
+/// A comparison of two sides that did not alternate.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Compared {
+pub(crate) struct ComparisonReport {
     /// [`SCHEMA`].
     pub(crate) schema: &'static str,
-    /// The side that ratios are held against.
-    pub(crate) a: Side,
-    /// The other.
-    pub(crate) b: Side,
-    /// What the deciding metric says, in words, of each arm under each load; nothing of single runs.
+    /// Baseline side of the ratios.
+    pub(crate) a: ComparisonSide,
+    /// The other side.
+    pub(crate) b: ComparisonSide,
+    /// Result of the primary metric as text, for each arm under each load; none for single runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) summary: Vec<String>,
-    /// The figures. Ratios are b / a.
-    pub(crate) rows: Vec<Row>,
-    /// What is not the same in plans, programs and machines.
+    /// Figures. Ratios are b / a.
+    pub(crate) rows: Vec<ComparisonRow>,
+    /// Differences between plans, programs and machines.
     pub(crate) differences: Vec<Difference>,
-    /// What has to be known before it is believed.
+    /// Caveats of the comparison.
     pub(crate) notes: Vec<String>,
 }
 
 /// One side.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Side {
-    /// Where its records are.
+pub(crate) struct ComparisonSide {
+    /// Path of its records.
     pub(crate) path: String,
-    /// What it is.
+    /// Title of the experiment or of the runs.
     pub(crate) title: String,
-    /// When it began; of several runs the first and the last.
+    /// Start time; of several runs the first and the last.
     pub(crate) started_at: String,
 }
 
 /// One figure of both sides.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Row {
-    /// The arm; empty for runs.
+pub(crate) struct ComparisonRow {
+    /// Arm; empty for runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) arm: String,
-    /// The load; empty for runs.
+    /// Load; empty for runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) load: String,
-    /// The metric.
+    /// Name of the metric.
     pub(crate) metric: String,
-    /// It in words.
+    /// Name of the metric in words.
     pub(crate) title: String,
-    /// Its unit.
+    /// Unit of the metric.
     pub(crate) unit: String,
-    /// Trials or runs of each side.
+    /// Number of trials or runs of each side.
     pub(crate) counts: (usize, usize),
-    /// The medians.
+    /// Medians of both sides.
     pub(crate) medians: (f64, f64),
-    /// b / a.
+    /// Ratio of the medians, b / a.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
-    /// Its interval, where there are enough to have one.
+    /// Interval of the ratio, where there is enough data for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) interval: Option<(f64, f64)>,
-    /// Two-sided, of the test of Mann and Whitney.
+    /// Two-sided p of the Mann-Whitney test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p: Option<f64>,
-    /// The same after Holm's correction for how many figures are compared: what decides, and what is shown.
+    /// p after Holm's correction for the number of compared figures; it decides, and it is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p_adjusted: Option<f64>,
-    /// How often one of b is better than one of a, where there are several.
+    /// Fraction of pairs in which b is better than a, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) better_share: Option<f64>,
-    /// What b is, held against a; absent where nothing was tested.
+    /// Outcome of b compared with a; absent where nothing was tested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<ComparisonOutcome>,
 }
 
-/// Something that is not the same.
+/// A fact that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Difference {
-    /// What.
-    pub(crate) what: String,
-    /// With the first side; absent when it has no such thing.
+    /// Path of the fact.
+    pub(crate) path: String,
+    /// Value on the first side; absent if it has no such fact.
     pub(crate) a: Option<String>,
-    /// With the second.
+    /// Value on the second side.
     pub(crate) b: Option<String>,
 }
 
-/// The whole of it.
-pub(crate) fn text(compared: &Compared) -> String {
+/// Formats the complete comparison.
+pub(crate) fn format_comparison(compared: &ComparisonReport) -> String {
     let mut text = String::new();
     if compared.rows.is_empty() {
-        // That there is nothing is to be known first.
+        // An empty comparison is reported first.
         text.push_str(&format!("{}\n\n", compared.summary.join("\n")));
     }
     for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
@@ -108,13 +108,13 @@ pub(crate) fn text(compared: &Compared) -> String {
     if !compared.summary.is_empty() && !compared.rows.is_empty() {
         text.push_str(&format!("\n{}\n", compared.summary.join("\n")));
     }
-    let mut rows = vec![HEADS.map(str::to_owned).to_vec()];
-    let mut before = String::new();
+    let mut rows = vec![COLUMN_HEADS.map(str::to_owned).to_vec()];
+    let mut previous_label = String::new();
     for row in &compared.rows {
-        let what = [&row.load, &row.arm].map(String::as_str);
-        let label = what.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-        let shown = if label == before { String::new() } else { label.clone() };
-        before = label;
+        let parts = [&row.load, &row.arm].map(String::as_str);
+        let label = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        let shown = if label == previous_label { String::new() } else { label.clone() };
+        previous_label = label;
         let mut line = vec![shown];
         line.extend(cells(row));
         rows.push(line);
@@ -123,12 +123,17 @@ pub(crate) fn text(compared: &Compared) -> String {
         text.push_str(&format!("\n{}", table(&rows)));
     }
     if !compared.differences.is_empty() {
-        text.push_str("\nWhat is not the same:\n");
+        text.push_str("\nDifferences:\n");
     }
-    for one in compared.differences.iter().take(DIFFERENCES_SHOWN) {
-        text.push_str(&format!("  {}: {} | {}\n", one.what, shown(&one.a), shown(&one.b)));
+    for one in compared.differences.iter().take(DIFFERENCES_SHOWN_MAX) {
+        text.push_str(&format!(
+            "  {}: {} | {}\n",
+            one.path,
+            value_or_nothing(&one.a),
+            value_or_nothing(&one.b)
+        ));
     }
-    let more = compared.differences.len().saturating_sub(DIFFERENCES_SHOWN);
+    let more = compared.differences.len().saturating_sub(DIFFERENCES_SHOWN_MAX);
     if more > 0 {
         text.push_str(&format!("  and {more} more, in --json\n"));
     }
@@ -141,8 +146,9 @@ pub(crate) fn text(compared: &Compared) -> String {
     text
 }
 
-/// Metric, both medians, ratio, interval, p, how often B is the better one, and what is said, in words.
-pub(crate) fn cells(row: &Row) -> [String; 8] {
+/// Formats metric, both medians, ratio, interval, p, the fraction in which B is better, and the
+/// outcome.
+pub(crate) fn cells(row: &ComparisonRow) -> [String; 8] {
     let none = || "-".to_owned();
     let (first, second) = row.medians;
     [
@@ -152,13 +158,13 @@ pub(crate) fn cells(row: &Row) -> [String; 8] {
         row.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
         row.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
         row.p_adjusted.map_or_else(none, probability),
-        row.better_share.map_or_else(none, better_share),
-        row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.of(&row.unit).to_owned()),
+        row.better_share.map_or_else(none, better_fraction),
+        row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.as_str_for_unit(&row.unit).to_owned()),
     ]
 }
 
-/// One side of a difference.
-pub(crate) fn shown(value: &Option<String>) -> &str {
+/// Formats one side of a difference.
+pub(crate) fn value_or_nothing(value: &Option<String>) -> &str {
     value.as_deref().unwrap_or("(nothing)")
 }
 
@@ -168,7 +174,7 @@ mod tests {
 
     #[test]
     fn both_sides_and_what_differs_are_shown() {
-        let row = Row {
+        let row = ComparisonRow {
             arm: "x".to_owned(),
             title: "responses".to_owned(),
             unit: "1/s".to_owned(),
@@ -177,20 +183,20 @@ mod tests {
             p: Some(0.004),
             p_adjusted: Some(0.012),
             better_share: Some(0.875),
-            ..Row::default()
+            ..ComparisonRow::default()
         };
         let difference =
-            |n: usize| Difference { what: format!("plan.{n}"), a: Some("1".to_owned()), b: None };
-        let compared = Compared {
+            |n: usize| Difference { path: format!("plan.{n}"), a: Some("1".to_owned()), b: None };
+        let compared = ComparisonReport {
             schema: SCHEMA,
-            a: Side { path: "one".to_owned(), ..Side::default() },
-            b: Side { path: "two".to_owned(), ..Side::default() },
+            a: ComparisonSide { path: "one".to_owned(), ..ComparisonSide::default() },
+            b: ComparisonSide { path: "two".to_owned(), ..ComparisonSide::default() },
             summary: vec!["It was found.".to_owned()],
             rows: vec![row],
             differences: (0..22).map(difference).collect(),
             notes: vec!["Time is in it.".to_owned()],
         };
-        let text = text(&compared);
+        let text = format_comparison(&compared);
         for part in [
             "A: one",
             "\nIt was found.\n",
@@ -203,14 +209,14 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let apart = Compared {
-            summary: vec!["Nothing can be compared: x.".to_owned()],
+        let apart = ComparisonReport {
+            summary: vec!["Nothing to compare: x.".to_owned()],
             rows: Vec::new(),
             ..compared
         };
-        let text = super::text(&apart);
-        assert!(text.starts_with("Nothing can be compared: x.\n\nA: one"), "{text}");
+        let text = format_comparison(&apart);
+        assert!(text.starts_with("Nothing to compare: x.\n\nA: one"), "{text}");
         assert!(!text.contains("P(B better)"), "no table: {text}");
-        assert_eq!(text.matches("Nothing can be compared").count(), 1, "{text}");
+        assert_eq!(text.matches("Nothing to compare").count(), 1, "{text}");
     }
 }

@@ -1,17 +1,17 @@
-//! A run's seconds as CSV: one row each, names with their units, empty where there is no value.
+//! Seconds of a run as CSV: one row each, names with their units, empty where there is no value.
 
 use record::run::Run;
 
-use load::failure::KINDS;
+use load::failure::FAILURE_KINDS;
 
-/// All seconds of a run.
+/// Formats all seconds of a run.
 pub(crate) fn csv(run: &Run) -> String {
     let mut text = String::from(
         "time_s,length_s,measured,connections,connections_opened,responses,good,status_1xx,status_2xx,\
-         status_3xx,status_4xx,status_5xx,bytes_in,bytes_out,in_flight,waiting,dropped,\
+         status_3xx,status_4xx,status_5xx,bytes_in,bytes_out,in_flight,pending,dropped,\
          first_byte_mean_ns,last_byte_mean_ns,p50_ns,p99_ns,max_ns,lag_p99_ns,own_cpus",
     );
-    for (_, name, _) in KINDS {
+    for (_, name, _) in FAILURE_KINDS {
         text.push_str(&format!(",error_{name}"));
     }
     text.push('\n');
@@ -30,7 +30,7 @@ pub(crate) fn csv(run: &Run) -> String {
             interval.bytes_in,
             interval.bytes_out,
             interval.in_flight,
-            interval.waiting,
+            interval.pending,
             interval.dropped,
             interval.first_byte_mean_ns,
             interval.last_byte_mean_ns,
@@ -40,7 +40,7 @@ pub(crate) fn csv(run: &Run) -> String {
             option(interval.lag_p99_ns),
             interval.own_cpus.map(|cpus| format!("{cpus:.3}")).unwrap_or_default(),
         ));
-        for (_, name, _) in KINDS {
+        for (_, name, _) in FAILURE_KINDS {
             text.push_str(&format!(",{}", interval.errors.get(name).unwrap_or(&0)));
         }
         text.push('\n');

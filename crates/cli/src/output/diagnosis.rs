@@ -1,153 +1,175 @@
-//! What limited a run, as people read it: the verdict first, then why, what else, what next. Reads the
-//! record and nothing else.
+//! Diagnosis of a run as text: first the verdict, then its evidence, the alternatives and the next
+//! limits. Reads only the record.
 
-use lab::confirm::is_testable;
-use record::run::{Candidate, Confidence, Confirmation, Diagnosis, Run};
+use lab::counter_test::is_testable;
+use record::run::{AlternativeVerdict, Confidence, Confirmation, Diagnosis, Run};
 
-/// Lines of what was ruled out that are shown; the record has them all.
+/// Maximum number of lines about ruled-out limits; the record has them all.
 const RULED_OUT_SHOWN: usize = 4;
-/// Lines of next limits that are shown.
+/// Maximum number of lines about next limits.
 const NEXT_SHOWN: usize = 3;
 /// Width at which sentences are broken.
 const WIDTH: usize = 100;
-/// Where the text of a line begins.
+/// Column at which the text of a line begins.
 const MARGIN: usize = 13;
 
-/// The whole diagnosis; empty where there is none. `all` shows every line of it.
-pub(crate) fn diagnosis(run: &Run, all: bool) -> String {
+/// Formats the complete diagnosis; empty where there is none. `all` shows every line of it.
+pub(crate) fn format_diagnosis(run: &Run, all: bool) -> String {
     match &run.diagnosis {
-        Some(diagnosis) => words(diagnosis, "bottleneck", all) + &watched(run),
+        Some(diagnosis) => format_under_label(diagnosis, "bottleneck", all) + &observation_cost(run),
         None => String::new(),
     }
 }
 
-/// One diagnosis, with the label that it stands under.
-pub(crate) fn words(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
+/// Maximum number of proofs in the default summary.
+const PROOFS_SHOWN: usize = 2;
+
+/// Formats the verdict and its best proofs, a line each. The result of a counter-test is the best
+/// proof.
+pub(crate) fn brief_diagnosis(run: &Run) -> Vec<String> {
+    let Some(diagnosis) = &run.diagnosis else { return Vec::new() };
+    let verdict = format!("{}{}: {}", diagnosis.verdict, confidence(diagnosis), diagnosis.claim);
+    let mut lines = vec![format!("{:<MARGIN$}{verdict}", "bottleneck")];
+    let test = diagnosis.confirmation.iter().map(|test| {
+        let line = confirmation_text(test);
+        format!("{:<MARGIN$}{line}", "confirmed")
+    });
+    let evidence = diagnosis.evidence.iter().map(|line| format!("{:<MARGIN$}- {line}", ""));
+    lines.extend(test.chain(evidence).take(PROOFS_SHOWN));
+    lines
+}
+
+/// Formats one diagnosis under its label.
+pub(crate) fn format_under_label(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
     let mut text = head(diagnosis, label);
     for line in &diagnosis.evidence {
-        text += &labelled("", &format!("- {line}"));
+        text += &wrap_labelled("", &format!("- {line}"));
     }
-    for candidate in &diagnosis.also {
-        text += &also(candidate, all);
+    for candidate in &diagnosis.alternatives {
+        text += &other_candidate(candidate, all);
     }
-    if !diagnosis.told_apart_by.is_empty() {
-        text += &labelled("told apart", &diagnosis.told_apart_by);
+    if !diagnosis.distinguishing_change.is_empty() {
+        text += &wrap_labelled("told apart", &diagnosis.distinguishing_change);
     }
     text += &time_split(diagnosis);
     for line in &diagnosis.fingerprints {
-        text += &labelled("fingerprint", line);
+        text += &wrap_labelled("fingerprint", line);
     }
-    text +=
-        &list("ruled out", &diagnosis.ruled_out, if all { usize::MAX } else { RULED_OUT_SHOWN });
+    text += &list("ruled out", &diagnosis.ruled_out, if all { usize::MAX } else { RULED_OUT_SHOWN });
     if all {
         text += &list("not told", &diagnosis.not_observable, usize::MAX);
     }
     text += &list("next limits", &diagnosis.next_limits, if all { usize::MAX } else { NEXT_SHOWN });
     if !diagnosis.remedy.is_empty() {
-        text += &labelled("remedy", &diagnosis.remedy);
+        text += &wrap_labelled("remedy", &diagnosis.remedy);
     }
     match &diagnosis.confirmation {
-        Some(test) => text += &tested(test),
+        Some(test) => text += &confirmation_line(test),
         None if diagnosis.counter_test.is_empty() => {}
-        None => text += &labelled("proof", &untested(diagnosis)),
+        None => text += &wrap_labelled("proof", &counter_test_text(diagnosis)),
     }
     text
 }
 
-/// Where the requests in flight were, and how much of the latency is waiting; empty without either.
+/// Formats the fraction of waiting in the latency and the locations of the requests in flight;
+/// empty without either.
 fn time_split(diagnosis: &Diagnosis) -> String {
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let percent = |fraction: f64| format!("{:.0} %", fraction * 100.0);
     let mut parts: Vec<String> = Vec::new();
-    if let Some(share) = diagnosis.queueing_share {
-        parts.push(format!("{} of the latency is waiting", percent(share)));
+    if let Some(fraction) = diagnosis.queueing_share {
+        parts.push(format!("{} of the latency is waiting", percent(fraction)));
     }
-    let places = diagnosis.time_split.iter();
-    parts.extend(places.map(|one| format!("{} {}", percent(one.share), one.place)));
+    let phases = diagnosis.time_split.iter();
+    parts.extend(phases.map(|one| format!("{} {}", percent(one.fraction), one.location)));
     match parts.is_empty() {
         true => String::new(),
-        false => labelled("time", &parts.join("; ")),
+        false => wrap_labelled("time", &parts.join("; ")),
     }
 }
 
-/// What a counter-test showed.
-fn tested(test: &Confirmation) -> String {
-    let word = if test.confirmed { "CONFIRMED" } else { "NOT CONFIRMED" };
-    let line = format!(
-        "{word}: {}; predicted: {}; measured: {}",
-        test.perturbation, test.prediction, test.measured
-    );
-    labelled("confirmed", &line)
+/// Formats the result of a counter-test.
+fn confirmation_line(test: &Confirmation) -> String {
+    wrap_labelled("confirmed", &confirmation_text(test))
 }
 
-/// What would prove it, and which command would try that, where one can.
-fn untested(diagnosis: &Diagnosis) -> String {
-    let hint = match &diagnosis.untested {
+fn confirmation_text(test: &Confirmation) -> String {
+    let word = if test.confirmed { "CONFIRMED" } else { "NOT CONFIRMED" };
+    format!("{word}: {}; predicted: {}; measured: {}", test.perturbation, test.prediction, test.measured)
+}
+
+/// Formats the counter-test that would prove the verdict, and the command that makes it, where one
+/// exists.
+fn counter_test_text(diagnosis: &Diagnosis) -> String {
+    let hint = match &diagnosis.untested_reason {
         Some(why) => format!(" (not tested: {why})"),
-        None if is_testable(&diagnosis.verdict) => {
-            " (weir load --confirm would test it)".to_owned()
-        }
+        None if is_testable(&diagnosis.verdict) => " (weir load --confirm would test it)".to_owned(),
         None => String::new(),
     };
     format!("{}{hint}", diagnosis.counter_test)
 }
 
 fn head(diagnosis: &Diagnosis, label: &str) -> String {
-    let confidence = match diagnosis.confidence {
+    let confidence = confidence(diagnosis);
+    wrap_labelled(label, &format!("{}{confidence}: {}", diagnosis.verdict, diagnosis.claim))
+}
+
+/// Formats the confidence in parentheses; empty without any.
+fn confidence(diagnosis: &Diagnosis) -> String {
+    match diagnosis.confidence {
         Confidence::None => String::new(),
         level => format!(" ({level})"),
-    };
-    labelled(label, &format!("{}{confidence}: {}", diagnosis.verdict, diagnosis.claim))
+    }
 }
 
-fn also(candidate: &Candidate, all: bool) -> String {
-    let mut text = labelled("or", &format!("{} ({})", candidate.verdict, candidate.confidence));
+fn other_candidate(candidate: &AlternativeVerdict, all: bool) -> String {
+    let mut text = wrap_labelled("or", &format!("{} ({})", candidate.verdict, candidate.confidence));
     let shown = if all { usize::MAX } else { 1 };
     for line in candidate.evidence.iter().take(shown) {
-        text += &labelled("", &format!("- {line}"));
+        text += &wrap_labelled("", &format!("- {line}"));
     }
     text
 }
 
-fn list(label: &str, lines: &[String], shown: usize) -> String {
+fn list(label: &str, lines: &[String], lines_max: usize) -> String {
     let mut text = String::new();
-    for (place, line) in lines.iter().take(shown).enumerate() {
-        text += &labelled(if place == 0 { label } else { "" }, line);
+    for (index, line) in lines.iter().take(lines_max).enumerate() {
+        text += &wrap_labelled(if index == 0 { label } else { "" }, line);
     }
-    if lines.len() > shown {
-        text += &labelled("", &format!("and {} more in the record", lines.len() - shown));
+    if lines.len() > lines_max {
+        text += &wrap_labelled("", &format!("and {} more in the record", lines.len() - lines_max));
     }
     text
 }
 
-/// What the watching cost, for each machine.
-fn watched(run: &Run) -> String {
-    let lines = run.observed.iter().map(|seen| {
-        let missing = match seen.not_observable.len() {
+/// Formats the cost of the observation, for each machine.
+fn observation_cost(run: &Run) -> String {
+    let lines = run.observed.iter().map(|observed| {
+        let missing = match observed.not_observable.len() {
             0 => String::new(),
             count => format!("; {count} things are not observable on it"),
         };
-        let names = match seen.cost_after_s {
+        let symbol_cost = match observed.cost_after_s {
             Some(seconds) if seconds >= 0.01 => {
                 format!(", and {seconds:.2} s afterwards for names")
             }
             _ => String::new(),
         };
-        labelled(
+        wrap_labelled(
             "watching",
             &format!(
-                "{}: {} samples, {} looks at the sockets, {:.2} % of a core{names}{missing}",
-                seen.host,
-                seen.samples.len(),
-                seen.queues.len(),
-                seen.cost_cpus * 100.0
+                "{}: {} samples of it, {} of its sockets, {:.2} % of a core{symbol_cost}{missing}",
+                observed.host,
+                observed.samples.len(),
+                observed.queues.len(),
+                observed.cost_cpus * 100.0
             ),
         )
     });
     lines.collect()
 }
 
-/// A label and a text behind it, broken into lines.
-fn labelled(label: &str, text: &str) -> String {
+/// Formats a label and its text, broken into lines.
+fn wrap_labelled(label: &str, text: &str) -> String {
     let mut lines = String::new();
     let mut line = format!("{label:<MARGIN$}");
     let mut filled = false;
@@ -173,7 +195,7 @@ mod tests {
 
     #[test]
     fn long_lines_are_broken_behind_the_margin() {
-        let text = labelled("remedy", &"word ".repeat(40));
+        let text = wrap_labelled("remedy", &"word ".repeat(40));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
         assert!(lines[0].starts_with("remedy       word"));
@@ -182,36 +204,36 @@ mod tests {
 
     #[test]
     fn a_test_is_offered_where_one_can_be_made_and_was_not() {
-        let said = |verdict: &str, confirmation: Option<Confirmation>| {
-            let found = Diagnosis {
+        let format = |verdict: &str, confirmation: Option<Confirmation>| {
+            let diagnosis = Diagnosis {
                 verdict: verdict.to_owned(),
                 remedy: "mend it".to_owned(),
                 counter_test: "it rises".to_owned(),
                 confirmation,
                 ..Diagnosis::default()
             };
-            words(&found, "bottleneck", false)
+            format_under_label(&diagnosis, "bottleneck", false)
         };
         let offered = "proof        it rises (weir load --confirm would test it)\n";
-        assert!(said("latency_bound", None).ends_with(offered));
+        assert!(format("latency_bound", None).ends_with(offered));
         for nothing_to_change in ["packet_loss", "cpu_steal", "run_invalid"] {
-            let text = said(nothing_to_change, None);
+            let text = format(nothing_to_change, None);
             assert!(text.ends_with("proof        it rises\n"), "{text}");
         }
         let refused = Diagnosis {
             verdict: "latency_bound".to_owned(),
             counter_test: "it rises".to_owned(),
-            untested: Some("it was ended by hand".to_owned()),
+            untested_reason: Some("it was ended by hand".to_owned()),
             ..Diagnosis::default()
         };
-        let text = words(&refused, "bottleneck", false);
+        let text = format_under_label(&refused, "bottleneck", false);
         assert!(text.ends_with("it rises (not tested: it was ended by hand)\n"), "{text}");
-        let made = said("latency_bound", Some(Confirmation::default()));
+        let made = format("latency_bound", Some(Confirmation::default()));
         assert!(!made.contains("proof") && made.contains("NOT CONFIRMED"), "{made}");
     }
 
     #[test]
-    fn a_list_says_how_much_of_it_is_not_shown() {
+    fn a_list_counts_its_hidden_lines() {
         let lines: Vec<String> = (0..5).map(|number| format!("line {number}")).collect();
         let text = list("next limits", &lines, 3);
         assert!(text.starts_with("next limits  line 0\n             line 1\n"));

@@ -1,28 +1,35 @@
-//! A search for the edge as people read it: what came of it in a sentence, the ladder, the law of scaling,
-//! the verdict at the edge. Reads the record and nothing else.
+//! Text form of a search for the edge: the result in a sentence, the ladder, the scaling law, the
+//! verdict at the edge. Reads only the record.
 
-use load::edge::{Find, limit_of, predicted_per_s};
-use load::plan::Plan;
-use record::edge::{Edge, End, Estimate, Outcome, Trial};
-use record::units::{count_of, format_bytes, format_duration_ns};
+use load::capacity_search::{SearchQuantity, limit_kind, predicted_per_s};
+use load::plan::RunPlan;
+use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd, SearchTrial};
+use record::units::{
+    format_bit_rate, format_byte_rate, format_count, format_duration_ns, format_plural, format_rate,
+};
 
 use super::table::table;
 use super::{diagnosis, summary};
 
-/// What is about to be done, and for how long.
-pub(crate) fn announcement(base: &Plan, find: Find, (usual_ns, most_ns): (u64, u64)) -> String {
+/// Announces the search and its duration.
+pub(crate) fn announcement(
+    base: &RunPlan,
+    quantity: SearchQuantity,
+    (usual_ns, max_ns): (u64, u64),
+) -> String {
     let urls = base.requests.iter().map(|request| request.url.to_string()).collect::<Vec<_>>();
-    let what = Find::ALL.iter().find(|(one, _, _)| *one == find).map_or("", |(_, _, what)| what);
-    let connections = match find {
-        Find::Connections => String::new(),
-        _ => format!(", {}", count_of(base.connections, "connection")),
+    let unit_text =
+        SearchQuantity::ALL.iter().find(|(one, _, _)| *one == quantity).map_or("", |(_, _, what)| what);
+    let connections = match quantity {
+        SearchQuantity::Connections => String::new(),
+        _ => format!(", {}", format_plural(base.connections, "connection")),
     };
     format!(
-        "{}\nsearching for the most {what}{connections}, {}; takes about {}, {} at the most\n",
+        "{}\nsearching for the max {unit_text}{connections}, {}; takes about {}, at most {}\n",
         urls.join("\n"),
-        count_of(base.threads as u64, "thread"),
+        format_plural(base.threads as u64, "thread"),
         format_minutes(usual_ns),
-        format_minutes(most_ns)
+        format_minutes(max_ns)
     )
 }
 
@@ -33,23 +40,23 @@ fn format_minutes(ns: u64) -> String {
     }
 }
 
-/// The line of a trial that has ended.
-pub(crate) fn trial_line(trial: &Trial, find: Find) -> String {
+/// Formats the line of a trial that has ended.
+pub(crate) fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> String {
     let word = match trial.outcome {
-        Outcome::Held => "held",
-        Outcome::Missed => "missed",
-        Outcome::NoVerdict => "no verdict",
+        LevelOutcome::Held => "held",
+        LevelOutcome::Missed => "missed",
+        LevelOutcome::NoVerdict => "no verdict",
     };
     let level = match trial.purpose.as_str() {
-        "scaling" => level_words(Find::Connections, trial.level),
-        _ => level_words(find, trial.level),
+        "scaling" => format_level(SearchQuantity::Connections, trial.level),
+        _ => format_level(quantity, trial.level),
     };
     let mut line = format!(
-        "{:>3}  {:<9}  {level:>16}  {:>5.1} s  {:>10}/s  p50 {:>7}  p99 {:>7}  {word}",
+        "{:>3}  {:<9}  {level:>16}  {:>5.1} s  {:>10}  p50 {:>7}  p99 {:>7}  {word}",
         trial.number,
         trial.purpose,
         trial.length_s,
-        number(trial.goodput_per_s()),
+        format_rate(trial.goodput_per_s()),
         format_duration_ns(trial.p50_ns),
         format_duration_ns(trial.p99_ns),
     );
@@ -59,8 +66,8 @@ pub(crate) fn trial_line(trial: &Trial, find: Find) -> String {
     line + "\n"
 }
 
-/// A number with a comma at each thousand; three digits when it is small.
-fn number(value: f64) -> String {
+/// Formats a number with a comma at each thousand; three digits when it is small.
+fn format_number(value: f64) -> String {
     if value < 100.0 {
         let text = format!("{value:.2}");
         let trimmed = text.trim_end_matches('0').trim_end_matches('.');
@@ -77,108 +84,105 @@ fn number(value: f64) -> String {
     text
 }
 
-fn level_words(find: Find, level: f64) -> String {
-    match find {
-        Find::Rate | Find::Bandwidth => format!("{}/s", number(level)),
-        Find::ConnectionsPerSecond => format!("{} connections/s", number(level)),
-        Find::Connections if level == 1.0 => "1 connection".to_owned(),
-        Find::Connections => format!("{} connections", number(level)),
+fn format_level(quantity: SearchQuantity, level: f64) -> String {
+    match quantity {
+        SearchQuantity::Rate | SearchQuantity::Bandwidth => format_rate(level),
+        SearchQuantity::ConnectionsPerSecond => format!("{} (new connections)", format_rate(level)),
+        SearchQuantity::Connections if level == 1.0 => "1 connection".to_owned(),
+        SearchQuantity::Connections => format!("{} connections", format_number(level)),
     }
 }
 
-/// Bytes per response, as the trials that held saw them.
-fn bytes_each(edge: &Edge) -> Option<f64> {
+/// Returns the bytes per response in the trials that held.
+fn bytes_per_response(edge: &CapacitySearch) -> Option<f64> {
     let held = edge
         .trials
         .iter()
         .rev()
-        .find(|trial| trial.outcome == Outcome::Held && trial.responses_per_s > 0.0)?;
+        .find(|trial| trial.outcome == LevelOutcome::Held && trial.responses_per_s > 0.0)?;
     Some(held.bytes_in_per_s / held.responses_per_s)
 }
 
-/// A level in the words of what was searched for.
-fn level_of(edge: &Edge, level: f64) -> String {
-    let find = Find::parse(&edge.find).unwrap_or(Find::Rate);
-    match (find, bytes_each(edge)) {
-        (Find::Bandwidth, Some(bytes)) => {
+/// Formats a level in the unit of the search.
+fn format_search_level(edge: &CapacitySearch, level: f64) -> String {
+    let quantity = SearchQuantity::parse(&edge.quantity).unwrap_or(SearchQuantity::Rate);
+    match (quantity, bytes_per_response(edge)) {
+        (SearchQuantity::Bandwidth, Some(bytes)) => {
             let per_s = level * bytes;
-            format!(
-                "{}/s ({:.1} Mbit/s, {}/s)",
-                format_bytes(per_s),
-                per_s * 8.0 / 1e6,
-                number(level)
-            )
+            format!("{} ({}, {})", format_byte_rate(per_s), format_bit_rate(per_s * 8.0), format_rate(level))
         }
-        _ => level_words(find, level),
+        _ => format_level(quantity, level),
     }
 }
 
-/// What came of it, in a sentence or two.
-pub(crate) fn words(edge: &Edge) -> String {
-    let found = &edge.conclusion;
-    let goal = edge.objectives.join(", ");
+/// Formats the result in a sentence or two.
+pub(crate) fn result_sentence(edge: &CapacitySearch) -> String {
+    let conclusion = &edge.conclusion;
+    let objectives = edge.objectives.join(", ");
     let level =
-        |level: Option<f64>| level.map_or_else(|| "?".to_owned(), |level| level_of(edge, level));
-    let reasons = found.reasons.join("; ");
-    let mut text = match found.end {
-        End::Found => {
-            let trials = match found.verifications {
-                // What held when it was checked again, after a drift.
-                2 => format!("{} of 2 trials, at the end", found.verified),
-                of => format!("{} of {of} long trials", found.verified),
+        |level: Option<f64>| level.map_or_else(|| "?".to_owned(), |level| format_search_level(edge, level));
+    let reasons = conclusion.reasons.join("; ");
+    let mut text = match conclusion.end {
+        SearchEnd::Found => {
+            let trials = match conclusion.verifications {
+                // Two verifications: the recheck after a drift also held.
+                2 => format!("{} of 2 trials, at the end", conclusion.verified),
+                total => format!("{} of {total} long trials", conclusion.verified),
             };
-            let first = format!("holds {goal} up to {} ({trials}", level(found.level));
-            let bound = found.upper.map(|upper| format!("; missed at {}", level(Some(upper))));
+            let first = format!("holds {objectives} up to {} ({trials}", level(conclusion.level));
+            let bound = conclusion.upper.map(|upper| format!("; missed at {}", level(Some(upper))));
             first + &bound.unwrap_or_default() + ")"
         }
-        End::Top => format!("holds {goal} at {}, the most that was tried", level(found.level)),
-        End::BelowLowest => {
-            format!("does not hold {goal} even at {}: {reasons}", level(found.upper))
+        SearchEnd::MaxLevel => {
+            format!("holds {objectives} at {}, the highest level tried", level(conclusion.level))
         }
-        End::GeneratorLimit => format!(
+        SearchEnd::BelowLowest => {
+            format!("does not hold {objectives} even at {}: {reasons}", level(conclusion.upper))
+        }
+        SearchEnd::GeneratorLimit => format!(
             "{} at {}: the edge is at least {} ({reasons})",
-            limit_of(&found.reasons),
-            level(found.limited_at),
-            found.lower.map_or_else(|| "unknown".to_owned(), |lower| level(Some(lower)))
+            limit_kind(&conclusion.reasons),
+            level(conclusion.limited_at),
+            conclusion.lower.map_or_else(|| "unknown".to_owned(), |lower| level(Some(lower)))
         ),
-        End::NotVerified => format!(
-            "held {goal} in short trials and not in long ones; what was tried last was {}: {reasons}",
-            level(found.upper)
+        SearchEnd::NotVerified => format!(
+            "held {objectives} in short trials but not in long ones; last level tried: {}: {reasons}",
+            level(conclusion.upper)
         ),
-        End::Drifted => format!(
-            "no level is known that still holds {goal}: {} ({reasons})",
-            found.drift.as_deref().unwrap_or("what had been verified does not hold any more")
+        SearchEnd::Drifted => format!(
+            "no known level still holds {objectives}: {} ({reasons})",
+            conclusion.drift.as_deref().unwrap_or("the verified level does not hold any more")
         ),
-        End::Stopped => format!(
-            "ended before it was found: held {}, missed {}",
-            found.lower.map_or_else(|| "nothing yet".to_owned(), |lower| level(Some(lower))),
-            found.upper.map_or_else(|| "nothing yet".to_owned(), |upper| level(Some(upper)))
+        SearchEnd::Stopped => format!(
+            "stopped before the end of the search: held {}, missed {}",
+            conclusion.lower.map_or_else(|| "nothing yet".to_owned(), |lower| level(Some(lower))),
+            conclusion.upper.map_or_else(|| "nothing yet".to_owned(), |upper| level(Some(upper)))
         ),
     };
     if let Some(knee) = &edge.knee {
         let Estimate { value, low, high } = knee.level;
         text.push_str(&format!(
             "; knee at {} ({}..{})",
-            level_of(edge, value),
-            number(low),
-            number(high)
+            format_search_level(edge, value),
+            format_count(low),
+            format_count(high)
         ));
     }
     if let Some((from, to)) = edge.operating_range {
-        text.push_str(&format!("; run it at {}..{}", number(from), level_of(edge, to)));
+        text.push_str(&format!("; run it at {}..{}", format_count(from), format_search_level(edge, to)));
     }
     text
 }
 
-/// The whole summary.
-pub(crate) fn summary(edge: &Edge, colour: bool) -> String {
-    let mut text = format!("\n{}\n", edge.words);
+/// Formats the complete summary.
+pub(crate) fn summary(edge: &CapacitySearch, colour: bool) -> String {
+    let mut text = format!("\n{}\n", edge.summary);
     let mut line = |name: &str, words: &str| text.push_str(&format!("{name:<12} {words}\n"));
-    if !edge.conclusion.reasons.is_empty() && edge.conclusion.end == End::Found {
+    if !edge.conclusion.reasons.is_empty() && edge.conclusion.end == SearchEnd::Found {
         line("above it", &edge.conclusion.reasons.join("; "));
     }
     if let Some(drift) = &edge.conclusion.drift
-        && edge.conclusion.end != End::Drifted
+        && edge.conclusion.end != SearchEnd::Drifted
     {
         line("drift", drift);
     }
@@ -190,49 +194,48 @@ pub(crate) fn summary(edge: &Edge, colour: bool) -> String {
     text.push_str(&at_edge(edge, colour));
     text.push_str(&format!(
         "searched     {} in {:.0} s\n",
-        count_of(edge.trials.len() as u64, "trial"),
+        format_plural(edge.trials.len() as u64, "trial"),
         edge.duration_s
     ));
     text
 }
 
-fn ladder(edge: &Edge) -> String {
-    let of_ladder: Vec<_> = edge.trials.iter().filter(|trial| trial.purpose == "ladder").collect();
-    if of_ladder.is_empty() {
+fn ladder(edge: &CapacitySearch) -> String {
+    let ladder_trials: Vec<_> = edge.trials.iter().filter(|trial| trial.purpose == "ladder").collect();
+    if ladder_trials.is_empty() {
         return String::new();
     }
-    let with_direct = !edge.added.is_empty();
-    let mut head =
-        vec!["ladder", "offered/s", "goodput/s", "p50", "p99", "observer p50", "p99", "in flight"];
+    let with_direct = !edge.added_latency.is_empty();
+    let mut head = vec!["ladder", "offered/s", "goodput/s", "p50", "p99", "observer p50", "p99", "in flight"];
     head.extend(if with_direct { &["direct p50", "p99", "adds mean"][..] } else { &[] });
     head.push("");
     let mut rows = vec![head.into_iter().map(ToOwned::to_owned).collect::<Vec<_>>()];
-    for trial in of_ladder {
-        let beside_per_s = trial.observer.map_or(0.0, |seen| seen.responses_per_s);
-        let answered_per_s = trial.goodput_per_s() + beside_per_s;
+    for trial in ladder_trials {
+        let observer_per_s = trial.observer.map_or(0.0, |observer| observer.responses_per_s);
+        let answered_per_s = trial.goodput_per_s() + observer_per_s;
         let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_duration_ns);
         let mut row = vec![
             String::new(),
-            number(trial.level),
-            number(answered_per_s),
+            format_count(trial.level),
+            format_count(answered_per_s),
             time(Some(trial.p50_ns)),
             time(Some(trial.p99_ns)),
-            time(trial.observer.map(|seen| seen.p50_ns)),
-            time(trial.observer.map(|seen| seen.p99_ns)),
-            number(trial.in_flight_mean),
+            time(trial.observer.map(|observer| observer.p50_ns)),
+            time(trial.observer.map(|observer| observer.p99_ns)),
+            format_number(trial.in_flight_mean),
         ];
         if with_direct {
-            let added = edge.added.iter().find(|added| added.level == trial.level);
+            let added = edge.added_latency.iter().find(|added| added.level == trial.level);
             row.push(time(added.map(|added| added.direct_p50_ns)));
             row.push(time(added.map(|added| added.direct_p99_ns)));
-            row.push(added.map_or_else(|| "-".to_owned(), |added| signed(added.mean_ns)));
+            row.push(added.map_or_else(|| "-".to_owned(), |added| format_signed_ns(added.mean_ns)));
         }
         row.push(match (trial.outcome, trial.littles_law_holds) {
-            (Outcome::Held, true) => String::new(),
-            (Outcome::Missed, true) => "missed".to_owned(),
-            (Outcome::NoVerdict, true) => "no verdict".to_owned(),
+            (LevelOutcome::Held, true) => String::new(),
+            (LevelOutcome::Missed, true) => "missed".to_owned(),
+            (LevelOutcome::NoVerdict, true) => "no verdict".to_owned(),
             (_, false) => {
-                format!("{} in flight by Little's law", number(trial.in_flight_by_littles_law))
+                format!("{} in flight by Little's law", format_number(trial.in_flight_by_littles_law))
             }
         });
         rows.push(row);
@@ -240,12 +243,12 @@ fn ladder(edge: &Edge) -> String {
     format!("\n{}\n", table(&rows))
 }
 
-fn signed(ns: i64) -> String {
+fn format_signed_ns(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "+" };
     format!("{sign}{}", format_duration_ns(ns.unsigned_abs()))
 }
 
-fn scaling(edge: &Edge) -> String {
+fn scaling(edge: &CapacitySearch) -> String {
     let Some(law) = &edge.scaling else {
         return String::new();
     };
@@ -254,43 +257,43 @@ fn scaling(edge: &Edge) -> String {
         format!("{value:.4} ({low:.4}..{high:.4})")
     };
     let mut text = format!(
-        "scaling      contention {}, coherency {}, {}/s by one connection ({}..{})\n",
+        "scaling      contention {}, coherency {}, {} by one connection ({}..{})\n",
         interval(&law.alpha),
         interval(&law.beta),
-        number(law.gamma_per_s.value),
-        number(law.gamma_per_s.low),
-        number(law.gamma_per_s.high),
+        format_rate(law.gamma_per_s.value),
+        format_count(law.gamma_per_s.low),
+        format_count(law.gamma_per_s.high),
     );
     let measured = law.measured_max;
     let best = match (&law.best_connections, law.best_per_s) {
         (Some(best), Some(per_s)) => format!(
-            "most with {} ({}..{}): {}/s",
-            level_words(Find::Connections, best.value),
-            number(best.low),
-            number(best.high),
-            number(per_s)
+            "max with {} ({}..{}): {}",
+            format_level(SearchQuantity::Connections, best.value),
+            format_number(best.low),
+            format_number(best.high),
+            format_rate(per_s)
         ),
-        _ => format!("no maximum within twice the {measured} connections that were measured"),
+        _ => format!("no maximum within twice the measured {measured} connections"),
     };
     text.push_str(&format!("             {best}"));
     if let Some(twice) = predicted_per_s(law, 2.0 * measured as f64) {
-        text.push_str(&format!("; {}/s with {}", number(twice), 2 * measured));
+        text.push_str(&format!("; {} with {}", format_rate(twice), 2 * measured));
     }
     text + "\n"
 }
 
-/// The verdict at the edge: what limited the subject there, and whether that run may be believed.
-fn at_edge(edge: &Edge, colour: bool) -> String {
+/// Formats the verdict at the edge: the limit of the subject there, and whether that run is valid.
+fn at_edge(edge: &CapacitySearch, colour: bool) -> String {
     let Some(run) = &edge.at_edge else {
         return String::new();
     };
     let mut text = match edge.stopped_by.as_ref().or(run.diagnosis.as_ref()) {
-        Some(diagnosis) => diagnosis::words(diagnosis, "stopped by", false),
+        Some(diagnosis) => diagnosis::format_under_label(diagnosis, "stopped by", false),
         None => String::new(),
     };
     let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}"));
     text.push_str(&format!(
-        "processors   subject {}, others {}, of {}, at the edge\n",
+        "cpus         subject {}, others {}, of {}, at the edge\n",
         cpus(run.cpu.subject_cpus),
         cpus(run.cpu.foreign_cpus),
         run.host.cpus
@@ -301,26 +304,28 @@ fn at_edge(edge: &Edge, colour: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::edge::{Conclusion, Knee};
+    use record::capacity_search::{Conclusion, Knee};
 
-    fn edge(conclusion: Conclusion) -> Edge {
-        Edge {
-            schema: record::edge::SCHEMA.to_owned(),
-            weir: record::run::Weir { version: String::new(), commit: String::new() },
+    fn edge(conclusion: Conclusion) -> CapacitySearch {
+        CapacitySearch {
+            schema: record::capacity_search::SCHEMA.to_owned(),
+            weir: record::run::WeirVersion { version: String::new(), commit: String::new() },
             command: Vec::new(),
             started_at: String::new(),
             duration_s: 60.0,
             host: record::facts::HostFacts::default(),
             plan: serde_json::Value::Null,
-            find: "rate".to_owned(),
+            quantity: "rate".to_owned(),
+            baseline: None,
+            direct_baseline: None,
             objectives: vec!["p99<5ms".to_owned()],
             conclusion,
-            words: String::new(),
+            summary: String::new(),
             trials: Vec::new(),
             knee: None,
             operating_range: None,
             scaling: None,
-            added: Vec::new(),
+            added_latency: Vec::new(),
             notes: Vec::new(),
             stopped_by: None,
             stopped_run: None,
@@ -330,8 +335,8 @@ mod tests {
 
     #[test]
     fn what_was_found_comes_in_a_sentence() {
-        let mut found = edge(Conclusion {
-            end: End::Found,
+        let mut search = edge(Conclusion {
+            end: SearchEnd::Found,
             level: Some(8240.0),
             upper: Some(8390.0),
             verified: 3,
@@ -339,20 +344,20 @@ mod tests {
             ..Conclusion::default()
         });
         let level = Estimate { value: 7900.0, low: 7700.0, high: 8000.0 };
-        found.knee = Some(Knee { level, ..Knee::default() });
-        found.operating_range = Some((3950.0, 6320.0));
+        search.knee = Some(Knee { level, ..Knee::default() });
+        search.operating_range = Some((3950.0, 6320.0));
         assert_eq!(
-            words(&found),
-            "holds p99<5ms up to 8,240/s (3 of 3 long trials; missed at 8,390/s); knee at 7,900/s \
-             (7,700..8,000); run it at 3,950..6,320/s"
+            result_sentence(&search),
+            "holds p99<5ms up to 8.24 k/s (3 of 3 long trials; missed at 8.39 k/s); knee at 7.90 k/s \
+             (7.70 k..8.00 k); run it at 3.95 k..6.32 k/s"
         );
     }
 
     #[test]
-    fn after_a_drift_nothing_is_said_to_hold_that_does_not() {
+    fn after_a_drift_only_levels_that_hold_are_reported() {
         let drift = Some("1000 was verified, but at the end only 950 held".to_owned());
         let lower = edge(Conclusion {
-            end: End::Found,
+            end: SearchEnd::Found,
             level: Some(950.0),
             upper: Some(1000.0),
             verified: 2,
@@ -360,44 +365,38 @@ mod tests {
             drift,
             ..Conclusion::default()
         });
-        let text = "holds p99<5ms up to 950/s (2 of 2 trials, at the end; missed at 1,000/s)";
-        assert_eq!(words(&lower), text);
+        let text = "holds p99<5ms up to 950/s (2 of 2 trials, at the end; missed at 1.00 k/s)";
+        assert_eq!(result_sentence(&lower), text);
         let drift = "1000 was verified, but at the end not even 815 held";
         let mut none = edge(Conclusion {
-            end: End::Drifted,
+            end: SearchEnd::Drifted,
             upper: Some(815.0),
             drift: Some(drift.to_owned()),
-            reasons: vec!["p99<5ms was missed: 9.00ms".to_owned()],
+            reasons: vec!["p99<5ms was missed: 9.00 ms".to_owned()],
             ..Conclusion::default()
         });
-        none.words = words(&none);
-        let said = summary(&none, false);
-        assert!(said.contains("no level is known that still holds p99<5ms: 1000 was"), "{said}");
-        assert!(
-            !said.contains("holds p99<5ms up to") && said.matches(drift).count() == 1,
-            "{said}"
-        );
+        none.summary = result_sentence(&none);
+        let text = summary(&none, false);
+        assert!(text.contains("no known level still holds p99<5ms: 1000 was"), "{text}");
+        assert!(!text.contains("holds p99<5ms up to") && text.matches(drift).count() == 1, "{text}");
     }
 
     #[test]
-    fn a_limited_generator_is_said_first() {
+    fn a_limited_generator_is_reported_first() {
         let limited = edge(Conclusion {
-            end: End::GeneratorLimit,
+            end: SearchEnd::GeneratorLimit,
             lower: Some(6000.0),
             limited_at: Some(12_000.0),
             reasons: vec!["client_bound: busy".to_owned()],
             ..Conclusion::default()
         });
-        let text = words(&limited);
-        assert!(
-            text.starts_with("client-bound at 12,000/s: the edge is at least 6,000/s"),
-            "{text}"
-        );
+        let text = result_sentence(&limited);
+        assert!(text.starts_with("client-bound at 12.0 k/s: the edge is at least 6.00 k/s"), "{text}");
     }
 
     #[test]
     fn numbers_have_commas_and_small_ones_digits() {
-        let texts = [0.5, 12.25, 99.9, 100.4, 1234.0, 1_234_567.0].map(number);
+        let texts = [0.5, 12.25, 99.9, 100.4, 1234.0, 1_234_567.0].map(format_number);
         assert_eq!(texts, ["0.5", "12.25", "99.9", "100", "1,234", "1,234,567"]);
     }
 }

@@ -1,44 +1,47 @@
-//! An experiment as people read it in a terminal: what came of it, every comparison with its figures, and
-//! what has to be known before they are believed. Reads the record and nothing else; the report with its
-//! pictures is `lab::report`'s.
+//! Text form of an experiment for a terminal: the result, every comparison with its figures, and
+//! the caveats. Reads only the record; `lab::report` makes the report with its charts.
 
-use lab::experiment::tested;
-use lab::report::Raw;
-use lab::statistics::many::{p_adjusted_min, pairs_to_conclude};
+use lab::experiment::tested_comparisons;
+use lab::format::{
+    better_fraction, bound_percent, count, duration_estimates, duration_text, int_range, probability, value,
+};
+use lab::report::TrialRecords;
+use lab::statistics::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
 use lab::statistics::signed_rank::PAIRS_MIN;
-use lab::tally::LeftOut;
-use lab::words::{better_share, bound, count, estimates, length, probability, range, value};
+use lab::trial_counts::LeftOutCounts;
 use record::experiment::{
-    Arm, Cell, Comparison, Experiment, Metric, ONLY_LOAD, Outcome, Plan, Spread, blocks_counting,
+    Arm, Comparison, ComparisonOutcome, Experiment, ExperimentCell, ExperimentMetric, ExperimentPlan,
+    ONLY_LOAD, ValueDistribution, counted_blocks,
 };
 
 use super::table::table;
 
-/// The whole of it.
-pub(crate) fn text(experiment: &Experiment, raw: &dyn Raw) -> String {
+/// Formats the complete experiment.
+pub(crate) fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut text = head(experiment);
     for sentence in &experiment.summary {
         text.push_str(&format!("{sentence}\n"));
     }
-    match lab::report::grid(experiment, raw) {
-        // One arm under levels: how it does at each, and not how far it is from itself.
+    match lab::report::text_table(experiment, raw) {
+        // With one arm under several levels, the result at each level matters, not the ratio to the
+        // baseline.
         Some(grid) => {
             text.push_str(&format!("\n{}", table(&grid.rows)));
-            if grid.left_out > 0 {
-                text.push_str(&format!("{} more rows are in the report\n", grid.left_out));
+            if grid.rows_omitted > 0 {
+                text.push_str(&format!("{} more rows are in the report\n", grid.rows_omitted));
             }
         }
         None => {
             for load in &experiment.plan.loads {
-                text.push_str(&format!("\n{}", of_load(experiment, &load.name)));
+                text.push_str(&format!("\n{}", load_table(experiment, &load.name)));
             }
         }
     }
     for line in experiment.scalings.iter().filter(|line| !line.text.is_empty()) {
-        text.push_str(&format!("\n{}\n", line.said()));
+        text.push_str(&format!("\n{}\n", line.labelled_text()));
     }
     if !experiment.warnings.is_empty() {
-        text.push_str("\nBefore this is believed:\n");
+        text.push_str("\nWarnings:\n");
     }
     for warning in &experiment.warnings {
         text.push_str(&format!("  - {} [{}]\n", warning.text, warning.code));
@@ -48,25 +51,25 @@ pub(crate) fn text(experiment: &Experiment, raw: &dyn Raw) -> String {
 
 fn head(experiment: &Experiment) -> String {
     let plan = &experiment.plan;
-    let early = if experiment.partial { "ended early; " } else { "" };
+    let early = if experiment.partial { "stopped early; " } else { "" };
     format!(
         "{}: {}\n{}, {}, seed {}: {} of {} under {}, {} in all; {}\n{early}{}\n\n",
         plan.name,
         plan.title,
         experiment.started_at,
-        length(experiment.duration_s),
+        duration_text(experiment.duration_s),
         plan.seed,
-        count(blocks_counting(&experiment.trials), "block"),
+        count(counted_blocks(&experiment.trials), "block"),
         count(plan.arms.len(), "arm"),
         count(plan.loads.len(), "load"),
         count(experiment.trials.len(), "trial"),
-        LeftOut::of(&experiment.trials),
+        LeftOutCounts::count(&experiment.trials),
         experiment.stopped.text,
     )
 }
 
-/// The comparisons of one load: a line an arm, metric by metric.
-fn of_load(experiment: &Experiment, load: &str) -> String {
+/// Formats the comparisons of one load: a line per arm, metric by metric.
+fn load_table(experiment: &Experiment, load: &str) -> String {
     let plan = &experiment.plan;
     let interval = format!("{:.0} % interval", plan.confidence * 100.0);
     let heads = ["", "arm", "median", "ratio", &interval, "p", "P(better)", ""];
@@ -76,7 +79,7 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
         let mut label = format!("{}{decides}", metric.title);
         let has = |arm: &Arm| median(experiment, &arm.name, load, metric).is_some();
         if !plan.arms.iter().any(has) {
-            let why = plan.arms.iter().map(|arm| without(experiment, &arm.name, load)).max();
+            let why = plan.arms.iter().map(|arm| missing_reason(experiment, &arm.name, load)).max();
             let row = [label, "all".to_owned()].into_iter().chain(["-"; 5].map(str::to_owned));
             rows.push(row.chain(why.map(str::to_owned)).collect());
             continue;
@@ -94,8 +97,8 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
             let mut row = vec![std::mem::take(&mut label), arm.name.clone(), shown];
             row.extend(compared.map(|one| cells(one, &metric.unit)).unwrap_or_default());
             let is_none = median.is_none() && compared.is_some_and(|one| one.ratio.is_none());
-            if let Some(says) = row.last_mut().filter(|_| is_none) {
-                *says = without(experiment, &arm.name, load).to_owned();
+            if let Some(outcome_text) = row.last_mut().filter(|_| is_none) {
+                *outcome_text = missing_reason(experiment, &arm.name, load).to_owned();
             }
             rows.push(row);
         }
@@ -110,60 +113,60 @@ fn of_load(experiment: &Experiment, load: &str) -> String {
     format!("{title}{}", table(&rows))
 }
 
-fn median(experiment: &Experiment, arm: &str, load: &str, metric: &Metric) -> Option<f64> {
+fn median(experiment: &Experiment, arm: &str, load: &str, metric: &ExperimentMetric) -> Option<f64> {
     let cell = experiment.cells.iter().find(|cell| cell.arm == arm && cell.load == load)?;
-    cell.metrics.get(&metric.name).map(|spread: &Spread| spread.median)
+    cell.metrics.get(&metric.name).map(|spread: &ValueDistribution| spread.median)
 }
 
-/// Why an arm under a load does not have a metric.
-fn without(experiment: &Experiment, arm: &str, load: &str) -> &'static str {
-    let is_of = |cell: &&Cell| cell.arm == arm && cell.load == load;
+/// Explains why an arm under a load does not have a metric.
+fn missing_reason(experiment: &Experiment, arm: &str, load: &str) -> &'static str {
+    let is_of = |cell: &&ExperimentCell| cell.arm == arm && cell.load == load;
     match experiment.cells.iter().find(is_of) {
         Some(cell) if cell.trials > 0 => "no trial has this figure",
         _ => "no trial counts",
     }
 }
 
-/// Ratio, interval, p, how often the arm is the better one, and what is said.
+/// Formats ratio, interval, p, the fraction in which the arm is better, and the outcome.
 fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     let none = || "-".to_owned();
-    let few = one.pairs.len() < PAIRS_MIN && one.outcome == Outcome::Inconclusive;
-    let says = match (one.noise, one.outcome) {
-        _ if few => {
+    let has_few_blocks = one.pairs.len() < PAIRS_MIN && one.outcome == ComparisonOutcome::Inconclusive;
+    let outcome_text = match (one.noise, one.outcome) {
+        _ if has_few_blocks => {
             let noise = if one.noise { "noise: " } else { "" };
             format!("{noise}too few blocks ({} of {PAIRS_MIN})", one.pairs.len())
         }
-        (true, Outcome::Inconclusive) => "noise".to_owned(),
-        (true, outcome) => format!("noise: {}", outcome.of(unit)),
-        (false, outcome) => outcome.of(unit).to_owned(),
+        (true, ComparisonOutcome::Inconclusive) => "noise".to_owned(),
+        (true, outcome) => format!("noise: {}", outcome.as_str_for_unit(unit)),
+        (false, outcome) => outcome.as_str_for_unit(unit).to_owned(),
     };
     let bound = if one.bound.is_some() { ", a bound only" } else { "" };
     vec![
-        // What a few blocks say is mostly chance: of the noise they say nothing at all.
-        one.ratio.filter(|_| !(few && one.noise)).map_or_else(none, |ratio| format!("{ratio:.3}")),
+        // The result of a few blocks is mostly chance, and proves nothing about the noise.
+        one.ratio.filter(|_| !(has_few_blocks && one.noise)).map_or_else(none, |ratio| format!("{ratio:.3}")),
         one.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
-        one.p_adjusted.or(one.p).filter(|_| !few).map_or_else(none, probability),
-        one.better_share.filter(|_| !few).map_or_else(none, better_share),
-        format!("{says}{bound}"),
+        one.p_adjusted.or(one.p).filter(|_| !has_few_blocks).map_or_else(none, probability),
+        one.better_share.filter(|_| !has_few_blocks).map_or_else(none, better_fraction),
+        format!("{outcome_text}{bound}"),
     ]
 }
 
-/// What would be run, in words.
-pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
+/// Formats the plan of the experiment before it runs.
+pub(crate) fn plan(plan: &ExperimentPlan, expected_s: (f64, f64)) -> String {
     let cells = plan.arms.len() * plan.loads.len();
-    let (least, most) = trials(plan);
+    let (min, max) = trial_count_range(plan);
     let mut text = format!("{}: {}\n\n", plan.name, plan.title);
     let mut rows = Vec::new();
     for arm in &plan.arms {
-        let what = match &arm.again {
-            Some(other) => format!("{other} once more, to see the noise"),
+        let description = match &arm.repeats {
+            Some(other) => format!("{other} again, as the noise reference"),
             None => changes(&arm.title, &arm.changes),
         };
-        rows.push(("arm", &arm.name, what));
+        rows.push(("arm", &arm.name, description));
     }
-    let own = plan.arms.iter().filter(|arm| arm.again.is_none() && arm.name != plan.baseline);
-    let same: Vec<&str> = own
-        .filter(|arm| lab::experiment::differing(plan, arm).is_empty())
+    let changed_arms = plan.arms.iter().filter(|arm| arm.repeats.is_none() && arm.name != plan.baseline);
+    let identical_arms: Vec<&str> = changed_arms
+        .filter(|arm| lab::experiment::changed_keys(plan, arm).is_empty())
         .map(|arm| arm.name.as_str())
         .collect();
     for load in &plan.loads {
@@ -174,33 +177,34 @@ pub(crate) fn plan(plan: &Plan, expected_s: (f64, f64)) -> String {
         text.push_str(format!("{kind:4}  {name:width$}  {what}").trim_end());
         text.push('\n');
     }
-    for arm in same {
+    for arm in identical_arms {
         text.push_str(&format!(
-            "remark      {arm} is what {} is, in everything: nothing but noise can be between them\n",
+            "remark      {arm} equals {} in everything: only noise can differ\n",
             plan.baseline
         ));
     }
     text.push_str(&inconclusive(plan).unwrap_or_default());
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
-    let (decides, also) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
+    let (decides, other_metrics) = metrics.split_first().map_or(("", &[][..]), |(one, rest)| (one, rest));
     text.push_str(&format!(
         "\ndecides     {decides}; a difference of {} matters\nalso        {}\nblocks      {}, of {} \
-         each\ntrials      at least {least}, at most {most}, of {:.1} s each\ntakes       about {}\nseed        \
+         each\ntrials      at least {min}, at most {max}, of {:.1} s each\ntakes       about {}\nseed        \
          {}\n",
-        bound(plan.effect),
-        if also.is_empty() { "nothing".to_owned() } else { also.join(", ") },
-        range((plan.blocks_min, plan.blocks_max)),
+        bound_percent(plan.effect),
+        if other_metrics.is_empty() { "nothing".to_owned() } else { other_metrics.join(", ") },
+        int_range((plan.blocks_min, plan.blocks_max)),
         count(cells, "trial"),
         plan.duration_s,
-        estimates(expected_s),
+        duration_estimates(expected_s),
         plan.seed,
     ));
     text
 }
 
-/// That the plan has too few blocks to show a difference, whatever they measure.
-fn inconclusive(plan: &Plan) -> Option<String> {
-    let (tested, needed) = (tested(plan), pairs_to_conclude(tested(plan), plan.confidence));
+/// Returns a warning if the plan has too few blocks to show a difference.
+fn inconclusive(plan: &ExperimentPlan) -> Option<String> {
+    let (tested, needed) =
+        (tested_comparisons(plan), pairs_to_conclude(tested_comparisons(plan), plan.confidence));
     (tested > 0 && plan.blocks_max < needed).then(|| {
         format!(
             "remark      no arm can come out as faster or slower: of {} in {} the smallest p after Holm's \
@@ -213,10 +217,10 @@ fn inconclusive(plan: &Plan) -> Option<String> {
     })
 }
 
-/// How many trials there are at least and at most, pilots and what is run again with them.
-pub(crate) fn trials(plan: &Plan) -> (usize, usize) {
+/// Returns the minimum and maximum number of trials, including pilots and repeated trials.
+pub(crate) fn trial_count_range(plan: &ExperimentPlan) -> (usize, usize) {
     let cells = plan.arms.len() * plan.loads.len();
-    let of_own = plan.arms.iter().filter(|arm| arm.again.is_none()).count() * plan.loads.len();
+    let of_own = plan.arms.iter().filter(|arm| arm.repeats.is_none()).count() * plan.loads.len();
     let pilots = if plan.warm_up_s.is_none() { cells } else { 0 };
     let counting = if plan.calls.is_some() { of_own } else { 0 };
     let reruns = (f64::from(plan.blocks_max) * plan.reruns_max_share).ceil() as usize;
@@ -236,21 +240,21 @@ fn changes(title: &str, changes: &std::collections::BTreeMap<String, String>) ->
 
 #[cfg(test)]
 mod tests {
-    use record::experiment::{Better, LoadPlan, Pair, ScalingLine, TrialLine, Warning};
+    use record::experiment::{BetterDirection, BlockPair, LoadPlan, ScalingSummary, TrialSummary, Warning};
     use record::facts::HostFacts;
-    use record::trial::{BLOCK_NOT_WHOLE, Discarded};
+    use record::trial::{BLOCK_INCOMPLETE, DiscardReason};
 
     use super::*;
 
-    /// No records.
-    struct NoRaw;
+    /// Source without records.
+    struct NoTrialRecords;
 
-    impl Raw for NoRaw {
-        fn trial(&self, _: &str) -> Option<record::trial::Trial> {
+    impl TrialRecords for NoTrialRecords {
+        fn trial(&self, _: &str) -> Option<record::trial::ExperimentTrial> {
             None
         }
 
-        fn folded(&self, _: &str) -> Option<String> {
+        fn folded_stacks(&self, _: &str) -> Option<String> {
             None
         }
     }
@@ -258,20 +262,20 @@ mod tests {
     fn experiment() -> Experiment {
         let arm = |name: &str, again: Option<&str>| Arm {
             name: name.to_owned(),
-            again: again.map(str::to_owned),
+            repeats: again.map(str::to_owned),
             ..Arm::default()
         };
-        let plan = Plan {
+        let plan = ExperimentPlan {
             name: "a".to_owned(),
             title: "Is b faster?".to_owned(),
             baseline: "a".to_owned(),
-            arms: vec![arm("a", None), arm("a-again", Some("a")), arm("b", None)],
+            arms: vec![arm("a", None), arm("a-repeat", Some("a")), arm("b", None)],
             loads: vec![LoadPlan { name: ONLY_LOAD.to_owned(), ..LoadPlan::default() }],
-            metrics: vec![Metric {
+            metrics: vec![ExperimentMetric {
                 name: "responses_per_s".to_owned(),
                 title: "responses".to_owned(),
                 unit: "1/s".to_owned(),
-                better: Better::Higher,
+                better: BetterDirection::Higher,
             }],
             effect: 0.02,
             confidence: 0.95,
@@ -279,9 +283,9 @@ mod tests {
             blocks_max: 30,
             reruns_max_share: 0.5,
             duration_s: 8.0,
-            ..Plan::default()
+            ..ExperimentPlan::default()
         };
-        let comparison = |arm: &str, noise: bool, ratio: f64, outcome: Outcome| Comparison {
+        let comparison = |arm: &str, noise: bool, ratio: f64, outcome: ComparisonOutcome| Comparison {
             arm: arm.to_owned(),
             load: ONLY_LOAD.to_owned(),
             metric: "responses_per_s".to_owned(),
@@ -290,13 +294,13 @@ mod tests {
             interval: Some((ratio - 0.01, ratio + 0.01)),
             p_adjusted: Some(0.0002),
             better_share: Some(0.93),
-            pairs: vec![Pair::default(); 10],
+            pairs: vec![BlockPair::default(); 10],
             outcome,
             ..Comparison::default()
         };
         Experiment {
             schema: String::new(),
-            weir: record::run::Weir::default(),
+            weir: record::run::WeirVersion::default(),
             command: Vec::new(),
             started_at: "2026-01-02T03:04:05Z".to_owned(),
             duration_s: 600.0,
@@ -305,21 +309,21 @@ mod tests {
             host: HostFacts::default(),
             environment: std::collections::BTreeMap::new(),
             plan,
-            stopped: record::experiment::Stopped::default(),
+            stopped: record::experiment::StopReason::default(),
             trials: Vec::new(),
-            cells: vec![Cell {
+            cells: vec![ExperimentCell {
                 arm: "b".to_owned(),
                 load: ONLY_LOAD.to_owned(),
                 metrics: [(
                     "responses_per_s".to_owned(),
-                    Spread { median: 1500.0, ..Spread::default() },
+                    ValueDistribution { median: 1500.0, ..ValueDistribution::default() },
                 )]
                 .into(),
-                ..Cell::default()
+                ..ExperimentCell::default()
             }],
             comparisons: vec![
-                comparison("a-again", true, 1.0, Outcome::Equivalent),
-                comparison("b", false, 1.1, Outcome::Faster),
+                comparison("a-repeat", true, 1.0, ComparisonOutcome::Equivalent),
+                comparison("b", false, 1.1, ComparisonOutcome::Faster),
             ],
             warnings: vec![Warning {
                 code: "noise_floor".to_owned(),
@@ -333,11 +337,11 @@ mod tests {
 
     #[test]
     fn every_comparison_is_shown_with_its_figures() {
-        let text = text(&experiment(), &NoRaw);
+        let text = format_experiment(&experiment(), &NoTrialRecords);
         for part in [
             "\nb is faster than a.\n",
-            "ended early; ",
-            "a-again",
+            "stopped early; ",
+            "a-repeat",
             "noise: equivalent",
             "1.100  1.090 to 1.110  < 0.001       93 %",
             "faster\n",
@@ -349,39 +353,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_and_what_is_too_few_says_so() {
+    fn omitted_trials_and_too_few_blocks_are_reported() {
         let mut experiment = experiment();
-        experiment.trials = vec![TrialLine::default(); 2];
+        experiment.trials = vec![TrialSummary::default(); 2];
         for line in &mut experiment.trials {
-            line.place.block = 1;
+            line.position.block = 1;
         }
-        let why = |code: &str| Discarded { code: code.to_owned(), text: String::new() };
-        experiment.trials[1].discarded = Some(why(BLOCK_NOT_WHOLE));
+        let why = |code: &str| DiscardReason { code: code.to_owned(), text: String::new() };
+        experiment.trials[1].discarded = Some(why(BLOCK_INCOMPLETE));
         experiment.duration_s = 29.0;
         experiment.cells.clear();
         for one in &mut experiment.comparisons {
-            (one.outcome, one.interval) = (Outcome::Inconclusive, None);
+            (one.outcome, one.interval) = (ComparisonOutcome::Inconclusive, None);
             one.pairs.truncate(1);
         }
-        let shown = text(&experiment, &NoRaw);
+        let shown = format_experiment(&experiment, &NoTrialRecords);
         for part in [
             ", 29 s, seed 0: 1 block of 3 arms under 1 load, 2 trials in all; 0 trials discarded, 0 failed, 1 \
-             not compared: its block is not whole\n",
+             not compared: its block is incomplete\n",
             " all       -      -              -  -          -  no trial counts",
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        let spread = Spread { median: 1500.0, ..Spread::default() };
-        experiment.cells = ["a", "a-again", "b"]
-            .map(|arm| Cell {
+        let spread = ValueDistribution { median: 1500.0, ..ValueDistribution::default() };
+        experiment.cells = ["a", "a-repeat", "b"]
+            .map(|arm| ExperimentCell {
                 arm: arm.to_owned(),
                 load: ONLY_LOAD.to_owned(),
                 trials: 1,
                 metrics: [("responses_per_s".to_owned(), spread)].into(),
-                ..Cell::default()
+                ..ExperimentCell::default()
             })
             .to_vec();
-        let shown = text(&experiment, &NoRaw);
+        let shown = format_experiment(&experiment, &NoTrialRecords);
         for part in ["noise: too few blocks (1 of 6)", "1.100              -  -          -  "] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
@@ -400,36 +404,32 @@ mod tests {
             })
             .to_vec();
         experiment.cells = ["c1", "c2"]
-            .map(|load| Cell {
+            .map(|load| ExperimentCell {
                 arm: "a".to_owned(),
                 load: load.to_owned(),
                 ..experiment.cells[0].clone()
             })
             .to_vec();
-        experiment.scalings = vec![ScalingLine {
+        experiment.scalings = vec![ScalingSummary {
             arm: "a".to_owned(),
             text: "2 levels of connections".to_owned(),
-            ..ScalingLine::default()
+            ..ScalingSummary::default()
         }];
-        let text = text(&experiment, &NoRaw);
+        let text = format_experiment(&experiment, &NoTrialRecords);
         let head = text.lines().find(|line| line.starts_with("connections")).unwrap();
-        for column in ["rate, mean", "rate, best second", "p99", "max", "CPU of the generator"] {
+        for column in ["rate, mean", "rate, best second", "p99", "max", "generator CPUs"] {
             assert!(head.contains(column), "{column}: {text}");
         }
-        assert!(
-            text.contains("1.50k/s") && text.contains("\na: 2 levels of connections\n"),
-            "{text}"
-        );
+        assert!(text.contains("1.50 k/s") && text.contains("\na: 2 levels of connections\n"), "{text}");
         assert!(!text.contains("noise: equivalent"), "{text}");
     }
 
     #[test]
-    fn a_plan_says_what_is_run_and_how_long() {
+    fn a_plan_lists_its_trials_and_their_duration() {
         let experiment = experiment();
-        assert_eq!(trials(&experiment.plan), (3 + 30, 3 + 3 * 45));
+        assert_eq!(trial_count_range(&experiment.plan), (3 + 30, 3 + 3 * 45));
         let text = plan(&experiment.plan, (330.0, 3000.0));
-        for part in ["10 to 30", "at least 33, at most 138", "about 6 min to 50 min", "a once more"]
-        {
+        for part in ["10 to 30", "at least 33, at most 138", "about 6 min to 50 min", "a again"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

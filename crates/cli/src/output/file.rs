@@ -1,4 +1,5 @@
-//! Results where a flag says: in a file, written whole or not at all, or on stdout.
+//! Output of results to the destination of a flag: a file, written completely or not at all, or
+//! stdout.
 
 use std::path::Path;
 
@@ -8,13 +9,13 @@ use super::print;
 use crate::exit::Failure;
 use crate::preflight::STDOUT;
 
-/// Writes a value as JSON, if it is to go anywhere.
+/// Writes a value as JSON, if there is a destination.
 pub(crate) fn write_json<T: Serialize>(value: &T, to: Option<&str>) -> Result<(), Failure> {
     match to {
         None => Ok(()),
         Some(STDOUT) => {
-            let text = serde_json::to_string_pretty(value)
-                .map_err(|error| Failure::cannot("--json", error))?;
+            let text =
+                serde_json::to_string_pretty(value).map_err(|error| Failure::cannot("--json", error))?;
             print(&format!("{text}\n"));
             Ok(())
         }
@@ -22,7 +23,7 @@ pub(crate) fn write_json<T: Serialize>(value: &T, to: Option<&str>) -> Result<()
     }
 }
 
-/// Writes a text, if it is to go anywhere.
+/// Writes a text, if there is a destination.
 pub(crate) fn write_text(text: &str, to: Option<&str>) -> Result<(), Failure> {
     match to {
         None => Ok(()),
@@ -30,6 +31,6 @@ pub(crate) fn write_text(text: &str, to: Option<&str>) -> Result<(), Failure> {
             print(text);
             Ok(())
         }
-        Some(path) => Ok(record::file::write_whole(Path::new(path), text.as_bytes())?),
+        Some(path) => Ok(record::file::write_atomically(Path::new(path), text.as_bytes())?),
     }
 }

@@ -1,88 +1,131 @@
-//! The line a second: h1load's columns (time, connections, totals, rates, time to first byte) and
-//! what they lack: percentiles of the second, requests in flight and waiting, errors by kind, the
-//! generator's own processor time and lag.
+//! The line per second: connections, rates, errors, percentiles of the second, requests in flight
+//! and pending, CPU use of the generator. A line names each kind of error when it occurs first. The
+//! CSV file has all columns.
+
+use std::collections::BTreeSet;
 
 use record::run::Interval;
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 use super::print;
+use super::summary::{WIDTH, fit};
 
 /// Prints each second.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
-    connections: u64,
-    requests: u64,
-    bytes: u64,
+pub(crate) struct LiveTable {
+    /// Kinds of errors that were already named.
+    known_kinds: BTreeSet<String>,
 }
 
-/// The columns, with their widths.
-const COLUMNS: [(&str, usize); 17] = [
-    ("time", 5),
+/// Columns with their widths; the table has 79 columns.
+const COLUMNS: [(&str, usize); 11] = [
+    ("time", 4),
     ("conns", 6),
-    ("tot_conn", 8),
-    ("tot_req", 10),
-    ("tot_bytes", 9),
-    ("err", 6),
-    ("cps", 6),
-    ("rps", 7),
-    ("Bps", 9),
-    ("ttfb", 7),
+    ("req/s", 7),
+    ("bytes/s", 8),
+    ("errors", 6),
     ("p50", 7),
     ("p99", 7),
     ("max", 7),
-    ("flight", 6),
-    ("wait", 6),
-    ("cpu", 5),
-    ("lag99", 7),
+    ("active", 6),
+    ("pending", 7),
+    ("CPU", 4),
 ];
 
-impl Live {
-    pub(crate) fn header(&mut self) {
+impl LiveTable {
+    /// Prints the names of the columns.
+    pub(crate) fn print_header(&mut self) {
         let names = COLUMNS.map(|(name, width)| format!("{name:>width$}"));
         print(&format!("{}\n", names.join(" ")));
     }
 
-    pub(crate) fn second(&mut self, interval: &Interval) {
-        let errors: u64 = interval.errors.values().sum();
-        self.connections += interval.connections_opened;
-        self.requests += interval.responses + errors;
-        self.bytes += interval.bytes_in;
-        if interval.length_s < 0.05 {
-            return;
+    /// Prints the line of a second.
+    pub(crate) fn print_second(&mut self, interval: &Interval) {
+        if interval.length_s >= 0.05 {
+            print(&second_line(interval));
         }
-        let per_s = |count: u64| format_count(count as f64 / interval.length_s);
-        let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_duration_ns);
-        let cells = [
-            format!("{:.0}", interval.time_s),
-            interval.connections.to_string(),
-            self.connections.to_string(),
-            self.requests.to_string(),
-            compact_bytes(self.bytes as f64),
-            errors.to_string(),
-            per_s(interval.connections_opened),
-            per_s(interval.responses),
-            compact_bytes(interval.bytes_in as f64 / interval.length_s),
-            time(Some(interval.first_byte_mean_ns as u64).filter(|ns| *ns > 0)),
-            time(interval.p50_ns),
-            time(interval.p99_ns),
-            time(Some(interval.max_ns)),
-            interval.in_flight.to_string(),
-            interval.waiting.to_string(),
-            interval.own_cpus.map_or_else(|| "-".to_owned(), |cpus| format!("{cpus:.2}")),
-            time(interval.lag_p99_ns),
-        ];
-        let cells = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
-        let mut line = cells.collect::<Vec<_>>().join(" ");
-        for (kind, count) in &interval.errors {
-            line.push_str(&format!(" {kind}={count}"));
+        if let Some(line) = self.new_errors_line(interval) {
+            print(&line);
         }
+    }
+
+    /// Formats the errors of a second if a kind occurs for the first time.
+    fn new_errors_line(&mut self, interval: &Interval) -> Option<String> {
+        let mut counts: Vec<_> =
+            interval.errors.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
         if interval.dropped > 0 {
-            line.push_str(&format!(" dropped={}", interval.dropped));
+            counts.push(("dropped", interval.dropped));
         }
-        print(&format!("{line}\n"));
+        let mut is_new = false;
+        for (kind, _) in &counts {
+            is_new |= self.known_kinds.insert((*kind).to_owned());
+        }
+        let counts: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        is_new.then(|| fit(&format!("     errors: {}", counts.join(", ")), WIDTH) + "\n")
     }
 }
 
-fn compact_bytes(bytes: f64) -> String {
-    format_bytes(bytes).replace(' ', "").replace("iB", "")
+/// Formats the line of a second.
+fn second_line(interval: &Interval) -> String {
+    let errors: u64 = interval.errors.values().sum();
+    let per_s = |count: u64| count as f64 / interval.length_s;
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_duration_ns);
+    let cells = [
+        format!("{:.0}", interval.time_s),
+        interval.connections.to_string(),
+        format_count(per_s(interval.responses)),
+        format_bytes(per_s(interval.bytes_in)),
+        format_count(errors as f64),
+        time(interval.p50_ns),
+        time(interval.p99_ns),
+        time(Some(interval.max_ns)),
+        interval.in_flight.to_string(),
+        interval.pending.to_string(),
+        interval.own_cpus.map_or_else(|| "-".to_owned(), |cpus| format!("{cpus:.2}")),
+    ];
+    let cells = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
+    cells.collect::<Vec<_>>().join(" ") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval() -> Interval {
+        Interval {
+            time_s: 3600.0,
+            length_s: 1.0,
+            connections: 100_000,
+            responses: 1_234_567,
+            bytes_in: 4_999_999_999,
+            errors: [("timeout".to_owned(), 123_456)].into(),
+            p50_ns: Some(999_400),
+            p99_ns: Some(999_999_999),
+            max_ns: 59_940_000_000,
+            in_flight: 100_000,
+            pending: 1_000_000,
+            own_cpus: Some(15.25),
+            ..Interval::default()
+        }
+    }
+
+    #[test]
+    fn a_line_fits_80_columns_under_its_header() {
+        let line = second_line(&interval());
+        let columns: usize = COLUMNS.iter().map(|(_, width)| width + 1).sum();
+        assert!(columns <= WIDTH && line.trim_end().chars().count() <= WIDTH, "{line}");
+        assert!(COLUMNS.iter().all(|(name, width)| name.len() <= *width));
+        assert!(line.contains("1.23 M") && line.contains("999 µs"), "{line}");
+    }
+
+    #[test]
+    fn each_kind_of_error_is_named_once() {
+        let mut table = LiveTable::default();
+        let line = table.new_errors_line(&interval());
+        assert_eq!(line.as_deref(), Some("     errors: timeout 123456\n"));
+        assert_eq!(table.new_errors_line(&interval()), None);
+        let reset = Interval { dropped: 3, ..interval() };
+        let line = table.new_errors_line(&reset);
+        assert_eq!(line.as_deref(), Some("     errors: timeout 123456, dropped 3\n"));
+    }
 }

@@ -1,4 +1,4 @@
-//! What people see: the line a second, the summary, the comparison; and the files.
+//! User output: the line per second, the summary, the comparison; and the files.
 
 pub(crate) mod compare;
 pub(crate) mod comparison;
@@ -7,20 +7,22 @@ pub(crate) mod diagnosis;
 pub(crate) mod edge;
 pub(crate) mod experiment;
 pub(crate) mod file;
+pub(crate) mod histogram;
 pub(crate) mod live;
 pub(crate) mod percentiles;
 pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod summary;
 pub(crate) mod table;
+pub(crate) mod verbose;
 pub(crate) mod watch;
 
 use std::io::IsTerminal;
 
 pub(crate) use crate::streams::print;
 
-/// Whether stdout is a terminal that may be coloured (<https://no-color.org>).
-pub(crate) fn colour() -> bool {
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    wanted && std::io::stdout().is_terminal()
+/// Returns whether stdout is a terminal that may be coloured (<https://no-color.org>).
+pub(crate) fn is_coloured() -> bool {
+    let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    allowed && std::io::stdout().is_terminal()
 }

@@ -1,165 +1,179 @@
-//! A run's record as people read it: what came of it, how long it took, how the generator did, and
-//! whether to believe it. Reads the record and nothing else, so a stored one looks the same.
+//! Default text form of a run's record, at most 25 lines of 80 columns: the result, the latencies,
+//! the validity and the diagnosis. [`super::verbose`] has the rest. Reads only the record, so a
+//! stored one looks the same.
 
 use record::histogram::LatencySummary;
-use record::run::{Pair, Run};
-use record::units::{count_of, format_bytes, format_count, format_duration_ns};
-use record::validity::Verdict;
+use record::run::{ObjectiveResult, Run};
+use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
+use record::validity::ValidityVerdict;
 
-use super::diagnosis::diagnosis;
+use super::diagnosis::brief_diagnosis;
+use super::histogram::latency_histogram;
 use super::table::table;
+use super::verbose::verbose_summary;
 
-/// The whole summary.
-pub(crate) fn summary(run: &Run, colour: bool) -> String {
-    let mut text = String::new();
-    text.push_str(&head(run));
-    text.push('\n');
-    text.push_str(&outcome(run));
-    text.push('\n');
-    text.push_str(&latencies(run));
-    text.push('\n');
-    text.push_str(&generator(run));
-    text.push('\n');
-    text.push_str(&objectives(run, colour));
-    text.push_str(&verdict(run, colour));
-    let diagnosis = diagnosis(run, false);
-    if !diagnosis.is_empty() {
-        text.push('\n');
-        text.push_str(&diagnosis);
-    }
-    text
+/// Width of the default summary.
+pub(crate) const WIDTH: usize = 80;
+/// Maximum number of status codes, and of kinds of errors.
+const KINDS_SHOWN: usize = 4;
+/// Maximum number of lines about unusual counts: timeouts, dropped requests, lost connections.
+const INCIDENTS_SHOWN: usize = 2;
+/// Maximum number of objectives.
+const OBJECTIVES_SHOWN: usize = 2;
+/// Maximum number of reasons for the validity.
+const REASONS_SHOWN: usize = 3;
+/// Last line, which names the way to everything else.
+const MORE: &str = "-v shows the rest: generator, calibration, CPU use, other phases, ruled out";
+
+/// Formats a record: all of it, or the default summary.
+pub(crate) fn summary(run: &Run, is_verbose: bool, colour: bool) -> String {
+    if is_verbose { verbose_summary(run, colour) } else { short_summary(run, colour) }
 }
 
-fn head(run: &Run) -> String {
+fn short_summary(run: &Run, colour: bool) -> String {
+    let mut lines = vec![labelled("load", &format_target(run)), labelled("", &format_plan(run))];
+    lines.extend(outcome(run));
+    lines.push(String::new());
+    lines.extend(latencies(run).lines().map(ToOwned::to_owned));
+    lines.push(String::new());
+    lines.extend(objectives(run));
+    lines.extend(validity(run));
+    lines.extend(brief_diagnosis(run));
+    lines.push(MORE.to_owned());
+    // Colours are added last: they take no columns.
+    let lines = lines.iter().map(|line| paint_verdict(&fit(line, WIDTH), colour) + "\n");
+    lines.collect()
+}
+
+/// Formats a line with its label in the left column.
+pub(crate) fn labelled(label: &str, text: &str) -> String {
+    format!("{label:<12} {text}")
+}
+
+/// Cuts a line to at most `width` columns; an ellipsis marks the cut.
+pub(crate) fn fit(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    let cut: String = line.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", cut.trim_end())
+}
+
+/// Formats the first URL and the number of the others.
+fn format_target(run: &Run) -> String {
+    let requests = run.plan["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(first) = requests.first() else { return "?".to_owned() };
+    let part = |name: &str| first[name].as_str().unwrap_or("?");
+    let others = match requests.len() {
+        1 => String::new(),
+        count => format!(" and {} more in the record", count - 1),
+    };
+    let room = WIDTH.saturating_sub(13 + others.len());
+    fit(&format!("{} {}", part("method"), part("url")), room) + &others
+}
+
+/// Formats connections, threads, the loop with its rate, and the duration.
+pub(crate) fn format_plan(run: &Run) -> String {
     let plan = &run.plan;
     let number = |name: &str| plan[name].as_u64().unwrap_or(0);
-    let requests = plan["requests"].as_array().cloned().unwrap_or_default();
-    let urls = requests.iter().map(|request| {
-        let part = |name: &str| request[name].as_str().unwrap_or("?").to_owned();
-        format!("{} {}", part("method"), part("url"))
-    });
     let pace = match plan["pace"]["loop"].as_str() {
         Some("open") => format!(
-            "open loop, {}/s, {} arrivals",
-            format_count(plan["pace"]["rate_per_s"].as_f64().unwrap_or(0.0)),
+            "open loop {} {}",
+            format_rate(plan["pace"]["rate_per_s"].as_f64().unwrap_or(0.0)),
             plan["pace"]["arrivals"].as_str().unwrap_or("?"),
         ),
         _ => match plan["pace"]["think_ns"].as_u64() {
             None | Some(0) => "closed loop".to_owned(),
-            Some(think) => format!("closed loop, {} think time", format_duration_ns(think)),
+            Some(think_ns) => format!("closed loop, {} think time", format_duration_ns(think_ns)),
         },
     };
     format!(
-        "{}\n{}, {}, {pace}, {:.1} s\n",
-        urls.collect::<Vec<_>>().join("\n"),
-        count_of(number("connections"), "connection"),
-        count_of(number("threads"), "thread"),
+        "{}, {}, {pace}, {:.1} s",
+        format_plural(number("connections"), "connection"),
+        format_plural(number("threads"), "thread"),
         run.duration_s
     )
 }
 
-fn outcome(run: &Run) -> String {
+fn outcome(run: &Run) -> Vec<String> {
     let (totals, rates) = (&run.totals, &run.rates);
-    let counts = |map: Vec<(String, u64)>| match map.is_empty() {
-        true => "none".to_owned(),
-        false => map.iter().map(|(key, n)| format!("{key} {n}")).collect::<Vec<_>>().join(", "),
-    };
-    let status = totals.status.iter().map(|(status, n)| (format!("{status}:"), *n)).collect();
-    let errors = totals.errors.iter().map(|(kind, n)| (kind.clone(), *n)).collect();
     let (good, bad) = (totals.good(), totals.bad());
-    let mut lines = vec![
-        format!(
-            "responses    {good} good, {bad} bad; goodput {}/s, {}/s in",
-            format_count(run.goodput_per_s()),
-            format_bytes(rates.bytes_in_per_s)
-        ),
-        format!("status       {}", counts(status)),
-        format!(
-            "errors       {}",
-            match (totals.errors.is_empty(), bad) {
-                (true, 1..) => format!(
-                    "no request failed, but {} had a bad response",
-                    count_of(bad, "request")
-                ),
-                _ => counts(errors),
-            }
-        ),
-    ];
-    if bad > 0 {
-        let all = format_count(rates.responses_per_s);
-        lines[0].push_str(&format!(", {all} responses/s of both kinds"));
-    }
+    let mut requests = format!("{good} good ({}), {bad} bad", format_rate(run.goodput_per_s()));
     if let Some(offered) = rates.offered_per_s {
-        lines[0].push_str(&format!(", {}/s offered", format_count(offered)));
+        requests.push_str(&format!("; {} offered", format_rate(offered)));
     }
-    if let Some((young, old)) = totals.timeout_age_ns {
-        let phases = totals.timeouts_by_phase.iter();
-        let phases = counts(phases.map(|(phase, n)| (phase.clone(), *n)).collect());
-        let ages = format!("{} to {} old", format_duration_ns(young), format_duration_ns(old));
-        lines.push(format!("             timed out waiting for: {phases}; {ages}"));
+    requests.push_str(&format!("; {} in", format_byte_rate(rates.bytes_in_per_s)));
+    let status = totals.status.iter().map(|(status, count)| (format!("{status}:"), *count));
+    let errors = match (totals.errors.is_empty(), bad) {
+        (true, 1..) => {
+            format!("no request failed, but {} had a bad response", format_plural(bad, "request"))
+        }
+        _ => largest_counts(totals.errors.iter().map(|(kind, count)| (kind.clone(), *count))),
+    };
+    let mut lines = vec![
+        labelled("requests", &requests),
+        labelled("status", &largest_counts(status)),
+        labelled("errors", &errors),
+    ];
+    lines.extend(incidents(run).into_iter().take(INCIDENTS_SHOWN));
+    lines
+}
+
+/// Formats the largest counts and the number of the others.
+fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
+    let mut counts: Vec<_> = counts.collect();
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let shown: Vec<_> =
+        counts.iter().take(KINDS_SHOWN).map(|(kind, count)| format!("{kind} {count}")).collect();
+    match counts.len().saturating_sub(KINDS_SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more in the record", shown.join(", ")),
+    }
+}
+
+/// Returns the lines that only a run with an incident has, the most serious first.
+fn incidents(run: &Run) -> Vec<String> {
+    let totals = &run.totals;
+    let mut lines = Vec::new();
+    if totals.dropped > 0 {
+        lines.push(labelled("dropped", &format!("{} were due and never sent", totals.dropped)));
+    }
+    if let Some((min_age_ns, max_age_ns)) = totals.timeout_age_ns {
+        let phases = totals.timeouts_by_phase.iter().map(|(phase, n)| (phase.clone(), *n));
+        let (min, max) = (format_duration_ns(min_age_ns), format_duration_ns(max_age_ns));
+        let text = format!("{min} to {max} old, waiting for: {}", largest_counts(phases));
+        lines.push(labelled("timeouts", &text));
     }
     if totals.unfinished > 0 {
         let age = format_duration_ns(totals.unfinished_age_ns_max);
-        lines.push(format!("             {} unfinished, up to {age} old", totals.unfinished));
-    }
-    if totals.dropped > 0 {
-        lines.push(format!("dropped      {} were due and never sent", totals.dropped));
+        lines.push(labelled("unfinished", &format!("{}, up to {age} old", totals.unfinished)));
     }
     let connections = &totals.connections;
-    lines.push(format!(
-        "connections  {} of {} obtained; {} opened, {} failed, {} lost, {} closed while idle",
-        connections.obtained,
-        connections.wanted,
-        connections.opened,
-        connections.failed,
-        connections.lost,
-        connections.closed_idle
-    ));
-    lines.join("\n") + "\n"
+    if connections.max_open < connections.requested || connections.failed + connections.lost > 0 {
+        let text = format!(
+            "{} of {} open at a time; {} failed, {} lost",
+            connections.max_open, connections.requested, connections.failed, connections.lost
+        );
+        lines.push(labelled("connections", &text));
+    }
+    lines
 }
 
 fn latencies(run: &Run) -> String {
-    let names = ["latency", "", "p50", "p90", "p99", "p99.9", "max", "mean", "count"];
-    let mut rows = vec![names.map(ToOwned::to_owned).to_vec()];
-    let mut add = |name: &str, pair: &Pair| {
-        for (kind, summary) in [("service", &pair.service), ("response", &pair.response)] {
-            let name = if kind == "service" { name } else { "" };
-            rows.push(latency_row(name, kind, summary));
-        }
-    };
-    add("connect", &run.latency.connect);
-    add("first byte", &run.latency.first_byte);
-    add("last byte", &run.latency.last_byte);
-    if let Some(bad) = &run.latency.last_byte_bad {
-        add("(bad)", bad);
-    }
-    table(&rows)
-        + &format!(
-            "             service: from the send; response: from the due time\n\
-             percentiles  of {}{}\n\
-             window       {:.1} s to {:.1} s; {}\n",
-            count_of(run.latency.last_byte.response.count, "good response"),
-            without_good(run),
-            run.window.from_s,
-            run.window.to_s,
-            run.window.text
-        )
+    let names = ["latency", "p50", "p90", "p99", "p99.9", "max", "mean"];
+    let last_byte = &run.latency.last_byte;
+    let rows = [
+        names.map(ToOwned::to_owned).to_vec(),
+        latency_row("response (from due)", &last_byte.response),
+        latency_row("service (from send)", &last_byte.service),
+    ];
+    table(&rows) + &latency_histogram(&last_byte.response)
 }
 
-/// The requests that no percentile has.
-fn without_good(run: &Run) -> String {
-    match run.window.not_good {
-        0 => String::new(),
-        count => format!(
-            "; {} without one {} in none of them",
-            count_of(count, "request"),
-            if count == 1 { "is" } else { "are" }
-        ),
-    }
-}
-
-fn latency_row(name: &str, kind: &str, summary: &LatencySummary) -> Vec<String> {
-    let mut row = vec![name.to_owned(), kind.to_owned()];
+fn latency_row(name: &str, summary: &LatencySummary) -> Vec<String> {
     let times = [
         summary.p50_ns,
         summary.p90_ns,
@@ -168,106 +182,109 @@ fn latency_row(name: &str, kind: &str, summary: &LatencySummary) -> Vec<String> 
         summary.max_ns,
         summary.mean_ns as u64,
     ];
-    row.extend(times.map(|ns| match summary.count {
+    let times = times.map(|ns| match summary.count {
         0 => "-".to_owned(),
         _ => format_duration_ns(ns),
-    }));
-    row.push(summary.count.to_string());
-    row
-}
-
-fn generator(run: &Run) -> String {
-    let generator = &run.generator;
-    let share = |share: Option<f64>| {
-        share.map_or_else(|| "not observable".to_owned(), |share| format!("{:.0} %", share * 100.0))
-    };
-    let mut text = format!(
-        "generator    busiest thread {} of a core, run-queue wait {}; {} lag p50 {}, p99 {}, max {}\n\
-         in flight    {:.2} counted, {:.2} by Little's law\n",
-        share(generator.busiest_thread_share),
-        share(generator.run_queue_wait_share),
-        generator.lag_of,
-        format_duration_ns(generator.lag_p50_ns),
-        format_duration_ns(generator.lag_p99_ns),
-        format_duration_ns(generator.lag_max_ns),
-        generator.in_flight_mean,
-        generator.in_flight_by_littles_law,
-    );
-    let back_off = &generator.back_off;
-    if back_off.requests > 0 {
-        text.push_str(&format!(
-            "back-off     {} waited up to {} for the generator's pauses after failed connects\n",
-            count_of(back_off.requests, "request"),
-            format_duration_ns(back_off.longest_ns)
-        ));
-    }
-    let stalls = &generator.stalls;
-    if stalls.count > 0 {
-        text.push_str(&format!(
-            "stalls       {}, longest {}, in all {}; {} due or answered in them\n",
-            stalls.count,
-            format_duration_ns(stalls.longest_ns),
-            format_duration_ns(stalls.total_ns),
-            count_of(stalls.affected(), "request")
-        ));
-    }
-    if let Some(calibrated) = &generator.calibrated {
-        text.push_str(&format!(
-            "calibrated   {}/s with these threads ({}); this run used {:.0} % of it\n",
-            format_count(calibrated.responses_per_s),
-            calibrated.profile,
-            calibrated.used_share * 100.0
-        ));
-    }
-    let cpus = |cpus: Option<f64>| {
-        cpus.map_or_else(|| "not observable here".to_owned(), |cpus| format!("{cpus:.2}"))
-    };
-    text.push_str(&format!(
-        "processors   subject {}, others {}, of {}\n",
-        cpus(run.cpu.subject_cpus),
-        cpus(run.cpu.foreign_cpus),
-        run.host.cpus
-    ));
-    text
-}
-
-fn objectives(run: &Run, colour: bool) -> String {
-    let lines = run.objectives.iter().map(|objective| {
-        let value = if objective.value.is_finite() {
-            objective.value_text()
-        } else {
-            let (failed, good) = (run.window.not_good, run.latency.last_byte.response.count);
-            format!("{failed} of {} had no good response", count_of(failed + good, "request"))
-        };
-        let (word, code) = if objective.met { ("met", "32") } else { ("MISSED", "31") };
-        format!("objective    {}: {} ({value})\n", objective.text, paint(word, code, colour))
     });
-    lines.collect()
+    [name.to_owned()].into_iter().chain(times).collect()
 }
 
-/// The verdict with its reasons.
-pub(crate) fn verdict(run: &Run, colour: bool) -> String {
-    let (word, code) = match run.validity.verdict {
-        Verdict::Valid => ("VALID", "32"),
-        Verdict::Suspect => ("SUSPECT", "33"),
-        Verdict::Invalid => ("INVALID", "31"),
+/// Formats the objectives, the missed ones first.
+fn objectives(run: &Run) -> Vec<String> {
+    let (missed, met): (Vec<_>, Vec<_>) = run.objectives.iter().partition(|one| !one.met);
+    let all: Vec<_> = missed.iter().chain(&met).map(|one| objective_text(run, one)).collect();
+    if all.len() <= OBJECTIVES_SHOWN {
+        return all.iter().map(|text| labelled("objective", text)).collect();
+    }
+    let shown = OBJECTIVES_SHOWN - 1;
+    let mut lines: Vec<_> = all.iter().take(shown).map(|text| labelled("objective", text)).collect();
+    let text =
+        format!("and {} more in the record, {} of all {} met", all.len() - shown, met.len(), all.len());
+    lines.push(labelled("", &text));
+    lines
+}
+
+/// Formats an objective with its outcome.
+pub(crate) fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
+    let value = if objective.value.is_finite() {
+        objective.value_text()
+    } else {
+        let (failed, good) = (run.window.not_good, run.latency.last_byte.response.count);
+        format!("{failed} of {} had no good response", format_plural(failed + good, "request"))
     };
+    let word = if objective.met { "met" } else { "MISSED" };
+    format!("{}: {word} ({value})", objective.text)
+}
+
+/// Formats the verdict and its most severe reasons.
+fn validity(run: &Run) -> Vec<String> {
+    let reasons = &run.validity.reasons;
+    let (word, _) = verdict_word(run.validity.verdict);
+    let text = match reasons.len() {
+        0 => format!("{word}: no problem found"),
+        count if count > REASONS_SHOWN => {
+            format!("{word} (and {} more in the record)", count - REASONS_SHOWN)
+        }
+        _ => word.to_owned(),
+    };
+    let mut lines = vec![labelled("verdict", &text)];
+    lines.extend(
+        reasons
+            .iter()
+            .take(REASONS_SHOWN)
+            .map(|reason| format!("  {:<8} {}: {}", reason.verdict.as_str(), reason.code, reason.text)),
+    );
+    lines
+}
+
+/// Returns the word for a verdict, and the code of its colour.
+fn verdict_word(verdict: ValidityVerdict) -> (&'static str, &'static str) {
+    match verdict {
+        ValidityVerdict::Valid => ("VALID", GREEN),
+        ValidityVerdict::Suspect => ("SUSPECT", "33"),
+        ValidityVerdict::Invalid => ("INVALID", RED),
+    }
+}
+
+/// Paints the outcome in a line about the verdict or an objective.
+fn paint_verdict(line: &str, colour: bool) -> String {
+    let (label, words): (&str, &[(&str, &str)]) = if line.starts_with("verdict ") {
+        ("verdict ", &[("INVALID", RED), ("VALID", GREEN), ("SUSPECT", "33")])
+    } else if line.starts_with("objective ") {
+        ("objective ", &[(": MISSED (", RED), (": met (", GREEN)])
+    } else {
+        return line.to_owned();
+    };
+    let found = words.iter().find(|(word, _)| line[label.len()..].contains(word));
+    match found {
+        Some((word, code)) => line.replacen(word, &paint(word, code, colour), 1),
+        None => line.to_owned(),
+    }
+}
+
+/// Code of green in a terminal.
+pub(crate) const GREEN: &str = "32";
+/// Code of red in a terminal.
+pub(crate) const RED: &str = "31";
+
+/// Formats the verdict with all its reasons.
+pub(crate) fn verdict(run: &Run, colour: bool) -> String {
+    let (word, code) = verdict_word(run.validity.verdict);
     let mut text = format!("verdict      {}", paint(word, code, colour));
     if run.validity.reasons.is_empty() {
-        text.push_str(": nothing speaks against this result");
+        text.push_str(": no problem found");
     }
     text.push('\n');
     for reason in &run.validity.reasons {
-        text.push_str(&format!(
-            "  {:<8} {}: {}\n",
-            reason.verdict.word(),
-            reason.code,
-            reason.text
-        ));
+        text.push_str(&format!("  {:<8} {}: {}\n", reason.verdict.as_str(), reason.code, reason.text));
     }
     text
 }
 
-fn paint(word: &str, code: &str, colour: bool) -> String {
+/// Paints a word bold in a colour, where colours are allowed.
+pub(crate) fn paint(word: &str, code: &str, colour: bool) -> String {
     if colour { format!("\x1b[1;{code}m{word}\x1b[0m") } else { word.to_owned() }
 }
+
+#[cfg(test)]
+mod tests;

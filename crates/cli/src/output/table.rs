@@ -1,4 +1,4 @@
-//! Columns of text, as wide as they need to be.
+//! Columns of text, as wide as their content.
 
 /// Lays out rows: the first column to the left, the others to the right, two spaces between.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {

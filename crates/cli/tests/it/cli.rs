@@ -1,19 +1,21 @@
-//! The command line as scripts and people use it: wrong flags, what goes to which stream, files,
-//! reports, completions. Not for the life of a process (`cli_run`) nor for the examples of the
-//! reference (`examples`).
+//! Tests of the command line as scripts and users run it: wrong flags, output to the right stream,
+//! files, reports, completions. `cli_run` tests the life of a process, `examples` the examples of
+//! the reference.
 
 use std::fs;
 use std::path::Path;
 
-use record::histogram::Latencies;
+use record::histogram::LatencyHistogram;
 use serde_json::Value;
 
-use crate::support::peers::Scripted;
-use crate::support::{Origin, Output, Running, WEIR, beside_others, folder, load, start, weir};
+use crate::support::peers::ScriptedServer;
+use crate::support::{
+    OriginProcess, RunOutput, RunningProcess, WEIR, run_load, run_weir, shared_machine, start, temp_dir,
+};
 
 #[test]
-fn every_wrong_flag_is_told_at_once() {
-    let _shared = beside_others();
+fn all_wrong_flags_are_reported_at_once() {
+    let _shared = shared_machine();
     let cases: &[(&[&str], &[&str])] = &[
         (
             &[
@@ -44,38 +46,35 @@ fn every_wrong_flag_is_told_at_once() {
             &["serve", "--listen", "8000", "-t", "0", "--idle-timeout", "x"],
             &["--listen", "--threads", "--idle-timeout"],
         ),
-        (
-            &["calibrate", "--size", "x", "--trials", "0", "-c", "0"],
-            &["--size", "--trials", "--connections"],
-        ),
+        (&["calibrate", "--size", "x", "--trials", "0", "-c", "0"], &["--size", "--trials", "--connections"]),
         (
             &["load", "report", "--json", "x", "/no/such/file", "/nor/this"],
             &["--json", "/no/such/file", "/nor/this"],
         ),
         (&["load", "report"], &["FILE"]),
         (&["completions", "csh"], &["SHELL"]),
-        (&["man"], &["FOLDER"]),
+        (&["man"], &["DIR"]),
         (&["load", "--no-such-flag"], &["--no-such-flag"]),
         (&["nonsense"], &["nonsense"]),
         (&[], &["Usage"]),
     ];
-    for (arguments, places) in cases {
-        let output = weir(arguments);
+    for (arguments, expected_parts) in cases {
+        let output = run_weir(arguments);
         assert_eq!(output.code, 2, "{arguments:?}: {output:?}");
         assert_eq!(output.stdout, "", "{arguments:?}");
-        for place in *places {
-            assert!(output.stderr.contains(place), "{arguments:?}: {}", output.stderr);
+        for part in *expected_parts {
+            assert!(output.stderr.contains(part), "{arguments:?}: {}", output.stderr);
         }
     }
 }
 
 #[test]
 fn a_file_that_cannot_be_written_is_found_before_the_run() {
-    let _shared = beside_others();
-    let server = Scripted::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let _shared = shared_machine();
+    let server = ScriptedServer::responding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let url = server.url();
     let files = ["--json", "/no/such/a", "--csv", "/no/such/b", "--hdr", "/no/such/c"];
-    let output = weir(&[&["load", "-d", "1s"], &files[..], &[&url]].concat());
+    let output = run_weir(&[&["load", "-d", "1s"], &files[..], &[&url]].concat());
     assert_eq!(output.code, 2, "{output:?}");
     for flag in ["--json", "--csv", "--hdr"] {
         assert!(output.stderr.contains(flag), "{}", output.stderr);
@@ -84,45 +83,42 @@ fn a_file_that_cannot_be_written_is_found_before_the_run() {
 }
 
 #[test]
-fn where_results_go_is_held_against_what_can_be_before_anything_is_done() {
-    let _shared = beside_others();
-    let folder = folder();
-    let at = |name: &str| folder.path().join(name).display().to_string();
+fn output_destinations_are_checked_before_the_run() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let at = |name: &str| directory.path().join(name).display().to_string();
     let (same, other) = (at("same"), at("other"));
     let url = "http://127.0.0.1:1/";
     let cases: &[(&[&str], &str)] = &[
-        (&["load", "--json", &same, "--csv", &same, url], "--csv: --json goes to"),
-        (&["load", "--hdr", "-", url], "--hdr: it cannot go to stdout"),
-        (&["load", "--json", "-", "--csv", "-", url], "--csv: stdout has --json already"),
-        (&["load", "--json", &same, "--csv", "/no/such/a"], "--csv: /no/such/a cannot be written"),
-        (&["edge", "--json", "/no/such/a", url], "--json: /no/such/a cannot be written"),
-        (&["calibrate", "--json", "/no/such/a"], "--json: /no/such/a cannot be written"),
-        (&["watch", "-d", "1h", "--json", "/no/such/a"], "--json: /no/such/a cannot be written"),
-        (&["lab", "profile", "--pid", "1", "--svg", "/no/such/a"], "--svg: /no/such/a cannot"),
-        (
-            &["lab", "profile", "--pid", "1", "--svg", "-", "--json", "-"],
-            "--svg: stdout has --json",
-        ),
+        (&["load", "--json", &same, "--csv", &same, url], "--csv: --json already writes to"),
+        (&["load", "--hdr", "-", url], "--hdr: cannot go to stdout"),
+        (&["load", "--json", "-", "--csv", "-", url], "--csv: --json already uses stdout"),
+        (&["load", "--json", &same, "--csv", "/no/such/a"], "--csv: cannot write /no/such/a"),
+        (&["edge", "--json", "/no/such/a", url], "--json: cannot write /no/such/a"),
+        (&["calibrate", "--json", "/no/such/a"], "--json: cannot write /no/such/a"),
+        (&["watch", "-d", "1h", "--json", "/no/such/a"], "--json: cannot write /no/such/a"),
+        (&["lab", "profile", "--pid", "1", "--svg", "/no/such/a"], "--svg: cannot write /no/such/a"),
+        (&["lab", "profile", "--pid", "1", "--svg", "-", "--json", "-"], "--svg: --json already uses stdout"),
         (&["lab", "profile", "--pid", "1", "--svg", &other, "--folded", &other], "--svg: --folded"),
-        (&["lab", "show", "--html", "-", "x"], "--html: it cannot go to stdout"),
-        (&["load", "--data-file", "/dev/zero", url], "--data-file: /dev/zero: it is no file"),
-        (&["load", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is no address of this"),
-        (&["edge", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is no address of this"),
+        (&["lab", "show", "--html", "-", "x"], "--html: cannot go to stdout"),
+        (&["load", "--data-file", "/dev/zero", url], "--data-file: /dev/zero: not a regular file"),
+        (&["load", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is not an address of"),
+        (&["edge", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is not an address of"),
     ];
-    for (arguments, said) in cases {
-        let output = weir(arguments);
+    for (arguments, expected) in cases {
+        let output = run_weir(arguments);
         assert_eq!(output.code, 2, "{arguments:?}: {output:?}");
-        assert!(output.stderr.contains(said), "{arguments:?}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{arguments:?}: {}", output.stderr);
         assert_eq!(output.stdout, "", "{arguments:?}");
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn csv_to_stdout_is_alone_there() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
-    let output = weir(&["load", "-c", "2", "-d", "1s", "--live", "--csv", "-", &origin.url("/")]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let output = run_weir(&["load", "-c", "2", "-d", "1s", "--live", "--csv", "-", &origin.url("/")]);
     assert!(output.stdout.starts_with("time_s,length_s,"), "{output:?}");
     let commas = |line: &str| line.matches(',').count();
     let lines: Vec<usize> = output.stdout.lines().map(commas).collect();
@@ -131,9 +127,9 @@ fn csv_to_stdout_is_alone_there() {
 
 #[test]
 fn help_and_version_are_no_errors() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     for arguments in [&["--help"][..], &["load", "--help"], &["--version"], &["serve", "-h"]] {
-        let output = weir(arguments);
+        let output = run_weir(arguments);
         assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{arguments:?}");
         assert!(output.stdout.contains("weir"), "{arguments:?}");
     }
@@ -141,17 +137,17 @@ fn help_and_version_are_no_errors() {
 
 #[test]
 fn json_to_stdout_is_alone_there() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
     let url = origin.url("/");
-    let output = weir(&["load", "-c", "2", "-d", "1s", "--live", "--json", "-", &url]);
+    let output = run_weir(&["load", "-c", "2", "-d", "1s", "--live", "--json", "-", &url]);
     assert_eq!(output.stderr, "");
     let record: Value = serde_json::from_str(&output.stdout).expect("only JSON");
     assert_eq!(record["schema"], "weir.run/1");
     assert_eq!(record["command"][0], WEIR);
     assert_eq!(record["plan"]["connections"], 2);
-    // The same, in a file, with words beside it.
-    let output = load(&["-c", "2", "-d", "1s", &url]);
+    // The same record in a file, with surrounding text.
+    let output = run_load(&["-c", "2", "-d", "1s", &url]);
     assert_eq!(output.record["schema"], "weir.run/1");
     assert!(output.stdout.contains("verdict"), "{}", output.stdout);
     assert!(!output.stdout.contains('\x1b'), "colour in a file");
@@ -159,9 +155,9 @@ fn json_to_stdout_is_alone_there() {
 
 #[test]
 fn a_record_has_everything_that_scripts_rely_on() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
-    let output = load(&["-c", "2", "-n", "300", "--slo", "p99<10s", &origin.url("/")]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let output = run_load(&["-c", "2", "-n", "300", "--slo", "p99<10s", &origin.url("/")]);
     let names = [
         "weir.version",
         "weir.commit",
@@ -185,8 +181,8 @@ fn a_record_has_everything_that_scripts_rely_on() {
         "totals.bytes_in",
         "totals.bytes_out",
         "totals.dropped",
-        "totals.connections.wanted",
-        "totals.connections.obtained",
+        "totals.connections.requested",
+        "totals.connections.max_open",
         "totals.connections.opened",
         "totals.connections.failed",
         "rates.responses_per_s",
@@ -215,14 +211,14 @@ fn a_record_has_everything_that_scripts_rely_on() {
 
 #[test]
 fn csv_has_a_row_for_each_interval() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
-    let folder = folder();
-    let path = folder.path().join("run.csv");
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let directory = temp_dir();
+    let path = directory.path().join("run.csv");
     let flags = ["-c", "2", "-R", "100", "-d", "2500ms", "--csv", path.to_str().unwrap()];
-    let run = || load(&[&flags[..], &[&origin.url("/")]].concat());
-    // A load that is held up at its end has one long interval there, for several.
-    let was_held_up = |output: &Output| {
+    let run = || run_load(&[&flags[..], &[&origin.url("/")]].concat());
+    // A load that is delayed at its end has one long interval there instead of several.
+    let was_held_up = |output: &RunOutput| {
         let mut intervals = output.record["intervals"].as_array().unwrap().iter();
         intervals.any(|interval| interval["length_s"].as_f64() > Some(1.0))
     };
@@ -247,12 +243,12 @@ fn csv_has_a_row_for_each_interval() {
 
 #[test]
 fn an_interval_log_is_read_line_by_line() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
-    let folder = folder();
-    let path = folder.path().join("run.hlog");
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let directory = temp_dir();
+    let path = directory.path().join("run.hlog");
     let flags = ["-c", "2", "-R", "100", "-d", "2s", "--hdr", path.to_str().unwrap()];
-    let output = load(&[&flags[..], &[&origin.url("/")]].concat());
+    let output = run_load(&[&flags[..], &[&origin.url("/")]].concat());
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains("#[Histogram log format version 1.3]"), "{text}");
     let mut counted = 0;
@@ -265,7 +261,7 @@ fn an_interval_log_is_read_line_by_line() {
             assert!(number.parse::<f64>().unwrap() >= 0.0, "{line}");
         }
         let tag = tag.strip_prefix("Tag=").unwrap();
-        let latencies = Latencies::decode(histogram).unwrap();
+        let latencies = LatencyHistogram::decode(histogram).unwrap();
         if tag == "last_byte.response" {
             counted += latencies.count();
         }
@@ -275,11 +271,11 @@ fn an_interval_log_is_read_line_by_line() {
     for tag in ["connect.service", "first_byte.service", "last_byte.service"] {
         assert!(tags.contains(&tag), "{tags:?}");
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a part was left");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "a part was left");
 }
 
-/// A load of 300 requests in two seconds, with its record in a file.
-fn record_at(path: &Path, origin: &Origin) -> Running {
+/// Starts a load of 300 requests in two seconds, with its record in a file.
+fn record_at(path: &Path, origin: &OriginProcess) -> RunningProcess {
     let slo = ["--slo", "p99<60s"];
     let flags = ["load", "-c", "2", "-R", "150", "-n", "300", "--json", path.to_str().unwrap()];
     start(WEIR, &[&flags[..], &slo, &[&origin.url("/?s=10")]].concat())
@@ -287,59 +283,59 @@ fn record_at(path: &Path, origin: &Origin) -> Running {
 
 #[test]
 fn records_are_shown_compared_and_merged() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
-    let folder = folder();
-    let paths = ["a.json", "b.json"].map(|name| folder.path().join(name));
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let directory = temp_dir();
+    let paths = ["a.json", "b.json"].map(|name| directory.path().join(name));
     let [a, b] = [0, 1].map(|which| paths[which].to_str().unwrap());
-    // On a machine where one of them came to start only when the other had ended, they run again.
+    // On a busy machine, one may start only after the other has ended; then both run again.
     let together = (0..5).find_map(|_| {
         let both = [0, 1].map(|which| record_at(&paths[which], &origin));
-        let [run, _] = both.map(Running::finish);
-        let merged = weir(&["load", "report", "--merge", a, b]);
+        let [run, _] = both.map(RunningProcess::finish);
+        let merged = run_weir(&["load", "report", "--merge", a, b]);
         (!merged.stderr.contains("not measured at the same time")).then_some(run)
     });
     let run = together.expect("two runs at the same time");
-    let shown = weir(&["load", "report", a]);
+    let shown = run_weir(&["load", "report", a]);
     assert_eq!((&shown.stdout, shown.code), (&run.stdout, run.code), "as at the end of its run");
-    let compared = weir(&["load", "report", a, b]);
+    let compared = run_weir(&["load", "report", a, b]);
     assert_eq!(compared.code, 0, "{compared:?}");
     assert!(compared.stdout.contains("a.json") && compared.stdout.contains("b.json"));
     let merged = start(WEIR, &["load", "report", "--merge", "--json", "RECORD", a, b]).finish();
     merged.assert_sums();
     assert_eq!(merged.record["objectives"][0]["met"], true, "{merged:?}");
     assert_eq!(merged.record["identities"].as_array().unwrap().len(), 2);
-    let twice = weir(&["load", "report", "--merge", a, a]);
+    let twice = run_weir(&["load", "report", "--merge", a, a]);
     assert_eq!(twice.code, 2, "{twice:?}");
     assert!(twice.stderr.contains("records 1 and 2 are the same run"), "{twice:?}");
     assert_eq!(merged.total("requests"), 600);
     assert_eq!(merged.total("status.200"), 600);
-    assert_eq!(merged.total("connections.wanted"), 4);
+    assert_eq!(merged.total("connections.requested"), 4);
     let read = |path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap();
     let [one, other] = [&paths[0], &paths[1]].map(read);
     let at = "/latency/last_byte/response/hdr";
-    let decode = |run: &Value| Latencies::decode(run.pointer(at).unwrap().as_str().unwrap());
+    let decode = |run: &Value| LatencyHistogram::decode(run.pointer(at).unwrap().as_str().unwrap());
     let mut sum = decode(&one).unwrap();
     sum.add(&decode(&other).unwrap());
-    for (name, share) in [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
+    for (name, quantile) in [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
         let path = format!("latency.last_byte.response.{name}");
-        assert_eq!(merged.count(&path), sum.at(share), "{name}");
+        assert_eq!(merged.count(&path), sum.value_at_quantile(quantile), "{name}");
     }
     let invalid = |run: &Value| run["validity"]["verdict"] == "invalid";
-    let wanted = if invalid(&one) || invalid(&other) { 4 } else { 0 };
-    assert_eq!(merged.code, wanted, "{merged:?}");
+    let expected = if invalid(&one) || invalid(&other) { 4 } else { 0 };
+    assert_eq!(merged.code, expected, "{merged:?}");
 }
 
 #[test]
-fn a_broken_record_is_named_with_the_place_of_the_fault() {
-    let _shared = beside_others();
-    let folder = folder();
-    let broken = folder.path().join("broken.json");
+fn a_broken_record_is_named_with_the_position_of_the_fault() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let broken = directory.path().join("broken.json");
     fs::write(&broken, "{\"schema\": \"weir.run/1\",\n  oops}").unwrap();
-    let other = folder.path().join("other.json");
+    let other = directory.path().join("other.json");
     fs::write(&other, "{\"schema\": \"else/1\"}").unwrap();
     let paths = [broken.to_str().unwrap(), other.to_str().unwrap()];
-    let output = weir(&["load", "report", paths[0], paths[1]]);
+    let output = run_weir(&["load", "report", paths[0], paths[1]]);
     assert_eq!(output.code, 2, "{output:?}");
     assert!(output.stderr.contains("broken.json:2:3"), "{}", output.stderr);
     assert!(output.stderr.contains("'else/1'"), "{}", output.stderr);
@@ -347,15 +343,15 @@ fn a_broken_record_is_named_with_the_place_of_the_fault() {
 
 #[test]
 fn completions_and_manual_pages_are_written() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let output = weir(&["completions", shell]);
+        let output = run_weir(&["completions", shell]);
         assert_eq!(output.code, 0, "{shell}");
-        assert!(output.stdout.contains("error-share-max"), "{shell}");
+        assert!(output.stdout.contains("max-error-rate"), "{shell}");
     }
-    let folder = folder();
-    let pages = folder.path().join("man/man1");
-    assert_eq!(weir(&["man", pages.to_str().unwrap()]).code, 0);
+    let directory = temp_dir();
+    let pages = directory.path().join("man/man1");
+    assert_eq!(run_weir(&["man", pages.to_str().unwrap()]).code, 0);
     for page in ["weir.1", "weir-load.1", "weir-load-report.1", "weir-serve.1"] {
         let text = fs::read_to_string(pages.join(page)).unwrap();
         assert!(text.contains(".TH") && text.contains("weir"), "{page}");

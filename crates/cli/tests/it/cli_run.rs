@@ -7,33 +7,33 @@ use std::sync::mpsc;
 use rustix::process::Signal;
 
 use crate::support::client::Client;
-use crate::support::peers::Scripted;
-use crate::support::times::demand;
+use crate::support::peers::ScriptedServer;
+use crate::support::timing::assert_timing;
 use crate::support::{
-    Origin, PATIENCE, Process, Running, beside_others, folder, load, pause_ms, start_load, weir,
-    within,
+    EVENT_TIMEOUT, OriginProcess, Process, RunningProcess, pause_ms, run_load, run_weir, shared_machine,
+    start_load, temp_dir, within,
 };
 
-/// Requests that an origin has had.
-fn requests(origin: &Origin) -> u64 {
+/// Returns the number of requests that an origin has received.
+fn requests(origin: &OriginProcess) -> u64 {
     origin.stats()["requests"].as_u64().unwrap()
 }
 
-/// Waits until an origin has answered something since it had so many requests.
-fn until_loaded(origin: &Origin, before: u64) {
-    let loaded = within(PATIENCE, || requests(origin) > before + 20);
+/// Waits until an origin has received more requests than `before`.
+fn wait_for_load(origin: &OriginProcess, before: u64) {
+    let loaded = within(EVENT_TIMEOUT, || requests(origin) > before + 20);
     assert!(loaded, "the load did not begin");
 }
 
 #[test]
 fn an_interrupted_load_writes_what_it_had_measured() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
     for (pace, target) in [(&["-c", "4"][..], "/?t=1"), (&["-c", "4", "-R", "200"], "/")] {
         for signal in [Signal::INT, Signal::TERM] {
             let before = requests(&origin);
             let run = start_load(&[&["-d", "40s"], pace, &[&origin.url(target)]].concat());
-            until_loaded(&origin, before);
+            wait_for_load(&origin, before);
             pause_ms(1200);
             run.process.signal(signal);
             let output = run.finish();
@@ -51,25 +51,26 @@ fn an_interrupted_load_writes_what_it_had_measured() {
 
 #[test]
 fn a_load_that_is_interrupted_in_its_ramp_has_the_rates_of_the_time_that_it_had() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
     for pace in [&["-c", "4"][..], &["-c", "4", "-R", "500"]] {
         let before = requests(&origin);
-        let flags = ["-d", "60s", "-s", "50s"];
+        let flags = ["-v", "-d", "60s", "-s", "50s"];
         let run = start_load(&[&flags[..], pace, &[&origin.url("/?t=5")]].concat());
-        until_loaded(&origin, before);
+        wait_for_load(&origin, before);
         run.process.signal(Signal::INT);
         let output = run.finish();
         let (responses, length_s) = (output.total("responses"), output.number("duration_s"));
         let per_s = output.number("rates.responses_per_s");
         assert!(per_s * length_s <= 1.5 * responses as f64 + 1.0, "{output:?}");
-        assert!(output.stdout.contains("no whole second after the ramp"), "{}", output.stdout);
+        assert!(output.stdout.contains("no complete second after the ramp"), "{}", output.stdout);
     }
 }
 
-/// Sends a signal again and again: two that come before the first was seen are one. The exit code.
+/// Repeats a signal until the process ends: two signals that arrive before the first was seen count
+/// as one. Returns the exit code.
 fn signal_until_it_ends(process: &mut Process, signal: Signal) -> i32 {
-    let ended = within(PATIENCE, || {
+    let ended = within(EVENT_TIMEOUT, || {
         pause_ms(300);
         let ended = process.has_ended();
         if !ended {
@@ -78,22 +79,22 @@ fn signal_until_it_ends(process: &mut Process, signal: Signal) -> i32 {
         ended
     });
     assert!(ended, "it goes on after many signals");
-    process.wait(PATIENCE)
+    process.wait(EVENT_TIMEOUT)
 }
 
 #[test]
 fn a_second_interrupt_does_not_wait_for_what_is_in_flight() {
-    let _shared = beside_others();
-    let (sender, asked) = mpsc::channel();
-    let server = Scripted::start(move |peer| {
+    let _shared = shared_machine();
+    let (sender, received) = mpsc::channel();
+    let server = ScriptedServer::start(move |peer| {
         while peer.request()?.is_some() {
             let _ = sender.send(());
         }
         Ok(())
     });
-    let mut run: Running = start_load(&["-c", "2", "-d", "50s", "-w", "50s", &server.url()]);
+    let mut run: RunningProcess = start_load(&["-c", "2", "-d", "50s", "-w", "50s", &server.url()]);
     for _ in 0..2 {
-        asked.recv_timeout(PATIENCE).unwrap();
+        received.recv_timeout(EVENT_TIMEOUT).unwrap();
     }
     run.process.signal(Signal::INT);
     assert_eq!(signal_until_it_ends(&mut run.process, Signal::INT), 4);
@@ -101,39 +102,38 @@ fn a_second_interrupt_does_not_wait_for_what_is_in_flight() {
     output.assert_sums();
     assert_eq!(output.total("errors.unfinished"), 2, "{output:?}");
     assert!(output.count("totals.unfinished_age_ns_max") > 200_000_000);
-    let said = "weir: stopping; waits up to 50.0s for requests that are under way";
-    assert!(output.stderr.starts_with(said), "{}", output.stderr);
+    assert!(output.stderr.starts_with("weir: stopping; waits up to 50.0 s"), "{}", output.stderr);
 }
 
 #[test]
 fn an_origin_finishes_what_is_in_flight_before_it_ends() {
-    let _shared = beside_others();
-    let mut origin = Origin::start(&["-t", "2"]);
+    let _shared = shared_machine();
+    let mut origin = OriginProcess::start(&["-t", "2"]);
     let mut idle = Client::connect(&origin.authority);
-    assert_eq!(idle.ask("/").status, 200);
+    assert_eq!(idle.get("/").status, 200);
     let mut busy = Client::connect(&origin.authority);
     busy.send(b"GET /?t=3000&s=10 HTTP/1.1\r\nHost: test\r\n\r\n");
-    let in_flight = within(PATIENCE, || origin.stats()["in_flight"].as_u64() == Some(1));
+    let in_flight = within(EVENT_TIMEOUT, || origin.stats()["in_flight"].as_u64() == Some(1));
     assert!(in_flight);
     origin.process.signal(Signal::TERM);
-    let answer = busy.answer().expect("an answer to what was in flight");
-    assert_eq!((answer.status, answer.body.len()), (200, 10));
-    assert!(busy.rest().is_empty() && idle.rest().is_empty());
-    assert_eq!(origin.process.wait(PATIENCE), 0);
+    let response = busy.read_response().expect("the response to the request in flight");
+    assert_eq!((response.status, response.body.len()), (200, 10));
+    assert!(busy.read_to_end().is_empty() && idle.read_to_end().is_empty());
+    assert_eq!(origin.process.wait(EVENT_TIMEOUT), 0);
     assert!(origin.stderr().contains("served 2 requests"), "{}", origin.stderr());
 }
 
 #[test]
 fn a_drain_has_its_limit_and_a_second_signal_ends_it() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     for (flags, signals) in [(&["--drain-timeout", "500ms"][..], 1), (&[], 2)] {
-        let mut origin = Origin::start(flags);
+        let mut origin = OriginProcess::start(flags);
         let mut busy = Client::connect(&origin.authority);
         busy.send(b"GET /?t=60s HTTP/1.1\r\nHost: test\r\n\r\n");
-        assert!(within(PATIENCE, || origin.stats()["in_flight"].as_u64() == Some(1)));
+        assert!(within(EVENT_TIMEOUT, || origin.stats()["in_flight"].as_u64() == Some(1)));
         origin.process.signal(Signal::TERM);
         let code = match signals {
-            1 => origin.process.wait(PATIENCE),
+            1 => origin.process.wait(EVENT_TIMEOUT),
             _ => signal_until_it_ends(&mut origin.process, Signal::TERM),
         };
         assert_eq!(code, 0);
@@ -142,20 +142,20 @@ fn a_drain_has_its_limit_and_a_second_signal_ends_it() {
 
 #[test]
 fn an_origin_ends_with_its_stdin() {
-    let _shared = beside_others();
-    let mut origin = Origin::start(&[]);
+    let _shared = shared_machine();
+    let mut origin = OriginProcess::start(&[]);
     origin.process.close_stdin();
-    assert_eq!(origin.process.wait(PATIENCE), 0);
+    assert_eq!(origin.process.wait(EVENT_TIMEOUT), 0);
 }
 
 #[test]
-fn a_port_that_is_taken_is_said() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
+fn a_port_in_use_is_reported() {
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
     for address in [&origin.authority, &taken] {
-        let output = weir(&["serve", "--listen", address]);
+        let output = run_weir(&["serve", "--listen", address]);
         assert_eq!(output.code, 1, "{output:?}");
         assert!(output.stderr.contains(address.as_str()), "{}", output.stderr);
     }
@@ -163,30 +163,30 @@ fn a_port_that_is_taken_is_said() {
 
 #[test]
 fn a_unix_socket_from_end_to_end() {
-    let _shared = beside_others();
-    let folder = folder();
-    let path = folder.path().join("weir.sock");
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let path = directory.path().join("weir.sock");
     let path = path.to_str().unwrap();
     let listen = format!("unix:{path}");
-    let mut origin = Origin::start_at(&["--listen", &listen, "-t", "2"]);
+    let mut origin = OriginProcess::start_at(&["--listen", &listen, "-t", "2"]);
     assert_eq!(origin.authority, listen);
     let flags = ["-c", "4", "-n", "500", "-r", "50", "--unix", path];
-    let output = load(&[&flags[..], &["http://localhost/?s=10"]].concat());
+    let output = run_load(&[&flags[..], &["http://localhost/?s=10"]].concat());
     assert_eq!((output.total("responses"), output.errors()), (500, 0));
     assert_eq!(output.total("status.200"), 500);
-    let open = load(&["-c", "2", "-R", "100", "-d", "1s", "--unix", path, "http://localhost/"]);
+    let open = run_load(&["-c", "2", "-R", "100", "-d", "1s", "--unix", path, "http://localhost/"]);
     assert_eq!(open.errors(), 0);
     origin.process.signal(Signal::TERM);
-    assert_eq!(origin.process.wait(PATIENCE), 0);
-    let none = load(&["-c", "2", "-n", "5", "--unix", path, "http://localhost/"]);
+    assert_eq!(origin.process.wait(EVENT_TIMEOUT), 0);
+    let none = run_load(&["-c", "2", "-n", "5", "--unix", path, "http://localhost/"]);
     assert_eq!(none.code, 1, "{none:?}");
 }
 
 #[test]
 fn source_addresses_are_taken_in_turn() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let (sender, peers) = mpsc::channel();
-    let server = Scripted::start(move |peer| {
+    let server = ScriptedServer::start(move |peer| {
         let _ = sender.send(peer.address().ip());
         while peer.request()?.is_some() {
             peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
@@ -194,65 +194,64 @@ fn source_addresses_are_taken_in_turn() {
         Ok(())
     });
     let flags = ["-c", "8", "-n", "200", "-t", "2", "--source", "127.0.0.2-127.0.0.5"];
-    let output = load(&[&flags[..], &[&server.url()]].concat());
+    let output = run_load(&[&flags[..], &[&server.url()]].concat());
     assert_eq!(output.errors(), 0, "{output:?}");
     let mut by_source: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for peer in peers.try_iter() {
         *by_source.entry(peer).or_default() += 1;
     }
-    let wanted = (2..=5).map(|last| (IpAddr::from([127, 0, 0, last]), 2));
-    assert_eq!(by_source, wanted.collect());
+    let expected = (2..=5).map(|last| (IpAddr::from([127, 0, 0, last]), 2));
+    assert_eq!(by_source, expected.collect());
 }
 
 #[test]
 fn a_thousand_connections_come_up_in_a_ramp() {
-    let _shared = beside_others();
-    let origin = Origin::start(&[]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&[]);
     for pace in [&["-T", "200ms"][..], &["-R", "1k"]] {
         let flags = ["-c", "1000", "-s", "1s", "-d", "3s"];
-        let output = load(&[&flags[..], pace, &[&origin.url("/")]].concat());
+        let output = run_load(&[&flags[..], pace, &[&origin.url("/")]].concat());
         assert_eq!(output.errors(), 0, "{:#}", output.record["totals"]);
         let connections = &output.record["totals"]["connections"];
-        for name in ["wanted", "obtained", "opened"] {
+        for name in ["requested", "max_open", "opened"] {
             assert_eq!(connections[name], 1000, "{connections:#}");
         }
         assert_eq!(connections["failed"], 0);
-        assert!(!output.reasons().contains(&"connections_missing"));
+        assert!(!output.reasons().contains(&"connections_failed"));
         assert!((output.number("window.from_s") - 1.0).abs() < 1e-9);
         assert_eq!(output.record["intervals"][0]["measured"], false);
         let first = output.count("intervals.0.connections");
-        demand(first > 100, "more than 100 connections after the ramp", first);
+        assert_timing(first > 100, "more than 100 connections after the ramp", first);
     }
 }
 
 #[test]
 fn urls_are_taken_in_turn_and_hosts_share_the_connections() {
-    let _shared = beside_others();
-    let [one, other] = [0, 1].map(|_| Origin::start(&["-t", "1"]));
+    let _shared = shared_machine();
+    let [one, other] = [0, 1].map(|_| OriginProcess::start(&["-t", "1"]));
     let urls = [one.url("/?r=200"), one.url("/?r=201"), other.url("/?r=202")];
     let flags = ["-c", "4", "-n", "400", "-t", "1"];
-    let output = load(&[&flags[..], &[&urls[0], &urls[1], &urls[2]]].concat());
-    let [first, second, third] =
-        ["200", "201", "202"].map(|s| output.total(&format!("status.{s}")));
+    let output = run_load(&[&flags[..], &[&urls[0], &urls[1], &urls[2]]].concat());
+    let [first, second, third] = ["200", "201", "202"].map(|s| output.total(&format!("status.{s}")));
     assert_eq!(first + second + third, 400);
     assert!(first.abs_diff(second) <= 2, "{first} and {second}");
     assert!(third > 0, "{third}");
-    demand(third > 50, "a fair share of 400 for the other host", third);
+    assert_timing(third > 50, "a fair share of 400 for the other host", third);
     assert_eq!(one.stats()["requests"], first + second);
     assert_eq!(other.stats()["requests"], third);
     assert_eq!(other.stats()["connections_accepted"], 4, "two, and two asked for counts");
 }
 
 #[test]
-fn a_full_line_drops_and_says_so() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
-    let flags = ["-c", "1", "-R", "200", "-d", "1s", "--line", "5", "-t", "1"];
-    let output = load(&[&flags[..], &[&origin.url("/?t=50")]].concat());
+fn a_full_queue_drops_and_reports_it() {
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let flags = ["-c", "1", "-R", "200", "-d", "1s", "--max-pending", "5", "-t", "1"];
+    let output = run_load(&[&flags[..], &[&origin.url("/?t=50")]].concat());
     let (requests, dropped) = (output.total("requests"), output.total("dropped"));
     assert!(dropped > 100, "{:#}", output.record["totals"]);
     assert_eq!(output.errors(), 0);
-    // Each request that became due was taken on or dropped.
+    // Each due request was sent or dropped.
     assert!((199..=201).contains(&(requests + dropped)), "{requests} + {dropped}");
     assert!(output.reasons().contains(&"dropped"));
     assert!(output.stdout.contains("never sent"), "{}", output.stdout);
@@ -261,26 +260,26 @@ fn a_full_line_drops_and_says_so() {
 
 #[test]
 fn a_timeout_counts_from_the_due_time() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
-    // One connection, 100 ms an answer, 50 requests a second: soon all wait for too long.
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    // One connection, 100 ms per response, 50 requests per second: soon all wait for too long.
     let flags = ["-c", "1", "-R", "50", "-d", "2s", "-w", "300ms", "-t", "1"];
-    let output = load(&[&flags[..], &[&origin.url("/?t=100")]].concat());
+    let output = run_load(&[&flags[..], &[&origin.url("/?t=100")]].concat());
     assert_eq!(output.total("requests") + output.total("dropped"), 100);
     let late = output.total("errors.timeout") + output.total("errors.too_late");
     assert!(late > 50, "{:#}", output.record["totals"]);
     let longest_ns = output.count("latency.last_byte.response.max_ns");
-    demand(longest_ns < 330_000_000, "no answer past the time-out of 300 ms, in ns", longest_ns);
+    assert_timing(longest_ns < 330_000_000, "no response past the timeout of 300 ms, in ns", longest_ns);
 }
 
 #[test]
 fn an_open_loop_lasts_as_long_as_was_asked_for() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
     for (rate, seconds, due) in [("1000", 2, 2000), ("1", 3, 3)] {
         let duration = format!("{seconds}s");
         let flags = ["-c", "2", "-R", rate, "-d", &duration, "-w", "30s"];
-        let output = load(&[&flags[..], &[&origin.url("/")]].concat());
+        let output = run_load(&[&flags[..], &[&origin.url("/")]].concat());
         let window = ["window.from_s", "window.to_s"].map(|name| output.number(name));
         assert_eq!(window, [0.0, f64::from(seconds)], "{output:?}");
         assert_eq!(output.total("requests") + output.total("dropped"), due, "{output:?}");
@@ -288,24 +287,24 @@ fn an_open_loop_lasts_as_long_as_was_asked_for() {
         let offered_per_s = output.number("rates.offered_per_s");
         assert!((offered_per_s - due as f64 / f64::from(seconds)).abs() < 1e-6, "{offered_per_s}");
         let text = output.record["window"]["text"].as_str().unwrap();
-        assert_eq!(text, "nothing is left out");
+        assert_eq!(text, "nothing is excluded");
     }
 }
 
 #[test]
 fn a_load_that_is_ended_by_hand_leaves_its_last_partial_second_out() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
     let flags = ["-c", "2", "-R", "200", "-d", "60s", "-w", "30s"];
     let run = start_load(&[&flags[..], &[&origin.url("/")]].concat());
-    assert!(within(PATIENCE, origin.has_served(250)), "the load did not begin");
+    assert!(within(EVENT_TIMEOUT, origin.has_served_more(250)), "the load did not begin");
     run.process.signal(Signal::INT);
     let output = run.finish();
     output.assert_sums();
     let (to_s, length_s) = (output.number("window.to_s"), output.number("duration_s"));
     assert!(to_s.fract() == 0.0 && to_s >= 1.0 && to_s <= length_s, "{to_s} of {length_s}");
     assert!(length_s < 30.0, "{length_s}");
-    // It may have been ended where a second was just over.
+    // The run may have ended just after the end of a second.
     let left_out = output.count("window.excluded_tail") > 0;
     assert!(left_out || length_s - to_s < 0.05, "{output:?}");
     assert!(output.reasons().contains(&"partial"), "{output:?}");

@@ -1,25 +1,29 @@
-//! Good and bad responses, apart everywhere: counts, rates, latencies, objectives, validity and exit
-//! codes. Servers follow a script, so every count is exact.
+//! Separation of good and bad responses everywhere: counts, rates, latencies, objectives, validity
+//! and exit codes. Servers follow a script, so every count is exact.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
-use crate::support::peers::Scripted;
-use crate::support::{Output, beside_others, load};
+use crate::support::peers::ScriptedServer;
+use crate::support::{RunOutput, run_load, shared_machine};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 const MISSING: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
-/// A server that does not answer at all, or answers with something else, every so many requests.
-fn except_every(nth: u64, usually: &'static [u8], then: Option<&'static [u8]>) -> Scripted {
-    let asked = AtomicU64::new(0);
-    Scripted::start(move |peer| {
+/// Starts a server that sends no response, or another response, to every `nth` request.
+fn respond_differently_every(
+    nth: u64,
+    usually: &'static [u8],
+    then: Option<&'static [u8]>,
+) -> ScriptedServer {
+    let request_count = AtomicU64::new(0);
+    ScriptedServer::start(move |peer| {
         while peer.request()?.is_some() {
-            let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
+            let number = request_count.fetch_add(1, Ordering::Relaxed) + 1;
             match if number.is_multiple_of(nth) { then } else { Some(usually) } {
-                Some(answer) => peer.send(answer)?,
+                Some(response) => peer.send(response)?,
                 None => continue,
             }
         }
@@ -27,27 +31,27 @@ fn except_every(nth: u64, usually: &'static [u8], then: Option<&'static [u8]>) -
     })
 }
 
-fn met(output: &Output) -> Vec<bool> {
+fn objectives_met(output: &RunOutput) -> Vec<bool> {
     let objectives = output.record["objectives"].as_array().unwrap();
     objectives.iter().map(|objective| objective["met"].as_bool().unwrap()).collect()
 }
 
 #[test]
-fn a_request_that_is_never_answered_is_slower_than_any_objective() {
-    let _shared = beside_others();
-    let server = except_every(100, OK, None);
+fn a_request_without_a_response_is_slower_than_any_objective() {
+    let _shared = shared_machine();
+    let server = respond_differently_every(100, OK, None);
     let slo = "p50<60s,p98<60s,p99.9<60s,max<60s,mean<60s,errors<50%";
     let output =
-        load(&["-c", "4", "-n", "300", "-w", "1s", "--slo", slo, "--no-watch", &server.url()]);
+        run_load(&["-v", "-c", "4", "-n", "300", "-w", "1s", "--slo", slo, "--no-watch", &server.url()]);
     assert_eq!(output.total("errors.timeout"), 3, "{output:?}");
     assert_eq!((output.total("good"), output.total("bad")), (297, 0));
-    assert_eq!(met(&output), [true, true, false, false, false, true], "{output:?}");
+    assert_eq!(objectives_met(&output), [true, true, false, false, false, true], "{output:?}");
     assert_eq!(output.record["objectives"][3]["value"], Value::Null);
     assert!(output.stdout.contains("(3 of 300 requests had no good response)"), "{output:?}");
     assert!(
-        output.stdout.contains(
-            "percentiles  of 297 good responses; 3 requests without one are in none of them"
-        ),
+        output
+            .stdout
+            .contains("percentiles  of 297 good responses; 3 requests without one are in none of them"),
         "{output:?}"
     );
     assert!(!output.reasons().contains(&"errors"), "the objective of errors is the bound");
@@ -55,15 +59,14 @@ fn a_request_that_is_never_answered_is_slower_than_any_objective() {
 
 #[test]
 fn bad_responses_are_in_no_rate_and_no_percentile_of_good_ones() {
-    let _shared = beside_others();
-    let server = except_every(2, OK, Some(BUSY));
-    let output = load(&["-c", "2", "-n", "400", "--slo", "rate>=1", "--no-watch", &server.url()]);
+    let _shared = shared_machine();
+    let server = respond_differently_every(2, OK, Some(BUSY));
+    let output = run_load(&["-c", "2", "-n", "400", "--slo", "rate>=1", "--no-watch", &server.url()]);
     assert_eq!((output.total("good"), output.total("bad")), (200, 200), "{output:?}");
     assert_eq!(output.total("responses"), 400);
     assert_eq!(output.count("latency.last_byte.response.count"), 200);
     assert_eq!(output.count("latency.last_byte_bad.response.count"), 200);
-    let (goodput, all) =
-        (output.number("rates.goodput_per_s"), output.number("rates.responses_per_s"));
+    let (goodput, all) = (output.number("rates.goodput_per_s"), output.number("rates.responses_per_s"));
     assert!((goodput / all - 0.5).abs() < 1e-6, "{goodput} of {all}");
     assert_eq!(output.number("objectives.0.value"), goodput);
     let says = "errors       no request failed, but 200 requests had a bad response";
@@ -74,14 +77,14 @@ fn bad_responses_are_in_no_rate_and_no_percentile_of_good_ones() {
 
 #[test]
 fn what_is_expected_is_what_is_good() {
-    let _shared = beside_others();
-    let server = Scripted::answering(MISSING);
+    let _shared = shared_machine();
+    let server = ScriptedServer::responding(MISSING);
     let flags = |more: &[&'static str]| {
         let mut all = vec!["-c", "2", "-n", "300", "--no-watch"];
         all.extend(more);
         let url = server.url();
         all.push(&url);
-        load(&all)
+        run_load(&all)
     };
     let expected = flags(&["--expect-status", "404"]);
     assert_eq!((expected.total("good"), expected.total("bad"), expected.errors()), (300, 0, 0));
@@ -89,44 +92,41 @@ fn what_is_expected_is_what_is_good() {
     let unexpected = flags(&[]);
     assert_eq!((unexpected.total("good"), unexpected.total("bad")), (0, 300));
     assert!(unexpected.reasons().contains(&"errors"), "{unexpected:?}");
-    // One response is bad once, whether it is counted as a response or as a check that failed.
-    let mixed = except_every(3, MISSING, Some(BUSY));
+    // One response counts as bad once, as a response or as a failed check.
+    let mixed = respond_differently_every(3, MISSING, Some(BUSY));
     let url = mixed.url();
     let expect = ["--expect-status", "404", "--expect-bytes", "0"];
-    let output = load(&[&["-c", "2", "-n", "300", "--no-watch"], &expect[..], &[&url]].concat());
+    let output = run_load(&[&["-c", "2", "-n", "300", "--no-watch"], &expect[..], &[&url]].concat());
     assert_eq!((output.total("good"), output.total("bad")), (200, 100), "{output:?}");
     assert_eq!((output.total("errors.check"), output.errors()), (100, 100));
     let text = output.record["validity"]["reasons"][0]["text"].as_str().unwrap();
-    assert!(
-        text.starts_with("33 % of the requests had no good response (0 failed, 100 bad"),
-        "{text}"
-    );
-    let size = load(&["-n", "100", "--expect-bytes", "7", "--no-watch", &server.url()]);
+    assert!(text.starts_with("33 % of the requests had no good response (0 failed, 100 bad"), "{text}");
+    let size = run_load(&["-n", "100", "--expect-bytes", "7", "--no-watch", &server.url()]);
     assert_eq!((size.total("bad"), size.total("errors.check")), (100, 100), "{size:?}");
 }
 
 #[test]
 fn an_objective_of_errors_is_the_bound_of_validity() {
-    let _shared = beside_others();
-    let server = except_every(200, OK, Some(BUSY));
+    let _shared = shared_machine();
+    let server = respond_differently_every(200, OK, Some(BUSY));
     let url = server.url();
     let base = ["-c", "2", "-n", "400", "--no-watch", "--slo", "errors<1%"];
-    let output = load(&[&base[..], &[&url]].concat());
-    assert_eq!((met(&output), output.total("bad")), (vec![true], 2), "{output:?}");
+    let output = run_load(&[&base[..], &[&url]].concat());
+    assert_eq!((objectives_met(&output), output.total("bad")), (vec![true], 2), "{output:?}");
     assert!(!output.reasons().contains(&"errors"), "{output:?}");
-    assert_eq!(output.number("plan.error_share_max"), 0.01);
-    let stricter = load(&[&base[..], &["--error-share-max", "0.1%", &url]].concat());
+    assert_eq!(output.number("plan.max_error_rate"), 0.01);
+    let stricter = run_load(&[&base[..], &["--max-error-rate", "0.1%", &url]].concat());
     assert!(stricter.reasons().contains(&"errors"), "{stricter:?}");
 }
 
 #[test]
 fn a_result_that_is_not_valid_comes_before_an_objective() {
-    let _shared = beside_others();
-    let server = Scripted::answering(BUSY);
-    let invalid = load(&["-n", "200", "--slo", "p99<60s", "--no-watch", &server.url()]);
-    assert_eq!((met(&invalid), invalid.code), (vec![false], 4), "{invalid:?}");
-    let server = Scripted::answering(OK);
-    let missed = load(&["-n", "200", "--slo", "p50<1us", "--no-watch", &server.url()]);
-    let wanted = if missed.record["validity"]["verdict"] == "invalid" { 4 } else { 3 };
-    assert_eq!((met(&missed), missed.code), (vec![false], wanted), "{missed:?}");
+    let _shared = shared_machine();
+    let server = ScriptedServer::responding(BUSY);
+    let invalid = run_load(&["-n", "200", "--slo", "p99<60s", "--no-watch", &server.url()]);
+    assert_eq!((objectives_met(&invalid), invalid.code), (vec![false], 4), "{invalid:?}");
+    let server = ScriptedServer::responding(OK);
+    let missed = run_load(&["-n", "200", "--slo", "p50<1us", "--no-watch", &server.url()]);
+    let expected = if missed.record["validity"]["verdict"] == "invalid" { 4 } else { 3 };
+    assert_eq!((objectives_met(&missed), missed.code), (vec![false], expected), "{missed:?}");
 }

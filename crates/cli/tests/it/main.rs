@@ -1,4 +1,4 @@
-//! The tests of the whole: one binary, one module a theme.
+//! Integration tests: one binary, one module per theme.
 
 #![allow(clippy::unwrap_used, reason = "a test gives up where it cannot go on")]
 
@@ -6,11 +6,11 @@ mod cli;
 mod cli_run;
 mod edge;
 mod examples;
-mod family;
 mod foreign;
 mod goodput;
 mod lab;
 mod lab_experiment;
+mod process_tree;
 mod profile;
 mod proxy_balance;
 mod proxy_config;
@@ -26,6 +26,7 @@ mod proxy_overload;
 mod proxy_status;
 mod proxy_tcp;
 mod proxy_upgrade;
+mod regression;
 mod robust;
 mod smuggling;
 mod streams;

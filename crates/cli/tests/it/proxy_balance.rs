@@ -1,22 +1,25 @@
-//! `weir proxy` and the choice of a server, by what each server got: every algorithm, backups, keys,
-//! and clients that stick by a cookie, with curl's own cookie jar. Weights in turn and the default are
-//! in `proxy_config/balance` as well. No times are asserted, only who was asked.
+//! Tests of the load balancing of `weir proxy`, by the requests that each server got: every
+//! algorithm, backups, keys, and sticky cookies with curl's own cookie jar. `proxy_config/balance`
+//! has round robin with weights and the default. The tests assert no times, only which server got a
+//! request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::Command;
 
-use crate::support::client::{Answer, Client};
-use crate::support::door::{Door, PATIENCE};
-use crate::support::faulty::{Gated, Refusing, answering_each, field, ok, telling};
-use crate::support::peers::Scripted;
-use crate::support::times::demand;
-use crate::support::{beside_others, pause_ms, weir, within};
+use crate::support::client::{Client, Response};
+use crate::support::faulty_origins::{
+    GatedServer, RefusingPort, echoing_server, field, ok_response, respond_to_each,
+};
+use crate::support::peers::ScriptedServer;
+use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
+use crate::support::timing::assert_timing;
+use crate::support::{pause_ms, run_weir, shared_machine, within};
 
 const STICKY: &str = "weir_sticky_requests_total";
-const ELSEWHERE: &str = "weir_hash_elsewhere_total";
-const KEY: &str = "a key that only these tests know";
+const HASH_OVERFLOWS: &str = "weir_hash_overflow_total";
+const STICKY_KEY: &str = "a key that only these tests know";
 
 fn config(threads: usize, servers: &str, more: &str) -> String {
     format!(
@@ -27,79 +30,85 @@ fn config(threads: usize, servers: &str, more: &str) -> String {
     )
 }
 
-fn start(threads: usize, servers: &str, more: &str) -> Door {
-    Door::weir(&config(threads, servers, more))
+fn start_proxy(threads: usize, servers: &str, more: &str) -> ProxyUnderTest {
+    ProxyUnderTest::weir(&config(threads, servers, more))
 }
 
-/// A server by its name, with more keys.
-fn server(name: &str, authority: &str, more: &str) -> String {
+/// Formats a server with its name and further keys.
+fn server_table(name: &str, authority: &str, more: &str) -> String {
     format!("{{ name = \"{name}\", address = \"{authority}\"{more} }}")
 }
 
-fn servers(all: &[(&str, &Scripted)]) -> String {
-    let all = all.iter().map(|(name, one)| server(name, &one.authority, ""));
+fn server_tables(all: &[(&str, &ScriptedServer)]) -> String {
+    let all = all.iter().map(|(name, one)| server_table(name, &one.authority, ""));
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// One request with these field lines; who answered, and the answer.
-fn ask(client: &mut Client, target: &str, fields: &str) -> (String, Answer) {
+/// Sends one request with these field lines; returns the server's name and the response.
+fn send_request(client: &mut Client, target: &str, fields: &str) -> (String, Response) {
     client.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n{fields}\r\n").as_bytes());
-    let answer = client.answer().expect("an answer");
-    let body = String::from_utf8_lossy(&answer.body).into_owned();
-    (body.lines().next().unwrap_or_default().to_owned(), answer)
+    let response = client.read_response().expect("a response");
+    let body = String::from_utf8_lossy(&response.body).into_owned();
+    (body.lines().next().unwrap_or_default().to_owned(), response)
 }
 
-/// How many of so many requests, one after the other, each server answered.
-fn spread(door: &Door, requests: usize, target: &str, fields: &str) -> BTreeMap<String, usize> {
-    let mut client = door.client();
+/// Sends requests one after the other; returns the number of requests of each server.
+fn requests_by_server(
+    proxy: &ProxyUnderTest,
+    requests: usize,
+    target: &str,
+    fields: &str,
+) -> BTreeMap<String, usize> {
+    let mut client = proxy.client();
     let mut got = BTreeMap::new();
     for _ in 0..requests {
-        *got.entry(ask(&mut client, target, fields).0).or_default() += 1;
+        *got.entry(send_request(&mut client, target, fields).0).or_default() += 1;
     }
     got
 }
 
-/// A request whose answer is not waited for.
-fn send_and_leave_open(door: &Door, fields: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(door.authority()).unwrap();
+/// Sends a request without waiting for its response.
+fn send_without_reading(proxy: &ProxyUnderTest, fields: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(proxy.authority()).unwrap();
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: t\r\n{fields}\r\n").as_bytes()).unwrap();
     stream
 }
 
-/// What `--explain` says of the config that a door was started with.
-fn explained(door: &Door, header: &str) -> String {
-    let path = door.file("weir.toml");
+/// Returns the output of `--explain` for the config of a running proxy.
+fn explain_output(proxy: &ProxyUnderTest, header: &str) -> String {
+    let path = proxy.file("weir.toml");
     let flags = ["proxy", "--config", path.to_str().unwrap(), "--explain", "/"];
-    let output = weir(&[&flags[..], &["--header", header]].concat());
+    let output = run_weir(&[&flags[..], &["--header", header]].concat());
     assert_eq!(output.code, 0, "{output:?}");
     output.stdout
 }
 
-/// The server that a key belongs to.
-fn owner(door: &Door, header: &str) -> String {
-    let said = explained(door, header);
-    let line = said.lines().find_map(|line| line.split_once(": belongs to "));
-    line.expect(&said).1.to_owned()
+/// Returns the server that a key belongs to.
+fn server_of_key(proxy: &ProxyUnderTest, header: &str) -> String {
+    let explanation = explain_output(proxy, header);
+    let line = explanation.lines().find_map(|line| line.split_once(": belongs to "));
+    line.expect(&explanation).1.to_owned()
 }
 
 #[test]
-fn every_balance_asks_all_and_weights_are_shares() {
-    let _shared = beside_others();
-    let (a, b, none) = (telling("a"), telling("b"), telling("none"));
+fn every_balance_uses_all_servers_by_weight() {
+    let _shared = shared_machine();
+    let (a, b, none) = (echoing_server("a"), echoing_server("b"), echoing_server("none"));
     let weighted = [
-        server("a", &a.authority, ", weight = 3"),
-        server("b", &b.authority, ""),
-        server("none", &none.authority, ", weight = 0"),
+        server_table("a", &a.authority, ", weight = 3"),
+        server_table("b", &b.authority, ""),
+        server_table("none", &none.authority, ", weight = 0"),
     ];
     for balance in ["random-of-two", "least-connections", "consistent-hash", "latency"] {
-        // A key by a field that nobody sends: without one a hash is the better of two.
+        // The key is a field that no client sends. Without a key, a hash takes the better of two.
         let more = format!("balance = \"{balance}\"\nhash = {{ key = \"header:x-none\" }}");
-        let got = spread(&start(1, &weighted.join(", "), &more), 800, "/", "");
+        let got = requests_by_server(&start_proxy(1, &weighted.join(", "), &more), 800, "/", "");
         let a = got.get("a").copied().unwrap_or(0);
         let b = got.get("b").copied().unwrap_or(0);
         assert_eq!(a + b, 800, "{balance}: {got:?}");
         assert!(a > 0 && b > 0, "{balance}: {got:?}");
-        // 600, give or take 12 by chance; by latency it depends on how quick they are.
+        // 600 is expected, with a standard deviation of 12. With `latency` it depends on the
+        // servers' speed.
         assert!(balance == "latency" || (520..680).contains(&a), "{balance}: {got:?}");
     }
     assert_eq!(none.connections(), 0);
@@ -107,85 +116,84 @@ fn every_balance_asks_all_and_weights_are_shares() {
 
 #[test]
 fn flags_have_every_balance() {
-    let _shared = beside_others();
-    let (a, b) = (telling("a"), telling("b"));
+    let _shared = shared_machine();
+    let (a, b) = (echoing_server("a"), echoing_server("b"));
     let to = format!("{},{}", a.authority, b.authority);
     for (balance, servers) in [("least-connections", 2), ("latency", 2), ("first", 1)] {
         let flags = ["--listen", "127.0.0.1:0", "--to", &to, "--balance", balance];
-        let got = spread(&Door::with_flags(&flags), 60, "/", "");
+        let got = requests_by_server(&ProxyUnderTest::weir_with_flags(&flags), 60, "/", "");
         assert_eq!(got.len(), servers, "{balance}: {got:?}");
     }
     let flags = ["--listen", "127.0.0.1:0", "--to", &to, "--balance", "consistent-hash"];
-    assert_eq!(spread(&Door::with_flags(&flags), 60, "/", "").len(), 1);
+    assert_eq!(requests_by_server(&ProxyUnderTest::weir_with_flags(&flags), 60, "/", "").len(), 1);
 }
 
 #[test]
 fn a_slow_server_gets_few_by_latency() {
-    let _shared = beside_others();
-    let fast = telling("fast");
-    let slow = answering_each(|_, _| {
+    let _shared = shared_machine();
+    let fast = echoing_server("fast");
+    let slow = respond_to_each(|_, _| {
         pause_ms(300);
-        Some(ok(b"slow"))
+        Some(ok_response(b"slow"))
     });
-    let door = start(1, &servers(&[("f", &fast), ("s", &slow)]), "balance = \"latency\"");
-    let got = spread(&door, 200, "/", "");
+    let proxy = start_proxy(1, &server_tables(&[("f", &fast), ("s", &slow)]), "balance = \"latency\"");
+    let got = requests_by_server(&proxy, 200, "/", "");
     let slow = got.get("slow").copied().unwrap_or(0);
-    // By chance it would be 100; one finds out.
+    // By chance it would be 100; at least one request measures its latency.
     assert!(slow >= 1, "{got:?}");
-    demand(slow < 50, "less than half of what chance gives to a server that is slow", &got);
+    assert_timing(slow < 50, "less than half of what chance gives to a server that is slow", &got);
 }
 
 #[test]
 fn a_server_that_fails_at_once_gets_few_by_latency() {
-    let _shared = beside_others();
-    let fine = answering_each(|_, _| {
+    let _shared = shared_machine();
+    let fine = respond_to_each(|_, _| {
         pause_ms(2);
-        Some(ok(b"fine"))
+        Some(ok_response(b"fine"))
     });
-    let broken =
-        answering_each(|_, _| Some(b"HTTP/1.1 503 No\r\nContent-Length: 6\r\n\r\nbroken".to_vec()));
-    let door = start(1, &servers(&[("f", &fine), ("b", &broken)]), "balance = \"latency\"");
-    let got = spread(&door, 200, "/", "");
+    let broken = respond_to_each(|_, _| Some(b"HTTP/1.1 503 No\r\nContent-Length: 6\r\n\r\nbroken".to_vec()));
+    let proxy = start_proxy(1, &server_tables(&[("f", &fine), ("b", &broken)]), "balance = \"latency\"");
+    let got = requests_by_server(&proxy, 200, "/", "");
     assert!((1..50).contains(&got.get("broken").copied().unwrap_or(0)), "{got:?}");
 }
 
 #[test]
 fn least_connections_leaves_the_busy_alone() {
-    let _shared = beside_others();
-    let (gated, a, b) = (Gated::start(), telling("a"), telling("b"));
+    let _shared = shared_machine();
+    let (gated, a, b) = (GatedServer::start(), echoing_server("a"), echoing_server("b"));
     let all = [("gated", &gated.server), ("a", &a), ("b", &b)];
-    let door = start(1, &servers(&all), "balance = \"least-connections\"");
+    let proxy = start_proxy(1, &server_tables(&all), "balance = \"least-connections\"");
     let mut stuck = Vec::new();
-    let asked = within(PATIENCE, || {
-        stuck.push(send_and_leave_open(&door, "Connection: close\r\n"));
-        gated.arrived.recv_timeout(std::time::Duration::from_millis(50)).is_ok()
+    let has_asked = within(EVENT_TIMEOUT, || {
+        stuck.push(send_without_reading(&proxy, "Connection: close\r\n"));
+        gated.arrivals.recv_timeout(std::time::Duration::from_millis(50)).is_ok()
     });
-    assert!(asked, "one of three servers is never asked");
-    let got = spread(&door, 200, "/", "");
+    assert!(has_asked, "one of three servers is never asked");
+    let got = requests_by_server(&proxy, 200, "/", "");
     assert_eq!(got.values().sum::<usize>(), 200);
     assert!(got.len() == 2 && got["a"] > 50 && got["b"] > 50, "{got:?}");
-    gated.let_one_through();
+    gated.admit_one();
 }
 
 #[test]
 fn first_fills_in_order() {
-    let _shared = beside_others();
-    let (gated, b, c) = (Gated::start(), telling("b"), telling("c"));
+    let _shared = shared_machine();
+    let (gated, b, c) = (GatedServer::start(), echoing_server("b"), echoing_server("c"));
     let all = [
-        server("gated", &gated.server.authority, ", maxconn = 1"),
-        server("b", &b.authority, ", maxconn = 5"),
-        server("c", &c.authority, ", maxconn = 5"),
+        server_table("gated", &gated.server.authority, ", maxconn = 1"),
+        server_table("b", &b.authority, ", maxconn = 5"),
+        server_table("c", &c.authority, ", maxconn = 5"),
     ];
-    let door = start(2, &all.join(", "), "balance = \"first\"");
-    let stuck = send_and_leave_open(&door, "");
-    assert_eq!(gated.next(), "/");
-    let got = spread(&door, 50, "/", "");
+    let proxy = start_proxy(2, &all.join(", "), "balance = \"first\"");
+    let stuck = send_without_reading(&proxy, "");
+    assert_eq!(gated.next_target(), "/");
+    let got = requests_by_server(&proxy, 50, "/", "");
     assert_eq!(got, BTreeMap::from([("b".to_owned(), 50)]));
-    gated.let_one_through();
-    // As soon as the first has room it is the first again.
-    let again = within(PATIENCE, || {
-        drop(send_and_leave_open(&door, "Connection: close\r\n"));
-        gated.arrived.recv_timeout(std::time::Duration::from_millis(50)).is_ok()
+    gated.admit_one();
+    // As soon as the first server has a free slot, it gets requests again.
+    let again = within(EVENT_TIMEOUT, || {
+        drop(send_without_reading(&proxy, "Connection: close\r\n"));
+        gated.arrivals.recv_timeout(std::time::Duration::from_millis(50)).is_ok()
     });
     assert!(again, "the first server is never asked again");
     assert_eq!(c.connections(), 0);
@@ -194,157 +202,158 @@ fn first_fills_in_order() {
 
 #[test]
 fn backups_wait_for_the_others_to_be_away_and_not_full() {
-    let _shared = beside_others();
-    let (gated, spare) = (Gated::start(), telling("spare"));
+    let _shared = shared_machine();
+    let (gated, spare) = (GatedServer::start(), echoing_server("spare"));
     let all = |weight: u32| {
         let own = format!(", maxconn = 1, weight = {weight}");
         [
-            server("own", &gated.server.authority, &own),
-            server("spare", &spare.authority, ", backup = true"),
+            server_table("own", &gated.server.authority, &own),
+            server_table("spare", &spare.authority, ", backup = true"),
         ]
         .join(", ")
     };
     let more = "queue = { limit = 1, timeout = \"20ms\" }";
-    let door = start(1, &all(1), more);
-    let stuck = send_and_leave_open(&door, "");
-    assert_eq!(gated.next(), "/");
-    assert_eq!(door.get("/").status, 503);
+    let proxy = start_proxy(1, &all(1), more);
+    let stuck = send_without_reading(&proxy, "");
+    assert_eq!(gated.next_target(), "/");
+    assert_eq!(proxy.get("/").status, 503);
     assert_eq!(spare.connections(), 0);
-    door.reload(&config(1, &all(0), more));
-    assert!(within(PATIENCE, || door.get("/").status == 200), "the backup is never asked");
-    assert_eq!(spread(&door, 20, "/", ""), BTreeMap::from([("spare".to_owned(), 20)]));
+    proxy.reload(&config(1, &all(0), more));
+    assert!(within(EVENT_TIMEOUT, || proxy.get("/").status == 200), "the backup is never asked");
+    assert_eq!(requests_by_server(&proxy, 20, "/", ""), BTreeMap::from([("spare".to_owned(), 20)]));
     drop(stuck);
 }
 
 #[test]
 fn a_key_has_its_server_on_every_thread_and_in_every_process() {
-    let _shared = beside_others();
-    let all = [telling("a"), telling("b"), telling("c")];
+    let _shared = shared_machine();
+    let all = [echoing_server("a"), echoing_server("b"), echoing_server("c")];
     let named = [("a", &all[0]), ("b", &all[1]), ("c", &all[2])];
     let more = "balance = \"consistent-hash\"\nhash = { key = \"header:x-user\" }";
-    let doors = [start(2, &servers(&named), more), start(1, &servers(&named), more)];
+    let proxies =
+        [start_proxy(2, &server_tables(&named), more), start_proxy(1, &server_tables(&named), more)];
     let mut belongs = BTreeMap::new();
     for user in 0..40 {
         let fields = format!("X-User: u{user}\r\n");
-        let mut seen = BTreeSet::new();
-        for door in &doors {
+        let mut servers_seen = BTreeSet::new();
+        for proxy in &proxies {
             for _ in 0..4 {
-                seen.insert(ask(&mut door.client(), "/?x", &fields).0);
+                servers_seen.insert(send_request(&mut proxy.client(), "/?x", &fields).0);
             }
         }
-        assert_eq!(seen.len(), 1, "{user}: {seen:?}");
-        belongs.insert(user, seen.pop_first().unwrap());
+        assert_eq!(servers_seen.len(), 1, "{user}: {servers_seen:?}");
+        belongs.insert(user, servers_seen.pop_first().unwrap());
     }
     let used: BTreeSet<&String> = belongs.values().collect();
     assert_eq!(used.len(), 3, "{belongs:?}");
-    assert_eq!(owner(&doors[0], "x-user: u7"), belongs[&7]);
-    doors[0].metrics_until("nobody went elsewhere", |metrics| {
-        metrics.known(ELSEWHERE, &[("pool", "app")]) == 0.0
+    assert_eq!(server_of_key(&proxies[0], "x-user: u7"), belongs[&7]);
+    proxies[0].metrics_until("nobody went elsewhere", |metrics| {
+        metrics.sum_known(HASH_OVERFLOWS, &[("pool", "app")]) == 0.0
     });
 
-    // One server goes: only its own keys move.
-    doors[0].reload(&config(2, &servers(&named[..2]), more));
+    // One server is removed: only its own keys move.
+    proxies[0].reload(&config(2, &server_tables(&named[..2]), more));
     let of_c = belongs.iter().find(|(_, server)| **server == "c").unwrap().0;
-    let gone = || ask(&mut doors[0].client(), "/", &format!("X-User: u{of_c}\r\n")).0 != "c";
-    assert!(within(PATIENCE, gone), "the reload is never done");
+    let is_removed = || send_request(&mut proxies[0].client(), "/", &format!("X-User: u{of_c}\r\n")).0 != "c";
+    assert!(within(EVENT_TIMEOUT, is_removed), "the reload is never done");
     for (user, before) in &belongs {
-        let (now, _) = ask(&mut doors[0].client(), "/", &format!("X-User: u{user}\r\n"));
+        let (now, _) = send_request(&mut proxies[0].client(), "/", &format!("X-User: u{user}\r\n"));
         assert!(now == *before || before == "c" && now != "c", "{user}: {before} {now}");
     }
 }
 
 #[test]
 fn keys_are_paths_cookies_and_clients() {
-    let _shared = beside_others();
-    let all = [telling("a"), telling("b"), telling("c")];
+    let _shared = shared_machine();
+    let all = [echoing_server("a"), echoing_server("b"), echoing_server("c")];
     let named = [("a", &all[0]), ("b", &all[1]), ("c", &all[2])];
-    let door = |key: &str| {
+    let proxy = |key: &str| {
         let more = format!("balance = \"consistent-hash\"\nhash = {{ key = \"{key}\" }}");
-        start(1, &servers(&named), &more)
+        start_proxy(1, &server_tables(&named), &more)
     };
-    let by_path = door("path");
+    let by_path = proxy("path");
     let mut used = BTreeSet::new();
     for number in 0..20 {
-        let got = spread(&by_path, 3, &format!("/x/../p{number}?q={number}"), "");
-        let same = spread(&by_path, 3, &format!("/p{number}"), "X-Any: 1\r\n");
+        let got = requests_by_server(&by_path, 3, &format!("/x/../p{number}?q={number}"), "");
+        let same = requests_by_server(&by_path, 3, &format!("/p{number}"), "X-Any: 1\r\n");
         assert!(got.len() == 1 && got == same, "{number}: {got:?} {same:?}");
         used.extend(got.into_keys());
     }
     assert_eq!(used.len(), 3);
-    let by_cookie = door("cookie:user");
+    let by_cookie = proxy("cookie:user");
     let mut used = BTreeSet::new();
     for number in 0..20 {
-        let got = spread(&by_cookie, 3, "/", &format!("Cookie: a=b; user={number}\r\n"));
+        let got = requests_by_server(&by_cookie, 3, "/", &format!("Cookie: a=b; user={number}\r\n"));
         assert_eq!(got.len(), 1, "{number}: {got:?}");
         used.extend(got.into_keys());
     }
     assert_eq!(used.len(), 3);
-    assert_eq!(spread(&by_cookie, 60, "/", "Cookie: User=1\r\n").len(), 3, "it has no key");
-    let by_client = door("source");
-    let got: BTreeSet<String> = (0..20).map(|_| ask(&mut by_client.client(), "/", "").0).collect();
+    assert_eq!(requests_by_server(&by_cookie, 60, "/", "Cookie: User=1\r\n").len(), 3, "it has no key");
+    let by_client = proxy("source");
+    let got: BTreeSet<String> = (0..20).map(|_| send_request(&mut by_client.client(), "/", "").0).collect();
     assert_eq!(got.len(), 1, "{got:?}");
 }
 
 #[test]
 fn connections_of_mode_tcp_are_spread_by_client_and_by_latency() {
-    let _shared = beside_others();
-    let all = [telling("a"), telling("b"), telling("c")];
-    let named = servers(&[("a", &all[0]), ("b", &all[1]), ("c", &all[2])]);
-    for (balance, fewest, most) in [("consistent-hash", 1, 1), ("latency", 2, 3)] {
-        // A connection may still count when the next one comes, and the bound of two is one.
+    let _shared = shared_machine();
+    let all = [echoing_server("a"), echoing_server("b"), echoing_server("c")];
+    let named = server_tables(&[("a", &all[0]), ("b", &all[1]), ("c", &all[2])]);
+    for (balance, fewest, max) in [("consistent-hash", 1, 1), ("latency", 2, 3)] {
+        // A connection may still count when the next one arrives, and the bound of two is one.
         let more = format!("balance = \"{balance}\"\nhash = {{ load-factor = 100 }}");
-        let config =
-            config(1, &named, &more).replace("pool = \"app\"", "pool = \"app\"\nmode = \"tcp\"");
-        let door = Door::weir(&config);
-        let got: BTreeSet<String> = (0..40).map(|_| ask(&mut door.client(), "/", "").0).collect();
-        assert!((fewest..=most).contains(&got.len()), "{balance}: {got:?}");
+        let config = config(1, &named, &more).replace("pool = \"app\"", "pool = \"app\"\nmode = \"tcp\"");
+        let proxy = ProxyUnderTest::weir(&config);
+        let got: BTreeSet<String> = (0..40).map(|_| send_request(&mut proxy.client(), "/", "").0).collect();
+        assert!((fewest..=max).contains(&got.len()), "{balance}: {got:?}");
     }
 }
 
 #[test]
 fn a_key_that_everybody_has_is_bounded() {
-    let _shared = beside_others();
-    let (gated, free) = (Gated::start(), telling("free"));
+    let _shared = shared_machine();
+    let (gated, free) = (GatedServer::start(), echoing_server("free"));
     let all = [("gated", &gated.server), ("free", &free)];
     let more = "balance = \"consistent-hash\"\nhash = { key = \"header:x-user\" }";
-    let door = start(1, &servers(&all), more);
+    let proxy = start_proxy(1, &server_tables(&all), more);
     let hot = (0..100).map(|user| format!("x-user: u{user}"));
-    let hot = { hot }.find(|user| owner(&door, user) == "gated").expect("a key of one of two");
+    let hot = { hot }.find(|user| server_of_key(&proxy, user) == "gated").expect("a key of one of two");
     let fields = format!("{hot}\r\n");
-    // 1.25 times the half of one is one, of two is two, of three is two.
-    let stuck: Vec<TcpStream> = (0..2).map(|_| send_and_leave_open(&door, &fields)).collect();
-    assert_eq!([gated.next(), gated.next()], ["/", "/"]);
-    let got = spread(&door, 10, "/", &fields);
+    // 1.25 times half of one is one, of two is two, of three is two.
+    let stuck: Vec<TcpStream> = (0..2).map(|_| send_without_reading(&proxy, &fields)).collect();
+    assert_eq!([gated.next_target(), gated.next_target()], ["/", "/"]);
+    let got = requests_by_server(&proxy, 10, "/", &fields);
     assert_eq!(got, BTreeMap::from([("free".to_owned(), 10)]));
-    door.metrics_until("those that went elsewhere are counted", |metrics| {
-        metrics.known(ELSEWHERE, &[("pool", "app")]) == 10.0
+    proxy.metrics_until("those that went elsewhere are counted", |metrics| {
+        metrics.sum_known(HASH_OVERFLOWS, &[("pool", "app")]) == 10.0
     });
     drop(stuck);
 }
 
-/// A pool whose clients stick.
-fn sticky(more: &str) -> String {
-    format!("balance = \"round-robin\"\nsticky = {{ cookie = \"SRV\", key = \"{KEY}\"{more} }}")
+/// Pool options for sticky clients.
+fn sticky_pool(more: &str) -> String {
+    format!("balance = \"round-robin\"\nsticky = {{ cookie = \"SRV\", key = \"{STICKY_KEY}\"{more} }}")
 }
 
-/// The cookie that an answer sets, as it is sent back.
-fn cookie(answer: &Answer) -> Option<String> {
-    let set = field(&answer.head, "set-cookie")?;
+/// Returns the cookie that a response sets, in the form of a request.
+fn cookie(response: &Response) -> Option<String> {
+    let set = field(&response.head, "set-cookie")?;
     Some(set.split(';').next().unwrap().to_owned())
 }
 
-/// Waits until these many requests had such a cookie.
-fn wait_for_sticky(door: &Door, wanted: &[(&str, f64)]) {
-    door.metrics_until(&format!("{wanted:?}"), |metrics| {
-        let count = |found: &str| metrics.known(STICKY, &[("pool", "app"), ("cookie", found)]);
-        wanted.iter().all(|(found, number)| count(found) == *number)
+/// Waits until so many requests had such a cookie.
+fn wait_for_sticky(proxy: &ProxyUnderTest, expected: &[(&str, f64)]) {
+    proxy.metrics_until(&format!("{expected:?}"), |metrics| {
+        let count =
+            |cookie_state: &str| metrics.sum_known(STICKY, &[("pool", "app"), ("cookie", cookie_state)]);
+        expected.iter().all(|(cookie_state, number)| count(cookie_state) == *number)
     });
 }
 
-/// curl with a cookie jar; what it prints.
-fn curl(door: &Door, jar: &str) -> String {
-    let jar = door.file(jar);
-    let url = format!("http://{}/", door.authority());
+/// Runs curl with a cookie jar; returns its output.
+fn curl(proxy: &ProxyUnderTest, jar: &str) -> String {
+    let jar = proxy.file(jar);
+    let url = format!("http://{}/", proxy.authority());
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "20", "-c"])
         .arg(&jar)
@@ -359,71 +368,72 @@ fn curl(door: &Door, jar: &str) -> String {
 
 #[test]
 fn curl_sticks_to_its_server_and_servers_do_not_know() {
-    let _shared = beside_others();
-    let all = [telling("a"), telling("b"), telling("c")];
-    let door = start(2, &servers(&[("a", &all[0]), ("b", &all[1]), ("c", &all[2])]), &sticky(""));
+    let _shared = shared_machine();
+    let all = [echoing_server("a"), echoing_server("b"), echoing_server("c")];
+    let proxy =
+        start_proxy(2, &server_tables(&[("a", &all[0]), ("b", &all[1]), ("c", &all[2])]), &sticky_pool(""));
     let mut firsts = BTreeSet::new();
     for jar in ["one", "two", "three", "four", "five", "six"] {
-        let said: Vec<String> = (0..5).map(|_| curl(&door, jar)).collect();
-        let names: BTreeSet<&str> = said.iter().map(|text| text.lines().next().unwrap()).collect();
-        assert_eq!(names.len(), 1, "{said:?}");
+        let outputs: Vec<String> = (0..5).map(|_| curl(&proxy, jar)).collect();
+        let names: BTreeSet<&str> = outputs.iter().map(|text| text.lines().next().unwrap()).collect();
+        assert_eq!(names.len(), 1, "{outputs:?}");
         firsts.insert(names.into_iter().next().unwrap().to_owned());
-        assert!(said.iter().all(|text| !text.contains("SRV") && !text.contains("ookie:")));
-        let jar = std::fs::read_to_string(door.file(jar)).unwrap();
+        assert!(outputs.iter().all(|text| !text.contains("SRV") && !text.contains("ookie:")));
+        let jar = std::fs::read_to_string(proxy.file(jar)).unwrap();
         assert!(jar.contains("#HttpOnly_") && jar.contains("SRV"), "{jar}");
     }
     assert!(firsts.len() > 1, "clients are balanced before they stick: {firsts:?}");
-    let wanted = [("hit", 24.0), ("missing", 6.0), ("invalid", 0.0), ("unknown", 0.0)];
-    wait_for_sticky(&door, &wanted);
-    let told = [door.stdout(), door.stderr(), explained(&door, "a: b")].concat();
-    let logged = door.wait_for_lines("access.json", 30).join("\n");
-    assert!(!told.contains(KEY) && !logged.contains(KEY));
+    let expected = [("hit", 24.0), ("missing", 6.0), ("invalid", 0.0), ("unknown", 0.0)];
+    wait_for_sticky(&proxy, &expected);
+    let all_output = [proxy.stdout(), proxy.stderr(), explain_output(&proxy, "a: b")].concat();
+    let logged = proxy.wait_for_lines("access.json", 30).join("\n");
+    assert!(!all_output.contains(STICKY_KEY) && !logged.contains(STICKY_KEY));
 }
 
 #[test]
 fn a_cookie_is_set_once_with_its_attributes_and_good_in_every_process() {
-    let _shared = beside_others();
-    let all = [telling("a"), telling("b")];
-    let named = servers(&[("a", &all[0]), ("b", &all[1])]);
-    let door = start(1, &named, &sticky(""));
-    let mut client = door.client();
-    let (name, first) = ask(&mut client, "/", "");
+    let _shared = shared_machine();
+    let all = [echoing_server("a"), echoing_server("b")];
+    let named = server_tables(&[("a", &all[0]), ("b", &all[1])]);
+    let proxy = start_proxy(1, &named, &sticky_pool(""));
+    let mut client = proxy.client();
+    let (name, first) = send_request(&mut client, "/", "");
     let set = field(&first.head, "set-cookie").unwrap();
     assert!(set.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{set}");
     assert_eq!(field(&first.head, "cache-control").as_deref(), Some("private"));
     let own = cookie(&first).unwrap();
     assert!(!set.contains(&all[0].authority) && own.len() == "SRV=".len() + 32, "{set}");
-    let back = format!("Cookie: a=1; {own}; b=2\r\n");
+    let cookie_fields = format!("Cookie: a=1; {own}; b=2\r\n");
     for _ in 0..5 {
-        let (again, answer) = ask(&mut client, "/", &back);
-        assert_eq!((&again, cookie(&answer)), (&name, None));
-        assert!(String::from_utf8_lossy(&answer.body).contains("Cookie: a=1; b=2\r\n"));
-        assert_eq!(field(&answer.head, "cache-control"), None);
+        let (again, response) = send_request(&mut client, "/", &cookie_fields);
+        assert_eq!((&again, cookie(&response)), (&name, None));
+        assert!(String::from_utf8_lossy(&response.body).contains("Cookie: a=1; b=2\r\n"));
+        assert_eq!(field(&response.head, "cache-control"), None);
     }
-    // Another process with the same key, and one with an age: it is set again each time.
+    // One more process has the same key, and a maximum age: it sets the cookie again each time.
     let other =
-        start(1, &named, &sticky(", max-age = \"1h\", secure = true, same-site = \"none\""));
+        start_proxy(1, &named, &sticky_pool(", max-age = \"1h\", secure = true, same-site = \"none\""));
     let mut client = other.client();
     for _ in 0..4 {
-        let (again, answer) = ask(&mut client, "/", &back);
-        assert_eq!((&again, cookie(&answer)), (&name, Some(own.clone())));
-        let set = field(&answer.head, "set-cookie").unwrap();
+        let (again, response) = send_request(&mut client, "/", &cookie_fields);
+        assert_eq!((&again, cookie(&response)), (&name, Some(own.clone())));
+        let set = field(&response.head, "set-cookie").unwrap();
         assert!(set.ends_with("; Max-Age=3600; HttpOnly; Secure; SameSite=None"), "{set}");
     }
-    assert!(explained(&door, &format!("Cookie: {own}")).contains(&format!(": names {name}\n")));
+    assert!(explain_output(&proxy, &format!("Cookie: {own}")).contains(&format!(": names {name}\n")));
 }
 
 #[test]
 fn a_cookie_that_is_tampered_with_chooses_nothing() {
-    let _shared = beside_others();
-    let all = [telling("a"), telling("b")];
+    let _shared = shared_machine();
+    let all = [echoing_server("a"), echoing_server("b")];
     let named = [("a", &all[0]), ("b", &all[1])];
-    let door = start(1, &servers(&named), &sticky(""));
-    let mut client = door.client();
+    let proxy = start_proxy(1, &server_tables(&named), &sticky_pool(""));
+    let mut client = proxy.client();
     let mut tokens = BTreeMap::new();
     while tokens.len() < 2 {
-        let (name, answer) = ask(&mut client, "/", "");
-        tokens.insert(name, cookie(&answer).unwrap());
+        let (name, response) = send_request(&mut client, "/", "");
+        tokens.insert(name, cookie(&response).unwrap());
     }
     let (of_a, of_b) = (&tokens["a"], &tokens["b"]);
     let flipped = if of_a.ends_with('A') { "B" } else { "A" };
@@ -435,130 +445,133 @@ fn a_cookie_that_is_tampered_with_chooses_nothing() {
         format!("{of_a}A"),
     ];
     for cookie_line in &wrong {
-        let mut seen = BTreeSet::new();
+        let mut servers_seen = BTreeSet::new();
         for _ in 0..2 {
-            let (name, answer) = ask(&mut client, "/", &format!("Cookie: {cookie_line}\r\n"));
-            // In turn, as if there were none; and it gets a good one.
-            assert_eq!(cookie(&answer).as_ref(), Some(&tokens[&name]), "{cookie_line}");
-            seen.insert(name);
+            let (name, response) = send_request(&mut client, "/", &format!("Cookie: {cookie_line}\r\n"));
+            // The servers alternate as without a cookie, and the client gets a valid one.
+            assert_eq!(cookie(&response).as_ref(), Some(&tokens[&name]), "{cookie_line}");
+            servers_seen.insert(name);
         }
-        assert_eq!(seen.len(), 2, "{cookie_line}");
+        assert_eq!(servers_seen.len(), 2, "{cookie_line}");
     }
-    wait_for_sticky(&door, &[("invalid", 10.0), ("hit", 0.0)]);
+    wait_for_sticky(&proxy, &[("invalid", 10.0), ("hit", 0.0)]);
 
-    // One whose server has left the config is good, and of no use.
-    door.reload(&config(1, &servers(&named[..1]), &sticky("")));
-    let back = format!("Cookie: {of_b}\r\n");
-    let to_a = || ask(&mut door.client(), "/", &back).0 == "a";
-    assert!(within(PATIENCE, to_a), "the reload is never done");
-    door.metrics_until("it is counted", |metrics| {
-        metrics.known(STICKY, &[("pool", "app"), ("cookie", "unknown")]) >= 1.0
+    // A cookie of a server that has left the config is valid, and has no effect.
+    proxy.reload(&config(1, &server_tables(&named[..1]), &sticky_pool("")));
+    let cookie_fields = format!("Cookie: {of_b}\r\n");
+    let to_a = || send_request(&mut proxy.client(), "/", &cookie_fields).0 == "a";
+    assert!(within(EVENT_TIMEOUT, to_a), "the reload is never done");
+    proxy.metrics_until("it is counted", |metrics| {
+        metrics.sum_known(STICKY, &[("pool", "app"), ("cookie", "unknown")]) >= 1.0
     });
 }
 
 #[test]
 fn the_applications_cookie_gets_a_prefix_that_it_never_sees() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let app = |name: &'static str| {
-        answering_each(move |request, _| {
-            let seen = request.field("cookie").unwrap_or_else(|| "none".to_owned());
-            let body = format!("{name}\n{seen}\n");
-            let set = if seen.contains("SRV=") { "" } else { "Set-Cookie: SRV=s=1; Path=/\r\n" };
+        respond_to_each(move |request, _| {
+            let cookie_field = request.field("cookie").unwrap_or_else(|| "none".to_owned());
+            let body = format!("{name}\n{cookie_field}\n");
+            let set = if cookie_field.contains("SRV=") { "" } else { "Set-Cookie: SRV=s=1; Path=/\r\n" };
             let length = body.len();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{set}");
             Some(format!("{head}Set-Cookie: other={name}; Path=/\r\n\r\n{body}").into_bytes())
         })
     };
     let (a, b) = (app("a"), app("b"));
-    let door = start(1, &servers(&[("a", &a), ("b", &b)]), &sticky(", mode = \"prefix\""));
+    let proxy = start_proxy(1, &server_tables(&[("a", &a), ("b", &b)]), &sticky_pool(", mode = \"prefix\""));
     for jar in ["one", "two", "three", "four"] {
-        let first = curl(&door, jar);
+        let first = curl(&proxy, jar);
         let name = first.lines().next().unwrap();
         assert_eq!(first, format!("{name}\nnone\n"));
-        let kept = std::fs::read_to_string(door.file(jar)).unwrap();
-        assert!(kept.contains("~s=1") && kept.contains(&format!("other\t{name}")), "{kept}");
+        let jar_content = std::fs::read_to_string(proxy.file(jar)).unwrap();
+        assert!(
+            jar_content.contains("~s=1") && jar_content.contains(&format!("other\t{name}")),
+            "{jar_content}"
+        );
         for _ in 0..4 {
-            let again = curl(&door, jar);
+            let again = curl(&proxy, jar);
             assert!(again.starts_with(&format!("{name}\n")), "{first} {again}");
             assert!(again.contains("SRV=s=1") && !again.contains('~'), "{again}");
         }
     }
-    wait_for_sticky(&door, &[("hit", 16.0), ("missing", 4.0)]);
+    wait_for_sticky(&proxy, &[("hit", 16.0), ("missing", 4.0)]);
 }
 
 #[test]
 fn who_sticks_to_a_server_that_cannot_be_reached_gets_another() {
-    let _shared = beside_others();
-    let (a, b) = (telling("a"), telling("b"));
-    let door = start(1, &servers(&[("a", &a), ("b", &b)]), &sticky(""));
-    let mut client = door.client();
+    let _shared = shared_machine();
+    let (a, b) = (echoing_server("a"), echoing_server("b"));
+    let proxy = start_proxy(1, &server_tables(&[("a", &a), ("b", &b)]), &sticky_pool(""));
+    let mut client = proxy.client();
     let of_b = loop {
-        let (name, answer) = ask(&mut client, "/", "");
+        let (name, response) = send_request(&mut client, "/", "");
         if name == "b" {
-            break cookie(&answer).unwrap();
+            break cookie(&response).unwrap();
         }
     };
-    // It is the name that counts, and b is gone from where it was.
-    let refusing = Refusing::new();
-    let all = [server("a", &a.authority, ""), server("b", &refusing.authority, "")];
-    let door = start(1, &all.join(", "), &sticky(""));
-    let (name, answer) = ask(&mut door.client(), "/", &format!("Cookie: {of_b}\r\n"));
-    assert_eq!((name.as_str(), answer.status), ("a", 200));
-    let new = cookie(&answer).unwrap();
+    // The name of the server decides, and b has left its address.
+    let refusing = RefusingPort::new();
+    let all = [server_table("a", &a.authority, ""), server_table("b", &refusing.authority, "")];
+    let proxy = start_proxy(1, &all.join(", "), &sticky_pool(""));
+    let (name, response) = send_request(&mut proxy.client(), "/", &format!("Cookie: {of_b}\r\n"));
+    assert_eq!((name.as_str(), response.status), ("a", 200));
+    let new = cookie(&response).unwrap();
     assert_ne!(new, of_b);
-    let (name, answer) = ask(&mut door.client(), "/", &format!("Cookie: {new}\r\n"));
-    assert_eq!((name.as_str(), cookie(&answer)), ("a", None));
+    let (name, response) = send_request(&mut proxy.client(), "/", &format!("Cookie: {new}\r\n"));
+    assert_eq!((name.as_str(), cookie(&response)), ("a", None));
 }
 
 #[test]
 fn who_sticks_to_a_full_server_waits_for_it_and_holds_up_nobody() {
-    let _shared = beside_others();
-    let (gated, free) = (Gated::start(), telling("free"));
+    let _shared = shared_machine();
+    let (gated, free) = (GatedServer::start(), echoing_server("free"));
     let all = [
-        server("gated", &gated.server.authority, ", maxconn = 1"),
-        server("free", &free.authority, ""),
+        server_table("gated", &gated.server.authority, ", maxconn = 1"),
+        server_table("free", &free.authority, ""),
     ];
-    let more = format!("{}\nqueue = {{ limit = 4, timeout = \"10s\" }}", sticky(""));
-    let door = start(1, &all.join(", "), &more);
-    // The first turn is that of the gated one; its answer brings its cookie.
-    gated.let_one_through();
-    let (name, answer) = ask(&mut door.client(), "/", "");
+    let more = format!("{}\nqueue = {{ limit = 4, timeout = \"10s\" }}", sticky_pool(""));
+    let proxy = start_proxy(1, &all.join(", "), &more);
+    // The gated server gets the first request; its response sets its cookie.
+    gated.admit_one();
+    let (name, response) = send_request(&mut proxy.client(), "/", "");
     assert_eq!(name, "through");
-    assert_eq!(gated.next(), "/");
-    let back = format!("Cookie: {}\r\n", cookie(&answer).unwrap());
-    let stuck = send_and_leave_open(&door, &back);
-    assert_eq!(gated.next(), "/");
-    let mut waiting = door.client();
-    waiting.send(format!("GET /waits HTTP/1.1\r\nHost: t\r\n{back}\r\n").as_bytes());
-    door.metrics_until("it waits", |metrics| {
-        metrics.known(crate::support::metrics::QUEUED, &[("pool", "app")]) == 1.0
+    assert_eq!(gated.next_target(), "/");
+    let cookie_fields = format!("Cookie: {}\r\n", cookie(&response).unwrap());
+    let stuck = send_without_reading(&proxy, &cookie_fields);
+    assert_eq!(gated.next_target(), "/");
+    let mut waiting = proxy.client();
+    waiting.send(format!("GET /waits HTTP/1.1\r\nHost: t\r\n{cookie_fields}\r\n").as_bytes());
+    proxy.metrics_until("it waits", |metrics| {
+        metrics.sum_known(crate::support::metrics::QUEUED, &[("pool", "app")]) == 1.0
     });
-    let got = spread(&door, 20, "/", "");
+    let got = requests_by_server(&proxy, 20, "/", "");
     assert_eq!(got, BTreeMap::from([("free".to_owned(), 20)]));
-    gated.let_one_through();
-    gated.let_one_through();
-    assert_eq!(waiting.answer().map(|answer| answer.body), Some(b"through".to_vec()));
-    assert_eq!(gated.next(), "/waits");
+    gated.admit_one();
+    gated.admit_one();
+    assert_eq!(waiting.read_response().map(|response| response.body), Some(b"through".to_vec()));
+    assert_eq!(gated.next_target(), "/waits");
     drop(stuck);
 }
 
 #[test]
 fn a_key_may_be_in_a_file() {
-    let _shared = beside_others();
-    let a = telling("a");
-    let folder = crate::support::folder();
-    let file = folder.path().join("sticky.key");
-    std::fs::write(&file, format!("{KEY}\n")).unwrap();
-    let named = servers(&[("a", &a)]);
+    let _shared = shared_machine();
+    let a = echoing_server("a");
+    let directory = crate::support::temp_dir();
+    let file = directory.path().join("sticky.key");
+    std::fs::write(&file, format!("{STICKY_KEY}\n")).unwrap();
+    let named = server_tables(&[("a", &a)]);
     let from_file = format!("sticky = {{ cookie = \"SRV\", key-file = \"{}\" }}", file.display());
-    let doors = [start(1, &named, &from_file), start(1, &named, &sticky(""))];
-    let cookies = doors.each_ref().map(|door| cookie(&ask(&mut door.client(), "/", "").1));
+    let proxies = [start_proxy(1, &named, &from_file), start_proxy(1, &named, &sticky_pool(""))];
+    let cookies = proxies.each_ref().map(|proxy| cookie(&send_request(&mut proxy.client(), "/", "").1));
     assert!(cookies[0].is_some() && cookies[0] == cookies[1], "{cookies:?}");
-    // A reload reads it anew, from within the confinement.
-    let new = folder.path().join("new");
+    // A reload reads the key file again, from within the sandbox.
+    let new = directory.path().join("new");
     std::fs::write(&new, "another key of the same tests").unwrap();
     std::fs::rename(new, &file).unwrap();
-    doors[0].reload(&config(1, &named, &from_file));
-    let changed = || cookie(&ask(&mut doors[0].client(), "/", "").1) != cookies[0];
-    assert!(within(PATIENCE, changed), "{}", doors[0].stderr());
+    proxies[0].reload(&config(1, &named, &from_file));
+    let changed = || cookie(&send_request(&mut proxies[0].client(), "/", "").1) != cookies[0];
+    assert!(within(EVENT_TIMEOUT, changed), "{}", proxies[0].stderr());
 }

@@ -1,5 +1,5 @@
-//! `weir proxy` and what its config says: what is wrong with one, what each key of one does, how one
-//! is changed while it runs. Not for peers that fail (`proxy_faults`) nor for logs (`proxy_logs`).
+//! Tests of the config of `weir proxy`: the errors in one, the effect of each key, and changes
+//! while the proxy runs. `proxy_faults` tests failing peers, `proxy_logs` the logs.
 
 mod actions;
 mod balance;
@@ -9,10 +9,10 @@ mod routes;
 mod sockets;
 mod unix;
 
-use crate::support::client::{Answer, Client};
-use crate::support::door::Door;
+use crate::support::client::{Client, Response};
+use crate::support::proxy_under_test::ProxyUnderTest;
 
-/// The PROXY protocol header of a connection of the loopback.
+/// Returns the PROXY protocol header of a loopback connection.
 pub(crate) fn proxy_header(version: &str, from_port: u16, to_port: u16) -> Vec<u8> {
     if version == "v1" {
         return format!("PROXY TCP4 127.0.0.1 127.0.0.1 {from_port} {to_port}\r\n").into_bytes();
@@ -24,21 +24,21 @@ pub(crate) fn proxy_header(version: &str, from_port: u16, to_port: u16) -> Vec<u
     header
 }
 
-/// A proxy with one listener, "web", that answers itself.
-fn door(routes: &str) -> Door {
-    Door::weir(&format!(
+/// Starts a proxy with one listener, "web", that responds itself.
+fn start_proxy(routes: &str) -> ProxyUnderTest {
+    ProxyUnderTest::weir(&format!(
         "threads = 1\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n{routes}"
     ))
 }
 
-/// One request with these fields on a connection of its own.
-fn ask(authority: &str, line: &str, fields: &str) -> Answer {
+/// Sends one request with these fields on its own connection.
+fn send_request(authority: &str, line: &str, fields: &str) -> Response {
     let host = if fields.to_ascii_lowercase().contains("host:") { "" } else { "Host: test\r\n" };
     let mut client = Client::connect(authority);
     client.send(format!("{line} HTTP/1.1\r\n{host}{fields}\r\n").as_bytes());
-    client.answer().unwrap_or_else(|| panic!("no answer to {line}"))
+    client.read_response().unwrap_or_else(|| panic!("no answer to {line}"))
 }
 
-fn text(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.body).trim().to_owned()
+fn body_text(response: &Response) -> String {
+    String::from_utf8_lossy(&response.body).trim().to_owned()
 }

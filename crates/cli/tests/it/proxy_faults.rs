@@ -1,19 +1,20 @@
-//! `weir proxy` between peers that fail: what the client is told, what the log and the metrics say,
-//! that others notice nothing and that nothing is left. Not for what is wrong with the bytes alone.
+//! Tests of `weir proxy` between failing peers: the response to the client, the log and the
+//! metrics, no effect on other clients, and no leaks. Other tests send malformed bytes.
 
 mod clients;
+mod crossing;
 mod limits;
 mod origins;
 mod resources;
 mod retries;
 
-use crate::support::door::{Door, PATIENCE};
-use crate::support::hlog::HaproxyLine;
+use crate::support::haproxy_log::HaproxyLogLine;
 use crate::support::metrics::{BUFFERS_LENT, CONNECTIONS_OPEN, SERVER_CONNECTIONS_IDLE};
+use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
 use crate::support::{pause_ms, within};
 
-/// The start of every config here: an admin address and both logs.
-pub(crate) const HEAD: &str = r#"
+/// First lines of every config here: an admin address and both logs.
+pub(crate) const CONFIG_HEAD: &str = r#"
 threads = 1
 admin = "127.0.0.1:0"
 
@@ -29,23 +30,23 @@ to = "file:HOME/access.json"
 format = "json"
 "#;
 
-/// What a proxy holds when nobody is there but who asks.
+/// Resources that an idle proxy holds.
 #[derive(Debug)]
-struct Held {
-    /// Without the pipes that are kept.
+struct HeldResources {
+    /// Number of descriptors without the pipes that are kept.
     descriptors: usize,
     buffers: f64,
 }
 
-impl Held {
-    fn of(door: &Door) -> Self {
-        let buffers = door.metrics().known(BUFFERS_LENT, &[]);
-        // Its threads have all they need when nothing has changed for a while, and the one that
-        // asked has gone.
+impl HeldResources {
+    fn measure(proxy: &ProxyUnderTest) -> Self {
+        let buffers = proxy.metrics().sum_known(BUFFERS_LENT, &[]);
+        // Its threads have all they need when nothing has changed for a while, and the connection
+        // of the metrics request has closed.
         let (mut descriptors, mut same) = (0, 0);
-        let settled = within(PATIENCE, || {
+        let settled = within(EVENT_TIMEOUT, || {
             pause_ms(20);
-            let now = door.descriptors_but_pipes();
+            let now = proxy.non_pipe_descriptors();
             same = if now == descriptors { same + 1 } else { 0 };
             descriptors = now;
             same >= 5
@@ -54,28 +55,28 @@ impl Held {
         Self { descriptors, buffers }
     }
 
-    /// Waits until it holds no more than this again.
-    fn wait_for_all_back(&self, door: &Door) {
-        door.metrics_until(&format!("all is given back, {self:?}"), |metrics| {
-            metrics.known(CONNECTIONS_OPEN, &[("listener", "web")]) == 0.0
+    /// Waits until the proxy holds no more than this again.
+    fn wait_until_returned(&self, proxy: &ProxyUnderTest) {
+        proxy.metrics_until(&format!("all is given back, {self:?}"), |metrics| {
+            metrics.sum_known(CONNECTIONS_OPEN, &[("listener", "web")]) == 0.0
                 && metrics.sum(SERVER_CONNECTIONS_IDLE, &[]) == 0.0
-                && metrics.known(BUFFERS_LENT, &[]) <= self.buffers
+                && metrics.sum_known(BUFFERS_LENT, &[]) <= self.buffers
         });
-        let closed = within(PATIENCE, || door.descriptors_but_pipes() <= self.descriptors);
-        assert!(closed, "{} descriptors after {self:?}", door.descriptors_but_pipes());
+        let closed = within(EVENT_TIMEOUT, || proxy.non_pipe_descriptors() <= self.descriptors);
+        assert!(closed, "{} descriptors after {self:?}", proxy.non_pipe_descriptors());
     }
 }
 
-/// The line of the HAProxy log about the request whose target has this in it.
-pub(crate) fn line_about(door: &Door, part: &str) -> HaproxyLine {
-    let lines = door.wait_for_lines_with("access.haproxy", part, 1);
+/// Returns the line of the HAProxy log for the request whose target contains `part`.
+pub(crate) fn haproxy_line_for(proxy: &ProxyUnderTest, part: &str) -> HaproxyLogLine {
+    let lines = proxy.wait_for_lines_with("access.haproxy", part, 1);
     assert_eq!(lines.len(), 1, "one request, one line: {lines:#?}");
-    HaproxyLine::http(&lines[0])
+    HaproxyLogLine::http(&lines[0])
 }
 
-/// The `end` in the JSON log about the request whose target has this in it.
-pub(crate) fn end_of(door: &Door, part: &str) -> String {
-    let lines = door.wait_for_lines_with("access.json", part, 1);
+/// Returns the `end` in the JSON log for the request whose target contains `part`.
+pub(crate) fn end_in_json_log(proxy: &ProxyUnderTest, part: &str) -> String {
+    let lines = proxy.wait_for_lines_with("access.json", part, 1);
     assert_eq!(lines.len(), 1, "one request, one line: {lines:#?}");
     let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
     line["end"].as_str().expect("an end").to_owned()

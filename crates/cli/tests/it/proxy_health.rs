@@ -1,68 +1,69 @@
-//! `weir proxy` and the health of its servers: active checks, ejection of those that fail requests.
-//! Names are in [`names`]. What the checks decide is unit-tested; here it is the real binary.
+//! Tests of health checks in `weir proxy`: active checks, ejection of servers that fail requests.
+//! [`dns`] tests DNS names. Unit tests cover the decisions of the checks; these use the real
+//! binary.
 
-mod names;
+mod dns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::door::{Door, PATIENCE};
-use crate::support::faulty::telling;
+use crate::support::faulty_origins::echoing_server;
 use crate::support::metrics::{CHECKS, EJECTIONS, Metrics, SERVER_STATE, SPARED};
-use crate::support::peers::Scripted;
-use crate::support::{beside_others, pause_ms, within};
+use crate::support::peers::ScriptedServer;
+use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
+use crate::support::{pause_ms, shared_machine, within};
 
-pub(crate) const TOP: &str = "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n";
+pub(crate) const CONFIG_HEAD: &str =
+    "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n";
 
-/// An origin that answers requests with its name, and `/health` with what it is set to.
-struct Origin {
-    server: Scripted,
-    /// Index into [`ANSWERS`].
-    answer: Arc<AtomicUsize>,
+/// Origin that responds to requests with its name, and to `/health` as configured.
+struct HealthOrigin {
+    server: ScriptedServer,
+    /// Index into [`HEALTH_RESPONSES`].
+    response_index: Arc<AtomicUsize>,
     checks: Arc<AtomicUsize>,
 }
 
-/// What `/health` may be answered with; nothing is the end of the connection.
-const ANSWERS: [&str; 5] = [
+/// Possible responses to `/health`; an empty one closes the connection.
+const HEALTH_RESPONSES: [&str; 5] = [
     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nready",
     "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n",
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nrea\r\n2\r\ndy\r\n0\r\n\r\n",
     "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nnot yet",
     "",
 ];
-const WELL: usize = 0;
+const HEALTHY: usize = 0;
 const FAILING: usize = 1;
 const CHUNKED: usize = 2;
-const NOT_YET: usize = 3;
+const UNAVAILABLE: usize = 3;
 const SILENT: usize = 4;
 
-impl Origin {
-    fn start(name: &'static str, answer: usize) -> Self {
-        let (answer, checks) = (Arc::new(AtomicUsize::new(answer)), Arc::new(AtomicUsize::new(0)));
-        let (shared, counted) = (Arc::clone(&answer), Arc::clone(&checks));
-        let server = Scripted::start(move |peer| {
+impl HealthOrigin {
+    fn start(name: &'static str, response: usize) -> Self {
+        let (response, checks) = (Arc::new(AtomicUsize::new(response)), Arc::new(AtomicUsize::new(0)));
+        let (shared, counted) = (Arc::clone(&response), Arc::clone(&checks));
+        let server = ScriptedServer::start(move |peer| {
             while let Some(head) = peer.request()? {
                 if head.starts_with("GET /health ") {
                     counted.fetch_add(1, Ordering::SeqCst);
-                    match ANSWERS[shared.load(Ordering::SeqCst)] {
+                    match HEALTH_RESPONSES[shared.load(Ordering::SeqCst)] {
                         "" => return Ok(()),
-                        answer => peer.send(answer.as_bytes())?,
+                        response => peer.send(response.as_bytes())?,
                     }
                 } else {
                     let length = name.len();
-                    let answer =
-                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
-                    peer.send(answer.as_bytes())?;
+                    let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
+                    peer.send(response.as_bytes())?;
                 }
             }
             Ok(())
         });
-        Self { server, answer, checks }
+        Self { server, response_index: response, checks }
     }
 
-    fn set(&self, answer: usize) {
-        self.answer.store(answer, Ordering::SeqCst);
+    fn set(&self, response: usize) {
+        self.response_index.store(response, Ordering::SeqCst);
     }
 
     fn checks(&self) -> usize {
@@ -70,19 +71,19 @@ impl Origin {
     }
 }
 
-/// A server that answers, or closes each connection without a word while it is broken.
-struct Fragile {
-    server: Scripted,
+/// Server that responds, or silently closes each connection while it is broken.
+struct BreakableServer {
+    server: ScriptedServer,
     broken: Arc<AtomicBool>,
-    /// Requests that it got.
+    /// Number of received requests.
     hits: Arc<AtomicUsize>,
 }
 
-impl Fragile {
+impl BreakableServer {
     fn start(broken: bool, failure: &'static str) -> Self {
         let (broken, hits) = (Arc::new(AtomicBool::new(broken)), Arc::new(AtomicUsize::new(0)));
         let (shared, counted) = (Arc::clone(&broken), Arc::clone(&hits));
-        let server = Scripted::start(move |peer| {
+        let server = ScriptedServer::start(move |peer| {
             while peer.request()?.is_some() {
                 counted.fetch_add(1, Ordering::SeqCst);
                 match shared.load(Ordering::SeqCst) {
@@ -101,109 +102,110 @@ impl Fragile {
     }
 }
 
-pub(crate) fn is_in(metrics: &Metrics, server: &str, state: &str) -> bool {
-    metrics.known(SERVER_STATE, &[("server", server), ("state", state)]) == 1.0
+pub(crate) fn is_in_state(metrics: &Metrics, server: &str, state: &str) -> bool {
+    metrics.sum_known(SERVER_STATE, &[("server", server), ("state", state)]) == 1.0
 }
 
-fn wait_for_state(door: &Door, server: &str, state: &str) -> Metrics {
-    door.metrics_until(&format!("{server} is {state}"), |metrics| is_in(metrics, server, state))
+fn wait_for_state(proxy: &ProxyUnderTest, server: &str, state: &str) -> Metrics {
+    proxy.metrics_until(&format!("{server} is {state}"), |metrics| is_in_state(metrics, server, state))
 }
 
-/// Waits until a server gets no more requests, or gets them again. What it is found to be is known at once,
-/// and its share follows within a tick of the cores.
-fn wait_for_use(door: &Door, server: &str, usable: bool) {
-    let is_so = |door: &Door| {
-        let status = door.status();
+/// Waits until a server gets no more requests, or gets them again. Its state changes at once, and
+/// its traffic follows within a tick of the cores.
+fn wait_for_usable(proxy: &ProxyUnderTest, server: &str, usable: bool) {
+    let is_so = |proxy: &ProxyUnderTest| {
+        let status = proxy.status();
         let servers = status["pools"][0]["servers"].as_array().unwrap();
         let of_server = servers.iter().find(|one| one["name"] == server).unwrap();
         of_server["usable"] == usable
     };
-    assert!(within(PATIENCE, || is_so(door)), "{server}: {:#}", door.status());
+    assert!(within(EVENT_TIMEOUT, || is_so(proxy)), "{server}: {:#}", proxy.status());
 }
 
-pub(crate) fn wait_for_words(door: &Door, words: &str) {
-    let said = within(PATIENCE, || door.stderr().contains(words));
-    assert!(said, "never said '{words}': {}", door.stderr());
+pub(crate) fn wait_for_stderr(proxy: &ProxyUnderTest, words: &str) {
+    let reported = within(EVENT_TIMEOUT, || proxy.stderr().contains(words));
+    assert!(reported, "never reported '{words}': {}", proxy.stderr());
 }
 
-pub(crate) fn body(door: &Door) -> String {
-    String::from_utf8(door.get("/").body).unwrap()
+pub(crate) fn body(proxy: &ProxyUnderTest) -> String {
+    String::from_utf8(proxy.get("/").body).unwrap()
 }
 
-/// Who answers some requests.
-fn answering(door: &Door, requests: usize) -> Vec<String> {
-    let mut names: Vec<String> = (0..requests).map(|_| body(door)).collect();
+/// Returns the names of the servers that respond to some requests.
+fn responding_servers(proxy: &ProxyUnderTest, requests: usize) -> Vec<String> {
+    let mut names: Vec<String> = (0..requests).map(|_| body(proxy)).collect();
     names.sort();
     names.dedup();
     names
 }
 
-fn two_servers(a: &Origin, b: &Scripted, check: &str) -> String {
+fn two_servers(a: &HealthOrigin, b: &ScriptedServer, check: &str) -> String {
     format!(
-        "{TOP}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}, \
+        "{CONFIG_HEAD}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}, \
          {{ name = \"b\", address = \"{}\" }}]\n{check}\n",
         a.server.authority, b.authority
     )
 }
 
-const CHECK: &str = "[pool.app.check]\ntype = \"http\"\npath = \"/health\"\ninterval = \"50ms\"\ntimeout = \"5s\"\n";
+const CHECK: &str =
+    "[pool.app.check]\ntype = \"http\"\npath = \"/health\"\ninterval = \"50ms\"\ntimeout = \"5s\"\n";
 
 #[test]
 fn a_server_goes_down_after_fall_and_comes_up_after_rise() {
-    let _shared = beside_others();
-    let a = Origin::start("a", WELL);
-    let b = Origin::start("b", WELL);
-    let door = Door::weir(&two_servers(&a, &b.server, &format!("{CHECK}fall = 4\nrise = 3\n")));
+    let _shared = shared_machine();
+    let a = HealthOrigin::start("a", HEALTHY);
+    let b = HealthOrigin::start("b", HEALTHY);
+    let proxy = ProxyUnderTest::weir(&two_servers(&a, &b.server, &format!("{CHECK}fall = 4\nrise = 3\n")));
     let passed = [("server", "a"), ("result", "passed")];
-    door.metrics_until("it is checked", |metrics| metrics.known(CHECKS, &passed) >= 2.0);
-    assert_eq!(answering(&door, 40), ["a", "b"]);
+    proxy.metrics_until("it is checked", |metrics| metrics.sum_known(CHECKS, &passed) >= 2.0);
+    assert_eq!(responding_servers(&proxy, 40), ["a", "b"]);
     let before = a.checks();
     a.set(FAILING);
-    let metrics = wait_for_state(&door, "a", "down");
-    assert!(metrics.known(CHECKS, &[("server", "a"), ("result", "status")]) >= 4.0, "{metrics}");
+    let metrics = wait_for_state(&proxy, "a", "down");
+    assert!(metrics.sum_known(CHECKS, &[("server", "a"), ("result", "status")]) >= 4.0, "{metrics}");
     assert!(a.checks() >= before + 4);
-    wait_for_words(
-        &door,
-        "pool app: server a is down: http status 500, expected 200-399 (4 checks in a row)",
+    wait_for_stderr(
+        &proxy,
+        "pool app: server a is down: http status 500, expected 200-399 (4 consecutive checks)",
     );
-    wait_for_use(&door, "a", false);
-    assert_eq!(answering(&door, 40), ["b"]);
+    wait_for_usable(&proxy, "a", false);
+    assert_eq!(responding_servers(&proxy, 40), ["b"]);
     a.set(SILENT);
-    door.metrics_until("it closes", |metrics| {
-        metrics.known(CHECKS, &[("server", "a"), ("result", "closed")]) >= 1.0
+    proxy.metrics_until("it closes", |metrics| {
+        metrics.sum_known(CHECKS, &[("server", "a"), ("result", "closed")]) >= 1.0
     });
     let before = a.checks();
-    a.set(WELL);
-    wait_for_words(&door, "pool app: server a is up (3 checks in a row)");
+    a.set(HEALTHY);
+    wait_for_stderr(&proxy, "pool app: server a is up (3 consecutive checks)");
     assert!(a.checks() >= before + 3);
-    assert!(within(PATIENCE, || answering(&door, 20) == ["a", "b"]));
+    assert!(within(EVENT_TIMEOUT, || responding_servers(&proxy, 20) == ["a", "b"]));
 }
 
 #[test]
 fn the_content_has_to_be_as_expected() {
-    let _shared = beside_others();
-    let a = Origin::start("a", NOT_YET);
-    let b = Origin::start("b", CHUNKED);
+    let _shared = shared_machine();
+    let a = HealthOrigin::start("a", UNAVAILABLE);
+    let b = HealthOrigin::start("b", CHUNKED);
     let check = format!("{CHECK}body = \"ready\"\nrise = 1\n");
-    let door = Door::weir(&two_servers(&a, &b.server, &check));
-    // Nothing is known in its favour, so one check is enough.
-    wait_for_words(&door, "server a is down: no \"ready\" in the content (1 check)");
-    wait_for_state(&door, "b", "up");
+    let proxy = ProxyUnderTest::weir(&two_servers(&a, &b.server, &check));
+    // The server has no passed check yet, so one failed check is enough.
+    wait_for_stderr(&proxy, "server a is down: \"ready\" is not in the content (1 check)");
+    wait_for_state(&proxy, "b", "up");
     a.set(CHUNKED);
-    wait_for_state(&door, "a", "up");
+    wait_for_state(&proxy, "a", "up");
 }
 
 #[test]
 fn a_server_that_refuses_is_down_and_without_servers_it_is_503() {
-    let _shared = beside_others();
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let door = Door::weir(&format!(
-        "{TOP}[pool.app]\nservers = [{{ name = \"a\", address = \"{gone}\" }}]\n\
+    let _shared = shared_machine();
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = ProxyUnderTest::weir(&format!(
+        "{CONFIG_HEAD}[pool.app]\nservers = [{{ name = \"a\", address = \"{unused_address}\" }}]\n\
          check = {{ type = \"tcp\", interval = \"50ms\" }}\nsend-proxy-protocol = \"v1\"\n"
     ));
-    let metrics = wait_for_state(&door, "a", "down");
-    assert!(metrics.known(CHECKS, &[("server", "a"), ("result", "unreachable")]) >= 1.0);
-    assert!(within(PATIENCE, || text(&door.get("/").body).contains("no server that may be used")));
+    let metrics = wait_for_state(&proxy, "a", "down");
+    assert!(metrics.sum_known(CHECKS, &[("server", "a"), ("result", "unreachable")]) >= 1.0);
+    assert!(within(EVENT_TIMEOUT, || text(&proxy.get("/").body).contains("no usable server")));
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -212,26 +214,23 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn checks_say_that_they_are_the_proxys_own_where_the_pool_says_whose_requests_are() {
-    let _shared = beside_others();
-    let (sender, seen) = std::sync::mpsc::channel();
-    let server = Scripted::start(move |peer| {
+    let _shared = shared_machine();
+    let (sender, heads) = std::sync::mpsc::channel();
+    let server = ScriptedServer::start(move |peer| {
         let head = peer.request()?.unwrap_or_default();
         let _ = sender.send(head);
         peer.send(b"HTTP/1.1 204 No\r\n\r\n")
     });
-    let door = Door::weir(&format!(
-        "{TOP}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}]\n\
+    let proxy = ProxyUnderTest::weir(&format!(
+        "{CONFIG_HEAD}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}]\n\
          send-proxy-protocol = \"v1\"\n{CHECK}host = \"app.x\"\nmethod = \"HEAD\"\n\
          headers = {{ x-check = \"1\" }}\n",
         server.authority
     ));
-    let head = seen.recv_timeout(PATIENCE).unwrap();
-    assert!(
-        head.starts_with("PROXY UNKNOWN\r\nHEAD /health HTTP/1.1\r\nHost: app.x\r\n"),
-        "{head}"
-    );
+    let head = heads.recv_timeout(EVENT_TIMEOUT).unwrap();
+    assert!(head.starts_with("PROXY UNKNOWN\r\nHEAD /health HTTP/1.1\r\nHost: app.x\r\n"), "{head}");
     assert!(head.contains("\r\nx-check: 1\r\n"), "{head}");
-    wait_for_state(&door, "a", "up");
+    wait_for_state(&proxy, "a", "up");
 }
 
 #[test]
@@ -246,123 +245,127 @@ fn an_agent_drains_weighs_and_takes_down() {
         "maint,maxconn:3\n",
         "hello\n",
     ];
-    let _shared = beside_others();
-    let server = telling("a");
+    let _shared = shared_machine();
+    let server = echoing_server("a");
     let line = Arc::new(AtomicUsize::new(0));
     let shared = Arc::clone(&line);
-    let (sender, asked) = std::sync::mpsc::channel();
-    let agent = Scripted::start(move |peer| {
+    let (sender, questions) = std::sync::mpsc::channel();
+    let agent = ScriptedServer::start(move |peer| {
         let mut question = [0; 3];
         std::io::Read::read_exact(&mut peer.stream, &mut question)?;
         let _ = sender.send(question);
         peer.send(LINES[shared.load(Ordering::SeqCst)].as_bytes())
     });
     let port = agent.authority.rsplit(':').next().unwrap();
-    let door = Door::weir(&format!(
-        "{TOP}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\", maxconn = 9 }}]\n\
+    let proxy = ProxyUnderTest::weir(&format!(
+        "{CONFIG_HEAD}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\", maxconn = 9 }}]\n\
          [pool.app.check]\ntype = \"agent\"\nport = {port}\nsend = \"hi\\n\"\ninterval = \"40ms\"\n\
          timeout = \"5s\"\nfall = 2\n",
         server.authority
     ));
-    let is = |status: u16| within(PATIENCE, || door.get("/").status == status);
-    assert_eq!(&asked.recv_timeout(PATIENCE).unwrap(), b"hi\n");
+    let is = |status: u16| within(EVENT_TIMEOUT, || proxy.get("/").status == status);
+    assert_eq!(&questions.recv_timeout(EVENT_TIMEOUT).unwrap(), b"hi\n");
     let say = |at: usize| line.store(at, Ordering::SeqCst);
-    wait_for_state(&door, "a", "up");
+    wait_for_state(&proxy, "a", "up");
     assert!(is(200));
     say(1);
-    wait_for_state(&door, "a", "drain");
+    wait_for_state(&proxy, "a", "drain");
     assert!(is(503));
     say(2);
-    wait_for_words(&door, "server a: its agent wants ready, 40%");
+    wait_for_stderr(&proxy, "server a: its agent sets ready, 40%");
     assert!(is(200));
     say(3);
-    wait_for_words(&door, "server a is down: its agent says down: disk full (1 check)");
+    wait_for_stderr(&proxy, "server a is down: reported by its agent: down: disk full (1 check)");
     assert!(is(503));
-    // Only its word brings it back.
+    // Only the agent brings it back.
     say(4);
-    wait_for_words(&door, "server a: its agent wants ready, 75%");
-    assert!(is_in(&door.metrics(), "a", "down"));
+    wait_for_stderr(&proxy, "server a: its agent sets ready, 75%");
+    assert!(is_in_state(&proxy.metrics(), "a", "down"));
     say(5);
-    wait_for_words(&door, "server a is up (1 check)");
+    wait_for_stderr(&proxy, "server a is up (1 check)");
     assert!(is(200));
     say(6);
-    wait_for_state(&door, "a", "maintenance");
+    wait_for_state(&proxy, "a", "maintenance");
     say(2);
     assert!(is(200));
-    // What makes no sense is a check that failed.
+    // An unknown word of the agent is a failed check.
     say(7);
-    wait_for_words(&door, "server a is down: the agent says \"hello\" (2 checks in a row)");
+    wait_for_stderr(
+        &proxy,
+        "server a is down: invalid line from the agent: \"hello\" (2 consecutive checks)",
+    );
 }
 
-/// Pool of servers named by their place, of which each failure costs its client the request.
-fn pool_of(servers: &[&Fragile], outlier: &str) -> String {
-    let servers: Vec<&Scripted> = servers.iter().map(|one| &one.server).collect();
+/// Formats a pool of servers named by their position, in which each failure costs the client its
+/// request.
+fn pool_of(servers: &[&BreakableServer], outlier: &str) -> String {
+    let servers: Vec<&ScriptedServer> = servers.iter().map(|one| &one.server).collect();
     pool_of_scripts(&servers, outlier)
 }
 
-fn pool_of_scripts(servers: &[&Scripted], outlier: &str) -> String {
+fn pool_of_scripts(servers: &[&ScriptedServer], outlier: &str) -> String {
     let servers: Vec<String> = servers
         .iter()
         .enumerate()
         .map(|(at, one)| format!("{{ name = \"s{at}\", address = \"{}\" }}", one.authority))
         .collect();
     let servers = servers.join(", ");
-    let top = TOP.replace("threads = 2", "threads = 1");
+    let top = CONFIG_HEAD.replace("threads = 2", "threads = 1");
     format!("{top}[pool.app]\nretries = 0\nservers = [{servers}]\n[pool.app.outlier]\n{outlier}\n")
 }
 
 #[test]
 fn a_server_that_fails_requests_is_ejected_and_tried_before_it_is_back() {
-    let _shared = beside_others();
-    let (bad, fine) = (Fragile::start(true, ""), Fragile::start(false, ""));
-    let door = Door::weir(&pool_of(&[&bad, &fine], "failures = 3\nejection = \"400ms\"\n"));
-    let trial = [("server", "s0"), ("reason", "trial")];
+    let _shared = shared_machine();
+    let (bad, fine) = (BreakableServer::start(true, ""), BreakableServer::start(false, ""));
+    let proxy = ProxyUnderTest::weir(&pool_of(&[&bad, &fine], "failures = 3\nejection = \"400ms\"\n"));
+    let probe = [("server", "s0"), ("reason", "probe")];
     let mut failed = 0;
-    let tried = within(PATIENCE, || {
-        failed += usize::from(door.get("/").status == 502);
-        door.metrics().known(EJECTIONS, &trial) >= 2.0
+    let tried = within(EVENT_TIMEOUT, || {
+        failed += usize::from(proxy.get("/").status == 502);
+        proxy.metrics().sum_known(EJECTIONS, &probe) >= 2.0
     });
-    assert!(tried, "{}", door.metrics());
-    // Three, and then one for each time that it was tried.
-    let metrics = door.metrics();
-    let ejections = metrics.known(EJECTIONS, &[("server", "s0")]);
-    assert_eq!(metrics.known(EJECTIONS, &[("server", "s0"), ("reason", "failures")]), 1.0);
+    assert!(tried, "{}", proxy.metrics());
+    // Three failures, and then one for each half-open probe.
+    let metrics = proxy.metrics();
+    let ejections = metrics.sum_known(EJECTIONS, &[("server", "s0")]);
+    assert_eq!(metrics.sum_known(EJECTIONS, &[("server", "s0"), ("reason", "failures")]), 1.0);
     assert_eq!(failed as f64, 3.0 + ejections - 1.0, "{metrics}");
     assert_eq!(bad.hits(), failed);
-    wait_for_words(&door, "server s0 is ejected for 0.");
+    wait_for_stderr(&proxy, "server s0 is ejected for 0.");
     bad.broken.store(false, Ordering::SeqCst);
-    let is_back = within(PATIENCE, || {
-        assert_eq!(door.get("/").status, 200);
-        is_in(&door.metrics(), "s0", "up")
+    let is_back = within(EVENT_TIMEOUT, || {
+        assert_eq!(proxy.get("/").status, 200);
+        is_in_state(&proxy.metrics(), "s0", "up")
     });
-    assert!(is_back, "{}", door.metrics());
+    assert!(is_back, "{}", proxy.metrics());
     let before = bad.hits();
-    assert!(within(PATIENCE, || door.get("/").status == 200 && bad.hits() > before + 5));
-    wait_for_words(&door, "server s0 is back after its ejection");
+    assert!(within(EVENT_TIMEOUT, || proxy.get("/").status == 200 && bad.hits() > before + 5));
+    wait_for_stderr(&proxy, "server s0 has recovered from its ejection");
 }
 
 #[test]
 fn an_ejected_server_gets_nothing_until_its_time_is_over() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let (bad, fine) = (
-        Fragile::start(true, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"),
-        Fragile::start(false, ""),
+        BreakableServer::start(true, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"),
+        BreakableServer::start(false, ""),
     );
     let outlier = "failures = 2\nerrors = 4\nejection = \"60s\"\n";
-    let door = Door::weir(&pool_of(&[&bad, &fine], outlier));
-    let statuses: Vec<u16> = (0..100).map(|_| door.get("/").status).collect();
+    let proxy = ProxyUnderTest::weir(&pool_of(&[&bad, &fine], outlier));
+    let statuses: Vec<u16> = (0..100).map(|_| proxy.get("/").status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 4, "{statuses:?}");
-    let metrics = wait_for_state(&door, "s0", "ejected");
-    assert_eq!(metrics.known(EJECTIONS, &[("server", "s0"), ("reason", "errors")]), 1.0);
+    let metrics = wait_for_state(&proxy, "s0", "ejected");
+    assert_eq!(metrics.sum_known(EJECTIONS, &[("server", "s0"), ("reason", "errors")]), 1.0);
     assert_eq!(bad.hits(), 4);
 }
 
 #[test]
 fn a_server_with_many_errors_and_one_that_is_slow_are_ejected() {
-    let _shared = beside_others();
-    let fine = Scripted::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let _shared = shared_machine();
+    let fine = ScriptedServer::responding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let turns = AtomicUsize::new(0);
-    let erring = Scripted::start(move |peer| {
+    let erring = ScriptedServer::start(move |peer| {
         while peer.request()?.is_some() {
             let is_even = turns.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
             let status = if is_even { 200 } else { 500 };
@@ -370,7 +373,7 @@ fn a_server_with_many_errors_and_one_that_is_slow_are_ejected() {
         }
         Ok(())
     });
-    let slow = Scripted::start(|peer| {
+    let slow = ScriptedServer::start(|peer| {
         while peer.request()?.is_some() {
             pause_ms(150);
             peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
@@ -381,73 +384,94 @@ fn a_server_with_many_errors_and_one_that_is_slow_are_ejected() {
     for (server, bound, reason) in
         [(&erring, "error-rate = \"25%\"", "error_rate"), (&slow, "latency-factor = 4", "latency")]
     {
-        let door = Door::weir(&pool_of_scripts(&[server, &fine], &format!("{window}{bound}\n")));
+        let proxy = ProxyUnderTest::weir(&pool_of_scripts(&[server, &fine], &format!("{window}{bound}\n")));
         let labels = [("server", "s0"), ("reason", reason)];
         let ejected = within(Duration::from_secs(30), || {
-            (0..10).for_each(|_| drop(door.get("/")));
-            door.metrics().known(EJECTIONS, &labels) == 1.0
+            (0..10).for_each(|_| drop(proxy.get("/")));
+            proxy.metrics().sum_known(EJECTIONS, &labels) == 1.0
         });
-        assert!(ejected, "{reason}: {}", door.metrics());
-        assert!(is_in(&door.metrics(), "s0", "ejected") && is_in(&door.metrics(), "s1", "up"));
+        assert!(ejected, "{reason}: {}", proxy.metrics());
+        assert!(is_in_state(&proxy.metrics(), "s0", "ejected") && is_in_state(&proxy.metrics(), "s1", "up"));
     }
 }
 
 #[test]
 fn no_more_than_max_ejected_and_never_the_last_one() {
-    let _shared = beside_others();
-    let four: Vec<Fragile> = (0..4).map(|_| Fragile::start(true, "")).collect();
-    let all: Vec<&Fragile> = four.iter().collect();
-    for (servers, share, most) in
-        [(&all[..], "0.5", 2), (&all[..2], "1.0", 1), (&all[..1], "1.0", 0)]
-    {
-        let outlier = format!("failures = 2\nejection = \"60s\"\nmax-ejected = {share}\n");
-        let door = Door::weir(&pool_of(servers, &outlier));
-        let spared = within(PATIENCE, || {
-            assert_eq!(door.get("/").status, 502);
-            door.metrics().sum(SPARED, &[]) >= 5.0
+    let _shared = shared_machine();
+    let four: Vec<BreakableServer> = (0..4).map(|_| BreakableServer::start(true, "")).collect();
+    let all: Vec<&BreakableServer> = four.iter().collect();
+    for (servers, fraction, max) in [(&all[..], "0.5", 2), (&all[..2], "1.0", 1), (&all[..1], "1.0", 0)] {
+        let outlier = format!("failures = 2\nejection = \"60s\"\nmax-ejected = {fraction}\n");
+        let proxy = ProxyUnderTest::weir(&pool_of(servers, &outlier));
+        let spared = within(EVENT_TIMEOUT, || {
+            assert_eq!(proxy.get("/").status, 502);
+            proxy.metrics().sum(SPARED, &[]) >= 5.0
         });
-        assert!(spared, "{}", door.metrics());
-        let metrics = door.metrics();
-        let ejected = metrics.known(SERVER_STATE, &[("state", "ejected")]);
-        assert_eq!(ejected, f64::from(most), "{metrics}");
-        assert_eq!(metrics.sum(EJECTIONS, &[]), f64::from(most), "{metrics}");
+        assert!(spared, "{}", proxy.metrics());
+        let metrics = proxy.metrics();
+        let ejected = metrics.sum_known(SERVER_STATE, &[("state", "ejected")]);
+        assert_eq!(ejected, f64::from(max), "{metrics}");
+        assert_eq!(metrics.sum(EJECTIONS, &[]), f64::from(max), "{metrics}");
     }
 }
 
 #[test]
+fn a_check_may_use_options_asterisk() {
+    let _shared = shared_machine();
+    let server = ScriptedServer::start(|peer| {
+        while let Some(head) = peer.request()? {
+            let status = match head.starts_with("OPTIONS * HTTP/1.1\r\nHost: ") {
+                true => "204 No Content",
+                false => "500 Oh",
+            };
+            peer.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes())?;
+        }
+        Ok(())
+    });
+    let check = CHECK.replace("path = \"/health\"", "path = \"*\"\nmethod = \"OPTIONS\"");
+    let proxy = ProxyUnderTest::weir(&format!(
+        "{CONFIG_HEAD}[pool.app]\nservers = [\"{}\"]\n{check}",
+        server.authority
+    ));
+    let passed = |metrics: &Metrics| metrics.sum(CHECKS, &[("result", "passed")]);
+    let metrics = proxy.metrics_until("checks have passed", |metrics| passed(metrics) >= 3.0);
+    assert_eq!(metrics.sum(CHECKS, &[]), passed(&metrics));
+}
+
+#[test]
 fn checks_go_on_across_reloads_and_end_with_the_config() {
-    let _shared = beside_others();
-    let a = Origin::start("a", FAILING);
-    let b = Origin::start("b", WELL);
+    let _shared = shared_machine();
+    let a = HealthOrigin::start("a", FAILING);
+    let b = HealthOrigin::start("b", HEALTHY);
     let config = |round: usize, check: &str| {
         let config = two_servers(&a, &b.server, check);
-        format!("{config}[[route]]\npath = \"/{round}\"\nanswer = {{ body = \"{round}\" }}\n")
+        format!("{config}[[route]]\npath = \"/{round}\"\nreturn = {{ body = \"{round}\" }}\n")
     };
-    let door = Door::weir(&config(0, CHECK));
-    wait_for_state(&door, "a", "down");
-    wait_for_use(&door, "a", false);
-    assert_eq!(answering(&door, 10), ["b"]);
+    let proxy = ProxyUnderTest::weir(&config(0, CHECK));
+    wait_for_state(&proxy, "a", "down");
+    wait_for_usable(&proxy, "a", false);
+    assert_eq!(responding_servers(&proxy, 10), ["b"]);
     for round in 1..=10 {
         let before = a.checks();
-        door.reload(&config(round, CHECK));
-        let answer = format!("/{round}");
-        assert!(within(PATIENCE, || text(&door.get(&answer).body) == round.to_string()));
-        // It stays what it was found to be.
-        assert_eq!(answering(&door, 5), ["b"], "round {round}");
-        assert!(within(PATIENCE, || a.checks() > before), "round {round}");
+        proxy.reload(&config(round, CHECK));
+        let response = format!("/{round}");
+        assert!(within(EVENT_TIMEOUT, || text(&proxy.get(&response).body) == round.to_string()));
+        // The server keeps its state.
+        assert_eq!(responding_servers(&proxy, 5), ["b"], "round {round}");
+        assert!(within(EVENT_TIMEOUT, || a.checks() > before), "round {round}");
     }
-    assert_eq!(door.stderr().matches("server a is down").count(), 1, "{}", door.stderr());
-    // Other checks of the same server go on from what is known.
-    door.reload(&config(11, &format!("{CHECK}rise = 1\n")));
-    a.set(WELL);
-    wait_for_words(&door, "server a is up (1 check)");
+    assert_eq!(proxy.stderr().matches("server a is down").count(), 1, "{}", proxy.stderr());
+    // Changed checks of the same server continue from the known state.
+    proxy.reload(&config(11, &format!("{CHECK}rise = 1\n")));
+    a.set(HEALTHY);
+    wait_for_stderr(&proxy, "server a is up (1 check)");
     a.set(FAILING);
-    wait_for_state(&door, "a", "down");
-    // Without checks nobody says that it is down.
-    door.reload(&config(12, ""));
-    wait_for_state(&door, "a", "up");
+    wait_for_state(&proxy, "a", "down");
+    // Without checks, no server is down.
+    proxy.reload(&config(12, ""));
+    wait_for_state(&proxy, "a", "up");
     let before = a.checks();
     pause_ms(300);
     assert!(a.checks() <= before + 1);
-    assert!(within(Duration::from_secs(20), || answering(&door, 20) == ["a", "b"]));
+    assert!(within(Duration::from_secs(20), || responding_servers(&proxy, 20) == ["a", "b"]));
 }

@@ -1,6 +1,6 @@
-//! What `weir proxy` writes down: the three formats, read by programs that are not ours, where lines
-//! go, what is lost when nobody takes them, and the metrics. Not for how faults are named in them
-//! (`proxy_faults`).
+//! Tests of the logs of `weir proxy`: the three formats, read by foreign programs, the destinations
+//! of lines, lines lost because no process reads them, and the metrics. `proxy_faults` tests how
+//! logs name faults.
 
 mod delivery;
 mod formats;
@@ -8,27 +8,27 @@ mod numbers;
 
 use std::fmt::Write as _;
 
-use crate::support::door::Door;
-use crate::support::faulty::{answering_each, ok};
-use crate::support::peers::Scripted;
+use crate::support::faulty_origins::{ok_response, respond_to_each};
+use crate::support::peers::ScriptedServer;
+use crate::support::proxy_under_test::ProxyUnderTest;
 
-/// A proxy with these logs, before a server that answers `/big` with 100,000 bytes, `/fail` with 500
-/// and the rest with "here".
-struct Scene {
-    door: Door,
-    _origin: Scripted,
+/// A proxy with these logs, in front of a server that responds to `/big` with 100,000 bytes, to
+/// `/fail` with 500 and to the rest with "here".
+struct LoggedProxy {
+    proxy: ProxyUnderTest,
+    _origin: ScriptedServer,
 }
 
-impl Scene {
-    /// Each log is the text of its table.
+impl LoggedProxy {
+    /// Starts the proxy; each log is the text of its table.
     fn start(logs: &[&str]) -> Self {
-        let origin = answering_each(|request, _| {
+        let origin = respond_to_each(|request, _| {
             Some(match request.target() {
-                target if target.starts_with("/big") => ok(&[b'x'; 100_000]),
+                target if target.starts_with("/big") => ok_response(&[b'x'; 100_000]),
                 target if target.starts_with("/fail") => {
                     b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\noh".to_vec()
                 }
-                _ => ok(b"here"),
+                _ => ok_response(b"here"),
             })
         });
         let mut config = "threads = 2\nadmin = \"127.0.0.1:0\"\n".to_owned();
@@ -43,16 +43,16 @@ impl Scene {
              [pool.app]\nservers = [{{ address = \"{}\", name = \"one\" }}]\n",
             origin.authority
         );
-        Self { door: Door::weir(&config), _origin: origin }
+        Self { proxy: ProxyUnderTest::weir(&config), _origin: origin }
     }
 
-    /// Requests of every kind, a connection for each kind; how many.
-    fn ask_for_everything(&self) -> usize {
+    /// Sends requests of every kind, on one connection per kind; returns their number.
+    fn send_all_requests(&self) -> usize {
         let mut count = 0;
         for (target, times) in [("/x?a=b", 20), ("/big", 5), ("/fail", 7), ("/deny", 3)] {
-            let mut client = self.door.client();
+            let mut client = self.proxy.client();
             for _ in 0..times {
-                client.ask(target);
+                client.get(target);
                 count += 1;
             }
         }

@@ -1,13 +1,13 @@
-//! The status page: the JSON that it is made from, and what a browser makes of it. Not for metrics
-//! (`proxy_logs`).
+//! The status page: its JSON source, and its rendering in a browser. `proxy_logs` tests the
+//! metrics.
 
 use crate::support::client::Client;
-use crate::support::door::{Door, PATIENCE};
-use crate::support::faulty::{Gated, answering_each, ok};
-use crate::support::rude::{Crowd, connect, see};
-use crate::support::{beside_others, start, within};
+use crate::support::faulty_origins::{GatedServer, ok_response, respond_to_each};
+use crate::support::hostile_client::{BackgroundClients, connect, read_response};
+use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
+use crate::support::{shared_machine, start, within};
 
-/// Two pools, one of them with a server of no weight.
+/// Formats two pools, one of them with a server of weight 0.
 fn config(first: &str, second: &str) -> String {
     format!(
         "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n\
@@ -22,21 +22,21 @@ fn config(first: &str, second: &str) -> String {
 
 #[test]
 fn the_json_says_what_is_now_and_what_was_counted() {
-    let _shared = beside_others();
-    let gated = Gated::start();
-    let origin = answering_each(|_, _| Some(ok(b"small")));
-    let door = Door::weir(&config(&gated.server.authority, &origin.authority));
-    let mut client = door.client();
+    let _shared = shared_machine();
+    let gated = GatedServer::start();
+    let origin = respond_to_each(|_, _| Some(ok_response(b"small")));
+    let proxy = ProxyUnderTest::weir(&config(&gated.server.authority, &origin.authority));
+    let mut client = proxy.client();
     for _ in 0..5 {
-        assert_eq!(client.ask("/").status, 200);
+        assert_eq!(client.get("/").status, 200);
     }
-    let mut slow = connect(door.authority());
+    let mut slow = connect(proxy.authority());
     let request = b"GET /slow HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
     std::io::Write::write_all(&mut slow, request).unwrap();
-    gated.next();
-    let now = door.status();
+    gated.next_target();
+    let now = proxy.status();
     let listener = &now["listeners"][0];
-    assert_eq!(listener["addresses"][0], door.authority(), "{now:#}");
+    assert_eq!(listener["addresses"][0], proxy.authority(), "{now:#}");
     assert_eq!((&listener["open"], &listener["connections_max"]), (&2.into(), &500.into()));
     assert_eq!(listener["ends"]["done"], 5);
     let [slow_pool, fast] = [&now["pools"][0], &now["pools"][1]];
@@ -47,22 +47,22 @@ fn the_json_says_what_is_now_and_what_was_counted() {
     assert_eq!((&good["classes"]["2xx"], &good["in_flight"]), (&5.into(), &0.into()), "{now:#}");
     let buckets = good["buckets"].as_array().unwrap().iter();
     assert_eq!(buckets.map(|bucket| bucket.as_u64().unwrap()).sum::<u64>(), 5);
-    assert_eq!((&spare["state"], &spare["usable"]), (&"weight 0".into(), &false.into()));
-    gated.let_one_through();
-    assert_eq!(see(&mut slow).status, Some(200));
-    // A reload changes what there is, and what was counted stays.
+    assert_eq!((&spare["state"], &spare["usable"]), (&"up, weight 0".into(), &false.into()));
+    gated.admit_one();
+    assert_eq!(read_response(&mut slow).status, Some(200));
+    // A reload changes the servers and keeps the counters.
     let before = config(&gated.server.authority, &origin.authority);
-    door.reload(&before.replace("name = \"spare\"", "name = \"other\""));
-    let changed = || door.status()["pools"][1]["servers"][1]["name"] == "other";
-    assert!(within(PATIENCE, changed), "{}", door.stderr());
-    assert_eq!(door.status()["pools"][1]["servers"][0]["classes"]["2xx"], 5);
+    proxy.reload(&before.replace("name = \"spare\"", "name = \"other\""));
+    let changed = || proxy.status()["pools"][1]["servers"][1]["name"] == "other";
+    assert!(within(EVENT_TIMEOUT, changed), "{}", proxy.stderr());
+    assert_eq!(proxy.status()["pools"][1]["servers"][0]["classes"]["2xx"], 5);
 }
 
 #[test]
 fn the_page_may_do_nothing_but_ask_where_it_came_from() {
-    let _shared = beside_others();
-    let door = Door::weir(&config("127.0.0.1:1", "127.0.0.1:1"));
-    let page = Client::connect(door.admin()).ask_as("/", "Host: localhost\r\n");
+    let _shared = shared_machine();
+    let proxy = ProxyUnderTest::weir(&config("127.0.0.1:1", "127.0.0.1:1"));
+    let page = Client::connect(proxy.admin()).get_with_fields("/", "Host: localhost\r\n");
     let policy = page.head.lines().find_map(|line| line.strip_prefix("Content-Security-Policy: "));
     let policy = policy.expect("a policy");
     for part in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"] {
@@ -74,63 +74,59 @@ fn the_page_may_do_nothing_but_ask_where_it_came_from() {
 
 #[test]
 fn requests_for_a_foreign_host_or_without_the_token_get_nothing() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let top = "admin-hosts = \"proxy.example\"\nadmin-token = \"a token of 18 bytes\"\n";
-    let door = Door::weir(&config("127.0.0.1:1", "127.0.0.1:1").replacen(
+    let proxy = ProxyUnderTest::weir(&config("127.0.0.1:1", "127.0.0.1:1").replacen(
         "admin",
         &format!("{top}admin"),
         1,
     ));
     let ask = |target: &str, fields: &str| {
-        Client::connect(door.admin()).ask_as(target, &format!("{fields}\r\n")).status
+        Client::connect(proxy.admin()).get_with_fields(target, &format!("{fields}\r\n")).status
     };
     let token = "Authorization: Bearer a token of 18 bytes";
     for target in ["/", "/metrics", "/status.json"] {
         assert_eq!(ask(target, &format!("Host: evil.example\r\n{token}")), 421, "{target}");
         assert_eq!(ask(target, "Host: localhost"), 401, "{target}");
-        assert_eq!(
-            ask(target, "Host: localhost\r\nAuthorization: Bearer another"),
-            401,
-            "{target}"
-        );
+        assert_eq!(ask(target, "Host: localhost\r\nAuthorization: Bearer another"), 401, "{target}");
         assert_eq!(ask(target, &format!("Host: proxy.example:8404\r\n{token}")), 200, "{target}");
     }
     assert_eq!(ask("/health", "Host: evil.example"), 200);
 }
 
-/// Connections that say nothing keep nobody from the admin pages.
+/// Silent connections do not block the admin pages.
 #[test]
 fn idle_connections_do_not_take_the_admin_pages_away() {
-    let _shared = beside_others();
-    let door = Door::weir(&config("127.0.0.1:1", "127.0.0.1:1"));
-    let _idle: Vec<_> = (0..200).map(|_| connect(door.admin())).collect();
+    let _shared = shared_machine();
+    let proxy = ProxyUnderTest::weir(&config("127.0.0.1:1", "127.0.0.1:1"));
+    let _idle: Vec<_> = (0..200).map(|_| connect(proxy.admin())).collect();
     for _ in 0..100 {
-        let health = Client::connect(door.admin()).ask_as("/health", "Host: localhost\r\n");
+        let health = Client::connect(proxy.admin()).get_with_fields("/health", "Host: localhost\r\n");
         assert_eq!(health.status, 200);
     }
-    door.metrics();
+    proxy.metrics();
 }
 
-/// The browser, if there is one.
+/// Returns the browser, if there is one.
 fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let is_there = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+        std::env::split_paths(&path).any(|directory| directory.join(name).exists())
     };
     names.into_iter().find(is_there)
 }
 
 #[test]
 fn a_browser_shows_it_without_a_complaint() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let Some(browser) = browser() else {
         eprintln!("not tested: there is no chromium here (apt-get install chromium)");
         return;
     };
-    let origin = crate::support::Origin::start(&["-t", "1"]);
-    let door = Door::weir(&config(&origin.authority, &origin.authority));
-    let crowd = Crowd::start(door.authority(), "/?s=100", 2);
+    let origin = crate::support::OriginProcess::start(&["-t", "1"]);
+    let proxy = ProxyUnderTest::weir(&config(&origin.authority, &origin.authority));
+    let background = BackgroundClients::start(proxy.authority(), "/?s=100", 2);
     for (size, scheme) in [("1280,1000", "1"), ("390,1900", "0")] {
         let output = start(
             browser,
@@ -144,22 +140,22 @@ fn a_browser_shows_it_without_a_complaint() {
                 &format!("--blink-settings=preferredColorScheme={scheme}"),
                 "--enable-logging=stderr",
                 "--dump-dom",
-                &format!("http://{}/", door.admin()),
+                &format!("http://{}/", proxy.admin()),
             ],
         )
         .finish();
-        let (page, said) = (&output.stdout, &output.stderr);
-        assert_eq!(output.code, 0, "{said}");
-        // What a script or a policy complains of is said there.
-        assert!(!said.contains("CONSOLE"), "{said}");
+        let (page, errors) = (&output.stdout, &output.stderr);
+        assert_eq!(output.code, 0, "{errors}");
+        // Complaints of a script or a policy appear there.
+        assert!(!errors.contains("CONSOLE"), "{errors}");
         let (page, _script) = page.split_once("<script>").expect(page);
-        let shown = [">at work<", ">web<", ">only<", ">good<", ">spare<", ">weight 0<", "0 / 3"];
+        let shown = [">running<", ">web<", ">only<", ">good<", ">spare<", ">up, weight 0<", "0 / 3"];
         for shown in shown {
             assert!(page.contains(shown), "{shown}: {page}");
         }
-        // It has looked more than once, so that there are rates, and a line of them.
+        // The page has polled more than once, so that there are rates, and a line of them.
         assert!(page.contains("rates and times of the last"), "{page}");
         assert!(page.contains("<polyline "), "{page}");
     }
-    crowd.finish();
+    background.finish();
 }

@@ -1,8 +1,8 @@
-//! What reaches the origin when a client, or the origin itself, sends bytes that can be read in two
-//! ways. The vectors are data, in `smuggling/*.txt`; the origin records with a strict reader.
+//! Requests at the origin when a client, or the origin itself, sends ambiguous bytes. The vectors
+//! are data, in `smuggling/*.txt`; the origin records with a strict reader.
 //!
-//! After each vector a probe on a connection of its own must get the probe's answer: a connection
-//! to the origin that was left out of step shows there.
+//! After each vector, a probe on its own connection must get the probe's response: it reveals a
+//! desynchronised connection to the origin.
 
 mod conformance;
 mod requests;
@@ -10,7 +10,7 @@ mod responses;
 
 use std::collections::BTreeMap;
 
-/// What came of a vector: a word for the totals, and what was seen.
+/// Result of a vector: a word for the totals, and the details.
 struct Verdict {
     class: &'static str,
     text: String,
@@ -20,7 +20,7 @@ fn verdict(class: &'static str, text: impl Into<String>) -> Verdict {
     Verdict { class, text: text.into() }
 }
 
-/// A vector's bytes, by name.
+/// Bytes of a vector, with its name.
 struct Vector {
     name: String,
     expected: String,
@@ -34,24 +34,26 @@ fn vectors(text: &str) -> Vec<Vector> {
         let mut columns = line.splitn(3, " | ");
         let mut next = || columns.next().unwrap_or_else(|| panic!("three columns in {line}"));
         let (name, expected, bytes) = (next(), next(), next());
-        Vector { name: name.to_owned(), expected: expected.to_owned(), bytes: unescaped(bytes) }
+        Vector { name: name.to_owned(), expected: expected.to_owned(), bytes: unescape(bytes) }
     });
     vectors.collect()
 }
 
-/// The named parts of the data files.
-const PARTS: &[(&str, &str)] = &[
+/// Named parts of the data files.
+const NAMED_PARTS: &[(&str, &str)] = &[
     ("P", "POST /v HTTP/1.1\r\nHost: a.example\r\n"),
     ("G", "GET /v HTTP/1.1\r\n"),
     ("H", "Host: a.example\r\n"),
     ("C", "5\r\nhello\r\n0\r\n\r\n"),
     ("0", "0\r\n\r\n"),
+    ("T", " HTTP/1.1\r\nHost: t\r\n"),
+    ("DONE", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
     ("OK", "HTTP/1.1 200 OK\r\n"),
     ("EVIL", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Evil: yes\r\n\r\nEVIL"),
 ];
 
-fn part(name: &str) -> Vec<u8> {
-    if let Some((_, text)) = PARTS.iter().find(|(other, _)| *other == name) {
+fn named_part(name: &str) -> Vec<u8> {
+    if let Some((_, text)) = NAMED_PARTS.iter().find(|(other, _)| *other == name) {
         return text.as_bytes().to_vec();
     }
     match name.split_once('*').map(|(what, count)| (what, count.parse::<usize>().unwrap())) {
@@ -59,12 +61,14 @@ fn part(name: &str) -> Vec<u8> {
             (0..count).flat_map(|number| format!("X-{number}: v\r\n").into_bytes()).collect()
         }
         Some(("INTERIM", count)) => b"HTTP/1.1 102 Processing\r\n\r\n".repeat(count),
+        Some(("CHUNK", size)) => format!("{size:x}\r\n{}\r\n", "x".repeat(size)).into_bytes(),
         Some((what, count)) => what.repeat(count).into_bytes(),
         None => panic!("no part {name}"),
     }
 }
 
-fn unescaped(text: &str) -> Vec<u8> {
+/// Returns the bytes of a table row, which contains escapes and named parts in braces.
+pub(crate) fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -72,7 +76,7 @@ fn unescaped(text: &str) -> Vec<u8> {
         match first {
             '{' => {
                 let (name, after) = rest.split_once('}').unwrap();
-                bytes.extend(part(name));
+                bytes.extend(named_part(name));
                 rest = after;
             }
             '\\' => {
@@ -99,12 +103,10 @@ fn unescaped(text: &str) -> Vec<u8> {
 }
 
 /// Prints a table of rows and columns, and the totals of each column.
-fn table(columns: &[(&str, &[Verdict])], vectors: &[Vector]) {
+fn print_table(columns: &[(&str, &[Verdict])], vectors: &[Vector]) {
     for (index, vector) in vectors.iter().enumerate() {
-        let cells: Vec<String> = columns
-            .iter()
-            .map(|(_, verdicts)| format!("{:<34.34}", verdicts[index].text))
-            .collect();
+        let cells: Vec<String> =
+            columns.iter().map(|(_, verdicts)| format!("{:<34.34}", verdicts[index].text)).collect();
         println!("{:<30} {}", vector.name, cells.join(" "));
     }
     for (name, verdicts) in columns {

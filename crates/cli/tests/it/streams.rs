@@ -1,37 +1,38 @@
-//! Standard streams that are full or that nobody reads: no panic, and no output lost in silence.
+//! Tests of standard streams that are full or have no reader: no panic, and no silently lost
+//! output.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use crate::support::{Origin, WEIR, beside_others, command, folder, load};
+use crate::support::{OriginProcess, WEIR, command, run_load, shared_machine, temp_dir};
 
-/// What everything that is written to fails on, for want of room.
-fn full() -> Stdio {
+/// Returns a stdout on which every write fails because it is full.
+fn full_stdout() -> Stdio {
     Stdio::from(File::options().write(true).open("/dev/full").unwrap())
 }
 
-/// Runs weir with a stdout; its exit code, and what it said on stderr.
+/// Runs weir with a stdout; returns its exit code and its stderr.
 fn with_stdout(arguments: &[&str], stdout: Stdio) -> (i32, String) {
-    let home = folder();
-    let output = command(WEIR, home.path()).args(arguments).stdout(stdout).output().unwrap();
+    let directory = temp_dir();
+    let output = command(WEIR, directory.path()).args(arguments).stdout(stdout).output().unwrap();
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A pipe whose reader has gone.
-fn unread() -> Stdio {
+/// Returns a pipe whose reader has gone.
+fn unread_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     Stdio::from(writer)
 }
 
 #[test]
-fn a_full_stdout_is_said_and_one_that_nobody_reads_is_no_error() {
-    let _shared = beside_others();
-    let origin = Origin::start(&["-t", "1"]);
+fn a_full_stdout_is_reported_and_a_closed_one_is_no_error() {
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
     let url = origin.url("/");
-    let home = folder();
-    let path = home.path().join("record.json");
-    let record = load(&["-n", "20", "-c", "1", &url]).record;
+    let directory = temp_dir();
+    let path = directory.path().join("record.json");
+    let record = run_load(&["-n", "20", "-c", "1", &url]).record;
     fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
     let path = path.to_str().unwrap();
     let commands: &[&[&str]] = &[
@@ -46,32 +47,32 @@ fn a_full_stdout_is_said_and_one_that_nobody_reads_is_no_error() {
         &["load", "-R", "200", "-d", "1s", "-c", "1", "--json", "-", &url],
     ];
     for arguments in commands {
-        let (code, said) = with_stdout(arguments, full());
-        assert_eq!(code, 1, "{arguments:?}: {said}");
-        let lines: Vec<_> = said.lines().filter(|line| line.contains("standard output")).collect();
-        assert_eq!(lines.len(), 1, "{arguments:?}: {said}");
-        assert!(lines[0].contains("No space left"), "{arguments:?}: {said}");
-        let (code, said) = with_stdout(arguments, unread());
-        // A load may be disturbed, which is another matter.
-        assert!(code == 0 || code == 4 && arguments.contains(&"-R"), "{arguments:?}: {said}");
-        assert!(!said.contains("standard output"), "{arguments:?}: {said}");
+        let (code, stderr) = with_stdout(arguments, full_stdout());
+        assert_eq!(code, 1, "{arguments:?}: {stderr}");
+        let lines: Vec<_> = stderr.lines().filter(|line| line.contains("standard output")).collect();
+        assert_eq!(lines.len(), 1, "{arguments:?}: {stderr}");
+        assert!(lines[0].contains("No space left"), "{arguments:?}: {stderr}");
+        let (code, stderr) = with_stdout(arguments, unread_pipe());
+        // A disturbed load is no failure here.
+        assert!(code == 0 || code == 4 && arguments.contains(&"-R"), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("standard output"), "{arguments:?}: {stderr}");
     }
 }
 
 #[test]
 fn a_watch_that_nobody_reads_any_more_ends() {
-    let _shared = beside_others();
-    let (code, said) = with_stdout(&["watch", "--every", "100ms", "-d", "1h"], unread());
-    assert_eq!((code, said.as_str()), (0, ""));
+    let _shared = shared_machine();
+    let (code, stderr) = with_stdout(&["watch", "--interval", "100ms", "-d", "1h"], unread_pipe());
+    assert_eq!((code, stderr.as_str()), (0, ""));
 }
 
 #[test]
 fn a_full_stderr_changes_no_exit_code() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let code = |arguments: &[&str]| {
-        let home = folder();
-        let mut weir: Command = command(WEIR, home.path());
-        weir.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(full());
+        let directory = temp_dir();
+        let mut weir: Command = command(WEIR, directory.path());
+        weir.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(full_stdout());
         weir.status().unwrap().code()
     };
     assert_eq!(code(&["load", "-c", "0", "http://127.0.0.1:1/"]), Some(2));

@@ -1,16 +1,16 @@
-//! What the tests of the real binary share: starting weir and reading what it says, with every
-//! process killed and every wait bounded. Peers that are not weir are in [`peers`].
+//! Shared helpers of the tests of the real binary: they start weir and read its output, kill every
+//! process and limit every wait. [`peers`] has the peers that are not weir.
 
 pub(crate) mod client;
-pub(crate) mod door;
-pub(crate) mod faulty;
-pub(crate) mod hlog;
+pub(crate) mod faulty_origins;
+pub(crate) mod haproxy_log;
+pub(crate) mod hostile_client;
 pub(crate) mod metrics;
 pub(crate) mod peers;
 pub(crate) mod proxies;
-pub(crate) mod rude;
-pub(crate) mod strict;
-pub(crate) mod times;
+pub(crate) mod proxy_under_test;
+pub(crate) mod strict_parser;
+pub(crate) mod timing;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -26,33 +26,30 @@ use tempfile::TempDir;
 
 use client::Client;
 
-/// The real binary.
+/// Path of the real binary.
 pub(crate) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-/// No run of these tests takes longer.
+/// Maximum duration of a run in these tests.
 const RUN_TIME_MAX: Duration = Duration::from_secs(120);
-/// How long a test waits for what has to come: far longer than the slowest machine needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time a test waits for an expected event: far longer than the slowest machine needs.
+pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[allow(
-    clippy::disallowed_types,
-    reason = "between tests, where the default harness has no other means to keep two apart"
-)]
-static MACHINE: std::sync::RwLock<()> = std::sync::RwLock::new(());
+#[allow(clippy::disallowed_types, reason = "keeps tests apart; the default harness has no other means")]
+static MACHINE_LOCK: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
-/// Held by a test that does not mind others beside it.
+/// Returns the lock of a test that may run concurrently with others.
 #[allow(clippy::disallowed_types, reason = "as of the lock itself")]
-pub(crate) fn beside_others() -> std::sync::RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn shared_machine() -> std::sync::RwLockReadGuard<'static, ()> {
+    MACHINE_LOCK.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by a test that wants the machine for itself, because it measures times or because others would
-/// do what it waits for.
+/// Returns the lock of a test that needs the machine exclusively, because it measures times or
+/// because other tests would cause the awaited event.
 #[allow(clippy::disallowed_types, reason = "as of the lock itself")]
-pub(crate) fn alone() -> std::sync::RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn exclusive_machine() -> std::sync::RwLockWriteGuard<'static, ()> {
+    MACHINE_LOCK.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A process that ends with this value, whatever the test does.
+/// A process that ends with this value, in every outcome of the test.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
@@ -72,14 +69,14 @@ impl Process {
         send_signal(self.id(), signal);
     }
 
-    /// The exit code; panics when it does not end in time.
-    pub(crate) fn wait(&mut self, most: Duration) -> i32 {
+    /// Returns the exit code; panics if the process does not end in time.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> i32 {
         let mut code = None;
-        let ended = within(most, || {
+        let ended = within(timeout, || {
             code = self.0.try_wait().unwrap();
             code.is_some()
         });
-        assert!(ended, "process {} did not end within {most:?}", self.id());
+        assert!(ended, "process {} did not end within {timeout:?}", self.id());
         code.unwrap().code().unwrap_or(-1)
     }
 
@@ -87,12 +84,12 @@ impl Process {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// What ends an origin of the tests, if nothing else does.
+    /// Closes stdin, which ends an origin of the tests.
     pub(crate) fn close_stdin(&mut self) {
         drop(self.0.stdin.take());
     }
 
-    /// The first line that it prints.
+    /// Returns the first line that the process prints.
     pub(crate) fn first_line(&mut self) -> String {
         let mut line = String::new();
         let stdout = self.0.stdout.take().expect("a piped stdout");
@@ -109,7 +106,7 @@ impl From<Child> for Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already; and a stopped one is killed too.
+        // It may have ended already; the kill also ends a stopped process.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -119,11 +116,11 @@ pub(crate) fn send_signal(id: i32, signal: Signal) {
     kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
 }
 
-/// Asks until it is so; `false` when it is not within `most`.
-pub(crate) fn within(most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let until_ns = now_ns() + most.as_nanos() as u64;
+/// Polls until the condition holds; returns `false` if it does not hold within `timeout`.
+pub(crate) fn within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let until_ns = now_ns() + timeout.as_nanos() as u64;
     loop {
-        if is_so() {
+        if condition() {
             return true;
         }
         if now_ns() > until_ns {
@@ -133,23 +130,23 @@ pub(crate) fn within(most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Whether a process listens on this port of the loopback. Somebody else may have the port by now,
-/// so that a connection to it says nothing about this process.
-pub(crate) fn listens(id: i32, port: u16) -> bool {
+/// Returns whether a process listens on this port of the loopback. Another process may have the
+/// port by now, so a connection to it proves nothing about this process.
+pub(crate) fn listens_on(id: i32, port: u16) -> bool {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let local = format!("0100007F:{port:04X}");
     let sockets = table.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Its local address, its state (0A: it listens), its inode.
+        // Local address, state (0A: listening) and inode.
         let listens = words.get(1) == Some(&local.as_str()) && words.get(3) == Some(&"0A");
         listens.then(|| format!("socket:[{}]", words[9]))
     });
     let sockets: Vec<String> = sockets.collect();
-    // Threads may have tables of descriptors of their own.
-    let folders = |path: String| fs::read_dir(path).into_iter().flatten().flatten();
+    // Threads may have their own descriptor tables.
+    let entries = |path: String| fs::read_dir(path).into_iter().flatten().flatten();
     !sockets.is_empty()
-        && folders(format!("/proc/{id}/task")).any(|thread| {
-            let mut files = folders(format!("{}/fd", thread.path().display()));
+        && entries(format!("/proc/{id}/task")).any(|thread| {
+            let mut files = entries(format!("{}/fd", thread.path().display()));
             files.any(|file| {
                 let link = fs::read_link(file.path());
                 link.is_ok_and(|to| sockets.iter().any(|one| to.as_os_str() == one.as_str()))
@@ -161,49 +158,49 @@ pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Whether this process may open so many descriptors; says so where it may not.
-pub(crate) fn may_open(descriptors: u64) -> bool {
-    let limit = rt::limits::raise_descriptor_limit().now;
+/// Returns whether this process may open so many descriptors; prints a message if not.
+pub(crate) fn can_open_descriptors(descriptors: u64) -> bool {
+    let limit = rt::limits::raise_descriptor_limit().current;
     if limit < descriptors {
         println!("skipped: a process may open {limit} files here, and {descriptors} are needed");
     }
     limit >= descriptors
 }
 
-/// A folder of its own, for the state and the files of one process.
-pub(crate) fn folder() -> TempDir {
+/// Creates a temporary directory for the state and the files of one process.
+pub(crate) fn temp_dir() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A command that knows nothing of this host's stored calibrations.
-pub(crate) fn command(program: &str, home: &Path) -> Command {
+/// Builds a command that does not see the stored calibrations of this host.
+pub(crate) fn command(program: &str, directory: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("HOME", home).env("XDG_STATE_HOME", home).env("NO_COLOR", "1").stdin(Stdio::null());
+    command.env("HOME", directory).env("XDG_STATE_HOME", directory).env("NO_COLOR", "1").stdin(Stdio::null());
     command
 }
 
 /// A running `weir serve`.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct OriginProcess {
     pub(crate) process: Process,
     pub(crate) authority: String,
     home: TempDir,
 }
 
-impl Origin {
-    /// Starts one on a port of the kernel's choice.
+impl OriginProcess {
+    /// Starts one on a port that the kernel chooses.
     pub(crate) fn start(flags: &[&str]) -> Self {
         let mut all = vec!["--listen", "127.0.0.1:0"];
         all.extend(flags);
         Self::start_at(&all)
     }
 
-    /// Starts one that listens where the flags say.
+    /// Starts one with the listener addresses of the flags.
     pub(crate) fn start_at(flags: &[&str]) -> Self {
-        let home = folder();
-        let stderr = File::create(home.path().join("stderr")).unwrap();
+        let directory = temp_dir();
+        let stderr = File::create(directory.path().join("stderr")).unwrap();
         let mut process = Process::spawn(
-            command(WEIR, home.path())
+            command(WEIR, directory.path())
                 .args(["serve", "--until-stdin-closes"])
                 .args(flags)
                 .stdin(Stdio::piped())
@@ -212,12 +209,12 @@ impl Origin {
         );
         let line = process.first_line();
         let address = line.strip_prefix("listening on ").unwrap_or_else(|| {
-            let said = fs::read_to_string(home.path().join("stderr")).unwrap();
-            panic!("weir serve {flags:?} said '{line}' and '{said}'")
+            let stderr_text = fs::read_to_string(directory.path().join("stderr")).unwrap();
+            panic!("weir serve {flags:?} said '{line}' and '{stderr_text}'")
         });
         let address = address.split(' ').next().unwrap();
         let authority = address.trim_start_matches("http://").trim_end_matches('/');
-        Self { authority: authority.to_owned(), process, home }
+        Self { authority: authority.to_owned(), process, home: directory }
     }
 
     pub(crate) fn url(&self, target: &str) -> String {
@@ -228,8 +225,8 @@ impl Origin {
         stats_of(&self.authority)
     }
 
-    /// Whether so many more requests were served than there were when this was made.
-    pub(crate) fn has_served(&self, more: u64) -> impl FnMut() -> bool {
+    /// Returns a check for `more` further requests served since this call.
+    pub(crate) fn has_served_more(&self, more: u64) -> impl FnMut() -> bool {
         let requests = || self.stats()["requests"].as_u64().unwrap();
         let before = requests();
         move || requests() > before + more
@@ -240,84 +237,85 @@ impl Origin {
     }
 }
 
-/// What a `weir serve` that listens there counts.
+/// Returns the counters of the `weir serve` at this address.
 pub(crate) fn stats_of(authority: &str) -> Value {
-    serde_json::from_slice(&Client::connect(authority).ask("/stats").body).unwrap()
+    serde_json::from_slice(&Client::connect(authority).get("/stats").body).unwrap()
 }
 
-/// What a run of weir left behind.
+/// Results of a run of weir.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct RunOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// What `--json` wrote; null when there is none.
+    /// Record that `--json` wrote; null if there is none.
     pub(crate) record: Value,
 }
 
-/// A run of weir that goes on.
+/// A run of weir that has not ended.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningProcess {
     pub(crate) process: Process,
     home: TempDir,
     json: PathBuf,
 }
 
-impl Running {
-    /// What it has printed by now.
+impl RunningProcess {
+    /// Returns the output so far.
     pub(crate) fn stdout(&self) -> String {
         fs::read_to_string(self.home.path().join("stdout")).unwrap()
     }
 
-    /// Its output, when it has ended.
-    pub(crate) fn finish(mut self) -> Output {
+    /// Waits for the end; returns the output.
+    pub(crate) fn finish(mut self) -> RunOutput {
         let code = self.process.wait(RUN_TIME_MAX);
         let read = |name: &str| fs::read_to_string(self.home.path().join(name)).unwrap();
         let record = fs::read(&self.json)
             .map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).expect("a record is JSON"));
-        Output { code, stdout: read("stdout"), stderr: read("stderr"), record }
+        RunOutput { code, stdout: read("stdout"), stderr: read("stderr"), record }
     }
 }
 
 /// Starts a program with its output in files.
-pub(crate) fn start(program: &str, arguments: &[&str]) -> Running {
-    let home = folder();
-    let json = home.path().join("record.json");
-    let file = |name: &str| File::create(home.path().join(name)).unwrap();
-    let mut command = command(program, home.path());
+pub(crate) fn start(program: &str, arguments: &[&str]) -> RunningProcess {
+    let directory = temp_dir();
+    let json = directory.path().join("record.json");
+    let file = |name: &str| File::create(directory.path().join(name)).unwrap();
+    let mut command = command(program, directory.path());
     command.stdout(file("stdout")).stderr(file("stderr"));
     for argument in arguments {
-        // Where a record goes is known only here.
+        // The path of the record is known only here.
         command.arg(match *argument {
             "RECORD" => json.as_os_str(),
             other => other.as_ref(),
         });
     }
     let process = Process::spawn(&mut command);
-    Running { process, home, json }
+    RunningProcess { process, home: directory, json }
 }
 
 /// Runs weir.
-pub(crate) fn weir(arguments: &[&str]) -> Output {
+pub(crate) fn run_weir(arguments: &[&str]) -> RunOutput {
     start(WEIR, arguments).finish()
 }
 
-/// Starts a load that writes its record. Without a baseline: the origin serves its own requests only.
-pub(crate) fn start_load(arguments: &[&str]) -> Running {
+/// Starts a load that writes its record, without a baseline: the origin then serves only requests
+/// of the load.
+pub(crate) fn start_load(arguments: &[&str]) -> RunningProcess {
     let mut all = vec!["load", "--no-baseline", "--json", "RECORD"];
     all.extend(arguments);
     start(WEIR, &all)
 }
 
-/// Runs a load to its end, with its counts checked against each other.
-pub(crate) fn load(arguments: &[&str]) -> Output {
+/// Runs a load to its end, and checks its counts against each other.
+pub(crate) fn run_load(arguments: &[&str]) -> RunOutput {
     let output = start_load(arguments).finish();
     output.assert_sums();
     output
 }
 
-impl Output {
-    /// A number of the record, by the path of its names.
+impl RunOutput {
+    /// Returns a number of the record, by the path of its names.
     pub(crate) fn number(&self, path: &str) -> f64 {
         let value = self.record.pointer(&pointer(path));
         value.and_then(Value::as_f64).unwrap_or_else(|| panic!("no number {path}: {self:?}"))
@@ -328,38 +326,32 @@ impl Output {
         value.and_then(Value::as_u64).unwrap_or_else(|| panic!("no count {path}: {self:?}"))
     }
 
-    /// A total, or 0 when the record does not have it.
+    /// Returns a total, or 0 if the record does not have it.
     pub(crate) fn total(&self, path: &str) -> u64 {
         let value = self.record.pointer(&pointer(&format!("totals.{path}")));
         value.and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// All errors.
+    /// Returns the sum of all errors.
     pub(crate) fn errors(&self) -> u64 {
         sum(&self.record["totals"]["errors"])
     }
 
-    /// The codes of the reasons of the verdict.
+    /// Returns the codes of the reasons of the verdict.
     pub(crate) fn reasons(&self) -> Vec<&str> {
         let reasons = self.record["validity"]["reasons"].as_array();
         let reasons = reasons.into_iter().flatten();
         reasons.map(|reason| reason["code"].as_str().unwrap()).collect()
     }
 
-    /// Whether the record itself says that something else disturbed the run.
+    /// Returns whether the record itself reports a disturbance of the run.
     pub(crate) fn is_disturbed(&self) -> bool {
-        let disturbances = [
-            "foreign_cpu",
-            "run_queue_wait",
-            "cpu_steal",
-            "client_bound",
-            "send_lag",
-            "generator_stalled",
-        ];
+        let disturbances =
+            ["foreign_cpu", "run_queue_wait", "cpu_steal", "client_bound", "send_lag", "generator_stalled"];
         self.reasons().iter().any(|reason| disturbances.contains(reason))
     }
 
-    /// What is one quantity seen from two sides must be equal.
+    /// Asserts that quantities counted from two sides are equal.
     pub(crate) fn assert_sums(&self) {
         if self.record.is_null() {
             return;
@@ -369,11 +361,7 @@ impl Output {
         assert_eq!(total("requests"), total("responses") + self.errors(), "{totals:#}");
         let failed = self.errors() - total("errors.check");
         assert_eq!(total("requests"), total("good") + total("bad") + failed, "{totals:#}");
-        assert_eq!(
-            sum(&totals["status"]),
-            total("responses") + total("errors.check"),
-            "{totals:#}"
-        );
+        assert_eq!(sum(&totals["status"]), total("responses") + total("errors.check"), "{totals:#}");
         assert_eq!(sum(&totals["timeouts_by_phase"]), total("errors.timeout"), "{totals:#}");
         assert_eq!(total("unfinished"), total("errors.unfinished"), "{totals:#}");
         assert!(total("sent") <= total("requests"), "{totals:#}");
@@ -385,12 +373,12 @@ impl Output {
     }
 }
 
-/// `a.b.c` as a JSON pointer.
+/// Converts `a.b.c` to a JSON pointer.
 fn pointer(path: &str) -> String {
     format!("/{}", path.replace('.', "/"))
 }
 
-/// The sum of an object's numbers.
+/// Returns the sum of an object's numbers.
 pub(crate) fn sum(counts: &Value) -> u64 {
     let counts = counts.as_object().unwrap().values();
     counts.map(|count| count.as_u64().unwrap()).sum()

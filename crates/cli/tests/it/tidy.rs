@@ -1,17 +1,19 @@
-//! The shape of the source, held by tests: which crate may use which, how long a file and a
-//! function may be, what a file has to say first, what code may not do, what the documents name.
+//! Tests of the structure of the source: allowed dependencies between crates, maximum lengths of
+//! files and functions, the required first lines of a file, forbidden code, and names in the
+//! documents.
 //!
-//! Not for taste that `clippy` and `rustfmt` hold, nor for behaviour.
+//! `clippy` and `rustfmt` check style. These tests do not check behaviour.
 
 mod scan;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every crate, and the crates of this workspace that it may depend on. Data flows one way: what
-/// is lower in the list never uses what is above it, and siblings never use each other.
+/// Every crate, and the crates of this workspace that it may depend on. Data flows one way: a lower
+/// crate in the list never uses a higher one, and siblings never use each other.
 const CRATES: &[(&str, &[&str])] = &[
     ("cli", &["record", "rt", "host", "serve", "load", "proxy", "lab", "fleet"]),
     ("fleet", &["load", "record"]),
@@ -25,8 +27,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("wire", &[]),
 ];
 
-/// Foreign crates that only one crate of ours may have (TOML two, which cannot see each other): each
-/// stands for a job that is done in one place. A name that ends in `*` stands for all that start so.
+/// Foreign crates that only one crate of ours may use (two crates that cannot see each other for
+/// TOML). Each stands for a task with a single implementation. A name that ends in `*` stands for
+/// all names with that prefix.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("async-nats", &["fleet"]),
@@ -54,17 +57,24 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("toml", &["proxy", "lab"]),
 ];
 
-/// Crates that may hold unsafe code.
+/// Crates that may contain unsafe code.
 const MAY_BE_UNSAFE: &[&str] = &["rt", "host"];
 
-/// Product lines of a file, without an exception and with one.
-const FILE_LINES: Bounds = Bounds { habit: 500, cap: 1000 };
-/// Lines of a function, without an exception and with one.
-const FUNCTION_LINES: Bounds = Bounds { habit: 60, cap: 100 };
+/// Maximum number of product lines of a file, without an exception and with one.
+const FILE_LINES: SizeLimits = SizeLimits { limit: 500, hard_limit: 1000 };
+/// Maximum number of lines of a function, without an exception and with one.
+const FUNCTION_LINES: SizeLimits = SizeLimits { limit: 60, hard_limit: 100 };
 
-struct Bounds {
-    habit: usize,
-    cap: usize,
+/// Lines of a document at the repository's root.
+const DOCUMENT_LINES: &[(&str, usize)] = &[("README.md", 120), ("ARCHITECTURE.md", 200)];
+
+/// Docstrings that start with a relative pronoun or the like, by crate. A ratchet: it only goes
+/// down.
+const HEADLESS_DOCSTRINGS: &[(&str, usize)] = &[];
+
+struct SizeLimits {
+    limit: usize,
+    hard_limit: usize,
 }
 
 #[test]
@@ -73,9 +83,8 @@ fn crates_depend_only_downwards() {
     let mut problems = Vec::new();
     for name in crate_names() {
         let Some(allowed_here) = allowed.get(name.as_str()) else {
-            problems.push(format!(
-                "crates/{name} is new: add it to CRATES in tidy.rs and to ARCHITECTURE.md"
-            ));
+            problems
+                .push(format!("crates/{name} is new: add it to CRATES in tidy.rs and to ARCHITECTURE.md"));
             continue;
         };
         for dependency in dependencies(&read(&format!("crates/{name}/Cargo.toml"))) {
@@ -96,8 +105,8 @@ fn a_foreign_crate_has_one_home() {
     let mut problems = Vec::new();
     for name in crate_names() {
         for dependency in dependencies(&read(&format!("crates/{name}/Cargo.toml"))) {
-            let home = ONLY_IN.iter().find(|(pattern, _)| fits(&dependency, pattern));
-            if let Some((_, homes)) = home
+            let allowed = ONLY_IN.iter().find(|(pattern, _)| matches_pattern(&dependency, pattern));
+            if let Some((_, homes)) = allowed
                 && !homes.contains(&name.as_str())
             {
                 problems.push(format!(
@@ -125,7 +134,7 @@ fn every_crate_takes_the_common_lints() {
 
 #[test]
 fn files_and_functions_stay_short() {
-    let mut measured = Measured::default();
+    let mut measured = MeasuredSizes::default();
     for file in product_files() {
         let masked = scan::mask(&read(&file));
         measured.add(format!("{file} file"), scan::product_lines(&masked), &FILE_LINES);
@@ -146,6 +155,70 @@ fn every_file_says_what_it_is_for() {
         .map(|file| format!("{file}: start it with //! and what it is for, and what it is not for"))
         .collect();
     report("module documentation", &problems);
+}
+
+#[test]
+fn docstrings_start_with_a_verb_or_a_noun() {
+    let mut problems = Vec::new();
+    for name in crate_names() {
+        let mut files = Vec::new();
+        collect(&format!("crates/{name}"), &mut files);
+        let headless: Vec<String> = files
+            .iter()
+            .flat_map(|file| {
+                let text = read(file);
+                let lines: Vec<usize> = scan::headless_docstrings(&text).collect();
+                lines.into_iter().map(move |line| format!("{file}:{line}"))
+            })
+            .collect();
+        let known = HEADLESS_DOCSTRINGS.iter().find(|(crate_name, _)| *crate_name == name);
+        let max = known.map_or(0, |(_, max)| *max);
+        if headless.len() > max {
+            problems.push(format!(
+                "crates/{name}: {} docstrings start with {:?}, {max} may: start them with a verb or a \
+                 noun: {}",
+                headless.len(),
+                scan::HEADLESS_STARTS,
+                headless.join(" ")
+            ));
+        } else if headless.len() < max {
+            problems.push(format!("HEADLESS in tidy.rs: lower {name} to {}", headless.len()));
+        }
+    }
+    report("docstrings", &problems);
+}
+
+/// Files that contain old words on purpose: this check itself.
+const MAY_USE_OLD_WORDS: &[&str] = &["crates/cli/tests/it/tidy/words.rs"];
+
+#[test]
+fn names_and_messages_use_the_word_list() {
+    let mut files = Vec::new();
+    for name in crate_names() {
+        collect(&format!("crates/{name}"), &mut files);
+    }
+    let problems: Vec<String> = files
+        .into_iter()
+        .filter(|file| !MAY_USE_OLD_WORDS.contains(&file.as_str()))
+        .flat_map(|file| {
+            let problems = words::problems(&read(&file));
+            problems.into_iter().map(move |problem| format!("{file}:{problem}"))
+        })
+        .collect();
+    report("old words, see the word list in CONTRIBUTING.md", &problems);
+}
+
+#[test]
+fn every_decision_is_in_the_index() {
+    let index = read("docs/decisions/README.md");
+    let entries = fs::read_dir(repository().join("docs/decisions")).expect("docs/decisions");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    let problems: Vec<String> = names
+        .filter(|name| name != "README.md" && !index.contains(&format!("({name})")))
+        .map(|name| format!("docs/decisions/README.md: add {name}"))
+        .collect();
+    report("decisions", &problems);
 }
 
 #[test]
@@ -171,7 +244,7 @@ fn unsafe_code_is_forbidden_where_it_can_be() {
 fn product_code_does_not_give_up() {
     let mut problems = Vec::new();
     for file in product_files() {
-        for (line, what) in surrenders(&read(&file)) {
+        for (line, what) in panics(&read(&file)) {
             problems.push(format!("{file}:{line}: {what}"));
         }
     }
@@ -192,15 +265,19 @@ fn the_documents_name_what_there_is() {
         problems.push("CHANGELOG.md: add a heading \"## Unreleased\" or \"## 1.2.3\"".to_owned());
     }
     let commands = fenced_lines(&readme);
-    for command in ["cargo run --release -- load", "cargo test --workspace"] {
+    for command in ["cargo run --profile quick -- load", "cargo test --workspace"] {
         if !commands.iter().any(|line| line.starts_with(command)) {
             problems.push(format!("README.md: give `{command}` in a fenced block"));
         }
     }
+    for (path, max) in DOCUMENT_LINES {
+        let lines = read(path).lines().count();
+        if lines > *max {
+            problems.push(format!("{path}: {lines} lines; at most {max}"));
+        }
+    }
     for name in crate_names() {
-        if !architecture.contains(&format!("`{name}`"))
-            && !architecture.contains(&format!("crates/{name}"))
-        {
+        if !architecture.contains(&format!("`{name}`")) && !architecture.contains(&format!("crates/{name}")) {
             problems.push(format!("ARCHITECTURE.md: name the crate `{name}` and its job"));
         }
     }
@@ -220,16 +297,16 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The text of a file of the repository.
+/// Returns the text of a file of the repository.
 fn read(path: &str) -> String {
     let text = fs::read_to_string(repository().join(path));
     text.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The folders below `crates`.
+/// Returns the directories below `crates`.
 fn crate_names() -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(repository().join("crates"))
-        .expect("the folder crates")
+        .expect("the directory crates")
         .map(|entry| entry.expect("an entry of crates"))
         .filter(|entry| entry.path().join("Cargo.toml").exists())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -238,7 +315,7 @@ fn crate_names() -> Vec<String> {
     names
 }
 
-/// Every Rust file below a crate's `src`, as a path from the repository's root.
+/// Returns every Rust file below a crate's `src`, as a path from the repository's root.
 fn source_files() -> Vec<String> {
     let mut files = Vec::new();
     for name in crate_names() {
@@ -247,17 +324,15 @@ fn source_files() -> Vec<String> {
     files
 }
 
-fn collect(folder: &str, files: &mut Vec<String>) {
-    let entries = fs::read_dir(repository().join(folder));
-    let entries = entries.unwrap_or_else(|error| panic!("{folder}: {error}"));
+fn collect(directory: &str, files: &mut Vec<String>) {
+    let entries = fs::read_dir(repository().join(directory));
+    let entries = entries.unwrap_or_else(|error| panic!("{directory}: {error}"));
     let mut names: Vec<String> = entries
-        .map(|entry| {
-            entry.expect("an entry of a folder").file_name().to_string_lossy().into_owned()
-        })
+        .map(|entry| entry.expect("a directory entry").file_name().to_string_lossy().into_owned())
         .collect();
     names.sort_unstable();
     for name in names {
-        let path = format!("{folder}/{name}");
+        let path = format!("{directory}/{name}");
         if repository().join(&path).is_dir() {
             collect(&path, files);
         } else if name.ends_with(".rs") {
@@ -266,43 +341,41 @@ fn collect(folder: &str, files: &mut Vec<String>) {
     }
 }
 
-/// The source files that are part of the product: neither tests by name (`tests.rs`, `tests/`, and
-/// `fuzzing.rs`, whose properties are there to panic) nor modules that another file declares for
-/// tests only.
+/// Returns the source files of the product. It leaves out tests by name (`tests.rs`, `tests/`, and
+/// `fuzzing.rs`, whose properties panic by design) and modules that another file declares for tests
+/// only.
 fn product_files() -> Vec<String> {
     let files = source_files();
     let mut test_only = BTreeSet::new();
     for file in &files {
         for module in scan::test_modules(&scan::mask(&read(file))) {
-            test_only.insert(format!("{}/{module}", module_folder(file)));
+            test_only.insert(format!("{}/{module}", module_directory(file)));
         }
     }
     let is_product = |file: &String| {
-        let by_name =
-            ["/tests.rs", "/tests/", "/fuzzing.rs"].iter().any(|name| file.contains(name));
+        let by_name = ["/tests.rs", "/tests/", "/fuzzing.rs"].iter().any(|name| file.contains(name));
         let stem = file.trim_end_matches(".rs");
         let declared = test_only.iter().any(|module| {
-            stem.strip_prefix(module.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            stem.strip_prefix(module.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
         !by_name && !declared
     };
     files.into_iter().filter(is_product).collect()
 }
 
-/// The folder that holds the modules which `file` declares.
-fn module_folder(file: &str) -> String {
+/// Returns the directory with the modules that `file` declares.
+fn module_directory(file: &str) -> String {
     let stem = file.trim_end_matches(".rs");
     match stem.rsplit_once('/') {
-        Some((folder, "lib" | "main" | "mod")) => folder.to_owned(),
+        Some((directory, "lib" | "main" | "mod")) => directory.to_owned(),
         _ => stem.to_owned(),
     }
 }
 
-/// The packages that a manifest's dependencies (those of builds and targets too, those of tests
-/// not) name.
+/// Returns the packages that the dependencies of a manifest name, including those of builds and
+/// targets, and excluding those of tests.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    let mut packages = BTreeSet::new();
     let mut in_table = false;
     let mut single: Option<String> = None;
     for line in manifest.lines().map(|line| line.split('#').next().unwrap_or("").trim()) {
@@ -310,52 +383,53 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
             let (kind, name) = dependency_table(table);
             in_table = kind && name.is_none();
             single = name.filter(|_| kind).map(str::to_owned);
-            found.extend(single.clone());
+            packages.extend(single.clone());
         } else if let Some(name) = &single {
-            if let Some(package) = renamed(line) {
-                found.remove(name);
-                found.insert(package);
+            if let Some(package) = renamed_package(line) {
+                packages.remove(name);
+                packages.insert(package);
             }
         } else if in_table && let Some((key, value)) = line.split_once('=') {
             let name = key.split('.').next().unwrap_or(key).trim().trim_matches('"');
-            found.insert(renamed(value).unwrap_or_else(|| name.to_owned()));
+            packages.insert(renamed_package(value).unwrap_or_else(|| name.to_owned()));
         }
     }
-    found
+    packages
 }
 
-/// Whether a table's name is one of dependencies, and the dependency that it is all about.
+/// Returns whether a table contains dependencies, and the single dependency that it describes, if
+/// any.
 fn dependency_table(table: &str) -> (bool, Option<&str>) {
     let table = match table.strip_prefix("target.") {
         Some(rest) => rest.rsplit_once("'.").map_or(rest, |(_, table)| table),
         None => table,
     };
-    let (kind, name) =
-        table.split_once('.').map_or((table, None), |(kind, name)| (kind, Some(name)));
+    let (kind, name) = table.split_once('.').map_or((table, None), |(kind, name)| (kind, Some(name)));
     (matches!(kind, "dependencies" | "build-dependencies"), name)
 }
 
-/// The value of `package = "…"`.
-fn renamed(text: &str) -> Option<String> {
+/// Returns the value of `package = "…"`.
+fn renamed_package(text: &str) -> Option<String> {
     let value = text.split_once("package")?.1.trim_start().strip_prefix('=')?.trim_start();
     Some(value.strip_prefix('"')?.split_once('"')?.0.to_owned())
 }
 
-fn fits(name: &str, pattern: &str) -> bool {
+fn matches_pattern(name: &str, pattern: &str) -> bool {
     pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
 }
 
-/// Sizes by "path kind", the largest where a name comes twice, with the bounds of the kind.
+/// Sizes by "path kind", the maximum for repeated names, with the bounds of the kind.
 #[derive(Default)]
-struct Measured<'a>(BTreeMap<String, (usize, Option<&'a Bounds>)>);
+struct MeasuredSizes<'a>(BTreeMap<String, (usize, Option<&'a SizeLimits>)>);
 
-impl<'a> Measured<'a> {
-    fn add(&mut self, key: String, size: usize, bounds: &'a Bounds) {
+impl<'a> MeasuredSizes<'a> {
+    fn add(&mut self, key: String, size: usize, bounds: &'a SizeLimits) {
         let entry = self.0.entry(key).or_default();
         *entry = (entry.0.max(size), Some(bounds));
     }
 
-    /// What is too large, and what is wrong with the stored exceptions: lines "path kind size".
+    /// Reports items that are too large, and invalid stored exceptions: lines "path kind
+    /// size".
     fn check(&self, exceptions: &str) -> Vec<String> {
         let mut problems = Vec::new();
         let mut excepted = BTreeMap::new();
@@ -368,7 +442,7 @@ impl<'a> Measured<'a> {
             });
             match parsed {
                 Some((key, size)) if excepted.insert(key.clone(), size).is_none() => {
-                    problems.extend(self.stale(&key, size));
+                    problems.extend(self.stale_exception(&key, size));
                 }
                 Some((key, _)) => problems.push(format!("exception \"{key}\": listed twice")),
                 None => problems.push(format!("exception \"{line}\": write \"path kind size\"")),
@@ -376,42 +450,40 @@ impl<'a> Measured<'a> {
         }
         for (key, (size, bounds)) in &self.0 {
             let Some(bounds) = bounds else { continue };
-            let allowed = excepted.get(key).map_or(bounds.habit, |size| (*size).min(bounds.cap));
+            let allowed = excepted.get(key).map_or(bounds.limit, |size| (*size).min(bounds.hard_limit));
             if *size > allowed {
                 problems.push(format!(
                     "{key}: {size} lines, {allowed} are allowed: split it by what it does. (An \
                      exception in tidy_exceptions.txt goes up to {} and needs a reason beside it)",
-                    bounds.cap
+                    bounds.hard_limit
                 ));
             }
         }
         problems
     }
 
-    /// What is wrong with an exception that is not exceeded.
-    fn stale(&self, key: &str, excepted: usize) -> Option<String> {
+    /// Reports the error of an exception that is not exceeded.
+    fn stale_exception(&self, key: &str, excepted: usize) -> Option<String> {
         let Some((size, Some(bounds))) = self.0.get(key) else {
             return Some(format!("exception \"{key}\": there is no such thing; remove the line"));
         };
-        if *size <= bounds.habit {
-            return Some(format!(
-                "exception \"{key}\": no longer needed ({size}); remove the line"
-            ));
+        if *size <= bounds.limit {
+            return Some(format!("exception \"{key}\": no longer needed ({size}); remove the line"));
         }
         let too_generous = *size * 10 < excepted * 9;
         too_generous.then(|| format!("exception \"{key}\": lower {excepted} to {size}"))
     }
 }
 
-/// Where product code gives up instead of answering: (line from 1, what to do).
-fn surrenders(text: &str) -> Vec<(usize, &'static str)> {
+/// Finds product code that panics instead of returning an error: (line from 1, remedy).
+fn panics(text: &str) -> Vec<(usize, &'static str)> {
     let masked = scan::mask(text);
     let tests = scan::test_ranges(&masked);
     let lines: Vec<&str> = text.lines().collect();
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     let mut note = |at: usize, what: &'static str| {
         if !tests.iter().any(|range| range.contains(&at)) {
-            found.push((scan::line_of(&masked, at) + 1, what));
+            problems.push((scan::line_of(&masked, at) + 1, what));
         }
     };
     for (at, _) in masked.match_indices(".unwrap()") {
@@ -427,25 +499,21 @@ fn surrenders(text: &str) -> Vec<(usize, &'static str)> {
     for (at, call) in masked.match_indices(".expect(") {
         // Parsers have a method of that name; theirs takes a byte or a token.
         let argument = masked[at + call.len()..].trim_start();
-        let is_message =
-            ["\"", "r\"", "r#", "r ", "&format!"].iter().any(|s| argument.starts_with(s));
+        let is_message = ["\"", "r\"", "r#", "r ", "&format!"].iter().any(|s| argument.starts_with(s));
         let line = scan::line_of(&masked, at);
         let near = lines[line.saturating_sub(3)..=line].iter();
-        let explained = near
-            .clone()
-            .any(|near| near.contains("// invariant:") || near.contains("// Invariant:"));
+        let explained =
+            near.clone().any(|near| near.contains("// invariant:") || near.contains("// Invariant:"));
         if is_message && !explained {
-            note(
-                at,
-                ".expect(\"…\"): say why it holds in \"// Invariant: …\", at most 3 lines above",
-            );
+            note(at, ".expect(\"…\"): say why it holds in \"// Invariant: …\", at most 3 lines above");
         }
     }
-    found.sort_unstable();
-    found
+    problems.sort_unstable();
+    problems
 }
 
-/// "## Unreleased", "## [Unreleased]", "## 1.2.3 …", "## [1.2.3] …".
+/// Returns whether a line is a release heading: "## Unreleased", "## [Unreleased]", "## 1.2.3 …",
+/// "## [1.2.3] …".
 fn is_release_heading(line: &str) -> bool {
     let Some(title) = line.strip_prefix("## ") else {
         return false;
@@ -454,7 +522,7 @@ fn is_release_heading(line: &str) -> bool {
     title.starts_with("Unreleased") || title.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// The lines within fenced blocks of a Markdown text, without a prompt.
+/// Returns the lines within fenced blocks of a Markdown text, without a prompt.
 fn fenced_lines(markdown: &str) -> Vec<&str> {
     let mut inside = false;
     let mut lines = Vec::new();
@@ -507,7 +575,7 @@ fn the_allowed_edges_have_no_circle() {
 
 #[test]
 fn an_exception_is_a_ratchet() {
-    let mut measured = Measured::default();
+    let mut measured = MeasuredSizes::default();
     measured.add("a.rs file".to_owned(), 700, &FILE_LINES);
     measured.add("a.rs::f function".to_owned(), 10, &FUNCTION_LINES);
     measured.add("a.rs::f function".to_owned(), 80, &FUNCTION_LINES);
@@ -522,10 +590,7 @@ fn an_exception_is_a_ratchet() {
     };
     let huge = "a.rs::huge function: 101 lines, ";
     check("", &["a.rs file: 700 lines, 500", "a.rs::f function: 80 lines, 60", huge]);
-    check(
-        "# why\na.rs  file 700\na.rs::f function 88\na.rs::huge function 200",
-        &["lower 200", huge],
-    );
+    check("# why\na.rs  file 700\na.rs::f function 88\na.rs::huge function 200", &["lower 200", huge]);
     check("a.rs file 699\na.rs::f function 80", &["a.rs file: 700 lines, 699", huge]);
     check("a.rs file 778\na.rs::f function 80", &["lower 778 to 700", huge]);
     check(
@@ -557,7 +622,7 @@ mod tests {
     fn t() { x.unwrap() }
 }
 "#;
-    let lines: Vec<usize> = surrenders(text).into_iter().map(|(line, _)| line).collect();
+    let lines: Vec<usize> = panics(text).into_iter().map(|(line, _)| line).collect();
     assert_eq!(lines, [4, 6, 8, 15]);
 }
 

@@ -21,7 +21,7 @@ const GROUPS: &str = "\
 fn mounts_are_read() {
     let mounts = parse_mounts(MOUNTS);
     assert_eq!(mounts.len(), 4);
-    assert_eq!(mounts[1].folder, "/sys/fs/cgroup/my memory");
+    assert_eq!(mounts[1].directory, "/sys/fs/cgroup/my memory");
     assert_eq!(mounts[1].root, "/docker/ab");
     assert_eq!(mounts[0].controllers.as_deref(), Some("rw,cpu,cpuacct"));
     assert_eq!(mounts[3].controllers, None);
@@ -29,23 +29,22 @@ fn mounts_are_read() {
 }
 
 #[test]
-fn folders_go_from_the_group_up_and_leave_the_root_out() {
+fn directories_go_from_the_group_up_without_the_root() {
     let mounts = parse_mounts(MOUNTS);
-    let found = |controller| folders(GROUPS, &mounts, controller);
-    let cpu = ["weir/lab/x", "weir/lab", "weir"]
-        .map(|group| format!("/sys/fs/cgroup/cpu,cpuacct/{group}"));
-    assert_eq!(found(Controller::V1("cpu")), Some(cpu.to_vec()));
-    // A group's name may hold a colon, and a container sees a part of the hierarchy.
+    let directories_of = |controller| group_directories(GROUPS, &mounts, controller);
+    let cpu = ["weir/lab/x", "weir/lab", "weir"].map(|group| format!("/sys/fs/cgroup/cpu,cpuacct/{group}"));
+    assert_eq!(directories_of(Controller::V1("cpu")), Some(cpu.to_vec()));
+    // A group's name may hold a colon, and a container sees only a part of the hierarchy.
     assert_eq!(
-        found(Controller::V1("memory")),
+        directories_of(Controller::V1("memory")),
         Some(vec!["/sys/fs/cgroup/my memory/a:b".to_owned()])
     );
-    assert_eq!(found(Controller::V2), Some(vec!["/sys/fs/cgroup/unified/lab93".to_owned()]));
-    assert_eq!(found(Controller::V1("blkio")), None);
-    assert_eq!(folders("0::/\n", &mounts, Controller::V2), Some(vec![]));
-    assert_eq!(folders("0::/../other\n", &mounts, Controller::V2), None);
-    assert_eq!(folders("4:memory:/elsewhere\n", &mounts, Controller::V1("memory")), None);
-    assert_eq!(folders("", &[], Controller::V2), None);
+    assert_eq!(directories_of(Controller::V2), Some(vec!["/sys/fs/cgroup/unified/lab93".to_owned()]));
+    assert_eq!(directories_of(Controller::V1("blkio")), None);
+    assert_eq!(group_directories("0::/\n", &mounts, Controller::V2), Some(vec![]));
+    assert_eq!(group_directories("0::/../other\n", &mounts, Controller::V2), None);
+    assert_eq!(group_directories("4:memory:/elsewhere\n", &mounts, Controller::V1("memory")), None);
+    assert_eq!(group_directories("", &[], Controller::V2), None);
 }
 
 #[test]
@@ -64,9 +63,8 @@ fn quotas_are_read() {
 
 #[test]
 fn throttling_is_read_in_both_forms() {
-    let expected = Throttling { periods: 21, throttled: 20, throttled_ns: 1_410_000_000 };
-    let v1 =
-        "nr_periods 21\nnr_throttled 20\nthrottled_time 1410000000\nnr_bursts 0\nburst_time 0\n";
+    let expected = Throttling { periods: 21, throttled_periods: 20, throttled_ns: 1_410_000_000 };
+    let v1 = "nr_periods 21\nnr_throttled 20\nthrottled_time 1410000000\nnr_bursts 0\nburst_time 0\n";
     let v2 = "usage_usec 9\nuser_usec 5\nsystem_usec 4\nnr_periods 21\nnr_throttled 20\n\
         throttled_usec 1410000\nnr_bursts 0\nburst_usec 0\n";
     assert_eq!(parse_cpu_stat(v1), Some(expected));
@@ -104,14 +102,14 @@ fn use_of_disks_is_read_in_both_forms() {
     };
     assert_eq!(parse_io_stat(second), expected);
     assert_eq!(parse_io_stat(""), DiskCounts::default());
-    // Captured on Linux 6.18, of a group whose disk has a bound.
+    // Captured on Linux 6.18 from a group whose disk has a limit.
     let first = "254:0 Read 262144\n254:0 Write 524288\n254:0 Sync 1310720\n254:0 Async 0\n\
         254:0 Discard 524288\n254:0 Total 1310720\nTotal 1310720\n";
     assert_eq!(parse_blkio(first), Some((262_144, 524_288)));
     let of_disk = first.strip_suffix("Total 1310720\n").unwrap();
     let two = format!("{of_disk}8:0 Read 1\n8:0 Write 2\nTotal 1310723\n");
     assert_eq!(parse_blkio(&two), Some((262_145, 524_290)));
-    // And of one whose disk has none.
+    // Captured from a group whose disk has no limit.
     assert_eq!((parse_blkio("Total 0\n"), parse_blkio("")), (None, None));
 }
 
@@ -124,7 +122,7 @@ fn escapes_of_a_path_are_undone() {
 
 #[test]
 fn the_live_group_of_this_process_is_read() {
-    let mut reader = Reader::open(std::process::id() as i32).unwrap();
+    let mut reader = CgroupReader::open(std::process::id() as i32).unwrap();
     let first = reader.sample(1.0).unwrap();
     assert_eq!(first.and_then(|group| group.throttled_cpus), None);
     reader.sample(1.0).unwrap();

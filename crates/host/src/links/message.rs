@@ -1,27 +1,27 @@
-//! What `rtnetlink` says of links, queueing disciplines and classes: `include/uapi/linux/if_link.h`,
-//! `rtnetlink.h`, `pkt_sched.h` and `gen_stats.h`.
+//! Messages of `rtnetlink` about links, queueing disciplines and classes:
+//! `include/uapi/linux/if_link.h`, `rtnetlink.h`, `pkt_sched.h` and `gen_stats.h`.
 //!
 //! Pure: bytes in, figures out.
 
-use crate::netlink::message::{Attributes, push_attribute, text, u32_at, u64_at};
+use crate::netlink::message::{NetlinkAttributes, push_attribute, text, u32_at, u64_at};
 
-pub(crate) const GET_LINK: u16 = 18;
-pub(crate) const GET_QDISC: u16 = 38;
-pub(crate) const GET_CLASS: u16 = 42;
+pub(crate) const RTM_GETLINK: u16 = 18;
+pub(crate) const RTM_GETQDISC: u16 = 38;
+pub(crate) const RTM_GETTCLASS: u16 = 42;
 
 /// `struct ifinfomsg`.
-const LINK_BYTES: usize = 16;
+const IFINFOMSG_BYTES: usize = 16;
 /// `struct tcmsg`.
-const TRAFFIC_BYTES: usize = 20;
+const TCMSG_BYTES: usize = 20;
 
-const IFLA_NAME: u16 = 3;
-const IFLA_OPERATION_STATE: u16 = 16;
-const IFLA_INFO: u16 = 18;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_STATS64: u16 = 23;
 const IFLA_EXT_MASK: u16 = 29;
-const OPERATION_UNKNOWN: u8 = 0;
-const OPERATION_UP: u8 = 6;
+const IF_OPER_UNKNOWN: u8 = 0;
+const IF_OPER_UP: u8 = 6;
 
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -29,13 +29,13 @@ const TCA_STATS: u16 = 3;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_QUEUE: u16 = 3;
 /// `TC_H_ROOT`.
-const ROOT: u32 = 0xffff_ffff;
+const TC_H_ROOT: u32 = 0xffff_ffff;
 
-/// A short name of the kernel (`IFNAMSIZ`): kept in place, so that keeping it allocates nothing.
+/// A short name of the kernel (`IFNAMSIZ`), stored inline to avoid an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Name([u8; 16]);
+pub(crate) struct ShortName([u8; 16]);
 
-impl Name {
+impl ShortName {
     pub(crate) fn new(value: &[u8]) -> Self {
         let mut name = Self::default();
         let bytes = value.iter().take_while(|byte| **byte != 0).take(15);
@@ -48,63 +48,63 @@ impl Name {
     }
 }
 
-impl std::fmt::Display for Name {
+impl std::fmt::Display for ShortName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&text(&self.0))
     }
 }
 
-/// A link, with its counters since it was made.
+/// A link, with its counters since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) index: u32,
-    pub(crate) name: Name,
+    pub(crate) name: ShortName,
     /// `veth`, `bridge`, …; empty for hardware, real or of a virtual machine.
-    pub(crate) kind: Name,
-    /// It works, or it does not tell.
-    pub(crate) up: bool,
+    pub(crate) kind: ShortName,
+    /// True if the link is up, or does not report its state.
+    pub(crate) is_up: bool,
     pub(crate) rx_bytes: u64,
     pub(crate) tx_bytes: u64,
     pub(crate) rx_packets: u64,
     pub(crate) tx_packets: u64,
-    /// With those that the device missed.
+    /// Includes packets that the device missed.
     pub(crate) rx_drops: u64,
     pub(crate) tx_drops: u64,
 }
 
-/// Writes the body of a request for all links: without virtual functions, which have no counters
-/// of interest here and make the answer long.
+/// Writes the body of a request for all links. It excludes virtual functions: they have no counters
+/// of interest here and make the response long.
 pub(crate) fn write_link_request(into: &mut Vec<u8>) {
     into.clear();
-    into.resize(LINK_BYTES, 0);
+    into.resize(IFINFOMSG_BYTES, 0);
     push_attribute(into, IFLA_EXT_MASK, &0_u32.to_ne_bytes());
 }
 
-/// Parses one link; `None` when there is no name or no counters.
+/// Parses one link; `None` if it has no name or no counters.
 pub(crate) fn parse_link(body: &[u8]) -> Option<Link> {
-    let mut link = Link { index: u32_at(body, 4)?, up: true, ..Link::default() };
-    let mut counted = false;
-    for (kind, value) in Attributes::new(body, LINK_BYTES) {
+    let mut link = Link { index: u32_at(body, 4)?, is_up: true, ..Link::default() };
+    let mut has_counters = false;
+    for (kind, value) in NetlinkAttributes::new(body, IFINFOMSG_BYTES) {
         match kind {
-            IFLA_NAME => link.name = Name::new(value),
-            IFLA_OPERATION_STATE => {
-                let state = value.first().copied().unwrap_or(OPERATION_UNKNOWN);
-                link.up = [OPERATION_UP, OPERATION_UNKNOWN].contains(&state);
+            IFLA_IFNAME => link.name = ShortName::new(value),
+            IFLA_OPERSTATE => {
+                let state = value.first().copied().unwrap_or(IF_OPER_UNKNOWN);
+                link.is_up = [IF_OPER_UP, IF_OPER_UNKNOWN].contains(&state);
             }
-            IFLA_INFO => {
-                let kind = Attributes::new(value, 0).find(IFLA_INFO_KIND);
-                link.kind = kind.map(Name::new).unwrap_or_default();
+            IFLA_LINKINFO => {
+                let kind = NetlinkAttributes::new(value, 0).find(IFLA_INFO_KIND);
+                link.kind = kind.map(ShortName::new).unwrap_or_default();
             }
-            IFLA_STATS64 => counted = read_counters(&mut link, value).is_some(),
+            IFLA_STATS64 => has_counters = read_counters(&mut link, value).is_some(),
             _ => {}
         }
     }
-    (counted && link.name != Name::default()).then_some(link)
+    (has_counters && link.name != ShortName::default()).then_some(link)
 }
 
 /// `struct rtnl_link_stats64`.
 fn read_counters(link: &mut Link, value: &[u8]) -> Option<()> {
-    let at = |place: usize| u64_at(value, place * 8);
+    let at = |index: usize| u64_at(value, index * 8);
     link.rx_packets = at(0)?;
     link.tx_packets = at(1)?;
     link.rx_bytes = at(2)?;
@@ -114,13 +114,13 @@ fn read_counters(link: &mut Link, value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A queueing discipline, with its counters since it was made.
+/// A queueing discipline, with its counters since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Qdisc {
-    /// The link that it is on.
+    /// Index of its link.
     pub(crate) link: u32,
     pub(crate) handle: u32,
-    pub(crate) kind: Name,
+    pub(crate) kind: ShortName,
     pub(crate) rate_bits_per_s: Option<f64>,
     pub(crate) backlog_bytes: u32,
     pub(crate) drops: u32,
@@ -128,87 +128,89 @@ pub(crate) struct Qdisc {
 }
 
 impl Qdisc {
-    /// Whether its rate stands in its classes.
+    /// Returns true if the rate is an attribute of its classes.
     pub(crate) fn has_classes(&self) -> bool {
-        self.kind == Name::new(b"htb")
+        self.kind == ShortName::new(b"htb")
     }
 }
 
-/// Writes the body of a request for the queueing disciplines of all links, or for the classes of one.
-pub(crate) fn write_traffic_request(into: &mut Vec<u8>, link: u32) {
+/// Writes the body of a request for the queueing disciplines of all links, or for the classes of
+/// one.
+pub(crate) fn write_tc_request(into: &mut Vec<u8>, link: u32) {
     into.clear();
-    into.resize(TRAFFIC_BYTES, 0);
+    into.resize(TCMSG_BYTES, 0);
     into[4..8].copy_from_slice(&link.to_ne_bytes());
 }
 
 /// Parses one queueing discipline; `None` without a kind.
 pub(crate) fn parse_qdisc(body: &[u8]) -> Option<Qdisc> {
     let mut qdisc = Qdisc { link: u32_at(body, 4)?, handle: u32_at(body, 8)?, ..Qdisc::default() };
-    let attributes = Attributes::new(body, TRAFFIC_BYTES);
-    qdisc.kind = Name::new(attributes.clone().find(TCA_KIND)?);
+    let attributes = NetlinkAttributes::new(body, TCMSG_BYTES);
+    qdisc.kind = ShortName::new(attributes.clone().find(TCA_KIND)?);
     if let Some(options) = attributes.clone().find(TCA_OPTIONS) {
-        qdisc.rate_bits_per_s = rate_of(qdisc.kind, options);
+        qdisc.rate_bits_per_s = parse_rate(qdisc.kind, options);
     }
     let queue = attributes.clone().find(TCA_STATS2);
-    let queue = queue.and_then(|stats| Attributes::new(stats, 0).find(TCA_STATS_QUEUE));
-    // gnet_stats_queue; in the old tc_stats, behind bytes and packets, the same stands otherwise.
-    let (stats, places) = match queue {
+    let queue = queue.and_then(|stats| NetlinkAttributes::new(stats, 0).find(TCA_STATS_QUEUE));
+    // gnet_stats_queue; the old tc_stats has the same figures behind bytes and packets, in another
+    // order.
+    let (stats, offsets) = match queue {
         Some(queue) => (queue, [4, 8, 16]),
         None => (attributes.find(TCA_STATS).unwrap_or_default(), [32, 12, 16]),
     };
-    let [backlog, drops, overlimits] = places.map(|at| u32_at(stats, at).unwrap_or(0));
+    let [backlog, drops, overlimits] = offsets.map(|at| u32_at(stats, at).unwrap_or(0));
     Some(Qdisc { backlog_bytes: backlog, drops, overlimits, ..qdisc })
 }
 
-/// Where a discipline says which rate it bounds, in bytes per second.
-struct Rate {
+/// Position of a discipline's rate limit, in bytes per second.
+struct RateAttributes {
     kind: &'static str,
     /// Bytes of its options before the attributes.
-    skip: usize,
-    /// The attribute with a figure of 32 bits, and where in it.
-    short: Option<(u16, usize)>,
-    /// The attribute with a figure of 64 bits, which holds where it is there.
-    long: u16,
+    attributes_at: usize,
+    /// The attribute with a 32-bit figure, and the figure's offset in it.
+    rate32: Option<(u16, usize)>,
+    /// The attribute with a 64-bit figure, which takes precedence if present.
+    rate64: u16,
 }
 
-/// The disciplines that bound the rate. `fq` is not among them: its bound is of each flow, and not of
-/// the link. The bound of `htb` stands in its classes.
-const RATES: &[Rate] = &[
+/// Disciplines that limit the rate. `fq` is not listed: its limit applies to each flow, not to the
+/// link. The limit of `htb` is in its classes.
+const RATE_LIMITS: &[RateAttributes] = &[
     // TCA_TBF_PARMS: tc_tbf_qopt.rate.rate; TCA_TBF_RATE64.
-    Rate { kind: "tbf", skip: 0, short: Some((1, 8)), long: 4 },
+    RateAttributes { kind: "tbf", attributes_at: 0, rate32: Some((1, 8)), rate64: 4 },
     // Behind tc_netem_qopt TCA_NETEM_RATE: tc_netem_rate.rate; TCA_NETEM_RATE64.
-    Rate { kind: "netem", skip: 24, short: Some((6, 0)), long: 8 },
+    RateAttributes { kind: "netem", attributes_at: 24, rate32: Some((6, 0)), rate64: 8 },
     // TCA_CAKE_BASE_RATE64.
-    Rate { kind: "cake", skip: 0, short: None, long: 2 },
+    RateAttributes { kind: "cake", attributes_at: 0, rate32: None, rate64: 2 },
 ];
 
-fn rate_of(kind: Name, options: &[u8]) -> Option<f64> {
-    let rate = RATES.iter().find(|rate| kind == Name::new(rate.kind.as_bytes()))?;
-    let attributes = || Attributes::new(options, rate.skip);
-    let short = rate.short.and_then(|(attribute, at)| u32_at(attributes().find(attribute)?, at));
-    let long = attributes().find(rate.long).and_then(|value| u64_at(value, 0));
-    rate_bits(long, short)
+fn parse_rate(kind: ShortName, options: &[u8]) -> Option<f64> {
+    let rate = RATE_LIMITS.iter().find(|rate| kind == ShortName::new(rate.kind.as_bytes()))?;
+    let attributes = || NetlinkAttributes::new(options, rate.attributes_at);
+    let rate32 = rate.rate32.and_then(|(attribute, at)| u32_at(attributes().find(attribute)?, at));
+    let rate64 = attributes().find(rate.rate64).and_then(|value| u64_at(value, 0));
+    rate_bits_per_s(rate64, rate32)
 }
 
-/// Bytes per second, in 64 bits where they are there, as bits per second; 0 is no bound.
-fn rate_bits(long: Option<u64>, short: Option<u32>) -> Option<f64> {
-    let bytes = long.filter(|bytes| *bytes > 0).or_else(|| short.map(u64::from))?;
+/// Converts bytes per second to bits per second, preferring the 64-bit figure; 0 is no limit.
+fn rate_bits_per_s(rate64: Option<u64>, rate32: Option<u32>) -> Option<f64> {
+    let bytes = rate64.filter(|bytes| *bytes > 0).or_else(|| rate32.map(u64::from))?;
     (bytes > 0).then_some(bytes as f64 * 8.0)
 }
 
-/// The rate of an `htb` class that hangs at the root, in bits per second; `None` for any other. Its
-/// ceiling does not count: nothing is above it that it could borrow from.
+/// Returns the rate of an `htb` class at the root, in bits per second; `None` for any other. Its
+/// ceiling does not count: it has no parent to borrow from.
 pub(crate) fn parse_root_class(body: &[u8]) -> Option<f64> {
-    if u32_at(body, 12)? != ROOT {
+    if u32_at(body, 12)? != TC_H_ROOT {
         return None;
     }
-    let attributes = Attributes::new(body, TRAFFIC_BYTES);
-    if Name::new(attributes.clone().find(TCA_KIND)?) != Name::new(b"htb") {
+    let attributes = NetlinkAttributes::new(body, TCMSG_BYTES);
+    if ShortName::new(attributes.clone().find(TCA_KIND)?) != ShortName::new(b"htb") {
         return None;
     }
-    let options = Attributes::new(attributes.find(TCA_OPTIONS)?, 0);
+    let options = NetlinkAttributes::new(attributes.find(TCA_OPTIONS)?, 0);
     // TCA_HTB_PARMS: tc_htb_opt.rate.rate; TCA_HTB_RATE64.
-    let short = options.clone().find(1).and_then(|value| u32_at(value, 8));
-    let long = options.find(6).and_then(|value| u64_at(value, 0));
-    rate_bits(long, short)
+    let rate32 = options.clone().find(1).and_then(|value| u32_at(value, 8));
+    let rate64 = options.find(6).and_then(|value| u64_at(value, 0));
+    rate_bits_per_s(rate64, rate32)
 }

@@ -1,11 +1,11 @@
-//! Network interfaces of one network namespace: what passed, what was dropped, what waits in their
-//! queueing disciplines, how fast they are, and the counters that a driver has of its own.
+//! Network interfaces of one network namespace: traffic, drops, backlog of their queueing
+//! disciplines, speed, and the driver's own counters.
 //!
-//! Not for changing anything, and not for what a figure means.
+//! Nothing here changes a link or interprets a figure.
 //!
 //! A sample is one dump of links and one of queueing disciplines over `rtnetlink` (`message`), and
-//! two `ioctl`s for each driver that has counters (`driver`). The memory of a sample is used
-//! again by the next, except for links that are new.
+//! two `ioctl`s for each driver that has counters (`driver`). A sample reuses the memory of the one
+//! before, except for new links.
 //! Sources: `include/uapi/linux/{if_link,rtnetlink,pkt_sched,gen_stats,ethtool}.h`.
 
 mod driver;
@@ -18,26 +18,27 @@ use std::sync::Arc;
 
 use record::observed::{LinkUse, QdiscUse};
 
+use crate::kernel_file::NotObservable;
 use crate::namespace::Namespace;
-use crate::netlink::{Family, Socket};
-use crate::source::NotObservable;
-use driver::Driver;
-use message::{GET_CLASS, GET_LINK, GET_QDISC, Link, Qdisc};
+use crate::netlink::{NetlinkFamily, NetlinkSocket};
+use driver::EthtoolSocket;
+use message::{Link, Qdisc, RTM_GETLINK, RTM_GETQDISC, RTM_GETTCLASS};
 
-/// Links of one namespace that are looked at.
+/// Maximum number of links sampled in one namespace.
 pub const MAX_LINKS: usize = 256;
-/// Queueing disciplines of one link that are looked at.
+/// Maximum number of queueing disciplines sampled on one link.
 pub const MAX_QDISCS: usize = 256;
-/// Counters of a driver in one [`LinkUse`]; the first that changed, in the driver's order.
+/// Maximum number of driver counters in one [`LinkUse`]; the first that changed, in the driver's
+/// order.
 pub const MAX_DRIVER_COUNTERS: usize = 128;
 
-/// Kinds of link that are made by software and whose speed is that of a device. Any other kind
-/// (`veth`, `tun`, …) names a speed that bounds nothing, or none.
+/// Kinds of software links whose speed is that of a device. Any other kind (`veth`, `tun`, …)
+/// reports a speed that limits nothing, or none.
 const KINDS_WITH_SPEED: &[&str] = &["", "bond", "team", "vlan"];
 
-const WHAT: &str = "network interfaces";
+const FIGURE: &str = "network interfaces";
 
-/// A link at one moment: all counters count since it was made.
+/// A link at one moment: all counters count since it was created.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkCounters {
     link: Link,
@@ -54,38 +55,41 @@ struct DriverCounters {
 }
 
 impl LinkCounters {
-    /// Its number in its namespace; a new link never has that of another that is still there.
+    /// Returns the link's number in its namespace. A new link never has the number of one that
+    /// still exists.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.link.index
     }
 
-    /// Its name.
+    /// Returns the link's name.
     #[must_use]
     pub fn name(&self) -> String {
         self.link.name.to_string()
     }
 
-    /// What made it: `veth`, `bridge`, …; empty for a device, real or of a virtual machine.
+    /// Returns the link's kind: `veth`, `bridge`, …; empty for a device, real or of a virtual
+    /// machine.
     #[must_use]
     pub fn kind(&self) -> String {
         self.link.kind.to_string()
     }
 
-    /// Whether it works, or does not tell.
+    /// Returns true if the link is up, or does not report its state.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.link.up
+        self.link.is_up
     }
 
-    /// What passed since `earlier`, which was `seconds` ago. A counter that is less than it was has
-    /// begun anew; nothing is said of it. `of_role` is empty.
+    /// Returns the rates since `earlier`, which was `seconds` ago. A counter that decreased was
+    /// reset, and is left out. `of_role` is empty.
     #[must_use]
     pub fn since(&self, earlier: &Self, seconds: f64) -> LinkUse {
-        let rate = |of: fn(&Link) -> u64| per_s(of(&self.link), of(&earlier.link), seconds);
+        let rate =
+            |counter: fn(&Link) -> u64| rate_per_s(counter(&self.link), counter(&earlier.link), seconds);
         LinkUse {
             name: self.name(),
-            of_role: String::new(),
+            role: String::new(),
             rx_bytes_per_s: rate(|link| link.rx_bytes),
             tx_bytes_per_s: rate(|link| link.tx_bytes),
             rx_packets_per_s: rate(|link| link.rx_packets),
@@ -98,25 +102,25 @@ impl LinkCounters {
         }
     }
 
-    /// The queueing disciplines that bound the rate, hold something, or did something. What waits in
-    /// one that hangs in another counts in both, as in `tc -s qdisc`.
+    /// Returns the queueing disciplines that limit the rate, hold packets, or counted something.
+    /// The backlog of a nested discipline counts in both, as in `tc -s qdisc`.
     fn queues_since(&self, earlier: &Self, seconds: f64) -> Vec<QdiscUse> {
-        let use_of = |now: &Qdisc| {
+        let qdisc_use = |now: &Qdisc| {
             let same = |then: &&Qdisc| (then.handle, then.kind) == (now.handle, now.kind);
             let then = earlier.qdiscs.iter().find(same).unwrap_or(now);
             QdiscUse {
                 kind: now.kind.to_string(),
                 rate_bits_per_s: now.rate_bits_per_s,
                 backlog_bytes: now.backlog_bytes.into(),
-                drops_per_s: per_s(now.drops.into(), then.drops.into(), seconds),
-                overlimits_per_s: per_s(now.overlimits.into(), then.overlimits.into(), seconds),
+                drops_per_s: rate_per_s(now.drops.into(), then.drops.into(), seconds),
+                overlimits_per_s: rate_per_s(now.overlimits.into(), then.overlimits.into(), seconds),
             }
         };
-        let did_something = |queue: &QdiscUse| {
+        let is_relevant = |queue: &QdiscUse| {
             let rates = queue.drops_per_s + queue.overlimits_per_s;
             queue.rate_bits_per_s.is_some() || queue.backlog_bytes > 0 || rates > 0.0
         };
-        self.qdiscs.iter().map(use_of).filter(did_something).collect()
+        self.qdiscs.iter().map(qdisc_use).filter(is_relevant).collect()
     }
 }
 
@@ -125,60 +129,60 @@ impl DriverCounters {
         if self.names != earlier.names {
             return BTreeMap::new();
         }
-        let both = self.values.iter().zip(&earlier.values);
-        let rates = both.map(|(now, then)| per_s(*now, *then, seconds));
+        let pairs = self.values.iter().zip(&earlier.values);
+        let rates = pairs.map(|(now, then)| rate_per_s(*now, *then, seconds));
         let named = self.names.iter().zip(rates).filter(|(_, rate)| *rate > 0.0);
         named.take(MAX_DRIVER_COUNTERS).map(|(name, rate)| (name.clone(), rate)).collect()
     }
 }
 
-fn per_s(now: u64, then: u64, seconds: f64) -> f64 {
+fn rate_per_s(now: u64, then: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { now.saturating_sub(then) as f64 / seconds } else { 0.0 }
 }
 
 /// The links of one network namespace.
 #[derive(Debug)]
 pub struct Links {
-    socket: Socket,
-    driver: Driver,
+    socket: NetlinkSocket,
+    driver: EthtoolSocket,
     request: Vec<u8>,
     links: Vec<LinkCounters>,
-    truncated: bool,
+    is_truncated: bool,
 }
 
 impl Links {
-    /// Opens the way to the kernel in the network namespace of a process; `None` is our own.
+    /// Opens a socket in the network namespace of a process; `None` is the own namespace.
     ///
     /// # Errors
-    /// Another namespace takes `CAP_SYS_ADMIN`, and the process must be there. It is entered here
-    /// only; the namespace is held open.
+    /// Another namespace requires `CAP_SYS_ADMIN`, and the process must exist. The namespace is
+    /// entered only here; it is held open.
     pub fn open(pid_of_namespace: Option<i32>) -> Result<Self, NotObservable> {
         let open = || -> io::Result<Self> {
-            let namespace = Namespace::of(pid_of_namespace)?;
-            let driver = Driver::open(&namespace)?;
-            let socket = Socket::open(Family::Route, namespace)?;
+            let namespace = Namespace::open_pid(pid_of_namespace)?;
+            let driver = EthtoolSocket::open(&namespace)?;
+            let socket = NetlinkSocket::open(NetlinkFamily::Route, namespace)?;
             let (request, links) = (Vec::new(), Vec::new());
-            Ok(Self { socket, driver, request, links, truncated: false })
+            Ok(Self { socket, driver, request, links, is_truncated: false })
         };
-        open().map_err(|error| NotObservable::new(WHAT, error.to_string()))
+        open().map_err(|error| NotObservable::new(FIGURE, error.to_string()))
     }
 
     /// Reads all links, at most [`MAX_LINKS`]. They live until the next sample; clone them to keep
     /// them.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn sample(&mut self) -> Result<&[LinkCounters], NotObservable> {
-        let failed = |error: io::Error| NotObservable::new(WHAT, error.to_string());
-        self.read_links().map_err(failed)?;
-        self.read_qdiscs().map_err(failed)?;
+        let not_observable = |error: io::Error| NotObservable::new(FIGURE, error.to_string());
+        self.read_links().map_err(not_observable)?;
+        self.read_qdiscs().map_err(not_observable)?;
         for link in &mut self.links {
             let known = &mut link.driver;
-            if link.link.up && !known.names.is_empty() {
-                self.driver.read(link.link.name, &mut known.values);
+            if link.link.is_up && !known.names.is_empty() {
+                self.driver.read_counters(link.link.name, &mut known.values);
                 if known.values.len() != known.names.len() {
-                    // It has other counters now (more queues, say): a new start.
-                    known.names = self.driver.names(link.link.name).into();
+                    // The driver has other counters now (more queues, for example): start again.
+                    known.names = self.driver.counter_names(link.link.name).into();
                     known.values.clear();
                 }
             }
@@ -186,24 +190,24 @@ impl Links {
         Ok(&self.links)
     }
 
-    /// Whether there were more links than [`MAX_LINKS`] at the last sample.
+    /// Returns true if the last sample had more links than [`MAX_LINKS`].
     #[must_use]
-    pub fn truncated(&self) -> bool {
-        self.truncated
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
     fn read_links(&mut self) -> io::Result<()> {
-        let Self { socket, driver, request, links, truncated } = self;
+        let Self { socket, driver, request, links, is_truncated: truncated } = self;
         message::write_link_request(request);
         let mut count = 0;
         *truncated = false;
-        socket.dump(GET_LINK, request, |_, body| {
+        socket.dump(RTM_GETLINK, request, |_, body| {
             let Some(link) = message::parse_link(body) else { return ControlFlow::Continue(()) };
             if count == MAX_LINKS {
                 *truncated = true;
                 return ControlFlow::Break(());
             }
-            place(links, count, link, driver);
+            update_link(links, count, link, driver);
             count += 1;
             ControlFlow::Continue(())
         })?;
@@ -213,9 +217,9 @@ impl Links {
 
     fn read_qdiscs(&mut self) -> io::Result<()> {
         let Self { socket, request, links, .. } = self;
-        message::write_traffic_request(request, 0);
+        message::write_tc_request(request, 0);
         links.iter_mut().for_each(|link| link.qdiscs.clear());
-        socket.dump(GET_QDISC, request, |_, body| {
+        socket.dump(RTM_GETQDISC, request, |_, body| {
             if let Some(qdisc) = message::parse_qdisc(body)
                 && let Some(link) = links.iter_mut().find(|link| link.link.index == qdisc.link)
                 && link.qdiscs.len() < MAX_QDISCS
@@ -226,9 +230,9 @@ impl Links {
         })?;
         for link in links {
             for qdisc in link.qdiscs.iter_mut().filter(|qdisc| qdisc.has_classes()) {
-                message::write_traffic_request(request, qdisc.link);
+                message::write_tc_request(request, qdisc.link);
                 let mut rates: Option<f64> = None;
-                socket.dump(GET_CLASS, request, |_, body| {
+                socket.dump(RTM_GETTCLASS, request, |_, body| {
                     if let Some(rate) = message::parse_root_class(body) {
                         *rates.get_or_insert(0.0) += rate;
                     }
@@ -241,26 +245,26 @@ impl Links {
     }
 }
 
-/// Puts a link in its place in the order of the dump, with what is known of it from before.
-fn place(links: &mut Vec<LinkCounters>, at: usize, link: Link, driver: &mut Driver) {
+/// Puts a link at its position in the dump's order, with its earlier state.
+fn update_link(links: &mut Vec<LinkCounters>, at: usize, link: Link, driver: &mut EthtoolSocket) {
     let same = |known: &LinkCounters| {
         (known.link.index, known.link.name, known.link.kind) == (link.index, link.name, link.kind)
     };
-    let found = links[at..].iter().position(same).map(|from| at + from);
-    let came_up = found.is_none_or(|from| !links[from].link.up) && link.up;
-    match found {
+    let old_index = links[at..].iter().position(same).map(|from| at + from);
+    let came_up = old_index.is_none_or(|from| !links[from].link.is_up) && link.is_up;
+    match old_index {
         Some(from) => links.swap(at, from),
         None => links.insert(at, LinkCounters::default()),
     }
-    let known = &mut links[at];
-    known.link = link;
-    if !link.up {
-        known.speed_bits_per_s = None;
+    let current = &mut links[at];
+    current.link = link;
+    if !link.is_up {
+        current.speed_bits_per_s = None;
     } else if came_up {
         let has_speed = KINDS_WITH_SPEED.contains(&link.kind.to_string().as_str());
-        known.speed_bits_per_s = if has_speed { driver.speed_bits_per_s(link.name) } else { None };
-        known.driver.names = driver.names(link.name).into();
-        known.driver.values.clear();
+        current.speed_bits_per_s = if has_speed { driver.speed_bits_per_s(link.name) } else { None };
+        current.driver.names = driver.counter_names(link.name).into();
+        current.driver.values.clear();
     }
 }
 

@@ -1,8 +1,8 @@
-//! The parsers on captured messages, differences, and a look at links of our own.
+//! Tests of the parsers on captured messages, of differences, and of a sample of the own links.
 
-use super::message::{Name, parse_link, parse_qdisc, parse_root_class};
+use super::message::{ShortName, parse_link, parse_qdisc, parse_root_class};
 use super::*;
-use crate::netlink::message::testing::{bytes, mangled};
+use crate::netlink::message::testing::{for_each_corruption, parse_hex};
 
 const VETH: &str = include_str!("captured/link_veth.hex");
 const TBF: &str = include_str!("captured/qdisc_tbf.hex");
@@ -17,9 +17,9 @@ const HTB_ROOT: &str = include_str!("captured/class_htb_1.hex");
 fn a_link_is_read() {
     let expected = Link {
         index: 2,
-        name: Name::new(b"vA"),
-        kind: Name::new(b"veth"),
-        up: true,
+        name: ShortName::new(b"vA"),
+        kind: ShortName::new(b"veth"),
+        is_up: true,
         rx_packets: 1240,
         tx_packets: 1302,
         rx_bytes: 81884,
@@ -27,12 +27,12 @@ fn a_link_is_read() {
         rx_drops: 0,
         tx_drops: 0,
     };
-    assert_eq!(parse_link(&bytes(VETH)), Some(expected));
+    assert_eq!(parse_link(&parse_hex(VETH)), Some(expected));
     // Its counters begin with those of the packets: a drop and one that the device missed.
-    let mut changed = bytes(VETH);
+    let mut changed = parse_hex(VETH);
     let start = changed.windows(8).position(|eight| eight == 1240_u64.to_ne_bytes()).unwrap();
-    for (place, value) in [(6, 1_u64), (7, 20), (15, 300)] {
-        changed[start + place * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+    for (index, value) in [(6, 1_u64), (7, 20), (15, 300)] {
+        changed[start + index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
     }
     let link = parse_link(&changed).unwrap();
     assert_eq!((link.rx_drops, link.tx_drops), (301, 20));
@@ -41,28 +41,28 @@ fn a_link_is_read() {
 #[cfg(target_endian = "little")]
 #[test]
 fn a_token_bucket_is_read_with_its_rate() {
-    let tbf = parse_qdisc(&bytes(TBF)).unwrap();
+    let tbf = parse_qdisc(&parse_hex(TBF)).unwrap();
     let expected = Qdisc {
         link: 2,
         handle: 0x8001_0000,
-        kind: Name::new(b"tbf"),
+        kind: ShortName::new(b"tbf"),
         rate_bits_per_s: Some(50e6),
         backlog_bytes: 0,
         drops: 0,
         overlimits: 3530,
     };
     assert_eq!(tbf, expected);
-    // More than 32 bits of bytes per second stand in an attribute of their own.
-    assert_eq!(parse_qdisc(&bytes(TBF_64)).unwrap().rate_bits_per_s, Some(40e9));
+    // A rate above 32 bits of bytes per second has an attribute of its own.
+    assert_eq!(parse_qdisc(&parse_hex(TBF_64)).unwrap().rate_bits_per_s, Some(40e9));
 }
 
 #[cfg(target_endian = "little")]
 #[test]
 fn the_rate_of_htb_is_that_of_its_root_class() {
-    let htb = parse_qdisc(&bytes(HTB)).unwrap();
+    let htb = parse_qdisc(&parse_hex(HTB)).unwrap();
     assert_eq!((htb.has_classes(), htb.rate_bits_per_s), (true, None));
-    assert_eq!(parse_root_class(&bytes(HTB_ROOT)), Some(10e6));
-    assert_eq!(parse_root_class(&bytes(HTB_LEAF)), None);
+    assert_eq!(parse_root_class(&parse_hex(HTB_ROOT)), Some(10e6));
+    assert_eq!(parse_root_class(&parse_hex(HTB_LEAF)), None);
 }
 
 /// A message about a discipline of `kind` with these options and statistics.
@@ -99,7 +99,7 @@ fn other_disciplines_with_a_rate_and_old_statistics_are_read() {
 #[test]
 fn messages_that_are_cut_or_garbage_are_never_a_panic() {
     for text in [VETH, TBF, TBF_64, HTB, HTB_LEAF, HTB_ROOT] {
-        mangled(&bytes(text), |body| {
+        for_each_corruption(&parse_hex(text), |body| {
             parse_link(body);
             parse_qdisc(body);
             parse_root_class(body);
@@ -109,9 +109,9 @@ fn messages_that_are_cut_or_garbage_are_never_a_panic() {
 }
 
 #[test]
-fn what_passed_between_two_moments() {
+fn rates_between_two_samples() {
     let queue = |kind: &[u8], handle, backlog_bytes, overlimits| Qdisc {
-        kind: Name::new(kind),
+        kind: ShortName::new(kind),
         handle,
         backlog_bytes,
         overlimits,
@@ -119,7 +119,7 @@ fn what_passed_between_two_moments() {
     };
     let names: Arc<[String]> = ["kicks", "drops", "resets"].map(String::from).into();
     let at = |rx_bytes, tx_drops, qdiscs: &[Qdisc], values: &[u64]| LinkCounters {
-        link: Link { name: Name::new(b"eth0"), rx_bytes, tx_drops, ..Link::default() },
+        link: Link { name: ShortName::new(b"eth0"), rx_bytes, tx_drops, ..Link::default() },
         speed_bits_per_s: Some(1e9),
         qdiscs: qdiscs.to_vec(),
         driver: DriverCounters { names: Arc::clone(&names), values: values.to_vec() },
@@ -129,13 +129,13 @@ fn what_passed_between_two_moments() {
     let later = at(3000, 4, &[queue(b"tbf", 2, 44, 30), idle], &[7, 5, 0]);
     let between = later.since(&earlier, 2.0);
     assert_eq!((between.name.as_str(), between.speed_bits_per_s), ("eth0", Some(1e9)));
-    // A counter that ran backwards began anew.
+    // A counter that ran backwards was reset.
     assert_eq!((between.rx_bytes_per_s, between.tx_drops_per_s), (1000.0, 0.0));
     assert_eq!(between.driver, [("kicks".to_owned(), 1.0)].into());
     assert_eq!(between.queues.len(), 1);
     let tbf = &between.queues[0];
     assert_eq!((tbf.backlog_bytes, tbf.overlimits_per_s), (44, 10.0));
-    // Other counters than before say nothing, and no time is no rate.
+    // Other counters than before yield nothing, and no time yields no rate.
     let other = LinkCounters { driver: DriverCounters::default(), ..earlier.clone() };
     assert!(later.since(&other, 2.0).driver.is_empty());
     assert_eq!(later.since(&earlier, 0.0).rx_bytes_per_s, 0.0);

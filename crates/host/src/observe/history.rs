@@ -1,73 +1,73 @@
-//! What was seen, kept within bounds: everything for hours, then every second look, then every
-//! fourth, and the last few in full for live views.
+//! Bounded sample history: all samples for hours, then every second one, then every fourth; and the
+//! last few in full for live views.
 //!
-//! Pure: not for taking samples.
+//! Pure: it takes no samples.
 
 use std::collections::VecDeque;
 
-/// Looks that are kept, at most: four hours at one a second.
-pub(super) const MAX_KEPT: usize = 4 * 3600;
+/// Maximum number of kept samples: four hours at one per second.
+pub(super) const MAX_RETAINED: usize = 4 * 3600;
 
-/// Looks of one kind.
+/// Samples of one kind.
 #[derive(Debug)]
-pub(super) struct History<T> {
-    kept: Vec<T>,
-    /// One in so many is kept.
-    every: u64,
-    offered: u64,
+pub(super) struct SampleHistory<T> {
+    retained: Vec<T>,
+    /// Decimation factor: one sample in this many is kept.
+    decimation: u64,
+    pushed: u64,
     recent: VecDeque<T>,
     recent_max: usize,
 }
 
-impl<T: Clone> History<T> {
-    /// Keeps the last `recent_max` in full.
+impl<T: Clone> SampleHistory<T> {
+    /// Creates a history that keeps the last `recent_max` samples in full.
     pub(super) fn new(recent_max: usize) -> Self {
-        Self { kept: Vec::new(), every: 1, offered: 0, recent: VecDeque::new(), recent_max }
+        Self { retained: Vec::new(), decimation: 1, pushed: 0, recent: VecDeque::new(), recent_max }
     }
 
-    pub(super) fn offer(&mut self, item: T) {
+    pub(super) fn push(&mut self, item: T) {
         if self.recent.len() == self.recent_max {
             self.recent.pop_front();
         }
         self.recent.push_back(item.clone());
-        if self.offered.is_multiple_of(self.every) {
-            self.kept.push(item);
+        if self.pushed.is_multiple_of(self.decimation) {
+            self.retained.push(item);
         }
-        self.offered += 1;
-        if self.kept.len() > MAX_KEPT {
+        self.pushed += 1;
+        if self.retained.len() > MAX_RETAINED {
             let mut at = 0_u64;
-            self.kept.retain(|_| {
+            self.retained.retain(|_| {
                 at += 1;
                 at % 2 == 1
             });
-            self.every *= 2;
+            self.decimation *= 2;
         }
     }
 
-    /// Those that are kept.
-    pub(super) fn kept(&self) -> &[T] {
-        &self.kept
+    /// Returns the kept samples.
+    pub(super) fn retained(&self) -> &[T] {
+        &self.retained
     }
 
-    /// One in so many is kept.
-    pub(super) fn every(&self) -> u64 {
-        self.every
+    /// Returns the decimation factor: one sample in this many is kept.
+    pub(super) fn decimation(&self) -> u64 {
+        self.decimation
     }
 
-    /// Changes each of them, and each of the last few.
-    pub(super) fn each(&mut self, change: impl Fn(&mut T)) {
-        self.kept.iter_mut().for_each(&change);
+    /// Changes each kept and each recent sample.
+    pub(super) fn for_each_mut(&mut self, change: impl Fn(&mut T)) {
+        self.retained.iter_mut().for_each(&change);
         self.recent.iter_mut().for_each(&change);
     }
 
-    /// The last few, the oldest first.
+    /// Returns the last few samples, the oldest first.
     pub(super) fn recent(&self) -> Vec<T> {
         self.recent.iter().cloned().collect()
     }
 
-    /// All that were kept, and how many were offered for each of them.
-    pub(super) fn into_kept(self) -> (Vec<T>, u64) {
-        (self.kept, self.every)
+    /// Returns all kept samples, and the decimation factor.
+    pub(super) fn into_retained(self) -> (Vec<T>, u64) {
+        (self.retained, self.decimation)
     }
 }
 
@@ -76,23 +76,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_watch_is_thinned_evenly() {
-        let mut history = History::new(3);
-        for item in 0..=(2 * MAX_KEPT as u64 + 1) {
-            history.offer(item);
+    fn a_long_history_is_decimated_evenly() {
+        let mut history = SampleHistory::new(3);
+        for item in 0..=(2 * MAX_RETAINED as u64 + 1) {
+            history.push(item);
         }
-        let last = 2 * MAX_KEPT as u64 + 1;
+        let last = 2 * MAX_RETAINED as u64 + 1;
         assert_eq!(history.recent(), [last - 2, last - 1, last]);
-        let (kept, every) = history.into_kept();
-        assert!(kept.len() <= MAX_KEPT && every == 4, "{} {every}", kept.len());
-        assert!(kept.windows(2).all(|pair| pair[1] - pair[0] == every));
+        let (retained, decimation) = history.into_retained();
+        assert!(retained.len() <= MAX_RETAINED && decimation == 4, "{} {decimation}", retained.len());
+        assert!(retained.windows(2).all(|pair| pair[1] - pair[0] == decimation));
     }
 
     #[test]
-    fn a_short_watch_is_kept_whole() {
-        let mut history = History::new(2);
-        (0..5).for_each(|item| history.offer(item));
+    fn a_short_history_is_complete() {
+        let mut history = SampleHistory::new(2);
+        (0..5).for_each(|item| history.push(item));
         assert_eq!(history.recent(), [3, 4]);
-        assert_eq!(history.into_kept(), (vec![0, 1, 2, 3, 4], 1));
+        assert_eq!(history.into_retained(), (vec![0, 1, 2, 3, 4], 1));
     }
 }

@@ -1,59 +1,58 @@
-//! The machine's processors between two looks: who used them, which interrupts they had, what the
-//! receive path did.
+//! CPU use of the machine between two samples: by user, with interrupts and the receive path.
 //!
-//! Not for processes, nor for network namespaces: all of this is the same wherever it is read.
+//! Processes and network namespaces are elsewhere: all of this is the same wherever it is read.
 
 use crate::cpu::{self, CpuTimes, MachineCpu};
 use crate::interrupts::{InterruptReader, SoftIrqReader};
+use crate::kernel_file::NotObservable;
 use crate::pressure;
 use crate::softnet::{self, SoftnetRow};
-use crate::source::NotObservable;
 use record::observed::{CpuUse, Pressure};
 
-/// Reading `/proc/interrupts` takes a figure for each interrupt and processor, so it is left alone on
-/// machines with more processors than this.
+/// Maximum number of CPUs for reading `/proc/interrupts`, which costs one figure per interrupt and
+/// CPU.
 const INTERRUPTS_CPUS_MAX: usize = 64;
 
-/// The files of the machine, kept open, with the last two readings.
+/// Open files of the machine, with the last two readings.
 #[derive(Debug)]
 pub(super) struct Machine {
-    cpu: Result<cpu::Reader, NotObservable>,
+    cpu: Result<cpu::CpuReader, NotObservable>,
     softirqs: Result<SoftIrqReader, NotObservable>,
     interrupts: Result<InterruptReader, NotObservable>,
-    softnet: Result<softnet::Reader, NotObservable>,
-    pressure: Result<pressure::Reader, NotObservable>,
-    now: Moment,
-    then: Moment,
+    softnet: Result<softnet::SoftnetReader, NotObservable>,
+    pressure: Result<pressure::PressureReader, NotObservable>,
+    now: MachineReadings,
+    then: MachineReadings,
 }
 
-/// What the files said at one moment. What could not be read is empty.
+/// Readings of all files at one moment. Unreadable ones are empty.
 #[derive(Debug, Clone, Default)]
-struct Moment {
+struct MachineReadings {
     cpu: MachineCpu,
-    /// `NET_RX` by processor.
+    /// `NET_RX` by CPU.
     net_rx: Vec<(u32, u64)>,
-    /// `NET_TX` by processor.
+    /// `NET_TX` by CPU.
     net_tx: Vec<(u32, u64)>,
     interrupts: Vec<(u32, u64)>,
     softnet: Vec<SoftnetRow>,
 }
 
-/// What passed between two moments.
+/// Differences between two moments.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MachineUse {
-    pub(super) between: MachineCpu,
+    pub(super) cpu_delta: MachineCpu,
     pub(super) cpus: Vec<CpuUse>,
     pub(super) pressure: Option<Pressure>,
 }
 
 impl Machine {
     pub(super) fn open() -> Self {
-        let mut cpu = cpu::Reader::open();
+        let mut cpu = cpu::CpuReader::open();
         let cpus = cpu.as_mut().ok().and_then(|cpu| Some(cpu.sample().ok()?.cpu_ids.len()));
         let interrupts = match cpus {
             Some(cpus) if cpus > INTERRUPTS_CPUS_MAX => Err(NotObservable::new(
-                "hardware interrupts by processor",
-                format!("reading /proc/interrupts of {cpus} processors each second costs too much"),
+                "hardware interrupts per CPU",
+                format!("reading /proc/interrupts of {cpus} CPUs each second uses too much CPU time"),
             )),
             _ => InterruptReader::open(),
         };
@@ -61,14 +60,14 @@ impl Machine {
             cpu,
             softirqs: SoftIrqReader::open(),
             interrupts,
-            softnet: softnet::Reader::open(),
-            pressure: pressure::Reader::open(),
-            now: Moment::default(),
-            then: Moment::default(),
+            softnet: softnet::SoftnetReader::open(),
+            pressure: pressure::PressureReader::open(),
+            now: MachineReadings::default(),
+            then: MachineReadings::default(),
         }
     }
 
-    /// The processors online.
+    /// Returns the online CPUs.
     pub(super) fn cpus(&mut self) -> Vec<u32> {
         let sample = self.cpu.as_mut().ok().and_then(|cpu| cpu.sample().ok());
         sample.map(|machine| machine.cpu_ids.clone()).unwrap_or_default()
@@ -85,28 +84,28 @@ impl Machine {
         all.into_iter().flatten().cloned().collect()
     }
 
-    /// Reads everything, and says what passed in the `seconds` since the last reading.
+    /// Reads everything, and returns the use in the `seconds` since the last reading.
     pub(super) fn sample(&mut self, seconds: f64) -> MachineUse {
         std::mem::swap(&mut self.now, &mut self.then);
         self.read();
-        let between = self.now.cpu.delta(&self.then.cpu);
+        let cpu_delta = self.now.cpu.delta(&self.then.cpu);
         let pressure = self.pressure.as_mut().ok();
         MachineUse {
-            cpus: uses(&between, &self.then, &self.now, seconds),
-            between,
-            pressure: pressure.and_then(|files| files.shares(seconds).ok().flatten()),
+            cpus: cpu_uses(&cpu_delta, &self.then, &self.now, seconds),
+            cpu_delta,
+            pressure: pressure.and_then(|files| files.sample(seconds).ok().flatten()),
         }
     }
 
-    /// Hardware interrupts have time of their own here, which no process is charged for: where the
-    /// kernel accounts by timer tick there is none, because a tick never meets one.
-    pub(super) fn interrupts_are_apart(&self) -> bool {
+    /// Returns true if hardware interrupts have their own time here, charged to no process. Where
+    /// the kernel accounts by timer tick there is none, because a tick never meets one.
+    pub(super) fn has_separate_irq_time(&self) -> bool {
         self.now.cpu.total.irq > 0
     }
 
     fn read(&mut self) {
         let now = &mut self.now;
-        match self.cpu.as_mut().map(cpu::Reader::sample) {
+        match self.cpu.as_mut().map(cpu::CpuReader::sample) {
             Ok(Ok(machine)) => now.cpu.clone_from(machine),
             _ => now.cpu = MachineCpu::default(),
         }
@@ -118,19 +117,24 @@ impl Machine {
         }
         now.interrupts.clear();
         if let Ok(Ok(counts)) = self.interrupts.as_mut().map(InterruptReader::sample) {
-            now.interrupts.extend(counts.cpu_ids.iter().copied().zip(counts.sums.iter().copied()));
+            now.interrupts.extend(counts.cpu_ids.iter().copied().zip(counts.counts.iter().copied()));
         }
         now.softnet.clear();
-        if let Ok(Ok(rows)) = self.softnet.as_mut().map(softnet::Reader::sample) {
+        if let Ok(Ok(rows)) = self.softnet.as_mut().map(softnet::SoftnetReader::sample) {
             now.softnet.extend_from_slice(rows);
         }
     }
 }
 
-fn uses(between: &MachineCpu, then: &Moment, now: &Moment, seconds: f64) -> Vec<CpuUse> {
-    let cpus = between.cpu_ids.iter().zip(&between.per_cpu);
+fn cpu_uses(
+    cpu_delta: &MachineCpu,
+    then: &MachineReadings,
+    now: &MachineReadings,
+    seconds: f64,
+) -> Vec<CpuUse> {
+    let cpus = cpu_delta.cpu_ids.iter().zip(&cpu_delta.per_cpu);
     cpus.map(|(&cpu, times)| {
-        let mut cpu_use = shares(cpu, times);
+        let mut cpu_use = cpu_fractions(cpu, times);
         let count = |list: &[(u32, u64)]| list.iter().find(|(id, _)| *id == cpu).map(|(_, n)| *n);
         let rate = |now: &[(u32, u64)], then: &[(u32, u64)]| {
             Some(count(now)?.saturating_sub(count(then)?) as f64 / seconds)
@@ -138,60 +142,59 @@ fn uses(between: &MachineCpu, then: &Moment, now: &Moment, seconds: f64) -> Vec<
         cpu_use.net_rx_per_s = rate(&now.net_rx, &then.net_rx).unwrap_or(0.0);
         cpu_use.net_tx_per_s = rate(&now.net_tx, &then.net_tx);
         cpu_use.interrupts_per_s = rate(&now.interrupts, &then.interrupts).unwrap_or(0.0);
-        let row = |moment: &Moment| moment.softnet.iter().find(|row| row.cpu == cpu).copied();
+        let row = |moment: &MachineReadings| moment.softnet.iter().find(|row| row.cpu == cpu).copied();
         if let (Some(now), Some(then)) = (row(now), row(then)) {
-            let passed = now.since(&then);
-            cpu_use.packets_per_s = f64::from(passed.processed) / seconds;
-            cpu_use.backlog_drops_per_s = f64::from(passed.dropped) / seconds;
-            cpu_use.time_squeezes_per_s = f64::from(passed.time_squeeze) / seconds;
-            cpu_use.received_rps_per_s = f64::from(passed.received_rps) / seconds;
-            cpu_use.flow_limit_drops_per_s =
-                passed.flow_limited.map(|packets| f64::from(packets) / seconds);
-            cpu_use.backlog_packets = passed.backlog;
+            let delta = now.since(&then);
+            cpu_use.packets_per_s = f64::from(delta.processed) / seconds;
+            cpu_use.backlog_drops_per_s = f64::from(delta.dropped) / seconds;
+            cpu_use.time_squeezes_per_s = f64::from(delta.time_squeeze) / seconds;
+            cpu_use.received_rps_per_s = f64::from(delta.received_rps) / seconds;
+            cpu_use.flow_limit_drops_per_s = delta.flow_limited.map(|packets| f64::from(packets) / seconds);
+            cpu_use.backlog_packets = delta.backlog;
         }
         cpu_use
     })
     .collect()
 }
 
-fn shares(cpu: u32, times: &CpuTimes) -> CpuUse {
+fn cpu_fractions(cpu: u32, times: &CpuTimes) -> CpuUse {
     let total = times.total().max(1) as f64;
-    let share = |ticks: u64| ticks as f64 / total;
+    let fraction = |ticks: u64| ticks as f64 / total;
     CpuUse {
         cpu,
-        user: share(times.user + times.nice),
-        system: share(times.system),
-        irq: share(times.irq),
-        softirq: share(times.softirq),
-        steal: share(times.steal),
-        idle: share(times.idle + times.iowait),
+        user: fraction(times.user + times.nice),
+        system: fraction(times.system),
+        irq: fraction(times.irq),
+        softirq: fraction(times.softirq),
+        steal: fraction(times.steal),
+        idle: fraction(times.idle + times.iowait),
         ..CpuUse::default()
     }
 }
 
-/// Busy processors that are neither a role's nor interrupts of no process, at least 0.
+/// Returns the busy CPUs that belong neither to a role nor to interrupts of no process, at least 0.
 ///
-/// What an interrupt takes is charged to the process that it met, where the kernel accounts by timer
-/// tick, and to nobody where it met an idle processor: so the idle share of each processor's
-/// interrupts is taken to be nobody's. Where the kernel accounts interrupts apart all of them are.
+/// If the kernel accounts by timer tick, the time of an interrupt is charged to the process that it
+/// met, and to none on an idle CPU. So the idle fraction of each CPU's interrupts is taken to
+/// belong to no process. If the kernel accounts interrupts separately, all of them do.
 pub(crate) fn foreign_cpus(
-    between: &MachineCpu,
+    cpu_delta: &MachineCpu,
     role_cpus: f64,
-    interrupts_are_apart: bool,
+    has_separate_irq_time: bool,
     ticks: f64,
 ) -> f64 {
-    let nobodys = |times: &CpuTimes| {
+    let unowned_interrupts = |times: &CpuTimes| {
         let interrupts = (times.irq + times.softirq) as f64;
         let idle = (times.idle + times.iowait) as f64;
         let tasks = (times.user + times.nice + times.system) as f64;
-        match interrupts_are_apart {
+        match has_separate_irq_time {
             true => interrupts,
             false if idle + tasks > 0.0 => interrupts * idle / (idle + tasks),
             false => 0.0,
         }
     };
-    let busy = between.total.busy() as f64;
-    let interrupts: f64 = between.per_cpu.iter().map(nobodys).sum();
+    let busy = cpu_delta.total.busy() as f64;
+    let interrupts: f64 = cpu_delta.per_cpu.iter().map(unowned_interrupts).sum();
     ((busy - interrupts) / ticks - role_cpus).max(0.0)
 }
 
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processors_time_is_shared_out_and_its_events_are_rates() {
+    fn a_cpus_time_is_divided_and_its_events_are_rates() {
         let times = CpuTimes {
             user: 20,
             nice: 10,
@@ -228,7 +231,7 @@ mod tests {
             steal: 5,
             ..CpuTimes::default()
         };
-        let moment = |packets, interrupts| Moment {
+        let readings = |packets, interrupts| MachineReadings {
             net_rx: vec![(0, 5), (1, packets)],
             net_tx: vec![(1, packets * 2)],
             interrupts: vec![(1, interrupts)],
@@ -239,11 +242,11 @@ mod tests {
                 backlog: Some(7),
                 ..SoftnetRow::default()
             }],
-            ..Moment::default()
+            ..MachineReadings::default()
         };
-        let mut between = machine(&[times]);
-        between.cpu_ids = vec![1];
-        let cpu = uses(&between, &moment(100, 10), &moment(300, 11), 2.0)[0];
+        let mut cpu_delta = machine(&[times]);
+        cpu_delta.cpu_ids = vec![1];
+        let cpu = cpu_uses(&cpu_delta, &readings(100, 10), &readings(300, 11), 2.0)[0];
         let expected = CpuUse {
             cpu: 1,
             user: 0.3,
@@ -263,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_busy_processors_is_foreign() {
+    fn the_rest_of_busy_cpu_time_is_foreign() {
         let busy = CpuTimes { user: 50, system: 30, softirq: 20, ..CpuTimes::default() };
         let calm = CpuTimes { user: 10, softirq: 10, idle: 80, ..CpuTimes::default() };
         let both = machine(&[busy, calm]);
         let foreign = |roles, apart| foreign_cpus(&both, roles, apart, 100.0);
-        // Softirqs on the busy processor met a process; on the calm one eight of nine met nobody.
+        // Softirqs on the busy CPU met a process; on the calm one eight of nine met none.
         assert!((foreign(0.6, false) - (1.2 - 0.8 / 9.0 - 0.6)).abs() < 1e-9);
         assert!((foreign(0.6, true) - 0.3).abs() < 1e-9);
         assert_eq!(foreign(1.9, false), 0.0);
@@ -279,8 +282,8 @@ mod tests {
     fn the_live_machine_is_read() {
         let mut machine = Machine::open();
         machine.sample(1.0);
-        let passed = machine.sample(1.0);
-        assert!(!passed.cpus.is_empty());
-        assert!(passed.between.created.is_some());
+        let machine_use = machine.sample(1.0);
+        assert!(!machine_use.cpus.is_empty());
+        assert!(machine_use.cpu_delta.forks.is_some());
     }
 }

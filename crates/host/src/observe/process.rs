@@ -1,97 +1,99 @@
-//! One process of a role between two looks, with its threads.
+//! One process of a role between two samples, with its threads.
 //!
-//! Not for the sum over a role. Files stay open; a process or a thread whose files cannot be read
-//! any more has ended.
+//! Sums over a role are elsewhere. Files stay open; a process or a thread whose files have become
+//! unreadable has ended.
 
 use crate::cpu::process_cpu_ns;
-use crate::process::figures::{
-    Io, Switches, parse_io, parse_memory, parse_open_files_max, parse_switches,
+use crate::kernel_file::{KernelFile, NotObservable, read_once};
+use crate::process::stats::{
+    ContextSwitches, IoCounters, parse_io, parse_memory, parse_open_files_max, parse_switches,
 };
 use crate::process::{
-    ProcessReader, ProcessTimes, ThreadReader, ThreadTimes, fullest_table, tables, thread_ids,
+    ProcessReader, ProcessTimes, ThreadReader, ThreadTimes, fd_tables, max_open_fds, thread_ids,
 };
-use crate::source::{NotObservable, Source, read_once};
-use record::observed::ThreadUse;
+use record::observed::ThreadCpuUse;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Adding up the memory of a process that has more than this would hold up its page faults for
-/// longer than a watcher should: 1 GiB takes some milliseconds.
+/// Maximum memory of a process for summing its shared memory. The sum holds up its page faults: 1
+/// GiB takes some milliseconds.
 const SHARED_MEMORY_BYTES_MAX: u64 = 1 << 30;
 
-/// Whether a process or thread was there before the watching, or began while it was watched.
+/// Start of a process or thread relative to the start of monitoring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Began {
-    /// What it used so far is not counted.
-    Before,
-    /// All that it used is counted.
-    Since,
+pub(super) enum StartPhase {
+    /// Started before: its CPU time so far does not count.
+    BeforeMonitoring,
+    /// Started meanwhile: all its CPU time counts.
+    DuringMonitoring,
 }
 
-/// A process that is watched.
+/// A watched process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessMonitor {
     pub(super) pid: i32,
     times: ProcessReader,
-    io: Result<Source, NotObservable>,
-    tables: Vec<i32>,
+    io: Result<KernelFile, NotObservable>,
+    fd_tables: Vec<i32>,
     open_files_max: Option<u64>,
-    /// The last sum of `smaps_rollup`.
+    /// Last sum of `smaps_rollup`.
     pub(super) proportional_bytes: Option<u64>,
-    threads: Vec<Thread>,
+    threads: Vec<ThreadMonitor>,
     last: ProcessTimes,
     last_cpu_ns: Option<u64>,
-    last_io: Option<Io>,
+    last_io: Option<IoCounters>,
 }
 
-/// What a process used, in the units of its files.
+/// Use of a process, in the units of its files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ProcessUse {
     pub(super) user_ticks: u64,
     pub(super) system_ticks: u64,
-    /// CPU time by the clock of the process; `None` where it cannot be read.
+    /// CPU time by the clock of the process; `None` if it cannot be read.
     pub(super) cpu_ns: Option<u64>,
-    /// Ticks since the process began, for how they are split where few have passed.
-    pub(super) all_user_ticks: u64,
-    pub(super) all_system_ticks: u64,
+    /// CPU time of children that ended, by the ticks that were waited for.
+    pub(super) children_ticks: u64,
+    /// Ticks since the process began, for the split where few ticks have passed.
+    pub(super) lifetime_user_ticks: u64,
+    pub(super) lifetime_system_ticks: u64,
     pub(super) minor_faults: u64,
     pub(super) major_faults: u64,
     pub(super) resident_pages: u64,
     pub(super) threads: u64,
-    pub(super) io: Option<Io>,
-    /// Open descriptors of its fullest table, and its limit.
+    pub(super) io: Option<IoCounters>,
+    /// Open descriptors of its fullest table, and the limit.
     pub(super) descriptors: Option<(u64, u64)>,
 }
 
-impl Process {
-    pub(super) fn open(pid: i32, began: Began) -> Result<Self, NotObservable> {
+impl ProcessMonitor {
+    pub(super) fn open(pid: i32, start_phase: StartPhase) -> Result<Self, NotObservable> {
         let mut times = ProcessReader::open(pid)?;
-        let mut io = Source::open("bytes written by a process", format!("/proc/{pid}/io"));
-        let last = match began {
-            Began::Before => times.sample()?.clone(),
-            Began::Since => ProcessTimes::default(),
+        let mut io = KernelFile::open("bytes written by a process", format!("/proc/{pid}/io"));
+        let last = match start_phase {
+            StartPhase::BeforeMonitoring => times.sample()?.clone(),
+            StartPhase::DuringMonitoring => ProcessTimes::default(),
         };
-        let last_io = match (began, &mut io) {
-            (Began::Before, Ok(file)) => file.read().ok().and_then(|text| parse_io(&text)),
-            (Began::Since, _) => Some(Io::default()),
-            (Began::Before, Err(_)) => None,
+        let last_io = match (start_phase, &mut io) {
+            (StartPhase::BeforeMonitoring, Ok(file)) => file.read().ok().and_then(|text| parse_io(&text)),
+            (StartPhase::DuringMonitoring, _) => Some(IoCounters::default()),
+            (StartPhase::BeforeMonitoring, Err(_)) => None,
         };
         let mut process = Self {
             pid,
             times,
             io,
-            tables: Vec::new(),
+            fd_tables: Vec::new(),
             open_files_max: None,
             proportional_bytes: None,
             threads: Vec::new(),
             last,
-            last_cpu_ns: match began {
-                Began::Before => process_cpu_ns(pid),
-                Began::Since => Some(0),
+            last_cpu_ns: match start_phase {
+                StartPhase::BeforeMonitoring => process_cpu_ns(pid),
+                StartPhase::DuringMonitoring => Some(0),
             },
             last_io,
         };
-        process.look_closer(false);
+        process.refresh_slow_metrics(false);
         Ok(process)
     }
 
@@ -101,13 +103,12 @@ impl Process {
         io.into_iter().chain(thread.and_then(|thread| thread.times.not_observable()))
     }
 
-    /// What changes seldom or costs more: limits, tables of descriptors, and shared memory where
-    /// `shares_memory` says that others of the role have the same pages.
-    pub(super) fn look_closer(&mut self, shares_memory: bool) {
+    /// Reads what changes seldom or costs more: limits, descriptor tables, and shared memory if
+    /// `shares_memory` states that other processes of the role share pages.
+    pub(super) fn refresh_slow_metrics(&mut self, shares_memory: bool) {
         let pid = self.pid;
-        self.tables = tables(pid);
-        let read =
-            |file: &str| read_once("limits of a process", &format!("/proc/{pid}/{file}")).ok();
+        self.fd_tables = fd_tables(pid);
+        let read = |file: &str| read_once("limits of a process", &format!("/proc/{pid}/{file}")).ok();
         self.open_files_max = read("limits").and_then(|text| parse_open_files_max(&text));
         let resident = self.last.resident_pages * rustix::param::page_size() as u64;
         self.proportional_bytes = (shares_memory && resident <= SHARED_MEMORY_BYTES_MAX)
@@ -115,58 +116,63 @@ impl Process {
             .flatten();
     }
 
-    /// Opens the files of threads that are new, at most `room` in all, and closes those that ended.
-    pub(super) fn find_threads(&mut self, began: Began, room: usize) {
+    /// Opens the files of new threads, at most `room` in all, and closes those of ended ones.
+    pub(super) fn find_threads(&mut self, start_phase: StartPhase, max_threads: usize) {
         let Ok(tids) = thread_ids(self.pid) else {
             return;
         };
         self.threads.retain(|thread| tids.contains(&thread.tid));
         for tid in tids {
-            if self.threads.len() >= room {
+            if self.threads.len() >= max_threads {
                 return;
             }
             if !self.threads.iter().any(|known| known.tid == tid)
-                && let Ok(thread) = Thread::open(self.pid, tid, began)
+                && let Ok(thread) = ThreadMonitor::open(self.pid, tid, start_phase)
             {
                 self.threads.push(thread);
             }
         }
     }
 
-    /// Threads that are read.
+    /// CPU time of the process itself until its last sample, in ticks.
+    pub(super) fn last_ticks(&self) -> u64 {
+        self.last.user_ticks + self.last.system_ticks
+    }
+
+    /// Returns the number of threads that are read.
     pub(super) fn threads_read(&self) -> usize {
         self.threads.len()
     }
 
-    /// Threads that it had when it was last read.
-    pub(super) fn threads_known(&self) -> u64 {
+    /// Returns the number of threads at the last reading.
+    pub(super) fn threads_total(&self) -> u64 {
         self.last.threads
     }
 
-    /// Its whole use since the last reading; an error when it has ended.
+    /// Returns the use since the last reading; fails if the process has ended.
     pub(super) fn sample(&mut self) -> Result<ProcessUse, NotObservable> {
         let now = self.times.sample()?;
-        let mut used = since(now, &self.last);
+        let mut used = usage_since(now, &self.last);
         self.last.clone_from(now);
         let cpu_ns = process_cpu_ns(self.pid);
         used.cpu_ns = cpu_ns.zip(self.last_cpu_ns).map(|(now, then)| now.saturating_sub(then));
         self.last_cpu_ns = cpu_ns;
         let io = self.io.as_mut().ok().and_then(|file| parse_io(&file.read().ok()?));
-        used.io = io.zip(self.last_io).map(|(now, then)| Io {
+        used.io = io.zip(self.last_io).map(|(now, then)| IoCounters {
             written_bytes: now.written_bytes.saturating_sub(then.written_bytes),
             disk_write_bytes: now.disk_write_bytes.saturating_sub(then.disk_write_bytes),
         });
         self.last_io = io;
-        let open = fullest_table(self.pid, &self.tables).ok();
+        let open = max_open_fds(self.pid, &self.fd_tables).ok();
         used.descriptors = open.zip(self.open_files_max);
         Ok(used)
     }
 
-    /// Calls `each` with every thread's use in the last `seconds`; threads that ended are dropped.
+    /// Calls `each` with every thread's use in the last `seconds`; drops ended threads.
     pub(super) fn sample_threads(
         &mut self,
         seconds: f64,
-        mut each: impl FnMut(ThreadUse, Switches, char),
+        mut each: impl FnMut(ThreadCpuUse, ContextSwitches, char),
     ) {
         self.threads.retain_mut(|thread| {
             let Ok((used, switches)) = thread.sample(seconds) else {
@@ -177,7 +183,17 @@ impl Process {
         });
     }
 
-    /// Marks the processors that its threads may run on.
+    /// Counts the threads in uninterruptible sleep (state D), of at most `count_max` threads. Also
+    /// returns the number of threads read.
+    pub(super) fn threads_in_disk_sleep(&mut self, count_max: usize) -> (usize, usize) {
+        let threads = self.threads.iter_mut().take(count_max);
+        threads.fold((0, 0), |(asleep, read), thread| {
+            let is_asleep = thread.times.state().is_ok_and(|state| state == 'D');
+            (asleep + usize::from(is_asleep), read + 1)
+        })
+    }
+
+    /// Marks the CPUs that the process's threads may run on.
     pub(super) fn add_affinity(&self, allowed: &mut [bool]) {
         for thread in &self.threads {
             let tid = Pid::from_raw(thread.tid);
@@ -189,13 +205,14 @@ impl Process {
     }
 }
 
-fn since(now: &ProcessTimes, then: &ProcessTimes) -> ProcessUse {
+fn usage_since(now: &ProcessTimes, then: &ProcessTimes) -> ProcessUse {
     ProcessUse {
         user_ticks: now.user_ticks.saturating_sub(then.user_ticks),
         system_ticks: now.system_ticks.saturating_sub(then.system_ticks),
         cpu_ns: None,
-        all_user_ticks: now.user_ticks,
-        all_system_ticks: now.system_ticks,
+        children_ticks: now.children_ticks.saturating_sub(then.children_ticks),
+        lifetime_user_ticks: now.user_ticks,
+        lifetime_system_ticks: now.system_ticks,
         minor_faults: now.minor_faults.saturating_sub(then.minor_faults),
         major_faults: now.major_faults.saturating_sub(then.major_faults),
         resident_pages: now.resident_pages,
@@ -206,34 +223,33 @@ fn since(now: &ProcessTimes, then: &ProcessTimes) -> ProcessUse {
 }
 
 #[derive(Debug)]
-struct Thread {
+struct ThreadMonitor {
     tid: i32,
     times: ThreadReader,
-    status: Option<Source>,
+    status: Option<KernelFile>,
     last: ThreadTimes,
-    last_switches: Switches,
+    last_switches: ContextSwitches,
 }
 
-impl Thread {
-    fn open(pid: i32, tid: i32, began: Began) -> Result<Self, NotObservable> {
+impl ThreadMonitor {
+    fn open(pid: i32, tid: i32, start_phase: StartPhase) -> Result<Self, NotObservable> {
         let mut times = ThreadReader::open(pid, tid)?;
         let path = format!("/proc/{pid}/task/{tid}/status");
-        let mut status = Source::open("context switches of a thread", path).ok();
-        let (last, last_switches) = match began {
-            Began::Before => {
+        let mut status = KernelFile::open("context switches of a thread", path).ok();
+        let (last, last_switches) = match start_phase {
+            StartPhase::BeforeMonitoring => {
                 let switches = status.as_mut().and_then(|file| parse_switches(&file.read().ok()?));
                 (times.sample()?.clone(), switches.unwrap_or_default())
             }
-            Began::Since => {
-                let zero =
-                    ThreadTimes { run_ns: Some(0), wait_ns: Some(0), ..ThreadTimes::default() };
-                (zero, Switches::default())
+            StartPhase::DuringMonitoring => {
+                let zero = ThreadTimes { run_ns: Some(0), wait_ns: Some(0), ..ThreadTimes::default() };
+                (zero, ContextSwitches::default())
             }
         };
         Ok(Self { tid, times, status, last, last_switches })
     }
 
-    fn sample(&mut self, seconds: f64) -> Result<(ThreadUse, Switches), NotObservable> {
+    fn sample(&mut self, seconds: f64) -> Result<(ThreadCpuUse, ContextSwitches), NotObservable> {
         let now = self.times.sample()?;
         let used = thread_use(now, &self.last, seconds, crate::cpu::ticks_per_s() as f64);
         self.last.clone_from(now);
@@ -241,25 +257,26 @@ impl Thread {
         let then = self.last_switches;
         let switches = switches.unwrap_or(then);
         self.last_switches = switches;
-        let passed = Switches {
+        let delta = ContextSwitches {
             voluntary: switches.voluntary.saturating_sub(then.voluntary),
             involuntary: switches.involuntary.saturating_sub(then.involuntary),
         };
-        Ok((used, passed))
+        Ok((used, delta))
     }
 }
 
-fn thread_use(now: &ThreadTimes, then: &ThreadTimes, seconds: f64, ticks_per_s: f64) -> ThreadUse {
-    let of_wall = |ns: u64| (ns as f64 / 1e9 / seconds).clamp(0.0, 1.0);
-    let passed = |now: Option<u64>, then: Option<u64>| Some(of_wall(now?.saturating_sub(then?)));
+fn thread_use(now: &ThreadTimes, then: &ThreadTimes, seconds: f64, ticks_per_s: f64) -> ThreadCpuUse {
+    let wall_fraction = |ns: u64| (ns as f64 / 1e9 / seconds).clamp(0.0, 1.0);
+    let fraction_since =
+        |now: Option<u64>, then: Option<u64>| Some(wall_fraction(now?.saturating_sub(then?)));
     let ticks = |times: &ThreadTimes| times.user_ticks + times.system_ticks;
     let by_ticks = ticks(now).saturating_sub(ticks(then)) as f64 / ticks_per_s / seconds;
-    ThreadUse {
+    ThreadCpuUse {
         tid: now.tid,
         name: now.name.clone(),
         cpu: now.cpu,
-        busy: passed(now.run_ns, then.run_ns).unwrap_or_else(|| by_ticks.clamp(0.0, 1.0)),
-        waiting: passed(now.wait_ns, then.wait_ns),
+        busy: fraction_since(now.run_ns, then.run_ns).unwrap_or_else(|| by_ticks.clamp(0.0, 1.0)),
+        waiting: fraction_since(now.wait_ns, then.wait_ns),
     }
 }
 
@@ -279,8 +296,7 @@ mod tests {
             ..ThreadTimes::default()
         };
         let then = times(10, Some(0), Some(500_000_000));
-        let used =
-            thread_use(&times(300, Some(1_000_000_000), Some(700_000_000)), &then, 2.0, 100.0);
+        let used = thread_use(&times(300, Some(1_000_000_000), Some(700_000_000)), &then, 2.0, 100.0);
         assert_eq!((used.tid, used.cpu, used.name.as_str()), (7, 1, "worker"));
         assert_eq!(used.busy, 0.5);
         assert!((used.waiting.unwrap() - 0.1).abs() < 1e-12);
@@ -289,11 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_watched_live() {
+    fn this_process_is_sampled_live() {
         let pid = std::process::id() as i32;
-        let mut process = Process::open(pid, Began::Before).unwrap();
-        process.find_threads(Began::Before, 64);
-        process.look_closer(true);
+        let mut process = ProcessMonitor::open(pid, StartPhase::BeforeMonitoring).unwrap();
+        process.find_threads(StartPhase::BeforeMonitoring, 64);
+        process.refresh_slow_metrics(true);
         let used = process.sample().unwrap();
         assert!(used.threads >= 1 && used.resident_pages > 0);
         assert!(used.descriptors.is_some_and(|(open, max)| open > 0 && open < max));
@@ -303,6 +319,6 @@ mod tests {
         let mut allowed = [false; 64];
         process.add_affinity(&mut allowed);
         assert!(allowed.contains(&true));
-        assert!(Process::open(i32::MAX, Began::Before).is_err());
+        assert!(ProcessMonitor::open(i32::MAX, StartPhase::BeforeMonitoring).is_err());
     }
 }

@@ -1,44 +1,56 @@
-//! All processes of one role between two looks, added up.
+//! Sums over all processes of one role between two samples.
 //!
-//! Not for deciding which processes those are.
+//! The caller selects the processes.
 
-use super::groups::Cgroups;
-use super::process::{Began, Process, ProcessUse};
-use crate::family::MAX_PROCESSES;
-use crate::process::figures::Io;
-use crate::source::{NotObservable, read_once};
-use record::observed::{Role, RoleUse, ThreadUse};
+use super::cgroups::CgroupMonitor;
+use super::process::{ProcessMonitor, ProcessUse, StartPhase};
+use crate::kernel_file::{NotObservable, read_once};
+use crate::process::stats::IoCounters;
+use crate::process_tree::MAX_PROCESSES;
+use record::observed::{Role, RoleUse, ThreadCpuUse};
 
-/// Threads of a role that are read, of which the busiest [`MAX_THREADS`] are recorded.
+/// Maximum number of threads read per role; the busiest [`MAX_THREADS`] are recorded.
 const MAX_THREADS_READ: usize = 256;
-/// Threads of a role in a sample.
+/// Maximum number of threads per role whose state is polled between samples.
+const MAX_THREADS_POLLED: usize = 64;
+/// Maximum number of threads per role in a sample.
 const MAX_THREADS: usize = 64;
-/// Processes of a role whose shared memory is added up.
+/// Maximum number of processes per role whose shared memory is summed.
 const SHARED_MEMORY_PROCESSES_MAX: usize = 64;
-/// What changes seldom is looked at in every so many samples.
-const CLOSER_EVERY: u64 = 5;
-/// Characters of a command that are kept.
-const COMMAND_CHARACTERS: usize = 120;
-/// Ticks of a sample that are enough to split its CPU time into user space and kernel.
-const TICKS_FOR_A_SPLIT: u64 = 20;
-/// Processors whose numbers are told apart.
+/// Interval in samples at which seldom-changing values are read.
+const SLOW_METRICS_INTERVAL: u64 = 5;
+/// Maximum length of a command in characters.
+const COMMAND_CHARS_MAX: usize = 120;
+/// Minimum number of ticks in a sample for splitting its CPU time into user space and kernel.
+const TICKS_FOR_SPLIT_MIN: u64 = 20;
+/// Maximum CPU number, exclusive.
 const MAX_CPUS: usize = 1024;
 
-/// A role that is watched.
+/// A watched role.
 #[derive(Debug)]
-pub(super) struct RoleWatch {
+pub(super) struct RoleMonitor {
     name: String,
-    /// All that ever belonged to it.
+    /// All processes that ever belonged to the role.
     pids: Vec<i32>,
     command: String,
     cpus_allowed: u32,
-    processes: Vec<Process>,
-    cgroups: Cgroups,
+    processes: Vec<ProcessMonitor>,
+    cgroups: CgroupMonitor,
     samples: u64,
+    disk_sleep: DiskSleep,
+    /// Ticks of processes that ended, of which their parents have not reported the end yet.
+    ended_ticks: u64,
     missing: Vec<NotObservable>,
 }
 
-impl RoleWatch {
+/// Threads in uninterruptible sleep, over the polls since the last sample.
+#[derive(Clone, Copy, Debug, Default)]
+struct DiskSleep {
+    polls: u32,
+    threads: u64,
+}
+
+impl RoleMonitor {
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -46,8 +58,10 @@ impl RoleWatch {
             command: String::new(),
             cpus_allowed: 0,
             processes: Vec::new(),
-            cgroups: Cgroups::default(),
+            cgroups: CgroupMonitor::default(),
             samples: 0,
+            disk_sleep: DiskSleep::default(),
+            ended_ticks: 0,
             missing: Vec::new(),
         }
     }
@@ -56,31 +70,31 @@ impl RoleWatch {
         &self.name
     }
 
-    /// A process of it that is there.
-    pub(super) fn a_pid(&self) -> Option<i32> {
+    /// Returns a live process of the role.
+    pub(super) fn any_live_pid(&self) -> Option<i32> {
         self.processes.first().map(|process| process.pid)
     }
 
-    /// The processes of it that are there.
+    /// Returns the live processes of the role.
     pub(super) fn live_pids(&self) -> Vec<i32> {
         self.processes.iter().map(|process| process.pid).collect()
     }
 
-    /// Takes a process on. One that is gone already is noted, when it was named.
-    pub(super) fn add(&mut self, pid: i32, began: Began) {
-        match Process::open(pid, began) {
+    /// Adds a process. A process that has already ended is reported if it was named.
+    pub(super) fn add(&mut self, pid: i32, start_phase: StartPhase) {
+        match ProcessMonitor::open(pid, start_phase) {
             Ok(mut process) => {
-                process.find_threads(began, self.thread_room());
+                process.find_threads(start_phase, self.thread_slots_left());
                 self.processes.push(process);
                 self.pids.push(pid);
                 if self.command.is_empty() {
-                    self.command = command(pid);
+                    self.command = read_command(pid);
                 }
             }
-            Err(error) if began == Began::Before => self.missing.push(error),
+            Err(error) if start_phase == StartPhase::BeforeMonitoring => self.missing.push(error),
             Err(_) => {}
         }
-        self.count_cpus();
+        self.update_cpus_allowed();
     }
 
     pub(super) fn describe(&self) -> Role {
@@ -93,82 +107,89 @@ impl RoleWatch {
     }
 
     pub(super) fn not_observable(&self) -> Vec<NotObservable> {
-        let of_one = self.processes.first().into_iter().flat_map(Process::not_observable);
-        let mut all: Vec<_> = self.missing.iter().chain(of_one).cloned().collect();
+        let of_first_process = self.processes.first().into_iter().flat_map(ProcessMonitor::not_observable);
+        let mut all: Vec<_> = self.missing.iter().chain(of_first_process).cloned().collect();
         all.extend(self.cgroups.not_observable(&self.name));
-        let read: usize = self.processes.iter().map(Process::threads_read).sum();
-        let known: u64 = self.processes.iter().map(Process::threads_known).sum();
+        let read: usize = self.processes.iter().map(ProcessMonitor::threads_read).sum();
+        let known: u64 = self.processes.iter().map(ProcessMonitor::threads_total).sum();
         if read == MAX_THREADS_READ && known > read as u64 {
-            let why = format!("of the {known} threads of {} only {read} are read", self.name);
+            let why = format!("only {read} of {known} threads of {} are read", self.name);
             all.push(NotObservable::new("every thread", why));
         }
         all
     }
 
-    /// What the role used in the last `seconds`; `ended` takes the processes that are gone.
-    /// `somebody_is_new` says that a thread may have been made anywhere on the machine.
-    pub(super) fn sample(
-        &mut self,
-        seconds: f64,
-        somebody_is_new: bool,
-        ended: &mut Vec<i32>,
-    ) -> RoleUse {
+    /// Polls which threads wait for a disk: one sample per second would miss most waits.
+    pub(super) fn poll_disk_sleep(&mut self) {
+        let mut threads_left = MAX_THREADS_POLLED;
+        self.disk_sleep.polls += 1;
+        for process in &mut self.processes {
+            let (asleep, read) = process.threads_in_disk_sleep(threads_left);
+            self.disk_sleep.threads += asleep as u64;
+            threads_left -= read;
+        }
+    }
+
+    /// Returns the role's use in the last `seconds`; collects ended processes in `ended`.
+    /// `somebody_is_new` is true if a thread may have been created anywhere on the machine.
+    pub(super) fn sample(&mut self, seconds: f64, may_have_new_tasks: bool, ended: &mut Vec<i32>) -> RoleUse {
         self.samples += 1;
-        let mut sum = Sum::default();
+        let mut totals = RoleTotals::default();
         self.processes.retain_mut(|process| match process.sample() {
             Ok(used) => {
-                sum.add(&used);
+                totals.add(&used);
                 true
             }
             Err(_) => {
                 ended.push(process.pid);
+                self.ended_ticks += process.last_ticks();
                 false
             }
         });
-        if somebody_is_new {
+        totals.add_ended(&mut self.ended_ticks);
+        if may_have_new_tasks {
             self.find_threads();
         }
-        if self.samples.is_multiple_of(CLOSER_EVERY) {
-            self.look_closer();
+        if self.samples.is_multiple_of(SLOW_METRICS_INTERVAL) {
+            self.refresh_slow_metrics();
         }
-        let mut role = sum.into_use(seconds);
+        let mut role = totals.into_use(seconds);
         role.processes = self.processes.len() as u32;
-        role.proportional_bytes =
-            self.processes.iter().map(|process| process.proportional_bytes).sum();
+        role.proportional_bytes = self.processes.iter().map(|process| process.proportional_bytes).sum();
         role.proportional_bytes = role.proportional_bytes.filter(|_| !self.processes.is_empty());
         self.add_threads(&mut role, seconds);
         role.cgroup = self.cgroups.sample(seconds, self.processes.iter().map(|one| one.pid));
         role
     }
 
-    fn thread_room(&self) -> usize {
-        MAX_THREADS_READ - self.processes.iter().map(Process::threads_read).sum::<usize>()
+    fn thread_slots_left(&self) -> usize {
+        MAX_THREADS_READ - self.processes.iter().map(ProcessMonitor::threads_read).sum::<usize>()
     }
 
     fn find_threads(&mut self) {
-        let mut room = self.thread_room();
+        let mut slots_left = self.thread_slots_left();
         for process in &mut self.processes {
             let before = process.threads_read();
-            process.find_threads(Began::Since, before + room);
-            room = (room + before).saturating_sub(process.threads_read());
+            process.find_threads(StartPhase::DuringMonitoring, before + slots_left);
+            slots_left = (slots_left + before).saturating_sub(process.threads_read());
         }
     }
 
-    fn look_closer(&mut self) {
+    fn refresh_slow_metrics(&mut self) {
         let shares_memory = (2..=SHARED_MEMORY_PROCESSES_MAX).contains(&self.processes.len());
         for process in &mut self.processes {
-            process.look_closer(shares_memory);
+            process.refresh_slow_metrics(shares_memory);
         }
-        self.count_cpus();
+        self.update_cpus_allowed();
     }
 
-    fn count_cpus(&mut self) {
+    fn update_cpus_allowed(&mut self) {
         let mut allowed = [false; MAX_CPUS];
         for process in &self.processes {
             process.add_affinity(&mut allowed);
         }
         let count = allowed.iter().filter(|allowed| **allowed).count() as u32;
-        // What it was stays said of a role that has ended.
+        // An ended role keeps its last figure.
         if count > 0 {
             self.cpus_allowed = count;
         }
@@ -176,45 +197,59 @@ impl RoleWatch {
 
     fn add_threads(&mut self, role: &mut RoleUse, seconds: f64) {
         let (mut voluntary, mut involuntary) = (0, 0);
+        let mut disk_sleep = std::mem::take(&mut self.disk_sleep);
+        disk_sleep.polls += 1;
         for process in &mut self.processes {
             process.sample_threads(seconds, |thread, switches, state| {
                 voluntary += switches.voluntary;
                 involuntary += switches.involuntary;
-                role.threads_in_disk_sleep += u32::from(state == 'D');
+                disk_sleep.threads += u64::from(state == 'D');
                 if thread.busy > 0.0 || thread.waiting.is_some_and(|waiting| waiting > 0.0) {
                     role.threads.push(thread);
                 }
             });
         }
+        role.threads_in_disk_sleep = disk_sleep.threads as f64 / f64::from(disk_sleep.polls);
         role.voluntary_switches_per_s = voluntary as f64 / seconds;
         role.involuntary_switches_per_s = involuntary as f64 / seconds;
-        let wanted = |thread: &ThreadUse| thread.busy + thread.waiting.unwrap_or(0.0);
+        let demand = |thread: &ThreadCpuUse| thread.busy + thread.waiting.unwrap_or(0.0);
         role.threads.sort_by(|one, other| {
-            other.busy.total_cmp(&one.busy).then(wanted(other).total_cmp(&wanted(one)))
+            other.busy.total_cmp(&one.busy).then(demand(other).total_cmp(&demand(one)))
         });
         role.threads.truncate(MAX_THREADS);
     }
 }
 
-/// The use of several processes, added up.
+/// Sum over several processes.
 #[derive(Debug, Default)]
-struct Sum {
+struct RoleTotals {
     user_ticks: u64,
     system_ticks: u64,
-    /// By the clocks of the processes, or by ticks for those that have none.
+    /// Sum of the processes' clocks, or of ticks for processes without a clock.
     cpu_ns: u64,
-    all_user_ticks: u64,
-    all_system_ticks: u64,
+    lifetime_user_ticks: u64,
+    lifetime_system_ticks: u64,
+    children_ticks: u64,
     minor_faults: u64,
     major_faults: u64,
     resident_pages: u64,
     threads: u64,
-    io: Option<Io>,
-    /// Of the process with the least room.
+    io: Option<IoCounters>,
+    /// Values of the process with the fewest free descriptors.
     descriptors: Option<(u64, u64)>,
 }
 
-impl Sum {
+impl RoleTotals {
+    /// Adds what processes used between their last sample and their end, which only their parents
+    /// report: the CPU time of children that were waited for, without the part that was sampled.
+    fn add_ended(&mut self, sampled_ticks: &mut u64) {
+        let known = self.children_ticks.min(*sampled_ticks);
+        *sampled_ticks -= known;
+        let missed = self.children_ticks - known;
+        self.user_ticks += missed;
+        self.cpu_ns += missed.saturating_mul(1_000_000_000) / crate::cpu::ticks_per_s().max(1);
+    }
+
     fn add(&mut self, used: &ProcessUse) {
         self.user_ticks += used.user_ticks;
         self.system_ticks += used.system_ticks;
@@ -223,8 +258,9 @@ impl Sum {
             ticks.saturating_mul(1_000_000_000) / crate::cpu::ticks_per_s().max(1)
         };
         self.cpu_ns += used.cpu_ns.unwrap_or_else(by_ticks);
-        self.all_user_ticks += used.all_user_ticks;
-        self.all_system_ticks += used.all_system_ticks;
+        self.children_ticks += used.children_ticks;
+        self.lifetime_user_ticks += used.lifetime_user_ticks;
+        self.lifetime_system_ticks += used.lifetime_system_ticks;
         self.minor_faults += used.minor_faults;
         self.major_faults += used.major_faults;
         self.resident_pages += used.resident_pages;
@@ -234,29 +270,31 @@ impl Sum {
             sum.written_bytes += io.written_bytes;
             sum.disk_write_bytes += io.disk_write_bytes;
         }
-        let room = |(open, max): (u64, u64)| max.saturating_sub(open);
+        let free_descriptors = |(open, max): (u64, u64)| max.saturating_sub(open);
         if let Some(descriptors) = used.descriptors
-            && self.descriptors.is_none_or(|least| room(descriptors) < room(least))
+            && self
+                .descriptors
+                .is_none_or(|current| free_descriptors(descriptors) < free_descriptors(current))
         {
             self.descriptors = Some(descriptors);
         }
     }
 
-    /// The share of user space in the CPU time. The ticks of one sample say it where there are enough of
-    /// them, and else those of the processes' whole lives.
-    fn user_share(&self) -> f64 {
+    /// Returns the user-space fraction of the CPU time. It uses the ticks of the sample if there
+    /// are enough, and else those of the processes' lifetimes.
+    fn user_fraction(&self) -> f64 {
         let ticks = self.user_ticks + self.system_ticks;
-        let all_ticks = self.all_user_ticks + self.all_system_ticks;
-        match (ticks >= TICKS_FOR_A_SPLIT || all_ticks == 0, ticks) {
+        let lifetime_ticks = self.lifetime_user_ticks + self.lifetime_system_ticks;
+        match (ticks >= TICKS_FOR_SPLIT_MIN || lifetime_ticks == 0, ticks) {
             (true, 0) => 0.5,
             (true, _) => self.user_ticks as f64 / ticks as f64,
-            (false, _) => self.all_user_ticks as f64 / all_ticks as f64,
+            (false, _) => self.lifetime_user_ticks as f64 / lifetime_ticks as f64,
         }
     }
 
     fn into_use(self, seconds: f64) -> RoleUse {
         let cpus = self.cpu_ns as f64 / 1e9 / seconds;
-        let user = self.user_share();
+        let user = self.user_fraction();
         let rate = |count: u64| count as f64 / seconds;
         let page_bytes = rustix::param::page_size() as u64;
         RoleUse {
@@ -275,16 +313,16 @@ impl Sum {
     }
 }
 
-/// The command of a process, shortened; its name where it has none, as a kernel thread.
-fn command(pid: i32) -> String {
+/// Returns the shortened command of a process; its name if it has none, like a kernel thread.
+fn read_command(pid: i32) -> String {
     let read = |file: &str| read_once("command of a process", &format!("/proc/{pid}/{file}"));
-    let words = read("cmdline").unwrap_or_default();
-    let mut text = words.split('\0').collect::<Vec<_>>().join(" ");
+    let arguments = read("cmdline").unwrap_or_default();
+    let mut text = arguments.split('\0').collect::<Vec<_>>().join(" ");
     if text.trim().is_empty() {
         text = read("comm").unwrap_or_default();
     }
     let text = text.trim();
-    match text.char_indices().nth(COMMAND_CHARACTERS) {
+    match text.char_indices().nth(COMMAND_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -295,15 +333,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_added_up_and_the_one_with_the_least_room_counts() {
-        let mut sum = Sum::default();
+    fn processes_are_added_up_and_the_fewest_free_descriptors_count() {
+        let mut sum = RoleTotals::default();
         let one = ProcessUse {
             user_ticks: 30,
             system_ticks: 10,
             minor_faults: 4,
             resident_pages: 2,
             threads: 3,
-            io: Some(Io { written_bytes: 100, disk_write_bytes: 10 }),
+            io: Some(IoCounters { written_bytes: 100, disk_write_bytes: 10 }),
             descriptors: Some((900, 1024)),
             ..ProcessUse::default()
         };
@@ -317,27 +355,47 @@ mod tests {
         assert_eq!((role.descriptors, role.descriptors_max), (Some(900), Some(1024)));
         assert_eq!(role.written_bytes_per_s, Some(50.0));
         assert!(role.resident_bytes.is_some_and(|bytes| bytes >= 4 * 4096));
-        assert_eq!(Sum::default().into_use(1.0).resident_bytes, None);
+        assert_eq!(RoleTotals::default().into_use(1.0).resident_bytes, None);
     }
 
     #[test]
-    fn little_time_is_told_by_the_clock_and_split_as_it_was_before() {
-        let mut sum = Sum::default();
+    fn processes_that_ended_between_samples_are_counted_once() {
+        let one = |children_ticks| ProcessUse { cpu_ns: Some(0), children_ticks, ..ProcessUse::default() };
+        // Of 50 ticks of children that ended, 30 were sampled while they ran.
+        let mut sampled_ticks = 30;
+        let mut sum = RoleTotals::default();
+        sum.add(&one(50));
+        sum.add_ended(&mut sampled_ticks);
+        assert_eq!(sampled_ticks, 0);
+        let cpus = 20.0 / crate::cpu::ticks_per_s() as f64;
+        assert!((sum.into_use(1.0).user_cpus - cpus).abs() < 1e-9);
+        // Their parent waits for them later: nothing is added until then.
+        let mut sampled_ticks = 30;
+        let mut sum = RoleTotals::default();
+        sum.add(&one(10));
+        sum.add_ended(&mut sampled_ticks);
+        assert_eq!(sampled_ticks, 20);
+        assert!(sum.into_use(1.0).user_cpus.abs() < 1e-9);
+    }
+
+    #[test]
+    fn little_time_is_measured_by_the_clock_and_split_by_lifetime() {
+        let mut sum = RoleTotals::default();
         sum.add(&ProcessUse {
             cpu_ns: Some(2_000_000),
-            all_user_ticks: 30,
-            all_system_ticks: 10,
+            lifetime_user_ticks: 30,
+            lifetime_system_ticks: 10,
             ..ProcessUse::default()
         });
         let role = sum.into_use(1.0);
         assert!((role.user_cpus - 0.0015).abs() < 1e-12, "{}", role.user_cpus);
         assert!((role.system_cpus - 0.0005).abs() < 1e-12, "{}", role.system_cpus);
-        let none = Sum::default().into_use(1.0);
+        let none = RoleTotals::default().into_use(1.0);
         assert_eq!((none.user_cpus, none.system_cpus), (0.0, 0.0));
     }
 
     #[test]
-    fn a_role_that_works_is_seen_and_one_that_ends_is_gone() {
+    fn a_busy_role_is_sampled_and_an_ended_one_is_removed() {
         let mut child = std::process::Command::new("sh")
             .args(["-c", "echo ready; while :; do :; done"])
             .stdout(std::process::Stdio::piped())
@@ -346,10 +404,10 @@ mod tests {
         let mut line = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
         let pid = child.id() as i32;
-        let mut role = RoleWatch::new("subject");
-        role.add(pid, Began::Before);
+        let mut role = RoleMonitor::new("subject");
+        role.add(pid, StartPhase::BeforeMonitoring);
         let mut ended = Vec::new();
-        // It takes a tick or two for its work to show.
+        // The work needs a tick or two to show.
         let mut cpus = 0.0;
         for _ in 0..3000 {
             let used = role.sample(1.0, true, &mut ended);
@@ -365,10 +423,10 @@ mod tests {
         child.wait().unwrap();
         let used = role.sample(1.0, false, &mut ended);
         assert_eq!((used.processes, &ended[..]), (0, &[pid][..]));
-        let said = role.describe();
-        assert!(said.command.starts_with("sh -c echo ready"), "{said:?}");
-        assert!(said.cpus_allowed >= 1 && said.pids == [pid]);
-        role.add(i32::MAX, Began::Before);
-        assert!(role.not_observable()[0].why.contains("/proc/2147483647/stat"));
+        let description = role.describe();
+        assert!(description.command.starts_with("sh -c echo ready"), "{description:?}");
+        assert!(description.cpus_allowed >= 1 && description.pids == [pid]);
+        role.add(i32::MAX, StartPhase::BeforeMonitoring);
+        assert!(role.not_observable()[0].reason.contains("/proc/2147483647/stat"));
     }
 }

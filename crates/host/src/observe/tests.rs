@@ -1,4 +1,4 @@
-//! Programs of this machine, watched for a moment.
+//! Tests that watch processes of this machine for a moment.
 
 use super::*;
 use std::io::{Read as _, Write as _};
@@ -21,14 +21,18 @@ fn burner() -> Child {
     child
 }
 
-fn spec(roles: &[(&str, i32)]) -> Spec {
-    let roles =
-        roles.iter().map(|(role, pid)| Watched { role: (*role).to_owned(), pids: vec![*pid] });
-    Spec { roles: roles.collect(), canary: false, follow: false, ..Spec::default() }
+fn spec(roles: &[(&str, i32)]) -> MonitorSpec {
+    let roles = roles.iter().map(|(role, pid)| RoleSpec { role: (*role).to_owned(), pids: vec![*pid] });
+    MonitorSpec {
+        roles: roles.collect(),
+        wakeup_probes: false,
+        discover_origins: false,
+        ..MonitorSpec::default()
+    }
 }
 
 #[test]
-fn the_first_look_says_nothing_and_the_second_what_passed() {
+fn the_first_sample_is_none_and_the_second_is_a_delta() {
     let mut child = burner();
     let own = std::process::id() as i32;
     let spec = spec(&[(GENERATOR, own), (SUBJECT, child.id() as i32)]);
@@ -47,24 +51,21 @@ fn the_first_look_says_nothing_and_the_second_what_passed() {
     let observed = observer.describe();
     assert!(observed.cpus > 0 && observed.memory_bytes > 0);
     assert!(observed.settings.contains_key("net.core.somaxconn"));
-    // It has ended, which is no error.
+    // The process has ended, which is no error.
     let sample = observer.sample(clock_ns()).unwrap();
     assert_eq!(sample.roles[1].processes, 0);
 }
 
 #[test]
-fn a_process_that_is_not_there_is_said() {
+fn a_missing_process_is_reported() {
     let mut observer = Observer::new(&spec(&[(SUBJECT, i32::MAX)]), clock_ns);
     observer.sample(1);
     let missing = observer.not_observable();
-    assert!(
-        missing.iter().any(|missing| missing.why.contains("/proc/2147483647/stat")),
-        "{missing:?}"
-    );
+    assert!(missing.iter().any(|missing| missing.reason.contains("/proc/2147483647/stat")), "{missing:?}");
 }
 
 #[test]
-fn both_ends_of_a_port_are_seen() {
+fn both_ends_of_a_port_are_sampled() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -72,9 +73,9 @@ fn both_ends_of_a_port_are_seen() {
     client.write_all(b"not read").unwrap();
     let own = std::process::id() as i32;
     let mut spec = spec(&[(SUBJECT, own)]);
-    spec.ports = vec![PortUse { port, served_by: Some(SUBJECT.to_owned()), used_by: None }];
+    spec.ports = vec![PortRoles { port, served_by: Some(SUBJECT.to_owned()), used_by: None }];
     let mut observer = Observer::new(&spec, clock_ns);
-    let mut snapshot = observer.queues(clock_ns());
+    let mut snapshot = observer.snapshot_queues(clock_ns());
     // The kernel may be a moment behind.
     for _ in 0..3000 {
         if snapshot.ends.iter().any(|end| end.unread_bytes > 0) {
@@ -84,12 +85,12 @@ fn both_ends_of_a_port_are_seen() {
             return println!("skipped: {:?}", observer.not_observable());
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
-        snapshot = observer.queues(clock_ns());
+        snapshot = observer.snapshot_queues(clock_ns());
     }
     assert_eq!(snapshot.listeners[0].port, port);
-    let server = snapshot.ends.iter().find(|end| end.end == End::Server).unwrap();
+    let server = snapshot.ends.iter().find(|end| end.end == ConnectionEnd::Server).unwrap();
     assert_eq!((server.with_unread, server.unread_bytes), (1, 8));
-    assert!(snapshot.ends.iter().any(|end| end.end == End::Client));
+    assert!(snapshot.ends.iter().any(|end| end.end == ConnectionEnd::Client));
 }
 
 #[test]
@@ -100,47 +101,48 @@ fn of_two_namespaces_the_one_with_more_connections_counts() {
         states: [("established".to_owned(), established)].into(),
         ..EndQueues::default()
     };
-    let mut ends = vec![end(80, End::Server, 1), end(80, End::Client, 3), end(80, End::Server, 5)];
-    fuller_only(&mut ends);
-    assert_eq!(ends, [end(80, End::Client, 3), end(80, End::Server, 5)]);
+    let mut ends = vec![
+        end(80, ConnectionEnd::Server, 1),
+        end(80, ConnectionEnd::Client, 3),
+        end(80, ConnectionEnd::Server, 5),
+    ];
+    keep_fuller_ends(&mut ends);
+    assert_eq!(ends, [end(80, ConnectionEnd::Client, 3), end(80, ConnectionEnd::Server, 5)]);
 }
 
 #[test]
-fn a_watch_ends_with_what_it_saw_and_what_it_cost() {
+fn a_finished_monitor_returns_its_samples_and_cost() {
     let own = std::process::id() as i32;
-    let spec = Spec {
+    let spec = MonitorSpec {
         sample_ns: 50_000_000,
         queue_ns: 20_000_000,
-        canary: true,
+        wakeup_probes: true,
         ..spec(&[(SUBJECT, own)])
     };
-    let watching = Watching::start(spec, clock_ns);
-    let mut latest = watching.latest().unwrap();
+    let monitor = Monitor::start(spec, clock_ns);
+    let mut latest = monitor.latest().unwrap();
     while latest.samples.len() < 3 || latest.queues.len() < 3 {
         std::thread::sleep(std::time::Duration::from_millis(10));
-        latest = watching.latest().unwrap();
+        latest = monitor.latest().unwrap();
     }
     assert!(latest.samples[0].time_s > 0.0);
     let zero_ns = clock_ns();
-    let observed = watching.finish(zero_ns);
+    let observed = monitor.finish(zero_ns);
     assert!(observed.samples.len() >= 3 && observed.queues.len() >= 3);
     assert!(observed.samples[0].time_s < 0.0);
     assert!(observed.cost_cpus > 0.0);
     assert_eq!(observed.roles[0].name, SUBJECT);
 }
 
-/// A program that connects to these ports, sends a line on the first of them, and waits.
+/// Starts a process that connects to these ports, sends a line on the first, and waits.
 fn client_of(ports: &[u16]) -> Option<Child> {
     let opens: Vec<String> = (3..)
         .zip(ports)
         .map(|(descriptor, port)| format!("exec {descriptor}<>/dev/tcp/127.0.0.1/{port}"))
         .collect();
     let script = format!("{}; echo request >&3; echo ready; read line", opens.join("; "));
-    let child = Command::new("bash")
-        .args(["-c", &script])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
+    let child =
+        Command::new("bash").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let Ok(mut child) = child else {
         println!("skipped: there is no bash");
         return None;
@@ -158,7 +160,7 @@ fn every_origin_is_found_and_the_request_is_at_one_of_them() {
     let mut servers = listeners.each_ref().map(|one| one.accept().unwrap().0);
     let mut request = [0; 8];
     servers[0].read_exact(&mut request).unwrap();
-    let spec = Spec { follow: true, ..spec(&[(SUBJECT, subject.id() as i32)]) };
+    let spec = MonitorSpec { discover_origins: true, ..spec(&[(SUBJECT, subject.id() as i32)]) };
     let mut observer = Observer::new(&spec, clock_ns);
     observer.sample(clock_ns());
     let observed = observer.describe();
@@ -167,31 +169,32 @@ fn every_origin_is_found_and_the_request_is_at_one_of_them() {
         subject.wait().unwrap();
         return println!("skipped: {:?}", observed.not_observable);
     }
-    let found: BTreeSet<u16> = observed.origins.iter().map(|origin| origin.port).collect();
-    assert_eq!(found, ports.into_iter().collect(), "{:?}", observed.origins);
+    let ports_found: BTreeSet<u16> = observed.origins.iter().map(|origin| origin.port).collect();
+    assert_eq!(ports_found, ports.into_iter().collect(), "{:?}", observed.origins);
     let own = std::process::id() as i32;
     for origin in &observed.origins {
         assert_eq!((origin.depth, origin.used_by.as_str()), (1, SUBJECT));
         assert_eq!(origin.pids, [own]);
     }
-    assert_eq!(observed.ports_used_by(SUBJECT), found.into_iter().collect::<Vec<u16>>());
-    let snapshot = observer.queues(clock_ns());
+    assert_eq!(observed.ports_used_by(SUBJECT), ports_found.into_iter().collect::<Vec<u16>>());
+    let snapshot = observer.snapshot_queues(clock_ns());
     let observed = observer.describe();
     let waits = observed.in_flight(&snapshot);
-    assert_eq!((waits.at_origins, waits.origin_replies_unread), (1, 0), "{snapshot:?}");
-    let used = observed.used(SUBJECT, &snapshot);
-    assert_eq!((used.established, used.awaiting_reply, used.local_ports_max), (2, 1, Some(1)));
-    // The reply has come, and nobody has read it.
+    assert_eq!((waits.at_origins, waits.origin_responses_unread), (1, 0), "{snapshot:?}");
+    let used = observed.client_ends(SUBJECT, &snapshot);
+    let established = used.count_in_state("established");
+    assert_eq!((established, used.awaiting_response, used.local_ports_max), (2, 1, Some(1)));
+    // The reply has arrived, and is unread.
     servers[0].write_all(b"reply").unwrap();
-    let mut waits = observed.in_flight(&observer.queues(clock_ns()));
+    let mut waits = observed.in_flight(&observer.snapshot_queues(clock_ns()));
     for _ in 0..3000 {
-        if waits.origin_replies_unread == 1 {
+        if waits.origin_responses_unread == 1 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
-        waits = observed.in_flight(&observer.queues(clock_ns()));
+        waits = observed.in_flight(&observer.snapshot_queues(clock_ns()));
     }
-    assert_eq!((waits.at_origins, waits.origin_replies_unread), (0, 1));
+    assert_eq!((waits.at_origins, waits.origin_responses_unread), (0, 1));
     subject.kill().unwrap();
     subject.wait().unwrap();
 }
@@ -203,11 +206,11 @@ fn a_unix_socket_of_the_subject_is_watched() {
     let name = path.display().to_string();
     let _waiting = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let own = std::process::id() as i32;
-    let spec = Spec { follow: true, ..spec(&[(SUBJECT, own)]) };
+    let spec = MonitorSpec { discover_origins: true, ..spec(&[(SUBJECT, own)]) };
     let mut observer = Observer::new(&spec, clock_ns);
     observer.sample(clock_ns());
     std::fs::remove_file(&path).unwrap();
-    let snapshot = observer.queues(clock_ns());
+    let snapshot = observer.snapshot_queues(clock_ns());
     let observed = observer.describe();
     let Some(unix) = snapshot.unix.iter().find(|one| one.path == name) else {
         assert!(!observed.not_observable.is_empty());

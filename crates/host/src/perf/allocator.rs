@@ -1,13 +1,13 @@
-//! Which allocator a process really calls: the one within its executable, one that was put before the
-//! C library (jemalloc, mimalloc, tcmalloc), or the library's own. A probe at another one's `malloc`
-//! counts nothing.
+//! Detects the allocator that a process really calls: one within its executable, one loaded before
+//! the C library (jemalloc, mimalloc, tcmalloc), or the C library's own. A probe at another
+//! allocator's `malloc` counts nothing.
 
 use std::fs::File;
 
 use super::elf::Image;
-use super::maps::{self, Mapping, Space};
+use super::maps::{self, AddressSpace, Mapping};
 
-/// The calls of allocators that are counted.
+/// Counted calls of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AllocatorCall {
     /// New memory.
@@ -16,165 +16,167 @@ pub enum AllocatorCall {
     Calloc,
     /// Memory of another size.
     Realloc,
-    /// Memory given back.
+    /// Freed memory.
     Free,
-    /// New memory, or memory of another size, by whichever function: what compares between allocators.
-    /// One function alone does not: glibc's `posix_memalign` passes a small alignment on to its
-    /// `malloc`, and those of other allocators do the work themselves.
+    /// New memory, or memory of another size, by any function: this is comparable between
+    /// allocators. One function alone is not: glibc's `posix_memalign` passes a small alignment on
+    /// to its `malloc`, and those of other allocators do the work themselves.
     Any,
 }
 
-/// An allocator, by what it is known by.
-struct Kind {
+/// An allocator, with its distinguishing features.
+struct AllocatorKind {
     name: &'static str,
-    /// How the file names of its library begin.
+    /// Prefix of its library's file name.
     library: &'static str,
-    /// Names that only it has: one of these in an executable says that it is in there.
-    mark: &'static [&'static str],
+    /// Names that only this allocator has: an executable with one of them contains the allocator.
+    unique_symbols: &'static [&'static str],
     malloc: &'static [&'static str],
     calloc: &'static [&'static str],
     realloc: &'static [&'static str],
     free: &'static [&'static str],
-    /// Those of its functions that pass on to another of them, where they are counted.
-    passing_on: &'static [&'static str],
+    /// Functions that call another counted function of the same allocator.
+    forwarding: &'static [&'static str],
 }
 
-/// What C's libraries call the functions for aligned memory.
-const ALIGNED: &[&str] = &["posix_memalign", "aligned_alloc", "memalign", "valloc", "pvalloc"];
+/// Names of the functions for aligned memory in C libraries.
+const ALIGNED_FUNCTIONS: &[&str] = &["posix_memalign", "aligned_alloc", "memalign", "valloc", "pvalloc"];
 
-/// Those that are told apart, those with marks of their own first.
-const KINDS: &[Kind] = &[
-    Kind {
+/// Known allocators, those with marks of their own first.
+const ALLOCATORS: &[AllocatorKind] = &[
+    AllocatorKind {
         name: "mimalloc",
         library: "libmimalloc",
-        mark: &["mi_malloc", "mi_malloc_aligned"],
+        unique_symbols: &["mi_malloc", "mi_malloc_aligned"],
         malloc: &["malloc", "mi_malloc", "mi_malloc_aligned"],
         calloc: &["calloc", "mi_calloc", "mi_zalloc", "mi_zalloc_aligned"],
         realloc: &["realloc", "mi_realloc", "mi_realloc_aligned"],
         free: &["free", "mi_free"],
-        // To `mi_malloc` or `mi_malloc_aligned`: `mi_posix_memalign` in its src/alloc-posix.c.
-        passing_on: ALIGNED,
+        // They call `mi_malloc` or `mi_malloc_aligned`: `mi_posix_memalign` in its
+        // src/alloc-posix.c.
+        forwarding: ALIGNED_FUNCTIONS,
     },
-    Kind {
+    AllocatorKind {
         name: "jemalloc",
         library: "libjemalloc",
-        mark: &["_rjem_malloc", "je_malloc", "mallocx"],
+        unique_symbols: &["_rjem_malloc", "je_malloc", "mallocx"],
         malloc: &["malloc", "_rjem_malloc", "je_malloc", "_rjem_mallocx", "mallocx"],
         calloc: &["calloc", "_rjem_calloc", "je_calloc"],
         realloc: &["realloc", "_rjem_realloc", "je_realloc", "_rjem_rallocx"],
         free: &["free", "_rjem_free", "je_free", "_rjem_sdallocx", "sdallocx"],
-        passing_on: &[],
+        forwarding: &[],
     },
-    Kind {
+    AllocatorKind {
         name: "tcmalloc",
         library: "libtcmalloc",
-        mark: &["tc_malloc"],
+        unique_symbols: &["tc_malloc"],
         malloc: &["malloc", "tc_malloc"],
         calloc: &["calloc", "tc_calloc"],
         realloc: &["realloc", "tc_realloc"],
         free: &["free", "tc_free"],
-        passing_on: &[],
+        forwarding: &[],
     },
-    Kind {
+    AllocatorKind {
         name: "musl",
         library: "ld-musl",
-        mark: &[],
+        unique_symbols: &[],
         malloc: &["malloc"],
         calloc: &["calloc"],
         realloc: &["realloc"],
         free: &["free"],
-        // Its src/malloc/{calloc,posix_memalign,memalign}.c.
-        passing_on: &["calloc", "posix_memalign", "memalign"],
+        // See its src/malloc/{calloc,posix_memalign,memalign}.c.
+        forwarding: &["calloc", "posix_memalign", "memalign"],
     },
-    Kind {
+    AllocatorKind {
         name: "libc",
         library: "libc.so",
-        mark: &["malloc"],
+        unique_symbols: &["malloc"],
         malloc: &["malloc"],
         calloc: &["calloc"],
         realloc: &["realloc"],
         free: &["free"],
-        // With an alignment of at most 16; a larger one is rare, and not counted: `_mid_memalign` in
-        // glibc's malloc/malloc.c.
-        passing_on: ALIGNED,
+        // With an alignment of at most 16. A larger one is rare, and not counted: `_mid_memalign`
+        // in glibc's malloc/malloc.c.
+        forwarding: ALIGNED_FUNCTIONS,
     },
 ];
 
-/// The allocator of a process.
+/// Allocator of a process.
 pub(super) struct Allocator {
-    /// In words: "jemalloc in libjemalloc.so.2".
-    pub(super) words: String,
-    /// A file that can be opened.
-    pub(super) file: String,
+    /// Description: "jemalloc in libjemalloc.so.2".
+    pub(super) description: String,
+    /// Path at which the file can be opened.
+    pub(super) path: String,
     image: Image,
-    kind: &'static Kind,
+    kind: &'static AllocatorKind,
 }
 
 impl Allocator {
-    /// Finds it.
+    /// Finds the allocator.
     ///
     /// # Errors
-    /// The process's files cannot be read, or none of them is an allocator that we know, in words.
-    pub(super) fn of(pid: i32) -> Result<Self, String> {
-        let space = Space::of(pid);
+    /// The process's files cannot be read, or none of them is a known allocator; the error is a
+    /// text.
+    pub(super) fn detect(pid: i32) -> Result<Self, String> {
+        let address_space = AddressSpace::read(pid);
         let executable = std::fs::read_link(format!("/proc/{pid}/exe"));
         let executable = executable.map_err(|error| format!("/proc/{pid}/exe: {error}"))?;
         let is_own = |mapping: &&Mapping| executable.as_os_str() == mapping.path.as_str();
-        let own = space.mappings().iter().find(is_own);
-        let opened = own.and_then(|mapping| open(pid, mapping));
+        let own_mapping = address_space.mappings().iter().find(is_own);
+        let opened = own_mapping.and_then(|mapping| open_image(pid, mapping));
         let stripped = opened.as_ref().is_none_or(|(_, image)| !image.is_complete);
-        if let Some((file, image)) = opened
-            && let Some(kind) = within(&image)
+        if let Some((path, image)) = opened
+            && let Some(kind) = find_in_executable(&image)
         {
             let name = if kind.name == "libc" { "its own malloc" } else { kind.name };
-            return Ok(Self { words: format!("{name} in the program itself"), file, image, kind });
+            return Ok(Self { description: format!("{name} in the executable"), path, image, kind });
         }
-        let library = |kind: &'static Kind| {
+        let find_library = |kind: &'static AllocatorKind| {
             let mapping =
-                space.mappings().iter().find(|one| one.module().starts_with(kind.library))?;
-            let (file, image) = open(pid, mapping)?;
-            let unsure = match stripped {
-                true => " (one within the program would not be seen: it is stripped)",
+                address_space.mappings().iter().find(|one| one.module().starts_with(kind.library))?;
+            let (path, image) = open_image(pid, mapping)?;
+            let caveat = match stripped {
+                true => " (an allocator inside the executable would not be found: it is stripped)",
                 false => "",
             };
-            let words = format!("{} in {}{unsure}", kind.name, mapping.module());
-            Some(Self { words, file, image, kind })
+            let description = format!("{} in {}{caveat}", kind.name, mapping.module());
+            Some(Self { description, path, image, kind })
         };
-        let found = KINDS.iter().find_map(library);
-        found.ok_or_else(|| "none of its files is an allocator that weir knows".to_owned())
+        let allocator = ALLOCATORS.iter().find_map(find_library);
+        allocator.ok_or_else(|| "no known allocator in its mapped files".to_owned())
     }
 
-    /// Where in the file a call can be counted; empty where the allocator has no such function.
-    pub(super) fn offsets(&self, call: AllocatorCall) -> Vec<u64> {
+    /// Returns the file offsets where a call can be counted; empty if the allocator has no such
+    /// function.
+    pub(super) fn probe_offsets(&self, call: AllocatorCall) -> Vec<u64> {
         let kind = self.kind;
         let names = match call {
             AllocatorCall::Malloc => vec![kind.malloc],
             AllocatorCall::Calloc => vec![kind.calloc],
             AllocatorCall::Realloc => vec![kind.realloc],
             AllocatorCall::Free => vec![kind.free],
-            AllocatorCall::Any => vec![kind.malloc, kind.calloc, kind.realloc, ALIGNED],
+            AllocatorCall::Any => vec![kind.malloc, kind.calloc, kind.realloc, ALIGNED_FUNCTIONS],
         };
-        let is_counted =
-            |name: &&&str| call != AllocatorCall::Any || !kind.passing_on.contains(*name);
+        let is_counted = |name: &&&str| call != AllocatorCall::Any || !kind.forwarding.contains(*name);
         let names = names.into_iter().flatten().filter(is_counted);
         let mut offsets: Vec<u64> = names.filter_map(|name| self.image.offset_of(name)).collect();
-        // Several names of one function are one function.
+        // Several names of one function count as one function.
         offsets.sort_unstable();
         offsets.dedup();
         offsets
     }
 }
 
-/// The allocator that an executable holds.
-fn within(image: &Image) -> Option<&'static Kind> {
-    KINDS.iter().find(|kind| kind.mark.iter().any(|name| image.offset_of(name).is_some()))
+/// Returns the allocator that an executable contains.
+fn find_in_executable(image: &Image) -> Option<&'static AllocatorKind> {
+    ALLOCATORS.iter().find(|kind| kind.unique_symbols.iter().any(|name| image.offset_of(name).is_some()))
 }
 
-fn open(pid: i32, mapping: &Mapping) -> Option<(String, Image)> {
+fn open_image(pid: i32, mapping: &Mapping) -> Option<(String, Image)> {
     let root = format!("/proc/{pid}/root");
-    maps::places(pid, mapping).into_iter().find_map(|place| {
-        let image = Image::read(File::open(&place).ok()?, &root).ok()?;
-        Some((place.to_string_lossy().into_owned(), image))
+    maps::candidate_paths(pid, mapping).into_iter().find_map(|path| {
+        let image = Image::read(File::open(&path).ok()?, &root).ok()?;
+        Some((path.to_string_lossy().into_owned(), image))
     })
 }
 
@@ -183,26 +185,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_libraries_are_told_apart() {
-        for (at, kind) in KINDS.iter().enumerate() {
-            assert!(KINDS[..at].iter().all(|other| !kind.library.starts_with(other.library)));
+    fn the_libraries_of_the_table_are_distinct() {
+        for (at, kind) in ALLOCATORS.iter().enumerate() {
+            assert!(ALLOCATORS[..at].iter().all(|other| !kind.library.starts_with(other.library)));
             assert!(!kind.malloc.is_empty() && !kind.free.is_empty(), "{}", kind.name);
         }
     }
 
     #[test]
     fn this_process_has_an_allocator() {
-        match Allocator::of(std::process::id() as i32) {
-            Ok(found) => {
-                let malloc = found.offsets(AllocatorCall::Malloc);
-                let any = found.offsets(AllocatorCall::Any);
-                assert!(!malloc.is_empty(), "{}", found.words);
-                assert!(malloc.iter().all(|offset| any.contains(offset)), "{}", found.words);
-                assert!(any.len() > malloc.len(), "{}", found.words);
-                assert!(File::open(&found.file).is_ok(), "{}", found.file);
+        match Allocator::detect(std::process::id() as i32) {
+            Ok(allocator) => {
+                let malloc = allocator.probe_offsets(AllocatorCall::Malloc);
+                let any = allocator.probe_offsets(AllocatorCall::Any);
+                assert!(!malloc.is_empty(), "{}", allocator.description);
+                assert!(malloc.iter().all(|offset| any.contains(offset)), "{}", allocator.description);
+                assert!(any.len() > malloc.len(), "{}", allocator.description);
+                assert!(File::open(&allocator.path).is_ok(), "{}", allocator.path);
             }
             Err(why) => println!("skipped: {why}"),
         }
-        assert!(Allocator::of(i32::MAX).is_err());
+        assert!(Allocator::detect(i32::MAX).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! The names of functions in an ELF file (elf(5)): of its tables of symbols, of the file with debug
-//! information that belongs to it, and, where a name was stripped, where the function begins.
+//! Function names in an ELF file (elf(5)), from its symbol tables and from its separate debug file.
+//! For stripped functions it gives their start addresses.
 //!
-//! A stripped program has names only for what it offers to libraries. Its tables for unwinding
-//! (`.eh_frame_hdr`, Linux Standard Base, "DWARF extensions") still tell where each function begins,
-//! so that samples of one function can be counted together.
+//! A stripped program has names only for its exported functions. Its unwinding tables
+//! (`.eh_frame_hdr`, Linux Standard Base, "DWARF extensions") still contain the start of each
+//! function, so that samples of one function can be counted together.
 //!
-//! Not for lines of source, nor for calls that the compiler has put into their caller.
+//! Source lines and inlined calls are not covered.
 
 use std::fs::File;
 use std::io;
@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadCache, SymbolKind};
 
-/// Symbols of one file that are read.
+/// Maximum number of symbols read per file.
 const SYMBOLS_MAX: usize = 4_000_000;
-/// Where distributions put files with debug information, by build id.
-const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
+/// Directory of separate debug files by build id, as distributions install them.
+const DEBUG_DIRECTORY: &str = "/usr/lib/debug/.build-id";
 
 /// One function of a file, at addresses of the file's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// As the file has it: mangled, if it is.
+    /// Name as in the file, possibly mangled.
     pub(super) name: String,
 }
 
@@ -36,43 +36,43 @@ struct Segment {
     length: u64,
 }
 
-/// What is known of the functions of a file.
+/// Known functions of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
-    /// By address, without two at the same.
+    /// Sorted by address, with at most one per address.
     symbols: Vec<Symbol>,
     /// Other names of functions, with their addresses.
     aliases: Vec<(u64, String)>,
-    /// Where functions begin, by address.
-    starts: Vec<u64>,
-    /// Jumps to other files' functions.
-    jumps: Vec<Range<u64>>,
+    /// Start addresses of functions, sorted.
+    function_starts: Vec<u64>,
+    /// Jumps to functions of other files.
+    plt_ranges: Vec<Range<u64>>,
     segments: Vec<Segment>,
-    /// Whether it has a full table of symbols, its own or beside it.
+    /// True if the file has a full symbol table, its own or a separate one.
     pub(super) is_complete: bool,
 }
 
-/// What an address of a file belongs to.
+/// Location of an address in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place<'a> {
+pub(super) enum AddressLocation<'a> {
     /// A function with a name.
     Named(&'a str),
     /// A function whose name was stripped, by its address in the file.
     Stripped(u64),
     /// A jump to a function of another file (`.plt`).
-    Jump,
-    /// Nothing that the file tells.
+    Plt,
+    /// An address that the file has no information about.
     Unknown,
 }
 
 impl Image {
-    /// Reads a file, and the one with its debug information, if there is one below `root`.
+    /// Reads a file, and its separate debug file if there is one below `root`.
     pub(super) fn read(file: File, root: &str) -> io::Result<Self> {
         let cache = ReadCache::new(file);
         let parsed = object::File::parse(&cache).map_err(io::Error::other)?;
-        let mut image = Self::of(&parsed);
+        let mut image = Self::from_object(&parsed);
         if !image.is_complete
-            && let Some(path) = debug_file(&parsed, root)
+            && let Some(path) = find_debug_file(&parsed, root)
             && let Ok(file) = File::open(path)
         {
             let cache = ReadCache::new(file);
@@ -81,18 +81,18 @@ impl Image {
                 image.is_complete = true;
             }
         }
-        image.arrange();
+        image.sort_symbols();
         Ok(image)
     }
 
-    /// Reads an image in memory, which has no files beside it.
-    pub(super) fn in_memory(bytes: &[u8]) -> Option<Self> {
-        let mut image = Self::of(&object::File::parse(bytes).ok()?);
-        image.arrange();
+    /// Reads an image in memory, which has no separate files.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut image = Self::from_object(&object::File::parse(bytes).ok()?);
+        image.sort_symbols();
         Some(image)
     }
 
-    fn of<'data, R: object::ReadRef<'data>>(file: &object::File<'data, R>) -> Self {
+    fn from_object<'data, R: object::ReadRef<'data>>(file: &object::File<'data, R>) -> Self {
         let mut image = Self { is_complete: file.symbol_table().is_some(), ..Self::default() };
         image.add_symbols(file.symbols());
         image.add_symbols(file.dynamic_symbols());
@@ -106,20 +106,17 @@ impl Image {
         if let Some(section) = file.section_by_name(".eh_frame_hdr")
             && let Ok(bytes) = section.data()
         {
-            image.starts = function_starts(bytes, section.address()).unwrap_or_default();
+            image.function_starts = parse_function_starts(bytes, section.address()).unwrap_or_default();
         }
         for name in [".plt", ".plt.sec", ".plt.got"] {
             if let Some(section) = file.section_by_name(name) {
-                image.jumps.push(section.address()..section.address() + section.size());
+                image.plt_ranges.push(section.address()..section.address() + section.size());
             }
         }
         image
     }
 
-    fn add_symbols<'data, S: object::ObjectSymbol<'data>>(
-        &mut self,
-        symbols: impl Iterator<Item = S>,
-    ) {
+    fn add_symbols<'data, S: object::ObjectSymbol<'data>>(&mut self, symbols: impl Iterator<Item = S>) {
         let functions = symbols.filter(|symbol| {
             symbol.kind() == SymbolKind::Text && symbol.is_definition() && symbol.address() != 0
         });
@@ -131,15 +128,15 @@ impl Image {
         }
     }
 
-    /// Sorts, leaves one name an address, and gives those without a size one.
-    fn arrange(&mut self) {
+    /// Sorts the symbols, keeps one name per address, and sets missing sizes.
+    fn sort_symbols(&mut self) {
         let underscores = |name: &str| name.len() - name.trim_start_matches('_').len();
-        // `read` rather than `__libc_read`: the name that people call.
+        // Prefers `read` to `__libc_read`: the name that callers use.
         self.symbols.sort_by(|a, b| {
-            let by_use = || underscores(&a.name).cmp(&underscores(&b.name));
+            let by_underscores = || underscores(&a.name).cmp(&underscores(&b.name));
             let by_length = || a.name.len().cmp(&b.name.len());
             let by_name = || a.name.cmp(&b.name);
-            a.start.cmp(&b.start).then_with(by_use).then_with(by_length).then_with(by_name)
+            a.start.cmp(&b.start).then_with(by_underscores).then_with(by_length).then_with(by_name)
         });
         let aliases = &mut self.aliases;
         self.symbols.dedup_by(|later, kept| {
@@ -152,70 +149,67 @@ impl Image {
         let starts: Vec<u64> = self.symbols.iter().map(|symbol| symbol.start).collect();
         for (at, symbol) in self.symbols.iter_mut().enumerate() {
             if symbol.end == symbol.start {
-                // A label in assembly; nobody knows where the last one ends.
+                // A label in assembly; the end of the last one is unknown.
                 symbol.end = starts.get(at + 1).map_or(symbol.start + 1, |&next| next);
             }
         }
-        self.starts.sort_unstable();
+        self.function_starts.sort_unstable();
     }
 
-    /// The file's own address of a place in the file.
+    /// Converts a file offset to the file's own address.
     pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
-        let holds = |segment: &&Segment| {
-            offset >= segment.offset && offset - segment.offset < segment.length
-        };
+        let holds = |segment: &&Segment| offset >= segment.offset && offset - segment.offset < segment.length;
         let segment = self.segments.iter().find(holds)?;
         Some(segment.address + (offset - segment.offset))
     }
 
-    /// Where the function of this name begins in the file, in bytes.
+    /// Returns the file offset of the function with this name, in bytes.
     pub(super) fn offset_of(&self, name: &str) -> Option<u64> {
         let by_name = self.symbols.iter().find(|symbol| symbol.name == name);
         let alias = || self.aliases.iter().find(|(_, alias)| alias == name).map(|(at, _)| *at);
         let address = by_name.map(|symbol| symbol.start).or_else(alias)?;
-        let holds = |segment: &&Segment| {
-            address >= segment.address && address - segment.address < segment.length
-        };
+        let holds =
+            |segment: &&Segment| address >= segment.address && address - segment.address < segment.length;
         let segment = self.segments.iter().find(holds)?;
         Some(segment.offset + (address - segment.address))
     }
 
-    /// What an address of the file's own belongs to.
-    pub(super) fn place(&self, address: u64) -> Place<'_> {
-        // Functions hardly overlap; where they do, the innermost begins last.
+    /// Returns the location of an address of the file's own.
+    pub(super) fn locate(&self, address: u64) -> AddressLocation<'_> {
+        // Functions rarely overlap; if they do, the innermost begins last.
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         let near = self.symbols[..after].iter().rev().take(4);
         if let Some(symbol) = near.into_iter().find(|symbol| address < symbol.end) {
-            return Place::Named(&symbol.name);
+            return AddressLocation::Named(&symbol.name);
         }
-        if self.jumps.iter().any(|range| range.contains(&address)) {
-            return Place::Jump;
+        if self.plt_ranges.iter().any(|range| range.contains(&address)) {
+            return AddressLocation::Plt;
         }
-        let after = self.starts.partition_point(|&start| start <= address);
-        match self.starts[..after].last() {
-            Some(&start) => Place::Stripped(start),
-            None => Place::Unknown,
+        let after = self.function_starts.partition_point(|&start| start <= address);
+        match self.function_starts[..after].last() {
+            Some(&start) => AddressLocation::Stripped(start),
+            None => AddressLocation::Unknown,
         }
     }
 }
 
-/// The file with debug information, by the build id of the other, in the same file system.
-fn debug_file<'data, R: object::ReadRef<'data>>(
+/// Opens the separate debug file, by the build id of the other, in the same file system.
+fn find_debug_file<'data, R: object::ReadRef<'data>>(
     file: &object::File<'data, R>,
     root: &str,
 ) -> Option<PathBuf> {
     let id = file.build_id().ok().flatten()?;
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (folder, name) = hex.split_at_checked(2)?;
-    let path = format!("{root}{DEBUG_FOLDER}/{folder}/{name}.debug");
+    let (directory, name) = hex.split_at_checked(2)?;
+    let path = format!("{root}{DEBUG_DIRECTORY}/{directory}/{name}.debug");
     Path::new(&path).exists().then(|| PathBuf::from(path))
 }
 
-/// Reads `.eh_frame_hdr`, a table of where functions begin, in the one form that linkers write: four
+/// Parses `.eh_frame_hdr`, a table of function starts, in the only form that linkers write: four
 /// bytes each, relative to the section.
-fn function_starts(bytes: &[u8], section: u64) -> Option<Vec<u64>> {
-    const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-    let rest = bytes.strip_prefix(&FORM)?.get(4..)?;
+fn parse_function_starts(bytes: &[u8], section: u64) -> Option<Vec<u64>> {
+    const ENCODING: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+    let rest = bytes.strip_prefix(&ENCODING)?.get(4..)?;
     let (count, rows) = rest.split_first_chunk()?;
     let count = u32::from_le_bytes(*count) as usize;
     let rows = rows.chunks_exact(8).take(count);
@@ -245,22 +239,22 @@ mod tests {
                 symbol(0x100, 0x100, "label"),
             ],
             aliases: Vec::new(),
-            starts: vec![0x300, 0x100],
-            jumps: vec![0x80..0x90, 0xa0..0xb0],
+            function_starts: vec![0x300, 0x100],
+            plt_ranges: vec![0x80..0x90, 0xa0..0xb0],
             segments: vec![Segment { address: 0x1000, offset: 0x400, length: 0x100 }],
             is_complete: true,
         };
-        image.arrange();
-        assert_eq!(image.place(0x27f), Place::Named("read"));
-        assert_eq!(image.place(0x1ff), Place::Named("label"));
-        assert_eq!(image.place(0x310), Place::Stripped(0x300));
-        assert_eq!(image.place(0x290), Place::Stripped(0x100));
-        assert_eq!(image.place(0x88), Place::Jump);
-        assert_eq!(image.place(0x10), Place::Unknown);
+        image.sort_symbols();
+        assert_eq!(image.locate(0x27f), AddressLocation::Named("read"));
+        assert_eq!(image.locate(0x1ff), AddressLocation::Named("label"));
+        assert_eq!(image.locate(0x310), AddressLocation::Stripped(0x300));
+        assert_eq!(image.locate(0x290), AddressLocation::Stripped(0x100));
+        assert_eq!(image.locate(0x88), AddressLocation::Plt);
+        assert_eq!(image.locate(0x10), AddressLocation::Unknown);
         assert_eq!((image.address_of(0x410), image.address_of(0x500)), (Some(0x1010), None));
         assert_eq!(image.offset_of("read"), None);
         assert_eq!((image.offset_of("free"), image.offset_of("cfree")), (Some(0x410), Some(0x410)));
-        assert_eq!(image.place(0x1011), Place::Named("free"));
+        assert_eq!(image.locate(0x1011), AddressLocation::Named("free"));
     }
 
     #[test]
@@ -270,10 +264,10 @@ mod tests {
             bytes.extend(start.to_le_bytes());
             bytes.extend(entry.to_le_bytes());
         }
-        assert_eq!(function_starts(&bytes, 0x1000), Some(vec![0xff0, 0x1020]));
+        assert_eq!(parse_function_starts(&bytes, 0x1000), Some(vec![0xff0, 0x1020]));
         bytes[3] = 0;
-        assert_eq!(function_starts(&bytes, 0x1000), None);
-        assert_eq!(function_starts(&[1, 0x1b, 0x03, 0x3b, 0], 0), None);
+        assert_eq!(parse_function_starts(&bytes, 0x1000), None);
+        assert_eq!(parse_function_starts(&[1, 0x1b, 0x03, 0x3b, 0], 0), None);
     }
 
     #[test]
@@ -282,12 +276,12 @@ mod tests {
         assert!(image.is_complete && !image.symbols.is_empty());
         let name = &image.symbols[image.symbols.len() / 2].name;
         let offset = image.offset_of(name).unwrap();
-        assert!(matches!(image.place(image.address_of(offset).unwrap()), Place::Named(_)));
+        assert!(matches!(image.locate(image.address_of(offset).unwrap()), AddressLocation::Named(_)));
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused() {
-        assert!(Image::in_memory(b"#!/bin/sh").is_none());
+    fn other_files_are_rejected() {
+        assert!(Image::from_bytes(b"#!/bin/sh").is_none());
         assert!(Image::read(File::open("/proc/self/cmdline").unwrap(), "").is_err());
     }
 }

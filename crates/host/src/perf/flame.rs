@@ -1,20 +1,19 @@
-//! Flame graphs: pictures of folded stacks (SVG that works without anything beside it), of one run or
-//! of the difference of two.
+//! Flame graphs of folded stacks (self-contained SVG), of one run or of the difference of two.
 //!
-//! Drawn by the crate `inferno`; nothing else of it is used.
+//! The crate `inferno` draws them; nothing else of it is used.
 
 use std::io;
 
 use inferno::differential;
 use inferno::flamegraph::{self, Options};
 
-use super::folded::Folded;
+use super::folded::FoldedStacks;
 
-/// A flame graph of a run.
+/// Draws a flame graph of a run.
 ///
 /// # Errors
 /// There are no stacks to draw.
-pub fn svg(folded: &Folded, title: &str) -> io::Result<Vec<u8>> {
+pub fn flame_graph_svg(folded: &FoldedStacks, title: &str) -> io::Result<Vec<u8>> {
     let mut options = options(title);
     options.colors = flamegraph::Palette::Basic(flamegraph::color::BasicPalette::Hot);
     options.hash = true;
@@ -22,15 +21,19 @@ pub fn svg(folded: &Folded, title: &str) -> io::Result<Vec<u8>> {
     draw(&mut options, &lines)
 }
 
-/// A flame graph of a run in which what has grown since another is red, and what has shrunk blue.
+/// Draws a flame graph of a run with growth since another run in red, and shrinkage in blue.
 ///
 /// # Errors
 /// There are no stacks to draw.
-pub fn difference_svg(before: &Folded, after: &Folded, title: &str) -> io::Result<Vec<u8>> {
+pub fn differential_flame_graph_svg(
+    before: &FoldedStacks,
+    after: &FoldedStacks,
+    title: &str,
+) -> io::Result<Vec<u8>> {
     let mut lines = Vec::new();
-    let how = differential::Options { normalize: true, strip_hex: false };
+    let diff_options = differential::Options { normalize: true, strip_hex: false };
     let (before, after) = (before.to_string(), after.to_string());
-    differential::from_readers(how, before.as_bytes(), after.as_bytes(), &mut lines)?;
+    differential::from_readers(diff_options, before.as_bytes(), after.as_bytes(), &mut lines)?;
     let lines = String::from_utf8_lossy(&lines);
     let lines: Vec<String> = lines.lines().map(str::to_owned).collect();
     draw(&mut options(title), &lines)
@@ -45,7 +48,7 @@ fn options(title: &str) -> Options<'static> {
 
 fn draw(options: &mut Options<'_>, lines: &[String]) -> io::Result<Vec<u8>> {
     if lines.is_empty() {
-        return Err(io::Error::other("no sample was taken, so there is nothing to draw"));
+        return Err(io::Error::other("no samples to draw"));
     }
     let mut svg = Vec::new();
     let drawn = flamegraph::from_lines(options, lines.iter().map(String::as_str), &mut svg);
@@ -59,12 +62,12 @@ mod tests {
 
     #[test]
     fn a_run_and_a_difference_are_drawn() {
-        let before = Folded::parse("a;main;f<u8> 5\na;main;g 5\n").unwrap();
-        let after = Folded::parse("a;main;f<u8> 5\na;main;h 5\n").unwrap();
-        let text = String::from_utf8(svg(&before, "one").unwrap()).unwrap();
+        let before = FoldedStacks::parse("a;main;f<u8> 5\na;main;g 5\n").unwrap();
+        let after = FoldedStacks::parse("a;main;f<u8> 5\na;main;h 5\n").unwrap();
+        let text = String::from_utf8(flame_graph_svg(&before, "one").unwrap()).unwrap();
         assert!(text.contains("<svg") && text.contains("f&lt;u8&gt;") && text.contains("one"));
-        let text = String::from_utf8(difference_svg(&before, &after, "two").unwrap()).unwrap();
+        let text = String::from_utf8(differential_flame_graph_svg(&before, &after, "two").unwrap()).unwrap();
         assert!(text.contains("<svg") && text.contains("h (5 samples"), "{text}");
-        assert!(svg(&Folded::default(), "none").is_err());
+        assert!(flame_graph_svg(&FoldedStacks::default(), "none").is_err());
     }
 }

@@ -1,63 +1,64 @@
-//! Folded stacks: the text that flame graphs are drawn from, `process;outer;inner count`
-//! (<https://github.com/brendangregg/FlameGraph>), of our own sampler or of other tools; and the
+//! Folded stacks: the input of flame graphs, `process;outer;inner count`
+//! (<https://github.com/brendangregg/FlameGraph>), from our own sampler or other tools; and the
 //! difference of two of them.
 //!
-//! Functions of the kernel end in `_[k]`, as `stackcollapse-perf.pl --kernel` writes them.
+//! Kernel functions end in `_[k]`, as `stackcollapse-perf.pl --kernel` writes them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// What marks the kernel's functions.
-const KERNEL: &str = "_[k]";
-/// Different stacks that are kept of a text.
+/// Suffix of kernel functions.
+const KERNEL_SUFFIX: &str = "_[k]";
+/// Maximum number of distinct stacks kept from a text.
 const STACKS_MAX: usize = 1_000_000;
 
 /// Stacks with their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Folded {
+pub struct FoldedStacks {
     stacks: BTreeMap<String, u64>,
 }
 
-/// Why a text is no folded stacks.
+/// Parse error of folded stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoldedError {
+pub struct FoldedParseError {
     /// Line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for FoldedError {
+impl fmt::Display for FoldedParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: folded stacks are lines of 'outer;inner COUNT'", self.line)
     }
 }
 
-impl std::error::Error for FoldedError {}
+impl std::error::Error for FoldedParseError {}
 
-impl Folded {
-    /// Adds a stack, the outermost function first, each with whether it is the kernel's.
+impl FoldedStacks {
+    /// Adds a stack, the outermost function first, each with a flag that is true for kernel
+    /// functions.
     pub(super) fn add<'a>(
         &mut self,
         process: &str,
         frames: impl Iterator<Item = (&'a str, bool)>,
         samples: u64,
     ) {
-        let mut line = clean(process);
+        let mut line = replace_separators(process);
         for (name, is_kernel) in frames {
             line.push(';');
-            line.push_str(&clean(name));
-            line.push_str(if is_kernel { KERNEL } else { "" });
+            line.push_str(&replace_separators(name));
+            line.push_str(if is_kernel { KERNEL_SUFFIX } else { "" });
         }
         *self.stacks.entry(line).or_default() += samples;
     }
 
-    /// Reads a text; empty lines are passed over.
+    /// Parses a text; empty lines are skipped.
     ///
     /// # Errors
-    /// A line has no count at its end, or there are more than a million different stacks.
-    pub fn parse(text: &str) -> Result<Self, FoldedError> {
+    /// A line has no count at its end, or there are more than a million distinct stacks.
+    pub fn parse(text: &str) -> Result<Self, FoldedParseError> {
         let mut folded = Self::default();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let error = FoldedError { line: at + 1 };
+            let error = FoldedParseError { line: at + 1 };
             let Some((stack, count)) = line.rsplit_once(' ') else { return Err(error) };
             let Ok(count) = count.parse::<u64>() else { return Err(error) };
             if folded.stacks.len() >= STACKS_MAX {
@@ -68,24 +69,24 @@ impl Folded {
         Ok(folded)
     }
 
-    /// The sum of all counts.
+    /// Returns the sum of all counts.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.stacks.values().sum()
     }
 
-    /// The lines of the text.
+    /// Returns the lines of the text.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
         self.stacks.iter().map(|(stack, count)| format!("{stack} {count}"))
     }
 
-    /// Counts by function: on top of the stack, and anywhere in it.
+    /// Returns the counts by function: on top of the stack, and anywhere in it.
     fn counts(&self) -> BTreeMap<&str, (u64, u64)> {
         let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut seen = HashSet::new();
         for (stack, count) in &self.stacks {
             seen.clear();
-            // The first is the process.
+            // The first part is the process.
             let mut frames = stack.split(';').skip(1).peekable();
             while let Some(frame) = frames.next() {
                 let entry = counts.entry(frame).or_default();
@@ -97,65 +98,67 @@ impl Folded {
     }
 }
 
-impl fmt::Display for Folded {
+impl fmt::Display for FoldedStacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
-/// A name without what separates names.
-fn clean(name: &str) -> String {
+/// Replaces the separators in a name.
+fn replace_separators(name: &str) -> String {
     name.replace(';', ":").replace('\n', " ")
 }
 
-/// What became of a function between two runs. Shares are of each run's own samples, so that runs of
-/// different lengths can be compared.
+/// Change of a function between two runs. Fractions are of each run's own samples, so that runs of
+/// different lengths are comparable.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Change {
-    /// Its name.
+pub struct FunctionChange {
+    /// Function name.
     pub function: String,
-    /// Share with it on top of the stack, before.
+    /// Fraction of samples with it on top of the stack, before.
     pub self_before: f64,
     /// The same after.
     pub self_after: f64,
-    /// Share with it anywhere in the stack, before.
+    /// Fraction of samples with it anywhere in the stack, before.
     pub total_before: f64,
     /// The same after.
     pub total_after: f64,
 }
 
-impl Change {
-    /// By how much its own share grew.
+impl FunctionChange {
+    /// Returns the growth of the function's own fraction.
     #[must_use]
     pub fn self_delta(&self) -> f64 {
         self.self_after - self.self_before
     }
 
-    /// By how much its share with all that it calls grew.
+    /// Returns the growth of the function's fraction including its callees.
     #[must_use]
     pub fn total_delta(&self) -> f64 {
         self.total_after - self.total_before
     }
 }
 
-/// What changed between two runs, the largest differences first.
+/// Returns the changes between two runs, the largest differences first.
 #[must_use]
-pub fn difference(before: &Folded, after: &Folded) -> Vec<Change> {
-    let (all_before, all_after) = (before.samples().max(1) as f64, after.samples().max(1) as f64);
-    let mut changes: BTreeMap<&str, Change> = BTreeMap::new();
+pub fn diff(before: &FoldedStacks, after: &FoldedStacks) -> Vec<FunctionChange> {
+    let (samples_before, samples_after) = (before.samples().max(1) as f64, after.samples().max(1) as f64);
+    let mut changes: BTreeMap<&str, FunctionChange> = BTreeMap::new();
     for (function, (own, total)) in before.counts() {
         let change = changes.entry(function).or_default();
-        change.self_before = own as f64 / all_before;
-        change.total_before = total as f64 / all_before;
+        change.self_before = own as f64 / samples_before;
+        change.total_before = total as f64 / samples_before;
     }
     for (function, (own, total)) in after.counts() {
         let change = changes.entry(function).or_default();
-        change.self_after = own as f64 / all_after;
-        change.total_after = total as f64 / all_after;
+        change.self_after = own as f64 / samples_after;
+        change.total_after = total as f64 / samples_after;
     }
-    let named =
-        |(function, change): (&str, Change)| Change { function: function.to_owned(), ..change };
-    let mut changes: Vec<Change> = changes.into_iter().map(named).collect();
+    let named = |(function, change): (&str, FunctionChange)| FunctionChange {
+        function: function.to_owned(),
+        ..change
+    };
+    let mut changes: Vec<FunctionChange> = changes.into_iter().map(named).collect();
     changes.sort_by(|a, b| {
         let by_self = b.self_delta().abs().total_cmp(&a.self_delta().abs());
         by_self.then_with(|| b.total_delta().abs().total_cmp(&a.total_delta().abs()))
@@ -170,25 +173,22 @@ mod tests {
     #[test]
     fn a_text_is_read_and_written() {
         let text = "app;main;operator new(unsigned long) 3\napp;main;x_[k] 1\n";
-        let folded = Folded::parse(text).unwrap();
+        let folded = FoldedStacks::parse(text).unwrap();
         assert_eq!((folded.samples(), folded.to_string()), (4, text.to_owned()));
-        assert_eq!(Folded::parse("a;b 1\n\na;b\n"), Err(FoldedError { line: 3 }));
-        assert_eq!(Folded::parse("a;b x").unwrap_err().line, 1);
-        assert_eq!(Folded::parse("").unwrap(), Folded::default());
+        assert_eq!(FoldedStacks::parse("a;b 1\n\na;b\n"), Err(FoldedParseError { line: 3 }));
+        assert_eq!(FoldedStacks::parse("a;b x").unwrap_err().line, 1);
+        assert_eq!(FoldedStacks::parse("").unwrap(), FoldedStacks::default());
     }
 
     #[test]
-    fn two_runs_of_different_length_are_compared_by_shares() {
-        let before = Folded::parse("a;main;f 50\na;main;g 50\n").unwrap();
-        let after = Folded::parse("a;main;f 2\na;main;f;f 1\na;main;h 1\n").unwrap();
-        let changes = difference(&before, &after);
-        let short: Vec<_> = changes
-            .iter()
-            .map(|one| (&*one.function, one.self_delta(), one.total_delta()))
-            .collect();
-        let expected =
-            [("g", -0.5, -0.5), ("f", 0.25, 0.25), ("h", 0.25, 0.25), ("main", 0.0, 0.0)];
+    fn two_runs_of_different_length_are_compared_by_fractions() {
+        let before = FoldedStacks::parse("a;main;f 50\na;main;g 50\n").unwrap();
+        let after = FoldedStacks::parse("a;main;f 2\na;main;f;f 1\na;main;h 1\n").unwrap();
+        let changes = diff(&before, &after);
+        let short: Vec<_> =
+            changes.iter().map(|one| (&*one.function, one.self_delta(), one.total_delta())).collect();
+        let expected = [("g", -0.5, -0.5), ("f", 0.25, 0.25), ("h", 0.25, 0.25), ("main", 0.0, 0.0)];
         assert_eq!(short, expected);
-        assert!(difference(&before, &before).iter().all(|one| one.self_delta() == 0.0));
+        assert!(diff(&before, &before).iter().all(|one| one.self_delta() == 0.0));
     }
 }

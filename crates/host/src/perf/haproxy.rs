@@ -1,7 +1,7 @@
-//! HAProxy's own table of where its time goes, `show profiling tasks` (its management guide, 9.3), asked
-//! of its stats socket: the names that HAProxy gives its functions, with calls and times.
+//! HAProxy's own CPU profile, `show profiling tasks` (its management guide, 9.3), read from its
+//! stats socket: HAProxy's function names, with calls and times.
 //!
-//! Its measuring is switched on for the time, and then to what it was.
+//! Its profiling is switched on meanwhile, and then restored.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,82 +10,84 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::source::NotObservable;
+use crate::kernel_file::NotObservable;
 
-const WHAT: &str = "HAProxy's own profile";
-/// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const FIGURE: &str = "HAProxy's own profile";
+/// Timeout for a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+const REPLY_BYTES_MAX: u64 = 1 << 20;
 
 /// A row of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskRow {
-    /// The function.
+    /// Function name.
     pub function: String,
-    /// How often it was called.
+    /// Number of calls.
     pub calls: u64,
-    /// Processor time of all calls, in nanoseconds.
+    /// CPU time of all calls, in nanoseconds.
     pub cpu_ns: u64,
-    /// How long all calls waited for their turn, in nanoseconds.
+    /// Scheduling latency of all calls, in nanoseconds.
     pub latency_ns: u64,
 }
 
-/// Measuring that was switched on.
+/// HAProxy profiling that weir switched on.
 #[derive(Debug)]
 pub struct HaproxyProfiling {
     socket: PathBuf,
-    /// What it was before, as the command to set it has it.
-    before: &'static str,
+    /// Previous setting, as an argument of the set command.
+    previous_setting: &'static str,
 }
 
 impl HaproxyProfiling {
-    /// Switches it on; none when the process is no HAProxy.
+    /// Switches profiling on; `None` if the process is not HAProxy.
     ///
     /// # Errors
-    /// It has no stats socket, or one that does not let us.
+    /// HAProxy has no stats socket, or the socket denies access.
     pub fn start(pid: i32) -> Option<Result<Self, NotObservable>> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        (name.trim_end() == "haproxy").then(|| Self::switch_on(pid))
+        (name.trim_end() == "haproxy").then(|| Self::enable(pid))
     }
 
-    fn switch_on(pid: i32) -> Result<Self, NotObservable> {
-        let sockets = sockets_of(pid);
-        let mut why =
-            "it has no stats socket that can be found (`stats socket PATH level admin`)".to_owned();
+    fn enable(pid: i32) -> Result<Self, NotObservable> {
+        let sockets = listening_unix_sockets(pid);
+        let mut why = "no stats socket found (add `stats socket PATH level admin`)".to_owned();
         for socket in sockets {
-            let state = match ask(&socket, "show profiling status").map(|text| state(&text)) {
-                Ok(Some(state)) => state,
-                Ok(None) => continue,
-                Err(error) => {
-                    why = format!("{}: {error}", socket.display());
-                    continue;
+            let setting =
+                match send_command(&socket, "show profiling status").map(|text| parse_setting(&text)) {
+                    Ok(Some(setting)) => setting,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        why = format!("{}: {error}", socket.display());
+                        continue;
+                    }
+                };
+            match send_command(&socket, "set profiling tasks on") {
+                // On success HAProxy prints nothing, and counts from zero.
+                Ok(reply) if reply.trim().is_empty() => {
+                    return Ok(Self { socket, previous_setting: setting });
                 }
-            };
-            match ask(&socket, "set profiling tasks on") {
-                // It says nothing when it has done so, and begins at zero.
-                Ok(said) if said.trim().is_empty() => return Ok(Self { socket, before: state }),
-                Ok(said) => why = format!("{}: {}", socket.display(), said.trim()),
+                Ok(reply) => why = format!("{}: {}", socket.display(), reply.trim()),
                 Err(error) => why = format!("{}: {error}", socket.display()),
             }
         }
-        Err(NotObservable::new(WHAT, why))
+        Err(NotObservable::new(FIGURE, why))
     }
 
-    /// Reads the table, and sets the measuring to what it was.
+    /// Reads the table, and restores the previous profiling setting.
     ///
     /// # Errors
-    /// It does not answer any more.
+    /// HAProxy no longer replies.
     pub fn stop(self) -> Result<Vec<TaskRow>, NotObservable> {
-        let table = ask(&self.socket, "show profiling tasks");
-        // It answered a moment ago; if it has ended since then, there is nothing to set.
-        let _ = ask(&self.socket, &format!("set profiling tasks {}", self.before));
-        let table = table.map_err(|error| NotObservable::new(WHAT, error.to_string()))?;
+        let table = send_command(&self.socket, "show profiling tasks");
+        // HAProxy replied a moment ago; if it has ended since, there is nothing to restore.
+        let _ = send_command(&self.socket, &format!("set profiling tasks {}", self.previous_setting));
+        let table = table.map_err(|error| NotObservable::new(FIGURE, error.to_string()))?;
         Ok(parse(&table))
     }
 }
 
-/// What the measuring is set to, from `show profiling status`.
-fn state(text: &str) -> Option<&'static str> {
+/// Returns the profiling setting in the output of `show profiling status`.
+fn parse_setting(text: &str) -> Option<&'static str> {
     let line = text.lines().find(|line| line.starts_with("Per-task CPU profiling"))?;
     let value = line.split_once(':')?.1.split_whitespace().next()?;
     Some(match value {
@@ -96,15 +98,15 @@ fn state(text: &str) -> Option<&'static str> {
     })
 }
 
-/// Parses the table: function, calls, processor time in all and each, latency in all and each.
+/// Parses the table: function, calls, CPU time total and average, latency total and average.
 #[must_use]
 pub fn parse(text: &str) -> Vec<TaskRow> {
     let row = |line: &str| {
         let mut fields = line.split_whitespace();
         let function = fields.next()?.to_owned();
         let calls = fields.next()?.parse().ok()?;
-        let cpu_ns = time_ns(fields.next()?)?;
-        let latency_ns = fields.nth(1).and_then(time_ns).unwrap_or(0);
+        let cpu_ns = parse_time_ns(fields.next()?)?;
+        let latency_ns = fields.nth(1).and_then(parse_time_ns).unwrap_or(0);
         Some(TaskRow { function, calls, cpu_ns, latency_ns })
     };
     let mut rows: Vec<TaskRow> = text.lines().filter_map(row).collect();
@@ -112,19 +114,12 @@ pub fn parse(text: &str) -> Vec<TaskRow> {
     rows
 }
 
-/// Units of its times, the longest names first, in nanoseconds.
-const UNITS: &[(&str, f64)] = &[
-    ("ns", 1.0),
-    ("us", 1e3),
-    ("ms", 1e6),
-    ("s", 1e9),
-    ("m", 60e9),
-    ("h", 3600e9),
-    ("d", 86_400e9),
-];
+/// Units of HAProxy's times in nanoseconds, the longest names first.
+const UNITS: &[(&str, f64)] =
+    &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9), ("d", 86_400e9)];
 
-/// "54.63ms", "2m03s", "-" for none.
-fn time_ns(text: &str) -> Option<u64> {
+/// Parses "54.63ms", "2m03s", or "-" for none.
+fn parse_time_ns(text: &str) -> Option<u64> {
     if text == "-" {
         return Some(0);
     }
@@ -140,18 +135,18 @@ fn time_ns(text: &str) -> Option<u64> {
     Some(sum_ns as u64)
 }
 
-fn ask(socket: &Path, command: &str) -> io::Result<String> {
+fn send_command(socket: &Path, command: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
     stream.write_all(format!("{command}\n").as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    let mut reply = Vec::new();
+    stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;
+    Ok(String::from_utf8_lossy(&reply).into_owned())
 }
 
-/// The unix sockets that a process listens on, as paths that lead there from here.
-fn sockets_of(pid: i32) -> Vec<PathBuf> {
+/// Returns the unix sockets that a process listens on, as paths that are valid in this namespace.
+fn listening_unix_sockets(pid: i32) -> Vec<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let inodes: HashSet<String> = entries
         .filter_map(|entry| {
@@ -169,8 +164,8 @@ fn sockets_of(pid: i32) -> Vec<PathBuf> {
     paths.collect()
 }
 
-/// HAProxy binds its sockets by a name for a moment, `PATH.PID.tmp`, and gives them their own then;
-/// the kernel keeps the first one.
+/// Returns the real path of a socket. HAProxy first binds its sockets as `PATH.PID.tmp` and then
+/// renames them; the kernel reports the first name.
 fn real_path(pid: i32, bound: &str) -> PathBuf {
     let without = bound.strip_suffix(".tmp").and_then(|rest| {
         let (path, number) = rest.rsplit_once('.')?;
@@ -183,7 +178,7 @@ fn real_path(pid: i32, bound: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// HAProxy 2.6.12.
+    /// Output of HAProxy 2.6.12.
     const TABLE: &str = "Tasks activity:
   function                      calls   cpu_tot   cpu_avg   lat_tot   lat_avg
   h1_io_cb                      27089   54.63ms   2.016us   667.2ms   24.63us
@@ -212,9 +207,12 @@ mod tests {
     #[test]
     fn states_times_and_names_are_read() {
         let text = "Per-task CPU profiling              : auto-off      # set profiling tasks\n";
-        assert_eq!((state(text), state("x")), (Some("auto"), None));
-        assert_eq!(time_ns("2m03s"), Some(123_000_000_000));
-        assert_eq!((time_ns("841.0ns"), time_ns("x"), time_ns("1")), (Some(841), None, None));
+        assert_eq!((parse_setting(text), parse_setting("x")), (Some("auto"), None));
+        assert_eq!(parse_time_ns("2m03s"), Some(123_000_000_000));
+        assert_eq!(
+            (parse_time_ns("841.0ns"), parse_time_ns("x"), parse_time_ns("1")),
+            (Some(841), None, None)
+        );
         let path = real_path(7, "/run/ha.sock.32321.tmp");
         assert_eq!(path, PathBuf::from("/proc/7/root/run/ha.sock"));
         assert_eq!(real_path(7, "/a.tmp"), PathBuf::from("/proc/7/root/a.tmp"));

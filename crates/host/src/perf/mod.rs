@@ -1,22 +1,21 @@
-//! The profiler: which functions are on processors, sampled by the kernel's own clock
-//! (perf_event_open(2)); and how often some calls are made, counted for short times.
+//! CPU profiler: functions on CPUs, sampled by the kernel's clock (perf_event_open(2)), and call
+//! rates, counted for short times.
 //!
-//! Works without the program `perf`, with the names that `perf` would give. What the machine does not
-//! allow is said in words: without leave for the kernel's part, user space is sampled alone, and where
-//! nothing may be sampled, what is left is the processor time of each thread.
+//! It works without the program `perf`, and gives the names that `perf` would give. A note explains
+//! what the machine does not allow. Without permission for the kernel's part, only user space is
+//! sampled; if sampling is denied, the profile has the CPU time of each thread.
 //!
-//! Not for deciding what a share means.
+//! Callers interpret the fractions.
 
-mod accounts;
 mod allocator;
 mod calibrate;
-pub mod calls;
+pub mod call_counter;
 mod elf;
 mod event;
 mod flame;
 mod folded;
 mod haproxy;
-mod kernel;
+mod kallsyms;
 mod maps;
 mod profile;
 mod records;
@@ -24,12 +23,13 @@ mod ring;
 mod sampler;
 mod stacks;
 mod symbols;
+mod thread_cpu;
 mod tracefs;
 
 pub use allocator::AllocatorCall;
 pub use calibrate::HitCost;
-pub use flame::{difference_svg, svg};
-pub use folded::{Change, Folded, FoldedError, difference};
+pub use flame::{differential_flame_graph_svg, flame_graph_svg};
+pub use folded::{FoldedParseError, FoldedStacks, FunctionChange, diff};
 pub use haproxy::{HaproxyProfiling, TaskRow, parse as parse_haproxy_tasks};
 pub use profile::Profile;
 pub use sampler::{FREQUENCY, FREQUENCY_MAX, Profiler};

@@ -1,111 +1,110 @@
-//! What a profiler found: which functions were on processors, in which stacks, and what it cost to
-//! find out.
+//! Result of the profiler: functions on CPUs, their stacks, and the cost of profiling.
 //!
-//! Pure once the names are looked up.
+//! Pure once the names are resolved.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use record::observed::FunctionShare;
+use record::observed::FunctionUse;
 
-use super::folded::Folded;
-use super::stacks::{Collected, Process, Stack};
-use super::symbols::{Function, Symbols};
+use super::folded::FoldedStacks;
+use super::stacks::{SampleCollector, SampledProcess, Stack};
+use super::symbols::{Function, SymbolCache};
 use crate::cpu::thread_cpu_ns;
 
-/// The stacks that were seen, with names.
+/// Sampled stacks, with names.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// The processes that were asked for.
+    /// Requested processes.
     pub pids: Vec<i32>,
-    /// Samples per second of a processor's time that were asked for.
+    /// Requested samples per second of CPU time.
     pub frequency: u32,
-    /// For how long, in seconds.
+    /// Duration, in seconds.
     pub length_s: f64,
-    /// Samples that were taken, and are in the stacks.
+    /// Number of samples taken, all of them in the stacks.
     pub samples: u64,
-    /// Samples that were lost because nobody read them in time.
+    /// Number of samples lost because they were not read in time.
     pub lost: u64,
-    /// Samples of stacks that came after more different ones than are kept.
-    pub not_kept: u64,
-    /// Times that the kernel slowed the sampling down because it took too long.
+    /// Number of samples dropped because the limit of distinct stacks was reached.
+    pub dropped: u64,
+    /// Number of times that the kernel throttled the sampling because it took too long.
     pub throttled: u64,
-    /// Whether the kernel's part was sampled.
+    /// True if the kernel's part was sampled.
     pub has_kernel: bool,
-    /// Whether nothing could be sampled, so that what stands here is time of threads and no functions.
+    /// True if sampling was denied, so that the profile has the time of threads and no functions.
     pub threads_only: bool,
-    /// Processor time of reading the samples, in seconds.
-    pub reading_s: f64,
-    /// Processor time of looking up the names afterwards, in seconds.
-    pub naming_s: f64,
-    /// What could not be seen, in words.
+    /// CPU time of reading the samples, in seconds.
+    pub sampling_cpu_s: f64,
+    /// CPU time of resolving the names afterwards, in seconds.
+    pub symbolization_cpu_s: f64,
+    /// Descriptions of whatever could not be observed.
     pub notes: Vec<String>,
     functions: Vec<Function>,
-    stacks: Vec<Named>,
+    stacks: Vec<NamedStack>,
     names: BTreeMap<i32, String>,
 }
 
 /// A stack with names.
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedStack {
     pid: i32,
-    /// Places in `functions`, the innermost first.
+    /// Indexes into `functions`, the innermost first.
     frames: Vec<u32>,
     samples: u64,
 }
 
 impl Profile {
-    pub(super) fn of(collected: &Collected, notes: Vec<String>) -> Self {
+    pub(super) fn from_collector(collected: &SampleCollector, notes: Vec<String>) -> Self {
         let before_ns = thread_cpu_ns();
-        let mut namer = Namer::default();
-        let mut stacks: Vec<Named> = collected
+        let mut symbolizer = Symbolizer::default();
+        let mut stacks: Vec<NamedStack> = collected
             .stacks
             .iter()
             .map(|(stack, &samples)| {
                 let process = collected.processes.get(&stack.pid);
-                Named { pid: stack.pid, frames: namer.frames(stack, process), samples }
+                NamedStack { pid: stack.pid, frames: symbolizer.resolve(stack, process), samples }
             })
             .collect();
         stacks.sort_by(|a, b| (a.pid, &a.frames).cmp(&(b.pid, &b.frames)));
         let names = collected.processes.iter().map(|(&pid, one)| (pid, one.name.clone())).collect();
         let mut notes = notes;
-        notes.append(&mut namer.symbols.notes);
+        notes.append(&mut symbolizer.symbols.notes);
         Self {
             samples: collected.samples,
             lost: collected.lost,
-            not_kept: collected.not_kept,
+            dropped: collected.dropped,
             throttled: collected.throttled,
-            reading_s: collected.cost_ns as f64 / 1e9,
-            naming_s: thread_cpu_ns().saturating_sub(before_ns) as f64 / 1e9,
+            sampling_cpu_s: collected.cost_ns as f64 / 1e9,
+            symbolization_cpu_s: thread_cpu_ns().saturating_sub(before_ns) as f64 / 1e9,
             notes,
-            functions: namer.functions,
+            functions: symbolizer.functions,
             stacks,
             names,
             ..Self::default()
         }
     }
 
-    /// Ticks of threads, in user space (false) or in the kernel (true), by process and thread name.
-    pub(super) fn of_threads(
+    /// Creates a profile from ticks of threads, in user space (false) or in the kernel (true), by
+    /// process and thread name.
+    pub(super) fn from_threads(
         rows: &[(i32, &str, bool, u64)],
         names: BTreeMap<i32, String>,
         notes: Vec<String>,
     ) -> Self {
-        let mut profile =
-            Self { notes, names, has_kernel: true, threads_only: true, ..Self::default() };
+        let mut profile = Self { notes, names, has_kernel: true, threads_only: true, ..Self::default() };
         for &(pid, thread, is_kernel, ticks) in rows.iter().filter(|row| row.3 > 0) {
             let mode = if is_kernel { "(kernel)" } else { "(user space)" };
-            let mode = profile.function(mode, "[unknown]", is_kernel);
-            let thread = profile.function(&format!("thread {thread}"), "[thread]", false);
-            profile.stacks.push(Named { pid, frames: vec![mode, thread], samples: ticks });
+            let mode = profile.function_index(mode, "[unknown]", is_kernel);
+            let thread = profile.function_index(&format!("thread {thread}"), "[thread]", false);
+            profile.stacks.push(NamedStack { pid, frames: vec![mode, thread], samples: ticks });
             profile.samples += ticks;
         }
         profile
     }
 
-    /// The place of a function, which is made if it is not there.
-    fn function(&mut self, name: &str, module: &str, is_kernel: bool) -> u32 {
-        let is_it = |one: &Function| one.name == name && one.module == module;
-        let at = self.functions.iter().position(is_it).unwrap_or_else(|| {
+    /// Returns the index of a function, which is added if new.
+    fn function_index(&mut self, name: &str, module: &str, is_kernel: bool) -> u32 {
+        let is_same = |one: &Function| one.name == name && one.module == module;
+        let at = self.functions.iter().position(is_same).unwrap_or_else(|| {
             let (name, module) = (name.to_owned(), module.to_owned());
             self.functions.push(Function { name, module, is_kernel });
             self.functions.len() - 1
@@ -113,10 +112,10 @@ impl Profile {
         at as u32
     }
 
-    /// All functions that were seen, in whichever process, those that were on processors most first; they
-    /// are said to be of `role`.
+    /// Returns all sampled functions, whatever their process, sorted by time on CPU. Each is
+    /// labelled with `role`.
     #[must_use]
-    pub fn functions(&self, role: &str) -> Vec<FunctionShare> {
+    pub fn functions(&self, role: &str) -> Vec<FunctionUse> {
         let mut counts: Vec<(u64, u64)> = vec![(0, 0); self.functions.len()];
         let mut all = 0;
         let mut seen = HashSet::new();
@@ -125,38 +124,38 @@ impl Profile {
             if let Some(&top) = stack.frames.first() {
                 counts[top as usize].0 += stack.samples;
             }
-            // A function that calls itself is in the stack once.
+            // A recursive function counts once per stack.
             seen.clear();
             for &frame in stack.frames.iter().filter(|&&frame| seen.insert(frame)) {
                 counts[frame as usize].1 += stack.samples;
             }
         }
-        let share = |count: u64| count as f64 / (all as f64).max(1.0);
-        let mut rows: Vec<FunctionShare> = self
+        let fraction = |count: u64| count as f64 / (all as f64).max(1.0);
+        let mut rows: Vec<FunctionUse> = self
             .functions
             .iter()
             .zip(counts)
             .filter(|(_, (_, total))| *total > 0)
-            .map(|(function, (own, total))| FunctionShare {
+            .map(|(function, (own, total))| FunctionUse {
                 role: role.to_owned(),
                 function: function.name.clone(),
                 module: function.module.clone(),
-                share_self: share(own),
-                share_total: share(total),
+                self_fraction: fraction(own),
+                total_fraction: fraction(total),
             })
             .collect();
         rows.sort_by(|a, b| {
-            let by_share = b.share_self.total_cmp(&a.share_self);
-            let by_total = b.share_total.total_cmp(&a.share_total);
-            by_share.then(by_total).then_with(|| a.function.cmp(&b.function))
+            let by_self = b.self_fraction.total_cmp(&a.self_fraction);
+            let by_total = b.total_fraction.total_cmp(&a.total_fraction);
+            by_self.then(by_total).then_with(|| a.function.cmp(&b.function))
         });
         rows
     }
 
-    /// The stacks as text that other tools read too.
+    /// Returns the stacks as text that other tools can also read.
     #[must_use]
-    pub fn folded(&self) -> Folded {
-        let mut folded = Folded::default();
+    pub fn folded(&self) -> FoldedStacks {
+        let mut folded = FoldedStacks::default();
         for stack in &self.stacks {
             let name = self.names.get(&stack.pid).map_or("?", String::as_str);
             let frames = stack.frames.iter().rev().map(|&frame| {
@@ -169,47 +168,48 @@ impl Profile {
     }
 }
 
-/// Gives each function a number.
+/// Assigns each function a number.
 #[derive(Default)]
-struct Namer {
-    symbols: Symbols,
+struct Symbolizer {
+    symbols: SymbolCache,
     functions: Vec<Function>,
-    numbers: HashMap<Function, u32>,
-    /// Addresses that were looked up; the kernel's belong to no process.
-    known: HashMap<(i32, u64), u32>,
+    indexes: HashMap<Function, u32>,
+    /// Resolved addresses; the kernel's belong to no process.
+    resolved: HashMap<(i32, u64), u32>,
 }
 
-impl Namer {
-    fn frames(&mut self, stack: &Stack, process: Option<&Process>) -> Vec<u32> {
-        let nobody = Process::default();
-        let process = process.unwrap_or(&nobody);
-        let kernel = usize::from(stack.kernel);
+impl Symbolizer {
+    fn resolve(&mut self, stack: &Stack, process: Option<&SampledProcess>) -> Vec<u32> {
+        let no_process = SampledProcess::default();
+        let process = process.unwrap_or(&no_process);
+        let kernel = usize::from(stack.kernel_frames);
         let frames = stack.addresses.iter().enumerate().map(|(at, &address)| {
-            // Callers stand with where they go on, which may be in the next function already.
+            // Callers are recorded with their return address, which may be in the next function
+            // already.
             let address = if at == 0 || at == kernel { address } else { address.saturating_sub(1) };
             match at < kernel {
-                true => self.number(None, process, address),
-                false => self.number(Some(stack.pid), process, address),
+                true => self.function_index(None, process, address),
+                false => self.function_index(Some(stack.pid), process, address),
             }
         });
         frames.collect()
     }
 
-    fn number(&mut self, pid: Option<i32>, process: &Process, address: u64) -> u32 {
+    fn function_index(&mut self, pid: Option<i32>, process: &SampledProcess, address: u64) -> u32 {
         let key = (pid.unwrap_or(0), address);
-        if let Some(&number) = self.known.get(&key) {
-            return number;
+        if let Some(&index) = self.resolved.get(&key) {
+            return index;
         }
         let function = match pid {
-            Some(pid) => self.symbols.user(pid, process, address),
-            None => self.symbols.kernel(address),
+            Some(pid) => self.symbols.user_function(pid, process, address),
+            None => self.symbols.kernel_function(address),
         };
-        let number = *self.numbers.entry(function).or_insert_with_key(|function| {
+        let index = *self.indexes.entry(function).or_insert_with_key(|function| {
             self.functions.push(function.clone());
             (self.functions.len() - 1) as u32
         });
-        self.known.insert(key, number);
-        number
+        self.resolved.insert(key, index);
+        index
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
             module: if is_kernel { "[kernel]" } else { "app" }.to_owned(),
             is_kernel,
         };
-        let stack = |pid, frames: &[u32], samples| Named { pid, frames: frames.to_vec(), samples };
+        let stack = |pid, frames: &[u32], samples| NamedStack { pid, frames: frames.to_vec(), samples };
         Profile {
             functions: vec![function("main", false), function("a;b", false), function("k", true)],
             stacks: vec![stack(1, &[2, 1, 1, 0], 6), stack(1, &[1, 0], 2), stack(2, &[0], 2)],
@@ -234,10 +234,10 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_role() {
+    fn fractions_are_of_the_role() {
         let rows = profile().functions("subject");
         let short: Vec<_> =
-            rows.iter().map(|row| (&*row.function, row.share_self, row.share_total)).collect();
+            rows.iter().map(|row| (&*row.function, row.self_fraction, row.total_fraction)).collect();
         assert_eq!(short, [("k", 0.6, 0.6), ("main", 0.2, 1.0), ("a;b", 0.2, 0.8)]);
     }
 

@@ -1,32 +1,32 @@
-//! The records of a ring (perf_event_open(2), "the PERF_RECORD_* types"), for events as
-//! [`super::event`] opens them: samples hold the instruction, process and thread, and the call chain.
+//! Records of a ring buffer (perf_event_open(2), "the PERF_RECORD_* types"), for events opened by
+//! [`super::event`]. Samples hold the instruction, process and thread, and the call chain.
 //!
 //! Pure: bytes in, values out.
 
-/// What came out of a ring.
+/// Record read from a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Record<'a> {
-    /// A process was on a processor.
-    Sample(Sample),
-    /// A process has mapped a file to run from it.
+pub(super) enum PerfRecord<'a> {
+    /// Sample of a process on a CPU.
+    Sample(StackSample),
+    /// A process has mapped an executable file.
     Mapped { pid: i32, start: u64, length: u64, offset: u64, path: &'a [u8] },
-    /// A process was started by another.
+    /// A process has forked another.
     Forked { pid: i32, parent: i32 },
-    /// A process runs another program now.
+    /// A process has executed another program.
     Executed { pid: i32, name: &'a [u8] },
-    /// So many samples found no room.
+    /// Number of samples that were lost for lack of room.
     Lost(u64),
-    /// The kernel took fewer samples for a while because they cost it too much.
+    /// The kernel throttled the sampling because of its cost.
     Throttled,
 }
 
 /// One sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sample {
+pub(super) struct StackSample {
     pub(super) pid: i32,
-    /// The innermost first; return addresses behind it.
+    /// Kernel call chain: the innermost first, then return addresses.
     pub(super) kernel: Vec<u64>,
-    /// The innermost first.
+    /// User call chain, the innermost first.
     pub(super) user: Vec<u64>,
 }
 
@@ -42,74 +42,74 @@ const MISC_EXEC: u16 = 1 << 13;
 /// `PERF_RECORD_MISC_CPUMODE_MASK`, and the kernel's mode in it.
 const MISC_MODE: u16 = 7;
 const MODE_KERNEL: u16 = 1;
-/// `PERF_CONTEXT_MAX`: addresses from there on say what the following ones are.
+/// `PERF_CONTEXT_MAX`: addresses from there on are markers for the type of the following ones.
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// Reads a record; none for kinds that are of no interest, or that end too early.
-pub(super) fn parse(bytes: &[u8]) -> Option<Record<'_>> {
-    let mut fields = Fields(bytes);
+/// Parses a record; `None` for kinds of no interest, or for truncated ones.
+pub(super) fn parse(bytes: &[u8]) -> Option<PerfRecord<'_>> {
+    let mut fields = RecordFields(bytes);
     let kind = fields.u32()?;
     let misc = fields.u32()? as u16;
     match kind {
-        SAMPLE => sample(fields, misc & MISC_MODE == MODE_KERNEL).map(Record::Sample),
+        SAMPLE => sample(fields, misc & MISC_MODE == MODE_KERNEL).map(PerfRecord::Sample),
         MMAP2 => {
             let (pid, _tid) = (fields.i32()?, fields.u32()?);
             let (start, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
             // Device, inode and its generation; access and flags.
             fields.skip(24 + 8)?;
-            Some(Record::Mapped { pid, start, length, offset, path: fields.text() })
+            Some(PerfRecord::Mapped { pid, start, length, offset, path: fields.text() })
         }
         FORK => {
             let (pid, parent) = (fields.i32()?, fields.i32()?);
-            (pid != parent).then_some(Record::Forked { pid, parent })
+            (pid != parent).then_some(PerfRecord::Forked { pid, parent })
         }
         COMM if misc & MISC_EXEC != 0 => {
             let (pid, _tid) = (fields.i32()?, fields.u32()?);
-            Some(Record::Executed { pid, name: fields.text() })
+            Some(PerfRecord::Executed { pid, name: fields.text() })
         }
         LOST => {
             let _id = fields.u64()?;
-            Some(Record::Lost(fields.u64()?))
+            Some(PerfRecord::Lost(fields.u64()?))
         }
-        LOST_SAMPLES => Some(Record::Lost(fields.u64()?)),
-        THROTTLE => Some(Record::Throttled),
+        LOST_SAMPLES => Some(PerfRecord::Lost(fields.u64()?)),
+        THROTTLE => Some(PerfRecord::Throttled),
         _ => None,
     }
 }
 
-fn sample(mut fields: Fields<'_>, in_kernel: bool) -> Option<Sample> {
+fn sample(mut fields: RecordFields<'_>, in_kernel: bool) -> Option<StackSample> {
     let instruction = fields.u64()?;
     let pid = fields.i32()?;
     let _tid = fields.u32()?;
-    let mut sample = Sample { pid, ..Sample::default() };
+    let mut sample = StackSample { pid, ..StackSample::default() };
     let count = fields.u64()?;
-    let mut of_kernel = in_kernel;
+    let mut is_kernel = in_kernel;
     let mut is_known = true;
     for _ in 0..count {
         match fields.u64()? {
-            CONTEXT_KERNEL => (of_kernel, is_known) = (true, true),
-            CONTEXT_USER => (of_kernel, is_known) = (false, true),
-            // A hypervisor's or a guest's: not ours to name.
+            CONTEXT_KERNEL => (is_kernel, is_known) = (true, true),
+            CONTEXT_USER => (is_kernel, is_known) = (false, true),
+            // Addresses of a hypervisor or a guest, which cannot be named here.
             context if context >= CONTEXT_MAX => is_known = false,
             _ if !is_known => {}
-            address if of_kernel => sample.kernel.push(address),
+            address if is_kernel => sample.kernel.push(address),
             address => sample.user.push(address),
         }
     }
     if sample.kernel.is_empty() && sample.user.is_empty() {
-        let side = if in_kernel { &mut sample.kernel } else { &mut sample.user };
-        side.push(instruction);
+        let chain = if in_kernel { &mut sample.kernel } else { &mut sample.user };
+        chain.push(instruction);
     }
     Some(sample)
 }
 
-/// What is left of a record.
-struct Fields<'a>(&'a [u8]);
+/// Remaining bytes of a record.
+struct RecordFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
-    /// The rest, up to its first zero.
+impl<'a> RecordFields<'a> {
+    /// Returns the rest, up to its first zero.
     fn text(&self) -> &'a [u8] {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         &self.0[..end]
@@ -141,7 +141,7 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    /// A record as the kernel writes it: words of eight bytes behind the header.
+    /// Builds a record as the kernel writes it: words of eight bytes behind the header.
     fn record(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
         let size = (8 + words.len() * 8) as u16;
         let mut bytes = kind.to_ne_bytes().to_vec();
@@ -151,7 +151,7 @@ mod tests {
         bytes
     }
 
-    /// Two numbers of 32 bits in the order of the memory.
+    /// Packs two 32-bit numbers in memory order.
     #[cfg(target_endian = "little")]
     fn pair(first: u32, second: u32) -> u64 {
         u64::from(first) | u64::from(second) << 32
@@ -160,42 +160,35 @@ mod tests {
     #[cfg(target_endian = "little")]
     #[test]
     fn a_call_chain_is_split_by_its_contexts() {
-        let words =
-            [0xffff_0001, pair(7, 8), 5, CONTEXT_KERNEL, 0xffff_0001, CONTEXT_USER, 0x10, 0x20];
-        let expected = Sample { pid: 7, kernel: vec![0xffff_0001], user: vec![0x10, 0x20] };
+        let words = [0xffff_0001, pair(7, 8), 5, CONTEXT_KERNEL, 0xffff_0001, CONTEXT_USER, 0x10, 0x20];
+        let expected = StackSample { pid: 7, kernel: vec![0xffff_0001], user: vec![0x10, 0x20] };
         let got = record(SAMPLE, MODE_KERNEL, &words);
-        assert_eq!(parse(&got), Some(Record::Sample(expected)));
+        assert_eq!(parse(&got), Some(PerfRecord::Sample(expected)));
         let no_chain = record(SAMPLE, 2, &[0x10, pair(7, 8), 0]);
-        let expected = Sample { pid: 7, kernel: vec![], user: vec![0x10] };
-        assert_eq!(parse(&no_chain), Some(Record::Sample(expected)));
-        let guest =
-            record(SAMPLE, 2, &[0x10, pair(7, 8), 4, CONTEXT_USER, 0x10, -2048_i64 as u64, 9]);
-        let expected = Sample { pid: 7, kernel: vec![], user: vec![0x10] };
-        assert_eq!(parse(&guest), Some(Record::Sample(expected)));
+        let expected = StackSample { pid: 7, kernel: vec![], user: vec![0x10] };
+        assert_eq!(parse(&no_chain), Some(PerfRecord::Sample(expected)));
+        let guest = record(SAMPLE, 2, &[0x10, pair(7, 8), 4, CONTEXT_USER, 0x10, -2048_i64 as u64, 9]);
+        let expected = StackSample { pid: 7, kernel: vec![], user: vec![0x10] };
+        assert_eq!(parse(&guest), Some(PerfRecord::Sample(expected)));
     }
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn what_is_mapped_started_and_lost_is_read() {
+    fn mappings_forks_execs_and_losses_are_read() {
         let path = u64::from_ne_bytes(*b"/bin/a\0\0");
         let words = [pair(7, 7), 0x1000, 0x2000, 0x3000, 0, 0, 0, pair(5, 2), path];
-        let mapped = Record::Mapped {
-            pid: 7,
-            start: 0x1000,
-            length: 0x2000,
-            offset: 0x3000,
-            path: b"/bin/a",
-        };
+        let mapped =
+            PerfRecord::Mapped { pid: 7, start: 0x1000, length: 0x2000, offset: 0x3000, path: b"/bin/a" };
         assert_eq!(parse(&record(MMAP2, 0, &words)), Some(mapped));
-        let forked = Some(Record::Forked { pid: 9, parent: 7 });
+        let forked = Some(PerfRecord::Forked { pid: 9, parent: 7 });
         assert_eq!(parse(&record(FORK, 0, &[pair(9, 7), pair(9, 7), 1])), forked);
         assert_eq!(parse(&record(FORK, 0, &[pair(7, 7), pair(9, 7), 1])), None);
         let name = u64::from_ne_bytes(*b"sleep\0\0\0");
-        let executed = Record::Executed { pid: 7, name: b"sleep" };
+        let executed = PerfRecord::Executed { pid: 7, name: b"sleep" };
         assert_eq!(parse(&record(COMM, MISC_EXEC, &[pair(7, 7), name])), Some(executed));
         assert_eq!(parse(&record(COMM, 0, &[pair(7, 7), 0])), None);
-        assert_eq!(parse(&record(LOST, 0, &[1, 12])), Some(Record::Lost(12)));
-        assert_eq!(parse(&record(THROTTLE, 0, &[1, 1, 1])), Some(Record::Throttled));
+        assert_eq!(parse(&record(LOST, 0, &[1, 12])), Some(PerfRecord::Lost(12)));
+        assert_eq!(parse(&record(THROTTLE, 0, &[1, 1, 1])), Some(PerfRecord::Throttled));
     }
 
     #[test]

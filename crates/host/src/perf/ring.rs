@@ -1,25 +1,26 @@
-//! The memory that the kernel writes records into, and that we read them from
-//! (perf_event_open(2), "MMAP layout").
+//! Ring buffer that the kernel writes records into, and that weir reads (perf_event_open(2), "MMAP
+//! layout").
 //!
-//! Not for what a record means.
+//! [`super::records`] parses the records.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages of records of one ring, a power of two. With the page before them it is what a user without
-/// privileges may have locked for each processor (`kernel.perf_event_mlock_kb`).
+/// Pages of records in one ring, a power of two. With the page before them this is the memory that
+/// an unprivileged user may have locked per CPU (`kernel.perf_event_mlock_kb`).
 const PAGES: usize = 128;
 /// `data_head` and `data_tail` in `struct perf_event_mmap_page`.
 const HEAD_AT: usize = 1024;
 const TAIL_AT: usize = 1032;
-/// The least size of a record: its header.
+/// Minimum size of a record: its header.
 const HEADER_BYTES: usize = 8;
 
-/// A ring. It ends with this value; the event that it was mapped from may have gone before.
+/// A ring buffer. Dropping it unmaps the buffer; the event that it was mapped from may be closed
+/// before.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct RingBuffer {
     base: NonNull<u8>,
     page_bytes: usize,
     record: Vec<u8>,
@@ -27,18 +28,17 @@ pub(super) struct Ring {
 
 #[allow(unsafe_code)]
 // SAFETY: the mapping belongs to this value alone, and nothing about it belongs to a thread.
-unsafe impl Send for Ring {}
+unsafe impl Send for RingBuffer {}
 
-impl Ring {
+impl RingBuffer {
     /// Maps the ring of an event.
     #[allow(unsafe_code)]
     pub(super) fn new(event: &OwnedFd) -> io::Result<Self> {
         let page_bytes = rustix::param::page_size();
         let (length, access) = ((1 + PAGES) * page_bytes, libc::PROT_READ | libc::PROT_WRITE);
         let fd = event.as_raw_fd();
-        // SAFETY: a new mapping at a place that the kernel chooses touches nothing that we have.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -46,16 +46,17 @@ impl Ring {
         Ok(Self { base, page_bytes, record: Vec::new() })
     }
 
-    /// Calls `each` with every record that has come since the last time, and makes room for others.
+    /// Calls `each` with every record since the last call, and frees its space.
     pub(super) fn drain(&mut self, mut each: impl FnMut(&[u8])) {
-        // What the kernel wrote before it moved the head is seen after this load.
+        // This load makes everything visible that the kernel wrote before it moved the head.
         let head = self.counter(HEAD_AT).load(Ordering::Acquire);
         let mut tail = self.counter(TAIL_AT).load(Ordering::Relaxed);
         while head.wrapping_sub(tail) >= HEADER_BYTES as u64 {
             self.copy(tail, HEADER_BYTES);
             let size = usize::from(u16::from_ne_bytes([self.record[6], self.record[7]]));
             if size < HEADER_BYTES || size as u64 > head.wrapping_sub(tail) {
-                // The kernel writes no such thing; if it did, nothing behind it could be told apart.
+                // The kernel writes no such record; if it did, the records behind it could not be
+                // separated.
                 tail = head;
                 break;
             }
@@ -68,20 +69,20 @@ impl Ring {
 
     #[allow(unsafe_code)]
     fn counter(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: the first page is mapped for as long as `self` lives, the place is aligned, and
-        // both sides touch it by atomic operations only.
+        // SAFETY: the first page is mapped for as long as `self` lives, the address is aligned, and
+        // both sides access it by atomic operations only.
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Copies `length` bytes from `at`, which may go round the end, into `record`.
+    /// Copies `length` bytes from `at`, which may wrap around the end, into `record`.
     #[allow(unsafe_code)]
-    fn copy(&mut self, at: u64, length: usize) {
+    fn copy(&mut self, position: u64, length: usize) {
         let size = PAGES * self.page_bytes;
-        let from = (at % size as u64) as usize;
+        let from = (position % size as u64) as usize;
         let first = length.min(size - from);
         self.record.clear();
-        // SAFETY: both parts are within the mapped pages behind the first; the kernel does not write
-        // there until the tail says that they were read.
+        // SAFETY: both parts are within the mapped pages behind the first; the kernel does not
+        // write there until the tail marks them as read.
         unsafe {
             let data = self.base.as_ptr().add(self.page_bytes);
             let part = std::slice::from_raw_parts(data.add(from), first);
@@ -92,7 +93,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for RingBuffer {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: mapped by `new` with this length, and no reference into it is left.

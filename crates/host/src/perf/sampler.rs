@@ -1,8 +1,8 @@
-//! Samples what processes do: events of perf_event_open(2) for each of their threads and processors,
-//! and a thread that reads what comes out of them.
+//! Samples the functions of processes: events of perf_event_open(2) for each of their threads and
+//! CPUs, and a thread that reads their records.
 //!
-//! Threads and processes that the watched ones start are sampled too. Not for names of functions:
-//! those are looked up when it has ended.
+//! Threads and processes started by the watched ones are sampled too. Function names are resolved
+//! after the sampling.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,89 +10,89 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::accounts::Accounts;
-use super::event::{self, Event};
+use super::event::{self, PerfEvent};
 use super::profile::Profile;
 use super::records;
-use super::ring::Ring;
-use super::stacks::Collected;
+use super::ring::RingBuffer;
+use super::stacks::SampleCollector;
+use super::thread_cpu::ThreadCpuTimes;
 use crate::cpu::{thread_cpu_ns, ticks_per_s};
+use crate::kernel_file::{NotObservable, read_once};
 use crate::process::thread_ids;
-use crate::source::{NotObservable, read_once};
 
-/// Samples per second and processor when nothing else is wanted: beside the beat of timers.
+/// Default samples per second and CPU: out of step with timers.
 pub const FREQUENCY: u32 = 999;
-/// The most that is taken.
+/// Maximum sampling frequency.
 pub const FREQUENCY_MAX: u32 = 10_000;
-/// Events that are opened, each a descriptor: threads × processors.
+/// Maximum number of events, each a descriptor: threads × CPUs.
 const EVENTS_MAX: usize = 4096;
-/// How often a thread that was started meanwhile is looked for, before the sampling begins.
-const LOOKS: usize = 3;
-/// How often rings are emptied: a full one holds more than a second of deep stacks.
-const PERIOD: Duration = Duration::from_millis(100);
-/// How often threads are looked at where nothing can be sampled: one that lived shorter is not seen.
-const ACCOUNTS_PERIOD: Duration = Duration::from_millis(250);
-const WHAT: &str = "functions on processors";
+/// Number of scans for threads that were started meanwhile, before the sampling begins.
+const THREAD_SCANS: usize = 3;
+/// Interval between reads of the rings: a full ring holds more than a second of deep stacks.
+const DRAIN_PERIOD: Duration = Duration::from_millis(100);
+/// Interval between readings of threads if sampling is denied; shorter-lived threads are missed.
+const THREAD_CPU_PERIOD: Duration = Duration::from_millis(250);
+const FIGURE: &str = "sampled functions";
 
-/// A running profiler. Dropped, it ends without a result.
+/// A running profiler. Dropping it ends it without a result.
 #[derive(Debug)]
 pub struct Profiler {
-    stop: Sender<()>,
-    source: Source,
+    stop_tx: Sender<()>,
+    source: ProfileSource,
     pids: Vec<i32>,
     began_ns: u64,
     clock: fn() -> u64,
 }
 
-/// Where a profile comes from.
+/// Source of a profile.
 #[derive(Debug)]
-enum Source {
+enum ProfileSource {
     /// Samples of the kernel.
-    Events { thread: JoinHandle<Collected>, frequency: u32, kernel: bool, notes: Vec<String> },
-    /// The processor time of threads, because it may not be sampled; why.
-    Accounts { thread: JoinHandle<Accounts>, why: String },
+    Events { thread: JoinHandle<SampleCollector>, frequency: u32, kernel: bool, notes: Vec<String> },
+    /// The CPU time of threads, because sampling is denied; with the reason.
+    ThreadCpu { thread: JoinHandle<ThreadCpuTimes>, why: String },
 }
 
 impl Profiler {
-    /// Starts to sample processes at `frequency` samples per second of a processor's time; `clock`
-    /// gives nanoseconds and never goes back.
+    /// Starts to sample processes at `frequency` samples per second of CPU time; `clock` returns
+    /// nanoseconds and never goes back.
     ///
-    /// Where the kernel does not let us (`kernel.perf_event_paranoid`, a seccomp filter, other users'
-    /// processes) the profile will have threads and no functions, and its notes say why.
+    /// If the kernel denies sampling (`kernel.perf_event_paranoid`, a seccomp filter, processes of
+    /// other users), the profile has threads and no functions, and its notes give the reason.
     ///
     /// # Errors
-    /// None of the processes is there, or no thread can be started.
+    /// None of the processes exists, or no thread can be started.
     pub fn start(pids: &[i32], frequency: u32, clock: fn() -> u64) -> Result<Self, NotObservable> {
         let frequency = frequency.clamp(1, FREQUENCY_MAX);
-        let opened = match Opened::new(pids, frequency, true) {
-            Err(Refusal::NotAllowed(_)) => Opened::new(pids, frequency, false),
+        let opened = match SamplingEvents::new(pids, frequency, true) {
+            Err(OpenError::PermissionDenied(_)) => SamplingEvents::new(pids, frequency, false),
             other => other,
         };
-        let (stop, stopped) = channel();
+        let (stop_tx, stop_rx) = channel();
         let source = match opened {
-            Ok(opened) => Source::events(opened, pids, frequency, stopped)?,
-            Err(refusal @ Refusal::NotAllowed(_)) => {
-                Source::accounts(pids, refusal.words(), stopped)?
+            Ok(opened) => ProfileSource::start_events(opened, pids, frequency, stop_rx)?,
+            Err(error @ OpenError::PermissionDenied(_)) => {
+                ProfileSource::start_thread_cpu(pids, error.message(), stop_rx)?
             }
-            Err(refusal) => return Err(NotObservable::new(WHAT, refusal.words())),
+            Err(error) => return Err(NotObservable::new(FIGURE, error.message())),
         };
-        Ok(Self { stop, source, pids: pids.to_vec(), began_ns: clock(), clock })
+        Ok(Self { stop_tx, source, pids: pids.to_vec(), began_ns: clock(), clock })
     }
 
-    /// Ends the sampling, and looks up the names.
+    /// Ends the sampling, and resolves the names.
     #[must_use]
     pub fn stop(self) -> Profile {
-        // Its thread waits for this, or for us to be gone.
-        let _ = self.stop.send(());
+        // The sampling thread waits for this message, or for the sender to be dropped.
+        let _ = self.stop_tx.send(());
         let length_ns = (self.clock)().saturating_sub(self.began_ns);
         let mut profile = match self.source {
-            Source::Events { thread, frequency, kernel, notes } => {
-                let mut profile = Profile::of(&thread.join().unwrap_or_default(), notes);
+            ProfileSource::Events { thread, frequency, kernel, notes } => {
+                let mut profile = Profile::from_collector(&thread.join().unwrap_or_default(), notes);
                 profile.frequency = frequency;
                 profile.has_kernel = kernel;
                 profile
             }
-            Source::Accounts { thread, why } => {
+            ProfileSource::ThreadCpu { thread, why } => {
                 let mut profile = thread.join().unwrap_or_default().profile(&why);
                 profile.frequency = ticks_per_s() as u32;
                 profile
@@ -104,100 +104,104 @@ impl Profiler {
     }
 }
 
-impl Source {
-    fn events(
-        mut opened: Opened,
+impl ProfileSource {
+    fn start_events(
+        mut opened: SamplingEvents,
         pids: &[i32],
         frequency: u32,
-        stopped: Receiver<()>,
+        stop_rx: Receiver<()>,
     ) -> Result<Self, NotObservable> {
-        if !opened.kernel {
+        if !opened.has_kernel {
             opened.notes.push(
                 "the kernel's functions are not sampled (kernel.perf_event_paranoid is 2 or more, \
-                 and CAP_PERFMON is missing): shares are of the time in user space"
+                 and CAP_PERFMON is missing): fractions are of the time in user space"
                     .to_owned(),
             );
         }
-        let (kernel, notes) = (opened.kernel, std::mem::take(&mut opened.notes));
-        let collected = Collected::of(pids);
+        let (kernel, notes) = (opened.has_kernel, std::mem::take(&mut opened.notes));
+        let collected = SampleCollector::new(pids);
         for event in &opened.events {
             let enabled = event::enable(event);
-            enabled.map_err(|error| NotObservable::new(WHAT, error.to_string()))?;
+            enabled.map_err(|error| NotObservable::new(FIGURE, error.to_string()))?;
         }
-        let thread = in_thread(move || collect(opened, collected, &stopped))?;
+        let thread = spawn_thread(move || collect(opened, collected, &stop_rx))?;
         Ok(Self::Events { thread, frequency, kernel, notes })
     }
 
-    fn accounts(pids: &[i32], why: String, stopped: Receiver<()>) -> Result<Self, NotObservable> {
+    fn start_thread_cpu(pids: &[i32], why: String, stop_rx: Receiver<()>) -> Result<Self, NotObservable> {
         let pids = pids.to_vec();
-        let mut accounts = Accounts::default();
-        accounts.look(&pids);
-        if accounts.is_empty() {
-            return Err(NotObservable::new(WHAT, why));
+        let mut thread_cpu = ThreadCpuTimes::default();
+        thread_cpu.sample(&pids);
+        if thread_cpu.is_empty() {
+            return Err(NotObservable::new(FIGURE, why));
         }
-        let thread = in_thread(move || {
-            while stopped.recv_timeout(ACCOUNTS_PERIOD) == Err(RecvTimeoutError::Timeout) {
-                accounts.look(&pids);
+        let thread = spawn_thread(move || {
+            while stop_rx.recv_timeout(THREAD_CPU_PERIOD) == Err(RecvTimeoutError::Timeout) {
+                thread_cpu.sample(&pids);
             }
-            accounts.look(&pids);
-            accounts.cost_ns = thread_cpu_ns();
-            accounts
+            thread_cpu.sample(&pids);
+            thread_cpu.cost_ns = thread_cpu_ns();
+            thread_cpu
         })?;
-        Ok(Self::Accounts { thread, why })
+        Ok(Self::ThreadCpu { thread, why })
     }
 }
 
-fn in_thread<T: Send + 'static>(
+fn spawn_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, NotObservable> {
     std::thread::Builder::new()
         .name("weir-profiler".to_owned())
         .spawn(work)
-        .map_err(|error| NotObservable::new(WHAT, error.to_string()))
+        .map_err(|error| NotObservable::new(FIGURE, error.to_string()))
 }
 
-/// Empties the rings until it is told to stop.
-fn collect(mut opened: Opened, mut collected: Collected, stopped: &Receiver<()>) -> Collected {
+/// Reads the rings until it is stopped.
+fn collect(
+    mut opened: SamplingEvents,
+    mut collected: SampleCollector,
+    stop_rx: &Receiver<()>,
+) -> SampleCollector {
     loop {
-        let go_on = stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout);
-        if !go_on {
+        let is_running = stop_rx.recv_timeout(DRAIN_PERIOD) == Err(RecvTimeoutError::Timeout);
+        if !is_running {
             for event in &opened.events {
-                // One that ended with its thread cannot be stopped, and need not be.
+                // An event that ended with its thread cannot be disabled, and need not be.
                 let _ = event::disable(event);
             }
         }
         for ring in &mut opened.rings {
             ring.drain(|bytes| {
                 if let Some(record) = records::parse(bytes) {
-                    collected.take(record);
+                    collected.handle_record(record);
                 }
             });
         }
-        if !go_on {
+        if !is_running {
             collected.cost_ns = thread_cpu_ns();
             return collected;
         }
     }
 }
 
-/// Why nothing could be opened.
+/// Reason why no event could be opened.
 #[derive(Debug)]
-enum Refusal {
-    NotAllowed(io::Error),
+enum OpenError {
+    PermissionDenied(io::Error),
     Other(io::Error),
     NoThreads,
 }
 
-impl Refusal {
-    fn words(&self) -> String {
+impl OpenError {
+    fn message(&self) -> String {
         match self {
-            Self::NotAllowed(error) => {
+            Self::PermissionDenied(error) => {
                 let path = "/proc/sys/kernel/perf_event_paranoid";
-                let level = read_once(WHAT, path).unwrap_or_else(|_| "not there".to_owned());
+                let level = read_once(FIGURE, path).unwrap_or_else(|_| "missing".to_owned());
                 format!(
                     "perf_event_open: {error}. kernel.perf_event_paranoid is {level}; run as root or \
                      with CAP_PERFMON (and CAP_SYS_PTRACE for other users' processes). In a container \
-                     its seccomp profile may forbid the call"
+                     the seccomp profile may forbid the call"
                 )
             }
             Self::Other(error) => format!("perf_event_open: {error}"),
@@ -206,82 +210,83 @@ impl Refusal {
     }
 }
 
-/// Events with their rings, one a processor.
-struct Opened {
-    rings: Vec<Ring>,
+/// Events with their rings, one ring per CPU.
+struct SamplingEvents {
+    rings: Vec<RingBuffer>,
     events: Vec<OwnedFd>,
-    kernel: bool,
+    has_kernel: bool,
     notes: Vec<String>,
 }
 
-impl Opened {
-    /// Opens an event for each thread on each processor. They cannot be for all processors at once:
-    /// the kernel gives no ring to such a one if those that the thread starts are to inherit it.
-    fn new(pids: &[i32], frequency: u32, kernel: bool) -> Result<Self, Refusal> {
-        let event = Event::CpuClock { frequency, kernel };
+impl SamplingEvents {
+    /// Opens an event for each thread on each CPU. One event for all CPUs is not possible: the
+    /// kernel gives it no ring if the thread's children are to inherit it.
+    fn new(pids: &[i32], frequency: u32, kernel: bool) -> Result<Self, OpenError> {
+        let event = PerfEvent::CpuClock { frequency, kernel };
         let cpus = cpus_online();
-        let mut opened = Self { rings: Vec::new(), events: Vec::new(), kernel, notes: Vec::new() };
-        // The event that each processor's ring belongs to, by its place in `events`.
-        let mut firsts: Vec<Option<usize>> = vec![None; cpus.len()];
-        let mut known = Vec::new();
-        for _ in 0..LOOKS {
+        let mut opened =
+            Self { rings: Vec::new(), events: Vec::new(), has_kernel: kernel, notes: Vec::new() };
+        // Index in `events` of the event that owns each CPU's ring.
+        let mut ring_owners: Vec<Option<usize>> = vec![None; cpus.len()];
+        let mut sampled_tids = Vec::new();
+        for _ in 0..THREAD_SCANS {
             let all = pids.iter().flat_map(|&pid| thread_ids(pid).unwrap_or_default());
-            let new: Vec<i32> = all.filter(|tid| !known.contains(tid)).collect();
+            let new: Vec<i32> = all.filter(|tid| !sampled_tids.contains(tid)).collect();
             for &tid in &new {
                 if opened.events.len() + cpus.len() > EVENTS_MAX {
-                    opened.leave_out(known.len());
+                    opened.note_omitted_threads(sampled_tids.len());
                     return Ok(opened);
                 }
-                match opened.add(&event, tid, &cpus, &mut firsts) {
-                    Err(Refusal::Other(error))
-                        if error.raw_os_error() == Some(libc::EMFILE) && !known.is_empty() =>
+                match opened.add(&event, tid, &cpus, &mut ring_owners) {
+                    Err(OpenError::Other(error))
+                        if error.raw_os_error() == Some(libc::EMFILE) && !sampled_tids.is_empty() =>
                     {
-                        opened.leave_out(known.len());
+                        opened.note_omitted_threads(sampled_tids.len());
                         return Ok(opened);
                     }
                     other => other?,
                 }
-                known.push(tid);
+                sampled_tids.push(tid);
             }
             if new.is_empty() {
                 break;
             }
         }
-        if opened.events.is_empty() { Err(Refusal::NoThreads) } else { Ok(opened) }
+        if opened.events.is_empty() { Err(OpenError::NoThreads) } else { Ok(opened) }
     }
 
-    fn leave_out(&mut self, sampled: usize) {
+    fn note_omitted_threads(&mut self, sampled: usize) {
         self.notes.push(format!(
-            "only the first {sampled} threads are sampled: each needs a descriptor for each processor"
+            "only the first {sampled} threads are sampled: each thread needs a file descriptor per CPU"
         ));
     }
 
     fn add(
         &mut self,
-        event: &Event,
+        event: &PerfEvent,
         tid: i32,
         cpus: &[i32],
-        firsts: &mut [Option<usize>],
-    ) -> Result<(), Refusal> {
-        for (&cpu, first) in cpus.iter().zip(firsts) {
+        ring_owners: &mut [Option<usize>],
+    ) -> Result<(), OpenError> {
+        for (&cpu, ring_owner) in cpus.iter().zip(ring_owners) {
             let opened = match event::open(event, tid, cpu) {
                 Ok(opened) => opened,
                 Err(error) => match error.raw_os_error() {
-                    // The thread has ended, or the processor was taken away.
+                    // The thread has ended, or the CPU went offline.
                     Some(libc::ESRCH | libc::ENODEV) => continue,
                     Some(libc::EACCES | libc::EPERM | libc::ENOSYS) => {
-                        return Err(Refusal::NotAllowed(error));
+                        return Err(OpenError::PermissionDenied(error));
                     }
-                    _ => return Err(Refusal::Other(error)),
+                    _ => return Err(OpenError::Other(error)),
                 },
             };
-            match *first {
+            match *ring_owner {
                 Some(at) => {
-                    event::write_into(&opened, &self.events[at]).map_err(Refusal::Other)?;
+                    event::redirect_output(&opened, &self.events[at]).map_err(OpenError::Other)?;
                 }
                 None => {
-                    self.rings.push(Ring::new(&opened).map_err(Refusal::Other)?);
-                    *first = Some(self.events.len());
+                    self.rings.push(RingBuffer::new(&opened).map_err(OpenError::Other)?);
+                    *ring_owner = Some(self.events.len());
                 }
             }
             self.events.push(opened);
@@ -290,9 +295,9 @@ impl Opened {
     }
 }
 
-/// The numbers of the processors online.
+/// Returns the numbers of the online CPUs.
 fn cpus_online() -> Vec<i32> {
-    let text = read_once("processors online", "/sys/devices/system/cpu/online");
+    let text = read_once("online CPUs", "/sys/devices/system/cpu/online");
     let cpus = text.ok().and_then(|text| parse_cpus(&text));
     cpus.unwrap_or_else(|| vec![0])
 }
@@ -313,22 +318,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_processors_are_read() {
+    fn lists_of_cpus_are_read() {
         assert_eq!(parse_cpus("0-2,5\n"), Some(vec![0, 1, 2, 5]));
         assert_eq!(parse_cpus("0"), Some(vec![0]));
         assert_eq!(parse_cpus("x"), None);
     }
 
     #[test]
-    fn nobody_is_not_observable() {
+    fn a_missing_process_is_not_observable() {
         let error = Profiler::start(&[i32::MAX], FREQUENCY, || 0).unwrap_err();
-        assert_eq!(error.what, WHAT);
-        assert!(error.why.contains("no such process"), "{error}");
+        assert_eq!(error.figure, FIGURE);
+        assert!(error.reason.contains("no such process"), "{error}");
     }
 
-    /// Work that takes its time, by a name that can be found.
+    /// Work that takes some time, under a name that can be found.
     #[inline(never)]
-    fn burns_a_processor(mut seed: u64) -> u64 {
+    fn burns_a_cpu(mut seed: u64) -> u64 {
         for _ in 0..20_000_000 {
             seed = std::hint::black_box(seed.wrapping_mul(6_364_136_223_846_793_005) ^ 1);
         }
@@ -345,8 +350,8 @@ mod tests {
                 return;
             }
         };
-        // A thread that begins after the sampling has.
-        let worker = std::thread::spawn(|| (0..20).fold(1, |seed, _| burns_a_processor(seed)));
+        // A thread that begins after the start of the sampling.
+        let worker = std::thread::spawn(|| (0..20).fold(1, |seed, _| burns_a_cpu(seed)));
         assert_ne!(worker.join().unwrap(), 0);
         let profile = profiler.stop();
         if profile.threads_only {
@@ -354,9 +359,9 @@ mod tests {
         }
         assert!(profile.samples > 0, "{profile:?}");
         let functions = profile.functions("subject");
-        let burning = functions.iter().find(|one| one.function.ends_with("burns_a_processor"));
-        assert!(burning.is_some_and(|one| one.share_self > 0.0), "{functions:?}");
-        let sum: f64 = functions.iter().map(|one| one.share_self).sum();
+        let burning = functions.iter().find(|one| one.function.ends_with("burns_a_cpu"));
+        assert!(burning.is_some_and(|one| one.self_fraction > 0.0), "{functions:?}");
+        let sum: f64 = functions.iter().map(|one| one.self_fraction).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{sum}");
     }
 }

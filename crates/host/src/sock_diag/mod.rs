@@ -1,23 +1,22 @@
-//! The sockets of some ports at one moment, as `sock_diag` tells them (sock_diag(7)): how many
-//! connections wait to be accepted, which end holds bytes that nobody has read, how long a round
-//! trip takes.
+//! Sockets at some ports at one moment, from `sock_diag` (sock_diag(7)): connections that wait to
+//! be accepted, unread bytes at each end, round-trip times.
 //!
-//! Not for what a figure means.
+//! Figures are not interpreted here.
 //!
-//! A snapshot costs processor time: 0.2 ms for a walk through the machine's hash table of connections
-//! (262,144 buckets), and about 0.9 us for each socket that passes the filter, most of it for the
-//! memory of the socket, which is cold (Linux 6.18, a virtual machine). 1,000 connections with both
-//! ends here took 2.1 ms. So who looks again and again has to bound what that takes, as
+//! A snapshot costs CPU time: 0.2 ms for a walk through the machine's hash table of connections
+//! (262,144 buckets), and about 0.9 µs for each socket that passes the filter. Most of the latter
+//! is for the socket's memory, which is not in the cache (Linux 6.18, a virtual machine). 1,000
+//! connections with both ends here took 2.1 ms. So periodic callers must bound the cost, as
 //! [`crate::observe`] does.
 //!
-//! The kernel chooses by port (`request`), so that the sockets of others cost next to nothing.
-//! The parser takes bytes (`row`) and is tested on captured ones; `tally` adds up.
+//! The kernel filters by port (`request`), so that unrelated sockets cost next to nothing. The
+//! parser takes bytes (`row`) and is tested on captured ones; `tally` computes the sums.
 //! Sources: `include/uapi/linux/{sock_diag,inet_diag,tcp}.h`, `net/ipv4/{inet,tcp}_diag.c`.
 
-mod movement;
 mod request;
-mod row;
-mod tally;
+mod tcp_socket;
+mod totals;
+mod traffic;
 pub(crate) mod unix;
 
 use std::io;
@@ -26,44 +25,44 @@ use std::ops::ControlFlow;
 
 use record::observed::{EndQueues, ListenerQueue};
 
+use crate::kernel_file::NotObservable;
 use crate::namespace::Namespace;
-use crate::netlink::{Dumped, Family, Socket};
-use crate::source::NotObservable;
-use request::{Detail, GET_TCP};
-use row::{Row, STATES, State};
-use tally::{Keep, Tally};
+use crate::netlink::{DumpOutcome, NetlinkFamily, NetlinkSocket};
+use request::{Detail, TCPDIAG_GETSOCK};
+use tcp_socket::{TCP_STATES, TcpSocket, TcpState};
+use totals::{CarryOver, SocketTotals};
 
 pub use request::MAX_PORTS;
 
-/// Sockets that one snapshot looks at. The kernel goes by hash, so that what is left out of a longer
-/// table is no kind of its own.
-pub const MAX_ROWS: usize = 100_000;
+/// Maximum number of sockets per snapshot. The kernel iterates by hash, so the omitted part of a
+/// longer table is not biased.
+pub const MAX_SOCKETS: usize = 100_000;
 
-const WHAT: &str = "TCP sockets (sock_diag)";
+const FIGURE: &str = "TCP sockets (sock_diag)";
 
-/// Of more sockets in TIME_WAIT than this one look tells for some more.
-const TIME_WAIT_MANY: u64 = 1_000;
-/// Looks that leave TIME_WAIT out, then.
-const TIME_WAIT_LEFT_OUT: u32 = 9;
+/// Number of sockets in TIME_WAIT above which some of the following snapshots leave them out.
+const TIME_WAIT_LARGE: u64 = 1_000;
+/// Number of snapshots that then leave TIME_WAIT out.
+const TIME_WAIT_SKIPS: u32 = 9;
 
 /// A connection of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Our end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote address.
     pub remote: SocketAddr,
-    /// The inode of the socket, as the links in `/proc/PID/fd` name it; 0 when no process holds it.
+    /// Inode of the socket, as in the links of `/proc/PID/fd`; 0 if no process holds it.
     pub inode: u32,
 }
 
-/// What a socket that is of no watched port does.
+/// Kind of a socket outside the watched ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OtherSocketKind {
     Established,
     /// SYN-SENT or SYN-RECEIVED.
     HalfOpen,
-    /// With the connections that it dropped since it was opened.
+    /// A listening socket, with the connections that it dropped since it was opened.
     Listening {
         drops: u32,
     },
@@ -72,67 +71,68 @@ pub(crate) enum Kind {
 /// The TCP sockets of one network namespace.
 #[derive(Debug)]
 pub struct SockDiag {
-    socket: Socket,
+    socket: NetlinkSocket,
     request: Vec<u8>,
-    tally: Tally,
-    time_wait: TimeWait,
-    truncated: bool,
+    totals: SocketTotals,
+    time_wait: TimeWaitSampling,
+    is_truncated: bool,
 }
 
-/// Whether to ask for the sockets in TIME_WAIT. After a load that opens a connection for each request
-/// there are tens of thousands of them, of which nothing is told but their number.
+/// Decision to request sockets in TIME_WAIT. A load with a connection per request leaves tens of
+/// thousands of them, and only their number is used.
 #[derive(Debug, Default)]
-struct TimeWait {
-    /// What was asked for when they were counted last.
+struct TimeWaitSampling {
+    /// Ports of the request that counted them last.
     ports: Vec<u16>,
-    many: bool,
-    left_out: u32,
+    is_large: bool,
+    skipped: u32,
 }
 
-impl TimeWait {
-    fn is_wanted(&self, ports: &[u16]) -> bool {
-        !self.many || self.left_out >= TIME_WAIT_LEFT_OUT || self.ports != ports
+impl TimeWaitSampling {
+    fn is_due(&self, ports: &[u16]) -> bool {
+        !self.is_large || self.skipped >= TIME_WAIT_SKIPS || self.ports != ports
     }
 
-    fn asked(&mut self, wanted: bool, ports: &[u16], count: u64) {
-        if wanted {
+    fn record_request(&mut self, requested: bool, ports: &[u16], count: u64) {
+        if requested {
             self.ports.clear();
             self.ports.extend_from_slice(ports);
-            self.many = count > TIME_WAIT_MANY;
-            self.left_out = 0;
+            self.is_large = count > TIME_WAIT_LARGE;
+            self.skipped = 0;
         } else {
-            self.left_out += 1;
+            self.skipped += 1;
         }
     }
 }
 
 impl SockDiag {
-    /// Opens a socket to the kernel in the network namespace of a process; `None` is our own.
+    /// Opens a socket to the kernel in the network namespace of a process; `None` is the own
+    /// namespace.
     ///
     /// # Errors
-    /// Another namespace takes `CAP_SYS_ADMIN`, and the process must be there. It is entered once;
-    /// no privilege is needed later, and the namespace is held open.
+    /// Another namespace requires `CAP_SYS_ADMIN`, and the process must exist. The namespace is
+    /// entered once; no privilege is needed later, and the namespace is held open.
     pub fn open(pid_of_namespace: Option<i32>) -> Result<Self, NotObservable> {
-        let socket = Namespace::of(pid_of_namespace)
-            .and_then(|there| Socket::open(Family::SockDiag, there))
-            .map_err(|error| NotObservable::new(WHAT, error.to_string()))?;
+        let socket = Namespace::open_pid(pid_of_namespace)
+            .and_then(|namespace| NetlinkSocket::open(NetlinkFamily::SockDiag, namespace))
+            .map_err(|error| NotObservable::new(FIGURE, error.to_string()))?;
         Ok(Self {
             socket,
             request: Vec::new(),
-            tally: Tally::default(),
-            time_wait: TimeWait::default(),
-            truncated: false,
+            totals: SocketTotals::default(),
+            time_wait: TimeWaitSampling::default(),
+            is_truncated: false,
         })
     }
 
-    /// Appends what there is at `ports` now: their listening sockets, one entry a port, and both
-    /// ends of their connections, as far as they are in this namespace. A port or an end without a
-    /// socket gets no entry. At most [`MAX_PORTS`] ports and [`MAX_ROWS`] sockets are looked at.
-    /// Where very many are in TIME_WAIT, their number is of up to nine snapshots ago.
-    /// `now_s` is the time of the snapshot, of any clock that does not go back.
+    /// Appends the current sockets at `ports`: their listening sockets, one entry per port, and
+    /// both ends of their connections, as far as they are in this namespace. A port or an end
+    /// without a socket gets no entry. The maximum is [`MAX_PORTS`] ports and `MAX_SOCKETS` sockets.
+    /// If very many are in TIME_WAIT, their number may be up to nine snapshots old. `now_s` is the
+    /// time of the snapshot, of any clock that does not go back.
     ///
     /// # Errors
-    /// The kernel does not have `sock_diag` for TCP, or refuses; nothing was appended.
+    /// The kernel has no `sock_diag` for TCP, or rejects the request; nothing was appended.
     pub fn snapshot(
         &mut self,
         now_s: f64,
@@ -144,82 +144,85 @@ impl SockDiag {
             return Ok(());
         }
         let ports = &ports[..ports.len().min(MAX_PORTS)];
-        let time_wait = self.time_wait.is_wanted(ports);
-        let states = STATES.map(|(state, _)| state);
-        let states = states.into_iter().filter(|state| time_wait || *state != State::TimeWait);
-        let mut tally = std::mem::take(&mut self.tally);
-        let keep = if time_wait { Keep::Nothing } else { Keep::TimeWait };
-        tally.start(ports, keep, now_s);
-        let walked = self.walk(states, Detail::Full, ports, |row| tally.add(&row));
-        if walked.is_err() {
-            tally.forget();
+        let with_time_wait = self.time_wait.is_due(ports);
+        let states = TCP_STATES.map(|(state, _)| state);
+        let states = states.into_iter().filter(|state| with_time_wait || *state != TcpState::TimeWait);
+        let mut totals = std::mem::take(&mut self.totals);
+        let carry_over = if with_time_wait { CarryOver::Nothing } else { CarryOver::TimeWait };
+        totals.start(ports, carry_over, now_s);
+        let result = self.dump(states, Detail::Full, ports, |socket| totals.add(&socket));
+        if result.is_err() {
+            totals.discard_previous();
         }
-        self.tally = tally;
-        walked?;
-        self.time_wait.asked(time_wait, ports, self.tally.time_wait());
-        self.tally.append(listeners, ends);
+        self.totals = totals;
+        result?;
+        self.time_wait.record_request(with_time_wait, ports, self.totals.time_wait());
+        self.totals.append(listeners, ends);
         Ok(())
     }
 
-    /// Whether the last look had to stop at [`MAX_ROWS`].
+    /// Returns true if the last snapshot had to stop at `MAX_SOCKETS`.
     #[must_use]
-    pub fn truncated(&self) -> bool {
-        self.truncated
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
-    /// Appends the sockets whose local port is none of `local_ports_excluded`, and that are established,
-    /// half open or listening. With the ports that a program listens on left out, the established ones
-    /// are its connections to others.
+    /// Appends the sockets that are established, half open or listening and whose local port is not
+    /// in `local_ports_excluded`. Without a process's listening ports, the established ones are its
+    /// outgoing connections.
     ///
     /// # Errors
     /// As [`snapshot`](Self::snapshot).
-    pub(crate) fn others(
+    pub(crate) fn other_sockets(
         &mut self,
         local_ports_excluded: &[u16],
-        into: &mut Vec<(Kind, Connection)>,
+        into: &mut Vec<(OtherSocketKind, Connection)>,
     ) -> Result<(), NotObservable> {
-        let mut push = |kind, row: &Row| {
-            if !local_ports_excluded.contains(&row.local.port()) {
-                let Row { local, remote, inode, .. } = *row;
+        let mut push = |kind, socket: &TcpSocket| {
+            if !local_ports_excluded.contains(&socket.local.port()) {
+                let TcpSocket { local, remote, inode, .. } = *socket;
                 into.push((kind, Connection { local, remote, inode }));
             }
         };
-        // The listening ones are in a table of their own, and only of them the drops are wanted.
-        self.walk([State::Listen], Detail::Full, &[], |row| {
-            push(Kind::Listening { drops: row.memory.map_or(0, |memory| memory.drops) }, &row);
+        // Listening sockets are in a separate table, and only their drops are needed.
+        self.dump([TcpState::Listen], Detail::Full, &[], |socket| {
+            push(
+                OtherSocketKind::Listening { drops: socket.memory.map_or(0, |memory| memory.drops) },
+                &socket,
+            );
         })?;
-        let connections = [State::Established, State::SynSent, State::SynReceived];
-        self.walk(connections, Detail::Plain, &[], |row| {
-            let established = row.state == State::Established;
-            push(if established { Kind::Established } else { Kind::HalfOpen }, &row);
+        let connections = [TcpState::Established, TcpState::SynSent, TcpState::SynReceived];
+        self.dump(connections, Detail::Plain, &[], |socket| {
+            let established = socket.state == TcpState::Established;
+            push(if established { OtherSocketKind::Established } else { OtherSocketKind::HalfOpen }, &socket);
         })
     }
 
-    /// Shows `each` the sockets that pass.
-    fn walk(
+    /// Calls `each` with the sockets that pass the filter.
+    fn dump(
         &mut self,
-        states: impl IntoIterator<Item = State>,
+        states: impl IntoIterator<Item = TcpState>,
         detail: Detail,
         ports: &[u16],
-        mut each: impl FnMut(Row),
+        mut each: impl FnMut(TcpSocket),
     ) -> Result<(), NotObservable> {
-        request::write(&mut self.request, states, detail, ports);
-        let mut left = MAX_ROWS;
-        let seen = self.socket.dump(GET_TCP, &self.request, |_, body| {
+        request::write_request(&mut self.request, states, detail, ports);
+        let mut left = MAX_SOCKETS;
+        let outcome = self.socket.dump(TCPDIAG_GETSOCK, &self.request, |_, body| {
             if left == 0 {
                 return ControlFlow::Break(());
             }
             left -= 1;
-            row::parse(body).into_iter().for_each(&mut each);
+            tcp_socket::parse(body).into_iter().for_each(&mut each);
             ControlFlow::Continue(())
         });
-        self.truncated = matches!(seen, Ok(Dumped::Left));
-        seen.map(|_| ()).map_err(|error| NotObservable::new(WHAT, explain(&error)))
+        self.is_truncated = matches!(outcome, Ok(DumpOutcome::Stopped));
+        outcome.map(|_| ()).map_err(|error| NotObservable::new(FIGURE, explain(&error)))
     }
 }
 
 fn explain(error: &io::Error) -> String {
-    // The first without the module for TCP, the second without that for any socket.
+    // The first error means that the TCP module is missing, the second that the general one is.
     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported) {
         return "the kernel has no tcp_diag (try `modprobe tcp_diag`)".to_owned();
     }

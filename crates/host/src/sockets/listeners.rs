@@ -1,45 +1,47 @@
-//! Which processes of this machine hold the listening socket of an address, so that a run against
-//! a server on the same machine can tell the server's processor time from everything else's.
+//! Finds the processes of this machine that hold the listening socket of an address. So a run
+//! against a local server can separate the server's CPU time from everything else's.
 //!
-//! Not for remote servers (the answer is an empty list). Another network namespace has tables of its
-//! own, which are read through a process that is in it.
+//! For remote servers the result is empty. Another network namespace has its own tables, which are
+//! read through a process in it.
 
 use super::{LISTEN, MAX_ROWS, TcpRow, canonical, scan_lines, scan_tcp_at};
-use crate::process::tables;
-use crate::source::NotObservable;
+use crate::kernel_file::NotObservable;
+use crate::process::fd_tables;
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
-/// The processes that hold the socket listening at `address`, in ascending order: a server's parent
-/// and all the workers that inherited it. Empty when nothing on this machine listens there.
+/// Returns the processes that hold the socket listening at `address`, in ascending order: a
+/// server's parent and all workers that inherited it. Empty if nothing on this machine listens
+/// there.
 ///
-/// As in the kernel, a socket bound to the address itself comes before one bound to all addresses.
-/// An error when there is such a socket but the processes that hold it cannot be seen.
-pub fn listeners_of(address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
+/// As in the kernel, a socket bound to the address itself takes precedence over one bound to all
+/// addresses. Fails if there is such a socket but its processes are not visible.
+pub fn find_listeners(address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
     let address = canonical(address);
-    if !is_of_this_machine(address.ip()) {
+    if !is_local_address(address.ip()) {
         return Ok(Vec::new());
     }
-    listeners_in(std::process::id().cast_signed(), address)
+    find_listeners_in(std::process::id().cast_signed(), address)
 }
 
-/// The same in the network namespace of process `pid`; whether the address is of this machine is not
-/// looked at.
-pub(crate) fn listeners_in(pid: i32, address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
+/// Returns the same for the network namespace of process `pid`, without checking that the address
+/// is local.
+pub(crate) fn find_listeners_in(pid: i32, address: SocketAddr) -> Result<Vec<i32>, NotObservable> {
     let address = canonical(address);
-    let mut best = Matches::default();
+    let mut best_match = BestMatches::default();
     // Each table lists its listening sockets first, and the many others are of no interest.
     scan_tcp_at(&format!("/proc/{pid}/net"), |row| {
-        best.offer(&row, address);
+        best_match.consider(&row, address);
         row.state == LISTEN
     })?;
-    holders_of(&best.inodes, &address)
+    find_socket_holders(&best_match.inodes, &address)
 }
 
-/// The processes that listen at `port` of any address, in the network namespace of process `pid`.
-pub(crate) fn listeners_at_port(pid: i32, port: u16) -> Result<Vec<i32>, NotObservable> {
+/// Returns the processes that listen at `port` of any address, in the network namespace of process
+/// `pid`.
+pub(crate) fn find_listeners_at_port(pid: i32, port: u16) -> Result<Vec<i32>, NotObservable> {
     let mut inodes = HashSet::new();
     scan_tcp_at(&format!("/proc/{pid}/net"), |row| {
         if row.state == LISTEN && row.local.port() == port {
@@ -47,25 +49,25 @@ pub(crate) fn listeners_at_port(pid: i32, port: u16) -> Result<Vec<i32>, NotObse
         }
         row.state == LISTEN
     })?;
-    holders_of(&inodes, &format_args!("port {port}"))
+    find_socket_holders(&inodes, &format_args!("port {port}"))
 }
 
-/// The TCP ports at which any of `pids` listens, in ascending order.
+/// Returns the TCP ports at which any of `pids` listens, in ascending order.
 ///
 /// # Errors
-/// The tables of sockets cannot be read.
-pub fn ports_of(pids: &[i32]) -> Result<Vec<u16>, NotObservable> {
-    /// Descriptors that are looked at.
-    const LINKS_MAX: usize = 100_000;
-    let mut held = HashSet::new();
-    let mut links_left = LINKS_MAX;
+/// The socket tables cannot be read.
+pub fn listening_ports(pids: &[i32]) -> Result<Vec<u16>, NotObservable> {
+    /// Maximum number of descriptors read.
+    const DESCRIPTORS_MAX: usize = 100_000;
+    let mut inodes = HashSet::new();
+    let mut descriptors_left = DESCRIPTORS_MAX;
     let mut ports = Vec::new();
     for &pid in pids {
-        for tid in tables(pid) {
-            sockets_held(pid, tid, &mut held, &mut links_left);
+        for tid in fd_tables(pid) {
+            collect_socket_inodes(pid, tid, &mut inodes, &mut descriptors_left);
         }
         scan_tcp_at(&format!("/proc/{pid}/net"), |row| {
-            if row.state == LISTEN && held.contains(&row.inode) {
+            if row.state == LISTEN && inodes.contains(&row.inode) {
                 ports.push(row.local.port());
             }
             row.state == LISTEN
@@ -76,9 +78,9 @@ pub fn ports_of(pids: &[i32]) -> Result<Vec<u16>, NotObservable> {
     Ok(ports)
 }
 
-/// The processes that hold the unix socket listening at `path`. A path is compared as it was bound,
-/// as it was given and with its links resolved; `@name` is an abstract one.
-pub fn listeners_of_unix(path: &Path) -> Result<Vec<i32>, NotObservable> {
+/// Returns the processes that hold the unix socket listening at `path`. The bound path is compared
+/// with the given path and with its resolved form; `@name` is an abstract one.
+pub fn find_unix_listeners(path: &Path) -> Result<Vec<i32>, NotObservable> {
     let given = path.to_string_lossy().into_owned();
     let resolved = fs::canonicalize(path).map(|real| real.to_string_lossy().into_owned());
     let mut inodes = HashSet::new();
@@ -90,19 +92,19 @@ pub fn listeners_of_unix(path: &Path) -> Result<Vec<i32>, NotObservable> {
         }
         true
     })?;
-    holders_of(&inodes, &path.display())
+    find_socket_holders(&inodes, &path.display())
 }
 
-/// The sockets that match an address best so far.
+/// Best matching sockets so far.
 #[derive(Debug, Default)]
-struct Matches {
+struct BestMatches {
     rank: u8,
     inodes: HashSet<u64>,
 }
 
-impl Matches {
-    fn offer(&mut self, row: &TcpRow, wanted: SocketAddr) {
-        let rank = rank(row, wanted);
+impl BestMatches {
+    fn consider(&mut self, row: &TcpRow, address: SocketAddr) {
+        let rank = rank(row, address);
         if rank > self.rank {
             self.rank = rank;
             self.inodes.clear();
@@ -113,32 +115,32 @@ impl Matches {
     }
 }
 
-/// How well a socket fits `wanted`: 3 the address itself, 2 all addresses of its family, 1 all IPv6
-/// addresses for an IPv4 one (a socket for IPv6 only cannot be told from it), 0 not at all.
-fn rank(row: &TcpRow, wanted: SocketAddr) -> u8 {
-    if row.state != LISTEN || row.local.port() != wanted.port() {
+/// Ranks the match of a socket with `wanted`: 3 the address itself, 2 all addresses of its family,
+/// 1 all IPv6 addresses for an IPv4 one (an IPv6-only socket looks the same), 0 no match.
+fn rank(row: &TcpRow, address: SocketAddr) -> u8 {
+    if row.state != LISTEN || row.local.port() != address.port() {
         return 0;
     }
-    // Who connects to "all addresses" gets to the loopback one.
-    let wanted = match wanted.ip() {
+    // A client that connects to "all addresses" reaches the loopback address.
+    let target_ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    match (row.local.ip().to_canonical(), wanted) {
-        (bound, wanted) if bound == wanted => 3,
-        (bound, wanted) if !bound.is_unspecified() || (bound.is_ipv4() && wanted.is_ipv6()) => 0,
-        (bound, wanted) if bound.is_ipv4() == wanted.is_ipv4() => 2,
+    match (row.local.ip().to_canonical(), target_ip) {
+        (bound, target) if bound == target => 3,
+        (bound, target) if !bound.is_unspecified() || (bound.is_ipv4() && target.is_ipv6()) => 0,
+        (bound, target) if bound.is_ipv4() == target.is_ipv4() => 2,
         _ => 1,
     }
 }
 
-/// An address is of this machine when a socket can be bound to it. No packet is sent.
-pub(crate) fn is_of_this_machine(ip: IpAddr) -> bool {
+/// Returns true if the address is local, that is, a socket can be bound to it. No packet is sent.
+pub(crate) fn is_local_address(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Inode and name of a listening socket in `/proc/net/unix`.
+/// Parses inode and name of a listening socket in `/proc/net/unix`.
 fn parse_unix_listener(line: &str) -> Option<(u64, &str)> {
     const ACCEPTS_CONNECTIONS: u32 = 0x1_0000;
     let mut rest = line;
@@ -153,23 +155,22 @@ fn parse_unix_listener(line: &str) -> Option<(u64, &str)> {
     Some((fields[6].parse().ok()?, rest))
 }
 
-/// The processes with one of `inodes` among their descriptors.
-pub(crate) fn holders_of(
+/// Returns the processes with one of `inodes` among their descriptors.
+pub(crate) fn find_socket_holders(
     inodes: &HashSet<u64>,
     address: &dyn std::fmt::Display,
 ) -> Result<Vec<i32>, NotObservable> {
-    const WHAT: &str = "processes that listen at the target";
+    const FIGURE: &str = "processes that listen at the target";
     if inodes.is_empty() {
         return Ok(Vec::new());
     }
-    let processes =
-        fs::read_dir("/proc").map_err(|error| NotObservable::io(WHAT, "/proc", &error))?;
+    let processes = fs::read_dir("/proc").map_err(|error| NotObservable::io(FIGURE, "/proc", &error))?;
     let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let mut pids = Vec::new();
     let mut unreadable = 0;
-    let mut links_left = MAX_ROWS;
+    let mut descriptors_left = MAX_ROWS;
     for pid in ids {
-        match holds_one_of(pid, inodes, &mut links_left) {
+        match holds_any_socket(pid, inodes, &mut descriptors_left) {
             Some(true) => pids.push(pid),
             Some(false) => {}
             None => unreadable += 1,
@@ -180,19 +181,19 @@ pub(crate) fn holders_of(
             "{address} has a listening socket, but no process was seen to hold it \
              ({unreadable} processes did not let us read their descriptors)"
         );
-        return Err(NotObservable::new(WHAT, why));
+        return Err(NotObservable::new(FIGURE, why));
     }
     pids.sort_unstable();
     Ok(pids)
 }
 
-/// Whether process `pid` has one of the sockets; `None` when its descriptors cannot be read.
-fn holds_one_of(pid: i32, inodes: &HashSet<u64>, links_left: &mut usize) -> Option<bool> {
+/// Returns whether process `pid` has one of the sockets; `None` if its descriptors cannot be read.
+fn holds_any_socket(pid: i32, inodes: &HashSet<u64>, descriptors_left: &mut usize) -> Option<bool> {
     for link in fs::read_dir(format!("/proc/{pid}/fd")).ok()? {
-        if *links_left == 0 {
+        if *descriptors_left == 0 {
             return None;
         }
-        *links_left -= 1;
+        *descriptors_left -= 1;
         let target = link.ok().and_then(|link| fs::read_link(link.path()).ok());
         let inode = target.as_deref().and_then(Path::to_str).and_then(parse_socket_link);
         if inode.is_some_and(|inode| inodes.contains(&inode)) {
@@ -202,21 +203,26 @@ fn holds_one_of(pid: i32, inodes: &HashSet<u64>, links_left: &mut usize) -> Opti
     Some(false)
 }
 
-/// Adds the sockets that a thread's table of descriptors holds to `inodes`, looking at `links_left`
-/// descriptors at most.
-pub(crate) fn sockets_held(pid: i32, tid: i32, inodes: &mut HashSet<u64>, links_left: &mut usize) {
+/// Adds the sockets in a thread's descriptor table to `inodes`, reading at most `links_left`
+/// descriptors.
+pub(crate) fn collect_socket_inodes(
+    pid: i32,
+    tid: i32,
+    inodes: &mut HashSet<u64>,
+    descriptors_left: &mut usize,
+) {
     let links = fs::read_dir(format!("/proc/{pid}/task/{tid}/fd")).into_iter().flatten();
     for link in links {
-        if *links_left == 0 {
+        if *descriptors_left == 0 {
             return;
         }
-        *links_left -= 1;
+        *descriptors_left -= 1;
         let target = link.ok().and_then(|link| fs::read_link(link.path()).ok());
         inodes.extend(target.as_deref().and_then(Path::to_str).and_then(parse_socket_link));
     }
 }
 
-/// "socket:[1665]".
+/// Parses "socket:[1665]".
 fn parse_socket_link(target: &str) -> Option<u64> {
     target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
@@ -229,10 +235,10 @@ mod tests {
         TcpRow { local: local.parse().unwrap(), remote: "0.0.0.0:0".parse().unwrap(), state, inode }
     }
 
-    fn best(wanted: &str, rows: &[TcpRow]) -> Vec<u64> {
-        let mut best = Matches::default();
+    fn best(address: &str, rows: &[TcpRow]) -> Vec<u64> {
+        let mut best = BestMatches::default();
         for row in rows {
-            best.offer(row, canonical(wanted.parse().unwrap()));
+            best.consider(row, canonical(address.parse().unwrap()));
         }
         let mut inodes: Vec<u64> = best.inodes.into_iter().collect();
         inodes.sort_unstable();
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closest_socket_wins_and_equals_share() {
+    fn the_closest_socket_wins_and_equals_are_all_returned() {
         let rows = [
             row("[::]:80", LISTEN, 1),
             row("0.0.0.0:80", LISTEN, 2),
@@ -294,18 +300,18 @@ mod tests {
         let own = std::process::id() as i32;
         let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert!(listeners_of(([127, 0, 0, 1], port).into()).unwrap().contains(&own));
-        assert!(ports_of(&[own]).unwrap().contains(&port));
+        assert!(find_listeners(([127, 0, 0, 1], port).into()).unwrap().contains(&own));
+        assert!(listening_ports(&[own]).unwrap().contains(&port));
         let setting = fs::read_to_string("/proc/sys/net/ipv4/ip_nonlocal_bind");
         match setting.is_ok_and(|text| text.trim() != "0") {
             true => println!("skipped: with net.ipv4.ip_nonlocal_bind any address can be bound"),
-            // An address of the documentation's block is nobody's.
-            false => assert_eq!(listeners_of(([192, 0, 2, 1], port).into()), Ok(vec![])),
+            // An address of the documentation block belongs to no machine.
+            false => assert_eq!(find_listeners(([192, 0, 2, 1], port).into()), Ok(vec![])),
         }
         drop(listener);
         let path = std::env::temp_dir().join(format!("host listeners {own}.sock"));
         let _unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(listeners_of_unix(&path).unwrap().contains(&own));
+        assert!(find_unix_listeners(&path).unwrap().contains(&own));
         fs::remove_file(path).unwrap();
     }
 }

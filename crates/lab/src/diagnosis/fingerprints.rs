@@ -1,182 +1,216 @@
-//! Marks in the latencies that have one well-known cause, as a table: where requests gather at a
-//! time that no program chooses. A fingerprint is a hint beside the evidence, never a proof alone:
-//! an origin may really take 40 ms.
+//! Table of latency patterns with one well-known cause: requests that cluster at a time that no
+//! program chooses. A fingerprint is a hint besides the evidence, never a proof alone: an origin
+//! may really take 40 ms.
 //!
-//! Source: the kernel's constants (include/net/tcp.h: TCP_DELACK_MIN, TCP_RTO_MIN, TCP_TIMEOUT_INIT)
-//! and what was measured with each cause induced.
+//! Source: the kernel's constants (include/net/tcp.h: TCP_DELACK_MIN, TCP_RTO_MIN,
+//! TCP_TIMEOUT_INIT) and measurements with each cause induced.
 
-use record::histogram::Latencies;
+use record::histogram::LatencyHistogram;
 use record::observed::RoleUse;
 use record::units::format_duration_ns;
 
+use super::run_view::RunView;
 use super::signals::{self, Signal};
-use super::view::View;
 
-/// Which latencies a mark is looked for in.
+/// Latencies in which a fingerprint is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Until the connection stood.
+pub enum LatencyPhase {
+    /// Time to the established connection.
     Connect,
-    /// From the send to the last byte.
+    /// Time from the send to the last byte.
     LastByte,
 }
 
-/// One mark.
+/// Latency pattern with a known cause.
 #[derive(Debug)]
 pub struct Fingerprint {
-    /// Its name.
+    /// Name of the pattern.
     pub name: &'static str,
-    /// Where it is looked for.
-    pub phase: Phase,
-    /// From here, in ns.
+    /// Latencies in which it is searched.
+    pub phase: LatencyPhase,
+    /// Start of the range, in ns.
     pub from_ns: u64,
-    /// To here.
+    /// End of the range, in ns.
     pub to_ns: u64,
-    /// What makes it.
+    /// Description of the cause.
     pub cause: &'static str,
-    /// What has to be seen beside it, and how much of it: for times that much else takes too.
-    pub beside: Option<(&'static Signal, f64)>,
+    /// Additional signal and its minimum, for latencies that have many other causes.
+    pub extra_signal: Option<(&'static Signal, f64)>,
 }
 
 const MS: u64 = 1_000_000;
 
-/// A mark that is looked for in the time to the last byte.
-const fn mark(name: &'static str, from_ms: u64, to_ms: u64, cause: &'static str) -> Fingerprint {
-    let (phase, from_ns, to_ns) = (Phase::LastByte, from_ms * MS, to_ms * MS);
-    Fingerprint { name, phase, from_ns, to_ns, cause, beside: None }
+/// Returns a fingerprint in the time to the last byte.
+const fn last_byte_fingerprint(
+    name: &'static str,
+    from_ms: u64,
+    to_ms: u64,
+    cause: &'static str,
+) -> Fingerprint {
+    let (phase, from_ns, to_ns) = (LatencyPhase::LastByte, from_ms * MS, to_ms * MS);
+    Fingerprint { name, phase, from_ns, to_ns, cause, extra_signal: None }
 }
 
-/// The end of a time slice of others: a kernel with 250 ticks a second looks each 4 ms whose turn it is.
-/// Many programs take as long, so it is one only where the subject waited for a processor.
-const fn slices(name: &'static str, count: u64, cause: &'static str) -> Fingerprint {
+/// Returns the fingerprint of the end of another thread's time slice: a kernel with 250 ticks per
+/// second reschedules every 4 ms. Many programs take as long, so it counts only if the subject
+/// waited for a CPU.
+const fn time_slice_fingerprint(name: &'static str, count: u64, cause: &'static str) -> Fingerprint {
     Fingerprint {
         name,
-        phase: Phase::LastByte,
+        phase: LatencyPhase::LastByte,
         from_ns: count * 4 * MS - MS / 5,
         to_ns: count * 4 * MS + MS / 2,
         cause,
-        beside: Some((&signals::SUBJECT_WAIT, 0.1)),
+        extra_signal: Some((&signals::SUBJECT_WAIT, 0.1)),
     }
 }
 
-const fn of_connect(fingerprint: Fingerprint) -> Fingerprint {
-    Fingerprint { phase: Phase::Connect, ..fingerprint }
+const fn in_connect_time(fingerprint: Fingerprint) -> Fingerprint {
+    Fingerprint { phase: LatencyPhase::Connect, ..fingerprint }
 }
 
-/// All marks.
+/// All fingerprints.
 pub static FINGERPRINTS: &[Fingerprint] = &[
-    slices("time_slice", 1, "a time slice (4 ms) of another thread on the subject's processor"),
-    slices("time_slice_twice", 2, "two time slices of others on the subject's processor"),
-    mark("delayed_ack", 39, 48, "a delayed acknowledgement (40 ms) that a small write waits for"),
-    mark(
+    time_slice_fingerprint("time_slice", 1, "a time slice (4 ms) of another thread on the subject's CPU"),
+    time_slice_fingerprint("time_slice_twice", 2, "two time slices of other threads on the subject's CPU"),
+    last_byte_fingerprint(
+        "delayed_ack",
+        39,
+        48,
+        "a small write that waits for a delayed acknowledgement (40 ms)",
+    ),
+    last_byte_fingerprint(
         "retransmission",
         200,
         240,
-        "a segment that was sent again after the least time-out (200 ms)",
+        "a segment that was retransmitted after the minimum timeout (200 ms)",
     ),
-    mark(
+    last_byte_fingerprint(
         "retransmission_twice",
         590,
         680,
-        "a segment sent again after 200 ms and after 400 ms more",
+        "a segment that was retransmitted after 200 ms, and again 400 ms later",
     ),
-    of_connect(mark(
+    in_connect_time(last_byte_fingerprint(
         "syn_retry_1",
         990,
         1_080,
-        "a connection request that was sent again after 1 s",
+        "a SYN that was retransmitted after 1 s",
     )),
-    of_connect(mark("syn_retry_2", 1_990, 2_120, "a connection request sent again a second time")),
-    of_connect(mark("syn_retry_3", 2_990, 3_160, "a connection request sent again a third time")),
-    of_connect(mark("syn_retry_4", 3_990, 4_200, "a connection request sent again a fourth time")),
-    mark(
+    in_connect_time(last_byte_fingerprint(
+        "syn_retry_2",
+        1_990,
+        2_120,
+        "a SYN that was retransmitted a second time",
+    )),
+    in_connect_time(last_byte_fingerprint(
+        "syn_retry_3",
+        2_990,
+        3_160,
+        "a SYN that was retransmitted a third time",
+    )),
+    in_connect_time(last_byte_fingerprint(
+        "syn_retry_4",
+        3_990,
+        4_200,
+        "a SYN that was retransmitted a fourth time",
+    )),
+    last_byte_fingerprint(
         "one_third_second",
         325,
         345,
-        "a third of a second: a timer of a program, often a poll loop",
+        "a third of a second: a timer of a process, often of a poll loop",
     ),
-    mark("five_seconds", 4_950, 5_100, "5 s: the usual time-out of a queue or of a name look-up"),
+    last_byte_fingerprint("five_seconds", 4_950, 5_100, "5 s: the usual timeout of a queue or a DNS query"),
 ];
 
-/// Least share of the requests that a mark needs.
-const SHARE_MIN: f64 = 0.002;
-/// Fewer requests than this are no mark.
-const COUNT_MIN: f64 = 5.0;
-/// More than this is no tail: it is how long requests take. Only a stall of each request does that, and
-/// that has a verdict of its own.
-const SHARE_MAX: f64 = 0.5;
-/// How much denser than its surroundings it has to be.
+/// Minimum fraction of the requests in a fingerprint.
+const FRACTION_MIN: f64 = 0.002;
+/// Minimum number of requests in a fingerprint.
+const REQUESTS_MIN: f64 = 5.0;
+/// Maximum fraction of the requests: more than this is not a tail but the usual latency. Only a
+/// stall of each request causes that, and it has a verdict of its own.
+const FRACTION_MAX: f64 = 0.5;
+/// Minimum ratio of its density to that of its surroundings.
 const DENSITY_RATIO_MIN: f64 = 3.0;
 
-/// Share of the latencies from `from_ns` to `to_ns`.
-pub(super) fn share_between(latencies: &Latencies, from_ns: u64, to_ns: u64) -> f64 {
+/// Returns the fraction of the latencies from `from_ns` to `to_ns`.
+pub(super) fn fraction_between(latencies: &LatencyHistogram, from_ns: u64, to_ns: u64) -> f64 {
     if latencies.is_empty() {
         return 0.0;
     }
-    (latencies.share_within(to_ns) - latencies.share_within(from_ns)).max(0.0)
+    (latencies.fraction_within(to_ns) - latencies.fraction_within(from_ns)).max(0.0)
 }
 
-/// The share of the requests that gather between two times, if they do: against as much time on
-/// either side.
-pub(super) fn gathered(latencies: &Latencies, from_ns: u64, to_ns: u64) -> Option<f64> {
-    let share = share_between(latencies, from_ns, to_ns);
+/// Returns the fraction of the requests that cluster between two times, if they do, compared with
+/// as much time on either side.
+pub(super) fn clustered_fraction(latencies: &LatencyHistogram, from_ns: u64, to_ns: u64) -> Option<f64> {
+    let fraction = fraction_between(latencies, from_ns, to_ns);
     let width = to_ns - from_ns;
-    let below = share_between(latencies, from_ns.saturating_sub(width), from_ns);
-    let above = share_between(latencies, to_ns, to_ns + width);
-    let around = below.max(above).max(1e-9);
-    let enough = share >= SHARE_MIN && share * latencies.count() as f64 >= COUNT_MIN;
-    (enough && share / around >= DENSITY_RATIO_MIN).then_some(share)
+    let below = fraction_between(latencies, from_ns.saturating_sub(width), from_ns);
+    let above = fraction_between(latencies, to_ns, to_ns + width);
+    let surrounding = below.max(above).max(1e-9);
+    let is_enough = fraction >= FRACTION_MIN && fraction * latencies.count() as f64 >= REQUESTS_MIN;
+    (is_enough && fraction / surrounding >= DENSITY_RATIO_MIN).then_some(fraction)
 }
 
-/// The marks in a record, in words.
-pub(super) fn found(view: &View<'_>) -> Vec<String> {
-    let mut marks: Vec<String> = FINGERPRINTS
+/// Returns the descriptions of the fingerprints in a record.
+pub(super) fn find_fingerprints(view: &RunView<'_>) -> Vec<String> {
+    let mut descriptions: Vec<String> = FINGERPRINTS
         .iter()
-        .filter_map(|mark| {
-            let seen = |(signal, least): (&Signal, f64)| (signal.read)(view) >= Some(least);
-            if !mark.beside.is_none_or(seen) {
+        .filter_map(|fingerprint| {
+            let holds = |(signal, min): (&Signal, f64)| (signal.read)(view) >= Some(min);
+            if !fingerprint.extra_signal.is_none_or(holds) {
                 return None;
             }
-            let latencies = match mark.phase {
-                Phase::Connect => &view.connect,
-                Phase::LastByte => &view.last_byte,
+            let latencies = match fingerprint.phase {
+                LatencyPhase::Connect => &view.connect,
+                LatencyPhase::LastByte => &view.last_byte,
             };
-            let share = gathered(latencies, mark.from_ns, mark.to_ns)?;
-            (share <= SHARE_MAX)
-                .then(|| words(mark.name, share, mark.from_ns, mark.to_ns, mark.cause))
+            let fraction = clustered_fraction(latencies, fingerprint.from_ns, fingerprint.to_ns)?;
+            (fraction <= FRACTION_MAX).then(|| {
+                describe(
+                    fingerprint.name,
+                    fraction,
+                    fingerprint.from_ns,
+                    fingerprint.to_ns,
+                    fingerprint.cause,
+                )
+            })
         })
         .collect();
-    if let Some((from_ns, to_ns)) = quota_pause(view)
-        && let Some(share) = gathered(&view.last_byte, from_ns, to_ns)
+    if let Some((from_ns, to_ns)) = quota_pause_range_ns(view)
+        && let Some(fraction) = clustered_fraction(&view.last_byte, from_ns, to_ns)
     {
-        let cause = "a processor quota: the rest of its period, in which nothing may run";
-        marks.push(words("quota_period", share, from_ns, to_ns, cause));
+        let cause = "a CPU quota: the rest of its period, in which no thread may run";
+        descriptions.push(describe("quota_period", fraction, from_ns, to_ns, cause));
     }
-    marks
+    descriptions
 }
 
-/// How many threads work side by side, those that work less than the busiest counted as a part.
-fn threads_at_work(role: &RoleUse) -> Option<f64> {
+/// Returns the number of threads that work in parallel; less busy threads count as a fraction of
+/// the busiest.
+fn parallel_threads(role: &RoleUse) -> Option<f64> {
     let busiest = role.threads.iter().map(|thread| thread.busy).reduce(f64::max)?;
     let all: f64 = role.threads.iter().map(|thread| thread.busy).sum();
     (busiest > 0.0).then(|| all / busiest)
 }
 
-/// Where a quota's pause shows, a fifth to either side: what is left of its period when the threads that
-/// work have used it up side by side.
-pub(super) fn quota_pause(view: &View<'_>) -> Option<(u64, u64)> {
-    let role = super::view::SUBJECT;
-    let quota = view.of_role(role, |role| role.cgroup.as_ref()?.quota_cpus)?;
-    let period_s = view.of_role(role, |role| role.cgroup.as_ref()?.period_s)?;
-    let threads = view.of_role(role, threads_at_work)?.min(signals::by_affinity(view)?);
+/// Returns the latency range of a quota's pause, a fifth to either side: the rest of its period
+/// after the parallel threads have used up the quota.
+pub(super) fn quota_pause_range_ns(view: &RunView<'_>) -> Option<(u64, u64)> {
+    let role = super::run_view::SUBJECT;
+    let quota = view.role_median(role, |role| role.cgroup.as_ref()?.quota_cpus)?;
+    let period_s = view.role_median(role, |role| role.cgroup.as_ref()?.period_s)?;
+    let threads = view.role_median(role, parallel_threads)?.min(signals::cpus_by_affinity(view)?);
     let pause_ns = period_s * (1.0 - quota / threads).max(0.0) * 1e9;
     (pause_ns >= MS as f64).then_some(((pause_ns * 0.8) as u64, (pause_ns * 1.2) as u64))
 }
 
-fn words(name: &str, share: f64, from_ns: u64, to_ns: u64, cause: &str) -> String {
+fn describe(name: &str, fraction: f64, from_ns: u64, to_ns: u64, cause: &str) -> String {
     format!(
         "{name}: {:.1} % of the requests took {} to {}: {cause}",
-        share * 100.0,
+        fraction * 100.0,
         format_duration_ns(from_ns),
         format_duration_ns(to_ns)
     )
@@ -186,29 +220,33 @@ fn words(name: &str, share: f64, from_ns: u64, to_ns: u64, cause: &str) -> Strin
 mod tests {
     use super::*;
 
-    fn latencies(of: &[(u64, usize)]) -> Latencies {
-        let mut latencies = Latencies::new();
-        for &(ns, count) in of {
+    fn latencies(counts: &[(u64, usize)]) -> LatencyHistogram {
+        let mut latencies = LatencyHistogram::new();
+        for &(ns, count) in counts {
             (0..count).for_each(|_| latencies.record(ns));
         }
         latencies
     }
 
     #[test]
-    fn requests_that_gather_are_a_mark_and_a_slope_is_none() {
+    fn clustered_requests_are_a_fingerprint_and_a_slope_is_not() {
         let stalled = latencies(&[(MS, 900), (44 * MS, 100)]);
-        assert!((gathered(&stalled, 39 * MS, 48 * MS).unwrap() - 0.1).abs() < 1e-6);
+        assert!((clustered_fraction(&stalled, 39 * MS, 48 * MS).unwrap() - 0.1).abs() < 1e-6);
         let slope = latencies(&(20..80).map(|ms| (ms * MS, 20)).collect::<Vec<_>>());
-        assert_eq!(gathered(&slope, 39 * MS, 48 * MS), None);
+        assert_eq!(clustered_fraction(&slope, 39 * MS, 48 * MS), None);
         let few = latencies(&[(MS, 1_000), (44 * MS, 4)]);
-        assert_eq!(gathered(&few, 39 * MS, 48 * MS), None);
-        assert_eq!(gathered(&Latencies::new(), 39 * MS, 48 * MS), None);
+        assert_eq!(clustered_fraction(&few, 39 * MS, 48 * MS), None);
+        assert_eq!(clustered_fraction(&LatencyHistogram::new(), 39 * MS, 48 * MS), None);
     }
 
     #[test]
     fn the_table_is_in_order() {
-        for mark in FINGERPRINTS {
-            assert!(mark.from_ns < mark.to_ns && !mark.cause.is_empty(), "{}", mark.name);
+        for fingerprint in FINGERPRINTS {
+            assert!(
+                fingerprint.from_ns < fingerprint.to_ns && !fingerprint.cause.is_empty(),
+                "{}",
+                fingerprint.name
+            );
         }
     }
 }

@@ -1,329 +1,355 @@
-//! From a record to its verdict: what limited the run, the evidence, what was ruled out and by what,
-//! what would limit it next. Pure: the same record always gives the same verdict.
+//! Diagnosis: from a record to its verdict, with the limit of the run, the evidence, the rejected
+//! explanations and the next limits. Pure: the same record always gives the same verdict.
 //!
-//! Not for whether the figures may be believed (that is the generator's verdict on itself), and not
-//! for measuring: what is not in the record is not known.
+//! The generator's own verdict determines the validity of the figures. Nothing is measured here:
+//! only figures in the record are known.
 
 mod fingerprints;
-mod headroom;
+mod resource_headroom;
+mod run_view;
 pub mod signals;
-mod split;
+mod time_split;
 mod traffic;
 pub mod verdicts;
-mod view;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use record::observed::Ended;
-use record::run::{Candidate, Confidence, Diagnosis, Run};
+use record::observed::ExitedProcess;
+use record::run::{AlternativeVerdict, Confidence, Diagnosis, Run};
 
-pub use fingerprints::{FINGERPRINTS, Fingerprint, Phase};
-pub use headroom::Used;
-use signals::{Family, written};
-use verdicts::{Bound, Class, NONE, Perturbation, Sign, UNKNOWN, VERDICTS, Verdict};
-use view::{ORIGIN, SUBJECT, View};
+pub use fingerprints::{FINGERPRINTS, Fingerprint, LatencyPhase};
+pub use resource_headroom::ResourceHeadroom;
+use run_view::{ORIGIN, RunView, SUBJECT};
+use signals::{SignalFamily, format_value};
+use verdicts::{
+    Bound, Criterion, LimitClass, NONE, Perturbation, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule,
+};
 
-/// The verdict on a run, from its record alone.
+/// Returns the verdict on a run, from its record alone.
 #[must_use]
 pub fn diagnose(run: &Run) -> Diagnosis {
-    let view = View::new(run);
-    let mut found = judged(&view);
-    // Whatever is said of the rest: this is what one has to know first.
-    found.evidence.splice(0..0, ended(&view));
-    if found.verdict == NONE
+    let view = RunView::new(run);
+    let mut diagnosis = judge_all(&view);
+    // Ended processes come first, whatever the rest is.
+    diagnosis.evidence.splice(0..0, ended_processes(&view));
+    if diagnosis.verdict == NONE
         && let Some(reason) = stalled_generator(run)
     {
-        found.verdict = UNKNOWN.to_owned();
-        found.claim = "the generator stalled: this run says nothing of the subject".to_owned();
-        found.confidence = Confidence::None;
-        found.evidence.push(reason.to_owned());
+        diagnosis.verdict = UNKNOWN.to_owned();
+        diagnosis.claim = "the generator stalled: this run is no measurement of the subject".to_owned();
+        diagnosis.confidence = Confidence::None;
+        diagnosis.evidence.push(reason.to_owned());
     }
-    found
+    diagnosis
 }
 
-/// The reason why the generator's own stalls void a run.
+/// Returns the reason why the generator's own stalls void a run.
 fn stalled_generator(run: &Run) -> Option<&str> {
     let mut reasons = run.validity.reasons.iter();
     let stalled = reasons.find(|reason| {
-        reason.code == "generator_stalled" && reason.verdict == record::validity::Verdict::Invalid
+        reason.code == "generator_stalled" && reason.verdict == record::validity::ValidityVerdict::Invalid
     });
     stalled.map(|reason| reason.text.as_str())
 }
 
-/// Whose end under load is evidence: "process 12 (nginx) ended at 1.5 s".
-fn ended(view: &View<'_>) -> Vec<String> {
-    let of_the_load = |ended: &&Ended| {
+/// Returns the processes that ended under load, as evidence: "process 12 (nginx) ended at 1.5 s".
+fn ended_processes(view: &RunView<'_>) -> Vec<String> {
+    let is_under_load = |ended: &&ExitedProcess| {
         let served = [SUBJECT, ORIGIN].contains(&ended.role.as_str());
         served && (0.0..=view.run.duration_s).contains(&ended.time_s)
     };
-    let all = view.run.observed.iter().flat_map(|seen| &seen.ended);
-    all.filter(of_the_load).map(ToString::to_string).collect()
+    let all = view.run.observed.iter().flat_map(|observed| &observed.ended);
+    all.filter(is_under_load).map(ToString::to_string).collect()
 }
 
-fn judged(view: &View<'_>) -> Diagnosis {
-    let mut held: Vec<(&Verdict, Held)> = Vec::new();
+fn judge_all(view: &RunView<'_>) -> Diagnosis {
+    let mut matches: Vec<(&VerdictRule, RuleMatch)> = Vec::new();
     let (mut ruled_out, mut not_observable) = (Vec::new(), Vec::new());
-    for row in VERDICTS {
-        match judge(row, view) {
-            Judged::Holds(one) => held.push((row, one)),
-            Judged::RuledOut { near, why } => {
-                ruled_out.push((near, format!("{}: {why}", row.code)));
+    for rule in VERDICTS {
+        match evaluate_rule(rule, view) {
+            RuleOutcome::Holds(rule_match) => matches.push((rule, rule_match)),
+            RuleOutcome::RuledOut { criteria_met, reason } => {
+                ruled_out.push((criteria_met, format!("{}: {reason}", rule.code)));
             }
-            Judged::NotObservable(why) => not_observable.push(format!("{}: {why}", row.code)),
+            RuleOutcome::NotObservable(reason) => not_observable.push(format!("{}: {reason}", rule.code)),
         }
     }
-    // What came nearest to holding is what somebody would ask about.
-    ruled_out.sort_by_key(|(near, _)| Reverse(*near));
+    // The explanations that nearly held come first.
+    ruled_out.sort_by_key(|(criteria_met, _)| Reverse(*criteria_met));
     let common = Diagnosis {
-        ruled_out: ruled_out.into_iter().map(|(_, why)| why).collect(),
+        ruled_out: ruled_out.into_iter().map(|(_, reason)| reason).collect(),
         not_observable,
         queueing_share: (signals::QUEUEING.read)(view),
-        time_split: split::time_split(view),
-        resources: headroom::resources(view),
-        next_limits: headroom::next_limits(view),
-        fingerprints: fingerprints::found(view),
+        time_split: time_split::time_split(view),
+        resources: resource_headroom::resources(view),
+        next_limits: resource_headroom::next_limits(view),
+        fingerprints: fingerprints::find_fingerprints(view),
         ..Diagnosis::default()
     };
-    let Some(((row, first), rest)) = held.split_first() else {
+    let Some(((rule, first), others)) = matches.split_first() else {
         return without_bottleneck(view, common);
     };
-    let also = rest.iter().map(|(row, one)| candidate(row, one)).collect();
-    let rival = rest.iter().find(|(other, one)| other.class != row.class && one.clear);
+    // Failed requests explain nothing else, and nothing else is judged by them.
+    let others = if rule.code == RUN_INVALID { &[] } else { others };
+    let alternatives = others.iter().map(|(rule, one)| alternative(rule, one)).collect();
+    let rival = others.iter().find(|(other, one)| other.class != rule.class && one.is_clear);
     Diagnosis {
-        verdict: row.code.to_owned(),
-        claim: row.claim.to_owned(),
-        confidence: confidence(row, first, rival.is_some(), view),
+        verdict: rule.code.to_owned(),
+        claim: rule.claim.to_owned(),
+        confidence: confidence(rule, first, rival.is_some(), view),
         evidence: first.evidence.clone(),
-        also,
-        told_apart_by: rest.first().map(|(other, _)| told_apart_by(row, other)).unwrap_or_default(),
-        remedy: row.remedy.to_owned(),
-        counter_test: row.counter_tests().map(|test| test.2).collect::<Vec<_>>().join("; "),
+        alternatives,
+        distinguishing_change: others
+            .first()
+            .map(|(other, _)| distinguishing_change(rule, other))
+            .unwrap_or_default(),
+        remedy: rule.remedy.to_owned(),
+        counter_test: rule.counter_tests().map(|test| test.2).collect::<Vec<_>>().join("; "),
         ..common
     }
 }
 
-/// The level of a verdict, from how clearly its conditions hold and what else could be true.
-fn confidence(row: &Verdict, held: &Held, has_rival: bool, view: &View<'_>) -> Confidence {
-    // How a full resource answers is known; a delay and a limit differ by the baseline alone.
-    let needs_baseline = matches!(row.class, Class::Delay | Class::Limit | Class::Cpu);
-    let baseline_fits = !needs_baseline || (signals::QUEUEING.read)(view).is_some();
+/// Returns the confidence of a verdict, from the margin of its conditions and the other possible
+/// explanations.
+fn confidence(rule: &VerdictRule, rule_match: &RuleMatch, has_rival: bool, view: &RunView<'_>) -> Confidence {
+    // The behaviour of a full resource is known; a delay and a limit differ only in the baseline.
+    let needs_baseline = matches!(rule.class, LimitClass::Delay | LimitClass::Limit | LimitClass::Cpu);
+    let has_needed_baseline = !needs_baseline || (signals::QUEUEING.read)(view).is_some();
     // Runtimes park idle threads on futexes as well: counts of calls do not prove a lock.
-    let most = if row.circumstantial { Confidence::Likely } else { Confidence::Sure };
-    let level = match (held.clear, held.families, has_rival) {
-        (true, 3.., false) if baseline_fits => Confidence::Sure,
+    let max = if rule.is_circumstantial { Confidence::Likely } else { Confidence::Sure };
+    let level = match (rule_match.is_clear, rule_match.families, has_rival) {
+        (true, 3.., false) if has_needed_baseline => Confidence::Sure,
         (true, 2.., false) | (_, 3.., false) => Confidence::Likely,
         (true, 3.., true) => Confidence::Likely,
-        _ if row.counted => Confidence::Likely,
+        _ if rule.is_counted => Confidence::Likely,
         _ => Confidence::Possible,
     };
-    level.min(most)
+    level.min(max)
 }
 
-/// The change that a verdict and its rival answer differently, in a sentence.
-fn told_apart_by(row: &Verdict, rival: &Verdict) -> String {
+/// Returns the change that distinguishes a verdict from its rival, in a sentence.
+fn distinguishing_change(rule: &VerdictRule, rival: &VerdictRule) -> String {
+    if rule.class == LimitClass::Failure {
+        let (code, rival) = (rule.code, rival.code);
+        return format!(
+            "fix {code} first, and measure again: {rival} can only be judged without failed requests"
+        );
+    }
     let change = Perturbation::ALL.iter().find_map(|&change| {
-        let (one, other) = (row.class.predicts(change)?, rival.class.predicts(change)?);
+        let (one, other) = (rule.class.predicted_change(change)?, rival.class.predicted_change(change)?);
         (one != other).then_some((change, one, other))
     });
     match change {
         Some((change, one, other)) => format!(
             "{}: the throughput {} if it is {}, and {} if it is {}",
-            change.words(),
-            one.words(),
-            row.code,
-            other.words(),
+            change.description(),
+            one.description(),
+            rule.code,
+            other.description(),
             rival.code
         ),
         None => format!(
-            "no change from outside tells {} from {}: look at the subject's own counters",
-            row.code, rival.code
+            "no external change distinguishes {} from {}: check the subject's own counters",
+            rule.code, rival.code
         ),
     }
 }
 
-/// How much of each resource with a bound was used, the fullest first: the next limits. A resource of
-/// which the record does not tell is absent.
+/// Returns the used fraction of each resource with a limit, the fullest first: the next limits. A
+/// resource without figures in the record is absent.
 #[must_use]
-pub fn headroom(run: &Run) -> Vec<Used> {
-    headroom::used(&View::new(run))
+pub fn headroom(run: &Run) -> Vec<ResourceHeadroom> {
+    resource_headroom::measure_headroom(&RunView::new(run))
 }
 
-fn candidate(row: &Verdict, held: &Held) -> Candidate {
-    Candidate {
-        verdict: row.code.to_owned(),
-        confidence: if held.clear { Confidence::Likely } else { Confidence::Possible },
-        evidence: held.evidence.clone(),
+fn alternative(rule: &VerdictRule, rule_match: &RuleMatch) -> AlternativeVerdict {
+    AlternativeVerdict {
+        verdict: rule.code.to_owned(),
+        confidence: if rule_match.is_clear { Confidence::Likely } else { Confidence::Possible },
+        evidence: rule_match.evidence.clone(),
     }
 }
 
-/// A verdict that holds.
-struct Held {
-    /// Its necessary conditions hold with a margin.
-    clear: bool,
-    /// Families of signals that speak for it.
+/// Verdict that holds.
+struct RuleMatch {
+    /// True if its necessary conditions hold, and nothing excludes it, both with a margin.
+    is_clear: bool,
+    /// Number of signal families that support it.
     families: usize,
     evidence: Vec<String>,
 }
 
-enum Judged {
-    Holds(Held),
-    /// By which sign, after so many that were there.
+enum RuleOutcome {
+    Holds(RuleMatch),
+    /// Excluding sign, with the number of conditions that held.
     RuledOut {
-        near: usize,
-        why: String,
+        criteria_met: usize,
+        reason: String,
     },
     NotObservable(String),
 }
 
-fn judge(row: &Verdict, view: &View<'_>) -> Judged {
-    if !row.not_observable.is_empty() {
-        return Judged::NotObservable(row.not_observable.to_owned());
+fn evaluate_rule(rule: &VerdictRule, view: &RunView<'_>) -> RuleOutcome {
+    if !rule.not_observable.is_empty() {
+        return RuleOutcome::NotObservable(rule.not_observable.to_owned());
     }
     let (mut evidence, mut families, mut clear) = (Vec::new(), BTreeSet::new(), true);
-    for sign in row.proofs {
-        match look(sign, view) {
+    for criterion in rule.required {
+        match evaluate_criterion(criterion, view) {
             None => {
-                return Judged::NotObservable(format!("{} is not observable", sign.signal.name));
+                return RuleOutcome::NotObservable(format!("{} is not observable", criterion.signal.name));
             }
             Some((false, value)) => {
-                return Judged::RuledOut { near: evidence.len(), why: words(sign, value) };
+                return RuleOutcome::RuledOut {
+                    criteria_met: evidence.len(),
+                    reason: describe(criterion, value),
+                };
             }
             Some((true, value)) => {
-                note(sign, value, &mut evidence, &mut families);
-                clear &= sign.is_clear(value);
+                add_evidence(criterion, value, &mut evidence, &mut families);
+                clear &= criterion.is_clear(value);
             }
         }
     }
-    for sign in row.unless {
-        if let Some((true, value)) = look(sign, view) {
-            return Judged::RuledOut { near: evidence.len(), why: words(sign, value) };
+    for criterion in rule.excluding {
+        match evaluate_criterion(criterion, view) {
+            Some((true, value)) => {
+                return RuleOutcome::RuledOut {
+                    criteria_met: evidence.len(),
+                    reason: describe(criterion, value),
+                };
+            }
+            // A verdict that is almost excluded is not sure.
+            Some((false, value)) => clear &= !criterion.is_near(value),
+            None => {}
         }
     }
-    match alternatives(row, view, &mut evidence, &mut families) {
+    match alternatives(rule, view, &mut evidence, &mut families) {
         Ok(is_clear) => clear &= is_clear,
         Err(judged) => return judged,
     }
     let mut signs = 0;
-    let mut against = None;
-    for sign in row.signs {
-        match look(sign, view) {
+    let mut counter_evidence = None;
+    for criterion in rule.supporting {
+        match evaluate_criterion(criterion, view) {
             Some((true, value)) => {
                 signs += 1;
-                note(sign, value, &mut evidence, &mut families);
+                add_evidence(criterion, value, &mut evidence, &mut families);
             }
-            Some((false, value)) => against = against.or_else(|| Some(words(sign, value))),
+            Some((false, value)) => {
+                counter_evidence = counter_evidence.or_else(|| Some(describe(criterion, value)))
+            }
             None => {}
         }
     }
-    if signs < row.signs_min || (families.len() < 2 && !row.counted) {
-        let why = "what could be seen is not enough: a second, independent signal is missing";
-        return match against {
-            Some(why) => Judged::RuledOut { near: evidence.len(), why },
-            None => Judged::NotObservable(why.to_owned()),
+    if signs < rule.supporting_min || (families.len() < 2 && !rule.is_counted) {
+        let reason = "not enough evidence: a second, independent signal is missing";
+        return match counter_evidence {
+            Some(reason) => RuleOutcome::RuledOut { criteria_met: evidence.len(), reason },
+            None => RuleOutcome::NotObservable(reason.to_owned()),
         };
     }
-    Judged::Holds(Held { clear, families: families.len(), evidence })
+    RuleOutcome::Holds(RuleMatch { is_clear: clear, families: families.len(), evidence })
 }
 
 /// Checks that one of the alternatives of a row holds, and returns whether one does so clearly.
 fn alternatives(
-    row: &Verdict,
-    view: &View<'_>,
+    rule: &VerdictRule,
+    view: &RunView<'_>,
     evidence: &mut Vec<String>,
-    families: &mut BTreeSet<Family>,
-) -> Result<bool, Judged> {
-    let (mut holds, mut clear, mut against) = (row.any.is_empty(), row.any.is_empty(), None);
-    for sign in row.any {
-        match look(sign, view) {
+    families: &mut BTreeSet<SignalFamily>,
+) -> Result<bool, RuleOutcome> {
+    let (mut holds, mut clear, mut counter_evidence) = (rule.any_of.is_empty(), rule.any_of.is_empty(), None);
+    for criterion in rule.any_of {
+        match evaluate_criterion(criterion, view) {
             Some((true, value)) => {
-                note(sign, value, evidence, families);
+                add_evidence(criterion, value, evidence, families);
                 holds = true;
-                clear |= sign.is_clear(value);
+                clear |= criterion.is_clear(value);
             }
-            Some((false, value)) => against = against.or_else(|| Some(words(sign, value))),
+            Some((false, value)) => {
+                counter_evidence = counter_evidence.or_else(|| Some(describe(criterion, value)))
+            }
             None => {}
         }
     }
-    match (holds, against) {
+    match (holds, counter_evidence) {
         (true, _) => Ok(clear),
-        (false, Some(why)) => Err(Judged::RuledOut { near: evidence.len(), why }),
+        (false, Some(reason)) => Err(RuleOutcome::RuledOut { criteria_met: evidence.len(), reason }),
         (false, None) => {
-            let names: Vec<&str> = row.any.iter().map(|sign| sign.signal.name).collect();
-            Err(Judged::NotObservable(format!("{} are not observable", names.join(", "))))
+            let names: Vec<&str> = rule.any_of.iter().map(|criterion| criterion.signal.name).collect();
+            Err(RuleOutcome::NotObservable(format!("{} are not observable", names.join(", "))))
         }
     }
 }
 
-fn note(sign: &Sign, value: f64, evidence: &mut Vec<String>, families: &mut BTreeSet<Family>) {
-    families.insert(sign.signal.family);
-    evidence.push(words(sign, value));
+fn add_evidence(
+    criterion: &Criterion,
+    value: f64,
+    evidence: &mut Vec<String>,
+    families: &mut BTreeSet<SignalFamily>,
+) {
+    families.insert(criterion.signal.family);
+    evidence.push(describe(criterion, value));
 }
 
-/// Whether a sign is there, with its value; `None` where it cannot be told.
-fn look(sign: &Sign, view: &View<'_>) -> Option<(bool, f64)> {
-    let value = (sign.signal.read)(view).filter(|value| value.is_finite())?;
-    let there = match sign.bound {
+/// Returns whether a sign holds, with its value; `None` if it is not observable.
+fn evaluate_criterion(criterion: &Criterion, view: &RunView<'_>) -> Option<(bool, f64)> {
+    let value = (criterion.signal.read)(view).filter(|value| value.is_finite())?;
+    let holds = match criterion.bound {
         Bound::AtLeast(bound) => value >= bound,
         Bound::AtMost(bound) => value <= bound,
     };
-    Some((there, value))
+    Some((holds, value))
 }
 
-/// "busiest subject thread, of a core: 99 % (bound: at least 92 %; schedstat of its threads)".
-fn words(sign: &Sign, value: f64) -> String {
-    let signal = sign.signal;
-    let value = written(value, signal.unit);
-    match sign.bound {
-        // A figure that is told whatever it is.
+/// Formats "busiest subject thread, of a core: 99 % (bound: at least 92 %; schedstat of its
+/// threads)".
+fn describe(criterion: &Criterion, value: f64) -> String {
+    let signal = criterion.signal;
+    let value = format_value(value, signal.unit);
+    match criterion.bound {
+        // A figure that is reported whatever its value is.
         Bound::AtLeast(0.0) => format!("{}: {value} ({})", signal.name, signal.source),
-        _ => format!(
-            "{}: {value} (bound: {}; {})",
-            signal.name,
-            sign.bound_in_words(),
-            signal.source
-        ),
+        _ => format!("{}: {value} (bound: {}; {})", signal.name, criterion.describe_bound(), signal.source),
     }
 }
 
-/// A load that got what it asked for, in time, has no bottleneck; any other has one that could not be
-/// proven.
-fn without_bottleneck(view: &View<'_>, common: Diagnosis) -> Diagnosis {
+/// Returns the verdict without a bottleneck. A load whose requests were served in time has none;
+/// any other has one that could not be proven.
+fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
     let rates = &view.run.rates;
-    let carried = signals::carried(view);
-    // Without a baseline, clients that mostly think are all that is known of a load with think time.
-    let thinks = view.run.plan["pace"]["think_ns"].as_u64().is_some_and(|ns| ns > 0);
-    let mostly_thinks =
-        thinks && (signals::IN_FLIGHT_SHARE.read)(view).is_some_and(|share| share < 0.5);
-    let met = carried.map_or(mostly_thinks, |share| share >= signals::CARRIED_MIN);
-    let missed: Vec<&str> =
+    let carried = signals::carried_fraction(view);
+    // Without a baseline, only mostly idle clients show that a load with think time was carried.
+    let has_think_time = view.run.plan["pace"]["think_ns"].as_u64().is_some_and(|ns| ns > 0);
+    let is_mostly_idle =
+        has_think_time && (signals::IN_FLIGHT_FRACTION.read)(view).is_some_and(|fraction| fraction < 0.5);
+    let is_carried = carried.map_or(is_mostly_idle, |fraction| fraction >= signals::CARRIED_MIN);
+    let missed_objectives: Vec<&str> =
         view.run.objectives.iter().filter(|one| !one.met).map(|one| one.text.as_str()).collect();
-    let asked = match rates.offered_per_s {
+    let goodput_text = match rates.offered_per_s {
         Some(offered) => format!(
             "good responses: {} of {} offered",
-            written(view.goodput(), signals::Unit::PerSecond),
-            written(offered, signals::Unit::PerSecond)
+            format_value(view.goodput(), signals::SignalUnit::PerSecond),
+            format_value(offered, signals::SignalUnit::PerSecond)
         ),
-        None => format!("good responses: {}", written(view.goodput(), signals::Unit::PerSecond)),
+        None => format!("good responses: {}", format_value(view.goodput(), signals::SignalUnit::PerSecond)),
     };
-    let (verdict, claim, confidence) = match met {
-        true => (
-            NONE,
-            "nothing limited this run: the load was carried in time".to_owned(),
-            Confidence::Likely,
-        ),
-        false if !missed.is_empty() => (
+    let (verdict, claim, confidence) = match is_carried {
+        true => (NONE, "no limit reached: all requests were served in time".to_owned(), Confidence::Likely),
+        false if !missed_objectives.is_empty() => (
             UNKNOWN,
-            format!("{} was missed, and the evidence does not prove why", missed.join(", ")),
+            format!("{} was missed; the evidence does not prove the cause", missed_objectives.join(", ")),
             Confidence::None,
         ),
         false => (
             UNKNOWN,
-            "something limited this run, and the evidence does not prove what".to_owned(),
+            "the throughput was limited; the evidence does not prove the cause".to_owned(),
             Confidence::None,
         ),
     };
-    Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence: vec![asked], ..common }
+    Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence: vec![goodput_text], ..common }
 }
 
 #[cfg(test)]

@@ -1,40 +1,46 @@
-//! Made-up records: each has the symptoms of one cause, as they were measured with it induced, and
-//! has to get its verdict; and a healthy one has to get none.
+//! Tests on synthetic records: each has the symptoms of one cause, as measured with the cause
+//! induced, and must get its verdict. A healthy record must get none.
 
-mod carried;
-mod elsewhere;
-mod figures;
+mod carried_load;
+mod headroom;
 mod queueing;
+mod remote_subject;
+mod signal_values;
 
 use super::*;
 use record::facts::{HostFacts, HostLimits};
-use record::histogram::Latencies;
+use record::histogram::LatencyHistogram;
 use record::observed::{
-    CgroupUse, CpuUse, End, EndQueues, Ended, FunctionShare, LinkUse, ListenerQueue, NamespaceUse,
-    Observed, PortUse, Pressure, QdiscUse, QueueSnapshot, Role, RoleUse, Sample, ThreadUse,
+    CgroupUse, ConnectionEnd, CpuUse, EndQueues, ExitedProcess, FunctionUse, LinkUse, ListenerQueue,
+    MachineObservation, MachineSample, NamespaceUse, PortRoles, Pressure, QdiscUse, QueueSnapshot, Role,
+    RoleUse, ThreadCpuUse,
 };
-use record::run::{Generator, Interval, Latency, Pair, Rates, Totals, Weir, Window};
+use record::run::{
+    GeneratorStats, Interval, LatencyPair, MeasuredWindow, PhaseLatencies, Rates, RunTotals, WeirVersion,
+};
 use record::validity::Validity;
 
 const PORT: u16 = 8_000;
 const MS: u64 = 1_000_000;
 
-/// A closed loop over `connections`, each request `latency_ns` long, on two processors.
+/// Returns a closed loop over `connections`, each request `latency_ns` long, on two CPUs.
 fn run(connections: u64, latency_ns: u64) -> Run {
     let rate = connections as f64 * 1e9 / latency_ns as f64;
     let count = (rate * 10.0) as u64;
-    let mut latencies = Latencies::new();
+    let mut latencies = LatencyHistogram::new();
     (0..2_000).for_each(|_| latencies.record(latency_ns));
-    let pair = || Pair { service: latencies.summary(), response: latencies.summary() };
-    let none =
-        || Pair { service: Latencies::new().summary(), response: Latencies::new().summary() };
-    let mut totals = Totals { requests: count, responses: count, sent: count, ..Totals::default() };
-    totals.connections.wanted = connections;
-    totals.connections.obtained = connections;
+    let pair = || LatencyPair { service: latencies.summary(), response: latencies.summary() };
+    let none = || LatencyPair {
+        service: LatencyHistogram::new().summary(),
+        response: LatencyHistogram::new().summary(),
+    };
+    let mut totals = RunTotals { requests: count, responses: count, sent: count, ..RunTotals::default() };
+    totals.connections.requested = connections;
+    totals.connections.max_open = connections;
     totals.status.insert(200, count);
     Run {
         schema: record::run::SCHEMA.to_owned(),
-        weir: Weir { version: "0".to_owned(), commit: "0".to_owned() },
+        weir: WeirVersion { version: "0".to_owned(), commit: "0".to_owned() },
         command: vec![],
         started_at: String::new(),
         identities: Vec::new(),
@@ -49,23 +55,23 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         objectives: vec![],
         totals,
         rates: Rates { responses_per_s: rate, bytes_in_per_s: rate * 200.0, ..Rates::default() },
-        window: Window { from_s: 0.0, to_s: 10.0, ..Window::default() },
-        latency: Latency {
+        window: MeasuredWindow { from_s: 0.0, to_s: 10.0, ..MeasuredWindow::default() },
+        latency: PhaseLatencies {
             connect: none(),
             first_byte: pair(),
             last_byte: pair(),
             last_byte_bad: None,
         },
-        generator: Generator {
+        generator: GeneratorStats {
             threads: 1,
             busiest_thread_share: Some(0.2),
             run_queue_wait_share: Some(0.01),
             in_flight_mean: connections as f64,
             in_flight_by_littles_law: connections as f64,
-            ..Generator::default()
+            ..GeneratorStats::default()
         },
         baseline: None,
-        cpu: record::run::Cpu::default(),
+        cpu: record::run::GeneratorCpu::default(),
         intervals: (1..=10).map(|second| interval(f64::from(second), rate)).collect(),
         observed: vec![observed(connections)],
         diagnosis: None,
@@ -73,50 +79,44 @@ fn run(connections: u64, latency_ns: u64) -> Run {
 }
 
 fn interval(time_s: f64, rate: f64) -> Interval {
-    Interval {
-        time_s,
-        length_s: 1.0,
-        responses: rate as u64,
-        measured: true,
-        ..Interval::default()
-    }
+    Interval { time_s, length_s: 1.0, responses: rate as u64, measured: true, ..Interval::default() }
 }
 
-fn observed(connections: u64) -> Observed {
+fn observed(connections: u64) -> MachineObservation {
     let role = |name: &str| Role { name: name.to_owned(), cpus_allowed: 2, ..Role::default() };
-    let port = PortUse {
+    let port = PortRoles {
         port: PORT,
         served_by: Some("subject".to_owned()),
         used_by: Some("generator".to_owned()),
     };
-    Observed {
+    MachineObservation {
         cpus: 2,
         roles: vec![role("generator"), role("subject")],
         ports: vec![port],
         samples: (1..=10).map(|second| sample(f64::from(second))).collect(),
         queues: (1..50).map(|at| snapshot(f64::from(at) * 0.2, connections)).collect(),
-        ..Observed::default()
+        ..MachineObservation::default()
     }
 }
 
-fn sample(time_s: f64) -> Sample {
+fn sample(time_s: f64) -> MachineSample {
     let cpu = |cpu| CpuUse { cpu, user: 0.1, system: 0.1, idle: 0.8, ..CpuUse::default() };
     let counters = [("Tcp.OutSegs".to_owned(), 10_000.0)].into();
-    let both = vec!["generator".to_owned(), "subject".to_owned()];
-    Sample {
+    let roles = vec!["generator".to_owned(), "subject".to_owned()];
+    MachineSample {
         time_s,
         length_s: 1.0,
         cpus: vec![cpu(0), cpu(1)],
         foreign_cpus: Some(0.02),
         roles: vec![role_use(0.1, 0.1), role_use(0.1, 0.1)],
-        namespaces: vec![NamespaceUse { roles: both, counters, ..NamespaceUse::default() }],
-        ..Sample::default()
+        namespaces: vec![NamespaceUse { roles, counters, ..NamespaceUse::default() }],
+        ..MachineSample::default()
     }
 }
 
 fn role_use(user_cpus: f64, system_cpus: f64) -> RoleUse {
     let busy = user_cpus + system_cpus;
-    let thread = ThreadUse { busy, waiting: Some(0.01), ..ThreadUse::default() };
+    let thread = ThreadCpuUse { busy, waiting: Some(0.01), ..ThreadCpuUse::default() };
     RoleUse {
         processes: 1,
         user_cpus,
@@ -137,60 +137,52 @@ fn snapshot(time_s: f64, connections: u64) -> QueueSnapshot {
         rtt_min_us: 20.0,
         ..EndQueues::default()
     };
-    let listener =
-        ListenerQueue { port: PORT, backlog: 128, sockets: 1, ..ListenerQueue::default() };
+    let listener = ListenerQueue { port: PORT, backlog: 128, sockets: 1, ..ListenerQueue::default() };
     QueueSnapshot {
         time_s,
         listeners: vec![listener],
-        ends: vec![ends(End::Client), ends(End::Server)],
+        ends: vec![ends(ConnectionEnd::Client), ends(ConnectionEnd::Server)],
         ..QueueSnapshot::default()
     }
 }
 
 /// Changes every sample.
-fn samples(run: &mut Run, change: impl Fn(&mut Sample)) {
+fn change_samples(run: &mut Run, change: impl Fn(&mut MachineSample)) {
     run.observed[0].samples.iter_mut().for_each(change);
 }
 
-/// Changes one end of every snapshot; the place is the number of the snapshot.
-fn ends(run: &mut Run, end: End, change: impl Fn(usize, &mut EndQueues)) {
-    for (place, snapshot) in run.observed[0].queues.iter_mut().enumerate() {
-        snapshot
-            .ends
-            .iter_mut()
-            .filter(|ends| ends.end == end)
-            .for_each(|ends| change(place, ends));
+/// Changes one end of every snapshot; `index` is that of the snapshot.
+fn change_ends(run: &mut Run, end: ConnectionEnd, change: impl Fn(usize, &mut EndQueues)) {
+    for (index, snapshot) in run.observed[0].queues.iter_mut().enumerate() {
+        snapshot.ends.iter_mut().filter(|ends| ends.end == end).for_each(|ends| change(index, ends));
     }
 }
 
-fn count(run: &mut Run, name: &str, per_s: f64) {
-    samples(run, |sample| {
+fn set_counter(run: &mut Run, name: &str, per_s: f64) {
+    change_samples(run, |sample| {
         sample.namespaces[0].counters.insert(name.to_owned(), per_s);
     });
 }
 
-/// The subject is busy with so many processors, which the machine then has not.
-fn busy(run: &mut Run, user: f64, system: f64, threads: usize) {
-    samples(run, |sample| {
+/// Makes the subject use this many CPUs, which reduces the idle time of the machine.
+fn set_subject_cpus(run: &mut Run, user: f64, system: f64, threads: usize) {
+    change_samples(run, |sample| {
         sample.roles[1] = role_use(user, system);
-        let each = (user + system) / threads as f64;
-        let thread = ThreadUse { busy: each, waiting: Some(0.02), ..ThreadUse::default() };
+        let busy_per_thread = (user + system) / threads as f64;
+        let thread = ThreadCpuUse { busy: busy_per_thread, waiting: Some(0.02), ..ThreadCpuUse::default() };
         sample.roles[1].threads = vec![thread; threads];
         let idle = (2.0 - user - system - 0.2).max(0.02) / 2.0;
         sample.cpus.iter_mut().for_each(|cpu| cpu.idle = idle);
     });
-    ends(run, End::Server, |_, ends| ends.with_unread = ends.states["established"] * 9 / 10);
+    change_ends(run, ConnectionEnd::Server, |_, ends| ends.with_unread = ends.states["established"] * 9 / 10);
 }
 
 fn assert_first(run: &Run, code: &str) {
     let diagnosis = diagnose(run);
     assert_eq!(diagnosis.verdict, code, "{diagnosis:#?}");
-    if let Some(row) = verdicts::verdict(code) {
-        assert!(
-            diagnosis.confidence > Confidence::None && diagnosis.evidence.len() >= 2,
-            "{diagnosis:#?}"
-        );
-        assert_eq!(diagnosis.claim, row.claim);
+    if let Some(rule) = verdicts::find_rule(code) {
+        assert!(diagnosis.confidence > Confidence::None && diagnosis.evidence.len() >= 2, "{diagnosis:#?}");
+        assert_eq!(diagnosis.claim, rule.claim);
     }
 }
 
@@ -208,7 +200,7 @@ fn a_healthy_open_loop_has_no_bottleneck() {
 }
 
 #[test]
-fn nothing_observed_is_unknown_and_says_so() {
+fn a_run_without_observations_is_unknown() {
     let mut run = run(20, MS);
     run.observed.clear();
     let diagnosis = diagnose(&run);
@@ -230,21 +222,21 @@ fn waiting_without_work_is_latency() {
 }
 
 #[test]
-fn all_processor_time_used_is_the_processor() {
+fn all_cpu_time_used_is_cpu_bound() {
     let mut user = run(32, 4 * MS);
-    busy(&mut user, 1.7, 0.1, 4);
+    set_subject_cpus(&mut user, 1.7, 0.1, 4);
     assert_first(&user, "user_cpu_bound");
     let mut kernel = run(32, 4 * MS);
-    busy(&mut kernel, 0.3, 1.5, 4);
+    set_subject_cpus(&mut kernel, 0.3, 1.5, 4);
     assert_first(&kernel, "kernel_cpu_bound");
     let mut single = run(32, 4 * MS);
-    busy(&mut single, 0.95, 0.04, 1);
+    set_subject_cpus(&mut single, 0.95, 0.04, 1);
     assert_first(&single, "single_thread_bound");
-    single.observed[0].functions = vec![FunctionShare {
+    single.observed[0].functions = vec![FunctionUse {
         role: "subject".to_owned(),
         function: "_int_malloc".to_owned(),
-        share_self: 0.3,
-        ..FunctionShare::default()
+        self_fraction: 0.3,
+        ..FunctionUse::default()
     }];
     assert_first(&single, "allocator_bound");
 }
@@ -252,23 +244,23 @@ fn all_processor_time_used_is_the_processor() {
 #[test]
 fn a_generator_at_its_limit_comes_before_a_busy_subject() {
     let mut run = run(32, MS);
-    busy(&mut run, 0.3, 0.6, 2);
+    set_subject_cpus(&mut run, 0.3, 0.6, 2);
     run.generator.busiest_thread_share = Some(0.99);
-    ends(&mut run, End::Client, |_, ends| ends.with_unread = 30);
-    ends(&mut run, End::Server, |_, ends| ends.with_unread = 1);
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 30);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 1);
     assert_first(&run, "client_bound");
 }
 
 #[test]
-fn others_on_the_machine_matter_to_who_needs_a_processor() {
+fn other_processes_matter_only_to_a_subject_that_needs_a_cpu() {
     let mut run = run(32, 4 * MS);
-    busy(&mut run, 0.6, 0.1, 1);
-    samples(&mut run, |sample| {
+    set_subject_cpus(&mut run, 0.6, 0.1, 1);
+    change_samples(&mut run, |sample| {
         sample.foreign_cpus = Some(1.2);
         sample.roles[1].threads[0].waiting = Some(0.3);
     });
     assert_first(&run, "cpu_steal");
-    samples(&mut run, |sample| {
+    change_samples(&mut run, |sample| {
         sample.roles[1] = role_use(0.01, 0.01);
         sample.roles[1].threads[0].waiting = Some(0.02);
     });
@@ -278,8 +270,8 @@ fn others_on_the_machine_matter_to_who_needs_a_processor() {
 #[test]
 fn a_quota_shows_its_throttled_periods() {
     let mut run = run(32, 4 * MS);
-    busy(&mut run, 0.2, 0.1, 2);
-    samples(&mut run, |sample| {
+    set_subject_cpus(&mut run, 0.2, 0.1, 2);
+    change_samples(&mut run, |sample| {
         sample.roles[1].cgroup = Some(CgroupUse {
             quota_cpus: Some(0.3),
             period_s: Some(0.1),
@@ -292,10 +284,10 @@ fn a_quota_shows_its_throttled_periods() {
 }
 
 #[test]
-fn links_queues_and_losses_are_told_apart() {
+fn links_queues_and_losses_are_distinguished() {
     let shaped = |backlog_bytes: u64| {
         let mut run = run(32, 50 * MS);
-        samples(&mut run, |sample| {
+        change_samples(&mut run, |sample| {
             let queue = QdiscUse {
                 kind: "tbf".to_owned(),
                 rate_bits_per_s: Some(50e6),
@@ -314,12 +306,12 @@ fn links_queues_and_losses_are_told_apart() {
         run
     };
     let mut link = shaped(200_000);
-    ends(&mut link, End::Server, |_, ends| ends.rtt_us = 40_000.0);
+    change_ends(&mut link, ConnectionEnd::Server, |_, ends| ends.rtt_us = 40_000.0);
     assert_first(&link, "link_bound");
     let mut deep = shaped(3_000_000);
-    ends(&mut deep, End::Server, |_, ends| ends.rtt_us = 400_000.0);
+    change_ends(&mut deep, ConnectionEnd::Server, |_, ends| ends.rtt_us = 400_000.0);
     assert_first(&deep, "bufferbloat");
-    // Small packets that nothing holds up are no bound, however steady.
+    // Small packets without a delay are no limit, however steady.
     let mut small = run(32, 5 * MS);
     let link = |queues| LinkUse {
         name: "v0".to_owned(),
@@ -328,25 +320,25 @@ fn links_queues_and_losses_are_told_apart() {
         queues,
         ..LinkUse::default()
     };
-    samples(&mut small, |sample| sample.links = vec![link(vec![])]);
-    ends(&mut small, End::Server, |_, ends| ends.rtt_us = 5_000.0);
+    change_samples(&mut small, |sample| sample.links = vec![link(vec![])]);
+    change_ends(&mut small, ConnectionEnd::Server, |_, ends| ends.rtt_us = 5_000.0);
     assert_first(&small, "latency_bound");
     let queue = QdiscUse { overlimits_per_s: 5_000.0, ..QdiscUse::default() };
-    samples(&mut small, |sample| sample.links = vec![link(vec![queue.clone()])]);
+    change_samples(&mut small, |sample| sample.links = vec![link(vec![queue.clone()])]);
     assert_first(&small, "packet_rate_bound");
-    // A segment sent again for each response costs a round trip of 10 ms in 50 ms.
+    // A retransmitted segment per response costs a round trip of 10 ms in 50 ms.
     let mut lossy = run(32, 50 * MS);
-    count(&mut lossy, "Tcp.RetransSegs", 640.0);
-    count(&mut lossy, "TcpExt.TCPSackRecovery", 20.0);
-    ends(&mut lossy, End::Server, |place, ends| {
-        ends.retransmitted = place as u64 * 40;
+    set_counter(&mut lossy, "Tcp.RetransSegs", 640.0);
+    set_counter(&mut lossy, "TcpExt.TCPSackRecovery", 20.0);
+    change_ends(&mut lossy, ConnectionEnd::Server, |index, ends| {
+        ends.retransmitted = index as u64 * 40;
         ends.rtt_us = 10_000.0;
     });
     assert_first(&lossy, "packet_loss");
     let mut slow = run(32, 50 * MS);
-    ends(&mut slow, End::Server, |place, ends| {
-        ends.busy_us = place as u64 * 6_000_000;
-        ends.receive_window_limited_us = place as u64 * 5_500_000;
+    change_ends(&mut slow, ConnectionEnd::Server, |index, ends| {
+        ends.busy_us = index as u64 * 6_000_000;
+        ends.receive_window_limited_us = index as u64 * 5_500_000;
         ends.not_sent_bytes = 100_000;
     });
     assert_first(&slow, "receive_window_bound");
@@ -355,40 +347,40 @@ fn links_queues_and_losses_are_told_apart() {
 #[test]
 fn full_tables_and_queues_come_before_their_consequences() {
     let mut accept = run(40, 20 * MS);
-    count(&mut accept, "TcpExt.ListenOverflows", 37.0);
-    count(&mut accept, "Tcp.RetransSegs", 62.0);
+    set_counter(&mut accept, "TcpExt.ListenOverflows", 37.0);
+    set_counter(&mut accept, "Tcp.RetransSegs", 62.0);
     accept.observed[0].queues.iter_mut().for_each(|queue| queue.listeners[0].full = 1);
     assert_first(&accept, "accept_backlog_overflow");
     let mut descriptors = accept.clone();
     descriptors.totals.connections.failed = 1_000;
-    samples(&mut descriptors, |sample| sample.roles[1].descriptors = Some(1_000));
+    change_samples(&mut descriptors, |sample| sample.roles[1].descriptors = Some(1_000));
     assert_first(&descriptors, "fd_limit");
     let mut cookies = run(40, 20 * MS);
-    count(&mut cookies, "TcpExt.SyncookiesSent", 100.0);
-    ends(&mut cookies, End::Server, |_, ends| {
+    set_counter(&mut cookies, "TcpExt.SyncookiesSent", 100.0);
+    change_ends(&mut cookies, ConnectionEnd::Server, |_, ends| {
         ends.states.insert("syn-recv".to_owned(), 129);
     });
     assert_first(&cookies, "syn_backlog_overflow");
     let mut ports = run(40, MS);
     ports.totals.errors.insert("no_port".to_owned(), 20_000);
-    ends(&mut ports, End::Client, |_, ends| {
+    change_ends(&mut ports, ConnectionEnd::Client, |_, ends| {
         ends.states.insert("time-wait".to_owned(), 28_000);
     });
     assert_first(&ports, "port_exhaustion");
 }
 
 #[test]
-fn who_waits_for_a_disk_is_told_from_who_has_no_memory() {
+fn disk_waits_are_distinguished_from_lack_of_memory() {
     let mut log = run(16, 100 * MS);
-    samples(&mut log, |sample| {
-        sample.roles[1].threads_in_disk_sleep = 15;
+    change_samples(&mut log, |sample| {
+        sample.roles[1].threads_in_disk_sleep = 15.0;
         sample.roles[1].disk_write_bytes_per_s = Some(500_000.0);
         sample.pressure = Some(Pressure { io_some: 0.7, ..Pressure::default() });
     });
     assert_first(&log, "log_write_bound");
     let mut memory = run(16, 100 * MS);
-    samples(&mut memory, |sample| {
-        sample.roles[1].threads_in_disk_sleep = 15;
+    change_samples(&mut memory, |sample| {
+        sample.roles[1].threads_in_disk_sleep = 15.0;
         sample.roles[1].disk_write_bytes_per_s = Some(0.0);
         sample.pressure = Some(Pressure { io_some: 0.7, memory_some: 0.5, ..Pressure::default() });
         let hits = Some(3_000.0);
@@ -402,27 +394,24 @@ fn who_waits_for_a_disk_is_told_from_who_has_no_memory() {
 fn stalls_of_40_ms_are_recognised() {
     let mut run = run(20, 44 * MS);
     let rate = run.rates.responses_per_s;
-    count(&mut run, "TcpExt.DelayedACKs", rate * 0.98);
-    ends(&mut run, End::Server, |_, ends| ends.not_sent_bytes = 800);
+    set_counter(&mut run, "TcpExt.DelayedACKs", rate * 0.98);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = 800);
     assert_first(&run, "delayed_ack_stall");
     // All of them take that long, so it is no tail.
     assert!(diagnose(&run).fingerprints.is_empty());
-    // An origin that takes 40 ms has nothing to send meanwhile, though acknowledgements are delayed.
-    ends(&mut run, End::Server, |_, ends| ends.not_sent_bytes = 0);
+    // An origin that takes 40 ms has nothing to send meanwhile, even with delayed acknowledgements.
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = 0);
     assert_first(&run, "latency_bound");
 }
 
 #[test]
 fn a_tail_has_its_fingerprint() {
     let mut run = run(20, 2 * MS);
-    let mut latencies = Latencies::new();
+    let mut latencies = LatencyHistogram::new();
     (0..1_000).for_each(|at| latencies.record(if at % 50 == 0 { 205 * MS } else { 2 * MS }));
     run.latency.last_byte.service = latencies.summary();
     let fingerprints = diagnose(&run).fingerprints;
-    assert!(
-        fingerprints[0].starts_with("retransmission: 2.0 % of the requests"),
-        "{fingerprints:?}"
-    );
+    assert!(fingerprints[0].starts_with("retransmission: 2.0 % of the requests"), "{fingerprints:?}");
 }
 
 #[test]
@@ -433,10 +422,10 @@ fn errors_that_nothing_explains_void_the_run() {
     assert_first(&run, "run_invalid");
 }
 
-/// Nothing but broken answers of a subject that does nothing but break them.
-fn broken(kind: &str) -> Run {
+/// Returns a run of a subject that breaks every response and does nothing else.
+fn broken_run(kind: &str) -> Run {
     let mut run = run(4, MS);
-    busy(&mut run, 0.3, 1.5, 4);
+    set_subject_cpus(&mut run, 0.3, 1.5, 4);
     run.totals.errors.insert(kind.to_owned(), run.totals.requests);
     run.totals.responses = 0;
     run.totals.status.clear();
@@ -445,87 +434,74 @@ fn broken(kind: &str) -> Run {
 }
 
 #[test]
-fn a_run_without_a_valid_answer_is_void_before_anything_is_full() {
+fn a_run_without_a_valid_response_is_void_before_anything_is_full() {
     for kind in ["parse", "closed", "reset", "refused"] {
-        let mut run = broken(kind);
+        let mut run = broken_run(kind);
         run.generator.busiest_thread_share = Some(0.99);
-        ends(&mut run, End::Client, |_, ends| ends.with_unread = 4);
+        change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 4);
         assert_first(&run, "run_invalid");
-        let found = diagnose(&run);
-        let none = "requests that got a valid answer: 0 %";
-        assert!(found.evidence.iter().any(|line| line.starts_with(none)), "{found:#?}");
-        let why = "kernel_cpu_bound: connections that were refused";
-        assert!(found.ruled_out.iter().any(|line| line.starts_with(why)), "{found:#?}");
-        assert!(found.next_limits.iter().all(|line| !line.contains("full at")), "{found:#?}");
+        let diagnosis = diagnose(&run);
+        let none = "requests with a valid response: 0 %";
+        assert!(diagnosis.evidence.iter().any(|line| line.starts_with(none)), "{diagnosis:#?}");
+        let reason = "kernel_cpu_bound: refused, reset or truncated";
+        assert!(diagnosis.ruled_out.iter().any(|line| line.starts_with(reason)), "{diagnosis:#?}");
+        assert!(diagnosis.next_limits.iter().all(|line| !line.contains("full at")), "{diagnosis:#?}");
     }
-    // What breaks requests is named before what it breaks.
-    let mut descriptors = broken("reset");
-    samples(&mut descriptors, |sample| sample.roles[1].descriptors = Some(1_000));
+    // The cause of broken requests precedes its consequences.
+    let mut descriptors = broken_run("reset");
+    change_samples(&mut descriptors, |sample| sample.roles[1].descriptors = Some(1_000));
     assert_first(&descriptors, "fd_limit");
-    let mut accept = broken("reset");
-    count(&mut accept, "TcpExt.ListenOverflows", 37.0);
+    let mut accept = broken_run("reset");
+    set_counter(&mut accept, "TcpExt.ListenOverflows", 37.0);
     accept.observed[0].queues.iter_mut().for_each(|queue| queue.listeners[0].full = 1);
     assert_first(&accept, "accept_backlog_overflow");
-    // And where a part is answered, what bounds that is.
-    let mut part = broken("closed");
+    // If a part of the requests is served, the limit of that part counts.
+    let mut part = broken_run("closed");
     part.rates.responses_per_s = 1_000.0;
     part.totals.errors.insert("closed".to_owned(), part.totals.requests / 2);
     assert_first(&part, "kernel_cpu_bound");
 }
 
 #[test]
-fn who_ended_under_load_is_said_first() {
+fn processes_that_ended_under_load_are_reported_first() {
     let mut run = run(40, 20 * MS);
-    let ended = |role: &str, time_s| Ended {
+    let ended = |role: &str, time_s| ExitedProcess {
         role: role.to_owned(),
         pid: 12,
         name: "nginx".to_owned(),
         time_s,
     };
-    // The generator's own end, and one before the load, say nothing of it.
-    run.observed[0].ended =
-        vec![ended("generator", 2.0), ended("subject", -1.0), ended("subject", 1.52)];
-    let found = diagnose(&run);
-    assert_eq!(found.verdict, "latency_bound");
-    assert_eq!(found.evidence[0], "process 12 (nginx) ended at 1.5 s");
-    assert!(!found.evidence[1].starts_with("process"), "{found:#?}");
+    // The generator's own end, and an end before the load, are no evidence.
+    run.observed[0].ended = vec![ended("generator", 2.0), ended("subject", -1.0), ended("subject", 1.52)];
+    let diagnosis = diagnose(&run);
+    assert_eq!(diagnosis.verdict, "latency_bound");
+    assert_eq!(diagnosis.evidence[0], "process 12 (nginx) ended at 1.5 s");
+    assert!(!diagnosis.evidence[1].starts_with("process"), "{diagnosis:#?}");
 }
 
 #[test]
-fn who_uses_hardly_a_processor_is_not_bound_by_what_it_spends_that_on() {
+fn a_nearly_idle_subject_is_not_bound_by_its_functions() {
     let functions = ["_int_malloc", "aesni_gcm_encrypt", "bn_mul_mont"];
     let codes = ["allocator_bound", "bulk_crypto_bound", "handshake_bound"];
     for (function, code) in functions.into_iter().zip(codes) {
         let mut run = run(32, 4 * MS);
-        run.observed[0].functions = vec![FunctionShare {
+        run.observed[0].functions = vec![FunctionUse {
             role: "subject".to_owned(),
             function: function.to_owned(),
-            share_self: 0.5,
-            ..FunctionShare::default()
+            self_fraction: 0.5,
+            ..FunctionUse::default()
         }];
-        busy(&mut run, 1.7, 0.1, 4);
+        set_subject_cpus(&mut run, 1.7, 0.1, 4);
         assert_first(&run, code);
-        // Others have the machine, so that the little is all that there is.
-        busy(&mut run, 0.02, 0.0, 1);
-        samples(&mut run, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.0));
-        let found = diagnose(&run);
-        assert!(found.also.iter().all(|also| also.verdict != code), "{found:#?}");
-        let why = format!("{code}: processors that the subject used: 0.02");
-        assert!(found.ruled_out.iter().any(|line| line.starts_with(&why)), "{found:#?}");
+        // Other processes use the machine, so that the small use is all that is available.
+        set_subject_cpus(&mut run, 0.02, 0.0, 1);
+        change_samples(&mut run, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.0));
+        let diagnosis = diagnose(&run);
+        assert!(
+            diagnosis.alternatives.iter().all(|alternative| alternative.verdict != code),
+            "{diagnosis:#?}"
+        );
+        let reason = format!("{code}: ");
+        assert!(diagnosis.ruled_out.iter().any(|line| line.starts_with(&reason)), "{diagnosis:#?}");
     }
-}
-
-#[test]
-fn next_limits_are_in_order_and_say_where_they_end() {
-    let mut run = run(40, 20 * MS);
-    samples(&mut run, |sample| sample.roles[1].descriptors = Some(500));
-    let limits = diagnose(&run).next_limits;
-    assert!(
-        limits[0].starts_with("generator's connections: 100 % used, full at 2.00k/s"),
-        "{limits:?}"
-    );
-    assert!(
-        limits.contains(&"subject's descriptors: 50 % used, full at 4.00k/s".to_owned()),
-        "{limits:?}"
-    );
 }

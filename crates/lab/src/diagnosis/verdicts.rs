@@ -1,18 +1,19 @@
-//! The catalogue of bottlenecks, as a table: what each claims, what has to be seen for it, what rules
-//! it out, what to do, and which change would prove it.
+//! Table of bottlenecks: the claim of each verdict, its necessary signs, its excluding signs, the
+//! remedy, and the change that would prove it.
 //!
-//! The method is operational analysis (Denning and Buzen 1978; Jain 1991): a resource whose utilisation
-//! U = X · D is near 1 can be the bottleneck; where none is, the latency without load, R(1), tells a
-//! delay, which more connections can use, from a limit, which they cannot. `proofs` are the necessary
-//! conditions of a claim, and each claim needs two families of signals.
+//! The method is operational analysis (Denning and Buzen 1978; Jain 1991): a resource whose
+//! utilisation U = X · D is near 1 can be the bottleneck. If there is none, the latency without
+//! load, R(1), distinguishes a delay from a limit: more connections help against a delay, but not
+//! against a limit. `proofs` are the necessary conditions of a claim, and each claim needs two
+//! families of signals.
 
 mod shared;
 mod table;
 
-use super::signals::{Signal, Unit, written};
+use super::signals::{Signal, SignalUnit, format_value};
 pub use table::VERDICTS;
 
-/// On which side of its bound a figure has to be.
+/// Required side of a bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// At least this.
@@ -21,22 +22,22 @@ pub enum Bound {
     AtMost(f64),
 }
 
-/// A signal and its bound.
+/// Signal with its bound.
 #[derive(Clone, Copy, Debug)]
-pub struct Sign {
-    /// What is looked at.
+pub struct Criterion {
+    /// Signal to compare.
     pub signal: &'static Signal,
-    /// What it has to be.
+    /// Required range of the signal.
     pub bound: Bound,
 }
 
-impl Sign {
-    /// Returns whether a value that is on the right side is so with a margin: chance, or a sample that
-    /// is not quite as long as it should be, does not move it across.
+impl Criterion {
+    /// Returns whether a value on the right side has a margin, so that chance or a sample of
+    /// inexact length does not move it across.
     pub(super) fn is_clear(&self, value: f64) -> bool {
         match (self.bound, self.signal.unit) {
-            // What is left of a share above its bound counts: 0.85 of 1 is clear at 0.9.
-            (Bound::AtLeast(bound), Unit::Share) if bound > 0.5 => {
+            // The rest of a fraction above its bound counts: 0.85 of 1 is clear at 0.9.
+            (Bound::AtLeast(bound), SignalUnit::Fraction) if bound > 0.5 => {
                 value >= bound + (1.0 - bound).max(0.0) / 3.0
             }
             (Bound::AtLeast(bound), _) => value >= bound * 1.25,
@@ -44,68 +45,80 @@ impl Sign {
         }
     }
 
-    /// "at least 92 %".
+    /// Returns true if a value on the wrong side is near the bound.
+    pub(super) fn is_near(&self, value: f64) -> bool {
+        match (self.bound, self.signal.unit) {
+            (Bound::AtLeast(bound), SignalUnit::Fraction) if bound > 0.5 => {
+                value >= bound - (1.0 - bound).max(0.0) / 3.0
+            }
+            (Bound::AtLeast(bound), _) => value >= bound * 0.8,
+            (Bound::AtMost(bound), _) => value <= bound * 1.25,
+        }
+    }
+
+    /// Formats "at least 92 %".
     #[must_use]
-    pub fn bound_in_words(&self) -> String {
+    pub fn describe_bound(&self) -> String {
         match self.bound {
-            Bound::AtLeast(bound) => format!("at least {}", written(bound, self.signal.unit)),
-            Bound::AtMost(bound) => format!("at most {}", written(bound, self.signal.unit)),
+            Bound::AtLeast(bound) => format!("at least {}", format_value(bound, self.signal.unit)),
+            Bound::AtMost(bound) => format!("at most {}", format_value(bound, self.signal.unit)),
         }
     }
 }
 
-impl std::fmt::Display for Sign {
+impl std::fmt::Display for Criterion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.signal.name, self.bound_in_words())
+        write!(f, "{}: {}", self.signal.name, self.describe_bound())
     }
 }
 
-/// What can be changed from outside to prove a claim.
+/// External change that tests a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Perturbation {
     /// A second generator beside the first.
     SecondGenerator,
     /// Twice the connections.
-    TwiceTheConnections,
+    DoubleConnections,
     /// Half the connections.
-    HalfTheConnections,
-    /// Three quarters of the subject's processor time.
-    LessProcessorTime,
+    HalveConnections,
+    /// Three quarters of the subject's CPU time.
+    LessCpuTime,
     /// A new connection for each request, or none.
-    KeptConnections,
-    /// A pause before each request, half as long as an answer took: more delay, as throughput sees it.
-    Pause,
-    /// Nothing that can be changed from here.
-    Nothing,
+    ToggleKeepAlive,
+    /// A pause before each request, half as long as a response took: more delay, as throughput sees
+    /// it.
+    ThinkTime,
+    /// No change is possible from here.
+    NotPossible,
 }
 
 impl Perturbation {
-    /// All changes that can be made, the ones that cost the subject least first.
+    /// All possible changes, those with the least cost to the subject first.
     pub const ALL: [Self; 6] = [
-        Self::Pause,
-        Self::TwiceTheConnections,
-        Self::HalfTheConnections,
-        Self::KeptConnections,
+        Self::ThinkTime,
+        Self::DoubleConnections,
+        Self::HalveConnections,
+        Self::ToggleKeepAlive,
         Self::SecondGenerator,
-        Self::LessProcessorTime,
+        Self::LessCpuTime,
     ];
 }
 
-/// What a perturbation does to the throughput if the claim is true.
+/// Effect of a perturbation on the throughput if the claim is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It grows by a good part of the change.
+pub enum ThroughputChange {
+    /// The throughput grows by a good part of the change.
     Rises,
-    /// It stays.
+    /// The throughput stays the same.
     Stays,
-    /// It falls by a good part of the change.
+    /// The throughput falls by a good part of the change.
     Falls,
 }
 
-impl Answer {
-    /// The word for it.
+impl ThroughputChange {
+    /// Returns the word for the effect.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::Rises => "rises",
             Self::Stays => "stays",
@@ -113,58 +126,56 @@ impl Answer {
         }
     }
 
-    /// The same as a prediction.
+    /// Returns the effect as a prediction.
     #[must_use]
     pub fn prediction(self) -> &'static str {
         match self {
             Self::Rises => "the throughput rises",
-            Self::Stays => "the throughput stays",
+            Self::Stays => "the throughput stays the same",
             Self::Falls => "the throughput falls",
         }
     }
 }
 
-/// The kind of an explanation. Explanations of one class answer changes alike, so no change from outside
-/// tells them apart.
+/// Kind of an explanation. Explanations of one class react alike to changes, so no external change
+/// distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum LimitClass {
     /// Requests or connections fail: something ran out.
     Failure,
     /// The load generator is full.
     Generator,
-    /// CPU time of the subject is full.
+    /// CPU time of the subject is used up.
     Cpu,
     /// Each request takes a time that does not depend on the load.
     Delay,
-    /// Something that is not CPU time admits a bounded number of requests, or bytes, at a time.
+    /// Something other than CPU time admits a limited number of requests, or bytes, at a time.
     Limit,
 }
 
-impl Class {
-    /// The response of the throughput to a change if an explanation of this class is true; `None` where
-    /// it depends. By the operational laws: X(N) ≤ min(N / R, 1 / D_max) for a closed loop.
+impl LimitClass {
+    /// Returns the effect of a change on the throughput if an explanation of this class is true;
+    /// `None` if it depends. By the operational laws: X(N) ≤ min(N / R, 1 / D_max) for a closed
+    /// loop.
     #[must_use]
-    pub fn predicts(self, change: Perturbation) -> Option<Answer> {
+    pub fn predicted_change(self, change: Perturbation) -> Option<ThroughputChange> {
         use Perturbation as P;
         match (self, change) {
-            (Self::Generator, P::SecondGenerator) | (Self::Delay, P::TwiceTheConnections) => {
-                Some(Answer::Rises)
+            (Self::Generator, P::SecondGenerator) | (Self::Delay, P::DoubleConnections) => {
+                Some(ThroughputChange::Rises)
             }
-            (Self::Cpu, P::LessProcessorTime) | (Self::Delay, P::HalfTheConnections | P::Pause) => {
-                Some(Answer::Falls)
+            (Self::Cpu, P::LessCpuTime) | (Self::Delay, P::HalveConnections | P::ThinkTime) => {
+                Some(ThroughputChange::Falls)
             }
-            (Self::Delay | Self::Limit, P::LessProcessorTime)
+            (Self::Delay | Self::Limit, P::LessCpuTime)
             | (Self::Cpu | Self::Delay | Self::Limit, P::SecondGenerator)
-            | (
-                Self::Cpu | Self::Limit | Self::Generator,
-                P::TwiceTheConnections | P::HalfTheConnections,
-            )
-            | (Self::Cpu | Self::Limit, P::Pause) => Some(Answer::Stays),
+            | (Self::Cpu | Self::Limit | Self::Generator, P::DoubleConnections | P::HalveConnections)
+            | (Self::Cpu | Self::Limit, P::ThinkTime) => Some(ThroughputChange::Stays),
             _ => None,
         }
     }
 
-    /// The explanation that has to be excluded where no other one holds.
+    /// Returns the explanation that must be excluded if no other one holds.
     #[must_use]
     pub fn default_rival(self) -> Self {
         match self {
@@ -175,61 +186,65 @@ impl Class {
     }
 }
 
-/// A change, what it does to the throughput if the claim is true, and that in words.
-pub type CounterTest = (Perturbation, Answer, &'static str);
+/// Change, its effect on the throughput if the claim is true, and the effect in words.
+pub type CounterTest = (Perturbation, ThroughputChange, &'static str);
 
-/// One row of the catalogue.
+/// Row of the table of bottlenecks.
 #[derive(Debug)]
-pub struct Verdict {
-    /// Its code in records.
+pub struct VerdictRule {
+    /// Code in records.
     pub code: &'static str,
-    /// What it claims.
+    /// Claim of the verdict.
     pub claim: &'static str,
-    /// Its kind.
-    pub class: Class,
-    /// All of these have to hold: the necessary conditions.
-    pub proofs: &'static [Sign],
-    /// One of these has to hold as well; none where it is empty.
-    pub any: &'static [Sign],
-    /// And so many of `signs`.
-    pub signs_min: usize,
-    /// Signs of which some have to hold; each that does adds to the confidence.
-    pub signs: &'static [Sign],
-    /// What it claims is what was counted, so that one family of signals is a proof.
-    pub counted: bool,
-    /// The evidence shows the circumstances and not the cause itself: it is never sure, whatever holds. So
-    /// it is for errors that were counted (not what made them), and for calls that others make as well.
-    pub circumstantial: bool,
-    /// One of these rules it out.
-    pub unless: &'static [Sign],
-    /// With what it is confused.
+    /// Kind of explanation.
+    pub class: LimitClass,
+    /// Necessary conditions: all of these must hold.
+    pub required: &'static [Criterion],
+    /// Alternatives: one of these must hold as well; none is required if this is empty.
+    pub any_of: &'static [Criterion],
+    /// Required number of `signs`.
+    pub supporting_min: usize,
+    /// Supporting signs; each that holds adds to the confidence.
+    pub supporting: &'static [Criterion],
+    /// True if the claim itself was counted, so that one family of signals is a proof.
+    pub is_counted: bool,
+    /// True if the evidence shows circumstances and not the cause itself, so that the verdict is
+    /// never sure. This applies to counted errors (not their cause), and to calls that other code
+    /// makes as well.
+    pub is_circumstantial: bool,
+    /// Excluding signs: one is enough.
+    pub excluding: &'static [Criterion],
+    /// Explanations that it is confused with.
     pub confusions: &'static str,
-    /// What to do.
+    /// Recommended action.
     pub remedy: &'static str,
-    /// The change that proves it, and the answer that it predicts.
+    /// Change that proves it, with the predicted effect.
     pub counter_test: CounterTest,
-    /// One more change that has to be answered as predicted, where another claim would pass the first.
+    /// Second change with a predicted effect, if another claim would pass the first.
     pub second_test: Option<CounterTest>,
-    /// Why it cannot be told here at all; empty: it can.
+    /// Reason why it cannot be detected at all; empty if it can.
     pub not_observable: &'static str,
 }
 
-impl Verdict {
-    /// The changes that prove it.
+impl VerdictRule {
+    /// Returns the changes that prove it.
     pub fn counter_tests(&self) -> impl Iterator<Item = CounterTest> {
         std::iter::once(self.counter_test).chain(self.second_test)
     }
 }
 
-/// The code of a run without a bottleneck.
+/// Code of a run without a bottleneck.
 pub const NONE: &str = "none";
-/// The code of a run whose limit could not be proven.
+/// Code of a run whose limit could not be proven.
 pub const UNKNOWN: &str = "unknown";
 
-/// The row of a code.
+/// Code of a run whose requests failed.
+pub const RUN_INVALID: &str = "run_invalid";
+
+/// Returns the row of a code.
 #[must_use]
-pub fn verdict(code: &str) -> Option<&'static Verdict> {
-    VERDICTS.iter().find(|row| row.code == code)
+pub fn find_rule(code: &str) -> Option<&'static VerdictRule> {
+    VERDICTS.iter().find(|rule| rule.code == code)
 }
 
 #[cfg(test)]
@@ -239,7 +254,7 @@ mod tests {
 
     #[test]
     fn every_code_of_the_schema_has_its_row_once() {
-        let codes: BTreeSet<&str> = VERDICTS.iter().map(|row| row.code).collect();
+        let codes: BTreeSet<&str> = VERDICTS.iter().map(|rule| rule.code).collect();
         assert_eq!(codes.len(), VERDICTS.len());
         let all = "client_bound user_cpu_bound kernel_cpu_bound single_thread_bound \
             softirq_imbalance link_bound packet_rate_bound latency_bound connection_limited \
@@ -252,20 +267,20 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_needs_two_families_or_cannot_be_told() {
-        for row in VERDICTS.iter().filter(|row| row.not_observable.is_empty()) {
-            let families: BTreeSet<_> = row
-                .proofs
+    fn a_verdict_needs_two_families_or_is_not_observable() {
+        for rule in VERDICTS.iter().filter(|row| row.not_observable.is_empty()) {
+            let families: BTreeSet<_> = rule
+                .required
                 .iter()
-                .chain(row.any)
-                .chain(row.signs)
-                .map(|sign| sign.signal.family)
+                .chain(rule.any_of)
+                .chain(rule.supporting)
+                .map(|criterion| criterion.signal.family)
                 .collect();
-            assert!(families.len() >= 2 || row.counted, "{}", row.code);
-            assert!(row.signs_min <= row.signs.len(), "{}", row.code);
-            assert!(row.proofs.len() + row.signs_min >= 1, "{}", row.code);
-            for text in [row.claim, row.confusions, row.remedy, row.counter_test.2] {
-                assert!(!text.is_empty(), "{}", row.code);
+            assert!(families.len() >= 2 || rule.is_counted, "{}", rule.code);
+            assert!(rule.supporting_min <= rule.supporting.len(), "{}", rule.code);
+            assert!(rule.required.len() + rule.supporting_min >= 1, "{}", rule.code);
+            for text in [rule.claim, rule.confusions, rule.remedy, rule.counter_test.2] {
+                assert!(!text.is_empty(), "{}", rule.code);
             }
         }
     }

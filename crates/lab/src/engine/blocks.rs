@@ -1,135 +1,146 @@
-//! Which try at a group counts, a group being the arms of a block under one load; and what is marked as not
-//! counting because of its group. Pure.
+//! Decides which attempt at a group counts, and marks trials that do not count because of their
+//! group. A group is the arms of a block under one load. Pure.
 //!
-//! Of a group, the last try counts that has every arm, none of them failed or discarded: arms are held against
-//! each other under one load, so what disturbed one load's trials costs those of the others nothing.
-//! Not for what runs next: that is [`super::next`]'s.
+//! The attempt that counts is the last one with every arm, none of them failed or discarded. Arms
+//! are compared under one load, so a disturbance of one load's trials does not invalidate those of
+//! other loads.
+//!
+//! Not for choosing the next trial: see [`super::next_step`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::experiment::{Plan, TrialLine};
-use record::trial::{BEGUN_ANEW, BLOCK_NOT_WHOLE, BLOCK_RERUN, Discarded, Kind, Place};
+use record::experiment::{ExperimentPlan, TrialSummary};
+use record::trial::{
+    BLOCK_INCOMPLETE, BLOCK_RERUN, BLOCK_RESTARTED, DiscardReason, TrialKind, TrialPosition,
+};
 
 use super::discard;
 
-/// One try at a group.
+/// One attempt at a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Attempt {
-    /// The arms that have run, whatever came of it.
-    pub(super) run: BTreeSet<String>,
-    /// Whether a trial of it failed or was discarded: it will not count.
-    spoiled: bool,
-    /// Whether something changed while it was open: running it again is none of the plan's reruns.
+pub(super) struct GroupAttempt {
+    /// Arms that have run, including failed and discarded ones.
+    pub(super) arms_run: BTreeSet<String>,
+    /// True if one of its trials failed or was discarded: the attempt does not count.
+    is_spoiled: bool,
+    /// True if the environment changed during the attempt. Repeating it does not count toward the
+    /// limit on reruns.
     is_changed: bool,
-    /// The number of its last trial.
-    last: u32,
+    /// Number of its last trial.
+    last_trial: u32,
 }
 
 /// The arms of a block under one load.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Group {
-    /// The block.
+pub(super) struct TrialGroup {
     pub(super) block: u32,
-    /// The load.
     pub(super) load: String,
 }
 
-/// The blocks of an experiment.
+/// Attempts at all groups of an experiment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Blocks {
-    /// By group and try.
-    attempts: BTreeMap<Group, BTreeMap<u32, Attempt>>,
+pub(super) struct GroupAttempts {
+    /// Attempts by group, then by attempt number.
+    attempts: BTreeMap<TrialGroup, BTreeMap<u32, GroupAttempt>>,
     arms: usize,
     loads: usize,
 }
 
-impl Blocks {
-    /// What `lines` are of blocks; `discarded` is of each line ([`discard::decide`]).
-    pub(super) fn of(plan: &Plan, lines: &[TrialLine], discarded: &[Option<Discarded>]) -> Self {
+impl GroupAttempts {
+    /// Collects the attempts from `lines`. `discarded` has one entry for each line
+    /// ([`discard::discard_reasons`]).
+    pub(super) fn collect(
+        plan: &ExperimentPlan,
+        lines: &[TrialSummary],
+        discarded: &[Option<DiscardReason>],
+    ) -> Self {
         let mut blocks = Self { arms: plan.arms.len(), loads: plan.loads.len(), ..Self::default() };
-        let judged = lines.iter().zip(discarded).filter(|(line, _)| is_of_a_block(line));
+        let judged = lines.iter().zip(discarded).filter(|(line, _)| is_block_trial(line));
         for (line, discarded) in judged {
-            let place = &line.place;
-            let attempts = blocks.attempts.entry(Group::of(place)).or_default();
-            let attempt = attempts.entry(place.attempt).or_default();
-            attempt.run.insert(place.arm.clone());
-            attempt.spoiled |= discarded.is_some() || line.failed.is_some();
-            attempt.is_changed |= discarded.as_ref().is_some_and(|why| why.code == BEGUN_ANEW);
-            attempt.last = attempt.last.max(place.number);
+            let position = &line.position;
+            let attempts = blocks.attempts.entry(TrialGroup::from_position(position)).or_default();
+            let attempt = attempts.entry(position.attempt).or_default();
+            attempt.arms_run.insert(position.arm.clone());
+            attempt.is_spoiled |= discarded.is_some() || line.failed.is_some();
+            attempt.is_changed |= discarded.as_ref().is_some_and(|why| why.code == BLOCK_RESTARTED);
+            attempt.last_trial = attempt.last_trial.max(position.number);
         }
         blocks
     }
 
-    /// The try at a group that counts.
-    pub(super) fn counting(&self, group: &Group) -> Option<u32> {
+    /// Returns the number of the attempt at a group that counts.
+    pub(super) fn counted_attempt(&self, group: &TrialGroup) -> Option<u32> {
         let attempts = self.attempts.get(group)?;
-        let counts = |attempt: &Attempt| !attempt.spoiled && attempt.run.len() == self.arms;
+        let counts = |attempt: &GroupAttempt| !attempt.is_spoiled && attempt.arms_run.len() == self.arms;
         attempts.iter().rev().find(|(_, attempt)| counts(attempt)).map(|(number, _)| *number)
     }
 
-    /// The last try at a group.
-    pub(super) fn last(&self, group: &Group) -> Option<(u32, &Attempt)> {
+    /// Returns the last attempt at a group, with its number.
+    pub(super) fn last_attempt(&self, group: &TrialGroup) -> Option<(u32, &GroupAttempt)> {
         let (number, attempt) = self.attempts.get(group)?.last_key_value()?;
         Some((*number, attempt))
     }
 
-    /// The group whose trial ran last, if it has more to run that is worth it: the try, and what has run.
-    pub(super) fn open(&self) -> Option<(&Group, u32, &Attempt)> {
+    /// Returns the group of the last trial if its attempt is open and the group has none that
+    /// counts. The result also has the attempt's number and the attempt.
+    pub(super) fn open_attempt(&self) -> Option<(&TrialGroup, u32, &GroupAttempt)> {
         let tries = self.attempts.iter().flat_map(|(group, attempts)| {
             attempts.iter().map(move |(number, attempt)| (group, *number, attempt))
         });
-        let (group, number, attempt) = tries.max_by_key(|(_, _, attempt)| attempt.last)?;
-        let is_open = self.is_open(attempt) && self.counting(group).is_none();
+        let (group, number, attempt) = tries.max_by_key(|(_, _, attempt)| attempt.last_trial)?;
+        let is_open = self.is_open(attempt) && self.counted_attempt(group).is_none();
         is_open.then_some((group, number, attempt))
     }
 
-    /// Whether a try has trials still to run that are worth it.
-    pub(super) fn is_open(&self, attempt: &Attempt) -> bool {
-        !attempt.spoiled && attempt.run.len() < self.arms
+    /// Returns whether an attempt is open: trials are missing, and none of those that ran spoiled
+    /// it.
+    pub(super) fn is_open(&self, attempt: &GroupAttempt) -> bool {
+        !attempt.is_spoiled && attempt.arms_run.len() < self.arms
     }
 
-    /// Whether a try counts at each group of a block.
-    pub(super) fn is_whole(&self, block: u32) -> bool {
-        self.of_block(block).filter(|group| self.counting(group).is_some()).count() == self.loads
+    /// Returns whether every group of a block has an attempt that counts.
+    pub(super) fn is_complete(&self, block: u32) -> bool {
+        self.groups_of_block(block).filter(|group| self.counted_attempt(group).is_some()).count()
+            == self.loads
     }
 
-    /// Whether anything of a block has run.
-    pub(super) fn is_begun(&self, block: u32) -> bool {
-        self.of_block(block).next().is_some()
+    /// Returns whether a trial of a block has run.
+    pub(super) fn is_started(&self, block: u32) -> bool {
+        self.groups_of_block(block).next().is_some()
     }
 
-    fn of_block(&self, block: u32) -> impl Iterator<Item = &Group> {
+    fn groups_of_block(&self, block: u32) -> impl Iterator<Item = &TrialGroup> {
         self.attempts.keys().filter(move |group| group.block == block)
     }
 
-    /// Every block of which something has run.
-    fn begun(&self) -> BTreeSet<u32> {
+    /// Returns the blocks with at least one trial.
+    fn started(&self) -> BTreeSet<u32> {
         self.attempts.keys().map(|group| group.block).collect()
     }
 
-    /// How many blocks were begun.
-    pub(super) fn begun_count(&self) -> u32 {
-        self.begun().len() as u32
+    /// Returns the number of blocks with at least one trial.
+    pub(super) fn started_count(&self) -> u32 {
+        self.started().len() as u32
     }
 
-    /// How many blocks are whole.
-    pub(super) fn whole(&self) -> u32 {
-        self.begun().into_iter().filter(|block| self.is_whole(*block)).count() as u32
+    /// Returns the number of complete blocks.
+    pub(super) fn complete_count(&self) -> u32 {
+        self.started().into_iter().filter(|block| self.is_complete(*block)).count() as u32
     }
 
-    /// How many trials of blocks need not run any more.
-    pub(super) fn done(&self) -> u32 {
-        let of_group = |group: &Group| {
-            let open = self.last(group).filter(|(_, attempt)| self.is_open(attempt));
-            match self.counting(group) {
+    /// Returns the number of block trials that need no further run.
+    pub(super) fn done_trials(&self) -> u32 {
+        let of_group = |group: &TrialGroup| {
+            let open = self.last_attempt(group).filter(|(_, attempt)| self.is_open(attempt));
+            match self.counted_attempt(group) {
                 Some(_) => self.arms,
-                None => open.map_or(0, |(_, attempt)| attempt.run.len()),
+                None => open.map_or(0, |(_, attempt)| attempt.arms_run.len()),
             }
         };
         self.attempts.keys().map(of_group).sum::<usize>() as u32
     }
 
-    /// How often a group was run again for what disturbed it.
+    /// Returns the number of group reruns that disturbances caused.
     pub(super) fn reruns(&self) -> u32 {
         let all = self.attempts.values().map(|attempts| attempts.len() as u32 - 1).sum::<u32>();
         let changed = self.attempts.values().flat_map(BTreeMap::values).filter(|it| it.is_changed);
@@ -137,158 +148,164 @@ impl Blocks {
     }
 }
 
-impl Group {
-    /// The group that a trial is of.
-    pub(super) fn of(place: &Place) -> Self {
-        Self { block: place.block, load: place.load.clone() }
+impl TrialGroup {
+    /// Returns the group of a trial.
+    pub(super) fn from_position(position: &TrialPosition) -> Self {
+        Self { block: position.block, load: position.load.clone() }
     }
 }
 
-fn is_of_a_block(line: &TrialLine) -> bool {
-    line.place.kind == Kind::Judged && line.place.block > 0
+fn is_block_trial(line: &TrialSummary) -> bool {
+    line.position.kind == TrialKind::Judged && line.position.block > 0
 }
 
-/// That an experiment was gone on with while the machine, weir or a program was other than before.
+/// Change of the machine, of weir or of a program between two sessions of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
-    /// The number of the last trial before.
-    pub after: u32,
-    /// What, in words.
-    pub what: String,
+pub struct EnvironmentChange {
+    /// Number of the last trial before the change.
+    pub after_trial: u32,
+    /// Description of the change.
+    pub description: String,
 }
 
-/// Marks what does not count, whatever was marked before: discarded trials by their covariate, and the
-/// others of their group. A try that was open when something changed is discarded: its arms would not have been
-/// measured by the same means. `lines` are in the order of their numbers.
-pub fn mark(plan: &Plan, lines: &mut [TrialLine], changed: &[Changed]) {
-    let mut discarded = discard::decide(&plan.discard, lines);
+/// Sets the discard mark of every line again: by a covariate of the trial first, then by its group.
+/// `lines` are in the order of their numbers.
+///
+/// An attempt that was open when something changed is discarded: its arms would not have been
+/// measured under equal conditions.
+pub fn mark_discarded(plan: &ExperimentPlan, lines: &mut [TrialSummary], changed: &[EnvironmentChange]) {
+    let mut discarded = discard::discard_reasons(&plan.discard, lines);
     for change in changed {
-        let before = lines.partition_point(|line| line.place.number <= change.after);
-        let blocks = Blocks::of(plan, &lines[..before], &discarded[..before]);
-        let Some((group, number, _)) = blocks.open() else { continue };
-        let is_of_it = |line: &TrialLine| {
-            is_of_a_block(line) && line.place.attempt == number && Group::of(&line.place) == *group
+        let before = lines.partition_point(|line| line.position.number <= change.after_trial);
+        let blocks = GroupAttempts::collect(plan, &lines[..before], &discarded[..before]);
+        let Some((group, number, _)) = blocks.open_attempt() else { continue };
+        let is_of_it = |line: &TrialSummary| {
+            is_block_trial(line)
+                && line.position.attempt == number
+                && TrialGroup::from_position(&line.position) == *group
         };
         let of_it = lines[..before].iter().zip(&mut discarded).filter(|(line, _)| is_of_it(line));
         for (_, discarded) in of_it {
             let text = format!(
-                "its block was open when something changed, and began anew: {}",
-                change.what
+                "the environment changed during its block, which started again: {}",
+                change.description
             );
-            *discarded = Some(Discarded { code: BEGUN_ANEW.to_owned(), text });
+            *discarded = Some(DiscardReason { code: BLOCK_RESTARTED.to_owned(), text });
         }
     }
-    let blocks = Blocks::of(plan, lines, &discarded);
+    let blocks = GroupAttempts::collect(plan, lines, &discarded);
     for (line, own) in lines.iter_mut().zip(discarded) {
-        line.discarded = own.or_else(|| of_its_block(&blocks, line));
+        line.discarded = own.or_else(|| group_discard_reason(&blocks, line));
     }
 }
 
-fn of_its_block(blocks: &Blocks, line: &TrialLine) -> Option<Discarded> {
-    let place = &line.place;
-    if !is_of_a_block(line) || line.failed.is_some() {
+fn group_discard_reason(blocks: &GroupAttempts, line: &TrialSummary) -> Option<DiscardReason> {
+    let position = &line.position;
+    if !is_block_trial(line) || line.failed.is_some() {
         return None;
     }
-    let group = Group::of(place);
-    let counting = blocks.counting(&group);
-    if counting == Some(place.attempt) {
+    let group = TrialGroup::from_position(position);
+    let counting = blocks.counted_attempt(&group);
+    if counting == Some(position.attempt) {
         return None;
     }
-    let (last, attempt) = blocks.last(&group)?;
+    let (last, attempt) = blocks.last_attempt(&group)?;
     let at = format!("block {} under {}", group.block, group.load);
     let (code, text) = match counting {
-        Some(attempt) => (BLOCK_RERUN, format!("{at}: try {attempt} counts")),
-        None if last == place.attempt && blocks.is_open(attempt) => {
-            (BLOCK_NOT_WHOLE, format!("{at} was not run to its end"))
+        Some(attempt) => (BLOCK_RERUN, format!("{at}: attempt {attempt} counts")),
+        None if last == position.attempt && blocks.is_open(attempt) => {
+            (BLOCK_INCOMPLETE, format!("{at} is incomplete"))
         }
-        None => (BLOCK_RERUN, format!("{at}: a trial of this try does not count")),
+        None => (BLOCK_RERUN, format!("{at}: a trial of this attempt does not count")),
     };
-    Some(Discarded { code: code.to_owned(), text })
+    Some(DiscardReason { code: code.to_owned(), text })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulated::{line, plan};
+    use super::super::simulated::{plan, trial_line};
     use super::*;
 
     #[test]
-    fn the_last_whole_try_counts_and_its_elders_are_marked() {
+    fn the_last_complete_attempt_counts_and_earlier_ones_are_marked() {
         let plan = plan(&["a", "b"], &["x"]);
         let mut lines = vec![
-            line(1, 1, 1, "a", "x"),
-            line(2, 1, 1, "b", "x"),
-            line(3, 1, 2, "b", "x"),
-            line(4, 1, 2, "a", "x"),
-            line(5, 1, 2, "a-again", "x"),
-            line(6, 2, 1, "a", "x"),
+            trial_line(1, 1, 1, "a", "x"),
+            trial_line(2, 1, 1, "b", "x"),
+            trial_line(3, 1, 2, "b", "x"),
+            trial_line(4, 1, 2, "a", "x"),
+            trial_line(5, 1, 2, "a-repeat", "x"),
+            trial_line(6, 2, 1, "a", "x"),
         ];
         lines[1].covariates.steal_share = Some(0.5);
-        mark(&plan, &mut lines, &[]);
-        let codes = |lines: &[TrialLine]| -> Vec<Option<String>> {
-            lines.iter().map(|line| line.discarded.as_ref().map(|why| why.code.clone())).collect()
+        mark_discarded(&plan, &mut lines, &[]);
+        let codes = |lines: &[TrialSummary]| -> Vec<Option<String>> {
+            lines.iter().map(|line| line.discarded.as_ref().map(|reason| reason.code.clone())).collect()
         };
         let some = |code: &str| Some(code.to_owned());
-        let expected =
-            [some(BLOCK_RERUN), some("steal_share"), None, None, None, some(BLOCK_NOT_WHOLE)];
+        let expected = [some(BLOCK_RERUN), some("steal_share"), None, None, None, some(BLOCK_INCOMPLETE)];
         assert_eq!(codes(&lines), expected);
-        // Marking again changes nothing, and a block that becomes whole counts.
-        lines.push(line(7, 2, 1, "b", "x"));
-        lines.push(line(8, 2, 1, "a-again", "x"));
-        mark(&plan, &mut lines, &[]);
-        assert!(lines[5..].iter().all(TrialLine::counts));
+        // A second run of `mark` changes nothing. A block that becomes complete counts.
+        lines.push(trial_line(7, 2, 1, "b", "x"));
+        lines.push(trial_line(8, 2, 1, "a-repeat", "x"));
+        mark_discarded(&plan, &mut lines, &[]);
+        assert!(lines[5..].iter().all(TrialSummary::is_counted));
         assert_eq!(codes(&lines)[..5], expected[..5]);
     }
 
     #[test]
-    fn what_was_open_when_something_changed_begins_anew() {
+    fn an_attempt_that_was_open_at_a_change_restarts() {
         let plan = plan(&["a", "b"], &["x"]);
         let mut lines = vec![
-            line(1, 1, 1, "a", "x"),
-            line(2, 1, 1, "b", "x"),
-            line(3, 1, 1, "a-again", "x"),
-            line(4, 2, 1, "b", "x"),
-            line(5, 2, 1, "a", "x"),
+            trial_line(1, 1, 1, "a", "x"),
+            trial_line(2, 1, 1, "b", "x"),
+            trial_line(3, 1, 1, "a-repeat", "x"),
+            trial_line(4, 2, 1, "b", "x"),
+            trial_line(5, 2, 1, "a", "x"),
         ];
-        let change = |after| Changed { after, what: "program nginx: 2, was 1".to_owned() };
-        mark(&plan, &mut lines, &[change(5)]);
-        assert!(lines[..3].iter().all(TrialLine::counts), "a whole block stands");
+        let change = |after| EnvironmentChange {
+            after_trial: after,
+            description: "program nginx: 2, was 1".to_owned(),
+        };
+        mark_discarded(&plan, &mut lines, &[change(5)]);
+        assert!(lines[..3].iter().all(TrialSummary::is_counted), "a complete block counts");
         for line in &lines[3..] {
-            let why = line.discarded.as_ref().unwrap();
-            assert!(why.code == BEGUN_ANEW && why.text.ends_with("nginx: 2, was 1"), "{why:?}");
+            let reason = line.discarded.as_ref().unwrap();
+            assert!(reason.code == BLOCK_RESTARTED && reason.text.ends_with("nginx: 2, was 1"), "{reason:?}");
         }
         let decided: Vec<_> = lines.iter().map(|line| line.discarded.clone()).collect();
-        let blocks = Blocks::of(&plan, &lines, &decided);
-        assert_eq!((blocks.open().is_none(), blocks.reruns()), (true, 0));
-        // The same try is never gone on with, also not by an older weir's trials.
-        let anew = [(6, "b"), (7, "a-again"), (8, "a")];
-        lines.extend(anew.map(|(number, arm)| line(number, 2, 2, arm, "x")));
-        mark(&plan, &mut lines, &[change(5)]);
-        assert!(lines[5..].iter().all(TrialLine::counts) && !lines[3].counts());
-        let blocks = Blocks::of(
+        let blocks = GroupAttempts::collect(&plan, &lines, &decided);
+        assert_eq!((blocks.open_attempt().is_none(), blocks.reruns()), (true, 0));
+        // The same attempt is never continued, not even with trials of an older weir.
+        let restarted = [(6, "b"), (7, "a-repeat"), (8, "a")];
+        lines.extend(restarted.map(|(number, arm)| trial_line(number, 2, 2, arm, "x")));
+        mark_discarded(&plan, &mut lines, &[change(5)]);
+        assert!(lines[5..].iter().all(TrialSummary::is_counted) && !lines[3].is_counted());
+        let blocks = GroupAttempts::collect(
             &plan,
             &lines,
             &decided.into_iter().chain([None, None, None]).collect::<Vec<_>>(),
         );
-        assert_eq!((blocks.whole(), blocks.reruns()), (2, 0));
-        // Between blocks nothing is open.
-        mark(&plan, &mut lines, &[change(3), change(8)]);
+        assert_eq!((blocks.complete_count(), blocks.reruns()), (2, 0));
+        // No attempt is open between blocks.
+        mark_discarded(&plan, &mut lines, &[change(3), change(8)]);
         assert!(
             lines
                 .iter()
-                .all(|line| line.counts() || line.place.number < 6 && line.place.block == 2)
+                .all(|line| line.is_counted() || line.position.number < 6 && line.position.block == 2)
         );
     }
 
     #[test]
-    fn a_failed_trial_spoils_its_try() {
+    fn a_failed_trial_spoils_its_attempt() {
         let plan = plan(&["a", "b"], &["x"]);
-        let mut lines = vec![line(1, 1, 1, "a", "x"), line(2, 1, 1, "b", "x")];
+        let mut lines = vec![trial_line(1, 1, 1, "a", "x"), trial_line(2, 1, 1, "b", "x")];
         lines[1].failed = Some("no".to_owned());
-        mark(&plan, &mut lines, &[]);
+        mark_discarded(&plan, &mut lines, &[]);
         assert_eq!(lines[0].discarded.as_ref().unwrap().code, BLOCK_RERUN);
         assert_eq!(lines[1].discarded, None, "it says itself why it has no figures");
         let decided = vec![None; lines.len()];
-        let blocks = Blocks::of(&plan, &lines, &decided);
-        assert_eq!((blocks.whole(), blocks.reruns()), (0, 0));
+        let blocks = GroupAttempts::collect(&plan, &lines, &decided);
+        assert_eq!((blocks.complete_count(), blocks.reruns()), (0, 0));
     }
 }

@@ -1,112 +1,115 @@
-//! What is told while an experiment runs, as values, and most of them in a line of words. Not for where and
-//! how it is shown.
+//! Events of a running experiment as values, most of them with a line of text. Not for their
+//! display.
 
 use std::fmt;
 
-use record::experiment::{Comparison, Stopped};
-use record::trial::{Discarded, Kind, Place};
+use record::experiment::{Comparison, StopReason};
+use record::trial::{DiscardReason, TrialKind, TrialPosition};
 use record::units::format_duration_ns;
 
-use super::folder::SetAside;
+use super::experiment_dir::BrokenFile;
 use super::warm_up::WarmUp;
-use crate::words::{count, counts, estimate};
+use crate::format::{count, count_range, duration_estimate};
 
-/// How many trials there will be, and how long they take.
+/// Estimate of the number of trials and of the time left.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outlook {
-    /// The number of the last trial, if no more blocks are needed than the fewest.
-    pub at_least: u32,
-    /// The same with the most blocks; what is run again comes on top.
-    pub at_most: u32,
-    /// Time left, fewest and most blocks, from how long trials took so far.
-    pub left_s: (f64, f64),
+pub struct Eta {
+    /// Number of the last trial if the minimum number of blocks is enough.
+    pub trials_min: u32,
+    /// The same with the maximum number of blocks. Reruns come on top.
+    pub trials_max: u32,
+    /// Time left for the minimum and the maximum number of blocks, from the durations of earlier
+    /// trials.
+    pub remaining_s: (f64, f64),
 }
 
-/// Something that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// It begins, or goes on.
+    /// The experiment starts or resumes.
     Started {
-        /// How often it was taken up again.
+        /// Number of earlier resumes.
         resumed: u32,
-        /// Trials that had run before.
+        /// Number of trials that had run before.
         trials: u32,
-        /// How many are to come.
-        outlook: Outlook,
+        /// Estimate of what is left.
+        eta: Eta,
     },
-    /// A file of an earlier session is broken; it keeps another name, and its trial runs again.
-    SetAside(SetAside),
-    /// Something is other than when the experiment began, which was allowed.
-    Differs(Vec<String>),
+    /// A file of an earlier session is broken. It is renamed, and its trial runs again.
+    FileSetAside(BrokenFile),
+    /// The environment differs from that at the experiment's start, and the user has allowed it.
+    EnvironmentDiffers(Vec<String>),
     /// A trial begins.
-    Begins {
-        /// Where it stands.
-        place: Place,
-        /// How many are to come, with it.
-        outlook: Outlook,
+    TrialStarted {
+        /// Position of the trial in the plan.
+        position: TrialPosition,
+        /// Estimate of what is left, this trial included.
+        eta: Eta,
     },
     /// A trial ran.
-    Ran {
-        /// Where it stands.
-        place: Place,
-        /// Why it failed, if it did.
+    TrialFinished {
+        /// Position of the trial in the plan.
+        position: TrialPosition,
+        /// Reason for its failure, if it failed.
         failed: Option<String>,
     },
-    /// A trial made something that could not be removed; it is tried again at the next start.
-    Left(Vec<String>),
+    /// A trial could not remove something that it created. The next start tries again.
+    CleanupFailed(Vec<String>),
     /// A trial does not count: its block runs again.
-    Discarded {
-        /// Where it stands.
-        place: Place,
-        /// Why.
-        why: Discarded,
+    TrialDiscarded {
+        /// Position of the trial in the plan.
+        position: TrialPosition,
+        /// Reason for the discard.
+        reason: DiscardReason,
     },
-    /// Nothing runs for so long, because what disturbed a trial may last.
-    Rests {
-        /// How long, in ns.
-        rest_ns: u64,
+    /// The engine pauses, because the disturbance of a trial may last.
+    Paused {
+        /// Duration of the pause, in ns.
+        pause_ns: u64,
     },
-    /// The warm-up is known.
-    WarmUp(WarmUp),
+    /// The pilots have determined the warm-up.
+    WarmUpChosen(WarmUp),
     /// A block counts.
-    BlockDone {
-        /// Its number.
+    BlockCompleted {
+        /// Number of the block.
         block: u32,
-        /// Every arm against the baseline so far, in the metric that decides.
+        /// Comparison of every arm with the baseline so far, in the deciding metric.
         so_far: Vec<Comparison>,
     },
-    /// It is over.
-    Stopped(Stopped),
+    /// The experiment is over.
+    Stopped(StopReason),
 }
 
 impl Event {
-    /// It in words; none of those that whoever shows them says in its own way, by where the trial stands.
+    /// Formats the event as text. `None` for events that each display formats itself from the
+    /// trial's position.
     #[must_use]
-    pub fn words(&self) -> Option<String> {
+    pub fn text(&self) -> Option<String> {
         let words = match self {
-            Self::Begins { .. } | Self::Ran { .. } | Self::BlockDone { .. } => return None,
-            Self::Started { resumed: 0, outlook, .. } => outlook.to_string(),
-            Self::Started { resumed, trials, outlook } => {
+            Self::TrialStarted { .. } | Self::TrialFinished { .. } | Self::BlockCompleted { .. } => {
+                return None;
+            }
+            Self::Started { resumed: 0, eta: outlook, .. } => outlook.to_string(),
+            Self::Started { resumed, trials, eta: outlook } => {
+                format!("resumed ({resumed}) after {}; {outlook}", count(*trials as usize, "trial"))
+            }
+            Self::FileSetAside(it) => {
+                format!("{} is broken and was renamed: {}", it.file, it.problem)
+            }
+            Self::EnvironmentDiffers(what) => {
+                let differences = what.join("; ");
                 format!(
-                    "taken up again ({resumed}) after {}; {outlook}",
-                    count(*trials as usize, "trial")
+                    "changed since the start of the experiment: {differences}; an incomplete block starts again"
                 )
             }
-            Self::SetAside(it) => format!("{} is set aside as broken: {}", it.file, it.why),
-            Self::Differs(what) => {
-                let what = what.join("; ");
-                format!(
-                    "other than when the experiment began: {what}; a block that is open begins anew"
-                )
+            Self::CleanupFailed(what) => format!("cannot remove: {}", what.join("; ")),
+            Self::TrialDiscarded { position, reason } => {
+                format!("block {} runs again: {}, {}", position.block, PositionText(position), reason.text)
             }
-            Self::Left(what) => format!("could not be removed: {}", what.join("; ")),
-            Self::Discarded { place, why } => {
-                format!("block {} runs again: {}, {}", place.block, At(place), why.text)
+            Self::Paused { pause_ns: rest_ns } => {
+                format!("waits {} for an idle machine", format_duration_ns(*rest_ns))
             }
-            Self::Rests { rest_ns } => {
-                format!("waits {} for a quieter machine", format_duration_ns(*rest_ns))
-            }
-            Self::WarmUp(it) => {
+            Self::WarmUpChosen(it) => {
                 let text = format!("warm-up {} s: {}", it.warm_up_s, it.text);
                 it.unsteady.iter().fold(text, |text, cell| format!("{text}\n  {cell}"))
             }
@@ -116,26 +119,26 @@ impl Event {
     }
 }
 
-impl fmt::Display for Outlook {
+impl fmt::Display for Eta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (least, most) = self.left_s;
-        let trials = counts((self.at_least, self.at_most), "trial");
-        let (least, most) = (estimate(least), estimate(most));
-        write!(f, "{trials}, {least} left")?;
-        if least == most { Ok(()) } else { write!(f, " at least, {most} at most") }
+        let (min, max) = self.remaining_s;
+        let trials = count_range((self.trials_min, self.trials_max), "trial");
+        let (min, max) = (duration_estimate(min), duration_estimate(max));
+        write!(f, "{trials}, {min} left")?;
+        if min == max { Ok(()) } else { write!(f, " at least, {max} at most") }
     }
 }
 
-/// Where a trial stands, in words.
-struct At<'a>(&'a Place);
+/// Formats a trial's position in the plan.
+struct PositionText<'a>(&'a TrialPosition);
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for PositionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { block, attempt, arm, load, kind, .. } = self.0;
+        let TrialPosition { block, attempt, arm, load, kind, .. } = self.0;
         match kind {
-            Kind::Judged => write!(f, "block {block}")?,
-            Kind::Pilot => f.write_str("pilot")?,
-            Kind::Probe => f.write_str("probe")?,
+            TrialKind::Judged => write!(f, "block {block}")?,
+            TrialKind::Pilot => f.write_str("pilot")?,
+            TrialKind::Probe => f.write_str("probe")?,
         }
         if *attempt > 1 {
             write!(f, " (try {attempt})")?;
@@ -148,36 +151,36 @@ impl fmt::Display for At<'_> {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> TrialPosition {
+        TrialPosition {
             number: 7,
             block: 2,
             attempt: 1,
             arm: "jemalloc".to_owned(),
             load: "c10".to_owned(),
-            kind: Kind::Judged,
+            kind: TrialKind::Judged,
         }
     }
 
     #[test]
     fn events_are_lines() {
-        let outlook = Outlook { at_least: 40, at_most: 120, left_s: (600.0, 8000.0) };
-        let line = |event: Event| event.words().unwrap_or_default();
+        let eta = Eta { trials_min: 40, trials_max: 120, remaining_s: (600.0, 8000.0) };
+        let line = |event: Event| event.text().unwrap_or_default();
         assert_eq!(
-            line(Event::Started { resumed: 0, trials: 0, outlook }),
+            line(Event::Started { resumed: 0, trials: 0, eta }),
             "40 to 120 trials, 10 min left at least, 2 h 13 min at most"
         );
-        // What was through when it was taken up again has nothing left.
-        let over = Outlook { at_least: 1, at_most: 1, left_s: (0.0, 0.0) };
+        // A session that has nothing left to run.
+        let over = Eta { trials_min: 1, trials_max: 1, remaining_s: (0.0, 0.0) };
         assert_eq!(
-            line(Event::Started { resumed: 1, trials: 1, outlook: over }),
-            "taken up again (1) after 1 trial; 1 trial, 0 s left"
+            line(Event::Started { resumed: 1, trials: 1, eta: over }),
+            "resumed (1) after 1 trial; 1 trial, 0 s left"
         );
-        assert_eq!(Event::Begins { place: place(), outlook }.words(), None);
-        let why =
-            Discarded { code: "steal_share".to_owned(), text: "steal: 3 %; bound 2 %".to_owned() };
+        assert_eq!(Event::TrialStarted { position: place(), eta }.text(), None);
+        let reason =
+            DiscardReason { code: "steal_share".to_owned(), text: "steal: 3 %; bound 2 %".to_owned() };
         assert_eq!(
-            line(Event::Discarded { place: Place { attempt: 2, ..place() }, why }),
+            line(Event::TrialDiscarded { position: TrialPosition { attempt: 2, ..place() }, reason }),
             "block 2 runs again: block 2 (try 2), jemalloc under c10, steal: 3 %; bound 2 %"
         );
     }

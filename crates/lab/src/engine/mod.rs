@@ -1,20 +1,20 @@
-//! Runs an experiment: every arm under every load, in blocks, until its rule says that it is enough; and
-//! survives being killed at any moment.
+//! Runs an experiment: every arm under every load, in blocks, until the stopping rule ends it. It
+//! survives a kill at any moment.
 //!
-//! What decides is pure and sees only the plan and what is on the disk ([`schedule`], [`discard`],
-//! [`blocks`], [`next`], [`warm_up`]); what reads and writes decides nothing ([`folder`], [`environment`]);
-//! [`run`] joins them. Not for what a trial does: a [`Runner`] is passed in; nor for the statistics:
-//! [`Hooks`] has them.
+//! Decisions are pure functions of the plan and the files on the disk ([`schedule`], [`discard`],
+//! [`blocks`], [`next_step`], [`warm_up`]). Input and output make no decisions ([`experiment_dir`],
+//! [`environment`]). [`run`] joins both. Not for running a trial: the caller passes a [`Runner`].
+//! Not for the statistics: [`EngineContext`] has them.
 
 pub mod blocks;
 mod check;
 pub mod discard;
+mod engine_context;
 pub mod environment;
+mod eta;
 pub mod events;
-pub mod folder;
-mod hooks;
-pub mod next;
-mod outlook;
+pub mod experiment_dir;
+pub mod next_step;
 mod run;
 pub mod schedule;
 pub mod warm_up;
@@ -26,7 +26,9 @@ mod simulated;
 mod tests;
 
 pub use check::check;
-pub use hooks::{Ask, Case, EngineError, Hooks, Judged, NotRun, Ran, Runner};
-pub use outlook::expected_s;
+pub use engine_context::{
+    Conclusions, EngineContext, EngineError, JudgeInput, Runner, TrialOutput, TrialParams, TrialRunError,
+};
+pub use eta::expected_duration_s;
 pub use run::run;
 pub use warnings::warnings;

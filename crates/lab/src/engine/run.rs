@@ -1,329 +1,334 @@
-//! Runs the trials of an experiment one after the other, each stored before the next begins, and concludes
-//! after each block. What comes next is decided by [`super::next`] from what is stored, so that a kill at
-//! any moment costs the trial that ran, and nothing else.
+//! Runs the trials of an experiment one after the other, stores each before the next begins, and
+//! concludes after each block. [`super::next_step`] chooses the next step from the stored files, so a
+//! kill costs only the trial that was running.
 //!
-//! Not for what a trial does, nor for the statistics.
+//! Not for the work of a trial, nor for the statistics.
 
 use std::collections::BTreeSet;
 
-use record::experiment::{Experiment, Plan, SCHEMA, Stopped, TrialLine};
-use record::run::Weir;
-use record::trial::{Kind, Trial};
+use record::experiment::{Experiment, ExperimentPlan, SCHEMA, StopReason, TrialSummary};
+use record::run::WeirVersion;
+use record::trial::{ExperimentTrial, TrialKind};
 
-use super::blocks::{Group, mark};
+use super::blocks::{TrialGroup, mark_discarded};
 use super::check::check;
-use super::discard::rest_ns;
-use super::environment::{changed, differs};
+use super::discard::pause_ns;
+use super::engine_context::{
+    EngineContext, EngineError, JudgeInput, Runner, TrialOutput, TrialParams, TrialRunError,
+};
+use super::environment::{changed_facts, environment_differences};
+use super::eta::{Overhead, estimate_eta};
 use super::events::Event;
-use super::folder::{Folder, Session};
-use super::hooks::{Ask, Case, EngineError, Hooks, NotRun, Ran, Runner};
-use super::next::{Given, Slot, Step, blocks, next};
-use super::outlook::{Overhead, outlook};
-use super::warm_up::{PILOT_EXTRA_S, choose};
-use crate::words::count;
+use super::experiment_dir::{ExperimentDir, RunSession};
+use super::next_step::{NextStep, StepInput, TrialSlot, collect_attempts, next_step};
+use super::warm_up::{PILOT_EXTRA_S, choose_warm_up};
+use crate::format::count;
 
-/// Runs an experiment from where its folder stands to its end, and concludes. One that is at its end
-/// is concluded again.
+/// Runs an experiment from the state of its directory to its end, and concludes. A finished
+/// experiment is concluded again.
 ///
 /// # Errors
-/// Its plan cannot be run, this is not where it began, or the folder cannot be written.
+/// Its plan cannot be run, its environment has changed, or the directory cannot be written.
 pub fn run(
-    folder: &mut Folder,
+    directory: &mut ExperimentDir,
     runner: &mut dyn Runner,
-    hooks: Hooks<'_>,
+    context: EngineContext<'_>,
 ) -> Result<Experiment, EngineError> {
-    check(&folder.start().plan)?;
-    let mut engine = Engine::new(folder, hooks)?;
-    engine.go(runner)
+    check(&directory.start().plan)?;
+    let mut engine = Engine::new(directory, context)?;
+    engine.run_to_end(runner)
 }
 
 struct Engine<'f, 'h> {
-    folder: &'f mut Folder,
-    hooks: Hooks<'h>,
-    /// The plan, with the warm-up when it is known.
-    plan: Plan,
-    weir: Weir,
-    /// Every trial, marked.
-    lines: Vec<TrialLine>,
-    /// Numbers of the trials of which it was told that they are discarded.
-    announced: BTreeSet<u32>,
-    /// This session, before its first trial; from then on it is the folder's last.
-    session: Option<Session>,
-    /// What trials took beyond what was asked for.
+    directory: &'f mut ExperimentDir,
+    context: EngineContext<'h>,
+    /// Plan, with the warm-up once it is known.
+    plan: ExperimentPlan,
+    weir: WeirVersion,
+    /// All trials, marked.
+    trials: Vec<TrialSummary>,
+    /// Numbers of the discarded trials that were already reported.
+    reported_discards: BTreeSet<u32>,
+    /// This session before its first trial. From then on the session is the directory's last one.
+    session: Option<RunSession>,
+    /// Time that trials took beyond their loads.
     overhead: Overhead,
 }
 
 impl<'f, 'h> Engine<'f, 'h> {
-    fn new(folder: &'f mut Folder, hooks: Hooks<'h>) -> Result<Self, EngineError> {
-        let here = (hooks.here)();
-        let what = differs(folder.start(), &here);
-        if !what.is_empty() && !hooks.allow_other {
-            return Err(EngineError::Differs(what));
+    fn new(directory: &'f mut ExperimentDir, context: EngineContext<'h>) -> Result<Self, EngineError> {
+        let environment = (context.read_environment)();
+        let differences = environment_differences(directory.start(), &environment);
+        if !differences.is_empty() && !context.allow_changed_environment {
+            return Err(EngineError::EnvironmentDiffers(differences));
         }
-        for broken in folder.set_aside() {
-            (hooks.told)(&Event::SetAside(broken.clone()));
+        for broken in directory.broken_files() {
+            (context.on_event)(&Event::FileSetAside(broken.clone()));
         }
-        if !what.is_empty() {
-            (hooks.told)(&Event::Differs(what.clone()));
+        if !differences.is_empty() {
+            (context.on_event)(&Event::EnvironmentDiffers(differences.clone()));
         }
-        let session = Session {
-            weir: here.weir.clone(),
-            after: folder.number_next() - 1,
-            anew: what.clone(),
-            differs: what,
-            ..Session::default()
+        let session = RunSession {
+            weir: environment.weir.clone(),
+            after_trial: directory.next_number() - 1,
+            changed_at_start: differences.clone(),
+            differences,
+            ..RunSession::default()
         };
-        let mut plan = folder.start().plan.clone();
-        plan.warm_up_s = plan.warm_up_s.or_else(|| folder.warm_up().map(|it| it.warm_up_s));
+        let mut plan = directory.start().plan.clone();
+        plan.warm_up_s = plan.warm_up_s.or_else(|| directory.warm_up().map(|it| it.warm_up_s));
         let mut engine = Self {
             plan,
-            weir: here.weir,
-            lines: Vec::new(),
-            announced: BTreeSet::new(),
+            weir: environment.weir,
+            trials: Vec::new(),
+            reported_discards: BTreeSet::new(),
             session: Some(session),
             overhead: Overhead::default(),
-            folder,
-            hooks,
+            directory,
+            context,
         };
-        engine.mark();
-        // Taken up again after it failed, it tries again.
-        let has_failed = matches!(engine.next(), Step::End(stopped) if stopped.code == "failed");
-        engine.session.iter_mut().for_each(|session| session.afresh = has_failed);
-        engine.announced = engine.disturbed().collect();
+        engine.update_marks();
+        // After a failure, a resume tries again.
+        let has_failed = matches!(engine.next(), NextStep::End(stopped) if stopped.code == "failed");
+        engine.session.iter_mut().for_each(|session| session.retries_failed = has_failed);
+        engine.reported_discards = engine.disturbed_trials().collect();
         Ok(engine)
     }
 
-    fn go(&mut self, runner: &mut dyn Runner) -> Result<Experiment, EngineError> {
-        let trials = self.lines.len() as u32;
-        let resumed = self.folder.sessions().len() as u32;
-        let outlook = outlook(&self.plan, &self.lines, self.folder.number_next(), self.overhead);
-        self.tell(&Event::Started { resumed, trials, outlook });
+    fn run_to_end(&mut self, runner: &mut dyn Runner) -> Result<Experiment, EngineError> {
+        let trials = self.trials.len() as u32;
+        let resumed = self.directory.sessions().len() as u32;
+        let eta = estimate_eta(&self.plan, &self.trials, self.directory.next_number(), self.overhead);
+        self.emit(&Event::Started { resumed, trials, eta });
         let stopped = loop {
             match self.next() {
-                Step::End(stopped) => break stopped,
-                Step::WarmUp => self.warm_up()?,
-                Step::Run(slot) => {
-                    self.rest();
-                    if (self.hooks.stop)() || !self.trial(&slot, runner)? {
+                NextStep::End(stopped) => break stopped,
+                NextStep::WarmUp => self.choose_warm_up()?,
+                NextStep::Run(slot) => {
+                    self.pause();
+                    if (self.context.should_stop)() || !self.run_trial(&slot, runner)? {
                         break self.interrupted();
                     }
                 }
             }
         };
-        self.end(stopped)
+        self.finish(stopped)
     }
 
-    fn tell(&mut self, event: &Event) {
-        (self.hooks.told)(event);
+    fn emit(&mut self, event: &Event) {
+        (self.context.on_event)(event);
     }
 
-    /// Waits, if the machine was just disturbed.
-    fn rest(&mut self) {
-        let rest_ns = rest_ns(&self.lines);
+    /// Pauses after a disturbance of the machine.
+    fn pause(&mut self) {
+        let rest_ns = pause_ns(&self.trials);
         if rest_ns > 0 {
-            self.tell(&Event::Rests { rest_ns });
-            (self.hooks.rest)(rest_ns);
+            self.emit(&Event::Paused { pause_ns: rest_ns });
+            (self.context.pause)(rest_ns);
         }
     }
 
-    fn next(&self) -> Step {
-        let afresh = self.folder.sessions().iter().chain(&self.session).filter(|it| it.afresh);
-        let given = Given {
+    fn next(&self) -> NextStep {
+        let retries = self.directory.sessions().iter().chain(&self.session).filter(|it| it.retries_failed);
+        let input = StepInput {
             plan: &self.plan,
-            warm_up: self.plan.warm_up_s.is_some(),
-            forgiven: afresh.map(|it| it.after).max().unwrap_or(0),
-            settled: self.hooks.settled,
+            has_warm_up: self.plan.warm_up_s.is_some(),
+            forgiven_until: retries.map(|it| it.after_trial).max().unwrap_or(0),
+            is_precise_enough: self.context.is_precise_enough,
         };
-        next(given, &self.lines)
+        next_step(input, &self.trials)
     }
 
-    fn mark(&mut self) {
-        self.lines = self.folder.lines().to_vec();
-        let mut changed = self.folder.changed_after();
-        changed.extend(self.session.iter().filter_map(Session::changed));
-        mark(&self.plan, &mut self.lines, &changed);
+    fn update_marks(&mut self) {
+        self.trials = self.directory.trials().to_vec();
+        let mut changed = self.directory.environment_changes();
+        changed.extend(self.session.iter().filter_map(RunSession::environment_change));
+        mark_discarded(&self.plan, &mut self.trials, &changed);
     }
 
-    /// Numbers of the trials that something disturbed.
-    fn disturbed(&self) -> impl Iterator<Item = u32> {
+    /// Returns the numbers of the disturbed trials.
+    fn disturbed_trials(&self) -> impl Iterator<Item = u32> {
         let own =
-            |line: &&TrialLine| line.discarded.as_ref().is_some_and(|why| !why.is_of_its_block());
-        self.lines.iter().filter(own).map(|line| line.place.number)
+            |line: &&TrialSummary| line.discarded.as_ref().is_some_and(|reason| !reason.is_block_only());
+        self.trials.iter().filter(own).map(|line| line.position.number)
     }
 
-    fn warm_up(&mut self) -> Result<(), EngineError> {
-        let warm_up = choose(&self.plan, &self.lines);
-        self.folder.store_warm_up(&warm_up)?;
-        // From what was stored, which is what a resumed experiment sees.
-        self.plan.warm_up_s = self.folder.warm_up().map(|it| it.warm_up_s);
-        self.tell(&Event::WarmUp(warm_up));
+    fn choose_warm_up(&mut self) -> Result<(), EngineError> {
+        let warm_up = choose_warm_up(&self.plan, &self.trials);
+        self.directory.store_warm_up(&warm_up)?;
+        // The plan takes the stored value, which is the one that a resumed experiment reads.
+        self.plan.warm_up_s = self.directory.warm_up().map(|it| it.warm_up_s);
+        self.emit(&Event::WarmUpChosen(warm_up));
         Ok(())
     }
 
-    fn ask(&self, slot: &Slot) -> Ask {
+    fn trial_params(&self, slot: &TrialSlot) -> TrialParams {
         let ns = |seconds: f64| (seconds * 1e9).round() as u64;
         let plan = &self.plan;
         let warm_up_ns = ns(plan.warm_up_s.unwrap_or(0.0));
-        let ask = Ask { warm_up_ns, duration_ns: ns(plan.duration_s), ..Ask::default() };
+        let params = TrialParams { warm_up_ns, duration_ns: ns(plan.duration_s), ..TrialParams::default() };
         match slot.kind {
-            Kind::Judged => Ask { profile: plan.profile, ..ask },
-            Kind::Probe => Ask { calls: plan.calls.clone(), ..ask },
-            // What a warm-up would hide is what is looked for.
-            Kind::Pilot => {
-                Ask { warm_up_ns: 0, duration_ns: ns(plan.duration_s + PILOT_EXTRA_S), ..ask }
+            TrialKind::Judged => TrialParams { is_profiled: plan.profile, ..params },
+            TrialKind::Probe => TrialParams { calls: plan.calls.clone(), ..params },
+            // A pilot observes the time that a warm-up would hide.
+            TrialKind::Pilot => {
+                TrialParams { warm_up_ns: 0, duration_ns: ns(plan.duration_s + PILOT_EXTRA_S), ..params }
             }
         }
     }
 
-    /// Runs one trial and stores it. False: it was ended from outside, and nothing is stored.
-    fn trial(&mut self, slot: &Slot, runner: &mut dyn Runner) -> Result<bool, EngineError> {
-        let place = self.folder.place(slot);
-        let ask = self.ask(slot);
-        let outlook = outlook(&self.plan, &self.lines, self.folder.number_next(), self.overhead);
-        self.tell(&Event::Begins { place: place.clone(), outlook });
+    /// Runs one trial and stores it. Returns false if it was interrupted from outside; then nothing
+    /// is stored.
+    fn run_trial(&mut self, slot: &TrialSlot, runner: &mut dyn Runner) -> Result<bool, EngineError> {
+        let position = self.directory.position(slot);
+        let params = self.trial_params(slot);
+        let eta = estimate_eta(&self.plan, &self.trials, self.directory.next_number(), self.overhead);
+        self.emit(&Event::TrialStarted { position: position.clone(), eta });
         self.begin_session()?;
-        let (began_ns, started_at) = ((self.hooks.clock)(), (self.hooks.wall)());
-        let ran = match runner.run(&place, &ask) {
+        let (began_ns, started_at) = ((self.context.clock)(), (self.context.wall_clock)());
+        let ran = match runner.run(&position, &params) {
             Ok(ran) => ran,
-            Err(NotRun::Stopped) => return Ok(false),
-            Err(NotRun::Failed(why)) => {
-                let trial = Trial {
+            Err(TrialRunError::Stopped) => return Ok(false),
+            Err(TrialRunError::Failed(why)) => {
+                let trial = ExperimentTrial {
                     weir: self.weir.clone(),
                     started_at,
-                    warm_up_s: ask.warm_up_ns as f64 / 1e9,
+                    warm_up_s: params.warm_up_ns as f64 / 1e9,
                     failed: Some(why),
-                    ..Trial::default()
+                    ..ExperimentTrial::default()
                 };
-                Ran { trial, ..Ran::default() }
+                TrialOutput { trial, ..TrialOutput::default() }
             }
         };
-        let took_s = (self.hooks.clock)().saturating_sub(began_ns) as f64 / 1e9;
-        if !ran.left.is_empty() {
-            self.tell(&Event::Left(ran.left));
+        let took_s = (self.context.clock)().saturating_sub(began_ns) as f64 / 1e9;
+        if !ran.leftovers.is_empty() {
+            self.emit(&Event::CleanupFailed(ran.leftovers));
         }
         let mut trial = ran.trial;
         trial.schema = record::trial::SCHEMA.to_owned();
-        trial.place = place;
-        let line = self.folder.store(trial, ran.folded.as_deref())?;
-        self.spent(took_s, &ask)?;
-        self.mark();
-        self.after(&line)?;
+        trial.position = position;
+        let line = self.directory.store(trial, ran.folded.as_deref())?;
+        self.add_duration(took_s, &params)?;
+        self.update_marks();
+        self.after_trial(&line)?;
         Ok(true)
     }
 
-    /// A session begins with its first trial: one that had nothing to run is none.
+    /// Stores the session before its first trial: a session with nothing to run is not recorded.
     fn begin_session(&mut self) -> Result<(), EngineError> {
         if let Some(session) = self.session.take() {
-            let mut sessions = self.folder.sessions().to_vec();
-            sessions.push(Session { started_at: (self.hooks.wall)(), ..session });
-            self.folder.store_sessions(sessions)?;
+            let mut sessions = self.directory.sessions().to_vec();
+            sessions.push(RunSession { started_at: (self.context.wall_clock)(), ..session });
+            self.directory.store_sessions(sessions)?;
         }
         Ok(())
     }
 
-    fn spent(&mut self, took_s: f64, ask: &Ask) -> Result<(), EngineError> {
-        let asked_s = (ask.warm_up_ns + ask.duration_ns) as f64 / 1e9;
+    fn add_duration(&mut self, took_s: f64, params: &TrialParams) -> Result<(), EngineError> {
+        let asked_s = (params.warm_up_ns + params.duration_ns) as f64 / 1e9;
         self.overhead.add(took_s - asked_s);
-        let mut sessions = self.folder.sessions().to_vec();
+        let mut sessions = self.directory.sessions().to_vec();
         if let Some(session) = sessions.last_mut() {
-            session.took_s += took_s;
+            session.duration_s += took_s;
         }
-        Ok(self.folder.store_sessions(sessions)?)
+        Ok(self.directory.store_sessions(sessions)?)
     }
 
-    /// Says what came of a trial, and concludes when its block is whole.
-    fn after(&mut self, line: &TrialLine) -> Result<(), EngineError> {
-        let (place, failed) = (line.place.clone(), line.failed.clone());
-        self.tell(&Event::Ran { place, failed });
-        let all: BTreeSet<u32> = self.disturbed().collect();
-        for number in all.difference(&self.announced.clone()) {
-            let of_number = |line: &&TrialLine| line.place.number == *number;
-            if let Some((place, Some(why))) =
-                self.lines.iter().find(of_number).map(|it| (it.place.clone(), it.discarded.clone()))
+    /// Reports the result of a trial, and concludes if its block is complete.
+    fn after_trial(&mut self, line: &TrialSummary) -> Result<(), EngineError> {
+        let (position, failed) = (line.position.clone(), line.failed.clone());
+        self.emit(&Event::TrialFinished { position, failed });
+        let all: BTreeSet<u32> = self.disturbed_trials().collect();
+        for number in all.difference(&self.reported_discards.clone()) {
+            let of_number = |line: &&TrialSummary| line.position.number == *number;
+            if let Some((position, Some(reason))) =
+                self.trials.iter().find(of_number).map(|it| (it.position.clone(), it.discarded.clone()))
             {
-                self.tell(&Event::Discarded { place, why });
+                self.emit(&Event::TrialDiscarded { position, reason });
             }
         }
-        self.announced = all;
-        let block = line.place.block;
-        let blocks = blocks(&self.plan, &self.lines);
-        if line.place.kind == Kind::Judged
-            && blocks.counting(&Group::of(&line.place)) == Some(line.place.attempt)
-            && blocks.is_whole(block)
+        self.reported_discards = all;
+        let block = line.position.block;
+        let blocks = collect_attempts(&self.plan, &self.trials);
+        if line.position.kind == TrialKind::Judged
+            && blocks.counted_attempt(&TrialGroup::from_position(&line.position))
+                == Some(line.position.attempt)
+            && blocks.is_complete(block)
         {
-            let so_far = self.running(block);
+            let so_far = self.still_running(block);
             let experiment = self.conclude(so_far, &[])?;
             let primary = experiment.comparisons.into_iter().filter(|it| it.primary).collect();
-            self.tell(&Event::BlockDone { block, so_far: primary });
+            self.emit(&Event::BlockCompleted { block, so_far: primary });
         }
         Ok(())
     }
 
-    fn running(&self, block: u32) -> Stopped {
-        let text = format!("after block {block} it was still running, or it was killed");
-        Stopped { code: "interrupted".to_owned(), text }
+    fn still_running(&self, block: u32) -> StopReason {
+        let text = format!("still running after block {block}, or killed");
+        StopReason { code: "interrupted".to_owned(), text }
     }
 
-    fn interrupted(&self) -> Stopped {
-        let whole = blocks(&self.plan, &self.lines).whole();
+    fn interrupted(&self) -> StopReason {
+        let complete = collect_attempts(&self.plan, &self.trials).complete_count();
         let text = format!(
-            "ended from outside after {}; --resume goes on with it",
-            count(whole as usize, "whole block")
+            "interrupted after {}; continue with --resume",
+            count(complete as usize, "complete block")
         );
-        Stopped { code: "interrupted".to_owned(), text }
+        StopReason { code: "interrupted".to_owned(), text }
     }
 
-    fn end(&mut self, stopped: Stopped) -> Result<Experiment, EngineError> {
+    fn finish(&mut self, stopped: StopReason) -> Result<Experiment, EngineError> {
         let mut changes = Vec::new();
-        // A session without a trial has seen nothing change.
+        // A session without a trial reports no changes.
         if self.session.is_none() {
-            changes = changed(&self.folder.start().environment, &(self.hooks.here)().environment);
-            let mut sessions = self.folder.sessions().to_vec();
+            changes = changed_facts(
+                &self.directory.start().environment,
+                &(self.context.read_environment)().environment,
+            );
+            let mut sessions = self.directory.sessions().to_vec();
             if let Some(session) = sessions.last_mut() {
-                let new = changes.iter().filter(|it| !session.differs.contains(it));
+                let new = changes.iter().filter(|it| !session.differences.contains(it));
                 let new: Vec<String> = new.cloned().collect();
-                session.differs.extend(new);
+                session.differences.extend(new);
             }
-            self.folder.store_sessions(sessions)?;
+            self.directory.store_sessions(sessions)?;
         }
         let experiment = self.conclude(stopped.clone(), &changes)?;
-        self.tell(&Event::Stopped(stopped));
+        self.emit(&Event::Stopped(stopped));
         Ok(experiment)
     }
 
-    /// Judges what is there, and writes it down.
-    fn conclude(&self, stopped: Stopped, changes: &[String]) -> Result<Experiment, EngineError> {
-        let start = self.folder.start();
-        let sessions = self.folder.sessions();
-        let mut all = self.folder.changes();
-        all.extend(
-            changes.iter().filter(|change| !all.contains(change)).cloned().collect::<Vec<_>>(),
-        );
-        let case =
-            Case { plan: &self.plan, lines: &self.lines, folder: self.folder, changes: &all };
-        let judged = (self.hooks.judge)(case);
+    /// Judges the trials so far, and stores the conclusions.
+    fn conclude(&self, stopped: StopReason, changes: &[String]) -> Result<Experiment, EngineError> {
+        let start = self.directory.start();
+        let sessions = self.directory.sessions();
+        let mut all = self.directory.change_descriptions();
+        all.extend(changes.iter().filter(|change| !all.contains(change)).cloned().collect::<Vec<_>>());
+        let input =
+            JudgeInput { plan: &self.plan, trials: &self.trials, directory: self.directory, changes: &all };
+        let judged = (self.context.judge)(input);
         let mut warnings = judged.warnings;
-        warnings.extend(super::warnings(self.folder, &self.plan, &self.lines));
+        warnings.extend(super::warnings(self.directory, &self.plan, &self.trials));
         let experiment = Experiment {
             schema: SCHEMA.to_owned(),
             weir: self.weir.clone(),
             command: start.command.clone(),
             started_at: start.started_at.clone(),
-            duration_s: sessions.iter().map(|it| it.took_s).sum(),
-            partial: !matches!(stopped.code.as_str(), "precise" | "most_blocks"),
+            duration_s: sessions.iter().map(|it| it.duration_s).sum(),
+            partial: !matches!(stopped.code.as_str(), "precise" | "max_blocks"),
             resumed: (sessions.len() as u32).saturating_sub(1),
             host: start.host.clone(),
             environment: start.environment.clone(),
             plan: self.plan.clone(),
             stopped,
-            trials: self.lines.clone(),
+            trials: self.trials.clone(),
             cells: judged.cells,
             comparisons: judged.comparisons,
             warnings,
             scalings: judged.scalings,
             summary: judged.summary,
         };
-        self.folder.store_experiment(&experiment)?;
+        self.directory.store_experiment(&experiment)?;
         Ok(experiment)
     }
 }

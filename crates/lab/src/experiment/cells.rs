@@ -1,38 +1,39 @@
-//! Every arm under every load: what its trials run, and what is wrong with it.
+//! Cells: every arm under every load, with the setup of its trials and its problems.
 //!
-//! A problem of all cells is told once; one of some is told with their names.
+//! A problem of all cells is reported once; a problem of some cells is reported with their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::around::Around;
-use super::file::{PARAMETERS, Parts};
-use super::fill::{self, Filler};
+use super::environment_checks::EnvironmentChecks;
+use super::file::{FileParts, PARAMETERS_KEY};
+use super::fill::{self, ParameterFiller};
 use super::variants::Variant;
-use crate::scenario::placeholders::{DURATION, stands_in};
+use crate::scenario::placeholders::{DURATION_PLACEHOLDER, contains};
 use crate::scenario::read::Problems;
-use crate::scenario::setup::{Setup, Tool};
+use crate::scenario::setup::{LabSetup, LoadTool};
 
-/// Arms times loads: a block of more would take the better part of an hour, in which a machine drifts.
+/// Maximum number of cells (arms times loads). A larger block would take the better part of an
+/// hour, in which a machine drifts.
 const CELLS_MAX: usize = 128;
 
-/// What trials run, by arm and load.
+/// Setups of trials, by arm and load.
 #[derive(Debug, Default)]
-pub(super) struct Cells {
-    pub(super) setups: BTreeMap<(String, String), Setup>,
-    /// How long each load runs before; none: it is to be found out.
+pub(super) struct ExperimentCells {
+    pub(super) setups: BTreeMap<(String, String), LabSetup>,
+    /// Length of the warm-up of each load; `None` if it has to be determined.
     pub(super) warm_up_ns: Option<u64>,
 }
 
-impl Cells {
-    /// Lays every arm and every load over the file, and reads it.
+impl ExperimentCells {
+    /// Applies every arm and every load to the file, and reads the results.
     pub(super) fn read(
-        parts: &Parts<'_>,
+        parts: &FileParts<'_>,
         (arms, loads): (&[Variant<'_>], &[Variant<'_>]),
         text: &str,
-        around: Option<&Around<'_>>,
+        checks: Option<&EnvironmentChecks<'_>>,
         problems: &mut Problems,
     ) -> Self {
         let mut cells = Self::default();
@@ -41,17 +42,17 @@ impl Cells {
         }
         if arms.len() * loads.len() > CELLS_MAX {
             let (arms, count) = (arms.len(), loads.len());
-            let at = loads.first().map_or(0, |load| load.at);
+            let at = loads.first().map_or(0, |load| load.offset);
             let text = format!("{arms} arms under {count} loads are over {CELLS_MAX} combinations");
             problems.add(at, text);
             return cells;
         }
-        let mut notes = Notes::default();
+        let mut notes = ProblemsByCell::default();
         let mut warm_ups = BTreeMap::new();
         let mut used = BTreeSet::new();
         for (row, arm) in arms.iter().enumerate() {
             for (column, load) in loads.iter().enumerate() {
-                let mut cell = Cell::read(parts, (arm, load), text, around);
+                let mut cell = ParsedCell::read(parts, (arm, load), text, checks);
                 used.append(&mut cell.used);
                 let (warm_up, at) = cell.warm_up;
                 warm_ups.entry(warm_up).or_insert(at);
@@ -59,49 +60,48 @@ impl Cells {
                 cells.setups.insert((arm.name.clone(), load.name.clone()), cell.setup);
             }
         }
-        notes.tell(arms, loads, problems);
+        notes.report(arms, loads, problems);
         for (name, at) in parts.parameters.iter().filter(|(name, _)| !used.contains(*name)) {
-            problems.add(*at, format!("nothing has '{{{name}}}' in it"));
+            problems.add(*at, format!("'{{{name}}}' is not used in the file"));
         }
         if warm_ups.len() > 1 {
             let at = warm_ups.values().max().copied().unwrap_or_default();
-            let text = "the warm-up has to be the same for all: what was warmed up for longer \
-                        is not in the same state";
+            let text = "all arms and loads need the same warm-up: a longer one leads to another \
+                        state";
             problems.add(at, text);
         }
         cells.warm_up_ns = warm_ups.into_keys().next().flatten();
         cells
     }
 
-    /// Whether a load has a rate of its own: then more responses per second are none of the subject's
-    /// doing.
-    pub(super) fn have_rate(&self) -> bool {
-        self.setups.values().any(Setup::has_rate)
+    /// Returns whether a load has a rate of its own. The subject then does not determine the
+    /// responses per second.
+    pub(super) fn has_rate(&self) -> bool {
+        self.setups.values().any(LabSetup::has_rate)
     }
 
-    /// What the only load is: its flags, or those of each arm where arms differ in them or in their tool.
-    pub(super) fn flags(&self, arms: &[Variant<'_>]) -> String {
-        let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+    /// Returns the flags of the only load; one entry for each arm if arms differ in flags or tool.
+    pub(super) fn load_flags(&self, arms: &[Variant<'_>]) -> String {
+        let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
         for arm in arms {
-            let of_arm = self.setups.iter().find(|((name, _), _)| *name == arm.name);
-            let Some((_, setup)) = of_arm else { continue };
+            let arm_entry = self.setups.iter().find(|((name, _), _)| *name == arm.name);
+            let Some((_, setup)) = arm_entry else { continue };
             let load = (setup.tool, setup.load.join(" "));
-            let other = |setup: &Setup| setup.tool != load.0;
+            let other = |setup: &LabSetup| setup.tool != load.0;
             let text = match self.setups.values().any(other) {
                 true => format!("{} {}", load.0.name(), load.1),
                 false => load.1,
             };
-            match told.iter_mut().find(|(other, _)| *other == text) {
+            match texts.iter_mut().find(|(other, _)| *other == text) {
                 Some((_, arms)) => arms.push(&arm.name),
-                None => told.push((text, vec![&arm.name])),
+                None => texts.push((text, vec![&arm.name])),
             }
         }
-        match told.as_slice() {
+        match texts.as_slice() {
             [] => String::new(),
             [(text, _)] => text.clone(),
             several => {
-                let each =
-                    several.iter().map(|(text, arms)| format!("{}: {text}", arms.join(", ")));
+                let each = several.iter().map(|(text, arms)| format!("{}: {text}", arms.join(", ")));
                 format!("differs by arm; {}", each.collect::<Vec<_>>().join("; "))
             }
         }
@@ -109,102 +109,101 @@ impl Cells {
 }
 
 /// One arm under one load.
-struct Cell {
-    setup: Setup,
+struct ParsedCell {
+    setup: LabSetup,
     used: BTreeSet<String>,
     problems: Vec<(usize, String)>,
-    /// How long the load runs before, if the file says so, and where.
+    /// Length of the warm-up, if the file sets it, and its position.
     warm_up: (Option<u64>, usize),
 }
 
-impl Cell {
+impl ParsedCell {
     fn read(
-        parts: &Parts<'_>,
+        parts: &FileParts<'_>,
         (arm, load): (&Variant<'_>, &Variant<'_>),
         text: &str,
-        around: Option<&Around<'_>>,
+        checks: Option<&EnvironmentChecks<'_>>,
     ) -> Self {
-        let mut whole = load.over(&arm.over(&parts.base));
-        let given = whole.remove(PARAMETERS);
-        let parameters =
-            fill::parameters(given.as_ref().and_then(|given| given.get_ref().as_table()));
+        let mut merged = load.applied_to(&arm.applied_to(&parts.base));
+        let given = merged.remove(PARAMETERS_KEY);
+        let parameters = fill::parameter_spans(given.as_ref().and_then(|given| given.get_ref().as_table()));
         let declared = parts.parameters.keys();
         let without = declared.filter(|name| !parameters.contains_key(*name)).cloned().collect();
-        let mut filler = Filler::new(text, parameters, without);
-        filler.table(&mut whole, "");
-        let mut found = Problems::default();
-        let setup = Setup::of(&whole, &mut found);
-        let flags = find(&whole, "flags");
+        let mut filler = ParameterFiller::new(text, parameters, without);
+        filler.fill_table(&mut merged, "");
+        let mut cell_problems = Problems::default();
+        let setup = LabSetup::from_document(&merged, &mut cell_problems);
+        let flags = load_value(&merged, "flags");
         if let Some(flags) = flags.filter(|_| lacks_duration(&setup)) {
-            let text = "'load.flags' has no '{duration}', nor a number of requests (-n): its length \
-                        would be the tool's own";
-            found.add(flags.span().start, text);
+            let text = "'load.flags' has neither '{duration}' nor a number of requests (-n): the \
+                        tool would use its default length";
+            cell_problems.add(flags.span().start, text);
         }
-        let warm_up = find(&whole, "warm-up");
+        let warm_up = load_value(&merged, "warm-up");
         let at = warm_up.map_or(0, |value| value.span().start);
         let is_given = warm_up.is_some_and(|value| value.get_ref().as_str() != Some("auto"));
-        let mut problems = filler.problems.into_found();
-        // What is not known yet is not wrong yet.
-        let waits = |at: &usize| filler.waiting.contains(at);
-        problems.extend(found.into_found().into_iter().filter(|(at, _)| !waits(at)));
-        for name in filler.used.intersection(&filler.without) {
+        let mut problems = filler.problems.into_vec();
+        // A value that is not known yet is not wrong yet.
+        let waits = |at: &usize| filler.pending_values.contains(at);
+        problems.extend(cell_problems.into_vec().into_iter().filter(|(at, _)| !waits(at)));
+        for name in filler.used.intersection(&filler.without_text) {
             let at = parts.parameters.get(name).copied().unwrap_or_default();
             problems.push((at, format!("'{name}' has no text: give it with --set {name}=TEXT")));
         }
-        problems.extend(both(arm, load));
-        problems.extend(around.into_iter().flat_map(|around| around.problems(&whole, &setup)));
+        problems.extend(keys_set_twice(arm, load));
+        problems.extend(checks.into_iter().flat_map(|around| around.cell_problems(&merged, &setup)));
         let warm_up = (is_given.then_some(setup.warm_up_ns), at);
         Self { setup, used: filler.used, problems, warm_up }
     }
 }
 
-/// A value of `[load]`.
-fn find<'a, 't>(whole: &'a DeTable<'t>, key: &str) -> Option<&'a Spanned<DeValue<'t>>> {
-    whole.get("load").and_then(|load| load.get_ref().as_table()).and_then(|load| load.get(key))
+/// Returns a value of `[load]`.
+fn load_value<'a, 't>(table: &'a DeTable<'t>, key: &str) -> Option<&'a Spanned<DeValue<'t>>> {
+    table.get("load").and_then(|load| load.get_ref().as_table()).and_then(|load| load.get(key))
 }
 
-/// Of other tools than weir's it is known how they are told.
-fn lacks_duration(setup: &Setup) -> bool {
+/// Returns whether a load has no duration. Other tools than weir get theirs in a known way.
+fn lacks_duration(setup: &LabSetup) -> bool {
     let says = |word: &String| {
         let count = word.strip_prefix("-n").unwrap_or("x");
-        stands_in(DURATION, word)
+        contains(DURATION_PLACEHOLDER, word)
             || word.starts_with("--requests")
             || count.bytes().all(|byte| byte.is_ascii_digit())
     };
-    setup.tool == Tool::Weir && !setup.load.is_empty() && !setup.load.iter().any(says)
+    setup.tool == LoadTool::Weir && !setup.load.is_empty() && !setup.load.iter().any(says)
 }
 
-/// What both an arm and a load set: the arm would not be what it says.
-fn both(arm: &Variant<'_>, load: &Variant<'_>) -> Vec<(usize, String)> {
-    let of_arm = arm.keys();
-    let keys = load.keys().into_iter().filter(|(key, _)| of_arm.contains_key(key));
-    let text = |key| format!("'{key}' is set by an arm too, and the load would take its place");
+/// Returns a problem for each key that both an arm and a load set: the load would override the arm.
+fn keys_set_twice(arm: &Variant<'_>, load: &Variant<'_>) -> Vec<(usize, String)> {
+    let arm_keys = arm.key_offsets();
+    let keys = load.key_offsets().into_iter().filter(|(key, _)| arm_keys.contains_key(key));
+    let text = |key| format!("'{key}' is also set by an arm, and the load would override it");
     keys.map(|(key, at)| (at, text(key))).collect()
 }
 
 /// Problems, and the cells that have each.
 #[derive(Default)]
-struct Notes(BTreeMap<(usize, String), BTreeSet<(usize, usize)>>);
+struct ProblemsByCell(BTreeMap<(usize, String), BTreeSet<(usize, usize)>>);
 
-impl Notes {
-    fn add(&mut self, cell: (usize, usize), found: Vec<(usize, String)>) {
-        for problem in found {
+impl ProblemsByCell {
+    fn add(&mut self, cell: (usize, usize), cell_problems: Vec<(usize, String)>) {
+        for problem in cell_problems {
             self.0.entry(problem).or_default().insert(cell);
         }
     }
 
-    fn tell(self, arms: &[Variant<'_>], loads: &[Variant<'_>], problems: &mut Problems) {
+    fn report(self, arms: &[Variant<'_>], loads: &[Variant<'_>], problems: &mut Problems) {
         for ((at, text), cells) in self.0 {
-            match whose(&cells, arms, loads) {
-                Some(whose) => problems.add(at, format!("{text} ({whose})")),
+            match affected_variants(&cells, arms, loads) {
+                Some(affected) => problems.add(at, format!("{text} ({affected})")),
                 None => problems.add(at, text),
             }
         }
     }
 }
 
-/// Whose problem it is; none when it is everybody's.
-fn whose(
+/// Returns the arms or loads that have a problem; `None` if all cells have it.
+fn affected_variants(
     cells: &BTreeSet<(usize, usize)>,
     arms: &[Variant<'_>],
     loads: &[Variant<'_>],
@@ -214,10 +213,10 @@ fn whose(
     }
     let rows: BTreeSet<usize> = cells.iter().map(|(row, _)| *row).collect();
     let columns: BTreeSet<usize> = cells.iter().map(|(_, column)| *column).collect();
-    let named = |what: &str, of: &BTreeSet<usize>, all: &[Variant<'_>]| {
-        let names: Vec<String> = of.iter().map(|at| format!("'{}'", all[*at].name)).collect();
+    let named = |label: &str, indices: &BTreeSet<usize>, all: &[Variant<'_>]| {
+        let names: Vec<String> = indices.iter().map(|at| format!("'{}'", all[*at].name)).collect();
         let plural = if names.len() == 1 { "" } else { "s" };
-        format!("{what}{plural} {}", names.join(", "))
+        format!("{label}{plural} {}", names.join(", "))
     };
     if cells.len() == rows.len() * loads.len() {
         return Some(named("arm", &rows, arms));

@@ -1,11 +1,11 @@
-//! An experiment's file: text to a plan and to what each of its trials runs, with every problem at once.
+//! Files of experiments: text to a plan and to the setup of each trial, with every problem at once.
 //!
-//! A file is one trial's file ([`crate::scenario::setup`]) with arms and loads, which are patches of it:
-//! the same keys with other values. Not for running it, nor for what came of it.
+//! An experiment's file is one trial's file ([`crate::scenario::setup`]) with arms and loads. These
+//! are patches of it: the same keys with other values. Running it and judging it are elsewhere.
 
-mod around;
 mod cells;
 mod diff;
+mod environment_checks;
 mod file;
 mod fill;
 mod measure;
@@ -17,52 +17,53 @@ mod variants;
 
 use std::collections::BTreeMap;
 
-use record::experiment::{Arm, LoadPlan, Metric, ONLY_LOAD, Plan};
-use record::problem::Problem;
+use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, LoadPlan, ONLY_LOAD};
+use record::problem::InputProblem;
 
-use crate::scenario::read::{Problems, document};
-use crate::scenario::setup::Setup;
-use crate::statistics::many::pairs_to_conclude;
+use crate::scenario::read::{Problems, parse_document};
+use crate::scenario::setup::LabSetup;
+use crate::statistics::multiple_comparisons::pairs_to_conclude;
 
-use self::cells::Cells;
-use self::file::Parts;
-use self::measure::Given;
-use self::patch::{Leaf, changes, changes_apart, leaves};
-use self::variants::{Side, Variant};
+use self::cells::ExperimentCells;
+use self::file::FileParts;
+use self::measure::MeasureInput;
+use self::patch::{KeyValue, changes_by_key, key_values, split_changes};
+use self::variants::{Variant, VariantAxis};
 
-pub use self::around::Around;
-pub use self::measure::bound;
+pub use self::environment_checks::EnvironmentChecks;
+pub use self::measure::parse_discard_bound;
 
-/// What stands behind the name of an arm that is run a second time, to show the noise.
-pub const AGAIN: &str = "-again";
-/// The arm of a file that has none: what the file says.
-pub const ONLY_ARM: &str = "base";
-/// A file may be so long: with its arms it is held in memory once for each of the cells.
+/// Suffix of the name of an arm that is run a second time, to show the noise.
+pub const REPEAT_SUFFIX: &str = "-repeat";
+/// Name of the arm of a file without arms: the file as it is.
+pub const DEFAULT_ARM: &str = "base";
+/// Maximum length of a file: each of the cells holds it in memory once, with its arm.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// What was asked for beside the file.
+/// Options from outside the file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub struct ExperimentOptions {
     /// Length of each load, in place of the file's.
     pub duration_ns: Option<u64>,
-    /// Fewest and most blocks, in place of the file's. With fewer than six nothing can be told apart.
+    /// Minimum and maximum number of blocks, in place of the file's. Fewer than six cannot show a
+    /// difference.
     pub blocks: Option<(u32, u32)>,
-    /// As few blocks as can show a difference, where `blocks` does not say how many.
+    /// True to run the fewest blocks that can show a difference, if `blocks` is not set.
     pub quick: bool,
     /// Seed of every order and resampling.
     pub seed: u64,
     /// Texts in place of the file's own parameters, by their names.
     pub parameters: Vec<(String, String)>,
-    /// Bounds in place of the file's, by their covariates ([`bound`]).
+    /// Bounds in place of the file's, by their covariates ([`parse_discard_bound`]).
     pub discard: BTreeMap<String, f64>,
-    /// Whether it was asked for before, and ran: what was taken then is not refused now.
-    pub again: bool,
+    /// True if these options were accepted and run before: they are not rejected now.
+    pub was_accepted: bool,
 }
 
-impl Asked {
-    /// What was asked for when a plan was made, so that its file can be read again as it was.
+impl ExperimentOptions {
+    /// Returns the options that a plan was made with, so that its file can be read again as it was.
     #[must_use]
-    pub fn again(plan: &Plan) -> Self {
+    pub fn from_plan(plan: &ExperimentPlan) -> Self {
         Self {
             duration_ns: Some((plan.duration_s * 1e9).round() as u64),
             blocks: Some((plan.blocks_min, plan.blocks_max)),
@@ -70,88 +71,89 @@ impl Asked {
             seed: plan.seed,
             parameters: plan.parameters.clone().into_iter().collect(),
             discard: plan.discard.clone(),
-            again: true,
+            was_accepted: true,
         }
     }
 }
 
-/// A file that was read.
+/// A parsed file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct File {
-    plan: Plan,
-    setups: BTreeMap<(String, String), Setup>,
+pub struct ExperimentFile {
+    plan: ExperimentPlan,
+    setups: BTreeMap<(String, String), LabSetup>,
 }
 
-impl File {
-    /// Reads a file's text. `name` is the file's, for problems and for an experiment without a name of
-    /// its own; `metrics` are all that can be measured; `around` is what it is to be run with, if it is to be.
+impl ExperimentFile {
+    /// Parses the text of a file. `name` is the file's name, for problems and for an experiment
+    /// without a name of its own; `metrics` are all metrics that can be measured; `around` is the
+    /// environment to run it in, if it is to be run.
     ///
     /// # Errors
-    /// Everything that is wrong with it, in the order of the file, and then with what was asked for.
-    pub fn parse_with(
+    /// All problems of the file, in its order, then the problems of the options.
+    pub fn parse_with_checks(
         name: &str,
         text: &str,
-        asked: &Asked,
-        metrics: &[Metric],
-        around: Option<&Around<'_>>,
-    ) -> Result<Self, Vec<Problem>> {
+        options: &ExperimentOptions,
+        metrics: &[ExperimentMetric],
+        checks: Option<&EnvironmentChecks<'_>>,
+    ) -> Result<Self, Vec<InputProblem>> {
         if text.len() > FILE_BYTES_MAX {
-            let why = format!("it is longer than {FILE_BYTES_MAX} bytes");
-            return Err(vec![Problem::new(name, why)]);
+            let reason = format!("it is longer than {FILE_BYTES_MAX} bytes");
+            return Err(vec![InputProblem::new(name, reason)]);
         }
         let mut problems = Problems::default();
-        let (document, is_whole) = document(text, &mut problems);
+        let (document, is_whole) = parse_document(text, &mut problems);
         if !is_whole {
-            return Err(problems.placed(name, text));
+            return Err(problems.with_positions(name, text));
         }
-        let mut parts = Parts::of(&document, &mut problems);
-        let mut beside = parts.set(&asked.parameters);
-        let arms = variants::of(Side::Arms, &parts, &mut problems);
-        let loads = variants::of(Side::Loads, &parts, &mut problems);
-        beside.extend(variants::without_effect(&asked.parameters, &arms, &loads));
-        let mut cells = Cells::read(&parts, (&arms, &loads), text, around, &mut problems);
-        let given = Given::new(asked, metrics, &cells, around);
-        let (plan, wrong) = measure::plan(&parts, &given, &mut problems);
+        let mut parts = FileParts::split(&document, &mut problems);
+        let mut beside = parts.set_parameters(&options.parameters);
+        let arms = variants::read_variants(VariantAxis::Arms, &parts, &mut problems);
+        let loads = variants::read_variants(VariantAxis::Loads, &parts, &mut problems);
+        beside.extend(variants::ineffective_parameters(&options.parameters, &arms, &loads));
+        let mut cells = ExperimentCells::read(&parts, (&arms, &loads), text, checks, &mut problems);
+        let input = MeasureInput::new(options, metrics, &cells, checks);
+        let (plan, wrong) = measure::read_plan(&parts, &input, &mut problems);
         beside.extend(wrong);
-        let baseline = variants::baseline(&parts, &arms, &mut problems);
-        let mut found = problems.placed(name, text);
-        found.extend(beside);
-        if !found.is_empty() {
-            return Err(found);
+        let baseline = variants::baseline_index(&parts, &arms, &mut problems);
+        let mut all_problems = problems.with_positions(name, text);
+        all_problems.extend(beside);
+        if !all_problems.is_empty() {
+            return Err(all_problems);
         }
-        let plan = Plan {
+        let plan = ExperimentPlan {
             name: parts.name(name),
-            title: fill::shown(&parts.title(name), &parts.base),
+            title: fill::display_text(&parts.title(name), &parts.base),
             file: text.to_owned(),
-            parameters: asked.parameters.iter().cloned().collect(),
+            parameters: options.parameters.iter().cloned().collect(),
             baseline: arms[baseline].name.clone(),
             arms: arm_plans(&parts, &arms, baseline),
             loads: load_plans(&parts, &arms, &loads, &cells),
             warm_up_s: cells.warm_up_ns.map(|ns| ns as f64 / 1e9),
             ..plan
         };
-        let blocks = Some(pairs_to_conclude(tested(&plan), plan.confidence))
-            .filter(|_| asked.quick && asked.blocks.is_none());
+        let blocks = Some(pairs_to_conclude(tested_comparisons(&plan), plan.confidence))
+            .filter(|_| options.quick && options.blocks.is_none());
         let (blocks_min, blocks_max) =
             blocks.map_or((plan.blocks_min, plan.blocks_max), |blocks| (blocks, blocks));
-        let plan = Plan { blocks_min, blocks_max, ..plan };
+        let plan = ExperimentPlan { blocks_min, blocks_max, ..plan };
         cells.setups.values_mut().for_each(|setup| setup.profile = plan.profile);
         Ok(Self { plan, setups: cells.setups })
     }
 
-    /// What is fixed before the first trial.
+    /// Returns the plan, which is fixed before the first trial.
     #[must_use]
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &ExperimentPlan {
         &self.plan
     }
 
-    /// What a trial of an arm under a load runs. The baseline's second arm runs what the baseline does.
-    /// Calls are not counted in it, because what is judged is not to be slowed down: that is for trials
-    /// of their own ([`Plan::calls`]).
+    /// Returns the setup of a trial of an arm under a load. The baseline's second arm has the setup
+    /// of the baseline. Calls are not counted in it, so that judged trials are not slowed down;
+    /// separate trials count them ([`ExperimentPlan::calls`]).
     #[must_use]
-    pub fn setup(&self, arm: &str, load: &str) -> Option<&Setup> {
+    pub fn setup(&self, arm: &str, load: &str) -> Option<&LabSetup> {
         let arm = self.plan.arm(arm)?;
-        let runs = arm.again.as_ref().unwrap_or(&arm.name);
+        let runs = arm.repeats.as_ref().unwrap_or(&arm.name);
         self.setups.get(&(runs.clone(), load.to_owned()))
     }
 }
@@ -159,33 +161,34 @@ impl File {
 /// A parameter of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
-    /// What it is, if the file says.
+    /// Description of the parameter, if the file has one.
     pub doc: String,
-    /// Its text; without one it has to be given.
+    /// Text of the parameter; `None` if it has to be given.
     pub value: Option<String>,
 }
 
-/// The parameters of a file, in its order. What is wrong with the file is for [`File`] to say.
+/// Returns the parameters of a file, in its order. [`ExperimentFile`] reports the problems of the file.
 #[must_use]
 pub fn parameters(text: &str) -> Vec<Parameter> {
     let mut problems = Problems::default();
-    let (document, _) = document(text, &mut problems);
-    Parts::of(&document, &mut problems).declared()
+    let (document, _) = parse_document(text, &mut problems);
+    FileParts::split(&document, &mut problems).declared_parameters()
 }
 
-/// How many comparisons with the baseline are tested together: every other arm under every load.
+/// Returns the number of comparisons with the baseline that are tested together: every other arm
+/// under every load.
 #[must_use]
-pub fn tested(plan: &Plan) -> usize {
-    let is_tested = |arm: &&Arm| arm.again.is_none() && arm.name != plan.baseline;
+pub fn tested_comparisons(plan: &ExperimentPlan) -> usize {
+    let is_tested = |arm: &&Arm| arm.repeats.is_none() && arm.name != plan.baseline;
     plan.arms.iter().filter(is_tested).count() * plan.loads.len()
 }
 
-/// What an arm differs in from the baseline, by key, flags of the load and separate places of a file each by
-/// itself: with more than one, it cannot be said which of them made a difference.
+/// Returns the differences between an arm and the baseline: keys, single flags of the load, and
+/// separate places of a file. With more than one, none of them can be named as the cause.
 #[must_use]
-pub fn differing(plan: &Plan, arm: &Arm) -> Vec<String> {
+pub fn changed_keys(plan: &ExperimentPlan, arm: &Arm) -> Vec<String> {
     let Some(baseline) = plan.arm(&plan.baseline) else { return Vec::new() };
     let keys = baseline.changes.keys().chain(arm.changes.keys());
     let mut keys: Vec<String> =
@@ -195,33 +198,33 @@ pub fn differing(plan: &Plan, arm: &Arm) -> Vec<String> {
     keys
 }
 
-/// The baseline, the baseline again, and the others in the order of the file.
-fn arm_plans(parts: &Parts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Arm> {
+/// Returns the baseline, the baseline again, and the others in the order of the file.
+fn arm_plans(parts: &FileParts<'_>, arms: &[Variant<'_>], baseline: usize) -> Vec<Arm> {
     let plan = |arm: &Variant<'_>| {
-        let (title, changes) = shown(parts, arm, changes_apart);
-        Arm { name: arm.name.clone(), title, changes, again: None, levels: arm.levels.clone() }
+        let (title, changes) = title_and_changes(parts, arm, split_changes);
+        Arm { name: arm.name.clone(), title, changes, repeats: None, levels: arm.levels.clone() }
     };
     let first = plan(&arms[baseline]);
-    let again = Arm {
-        name: format!("{}{AGAIN}", first.name),
-        title: format!("{}, again", first.title),
-        again: Some(first.name.clone()),
+    let repeat = Arm {
+        name: format!("{}{REPEAT_SUFFIX}", first.name),
+        title: format!("{}, repeated", first.title),
+        repeats: Some(first.name.clone()),
         ..first.clone()
     };
     let others = arms.iter().enumerate().filter(|(at, _)| *at != baseline);
-    [first, again].into_iter().chain(others.map(|(_, arm)| plan(arm))).collect()
+    [first, repeat].into_iter().chain(others.map(|(_, arm)| plan(arm))).collect()
 }
 
 fn load_plans(
-    parts: &Parts<'_>,
+    parts: &FileParts<'_>,
     arms: &[Variant<'_>],
     loads: &[Variant<'_>],
-    cells: &Cells,
+    cells: &ExperimentCells,
 ) -> Vec<LoadPlan> {
     let plan = |load: &Variant<'_>| {
-        let (title, changes) = shown(parts, load, changes);
+        let (title, changes) = title_and_changes(parts, load, changes_by_key);
         let title = match load.name == ONLY_LOAD && load.patches.is_empty() {
-            true => cells.flags(arms),
+            true => cells.load_flags(arms),
             false => title,
         };
         LoadPlan { name: load.name.clone(), title, changes, levels: load.levels.clone() }
@@ -230,17 +233,17 @@ fn load_plans(
 }
 
 /// Values by their keys.
-type Leaves = BTreeMap<String, Leaf>;
+type KeyPaths = BTreeMap<String, KeyValue>;
 
-/// Title and changes of an arm or a load, with its parameters put in. What changes is found before that:
-/// a parameter is one change, wherever it stands.
-fn shown(
-    parts: &Parts<'_>,
+/// Returns the title and changes of an arm or a load, with its parameters put in. Changes are found
+/// before that: a parameter is one change, however often it is used.
+fn title_and_changes(
+    parts: &FileParts<'_>,
     variant: &Variant<'_>,
-    changes: fn(&Leaves, &Leaves) -> BTreeMap<String, String>,
+    changes: fn(&KeyPaths, &KeyPaths) -> BTreeMap<String, String>,
 ) -> (String, BTreeMap<String, String>) {
-    let whole = variant.over(&parts.base);
-    let mut changes = changes(&leaves(&parts.base), &leaves(&whole));
-    changes.values_mut().for_each(|value| *value = fill::shown(value, &whole));
-    (fill::shown(&variant.title, &whole), changes)
+    let merged = variant.applied_to(&parts.base);
+    let mut changes = changes(&key_values(&parts.base), &key_values(&merged));
+    changes.values_mut().for_each(|value| *value = fill::display_text(value, &merged));
+    (fill::display_text(&variant.title, &merged), changes)
 }

@@ -1,50 +1,50 @@
-//! The ready-made experiments: files that run as they are, and that are there to be copied and changed.
+//! Ready-made experiments: files that run as they are and serve as templates.
 //!
-//! Each is a file below `ready/`, with a row here that says what it is for and what it needs.
+//! Each is a file in `ready/`, with a row here for its purpose and its requirements.
 
 /// A ready-made experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct ReadyMadeExperiment {
     /// Its name: `weir lab run NAME`.
     pub name: &'static str,
-    /// What it asks, in a line: its file's title.
+    /// Question in one line: the title of its file.
     pub title: &'static str,
-    /// What its answer is good for, in a sentence.
+    /// Use of its result, in a sentence.
     pub question: &'static str,
     /// Programs that have to be installed.
     pub programs: &'static [&'static str],
-    /// What else it needs; empty: nothing.
-    pub besides: &'static str,
-    /// Its file.
+    /// Other requirements; empty if there are none.
+    pub other_requirements: &'static str,
+    /// Text of its file.
     pub text: &'static str,
 }
 
 macro_rules! ready {
-    ($name:literal, $title:literal, $question:literal, $programs:expr, $besides:literal) => {
-        Ready {
+    ($name:literal, $title:literal, $question:literal, $programs:expr, $other_requirements:literal) => {
+        ReadyMadeExperiment {
             name: $name,
             title: $title,
             question: $question,
             programs: &$programs,
-            besides: $besides,
+            other_requirements: $other_requirements,
             text: include_str!(concat!("ready/", $name, ".toml")),
         }
     };
 }
 
-/// All of them: first what tells of the machine, then comparisons, then curves.
-pub const READY: &[Ready] = &[
+/// All ready-made experiments: first those about the machine, then comparisons, then curves.
+pub const READY_MADE: &[ReadyMadeExperiment] = &[
     ready!(
         "same",
-        "How far apart are two results of the same thing on this machine?",
-        "The noise of this machine, which is the smallest difference that any experiment can see on it",
+        "How much do two measurements of the same server differ on this machine?",
+        "The noise of this machine: the smallest difference that an experiment can detect on it",
         [],
         ""
     ),
     ready!(
         "burn",
         "Does the lab find 3 % more work per response?",
-        "A self-check with a known answer: the second arm is slower, by about 6 us per response",
+        "A self-check with a known result: the second arm is slower by about 6 µs per response",
         [],
         ""
     ),
@@ -58,78 +58,78 @@ pub const READY: &[Ready] = &[
     ready!(
         "build-flags",
         "Which of two builds of a server is faster?",
-        "Two binaries of yours, by compiler flags, compiler, version or a change of yours, and the \
-         functions in which they differ",
+        "Two of your binaries (other flags, compiler, version or code), and the functions in which \
+         they differ",
         [],
         "two commands: --set before='...' --set after='...'"
     ),
     ready!(
         "log",
         "What does nginx's access log cost?",
-        "Whether to log, to log in larger writes, or not to worry",
+        "No log, a buffered log, and one write per line",
         ["nginx"],
         ""
     ),
     ready!(
         "tls",
         "What does TLS cost nginx?",
-        "The price of encryption on kept connections, and of handshakes on new ones",
+        "The cost of encryption on keep-alive connections, and of handshakes on new connections",
         ["nginx", "openssl", "wrk"],
         ""
     ),
     ready!(
         "proxies",
         "What does a proxy add to the latency of a service?",
-        "The service alone against weir, HAProxy and nginx before it, at a rate that all carry with ease",
+        "The service alone, and behind weir, HAProxy and nginx, at a rate that all carry easily",
         ["haproxy", "nginx"],
         ""
     ),
     ready!(
         "proxy-shootout",
-        "Which proxy takes the least of a processor: HAProxy, nginx or weir?",
-        "How much of a processor each proxy needs for the same work, at its limit and below it",
+        "Which proxy uses the least CPU time: HAProxy, nginx or weir?",
+        "CPU time of each proxy for the same work, at its limit and below it",
         ["haproxy", "nginx"],
         ""
     ),
     ready!(
         "profile",
-        "In which functions is the difference between two arms?",
-        "Which functions became dearer, as a table and as a flame graph of differences",
+        "In which functions do two arms differ?",
+        "Functions whose cost changed, as a table and as a differential flame graph",
         [],
         ""
     ),
     ready!(
         "cpu-quota",
-        "How many processors does a server need?",
-        "What to give a container or a small virtual machine: throughput and tail by processors",
+        "How many CPUs does a server need?",
+        "Sizing of a container or a small virtual machine: throughput and tail latency by CPUs",
         [],
         ""
     ),
     ready!(
         "threads",
         "How much faster does a server get with more threads?",
-        "How well a server scales, and with how many threads more would be less",
+        "Scaling of a server with its threads, and the number of threads beyond which it gets slower",
         [],
         ""
     ),
     ready!(
         "connections",
-        "How does a server behave with more and more connections?",
-        "From how many connections on more of them only wait",
+        "How does a server behave with an increasing number of connections?",
+        "The number of connections beyond which more of them only wait",
         [],
         ""
     ),
     ready!(
         "table",
-        "Rates, latencies and processors over generator threads and connections",
-        "The whole table of a load test, with both sides' processors beside each row",
+        "Rates, latencies and CPUs over generator threads and connections",
+        "The complete table of a load test, with the CPU use of both sides in each row",
         [],
         ""
     ),
 ];
 
-/// The one of this name.
+/// Returns the ready-made experiment with this name.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Ready> {
-    READY.iter().find(|ready| ready.name == name)
+pub fn find_ready_made(name: &str) -> Option<&'static ReadyMadeExperiment> {
+    READY_MADE.iter().find(|ready| ready.name == name)
 }

@@ -1,37 +1,38 @@
-//! Every arm under every load by itself: how its figures are spread, and what limited it.
+//! Cells by themselves: the spread of the figures and the limit of every arm under every load.
 
 use std::collections::BTreeMap;
 
-use record::experiment::{Cell, Spread};
+use record::experiment::{ExperimentCell, ValueDistribution};
 
-use super::blocks::Blocks;
-use crate::statistics::bootstrap::{Resampling, percentile};
+use super::judged_trials::JudgedTrials;
+use crate::statistics::bootstrap::{Resampling, percentile_interval};
 use crate::statistics::signed_rank::PAIRS_MIN;
 use crate::statistics::{median_in_place, quantile_of_sorted};
 
-/// Draws of a median's interval: it is there for every metric of every cell, and decides nothing.
+/// Maximum number of draws of a median's interval. Every metric of every cell has one, and none
+/// decides.
 const DRAWS_MAX: u32 = 2_000;
-/// How the text of a [`record::trial::Steady`] begins where there were no seconds to tell from: such a
-/// trial is not unsteady.
-const NOT_TOLD: &str = "not told";
+/// Prefix of the text of a [`record::trial::SteadyState`] that had too few seconds: such a trial
+/// is not unsteady.
+const UNDECIDED_PREFIX: &str = "undecided";
 
-/// The plan's cells, those without a trial too.
-pub(super) fn cells(blocks: &Blocks<'_>, draws: u32) -> Vec<Cell> {
+/// Returns the plan's cells, also those without a trial.
+pub(super) fn summarize_cells(blocks: &JudgedTrials<'_>, draws: u32) -> Vec<ExperimentCell> {
     let plan = blocks.plan;
     let loads = plan.loads.iter();
     loads
         .flat_map(|load| plan.arms.iter().map(move |arm| (arm, load)))
-        .map(|(arm, load)| cell(blocks, &arm.name, &load.name, draws))
+        .map(|(arm, load)| summarize_cell(blocks, &arm.name, &load.name, draws))
         .collect()
 }
 
-fn cell(blocks: &Blocks<'_>, arm: &str, load: &str, draws: u32) -> Cell {
-    let mut cell = Cell { arm: arm.to_owned(), load: load.to_owned(), ..Cell::default() };
+fn summarize_cell(blocks: &JudgedTrials<'_>, arm: &str, load: &str, draws: u32) -> ExperimentCell {
+    let mut cell = ExperimentCell { arm: arm.to_owned(), load: load.to_owned(), ..ExperimentCell::default() };
     let mut figures: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for trial in blocks.cell(arm, load) {
         cell.trials += 1;
-        let told = !trial.steady.text.starts_with(NOT_TOLD);
-        cell.unsteady += u32::from(trial.steady.from_s.is_none() && told);
+        let is_decided = !trial.steady.text.starts_with(UNDECIDED_PREFIX);
+        cell.unsteady += u32::from(trial.steady.from_s.is_none() && is_decided);
         if let Some(code) = &trial.verdict {
             *cell.verdicts.entry(code.clone()).or_insert(0) += 1;
         }
@@ -40,27 +41,26 @@ fn cell(blocks: &Blocks<'_>, arm: &str, load: &str, draws: u32) -> Cell {
         }
     }
     let draws = draws.min(DRAWS_MAX);
-    let resampling =
-        Resampling { draws, seed: blocks.plan.seed, confidence: blocks.plan.confidence };
+    let resampling = Resampling { draws, seed: blocks.plan.seed, confidence: blocks.plan.confidence };
     for (name, mut values) in figures {
         values.sort_unstable_by(f64::total_cmp);
-        if let Some(spread) = spread(&values, resampling) {
+        if let Some(spread) = value_spread(&values, resampling) {
             cell.metrics.insert(name.to_owned(), spread);
         }
     }
     cell
 }
 
-fn spread(sorted: &[f64], resampling: Resampling) -> Option<Spread> {
+fn value_spread(sorted: &[f64], resampling: Resampling) -> Option<ValueDistribution> {
     let at = |q| quantile_of_sorted(sorted, q);
-    let middle = |values: &mut [f64]| median_in_place(values).unwrap_or(f64::NAN);
+    let median_of = |values: &mut [f64]| median_in_place(values).unwrap_or(f64::NAN);
     let wide_enough = sorted.len() >= PAIRS_MIN;
-    Some(Spread {
+    Some(ValueDistribution {
         min: at(0.0)?,
         p25: at(0.25)?,
         median: at(0.5)?,
         p75: at(0.75)?,
         max: at(1.0)?,
-        median_interval: wide_enough.then(|| percentile(sorted, middle, resampling)).flatten(),
+        median_interval: wide_enough.then(|| percentile_interval(sorted, median_of, resampling)).flatten(),
     })
 }

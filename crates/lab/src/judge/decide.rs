@@ -1,88 +1,92 @@
-//! From an interval and a p to one of four outcomes. Pure numbers: no names, no words.
+//! Rule from an interval and a p to one of four outcomes. Pure numbers: no names, no words.
 
-use record::experiment::{Better, Outcome};
+use record::experiment::{BetterDirection, ComparisonOutcome};
 
 use crate::statistics::effect::t_factor;
 use crate::statistics::signed_rank::PAIRS_MIN;
 
-/// Most blocks that are named as what would decide it; beyond, it is said that no number of blocks that
-/// anybody runs would.
+/// Maximum number of blocks that a text names as needed for a decision. Beyond it, the text says
+/// that no practical number of blocks would decide.
 pub(super) const BLOCKS_NAMED_MAX: usize = 500;
 
-/// The smallest effect that matters, as the logarithm of a ratio.
+/// Returns the smallest effect that matters, as the logarithm of a ratio.
 pub(super) fn effect_log(effect: f64) -> f64 {
     effect.max(0.0).ln_1p()
 }
 
-/// What an outcome follows from. Ratios and intervals are logarithms.
+/// Input for an outcome. Ratios and intervals are logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Numbers {
+pub(super) struct ComparisonFigures {
     pub(super) pairs: usize,
     pub(super) ratio: f64,
     pub(super) interval: Option<(f64, f64)>,
     pub(super) p_adjusted: Option<f64>,
-    /// How far the baseline is from itself: the logarithm of the A/A comparison's ratio. Absent without
-    /// an A/A comparison, and in it.
+    /// Difference of the baseline from itself: the logarithm of the A/A comparison's ratio. `None`
+    /// without an A/A comparison, and in it.
     pub(super) noise: Option<f64>,
     pub(super) effect: f64,
     pub(super) alpha: f64,
 }
 
-/// Why an outcome is what it is.
+/// Reason for an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum OutcomeReason {
     /// Fewer than [`PAIRS_MIN`] blocks.
-    TooFew,
-    /// The interval is within the effect that matters, and holds 1.
-    NoneThatMatters,
-    /// The interval is within the effect that matters, but without 1: there is a difference.
-    LessThanMatters,
+    TooFewBlocks,
+    /// The interval is within the effect that matters, and contains 1.
+    NoRelevantDifference,
+    /// The interval is within the effect that matters, but does not contain 1: there is a
+    /// difference.
+    BelowRelevantEffect,
     /// The whole interval is beyond the effect that matters.
-    AllOfItMatters,
-    /// There is a difference; whether it is as large as matters is open.
-    MayMatter,
-    /// The interval is without 1, but the test is not sure.
-    NotTested,
-    /// The difference is no larger than that of the baseline from itself.
+    RelevantEffect,
+    /// There is a difference. It is open whether it is as large as matters.
+    MaybeRelevant,
+    /// The interval does not contain 1, but the test is not significant.
+    NotSignificant,
+    /// The difference is no larger than the difference of the baseline from itself.
     WithinNoise,
-    /// The interval holds both 1 and what matters.
-    Wide,
+    /// The interval contains both 1 and the effect that matters.
+    IntervalTooWide,
 }
 
-/// The outcome, and why.
-pub(super) fn decide(numbers: &Numbers, better: Better) -> (Outcome, Reason) {
+/// Returns the outcome and its reason.
+pub(super) fn decide(
+    numbers: &ComparisonFigures,
+    better: BetterDirection,
+) -> (ComparisonOutcome, OutcomeReason) {
     let Some((low, high)) = numbers.interval.filter(|_| numbers.pairs >= PAIRS_MIN) else {
-        return (Outcome::Inconclusive, Reason::TooFew);
+        return (ComparisonOutcome::Inconclusive, OutcomeReason::TooFewBlocks);
     };
     let without_one = low > 0.0 || high < 0.0;
     let noise = numbers.noise.unwrap_or(0.0).abs();
     if low > -numbers.effect && high < numbers.effect {
-        // Where the same thing differs from itself by more than matters, a likeness is chance too.
+        // If the baseline differs from itself by more than matters, a similarity is chance too.
         return match (noise > numbers.effect, without_one) {
-            (true, _) => (Outcome::Inconclusive, Reason::WithinNoise),
-            (false, true) => (Outcome::Equivalent, Reason::LessThanMatters),
-            (false, false) => (Outcome::Equivalent, Reason::NoneThatMatters),
+            (true, _) => (ComparisonOutcome::Inconclusive, OutcomeReason::WithinNoise),
+            (false, true) => (ComparisonOutcome::Equivalent, OutcomeReason::BelowRelevantEffect),
+            (false, false) => (ComparisonOutcome::Equivalent, OutcomeReason::NoRelevantDifference),
         };
     }
     if !without_one {
-        return (Outcome::Inconclusive, Reason::Wide);
+        return (ComparisonOutcome::Inconclusive, OutcomeReason::IntervalTooWide);
     }
     if numbers.p_adjusted.is_none_or(|p| p >= numbers.alpha) {
-        return (Outcome::Inconclusive, Reason::NotTested);
+        return (ComparisonOutcome::Inconclusive, OutcomeReason::NotSignificant);
     }
     if numbers.ratio.abs() <= noise {
-        return (Outcome::Inconclusive, Reason::WithinNoise);
+        return (ComparisonOutcome::Inconclusive, OutcomeReason::WithinNoise);
     }
     let outcome = match (numbers.ratio > 0.0, better) {
-        (true, Better::Higher) | (false, Better::Lower) => Outcome::Faster,
-        (false, Better::Higher) | (true, Better::Lower) => Outcome::Slower,
+        (true, BetterDirection::Higher) | (false, BetterDirection::Lower) => ComparisonOutcome::Faster,
+        (false, BetterDirection::Higher) | (true, BetterDirection::Lower) => ComparisonOutcome::Slower,
     };
     let matters = low > numbers.effect || high < -numbers.effect;
-    (outcome, if matters { Reason::AllOfItMatters } else { Reason::MayMatter })
+    (outcome, if matters { OutcomeReason::RelevantEffect } else { OutcomeReason::MaybeRelevant })
 }
 
-/// How many blocks of this spread (the deviation of the logarithms) make half an interval narrower than
-/// this; `None` beyond [`BLOCKS_NAMED_MAX`].
+/// Returns the number of blocks of this spread (deviation of the logarithms) that make half an
+/// interval narrower than `half_width`; `None` beyond [`BLOCKS_NAMED_MAX`].
 pub(super) fn blocks_needed(deviation: f64, half_width: f64, confidence: f64) -> Option<usize> {
     (PAIRS_MIN..=BLOCKS_NAMED_MAX).find(|&n| {
         let factor = t_factor(n, confidence).unwrap_or(f64::INFINITY);
@@ -94,7 +98,7 @@ pub(super) fn blocks_needed(deviation: f64, half_width: f64, confidence: f64) ->
 mod tests {
     use super::*;
 
-    const NUMBERS: Numbers = Numbers {
+    const NUMBERS: ComparisonFigures = ComparisonFigures {
         pairs: 12,
         ratio: 0.03,
         interval: Some((0.024, 0.039)),
@@ -104,40 +108,44 @@ mod tests {
         alpha: 0.05,
     };
 
-    fn outcome(numbers: Numbers) -> (Outcome, Reason) {
-        decide(&numbers, Better::Higher)
+    fn outcome(numbers: ComparisonFigures) -> (ComparisonOutcome, OutcomeReason) {
+        decide(&numbers, BetterDirection::Higher)
     }
 
     #[test]
     fn every_reason_has_its_case() {
-        use Outcome::{Equivalent, Faster, Inconclusive, Slower};
-        let with = |ratio, low, high| Numbers { ratio, interval: Some((low, high)), ..NUMBERS };
+        use ComparisonOutcome::{Equivalent, Faster, Inconclusive, Slower};
+        let with = |ratio, low, high| ComparisonFigures { ratio, interval: Some((low, high)), ..NUMBERS };
         let cases = [
-            (NUMBERS, Faster, Reason::AllOfItMatters),
-            (with(-0.03, -0.039, -0.024), Slower, Reason::AllOfItMatters),
-            (with(0.02, 0.01, 0.03), Faster, Reason::MayMatter),
-            (with(0.004, 0.001, 0.007), Equivalent, Reason::LessThanMatters),
-            (with(0.001, -0.005, 0.007), Equivalent, Reason::NoneThatMatters),
-            (with(0.01, -0.01, 0.03), Inconclusive, Reason::Wide),
-            (Numbers { p_adjusted: Some(0.06), ..NUMBERS }, Inconclusive, Reason::NotTested),
-            (Numbers { p_adjusted: None, ..NUMBERS }, Inconclusive, Reason::NotTested),
-            (Numbers { noise: Some(0.031), ..NUMBERS }, Inconclusive, Reason::WithinNoise),
+            (NUMBERS, Faster, OutcomeReason::RelevantEffect),
+            (with(-0.03, -0.039, -0.024), Slower, OutcomeReason::RelevantEffect),
+            (with(0.02, 0.01, 0.03), Faster, OutcomeReason::MaybeRelevant),
+            (with(0.004, 0.001, 0.007), Equivalent, OutcomeReason::BelowRelevantEffect),
+            (with(0.001, -0.005, 0.007), Equivalent, OutcomeReason::NoRelevantDifference),
+            (with(0.01, -0.01, 0.03), Inconclusive, OutcomeReason::IntervalTooWide),
             (
-                Numbers { noise: Some(0.031), ..with(0.001, -0.005, 0.007) },
+                ComparisonFigures { p_adjusted: Some(0.06), ..NUMBERS },
                 Inconclusive,
-                Reason::WithinNoise,
+                OutcomeReason::NotSignificant,
             ),
-            (Numbers { pairs: 5, ..NUMBERS }, Inconclusive, Reason::TooFew),
-            (Numbers { interval: None, ..NUMBERS }, Inconclusive, Reason::TooFew),
+            (ComparisonFigures { p_adjusted: None, ..NUMBERS }, Inconclusive, OutcomeReason::NotSignificant),
+            (ComparisonFigures { noise: Some(0.031), ..NUMBERS }, Inconclusive, OutcomeReason::WithinNoise),
+            (
+                ComparisonFigures { noise: Some(0.031), ..with(0.001, -0.005, 0.007) },
+                Inconclusive,
+                OutcomeReason::WithinNoise,
+            ),
+            (ComparisonFigures { pairs: 5, ..NUMBERS }, Inconclusive, OutcomeReason::TooFewBlocks),
+            (ComparisonFigures { interval: None, ..NUMBERS }, Inconclusive, OutcomeReason::TooFewBlocks),
         ];
-        for (numbers, wanted, reason) in cases {
-            assert_eq!(outcome(numbers), (wanted, reason), "{numbers:?}");
+        for (numbers, expected, reason) in cases {
+            assert_eq!(outcome(numbers), (expected, reason), "{numbers:?}");
         }
     }
 
     #[test]
     fn less_is_better_where_it_is() {
-        assert_eq!(decide(&NUMBERS, Better::Lower).0, Outcome::Slower);
+        assert_eq!(decide(&NUMBERS, BetterDirection::Lower).0, ComparisonOutcome::Slower);
     }
 
     #[test]

@@ -1,103 +1,120 @@
-//! The answer of an experiment that compares nothing: one arm under loads that are a ladder.
+//! Result of an experiment that compares nothing: one arm under loads that form a ladder.
 //!
-//! Not for the law behind it, which is fitted elsewhere.
+//! The scaling law behind it is fitted elsewhere.
 
 use std::collections::BTreeMap;
 
-use record::experiment::Metric;
+use record::experiment::ExperimentMetric;
 
-use super::blocks::paired;
-use super::compare::{interval, logs, resampling};
-use super::said::some;
-use super::warnings::Case;
+use super::compare::{log_interval, log_ratios, resampling};
+use super::judged_trials::pair_blocks;
+use super::sentence::list_up_to;
+use super::warnings::WarningInput;
 use super::warnings::limits::generator_limit;
+use crate::format::{count, value};
 use crate::statistics::bootstrap::Resampling;
 use crate::statistics::{mean, median};
-use crate::words::{count, value};
 
-/// So much of the most is nearly as much.
-const NEARLY: f64 = 0.95;
-/// How many levels a sentence names.
+/// Fraction of the maximum that is nearly as much.
+const NEARLY_MAX_FRACTION: f64 = 0.95;
+/// Maximum number of levels that a sentence names.
 const NAMED_MAX: usize = 12;
 
 /// One level of the factor.
-struct Rung<'a> {
+struct LadderLevel<'a> {
     level: f64,
     /// The level as the plan writes it.
     name: &'a str,
     load: &'a str,
     /// The metric by block.
-    figures: BTreeMap<u32, f64>,
+    values_by_block: BTreeMap<u32, f64>,
     median: f64,
-    /// Whether the load generator was the limit of most trials.
-    limited: bool,
+    /// True if the load generator was the limit of most trials.
+    is_generator_limited: bool,
 }
 
-/// A level as a number: a decimal as it stands, or a count with its unit (`10k`).
+/// Parses a level as a number: a plain decimal, or a count with its unit (`10k`).
 #[must_use]
-pub fn level(text: &str) -> Option<f64> {
+pub fn parse_level(text: &str) -> Option<f64> {
     let decimal = text.parse::<f64>().ok().filter(|number| number.is_finite());
     decimal.or_else(|| record::units::parse_count(text).ok().map(|count| count as f64))
 }
 
-/// What a ladder says where there is nothing else to compare: where the most is, with which levels it
-/// cannot be told apart, and where it is the generator's and not the subject's.
-pub(super) fn ladder(case: &Case<'_>, draws: u32) -> Option<String> {
-    if case.arms().next().is_some() {
+/// Describes a ladder if there is nothing else to compare: the level with the maximum, the levels
+/// that cannot be distinguished from it, and the levels where the generator was the limit.
+pub(super) fn describe_ladder(input: &WarningInput<'_>, draws: u32) -> Option<String> {
+    if input.arms().next().is_some() {
         return None;
     }
-    let metric = case.blocks.plan.primary().filter(|metric| metric.unit == "1/s")?;
-    let (factor, rungs) = rungs(case, metric)?;
-    let top = (0..rungs.len()).max_by(|&a, &b| rungs[a].median.total_cmp(&rungs[b].median))?;
-    let alike: Vec<bool> = (0..rungs.len())
-        .map(|at| at == top || !is_apart(case, (&rungs[top], &rungs[at]), rungs.len(), draws))
+    let metric = input.blocks.plan.primary().filter(|metric| metric.unit == "1/s")?;
+    let (factor, levels) = ladder_levels(input, metric)?;
+    let top = (0..levels.len()).max_by(|&a, &b| levels[a].median.total_cmp(&levels[b].median))?;
+    let alike: Vec<bool> = (0..levels.len())
+        .map(|at| at == top || !differs_from_top(input, (&levels[top], &levels[at]), levels.len(), draws))
         .collect();
-    let limited: Vec<&str> = rungs.iter().filter(|it| it.limited).map(|it| it.name).collect();
-    let names = some(&limited, NAMED_MAX);
-    let main = most(&factor, metric, &rungs, (top, &alike), case.blocks.count());
+    let limited: Vec<&str> = levels.iter().filter(|it| it.is_generator_limited).map(|it| it.name).collect();
+    let names = list_up_to(&limited, NAMED_MAX);
+    let main = describe_maximum(&factor, metric, &levels, (top, &alike), input.blocks.block_count());
     Some(match limited.len() {
         0 => main,
-        some if 2 * some > rungs.len() => format!(
-            "The top of this ladder is the load generator's and not the subject's: the generator was the \
-             limit with {factor} at {names}. {main}"
+        some if 2 * some > levels.len() => format!(
+            "The maximum is that of the load generator, not of the subject: the generator was the limit \
+             with {factor} at {names}. {main}"
         ),
         _ => format!(
-            "{main} The generator was the limit with {factor} at {names}: what the subject can do there \
-             is at least what was measured."
+            "{main} The generator was the limit with {factor} at {names}: the figures there are a lower bound \
+             of the subject's."
         ),
     })
 }
 
-/// The factor and its levels in their order; absent where loads are no levels of one number.
-fn rungs<'a>(case: &Case<'a>, metric: &Metric) -> Option<(String, Vec<Rung<'a>>)> {
-    let plan = case.blocks.plan;
+/// Returns the factor and its levels in order; `None` if the loads are not levels of one number.
+fn ladder_levels<'a>(
+    input: &WarningInput<'a>,
+    metric: &ExperimentMetric,
+) -> Option<(String, Vec<LadderLevel<'a>>)> {
+    let plan = input.blocks.plan;
     let factor = plan.loads.first()?.levels.keys().next()?;
-    let mut rungs: Vec<Rung<'_>> = Vec::new();
+    let mut levels: Vec<LadderLevel<'_>> = Vec::new();
     for load in &plan.loads {
         let name = load.levels.get(factor).filter(|_| load.levels.len() == 1)?;
-        let level = level(name)?;
-        let figures = case.blocks.figures(&plan.baseline, &load.name, &metric.name);
-        let limit = case.cell(&plan.baseline, &load.name);
-        let limited = limit.is_some_and(|cell| generator_limit(case.blocks, cell).is_some());
+        let level = parse_level(name)?;
+        let figures = input.blocks.values_by_block(&plan.baseline, &load.name, &metric.name);
+        let limit = input.cell(&plan.baseline, &load.name);
+        let limited = limit.is_some_and(|cell| generator_limit(input.blocks, cell).is_some());
         let values: Vec<f64> = figures.values().copied().collect();
         let Some(median) = median(&values) else { continue };
-        rungs.push(Rung { level, name, load: &load.name, figures, median, limited });
+        levels.push(LadderLevel {
+            level,
+            name,
+            load: &load.name,
+            values_by_block: figures,
+            median,
+            is_generator_limited: limited,
+        });
     }
-    rungs.sort_by(|a, b| a.level.total_cmp(&b.level));
-    let distinct = rungs.windows(2).all(|two| two[0].level < two[1].level);
-    (rungs.len() > 1 && distinct).then(|| (factor.clone(), rungs))
+    levels.sort_by(|a, b| a.level.total_cmp(&b.level));
+    let distinct = levels.windows(2).all(|two| two[0].level < two[1].level);
+    (levels.len() > 1 && distinct).then(|| (factor.clone(), levels))
 }
 
-/// Whether a level can be told from the one with the most: by pairs within blocks, with an interval so
-/// wide that all levels together are held apart as surely as two arms are (Bonferroni), and by more than
-/// either differs from itself.
-fn is_apart(case: &Case<'_>, (top, other): (&Rung<'_>, &Rung<'_>), all: usize, draws: u32) -> bool {
-    let Some(logs) = logs(&paired(&top.figures, &other.figures)) else { return false };
-    let plan = case.blocks.plan;
+/// Returns whether a level differs from the one with the maximum. The test uses pairs within blocks
+/// and an interval that is wide enough for all levels together (Bonferroni). The difference must
+/// also be larger than the difference of either level from itself.
+fn differs_from_top(
+    input: &WarningInput<'_>,
+    (top, other): (&LadderLevel<'_>, &LadderLevel<'_>),
+    all: usize,
+    draws: u32,
+) -> bool {
+    let Some(logs) = log_ratios(&pair_blocks(&top.values_by_block, &other.values_by_block)) else {
+        return false;
+    };
+    let plan = input.blocks.plan;
     let confidence = 1.0 - (1.0 - plan.confidence) / (all - 1).max(1) as f64;
     let wide = Resampling { confidence, ..resampling(plan, draws) };
-    let Some((low, high)) = interval(&logs, wide) else { return false };
-    let noises = case
+    let Some((low, high)) = log_interval(&logs, wide) else { return false };
+    let noises = input
         .comparisons
         .iter()
         .filter(|one| one.noise && one.primary && (one.load == top.load || one.load == other.load));
@@ -105,45 +122,46 @@ fn is_apart(case: &Case<'_>, (top, other): (&Rung<'_>, &Rung<'_>), all: usize, d
     (low > 0.0 || high < 0.0) && mean(&logs).unwrap_or(0.0).abs() > noise.fold(0.0, f64::max)
 }
 
-/// Where the most is, how much of it is there before, and what is left at the end.
-fn most(
+/// Describes the maximum: its level, the fraction of it before that level, and the rest at the end.
+fn describe_maximum(
     factor: &str,
-    metric: &Metric,
-    rungs: &[Rung<'_>],
-    (top, alike): (usize, &[bool]),
+    metric: &ExperimentMetric,
+    levels: &[LadderLevel<'_>],
+    (top, is_alike): (usize, &[bool]),
     blocks: usize,
 ) -> String {
-    let best: Vec<&Rung<'_>> = rungs.iter().zip(alike).filter(|it| *it.1).map(|it| it.0).collect();
-    let first = alike.iter().position(|is| *is).unwrap_or(top);
-    let last = alike.iter().rposition(|is| *is).unwrap_or(top);
-    let names: Vec<&str> = best.iter().map(|rung| rung.name).collect();
+    let best: Vec<&LadderLevel<'_>> = levels.iter().zip(is_alike).filter(|it| *it.1).map(|it| it.0).collect();
+    let first = is_alike.iter().position(|is| *is).unwrap_or(top);
+    let last = is_alike.iter().rposition(|is| *is).unwrap_or(top);
+    let names: Vec<&str> = best.iter().map(|level| level.name).collect();
     let at = match names.as_slice() {
         [only] => (*only).to_owned(),
         [low, .., high] if last - first + 1 == names.len() => format!("{low} to {high}"),
-        _ => some(&names, NAMED_MAX),
+        _ => list_up_to(&names, NAMED_MAX),
     };
-    let per_s = |rung: &Rung<'_>| value(rung.median, &metric.unit);
-    let least = best.iter().min_by(|a, b| a.median.total_cmp(&b.median)).map(|rung| per_s(rung));
-    let most = per_s(&rungs[top]);
-    let measured = match least {
-        Some(least) if least != most => format!("{least} to {most}"),
-        _ => most.clone(),
+    let per_s = |level: &LadderLevel<'_>| value(level.median, &metric.unit);
+    let min = best.iter().min_by(|a, b| a.median.total_cmp(&b.median)).map(|level| per_s(level));
+    let max = per_s(&levels[top]);
+    let measured = match min {
+        Some(min) if min != max => format!("{min} to {max}"),
+        _ => max.clone(),
     };
-    let by_generator = best.iter().any(|rung| rung.limited);
-    let at_least =
-        if by_generator { format!("At least {most}: most ") } else { "Most ".to_owned() };
-    let were = if rungs.iter().any(|rung| rung.limited) { " were measured" } else { "" };
-    let mut text = format!("{at_least}{}{were} with {factor} at {at} ({measured})", metric.title);
+    let by_generator = best.iter().any(|level| level.is_generator_limited);
+    let at_least = if by_generator { format!("At least {max}: most ") } else { "Most ".to_owned() };
+    let verb = if levels.iter().any(|level| level.is_generator_limited) { " were measured" } else { "" };
+    let mut text = format!("{at_least}{}{verb} with {factor} at {at} ({measured})", metric.title);
     if best.len() > 1 {
-        text.push_str(&format!(", which cannot be told apart by {}", count(blocks, "block")));
+        text.push_str(&format!(", which do not differ significantly over {}", count(blocks, "block")));
     }
-    let share = |rung: &Rung<'_>| format!("{:.0} %", rung.median / rungs[top].median * 100.0);
-    let enough = rungs[..first].iter().find(|rung| rung.median >= NEARLY * rungs[top].median);
+    let percent_of_max =
+        |level: &LadderLevel<'_>| format!("{:.0} %", level.median / levels[top].median * 100.0);
+    let enough =
+        levels[..first].iter().find(|level| level.median >= NEARLY_MAX_FRACTION * levels[top].median);
     if let Some(enough) = enough {
-        text.push_str(&format!("; {} of that with {} already", share(enough), enough.name));
+        text.push_str(&format!("; {} of that with {} already", percent_of_max(enough), enough.name));
     }
-    if let Some(end) = rungs[last + 1..].last() {
-        text.push_str(&format!("; {} of it with {}", share(end), end.name));
+    if let Some(end) = levels[last + 1..].last() {
+        text.push_str(&format!("; {} of it with {}", percent_of_max(end), end.name));
     }
     text.push('.');
     text
@@ -151,123 +169,116 @@ fn most(
 
 #[cfg(test)]
 mod tests {
-    use record::experiment::{Arm, Cell, LoadPlan, Plan, TrialLine};
-    use record::trial::Place;
+    use record::experiment::{Arm, ExperimentCell, ExperimentPlan, LoadPlan, TrialSummary};
+    use record::trial::TrialPosition;
 
     use super::*;
-    use crate::judge::blocks::Blocks;
-    use crate::judge::{Extras, compare};
+    use crate::judge::judged_trials::JudgedTrials;
+    use crate::judge::{JudgeExtras, compare};
 
     const DRAWS: u32 = 500;
 
-    /// Levels with what is measured with them, and whether the generator was the limit there.
-    fn told(levels: &[(&str, f64, bool)], blocks: u32, wobble: f64) -> Option<String> {
-        let metric = Metric {
+    /// Returns the text for levels with their values, and whether the generator was the limit
+    /// there.
+    fn ladder_text(levels: &[(&str, f64, bool)], blocks: u32, wobble: f64) -> Option<String> {
+        let metric = ExperimentMetric {
             name: "responses_per_s".to_owned(),
             title: "responses per second".to_owned(),
             unit: "1/s".to_owned(),
-            ..Metric::default()
+            ..ExperimentMetric::default()
         };
         let load = |name: &str| LoadPlan {
             name: name.to_owned(),
             levels: [("threads".to_owned(), name.to_owned())].into(),
             ..LoadPlan::default()
         };
-        let arm = |name: &str, again: Option<&str>| Arm {
+        let arm = |name: &str, repeats: Option<&str>| Arm {
             name: name.to_owned(),
-            again: again.map(str::to_owned),
+            repeats: repeats.map(str::to_owned),
             ..Arm::default()
         };
-        let plan = Plan {
+        let plan = ExperimentPlan {
             baseline: "a".to_owned(),
-            arms: vec![arm("a", None), arm("a-again", Some("a"))],
+            arms: vec![arm("a", None), arm("a-repeat", Some("a"))],
             loads: levels.iter().map(|(name, ..)| load(name)).collect(),
             metrics: vec![metric],
             confidence: 0.95,
             seed: 7,
-            ..Plan::default()
+            ..ExperimentPlan::default()
         };
         let mut lines = Vec::new();
         for block in 1..=blocks {
             for (load, value, limited) in levels {
-                for arm in ["a", "a-again"] {
+                for arm in ["a", "a-repeat"] {
                     let number = lines.len() as u32;
                     let off = fastrand::Rng::with_seed(u64::from(number)).f64() - 0.5;
                     let measured = value * (1.0 + wobble * off);
-                    lines.push(TrialLine {
-                        place: Place {
+                    lines.push(TrialSummary {
+                        position: TrialPosition {
                             number,
                             block,
                             attempt: 1,
                             arm: arm.to_owned(),
                             load: (*load).to_owned(),
-                            ..Place::default()
+                            ..TrialPosition::default()
                         },
                         metrics: [("responses_per_s".to_owned(), measured)].into(),
                         verdict: limited.then(|| "client_bound".to_owned()),
-                        ..TrialLine::default()
+                        ..TrialSummary::default()
                     });
                 }
             }
         }
-        let blocks = Blocks::of(&plan, &lines);
-        let cells: Vec<Cell> = crate::judge::cells::cells(&blocks, DRAWS);
-        let comparisons = compare::compare(&blocks, &cells, DRAWS);
-        let extras = Extras::default();
-        let case =
-            Case { blocks: &blocks, cells: &cells, comparisons: &comparisons, extras: &extras };
-        ladder(&case, DRAWS)
+        let blocks = JudgedTrials::new(&plan, &lines);
+        let cells: Vec<ExperimentCell> = crate::judge::cells::summarize_cells(&blocks, DRAWS);
+        let comparisons = compare::compare_all(&blocks, &cells, DRAWS);
+        let extras = JudgeExtras::default();
+        let input =
+            WarningInput { blocks: &blocks, cells: &cells, comparisons: &comparisons, extras: &extras };
+        describe_ladder(&input, DRAWS)
     }
 
     #[test]
-    fn the_most_is_said_with_what_is_before_and_behind_it() {
-        let levels =
-            [("1", 1e3, false), ("2", 1.93e3, false), ("4", 2e3, false), ("8", 1.5e3, false)];
+    fn the_maximum_is_reported_with_its_neighbours() {
+        let levels = [("1", 1e3, false), ("2", 1.93e3, false), ("4", 2e3, false), ("8", 1.5e3, false)];
         assert_eq!(
-            told(&levels, 8, 0.002).unwrap(),
-            "Most responses per second with threads at 4 (2.00k/s); 97 % of that with 2 already; 75 % of \
+            ladder_text(&levels, 8, 0.002).unwrap(),
+            "Most responses per second with threads at 4 (2.00 k/s); 97 % of that with 2 already; 75 % of \
              it with 8."
         );
         assert_eq!(
-            told(&levels[..2], 8, 0.002).unwrap(),
-            "Most responses per second with threads at 2 (1.93k/s)."
+            ladder_text(&levels[..2], 8, 0.002).unwrap(),
+            "Most responses per second with threads at 2 (1.93 k/s)."
         );
-        assert_eq!(told(&levels, 0, 0.0), None);
+        assert_eq!(ladder_text(&levels, 0, 0.0), None);
     }
 
     #[test]
-    fn levels_that_cannot_be_told_apart_are_a_range() {
-        let levels =
-            [("1", 1e3, false), ("2", 1.98e3, false), ("4", 2e3, false), ("8", 1.5e3, false)];
-        let text = told(&levels, 8, 0.15).unwrap();
+    fn indistinguishable_levels_are_a_range() {
+        let levels = [("1", 1e3, false), ("2", 1.98e3, false), ("4", 2e3, false), ("8", 1.5e3, false)];
+        let text = ladder_text(&levels, 8, 0.15).unwrap();
         assert!(text.starts_with("Most responses per second with threads at 2 to 4 ("), "{text}");
-        assert!(text.contains("which cannot be told apart by 8 blocks; "), "{text}");
+        assert!(text.contains("which do not differ significantly over 8 blocks; "), "{text}");
         assert!(text.ends_with(" of it with 8."), "{text}");
-        // With few blocks nothing can be.
-        let text = told(&levels, 3, 0.002).unwrap();
+        // With few blocks no level can be distinguished.
+        let text = ladder_text(&levels, 3, 0.002).unwrap();
         assert!(
-            text.contains("at 1 to 8 (1.00k/s to 2.00k/s), which cannot be told apart by 3"),
+            text.contains("at 1 to 8 (1.00 k/s to 2.00 k/s), which do not differ significantly over 3"),
             "{text}"
         );
     }
 
     #[test]
-    fn what_the_generator_limits_is_at_least_that() {
+    fn levels_limited_by_the_generator_are_lower_bounds() {
         let text =
-            told(&[("1", 1e3, false), ("2", 2e3, false), ("4", 1.5e3, true)], 8, 0.002).unwrap();
-        assert!(
-            text.starts_with("Most responses per second were measured with threads at 2 ("),
-            "{text}"
-        );
-        assert!(
-            text.contains("limit with threads at 4: what the subject can do there is at least")
-        );
-        let text =
-            told(&[("1", 1e3, false), ("2", 2e3, true), ("4", 1.5e3, true)], 8, 0.002).unwrap();
+            ladder_text(&[("1", 1e3, false), ("2", 2e3, false), ("4", 1.5e3, true)], 8, 0.002).unwrap();
+        assert!(text.starts_with("Most responses per second were measured with threads at 2 ("), "{text}");
+        assert!(text.contains("limit with threads at 4: the figures there are a lower bound"));
+        let text = ladder_text(&[("1", 1e3, false), ("2", 2e3, true), ("4", 1.5e3, true)], 8, 0.002).unwrap();
         assert!(
             text.starts_with(
-                "The top of this ladder is the load generator's and not the subject's: the generator was \
-                 the limit with threads at 2 and 4. At least 2.00k/s: most responses per second were \
+                "The maximum is that of the load generator, not of the subject: the generator was \
+                 the limit with threads at 2 and 4. At least 2.00 k/s: most responses per second were \
                  measured with threads at 2"
             ),
             "{text}"
@@ -276,7 +287,10 @@ mod tests {
 
     #[test]
     fn loads_that_are_no_numbers_are_no_ladder() {
-        assert_eq!(told(&[("few", 1e3, false), ("many", 2e3, false)], 8, 0.002), None);
-        assert_eq!((level("10k"), level("0.25"), level("many")), (Some(1e4), Some(0.25), None));
+        assert_eq!(ladder_text(&[("few", 1e3, false), ("many", 2e3, false)], 8, 0.002), None);
+        assert_eq!(
+            (parse_level("10k"), parse_level("0.25"), parse_level("many")),
+            (Some(1e4), Some(0.25), None)
+        );
     }
 }

@@ -1,20 +1,21 @@
-//! The judge as a whole, over small made-up experiments.
+//! Tests of the complete judge, over small synthetic experiments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{
-    Arm, Better, Comparison, LoadPlan, Metric, Outcome, Plan, TrialLine, Warning,
+    Arm, BetterDirection, Comparison, ComparisonOutcome, ExperimentMetric, ExperimentPlan, LoadPlan,
+    TrialSummary, Warning,
 };
-use record::trial::{Place, Steady};
+use record::trial::{SteadyState, TrialPosition};
 
-use crate::engine::blocks::mark;
+use crate::engine::blocks::mark_discarded;
 
-use super::{Extras, Judged, Set, judge, settled, unpaired};
+use super::{ExperimentJudgement, JudgeExtras, UnpairedSets, compare_unpaired, is_precise_enough, judge};
 
 const BLOCKS: u32 = 12;
 
-fn metric(name: &str, unit: &str, better: Better) -> Metric {
-    Metric { name: name.to_owned(), title: name.replace('_', " "), unit: unit.to_owned(), better }
+fn metric(name: &str, unit: &str, better: BetterDirection) -> ExperimentMetric {
+    ExperimentMetric { name: name.to_owned(), title: name.replace('_', " "), unit: unit.to_owned(), better }
 }
 
 fn arm(name: &str, changes: &[(&str, &str)]) -> Arm {
@@ -25,15 +26,15 @@ fn arm(name: &str, changes: &[(&str, &str)]) -> Arm {
     }
 }
 
-fn plan(loads: &[&str]) -> Plan {
+fn plan(loads: &[&str]) -> ExperimentPlan {
     let preload = [("subject.env.LD_PRELOAD", "/usr/lib/libjemalloc.so.2")];
-    Plan {
+    ExperimentPlan {
         name: "allocator".to_owned(),
         seed: 7,
         baseline: "glibc".to_owned(),
         arms: vec![
             arm("glibc", &[]),
-            Arm { again: Some("glibc".to_owned()), ..arm("glibc-again", &[]) },
+            Arm { repeats: Some("glibc".to_owned()), ..arm("glibc-repeat", &[]) },
             arm("jemalloc", &preload),
         ],
         loads: loads
@@ -41,27 +42,27 @@ fn plan(loads: &[&str]) -> Plan {
             .map(|name| LoadPlan { name: (*name).to_owned(), ..LoadPlan::default() })
             .collect(),
         metrics: vec![
-            metric("subject_us_per_response", "us", Better::Lower),
-            metric("responses_per_s", "1/s", Better::Higher),
-            metric("p99_ns", "ns", Better::Lower),
-            metric("error_share", "share", Better::Lower),
+            metric("subject_us_per_response", "us", BetterDirection::Lower),
+            metric("responses_per_s", "1/s", BetterDirection::Higher),
+            metric("p99_ns", "ns", BetterDirection::Lower),
+            metric("error_share", "share", BetterDirection::Lower),
         ],
         effect: 0.02,
         confidence: 0.95,
         blocks_min: 10,
         blocks_max: 30,
         duration_s: 8.0,
-        ..Plan::default()
+        ..ExperimentPlan::default()
     }
 }
 
-/// A few tenths of a percent, another for every trial.
+/// Returns a few tenths of a percent, different for every trial.
 fn wobble(number: u32) -> f64 {
     0.995 + 0.01 * fastrand::Rng::with_seed(u64::from(number)).f64()
 }
 
-/// Trials in which an arm's cost is this multiple of the baseline's, in orders that rotate.
-fn trials(plan: &Plan, blocks: u32, cost: impl Fn(&str) -> f64) -> Vec<TrialLine> {
+/// Returns trials in which an arm's cost is a multiple of the baseline's, in rotating orders.
+fn trials(plan: &ExperimentPlan, blocks: u32, cost: impl Fn(&str) -> f64) -> Vec<TrialSummary> {
     let mut lines = Vec::new();
     for block in 1..=blocks {
         for load in &plan.loads {
@@ -77,19 +78,19 @@ fn trials(plan: &Plan, blocks: u32, cost: impl Fn(&str) -> f64) -> Vec<TrialLine
                     ("error_share".to_owned(), 0.0),
                 ]
                 .into();
-                lines.push(TrialLine {
-                    place: Place {
+                lines.push(TrialSummary {
+                    position: TrialPosition {
                         number,
                         block,
                         attempt: 1,
                         arm: arm.name.clone(),
                         load: load.name.clone(),
-                        ..Place::default()
+                        ..TrialPosition::default()
                     },
                     metrics,
-                    steady: Steady { from_s: Some(1.0), text: "steady".to_owned() },
+                    steady: SteadyState { from_s: Some(1.0), text: "steady".to_owned() },
                     verdict: Some("user_cpu_bound".to_owned()),
-                    ..TrialLine::default()
+                    ..TrialSummary::default()
                 });
             }
         }
@@ -101,17 +102,17 @@ fn jemalloc(cost: f64) -> impl Fn(&str) -> f64 {
     move |arm| if arm == "jemalloc" { cost } else { 1.0 }
 }
 
-fn of<'a>(judged: &'a Judged, arm: &str, metric: &str) -> &'a Comparison {
+fn comparison_of<'a>(judged: &'a ExperimentJudgement, arm: &str, metric: &str) -> &'a Comparison {
     let is_it = |one: &&Comparison| one.arm == arm && one.metric == metric;
     judged.comparisons.iter().find(is_it).expect("it is compared")
 }
 
-fn warned<'a>(judged: &'a Judged, code: &str) -> Vec<&'a Warning> {
+fn warnings_with<'a>(judged: &'a ExperimentJudgement, code: &str) -> Vec<&'a Warning> {
     judged.warnings.iter().filter(|warning| warning.code == code).collect()
 }
 
-fn judged(plan: &Plan, trials: &[TrialLine]) -> Judged {
-    let judged = judge(plan, trials, &Extras::default());
+fn judged(plan: &ExperimentPlan, trials: &[TrialSummary]) -> ExperimentJudgement {
+    let judged = judge(plan, trials, &JudgeExtras::default());
     println!("{:#?}\n{:#?}", judged.summary, judged.warnings);
     for comparison in &judged.comparisons {
         println!("{:?} {}", comparison.outcome, comparison.text);
@@ -120,11 +121,11 @@ fn judged(plan: &Plan, trials: &[TrialLine]) -> Judged {
 }
 
 #[test]
-fn a_clear_gain_is_told_in_one_sentence() {
+fn a_clear_gain_is_reported_in_one_sentence() {
     let plan = plan(&["load"]);
     let judged = judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.969)));
-    let decisive = of(&judged, "jemalloc", "subject_us_per_response");
-    assert_eq!(decisive.outcome, Outcome::Faster);
+    let decisive = comparison_of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, ComparisonOutcome::Faster);
     assert!(decisive.primary && !decisive.noise && decisive.pairs.len() == 12);
     assert!((decisive.ratio.unwrap() - 0.969).abs() < 0.003);
     assert_eq!(decisive.better_share, Some(1.0));
@@ -132,18 +133,14 @@ fn a_clear_gain_is_told_in_one_sentence() {
     assert!(decisive.p_adjusted.unwrap() < 0.001);
     let first = &judged.summary[0];
     assert!(first.starts_with("jemalloc uses "), "{first}");
-    assert!(first.contains("less processor time per response than glibc ("), "{first}");
+    assert!(first.contains("less CPU time per response than glibc ("), "{first}");
     assert!(first.contains("12 blocks; chance alone"), "{first}");
     assert!(judged.summary[1].contains("LD_PRELOAD"), "{:?}", judged.summary);
-    assert!(
-        judged.summary[1].contains("What limited both: user_cpu_bound ("),
-        "{:?}",
-        judged.summary
-    );
+    assert!(judged.summary[1].contains("Bottleneck of both: user_cpu_bound ("), "{:?}", judged.summary);
     assert!(judged.summary[2].contains("12 blocks of 3 trials of 8 s"), "{:?}", judged.summary);
     assert!(judged.warnings.is_empty(), "{:?}", judged.warnings);
-    let again = of(&judged, "glibc-again", "subject_us_per_response");
-    assert!(again.noise && again.outcome == Outcome::Equivalent);
+    let repeat = comparison_of(&judged, "glibc-repeat", "subject_us_per_response");
+    assert!(repeat.noise && repeat.outcome == ComparisonOutcome::Equivalent);
     assert_eq!(judged.cells.len(), 3);
     assert_eq!(judged.cells[0].verdicts["user_cpu_bound"], BLOCKS);
     assert!(judged.cells[0].metrics["p99_ns"].median_interval.is_some());
@@ -153,7 +150,7 @@ fn a_clear_gain_is_told_in_one_sentence() {
 fn judging_twice_gives_the_same() {
     let plan = plan(&["load"]);
     let trials = trials(&plan, BLOCKS, jemalloc(0.99));
-    let extras = Extras::default();
+    let extras = JudgeExtras::default();
     assert_eq!(judge(&plan, &trials, &extras), judge(&plan, &trials, &extras));
 }
 
@@ -161,73 +158,70 @@ fn judging_twice_gives_the_same() {
 fn a_difference_that_does_not_matter_is_equivalent() {
     let plan = plan(&["load"]);
     let judged = judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.99)));
-    let decisive = of(&judged, "jemalloc", "subject_us_per_response");
-    assert_eq!(decisive.outcome, Outcome::Equivalent);
+    let decisive = comparison_of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, ComparisonOutcome::Equivalent);
     assert!(decisive.text.contains("less than the 2 % that matters"), "{}", decisive.text);
     assert_eq!(judged.summary[0], decisive.text);
 }
 
 #[test]
-fn few_blocks_say_nothing() {
+fn few_blocks_are_inconclusive() {
     let plan = plan(&["load"]);
     let five = judged(&plan, &trials(&plan, 5, jemalloc(0.5)));
-    let decisive = of(&five, "jemalloc", "subject_us_per_response");
-    assert_eq!(decisive.outcome, Outcome::Inconclusive);
+    let decisive = comparison_of(&five, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, ComparisonOutcome::Inconclusive);
     assert_eq!(decisive.interval, None);
-    assert!(decisive.text.contains("from 5 blocks; it takes at least 6"), "{}", decisive.text);
-    // What the noise would be of so few is no figure that means anything.
-    let noise = &of(&five, "glibc-again", "subject_us_per_response").text;
-    assert!(noise.contains("there are 5 blocks, and it takes at least 6"), "{noise}");
+    assert!(decisive.text.contains("from 5 blocks: at least 6 are required"), "{}", decisive.text);
+    // Noise of so few blocks would not be a meaningful figure.
+    let noise = &comparison_of(&five, "glibc-repeat", "subject_us_per_response").text;
+    assert!(noise.contains("there are 5 blocks, at least 6 are"), "{noise}");
     let compared = five.summary.iter().find(|text| text.contains("were compared")).unwrap();
-    assert_eq!(five.summary.last().unwrap(), "Next: more blocks, 6 at least.");
+    assert_eq!(five.summary.last().unwrap(), "Next: run at least 6 blocks.");
     let under_two = self::plan(&["c1", "c8"]);
     let one = judged(&under_two, &trials(&under_two, 1, jemalloc(0.5)));
-    let wanted = "Nothing can be said yet: there is 1 block, and it takes at least 6.";
-    assert_eq!(one.summary[0], wanted);
-    assert!(one.summary.iter().all(|text| !text.contains("A range holds")), "{:?}", one.summary);
-    assert!(
-        compared.contains("glibc is from itself is not known yet, it takes at least 6 blocks"),
-        "{compared}"
-    );
+    let expected = "No conclusion yet: there is 1 block, at least 6 are required.";
+    assert_eq!(one.summary[0], expected);
+    assert!(one.summary.iter().all(|text| !text.contains("A range contains")), "{:?}", one.summary);
+    assert!(compared.contains("the noise of glibc is not known yet: at least 6 blocks"), "{compared}");
     let none = judged(&plan, &[]);
-    assert!(none.summary[0].starts_with("Nothing can be said yet"), "{:?}", none.summary);
-    assert!(of(&none, "jemalloc", "p99_ns").ratio.is_none());
+    assert!(none.summary[0].starts_with("No conclusion yet"), "{:?}", none.summary);
+    assert!(comparison_of(&none, "jemalloc", "p99_ns").ratio.is_none());
 }
 
 #[test]
 fn a_wide_interval_names_the_blocks_that_would_decide() {
     let plan = plan(&["load"]);
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.99));
-    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
-        let swing = if line.place.block % 2 == 0 { 1.03 } else { 0.97 };
+    for line in lines.iter_mut().filter(|line| line.position.arm == "jemalloc") {
+        let swing = if line.position.block % 2 == 0 { 1.03 } else { 0.97 };
         line.metrics.insert("subject_us_per_response".to_owned(), 20.0 * 0.99 * swing);
     }
     let judged = judged(&plan, &lines);
-    let decisive = of(&judged, "jemalloc", "subject_us_per_response");
-    assert_eq!(decisive.outcome, Outcome::Inconclusive);
+    let decisive = comparison_of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(decisive.outcome, ComparisonOutcome::Inconclusive);
     assert!(decisive.text.contains("blocks would decide it"), "{}", decisive.text);
-    assert!(!settled(&plan, &lines));
+    assert!(!is_precise_enough(&plan, &lines));
 }
 
 #[test]
-fn the_rule_looks_at_width_alone() {
+fn the_stopping_rule_uses_width_alone() {
     let plan = plan(&["load"]);
     for cost in [1.0, 0.97, 0.5] {
-        assert!(!settled(&plan, &trials(&plan, 9, jemalloc(cost))), "fewer than the fewest");
-        assert!(settled(&plan, &trials(&plan, 10, jemalloc(cost))));
+        assert!(!is_precise_enough(&plan, &trials(&plan, 9, jemalloc(cost))), "fewer than the fewest");
+        assert!(is_precise_enough(&plan, &trials(&plan, 10, jemalloc(cost))));
     }
-    assert!(!settled(&plan, &[]));
+    assert!(!is_precise_enough(&plan, &[]));
 }
 
 #[test]
-fn many_claims_need_more_blocks_before_it_settles() {
+fn many_claims_need_more_blocks_before_it_stops() {
     let mut plan = plan(&["load"]);
     plan.blocks_min = 6;
-    assert!(settled(&plan, &trials(&plan, 6, jemalloc(1.0))));
+    assert!(is_precise_enough(&plan, &trials(&plan, 6, jemalloc(1.0))));
     plan.arms.push(arm("other", &[("subject.command", "other")]));
     // Two arms: with six blocks the smallest p after the correction is 0.0625.
-    assert!(!settled(&plan, &trials(&plan, 6, jemalloc(1.0))));
-    assert!(settled(&plan, &trials(&plan, 8, jemalloc(1.0))));
+    assert!(!is_precise_enough(&plan, &trials(&plan, 6, jemalloc(1.0))));
+    assert!(is_precise_enough(&plan, &trials(&plan, 8, jemalloc(1.0))));
 }
 
 #[test]
@@ -236,47 +230,51 @@ fn a_discarded_block_counts_once_it_was_run_again() {
     plan.discard = [("steal_share".to_owned(), 0.02)].into();
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
     lines[4].covariates.steal_share = Some(0.06);
-    mark(&plan, &mut lines, &[]);
+    mark_discarded(&plan, &mut lines, &[]);
     let before = judged(&plan, &lines);
-    assert_eq!(of(&before, "jemalloc", "p99_ns").pairs.len(), 11, "the whole block is out");
-    let again: Vec<TrialLine> = lines
+    assert_eq!(
+        comparison_of(&before, "jemalloc", "p99_ns").pairs.len(),
+        11,
+        "the complete block is excluded"
+    );
+    let repeat: Vec<TrialSummary> = lines
         .iter()
-        .filter(|line| line.place.block == lines[4].place.block)
+        .filter(|line| line.position.block == lines[4].position.block)
         .map(|line| {
             let mut line = line.clone();
-            line.place.attempt = 2;
-            line.place.number += 100;
+            line.position.attempt = 2;
+            line.position.number += 100;
             line.covariates.steal_share = None;
             line
         })
         .collect();
-    lines.extend(again);
-    mark(&plan, &mut lines, &[]);
+    lines.extend(repeat);
+    mark_discarded(&plan, &mut lines, &[]);
     let after = judged(&plan, &lines);
-    assert_eq!(of(&after, "jemalloc", "p99_ns").pairs.len(), 12);
-    let text = &warned(&after, "discards")[0].text;
+    assert_eq!(comparison_of(&after, "jemalloc", "p99_ns").pairs.len(), 12);
+    let text = &warnings_with(&after, "discarded_trials")[0].text;
     assert!(text.starts_with("1 trial was discarded (1 for steal_share)"), "{text}");
 }
 
 #[test]
-fn what_has_no_ratio_is_said() {
+fn figures_without_a_ratio_are_reported() {
     let plan = plan(&["load"]);
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
     let clean = judged(&plan, &lines);
-    let errors = of(&clean, "jemalloc", "error_share");
-    assert_eq!((errors.outcome, errors.ratio), (Outcome::Equivalent, None));
+    let errors = comparison_of(&clean, "jemalloc", "error_share");
+    assert_eq!((errors.outcome, errors.ratio), (ComparisonOutcome::Equivalent, None));
     assert!(errors.text.contains("in every one of 12 blocks"), "{}", errors.text);
-    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
+    for line in lines.iter_mut().filter(|line| line.position.arm == "jemalloc") {
         line.metrics.insert("error_share".to_owned(), 0.004);
         line.metrics.remove("p99_ns");
     }
     let faulty = judged(&plan, &lines);
-    let errors = of(&faulty, "jemalloc", "error_share");
-    assert_eq!((errors.outcome, errors.ratio), (Outcome::Inconclusive, None));
+    let errors = comparison_of(&faulty, "jemalloc", "error_share");
+    assert_eq!((errors.outcome, errors.ratio), (ComparisonOutcome::Inconclusive, None));
     assert!(errors.p.unwrap() < 0.01);
     assert!(errors.text.contains("No ratio"), "{}", errors.text);
-    assert_eq!(warned(&faulty, "errors").len(), 1);
-    let missing = of(&faulty, "jemalloc", "p99_ns");
+    assert_eq!(warnings_with(&faulty, "errors").len(), 1);
+    let missing = comparison_of(&faulty, "jemalloc", "p99_ns");
     assert!(missing.pairs.is_empty() && missing.text.contains("o block has"), "{}", missing.text);
 }
 
@@ -285,17 +283,17 @@ fn a_full_link_makes_a_gain_a_lower_bound() {
     let mut plan = plan(&["load"]);
     plan.metrics.swap(0, 1);
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.92));
-    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
+    for line in lines.iter_mut().filter(|line| line.position.arm == "jemalloc") {
         line.verdict = Some("link_bound".to_owned());
     }
     let judged = judged(&plan, &lines);
-    let decisive = of(&judged, "jemalloc", "responses_per_s");
-    assert_eq!(decisive.outcome, Outcome::Faster);
+    let decisive = comparison_of(&judged, "jemalloc", "responses_per_s");
+    assert_eq!(decisive.outcome, ComparisonOutcome::Faster);
     assert!(decisive.bound.as_deref().unwrap().contains("link_bound"), "{:?}", decisive.bound);
     // What one response costs is not bounded by a link.
-    assert_eq!(of(&judged, "jemalloc", "subject_us_per_response").bound, None);
-    let warning = &warned(&judged, "different_bottlenecks")[0];
-    assert!(warning.text.contains("at least"), "{}", warning.text);
+    assert_eq!(comparison_of(&judged, "jemalloc", "subject_us_per_response").bound, None);
+    let warning = &warnings_with(&judged, "different_bottlenecks")[0];
+    assert!(warning.text.contains("lower bound"), "{}", warning.text);
     assert!(judged.summary[0].contains("That is a lower bound."), "{:?}", judged.summary);
 }
 
@@ -308,15 +306,18 @@ fn equal_rates_of_a_generator_at_its_limit_are_no_equivalence() {
         line.verdict = Some("client_bound".to_owned());
     }
     let judged = judged(&plan, &lines);
-    assert_eq!(of(&judged, "jemalloc", "responses_per_s").outcome, Outcome::Inconclusive);
-    let warnings = warned(&judged, "client_bound");
+    assert_eq!(
+        comparison_of(&judged, "jemalloc", "responses_per_s").outcome,
+        ComparisonOutcome::Inconclusive
+    );
+    let warnings = warnings_with(&judged, "client_bound");
     assert_eq!((warnings.len(), warnings[0].arm.as_deref()), (1, None), "{warnings:?}");
-    for arm in ["glibc: ", "glibc-again: ", "jemalloc: "] {
+    for arm in ["glibc: ", "glibc-repeat: ", "jemalloc: "] {
         assert!(warnings[0].text.contains(arm), "{arm}: {warnings:?}");
     }
-    // The processor time per response is the subject's own.
-    let cost = of(&judged, "jemalloc", "subject_us_per_response");
-    assert_eq!(cost.outcome, Outcome::Equivalent);
+    // The CPU time per response is the subject's own.
+    let cost = comparison_of(&judged, "jemalloc", "subject_us_per_response");
+    assert_eq!(cost.outcome, ComparisonOutcome::Equivalent);
 }
 
 #[test]
@@ -324,7 +325,7 @@ fn two_changes_at_once_are_named() {
     let mut plan = plan(&["load"]);
     plan.arms[2].changes.insert("load.flags".to_owned(), "-c 300".to_owned());
     let judged = judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.92)));
-    let warnings = warned(&judged, "two_factors");
+    let warnings = warnings_with(&judged, "two_factors");
     assert_eq!(warnings.len(), 1);
     assert_eq!(warnings[0].arm.as_deref(), Some("jemalloc"));
     assert!(warnings[0].text.contains("load.flags and subject.env.LD_PRELOAD"), "{warnings:?}");
@@ -334,13 +335,16 @@ fn two_changes_at_once_are_named() {
 fn a_baseline_that_differs_from_itself_leaves_less_open() {
     let plan = plan(&["load"]);
     let cost = |arm: &str| match arm {
-        "glibc-again" => 0.96,
+        "glibc-repeat" => 0.96,
         "jemalloc" => 0.965,
         _ => 1.0,
     };
     let judged = judged(&plan, &trials(&plan, BLOCKS, cost));
-    assert_eq!(of(&judged, "jemalloc", "subject_us_per_response").outcome, Outcome::Inconclusive);
-    let text = &warned(&judged, "noise_floor")[0].text;
+    assert_eq!(
+        comparison_of(&judged, "jemalloc", "subject_us_per_response").outcome,
+        ComparisonOutcome::Inconclusive
+    );
+    let text = &warnings_with(&judged, "noise_floor")[0].text;
     assert!(text.contains("by more than chance"), "{text}");
 }
 
@@ -348,27 +352,27 @@ fn a_baseline_that_differs_from_itself_leaves_less_open() {
 fn counted_calls_explain_a_difference() {
     let plan = plan(&["load"]);
     let lines = trials(&plan, BLOCKS, jemalloc(0.92));
-    // Many calls a response in the one, and hardly any in the other.
-    let share = |arm: &str| if arm == "jemalloc" { 0.01 } else { 0.126 };
-    let shares = lines.iter().map(|line| (line.place.number, share(&line.place.arm)));
-    let extras = Extras { counting_shares: shares.collect(), ..Extras::default() };
+    // One arm makes many calls per response, the other hardly any.
+    let fraction = |arm: &str| if arm == "jemalloc" { 0.01 } else { 0.126 };
+    let fractions = lines.iter().map(|line| (line.position.number, fraction(&line.position.arm)));
+    let extras = JudgeExtras { counting_fractions: fractions.collect(), ..JudgeExtras::default() };
     let judged = judge(&plan, &lines, &extras);
-    let text = &warned(&judged, "probe_overhead")[0].text;
-    assert!(text.contains("That explains the difference"), "{text}");
+    let text = &warnings_with(&judged, "probe_overhead")[0].text;
+    assert!(text.contains("That explains at least half of the difference"), "{text}");
     assert!(text.contains("12.6 % of glibc"), "{text}");
 }
 
 #[test]
-fn sampling_one_side_is_told() {
+fn sampling_one_side_is_reported() {
     let plan = plan(&["load"]);
     let lines = trials(&plan, BLOCKS, jemalloc(0.96));
-    let of_arm = lines.iter().filter(|line| line.place.arm == "jemalloc");
-    let profiled = of_arm.map(|line| line.place.number).collect();
-    let extras = Extras { profiled, ..Extras::default() };
+    let arm_trials = lines.iter().filter(|line| line.position.arm == "jemalloc");
+    let profiled = arm_trials.map(|line| line.position.number).collect();
+    let extras = JudgeExtras { profiled, ..JudgeExtras::default() };
     let judged = judge(&plan, &lines, &extras);
-    assert!(warned(&judged, "probe_overhead")[0].text.contains("100 % of the judged trials"));
-    let all = Extras { profiled: (1..=36).collect(), ..Extras::default() };
-    assert!(warned(&judge(&plan, &lines, &all), "probe_overhead").is_empty());
+    assert!(warnings_with(&judged, "probe_overhead")[0].text.contains("100 % of the judged trials"));
+    let all = JudgeExtras { profiled: (1..=36).collect(), ..JudgeExtras::default() };
+    assert!(warnings_with(&judge(&plan, &lines, &all), "probe_overhead").is_empty());
 }
 
 #[test]
@@ -376,89 +380,88 @@ fn littles_law_finds_a_wrong_unit() {
     let plan = plan(&["load"]);
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.96));
     // 50,000 a second times 200 us are 10 in flight.
-    let warned_at = |lines: &[TrialLine], times: f64| {
-        let entries = lines.iter().map(|line| (line.place.number, 10.0 * times));
+    let warned_at = |lines: &[TrialSummary], times: f64| {
+        let entries = lines.iter().map(|line| (line.position.number, 10.0 * times));
         let closed_loads = BTreeSet::from(["load".to_owned()]);
-        let extras = Extras { in_flight: entries.collect(), closed_loads, ..Extras::default() };
+        let extras = JudgeExtras { in_flight: entries.collect(), closed_loads, ..JudgeExtras::default() };
         let judged = judge(&plan, lines, &extras);
-        let warnings = warned(&judged, "units");
+        let warnings = warnings_with(&judged, "littles_law");
         assert!(warnings.len() <= 1, "one for all arms: {warnings:?}");
-        warnings
-            .iter()
-            .map(|one| one.text.matches("rate times mean latency is").count())
-            .sum::<usize>()
+        warnings.iter().map(|one| one.text.matches("rate × mean latency is").count()).sum::<usize>()
     };
-    let told = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
-    assert_eq!(told, [0, 3, 3]);
-    // Answers that began up to two seconds before a trial of eight explain a quarter, and no wrong unit.
+    let warned_with = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
+    assert_eq!(warned_with, [0, 3, 3]);
+    // Latencies of up to two seconds at the start of an 8 s trial explain a quarter, and no wrong
+    // unit.
     for line in &mut lines {
         line.metrics.insert("max_ns".to_owned(), 2e9);
     }
-    let told = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
-    assert_eq!(told, [0, 0, 3]);
+    let warned_with = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
+    assert_eq!(warned_with, [0, 0, 3]);
 }
 
 #[test]
 fn the_rest_of_the_warnings_have_their_triggers() {
     let mut plan = plan(&["load"]);
-    plan.metrics.push(metric("p999_ns", "ns", Better::Lower));
+    plan.metrics.push(metric("p999_ns", "ns", BetterDirection::Lower));
     plan.duration_s = 1.0;
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.96));
     // The order of the first block in all of them.
-    let arms = ["jemalloc", "glibc", "glibc-again"];
+    let arms = ["jemalloc", "glibc", "glibc-repeat"];
     for line in &mut lines {
-        let at = arms.iter().position(|arm| *arm == line.place.arm).unwrap() as u32;
-        line.place.number = (line.place.block - 1) * 3 + at + 1;
+        let at = arms.iter().position(|arm| *arm == line.position.arm).unwrap() as u32;
+        line.position.number = (line.position.block - 1) * 3 + at + 1;
     }
-    lines.sort_by_key(|line| line.place.number);
-    for line in lines.iter_mut().filter(|line| line.place.arm == "jemalloc") {
-        line.steady = Steady { from_s: None, text: "never steady in 8 seconds".to_owned() };
-        if line.place.block == 3 {
+    lines.sort_by_key(|line| line.position.number);
+    for line in lines.iter_mut().filter(|line| line.position.arm == "jemalloc") {
+        line.steady = SteadyState { from_s: None, text: "never steady in 8 seconds".to_owned() };
+        if line.position.block == 3 {
             line.metrics.insert("subject_us_per_response".to_owned(), 40.0);
         }
-        if line.place.block == 4 {
+        if line.position.block == 4 {
             line.failed = Some("it does not start".to_owned());
         }
     }
-    let extras = Extras {
+    let extras = JudgeExtras {
         closed_loads: ["load".to_owned()].into(),
         environment_changes: vec!["net.core.somaxconn: 128, then 4096".to_owned()],
-        untold: [(
+        unavailable_metrics: [(
             ("jemalloc".to_owned(), "load".to_owned(), "p999_ns".to_owned()),
             "no".to_owned(),
         )]
         .into(),
-        ..Extras::default()
+        ..JudgeExtras::default()
     };
     let judged = judge(&plan, &lines, &extras);
     for (code, many) in [
-        ("failed", 1),
+        ("failed_trials", 1),
         ("unsteady", 1),
         ("closed_loop_latency", 1),
         ("few_requests", 1),
-        ("untold", 1),
+        ("missing_metric", 1),
         ("outliers", 1),
-        ("position", 1),
-        ("order", 1),
+        ("position_imbalance", 1),
+        ("same_order", 1),
         ("environment_changed", 1),
     ] {
-        assert_eq!(warned(&judged, code).len(), many, "{code}: {:?}", judged.warnings);
+        assert_eq!(warnings_with(&judged, code).len(), many, "{code}: {:?}", judged.warnings);
     }
-    // One for the percentile, and not one for each arm. The driver of the third never tells it.
-    let few = &warned(&judged, "few_requests")[0].text;
+    // There is one warning for the percentile, not one for each arm. The driver of the third never
+    // reports it.
+    let few = &warnings_with(&judged, "few_requests")[0].text;
     for part in [
-        "p99.9 latency takes 100000 requests a trial, and there are about ",
-        " in glibc, glibc-again; that is too few to tell it at all.",
+        "p99.9 latency requires 100000 requests per trial, and there are about ",
+        " in glibc, glibc-repeat; that is too few for any figure.",
     ] {
         assert!(few.contains(part), "{part}: {few}");
     }
-    let outlier = &warned(&judged, "outliers")[0].text;
+    let outlier = &warnings_with(&judged, "outliers")[0].text;
     assert!(outlier.contains("block 3"), "{outlier}");
-    assert_eq!(of(&judged, "jemalloc", "subject_us_per_response").pairs.len(), 11);
+    assert_eq!(comparison_of(&judged, "jemalloc", "subject_us_per_response").pairs.len(), 11);
 }
 
 #[test]
-fn several_loads_and_arms_are_told_compactly() {
+fn several_loads_and_arms_are_reported_compactly() {
     let mut plan = plan(&["c10", "c50"]);
     plan.arms.push(arm("mimalloc", &[("subject.env.LD_PRELOAD", "libmimalloc.so")]));
     let cost = |arm: &str| match arm {
@@ -471,91 +474,88 @@ fn several_loads_and_arms_are_told_compactly() {
     assert!(first.contains("It is the best of 2 arms"), "{first}");
     assert!(second.contains("better: jemalloc under c"), "{second}");
     assert!(second.contains("worse: mimalloc under c"), "{second}");
-    let decisive = of(&judged, "mimalloc", "subject_us_per_response");
+    let decisive = comparison_of(&judged, "mimalloc", "subject_us_per_response");
     // Four claims in one family: the p is four times what it would be alone, or less.
     assert!(decisive.p_adjusted.unwrap() >= decisive.p.unwrap());
     assert!(decisive.text.starts_with("Under c10: mimalloc uses"), "{}", decisive.text);
-    // The others are corrected among themselves and are never what decides.
-    assert!(of(&judged, "mimalloc", "p99_ns").text.contains("Not the metric that decides"));
+    // The secondary metrics are corrected among themselves and never decide.
+    assert!(comparison_of(&judged, "mimalloc", "p99_ns").text.contains("Not the primary metric"));
 }
 
 #[test]
 fn two_stored_sets_are_not_pairs() {
-    let us = metric("subject_us_per_response", "us", Better::Lower);
+    let us = metric("subject_us_per_response", "us", BetterDirection::Lower);
     let a: Vec<f64> = (0..10).map(|n| 20.0 * wobble(n)).collect();
     let b: Vec<f64> = (0..10).map(|n| 19.0 * wobble(n + 3)).collect();
     let unpaired = |a: &[f64], b: &[f64], metric, effect, confidence| {
-        let set = Set { a: a.to_vec(), b: b.to_vec(), metric, primary: true };
-        unpaired(&[set], effect, confidence).remove(0)
+        let set = UnpairedSets { a: a.to_vec(), b: b.to_vec(), metric, is_primary: true };
+        compare_unpaired(&[set], effect, confidence).remove(0)
     };
-    let found = unpaired(&a, &b, &us, 0.02, 0.95);
-    assert_eq!(found.outcome, Outcome::Faster);
-    assert!((found.ratio.unwrap() - 0.95).abs() < 0.005, "{found:?}");
-    assert!(found.p.unwrap() < 0.001 && found.better_share == Some(1.0));
-    assert!(found.text.starts_with("It was found that the second"), "{}", found.text);
-    assert_eq!(unpaired(&a, &a, &us, 0.02, 0.95).outcome, Outcome::Equivalent);
-    assert_eq!(unpaired(&a[..3], &b, &us, 0.02, 0.95).outcome, Outcome::Inconclusive);
+    let results = unpaired(&a, &b, &us, 0.02, 0.95);
+    assert_eq!(results.outcome, ComparisonOutcome::Faster);
+    assert!((results.ratio.unwrap() - 0.95).abs() < 0.005, "{results:?}");
+    assert!(results.p.unwrap() < 0.001 && results.better_fraction == Some(1.0));
+    assert!(results.text.starts_with("Significant: the second"), "{}", results.text);
+    assert_eq!(unpaired(&a, &a, &us, 0.02, 0.95).outcome, ComparisonOutcome::Equivalent);
+    assert_eq!(unpaired(&a[..3], &b, &us, 0.02, 0.95).outcome, ComparisonOutcome::Inconclusive);
     assert_eq!(unpaired(&[], &b, &us, 0.02, 0.95).ratio, None);
     assert_eq!(unpaired(&[0.0; 5], &b, &us, 0.02, 0.95).ratio, None);
 }
 
 #[test]
 fn sets_of_a_comparison_are_corrected_for_each_other() {
-    let us = metric("subject_us_per_response", "us", Better::Lower);
-    let set = |scale: f64, primary: bool| Set {
+    let us = metric("subject_us_per_response", "us", BetterDirection::Lower);
+    let set = |scale: f64, primary: bool| UnpairedSets {
         a: (0..6).map(|n| 20.0 * wobble(n)).collect(),
         b: (0..6).map(|n| 20.0 * scale * wobble(n + 30)).collect(),
         metric: &us,
-        primary,
+        is_primary: primary,
     };
-    let alone = unpaired(&[set(0.95, true)], 0.02, 0.95).remove(0);
-    assert_eq!((alone.outcome, alone.p), (Outcome::Faster, alone.p_adjusted));
-    // One that decides is not held to what the other metrics cost, and these are to each other.
+    let alone = compare_unpaired(&[set(0.95, true)], 0.02, 0.95).remove(0);
+    assert_eq!((alone.outcome, alone.p), (ComparisonOutcome::Faster, alone.p_adjusted));
+    // The primary metric is not corrected for the other metrics; these are corrected for each
+    // other.
     let mut sets = vec![set(0.95, true)];
     sets.extend((0..30).map(|_| set(0.95, false)));
-    let found = unpaired(&sets, 0.02, 0.95);
-    assert_eq!(found[0], alone);
-    assert_eq!(found[1].p, alone.p);
-    assert!((found[1].p_adjusted.unwrap() - 30.0 * alone.p.unwrap()).abs() < 1e-9);
-    assert_eq!(found[1].outcome, Outcome::Inconclusive);
+    let results = compare_unpaired(&sets, 0.02, 0.95);
+    assert_eq!(results[0], alone);
+    assert_eq!(results[1].p, alone.p);
+    assert!((results[1].p_adjusted.unwrap() - 30.0 * alone.p.unwrap()).abs() < 1e-9);
+    assert_eq!(results[1].outcome, ComparisonOutcome::Inconclusive);
 }
 
 #[test]
-fn one_arm_says_how_small_an_effect_can_be_seen() {
+fn one_arm_reports_its_smallest_detectable_effect() {
     let mut plan = plan(&["load"]);
     plan.arms.truncate(2);
     let judged = judged(&plan, &trials(&plan, BLOCKS, |_| 1.0));
     let first = &judged.summary[0];
     assert!(first.starts_with("glibc differs from itself by 0."), "{first}");
-    assert!(
-        first.contains("less to") && first.contains("12 blocks): the smallest effect"),
-        "{first}"
-    );
+    assert!(first.contains("less to") && first.contains("12 blocks): the smallest effect"), "{first}");
     assert!(first.ends_with("less than the 2 % that matters."), "{first}");
-    assert!(judged.summary[1].starts_with("What limited glibc: user_cpu_bound ("));
+    assert!(judged.summary[1].starts_with("Bottleneck of glibc: user_cpu_bound ("));
     assert!(judged.summary[2].starts_with("12 blocks of 2 trials of 8 s were run"));
-    let few = judge(&plan, &trials(&plan, 3, |_| 1.0), &Extras::default());
-    assert!(few.summary[0].contains("there are 3 blocks, and it takes 6"), "{:?}", few.summary);
+    let few = judge(&plan, &trials(&plan, 3, |_| 1.0), &JudgeExtras::default());
+    assert!(few.summary[0].contains("there are 3 blocks, 6 are required"), "{:?}", few.summary);
 }
 
 #[test]
-fn one_arm_under_loads_of_two_factors_says_its_noise() {
+fn one_arm_under_loads_of_two_factors_reports_its_noise() {
     let mut plan = plan(&["t1-c2", "t2-c2"]);
     plan.arms.truncate(2);
     plan.metrics.swap(0, 1);
     for (load, threads) in plan.loads.iter_mut().zip(["1", "2"]) {
-        load.levels =
-            [("threads".to_owned(), threads.to_owned()), ("c".to_owned(), "2".to_owned())].into();
+        load.levels = [("threads".to_owned(), threads.to_owned()), ("c".to_owned(), "2".to_owned())].into();
     }
     let judged = judged(&plan, &trials(&plan, BLOCKS, |_| 1.0));
     let first = &judged.summary[0];
-    assert!(first.contains("from load to load: the smallest effect"), "{first}");
+    assert!(first.contains("depending on the load: the smallest effect"), "{first}");
     assert!(first.contains("(under t1-c2)") && first.contains("(under t2-c2)"), "{first}");
-    // With one factor the ladder is the answer, and the noise stands behind it.
+    // With one factor the ladder is the result, followed by the noise.
     plan.loads.iter_mut().for_each(|load| {
         load.levels.remove("c");
     });
-    let judged = judge(&plan, &trials(&plan, BLOCKS, |_| 1.0), &Extras::default());
+    let judged = judge(&plan, &trials(&plan, BLOCKS, |_| 1.0), &JudgeExtras::default());
     assert!(judged.summary[0].contains("with threads at 1 to 2"), "{:?}", judged.summary);
     assert!(judged.summary[1].starts_with("glibc differs from itself"), "{:?}", judged.summary);
 }

@@ -1,81 +1,80 @@
-//! The report of an experiment: one HTML file that needs nothing but itself, and a short text for a pull
-//! request. Both are made from the experiment's record and from its trials, never by looking at a
-//! machine.
+//! The report of an experiment: one self-contained HTML file, and a short text for a pull request.
+//! Both are made from the experiment's record and from its trials, never by measuring.
 //!
-//! Not for what an experiment means: the words, the outcomes and the warnings are in the record.
+//! The record contains the words, the outcomes and the warnings; the report only presents them.
 
-mod again;
 mod charts;
-mod csv;
+mod data_table;
 mod markdown;
 mod page;
-#[cfg(test)]
-mod sample;
+mod repro_command;
 mod svg;
 #[cfg(test)]
+mod synthetic;
+#[cfg(test)]
 mod tests;
-mod unseen;
+mod unobservable;
 
 use record::experiment::Experiment;
-use record::trial::Trial;
+use record::trial::ExperimentTrial;
 
-/// The trials' own records, which an experiment names by their files.
-pub trait Raw {
-    /// The record of a trial ([`record::experiment::TrialLine::file`]); none when it is not there or
-    /// cannot be read.
-    fn trial(&self, file: &str) -> Option<Trial>;
+/// Records of the trials, which an experiment names by their files.
+pub trait TrialRecords {
+    /// Returns the record of a trial (`record::experiment::TrialSummary::file`); `None` if it is
+    /// missing or cannot be read.
+    fn trial(&self, file: &str) -> Option<ExperimentTrial>;
 
-    /// The folded stacks of a trial's profile, a line each: `frame;frame;frame count`. `trial_file` is
-    /// the trial's own file. None when nothing was sampled.
-    fn folded(&self, trial_file: &str) -> Option<String>;
+    /// Returns the folded stacks of a trial's profile, a line each: `frame;frame;frame count`.
+    /// `trial_file` is the trial's own file. `None` if nothing was sampled.
+    fn folded_stacks(&self, trial_file: &str) -> Option<String>;
 }
 
-/// The report as one HTML file, and what did not fit into it.
+/// The report as one HTML file, and the data that did not fit into it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
-    /// The file: at most [`HTML_BYTES_MAX`] long, and it loads nothing from anywhere.
+pub struct ReportPage {
+    /// The file: at most [`HTML_BYTES_MAX`] long, without external resources.
     pub html: String,
-    /// Data of charts that would have made it longer; the page names these files.
-    pub beside: Vec<Beside>,
+    /// Data of charts that would have made the file longer; the page names these files.
+    pub data_files: Vec<DataFile>,
 }
 
 /// A file beside a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Beside {
-    /// Its name, without a folder.
+pub struct DataFile {
+    /// File name, without a directory.
     pub name: String,
-    /// What is in it.
+    /// Content of the file.
     pub text: String,
 }
 
-/// The table of all cells as text.
+/// Table of all cells as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grid {
-    /// Its rows, the heads first.
+pub struct TextTable {
+    /// Rows, the heads first.
     pub rows: Vec<Vec<String>>,
-    /// Rows that it does not have, because they are too many.
-    pub left_out: usize,
+    /// Number of rows that were left out because there are too many.
+    pub rows_omitted: usize,
 }
 
-/// The report as a page.
+/// Returns the report as a page.
 #[must_use]
-pub fn html(experiment: &Experiment, raw: &dyn Raw) -> Page {
-    page::page(experiment, raw)
+pub fn html(experiment: &Experiment, raw: &dyn TrialRecords) -> ReportPage {
+    page::render_page(experiment, raw)
 }
 
-/// The report in Markdown, as a comment of a pull request wants it.
+/// Returns the report in Markdown, for a comment of a pull request.
 #[must_use]
-pub fn markdown(experiment: &Experiment, raw: &dyn Raw) -> String {
-    markdown::text(experiment, raw)
+pub fn markdown(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
+    markdown::render(experiment, raw)
 }
 
-/// What an experiment with one arm under loads of several levels is read as, in place of comparisons of
-/// the arm with itself: a row for each load. None of any other experiment.
+/// Returns a table with a row for each load, for an experiment with one arm under loads of several
+/// levels. It replaces the comparisons of the arm with itself. `None` for any other experiment.
 #[must_use]
-pub fn grid(experiment: &Experiment, raw: &dyn Raw) -> Option<Grid> {
-    charts::grid(experiment, raw)
+pub fn text_table(experiment: &Experiment, raw: &dyn TrialRecords) -> Option<TextTable> {
+    charts::text_table(experiment, raw)
 }
 
-/// A report is no longer than this, so that it can be mailed and kept beside each change: charts that
-/// would make it longer are left out, data of charts stand in files beside it, and it says which.
+/// Maximum length of a report, so that it can be mailed and kept beside each change. Charts beyond
+/// it are left out, and data of charts are put into files beside it. The page names the omissions.
 pub const HTML_BYTES_MAX: usize = 1_500_000;

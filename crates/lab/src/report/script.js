@@ -1,17 +1,17 @@
 "use strict";
-// What the page can do beyond being read: values under the pointer, series that can be switched off,
-// data that can be saved, a light and a dark dress. Everything can be read without it.
+// Interactive features of the page: values under the pointer, series that can be switched off,
+// data that can be saved, a light and a dark theme. The page is readable without it.
 (function () {
   const root = document.documentElement;
   const tip = document.getElementById("tip");
-  // How far from a mark a finger or a pointer may be, in CSS pixels.
+  // Maximum distance of the pointer from a mark, in CSS pixels.
   const REACH = 14;
 
   // ---- light and dark ----
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
 
-  // A file has no storage in some browsers, and says so by an exception.
+  // In some browsers a file has no storage: access throws an exception.
   function stored(value) {
     try {
       if (value) localStorage.setItem("weir-theme", value);

@@ -1,8 +1,8 @@
-//! Writes SVG: marks with their values for the reader's pointer, scales, ticks, axes. Everything that
-//! comes from outside is escaped, and what is not finite is not drawn.
+//! Writer for SVG: marks with their values as tips, scales, ticks, axes. All outside text is
+//! escaped, and values that are not finite are not drawn.
 //!
-//! Not for what a chart shows: that is in [`super::charts`]. Lengths are the units of the view box,
-//! which on a screen of usual size are CSS pixels.
+//! [`super::charts`] decides what a chart shows. Lengths are the units of the view box, which on a
+//! screen of usual size are CSS pixels.
 
 mod scale;
 
@@ -10,25 +10,25 @@ use std::fmt::Write as _;
 
 pub(in crate::report) use scale::{Axis, Scale, extent};
 
-/// Mean width of a letter of 12 units, for the room that a label needs: nothing here can measure text.
-/// Generous for the system fonts that the page asks for.
-const LETTER_WIDTH: f64 = 6.7;
+/// Mean width of a letter of 12 units, to estimate the width of labels: nothing here can measure
+/// text. Generous for the system fonts of the page.
+const CHAR_WIDTH: f64 = 6.7;
 
-/// Of a drawing's own width, what a narrow screen may shrink it to; beyond it, it scrolls. Letters of 12
-/// units stay above 11 CSS pixels.
-const SHRINK: f64 = 0.92;
+/// Fraction of its own width to which a narrow screen may shrink a drawing; below it, the drawing
+/// scrolls. Letters of 12 units stay above 11 CSS pixels.
+const SHRINK_MIN: f64 = 0.92;
 
-/// Of a drawing's own width, what a wide screen may stretch it to.
-const STRETCH: f64 = 1.25;
+/// Multiple of its own width to which a wide screen may stretch a drawing.
+const STRETCH_MAX: f64 = 1.25;
 
-/// Colours that are told apart by all readers, classes `c0` to `c7` of the style sheet.
+/// Number of colours that all readers can distinguish, classes `c0` to `c7` of the style sheet.
 pub(in crate::report) const COLOURS: usize = 8;
 
-/// The series of what is only there to show noise: grey, drawn like any other.
-pub(in crate::report) const NOISE: usize = usize::MAX;
+/// Series of data that only show noise: grey, drawn like any other.
+pub(in crate::report) const NOISE_SERIES: usize = usize::MAX;
 
-/// A text for use between tags and inside attributes. Control characters, which no document may hold,
-/// become spaces.
+/// Escapes a text for use between tags and inside attributes. Control characters, which no document
+/// may contain, become spaces.
 #[must_use]
 pub(in crate::report) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -47,78 +47,78 @@ pub(in crate::report) fn escaped(text: &str) -> String {
     out
 }
 
-/// The width that a label takes, about.
+/// Returns the approximate width of a label.
 #[must_use]
-pub(in crate::report) fn width_of(text: &str) -> f64 {
-    text.chars().count() as f64 * LETTER_WIDTH
+pub(in crate::report) fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * CHAR_WIDTH
 }
 
-/// A text of at most `letters` letters; what is cut off is an ellipsis.
+/// Shortens a text to at most `letters` letters, with an ellipsis at the end.
 #[must_use]
-pub(in crate::report) fn shortened(text: &str, letters: usize) -> String {
-    if text.chars().count() <= letters {
+pub(in crate::report) fn shortened(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(letters.saturating_sub(1)).collect();
+    let mut short: String = text.chars().take(chars_max.saturating_sub(1)).collect();
     short.push('…');
     short
 }
 
-/// The same, cut in its middle: names of factors end in their level.
+/// Shortens a text in its middle: names of factors end in their level.
 #[must_use]
-pub(in crate::report) fn pinched(text: &str, letters: usize) -> String {
+pub(in crate::report) fn truncated_middle(text: &str, chars_max: usize) -> String {
     let all: Vec<char> = text.chars().collect();
-    if all.len() <= letters {
+    if all.len() <= chars_max {
         return text.to_owned();
     }
-    let kept = letters.saturating_sub(1);
-    let tail = kept.div_ceil(2);
-    let (head, tail) = (&all[..kept - tail], &all[all.len() - tail..]);
+    let chars_left = chars_max.saturating_sub(1);
+    let tail = chars_left.div_ceil(2);
+    let (head, tail) = (&all[..chars_left - tail], &all[all.len() - tail..]);
     head.iter().chain(std::iter::once(&'…')).chain(tail).collect()
 }
 
-/// What a row is called: its arm, and its load where there are several. Both keep their ends.
+/// Returns the name of a row: its arm, and its load if there are several. Both keep their ends.
 #[must_use]
-pub(in crate::report) fn row_name(arm: &str, load: Option<&str>, letters: usize) -> String {
-    let Some(load) = load else { return pinched(arm, letters) };
-    let load = pinched(load, letters / 2);
-    let left = letters.saturating_sub(load.chars().count() + 2);
-    format!("{}, {load}", pinched(arm, left))
+pub(in crate::report) fn row_name(arm: &str, load: Option<&str>, chars_max: usize) -> String {
+    let Some(load) = load else { return truncated_middle(arm, chars_max) };
+    let load = truncated_middle(load, chars_max / 2);
+    let left = chars_max.saturating_sub(load.chars().count() + 2);
+    format!("{}, {load}", truncated_middle(arm, left))
 }
 
-/// Where in a drawing something may be drawn.
+/// A rectangle for drawing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::report) struct Area {
-    /// Its left edge.
+    /// Left edge.
     pub(in crate::report) left: f64,
-    /// Its upper edge.
+    /// Upper edge.
     pub(in crate::report) top: f64,
-    /// Its right edge.
+    /// Right edge.
     pub(in crate::report) right: f64,
-    /// Its lower edge.
+    /// Lower edge.
     pub(in crate::report) bottom: f64,
 }
 
 impl Area {
-    /// Its width.
+    /// Returns the width.
     #[must_use]
     pub(in crate::report) fn width(&self) -> f64 {
         self.right - self.left
     }
 
-    /// Its height.
+    /// Returns the height.
     #[must_use]
     pub(in crate::report) fn height(&self) -> f64 {
         self.bottom - self.top
     }
 }
 
-/// Two corners of a rectangle: left above, and right below.
+/// Two corners of a rectangle: top left and bottom right.
 pub(in crate::report) type Corners = ((f64, f64), (f64, f64));
 
-/// One thing that is drawn.
+/// A drawn element.
 #[derive(Clone, Debug)]
-pub(in crate::report) struct Mark {
+pub(in crate::report) struct Shape {
     name: &'static str,
     attributes: String,
     classes: String,
@@ -126,29 +126,24 @@ pub(in crate::report) struct Mark {
     finite: bool,
 }
 
-impl Mark {
+impl Shape {
     fn new(name: &'static str, lengths: &[(&str, f64)]) -> Self {
-        let mut mark = Self {
-            name,
-            attributes: String::new(),
-            classes: String::new(),
-            content: None,
-            finite: true,
-        };
+        let mut shape =
+            Self { name, attributes: String::new(), classes: String::new(), content: None, finite: true };
         for (attribute, length) in lengths {
-            mark.finite &= length.is_finite();
-            let _ = write!(mark.attributes, " {attribute}=\"{}\"", coordinate(*length));
+            shape.finite &= length.is_finite();
+            let _ = write!(shape.attributes, " {attribute}=\"{}\"", coordinate(*length));
         }
-        mark
+        shape
     }
 
-    /// A line from one point to another.
+    /// Returns a line from one point to another.
     #[must_use]
     pub(in crate::report) fn line(from: (f64, f64), to: (f64, f64)) -> Self {
         Self::new("line", &[("x1", from.0), ("y1", from.1), ("x2", to.0), ("y2", to.1)])
     }
 
-    /// A rectangle between two corners, in any order.
+    /// Returns a rectangle between two corners, in any order.
     #[must_use]
     pub(in crate::report) fn rect(one: (f64, f64), other: (f64, f64)) -> Self {
         Self::new(
@@ -162,57 +157,56 @@ impl Mark {
         )
     }
 
-    /// A filled circle.
+    /// Returns a filled circle.
     #[must_use]
     pub(in crate::report) fn circle(centre: (f64, f64), radius: f64) -> Self {
         Self::new("circle", &[("cx", centre.0), ("cy", centre.1), ("r", radius)])
     }
 
-    /// A text; `at` is its start on the base line (classes `middle` and `end` make it another place).
+    /// Returns a text; `at` is its start on the base line, or its middle or end with the classes
+    /// `middle` and `end`.
     #[must_use]
     pub(in crate::report) fn text(at: (f64, f64), text: &str) -> Self {
-        let mut mark = Self::new("text", &[("x", at.0), ("y", at.1)]);
-        mark.content = Some(escaped(text));
-        mark
+        let mut shape = Self::new("text", &[("x", at.0), ("y", at.1)]);
+        shape.content = Some(escaped(text));
+        shape
     }
 
-    /// Rectangles as one shape, each between two corners: a fifth of the bytes of as many marks. Those
-    /// that are not finite are left out.
+    /// Returns rectangles as one shape, each between two corners: a fifth of the bytes of separate
+    /// marks. Rectangles that are not finite are left out.
     #[must_use]
     pub(in crate::report) fn cells(cells: &[Corners]) -> Self {
-        let mut mark = Self::new("path", &[]);
-        let mut way = String::new();
+        let mut shape = Self::new("path", &[]);
+        let mut path = String::new();
         for ((left, top), (right, bottom)) in cells {
             let (width, height) = (right - left, bottom - top);
             if [*left, *top, width, height].iter().all(|length| length.is_finite()) {
-                let [x, y, width, height, back] =
-                    [*left, *top, width, height, -width].map(coordinate);
-                let _ = write!(way, "M{x} {y}h{width}v{height}h{back}z");
+                let [x, y, width, height, back] = [*left, *top, width, height, -width].map(coordinate);
+                let _ = write!(path, "M{x} {y}h{width}v{height}h{back}z");
             }
         }
-        mark.finite = !way.is_empty();
-        let _ = write!(mark.attributes, " d=\"{way}\"");
-        mark
+        shape.finite = !path.is_empty();
+        let _ = write!(shape.attributes, " d=\"{path}\"");
+        shape
     }
 
-    /// A line through points. A point that is not finite ends it there; it goes on after it.
+    /// Returns a line through points. A point that is not finite leaves a gap.
     #[must_use]
     pub(in crate::report) fn polyline(points: &[(f64, f64)]) -> Self {
-        let mut mark = Self::new("path", &[]);
-        let mut way = String::new();
+        let mut shape = Self::new("path", &[]);
+        let mut path = String::new();
         let mut up = true;
         for (x, y) in points {
             if !x.is_finite() || !y.is_finite() {
                 up = true;
                 continue;
             }
-            let _ =
-                write!(way, "{}{} {}", if up { 'M' } else { 'L' }, coordinate(*x), coordinate(*y));
+            let _ = write!(path, "{}{} {}", if up { 'M' } else { 'L' }, coordinate(*x), coordinate(*y));
             up = false;
         }
-        mark.finite = !way.is_empty();
-        let _ = write!(mark.attributes, " d=\"{way}\"");
-        mark
+        shape.finite = !path.is_empty();
+        let _ = write!(shape.attributes, " d=\"{path}\"");
+        shape
     }
 
     /// Adds a class of the style sheet.
@@ -225,23 +219,24 @@ impl Mark {
         self
     }
 
-    /// Makes it part of a series: its colour, and what its button of the legend hides.
+    /// Adds the mark to a series: it takes its colour, and the series' button in the legend hides
+    /// it.
     #[must_use]
     pub(in crate::report) fn series(mut self, series: usize) -> Self {
         let _ = write!(self.attributes, " data-series=\"{}\"", series_name(series));
         self.class(&series_class(series))
     }
 
-    /// What the reader's pointer (or finger, or keyboard) shows here.
+    /// Sets the tip, which the pointer, a finger or the keyboard shows.
     #[must_use]
-    pub(in crate::report) fn tip(mut self, text: &str) -> Self {
+    pub(in crate::report) fn tooltip(mut self, text: &str) -> Self {
         let _ = write!(self.attributes, " data-tip=\"{}\"", escaped(text));
         self
     }
 
-    /// Sets an attribute of its own: `opacity`, `fill`, `transform`. The name is not escaped.
+    /// Sets an attribute such as `opacity`, `fill` or `transform`. The name is not escaped.
     #[must_use]
-    pub(in crate::report) fn with(mut self, attribute: &'static str, value: &str) -> Self {
+    pub(in crate::report) fn attribute(mut self, attribute: &'static str, value: &str) -> Self {
         let _ = write!(self.attributes, " {attribute}=\"{}\"", escaped(value));
         self
     }
@@ -261,20 +256,20 @@ impl Mark {
     }
 }
 
-/// The classes of a series: its colour, and a dashed line where the colours are used up.
+/// Returns the classes of a series: its colour, and a dashed line once all colours are in use.
 #[must_use]
 pub(in crate::report) fn series_class(series: usize) -> String {
     match series {
-        NOISE => "cn".to_owned(),
+        NOISE_SERIES => "cn".to_owned(),
         series if series < COLOURS => format!("c{series}"),
         series => format!("c{} dashed", series % COLOURS),
     }
 }
 
-/// How a series is named in `data-series`.
+/// Returns the name of a series in `data-series`.
 #[must_use]
 pub(in crate::report) fn series_name(series: usize) -> String {
-    if series == NOISE { "n".to_owned() } else { series.to_string() }
+    if series == NOISE_SERIES { "n".to_owned() } else { series.to_string() }
 }
 
 /// A drawing.
@@ -284,66 +279,66 @@ pub(in crate::report) struct Svg {
     height: f64,
     body: String,
     title: String,
-    text: String,
-    small: bool,
+    description: String,
+    is_small: bool,
 }
 
 impl Svg {
-    /// An empty drawing. Its title and its text (what it shows, in a sentence or two) are what a screen
-    /// reader says.
+    /// Returns an empty drawing. Screen readers read its title and its text (its content in a
+    /// sentence or two).
     #[must_use]
-    pub(in crate::report) fn new(width: f64, height: f64, title: &str, text: &str) -> Self {
+    pub(in crate::report) fn new(width: f64, height: f64, title: &str, description: &str) -> Self {
         Self {
             width,
             height,
             body: String::new(),
             title: title.to_owned(),
-            text: text.to_owned(),
-            small: false,
+            description: description.to_owned(),
+            is_small: false,
         }
     }
 
-    /// Keeps it at its own size, for a drawing inside a line or a table.
+    /// Keeps the drawing at its own size, for use inside a line or a table.
     #[must_use]
     pub(in crate::report) fn small(mut self) -> Self {
-        self.small = true;
+        self.is_small = true;
         self
     }
 
-    /// Draws.
-    pub(in crate::report) fn add(&mut self, mark: Mark) {
-        if mark.finite {
-            mark.write(&mut self.body);
+    /// Adds a mark.
+    pub(in crate::report) fn add(&mut self, shape: Shape) {
+        if shape.finite {
+            shape.write(&mut self.body);
         }
     }
 
-    /// Draws the frame of an area: lines and labels of both axes, and what they are.
+    /// Draws the frame of an area: lines, labels and titles of both axes.
     pub(in crate::report) fn axes(&mut self, area: &Area, x: &Axis, y: &Axis) {
         for (value, label) in &y.ticks {
-            let at = y.scale.at(*value);
-            self.add(Mark::line((area.left, at), (area.right, at)).class("grid"));
-            self.add(Mark::text((area.left - 7.0, at + 4.0), label).class("tick end"));
+            let at = y.scale.position(*value);
+            self.add(Shape::line((area.left, at), (area.right, at)).class("grid"));
+            self.add(Shape::text((area.left - 7.0, at + 4.0), label).class("tick end"));
         }
-        for (value, label) in x.apart() {
-            let at = x.scale.at(*value);
-            self.add(Mark::line((at, area.bottom), (at, area.bottom + 4.0)).class("axis"));
-            self.add(Mark::text((at, area.bottom + 18.0), label).class("tick middle"));
+        for (value, label) in x.spaced_ticks() {
+            let at = x.scale.position(*value);
+            self.add(Shape::line((at, area.bottom), (at, area.bottom + 4.0)).class("axis"));
+            self.add(Shape::text((at, area.bottom + 18.0), label).class("tick middle"));
         }
-        self.add(Mark::line((area.left, area.bottom), (area.right, area.bottom)).class("axis"));
+        self.add(Shape::line((area.left, area.bottom), (area.right, area.bottom)).class("axis"));
         let middle = (area.left + area.right) / 2.0;
-        self.add(Mark::text((middle, area.bottom + 36.0), &x.title).class("label middle"));
-        self.add(Mark::text((0.0, area.top - 14.0), &y.title).class("label"));
+        self.add(Shape::text((middle, area.bottom + 36.0), &x.title).class("label middle"));
+        self.add(Shape::text((0.0, area.top - 14.0), &y.title).class("label"));
     }
 
-    /// The whole element. `id` has to be of its own within the page.
+    /// Returns the complete element. `id` has to be unique within the page.
     #[must_use]
     pub(in crate::report) fn markup(&self, id: &str) -> String {
         let id = escaped(id);
-        let style = if self.small {
+        let style = if self.is_small {
             format!("width:{}px;max-width:100%", coordinate(self.width))
         } else {
-            let (least, most) = (self.width * SHRINK, self.width * STRETCH);
-            format!("min-width:{}px;max-width:{}px", coordinate(least), coordinate(most))
+            let (min_width, max_width) = (self.width * SHRINK_MIN, self.width * STRETCH_MAX);
+            format!("min-width:{}px;max-width:{}px", coordinate(min_width), coordinate(max_width))
         };
         format!(
             "<svg viewBox=\"0 0 {} {}\" style=\"{style}\" role=\"img\" \
@@ -352,13 +347,13 @@ impl Svg {
             coordinate(self.width),
             coordinate(self.height),
             escaped(&self.title),
-            escaped(&self.text),
+            escaped(&self.description),
             self.body,
         )
     }
 }
 
-/// A length with one digit behind the point, and none where it is zero.
+/// Formats a length with one decimal, or none if it is zero.
 fn coordinate(length: f64) -> String {
     if !length.is_finite() {
         return "0".to_owned();

@@ -1,30 +1,31 @@
-//! The whole report of a made-up experiment: that it is well formed, complete, bounded and alone.
+//! Tests of the complete report of a synthetic experiment: well-formed, complete, bounded and
+//! self-contained.
 
 mod browser;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::experiment::{Experiment, Outcome};
+use record::experiment::{ComparisonOutcome, Experiment};
 
-use super::charts::{CHARTS, Part};
-use super::sample::{ARMS, NASTY, NoRaw, one_load, sample};
+use super::charts::{CHARTS, ChartPart};
+use super::synthetic::{ARMS, MARKUP_NAME, NoRecords, one_load, synthetic_experiment};
 use super::*;
 
-/// Elements that have no end.
-const VOID: [&str; 3] = ["meta", "link", "br"];
-/// Elements whose inside is no markup.
-const RAW: [&str; 2] = ["script", "style"];
+/// Elements without an end tag.
+const VOID_ELEMENTS: [&str; 3] = ["meta", "link", "br"];
+/// Elements whose content is not markup.
+const RAW_TEXT_ELEMENTS: [&str; 2] = ["script", "style"];
 
-/// An element's begin.
+/// A start tag.
 #[derive(Debug)]
 struct Tag {
     name: String,
     attributes: BTreeMap<String, String>,
 }
 
-/// Reads a page strictly: every element is ended in its order, every attribute is quoted and stands
-/// once, no `<` stands for itself. Panics where it is not so.
-fn read(page: &str) -> Vec<Tag> {
+/// Parses a page strictly: every element ends in order, every attribute is quoted and unique, and
+/// every `<` is escaped. Panics otherwise.
+fn parse_page(page: &str) -> Vec<Tag> {
     let mut tags = Vec::new();
     let mut open: Vec<String> = Vec::new();
     let mut rest = page.strip_prefix("<!DOCTYPE html>").unwrap_or(page);
@@ -33,17 +34,17 @@ fn read(page: &str) -> Vec<Tag> {
         rest = &rest[at + 1..];
         if let Some(end) = rest.strip_prefix('/') {
             let (name, after) = end.split_once('>').expect("an end that ends");
-            assert_eq!(open.pop().as_deref(), Some(name), "…{}", around(after));
+            assert_eq!(open.pop().as_deref(), Some(name), "…{}", excerpt(after));
             rest = after;
             continue;
         }
-        let (tag, empty, after) = begin(rest);
+        let (tag, empty, after) = parse_tag(rest);
         rest = after;
-        if RAW.contains(&tag.name.as_str()) {
+        if RAW_TEXT_ELEMENTS.contains(&tag.name.as_str()) {
             let end = format!("</{}>", tag.name);
             let at = rest.find(&end).expect("an end of raw text");
             rest = &rest[at + end.len()..];
-        } else if !empty && !VOID.contains(&tag.name.as_str()) {
+        } else if !empty && !VOID_ELEMENTS.contains(&tag.name.as_str()) {
             open.push(tag.name.clone());
         }
         tags.push(tag);
@@ -52,7 +53,7 @@ fn read(page: &str) -> Vec<Tag> {
     tags
 }
 
-fn around(text: &str) -> &str {
+fn excerpt(text: &str) -> &str {
     let end = (0..=200.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
@@ -60,18 +61,14 @@ fn around(text: &str) -> &str {
 fn assert_entities(text: &str) {
     for (at, _) in text.match_indices('&') {
         let known = ["&amp;", "&lt;", "&gt;", "&quot;", "&#39;"];
-        assert!(
-            known.iter().any(|entity| text[at..].starts_with(entity)),
-            "{}",
-            around(&text[at..])
-        );
+        assert!(known.iter().any(|entity| text[at..].starts_with(entity)), "{}", excerpt(&text[at..]));
     }
 }
 
-fn begin(text: &str) -> (Tag, bool, &str) {
+fn parse_tag(text: &str) -> (Tag, bool, &str) {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let end = text.find(|c| !is_name(c)).expect("a name that ends");
-    assert!(end > 0, "no name: <{}", around(text));
+    assert!(end > 0, "no name: <{}", excerpt(text));
     let mut tag = Tag { name: text[..end].to_owned(), attributes: BTreeMap::new() };
     let mut rest = &text[end..];
     loop {
@@ -83,7 +80,7 @@ fn begin(text: &str) -> (Tag, bool, &str) {
             return (tag, false, after);
         }
         let end = rest.find(|c| !is_name(c) && c != 'B').expect("an attribute that ends");
-        assert!(end > 0, "no attribute: {}", around(rest));
+        assert!(end > 0, "no attribute: {}", excerpt(rest));
         let name = rest[..end].to_owned();
         rest = &rest[end..];
         let value = match rest.strip_prefix("=\"") {
@@ -100,10 +97,10 @@ fn begin(text: &str) -> (Tag, bool, &str) {
     }
 }
 
-/// What every page has to be.
-fn check(page: &str) {
+/// Checks the requirements for every page.
+fn check_page(page: &str) {
     assert!(page.len() <= HTML_BYTES_MAX, "{} bytes", page.len());
-    let tags = read(page);
+    let tags = parse_page(page);
     let mut ids = BTreeSet::new();
     for tag in &tags {
         if let Some(id) = tag.attributes.get("id") {
@@ -135,56 +132,56 @@ fn check(page: &str) {
     }
 }
 
-/// The same experiment with names that no page may take for markup.
-fn nasty() -> (Experiment, sample::SampleRaw) {
-    let (mut experiment, raw) = sample();
+/// Returns the same experiment with names that a page must not interpret as markup.
+fn with_markup_names() -> (Experiment, synthetic::SyntheticRecords) {
+    let (mut experiment, raw) = synthetic_experiment();
     let rename = |name: &mut String| {
         if name == ARMS[2] {
-            NASTY.clone_into(name);
+            MARKUP_NAME.clone_into(name);
         }
     };
     experiment.plan.arms.iter_mut().for_each(|arm| rename(&mut arm.name));
     experiment.cells.iter_mut().for_each(|cell| rename(&mut cell.arm));
     experiment.comparisons.iter_mut().for_each(|one| {
         rename(&mut one.arm);
-        NASTY.clone_into(&mut one.text);
-        one.bound = Some(NASTY.to_owned());
+        MARKUP_NAME.clone_into(&mut one.text);
+        one.bound = Some(MARKUP_NAME.to_owned());
     });
     for line in &mut experiment.trials {
-        rename(&mut line.place.arm);
-        line.verdict = Some(NASTY.to_owned());
-        line.failed = line.failed.is_some().then(|| NASTY.to_owned());
+        rename(&mut line.position.arm);
+        line.verdict = Some(MARKUP_NAME.to_owned());
+        line.failed = line.failed.is_some().then(|| MARKUP_NAME.to_owned());
     }
     for metric in &mut experiment.plan.metrics {
-        NASTY.clone_into(&mut metric.title);
+        MARKUP_NAME.clone_into(&mut metric.title);
     }
-    experiment.plan.arms[2].title = NASTY.to_owned();
-    experiment.plan.arms[2].changes.insert(NASTY.to_owned(), NASTY.to_owned());
-    experiment.plan.loads[0].title = NASTY.to_owned();
-    experiment.warnings[0].text = NASTY.to_owned();
-    experiment.warnings[0].code = NASTY.to_owned();
-    experiment.summary = vec![NASTY.to_owned(); 2];
-    experiment.environment.insert(NASTY.to_owned(), NASTY.to_owned());
-    experiment.host.not_observable = vec![NASTY.to_owned()];
-    experiment.stopped.text = NASTY.to_owned();
-    experiment.started_at = NASTY.to_owned();
-    experiment.command.push(NASTY.to_owned());
+    experiment.plan.arms[2].title = MARKUP_NAME.to_owned();
+    experiment.plan.arms[2].changes.insert(MARKUP_NAME.to_owned(), MARKUP_NAME.to_owned());
+    experiment.plan.loads[0].title = MARKUP_NAME.to_owned();
+    experiment.warnings[0].text = MARKUP_NAME.to_owned();
+    experiment.warnings[0].code = MARKUP_NAME.to_owned();
+    experiment.summary = vec![MARKUP_NAME.to_owned(); 2];
+    experiment.environment.insert(MARKUP_NAME.to_owned(), MARKUP_NAME.to_owned());
+    experiment.host.not_observable = vec![MARKUP_NAME.to_owned()];
+    experiment.stopped.text = MARKUP_NAME.to_owned();
+    experiment.started_at = MARKUP_NAME.to_owned();
+    experiment.command.push(MARKUP_NAME.to_owned());
     (experiment, raw)
 }
 
 #[test]
 fn the_page_is_well_formed_bounded_and_alone() {
-    for (experiment, raw) in [sample(), one_load(), nasty()] {
+    for (experiment, raw) in [synthetic_experiment(), one_load(), with_markup_names()] {
         let page = html(&experiment, &raw).html;
-        check(&page);
+        check_page(&page);
         assert!(!page.contains("<script>alert"), "a name became markup");
-        check(&html(&experiment, &NoRaw).html);
+        check_page(&html(&experiment, &NoRecords).html);
     }
 }
 
 #[test]
 fn an_experiment_without_anything_has_a_page_too() {
-    let (mut experiment, _) = sample();
+    let (mut experiment, _) = synthetic_experiment();
     experiment.trials.clear();
     experiment.cells.clear();
     experiment.comparisons.clear();
@@ -192,18 +189,18 @@ fn an_experiment_without_anything_has_a_page_too() {
     experiment.summary.clear();
     experiment.scalings.clear();
     experiment.partial = true;
-    let page = html(&experiment, &NoRaw).html;
-    check(&page);
-    assert!(page.contains("There is no answer yet") && page.contains("Not finished."));
+    let page = html(&experiment, &NoRecords).html;
+    check_page(&page);
+    assert!(page.contains("No result yet") && page.contains("Not finished."));
     assert!(page.contains("No warnings."));
-    experiment.plan = record::experiment::Plan::default();
-    check(&html(&experiment, &NoRaw).html);
-    assert!(markdown(&experiment, &NoRaw).contains("There is no answer yet"));
+    experiment.plan = record::experiment::ExperimentPlan::default();
+    check_page(&html(&experiment, &NoRecords).html);
+    assert!(markdown(&experiment, &NoRecords).contains("No result yet"));
 }
 
 #[test]
-fn figures_that_are_no_numbers_do_no_harm() {
-    let (mut experiment, raw) = sample();
+fn non_finite_figures_do_no_harm() {
+    let (mut experiment, raw) = synthetic_experiment();
     for one in &mut experiment.comparisons {
         one.ratio = Some(f64::NAN);
         one.interval = Some((f64::NEG_INFINITY, f64::INFINITY));
@@ -215,20 +212,20 @@ fn figures_that_are_no_numbers_do_no_harm() {
     for cell in &mut experiment.cells {
         cell.metrics.values_mut().for_each(|spread| spread.max = f64::INFINITY);
     }
-    check(&html(&experiment, &raw).html);
-    let (mut experiment, raw) = sample();
+    check_page(&html(&experiment, &raw).html);
+    let (mut experiment, raw) = synthetic_experiment();
     experiment.comparisons.iter_mut().for_each(|one| {
         one.ratio = None;
         one.interval = None;
         one.pairs.clear();
-        one.outcome = Outcome::Inconclusive;
+        one.outcome = ComparisonOutcome::Inconclusive;
     });
-    check(&html(&experiment, &raw).html);
+    check_page(&html(&experiment, &raw).html);
 }
 
 #[test]
 fn every_chart_is_there_with_a_title_a_caption_and_its_data() {
-    let (experiment, raw) = sample();
+    let (experiment, raw) = synthetic_experiment();
     let page = html(&experiment, &raw).html;
     let mut ids = BTreeSet::new();
     for (section, maker) in CHARTS {
@@ -238,9 +235,9 @@ fn every_chart_is_there_with_a_title_a_caption_and_its_data() {
             assert!(ids.insert(chart.id.clone()), "{} twice", chart.id);
             assert!(!chart.title.is_empty() && chart.caption.ends_with('.'), "{}", chart.id);
             assert!(!chart.parts.is_empty(), "{}", chart.id);
-            let shown = chart.parts.iter().any(|part| !matches!(part, Part::Empty(_)));
+            let shown = chart.parts.iter().any(|part| !matches!(part, ChartPart::Empty(_)));
             assert!(shown, "{} has no data: {:?}", chart.id, chart.parts);
-            let rows = csv::parse(&chart.figures.text());
+            let rows = data_table::parse(&chart.data.to_csv());
             assert!(rows.len() > 1, "{} has no figures", chart.id);
             assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{}", chart.id);
         }
@@ -252,66 +249,66 @@ fn every_chart_is_there_with_a_title_a_caption_and_its_data() {
 
 #[test]
 fn with_one_arm_every_chart_has_its_data_too() {
-    let (mut experiment, raw) = sample();
+    let (mut experiment, raw) = synthetic_experiment();
     experiment.plan.arms.truncate(2);
     experiment.comparisons.retain(|one| one.noise);
     for chart in CHARTS.iter().flat_map(|(_, maker)| maker(&experiment, &raw)) {
-        let shown = chart.parts.iter().any(|part| !matches!(part, Part::Empty(_)));
-        assert!(!shown || !chart.figures.is_empty(), "{} cannot be saved", chart.id);
+        let shown = chart.parts.iter().any(|part| !matches!(part, ChartPart::Empty(_)));
+        assert!(!shown || !chart.data.is_empty(), "{} cannot be saved", chart.id);
     }
     let page = html(&experiment, &raw).html;
-    check(&page);
+    check_page(&page);
     assert!(page.contains("12 blocks of 6 trials"), "blocks are counted without a comparison");
     assert!(page.contains("data-file=\"calls.csv\""), "counted calls");
 }
 
 #[test]
 fn a_chart_without_records_says_that_it_has_no_data() {
-    let (experiment, _) = sample();
-    let page = html(&experiment, &NoRaw).html;
-    assert!(page.contains("No data: the trials"), "latency curves");
+    let (experiment, _) = synthetic_experiment();
+    let page = html(&experiment, &NoRecords).html;
+    assert!(page.contains("No data: the records"), "latency curves");
 }
 
 #[test]
-fn the_first_screen_says_what_won_by_how_much_how_sure_and_why() {
-    let (experiment, raw) = sample();
+fn the_first_screen_has_the_outcome_size_certainty_and_reason() {
+    let (experiment, raw) = synthetic_experiment();
     let page = html(&experiment, &raw).html;
-    let (_, answer) = page.split_once("<section id=\"answer\"").expect("a first screen");
-    let (answer, _) = answer.split_once("<nav").expect("sections behind it");
-    for said in [
+    let (_, summary) = page.split_once("<section id=\"result\"").expect("a first screen");
+    let (summary, _) = summary.split_once("<nav").expect("sections behind it");
+    for phrase in [
         "jemalloc is faster: 4.9 % less",
         "class=\"badge good\"",
         "</span> better</span>",
         "95 % interval −",
         "; P(better) ",
         "subject.env.LD_PRELOAD",
-        "12 blocks of 9 trials of 8 s each; planned were 10 to 30 blocks.",
-        "glibc against itself (A/A) gives",
+        "12 blocks of 9 trials of 8 s each; planned: 10 to 30 blocks.",
+        "glibc against itself (A/A): ",
         "user cpu bound</b> in 33 of 36 trials",
-        "1 warning to read before it is believed",
-        "Read this before you believe it",
+        "1 warning: check them before you use the result",
+        "<h2>Warnings</h2>",
         "6 trials discarded, 3 failed",
     ] {
-        assert!(answer.contains(said), "{said}: {answer}");
+        assert!(summary.contains(phrase), "{phrase}: {summary}");
     }
 }
 
 #[test]
-fn what_one_block_says_of_the_noise_is_no_figure() {
-    let (mut experiment, raw) = sample();
+fn noise_from_one_block_has_no_figure() {
+    let (mut experiment, raw) = synthetic_experiment();
     for one in &mut experiment.comparisons {
         one.pairs.truncate(1);
-        (one.outcome, one.interval) = (Outcome::Inconclusive, None);
+        (one.outcome, one.interval) = (ComparisonOutcome::Inconclusive, None);
         if one.noise {
             one.ratio = Some(10.23);
         }
     }
     let page = html(&experiment, &raw).html;
-    let (_, answer) = page.split_once("<section id=\"answer\"").expect("a first screen");
-    let (answer, _) = answer.split_once("<nav").expect("sections behind it");
-    assert!(answer.contains("(A/A) is not known yet: it takes at least 6 blocks"), "{answer}");
-    assert!(answer.contains("too few blocks for an interval: it takes at least 6"), "{answer}");
-    assert!(!answer.contains("P(better)"), "{answer}");
+    let (_, summary) = page.split_once("<section id=\"result\"").expect("a first screen");
+    let (summary, _) = summary.split_once("<nav").expect("sections behind it");
+    assert!(summary.contains("(A/A) is unknown yet (min 6 blocks)"), "{summary}");
+    assert!(summary.contains("too few blocks for an interval (min 6)"), "{summary}");
+    assert!(!summary.contains("P(better)"), "{summary}");
     for text in [&page, &markdown(&experiment, &raw)] {
         assert!(text.contains("too few blocks (1 of 6)") && !text.contains("×10.2"), "{text}");
     }
@@ -319,7 +316,7 @@ fn what_one_block_says_of_the_noise_is_no_figure() {
 
 #[test]
 fn trials_that_do_not_count_are_listed_with_the_reason() {
-    let (experiment, raw) = sample();
+    let (experiment, raw) = synthetic_experiment();
     let page = html(&experiment, &raw).html;
     assert!(page.contains("the hypervisor took 6.1 % of the machine"), "discarded");
     assert!(page.contains("bind() to 10.71.0.2:80 failed"), "failed");
@@ -329,13 +326,13 @@ fn trials_that_do_not_count_are_listed_with_the_reason() {
 
 #[test]
 fn the_same_experiment_makes_the_same_page() {
-    let (experiment, raw) = sample();
+    let (experiment, raw) = synthetic_experiment();
     assert_eq!(html(&experiment, &raw), html(&experiment, &raw));
 }
 
 #[test]
-fn a_sample_is_written_where_it_is_asked_for() {
+fn a_synthetic_report_is_written_to_the_requested_file() {
     let Some(path) = std::env::var_os("WEIR_REPORT_SAMPLE") else { return };
-    let (experiment, raw) = sample();
+    let (experiment, raw) = synthetic_experiment();
     std::fs::write(path, html(&experiment, &raw).html).unwrap();
 }

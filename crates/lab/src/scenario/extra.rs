@@ -1,71 +1,71 @@
 //! `[programs.NAME]`: programs besides the subject and its origin, each at a node of the network.
 //!
-//! Not for starting them: that is [`crate::trial`]'s.
+//! Not for starting them: see [`crate::trial`].
 
-use super::keys::{BUILD, Form, Key, NODE, key, needed};
+use super::keys::{BUILD, KeySpec, NODE, ValueForm, key, required};
 use super::plan::{Network, Node};
-use super::read::{Entry, Problems};
-use super::setup::{Program, program};
+use super::read::{NamedTable, Problems};
+use super::setup::{ProgramSetup, read_program};
 
-/// The keys of each table.
-pub(super) const KEYS: &[Key] = &[
-    needed("command", Form::Text, "The command, as of `subject.command`"),
-    key("at", NODE, "Whose network namespace and limits it has; the subject's if not given"),
+/// Keys of each table.
+pub(super) const KEYS: &[KeySpec] = &[
+    required("command", ValueForm::Text, "Command; see `subject.command`"),
+    key("at", NODE, "Node whose network namespace and limits it uses; the default is the subject"),
     key(
         "ready",
-        Form::Text,
-        "Address and port that it takes connections on once it is ready; not waited for if not given",
+        ValueForm::Text,
+        "Address and port on which it accepts connections when ready; without it, readiness is not awaited",
     ),
-    key("ready-path", Form::Text, "As of `subject.ready-path`; needs `ready`"),
-    key("ready-command", Form::Text, "As of `subject.ready-command`"),
-    key("ready-within", Form::Time, "As of `subject.ready-within`"),
-    key("env", Form::Texts, "As of `subject.env`"),
+    key("ready-path", ValueForm::Text, "See `subject.ready-path`; requires `ready`"),
+    key("ready-command", ValueForm::Text, "See `subject.ready-command`"),
+    key("ready-timeout", ValueForm::Time, "See `subject.ready-timeout`"),
+    key("env", ValueForm::Texts, "See `subject.env`"),
     BUILD,
 ];
 
-/// A program besides the subject and its origin.
+/// Program besides the subject and its origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraProgram {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
-    /// Where it runs.
+    /// Node at which it runs.
     pub node: Node,
-    /// The program. Without an address in `ready` nobody waits for its connections.
-    pub program: Program,
+    /// Program to run. Without an address in `ready`, the trial does not wait for its connections.
+    pub program: ProgramSetup,
 }
 
 /// Reads the tables, in the order of the file.
-pub(super) fn programs(
-    entries: &[Entry],
+pub(super) fn read_programs(
+    entries: &[NamedTable],
     network: Network,
     problems: &mut Problems,
 ) -> Vec<ExtraProgram> {
-    let read = |entry: &Entry| {
-        let node = entry.values.text("at").and_then(Node::named).unwrap_or_default();
+    let read = |entry: &NamedTable| {
+        let node = entry.values.text("at").and_then(Node::from_name).unwrap_or_default();
         let nodes = network.nodes();
         if !nodes.is_empty() && !nodes.contains(&node) {
             let text = format!("there is no {node} in this network: network = \"chain\" has one");
-            problems.add(entry.values.place("at"), text);
+            problems.add(entry.values.offset_of("at"), text);
         }
         if !is_name(&entry.name) {
             let text = format!(
-                "'{}' is no name of a program: letters, digits, '-' and '_', and none of client, \
+                "'{}' is not a valid program name: letters, digits, '-' and '_', and none of client, \
                  subject, origin, load",
                 entry.name
             );
-            problems.add(entry.at, text);
+            problems.add(entry.offset, text);
         }
-        let program = program(&entry.values, problems);
+        let program = read_program(&entry.values, problems);
         if program.ready.is_empty() && !program.ready_path.is_empty() {
-            let text = "'ready-path' needs 'ready': the address to ask at";
-            problems.add(entry.values.place("ready-path"), text);
+            let text = "'ready-path' requires 'ready', the address of its requests";
+            problems.add(entry.values.offset_of("ready-path"), text);
         }
         ExtraProgram { name: entry.name.clone(), node, program }
     };
     entries.iter().map(read).collect()
 }
 
-/// Its output is in a file of this name, beside those of the other programs.
+/// Returns whether a name is allowed: the program's output goes to a file of this name.
 fn is_name(name: &str) -> bool {
     let fits = |one: char| one.is_ascii_alphanumeric() || "-_".contains(one);
     let taken = ["client", "subject", "origin", "load"].contains(&name);
@@ -75,7 +75,7 @@ fn is_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::scenario::plan::Node;
-    use crate::scenario::setup::Setup;
+    use crate::scenario::setup::LabSetup;
 
     const REST: &str = "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\nbuild = \"cc 'a b'\"\n\
                         [load]\nflags = \"x\"\n";
@@ -86,7 +86,7 @@ mod tests {
             "[scenario]\nnetwork = \"chain\"\n[programs.z]\ncommand = \"b\"\nat = \"origin\"\n\
              ready = \"{{origin}}:8001\"\n[programs.a]\ncommand = \"c d\"\n{REST}"
         );
-        let setup = Setup::parse("a", &text).unwrap();
+        let setup = LabSetup::parse("a", &text).unwrap();
         let names: Vec<&str> = setup.programs.iter().map(|extra| &*extra.name).collect();
         assert_eq!(names, ["z", "a"]);
         assert_eq!((setup.programs[0].node, setup.programs[1].node), (Node::Origin, Node::Subject));
@@ -100,18 +100,18 @@ mod tests {
             "[programs.\"a b\"]\ncommand = \"x\"\n[programs.c]\ncommand = \"x\"\nat = \"origin\"\n\
              ready-path = \"/\"\n[programs.load]\nat = \"client\"\n{REST}"
         );
-        let problems = Setup::parse("a", &text).unwrap_err();
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let problems = LabSetup::parse("a", &text).unwrap_err();
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
-            "a:1:11: 'a b' is no name of a program",
+            "a:1:11: 'a b' is not a valid program name",
             "a:5:1: there is no origin in this network",
-            "a:6:1: 'ready-path' needs 'ready'",
-            "a:7:11: 'load' is no name of a program",
+            "a:6:1: 'ready-path' requires 'ready'",
+            "a:7:11: 'load' is not a valid program name",
             "a:7:11: 'programs.load.command' is missing",
         ];
-        assert_eq!(told.len(), expected.len(), "{told:#?}");
-        for (told, expected) in told.iter().zip(expected) {
-            assert!(told.starts_with(expected), "{told}\n{expected}");
+        assert_eq!(texts.len(), expected.len(), "{texts:#?}");
+        for (problem_text, expected) in texts.iter().zip(expected) {
+            assert!(problem_text.starts_with(expected), "{problem_text}\n{expected}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Connections that are begun and never completed: their SYN-ACKs are dropped by the packet filter
-//! of the client's namespace, so that they stay half open at the server.
+//! Connections that are begun and never completed. The packet filter of the client's namespace
+//! drops their SYN-ACKs, so that they stay half open at the server.
 //!
-//! Only ever towards a namespace of the same run.
+//! Targets are always in a namespace of the same run.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,23 +14,23 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
 
-/// Half-open connections that are kept at a time; the oldest go.
-const KEPT_MAX: u64 = 2_000;
-/// For how long each is kept, as a share of a second: the kernel would begin it anew after one
+/// Maximum number of half-open connections at a time; the oldest are closed.
+const OPEN_MAX: u64 = 2_000;
+/// Lifetime of each connection in seconds: the kernel would retry it after one second
 /// (`Documentation/networking/ip-sysctl.rst`, `tcp_syn_retries`).
-const KEPT_S: f64 = 0.9;
-/// How often a batch is begun.
+const LIFETIME_S: f64 = 0.9;
+/// Number of batches per second.
 const BATCHES_PER_S: u64 = 100;
 
-/// At work; it ends when this is dropped.
+/// Running flood; it ends when this value is dropped.
 #[derive(Debug)]
-pub(super) struct Flood {
+pub(super) struct HalfOpenFlood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Flood {
-    /// Begins `rate_per_s` connections from `from` to `to`, in the namespace at `namespace`.
+impl HalfOpenFlood {
+    /// Starts connections from `from` to `to` at `rate_per_s`, in the namespace at `namespace`.
     pub(super) fn start(
         namespace: PathBuf,
         from: SocketAddr,
@@ -38,17 +38,19 @@ impl Flood {
         rate_per_s: u64,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stop_flag = Arc::clone(&stop);
         let run = move || {
-            // Without its namespace there is nothing to flood; the kit has opened it before.
-            let _ = host::setup::namespace::within(&namespace, || run(from, to, rate_per_s, &told));
+            // An error means that the namespace has gone: `Testbed` opened it earlier.
+            let _ = host::sandbox::namespace::run_in_netns(&namespace, || {
+                run_flood(from, to, rate_per_s, &stop_flag)
+            });
         };
         let thread = std::thread::Builder::new().name("weir-half-open".to_owned()).spawn(run)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Flood {
+impl Drop for HalfOpenFlood {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -58,26 +60,26 @@ impl Drop for Flood {
     }
 }
 
-fn run(from: SocketAddr, to: SocketAddr, rate_per_s: u64, stop: &AtomicBool) {
-    let mut kept: VecDeque<OwnedFd> = VecDeque::new();
-    let kept_max = ((rate_per_s as f64 * KEPT_S) as u64).clamp(1, KEPT_MAX) as usize;
+fn run_flood(from: SocketAddr, to: SocketAddr, rate_per_s: u64, stop: &AtomicBool) {
+    let mut open: VecDeque<OwnedFd> = VecDeque::new();
+    let kept_max = ((rate_per_s as f64 * LIFETIME_S) as u64).clamp(1, OPEN_MAX) as usize;
     let each = rate_per_s.div_ceil(BATCHES_PER_S).max(1);
     let between = Duration::from_secs(each) / u32::try_from(rate_per_s.max(1)).unwrap_or(1);
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..each {
-            // One that cannot be begun (no port left) is one less in the flood.
-            if let Ok(socket) = begin(from, to) {
-                kept.push_back(socket);
+            // A connection that cannot be begun (no free port) is left out.
+            if let Ok(socket) = start_connection(from, to) {
+                open.push_back(socket);
             }
         }
-        while kept.len() > kept_max {
-            kept.pop_front();
+        while open.len() > kept_max {
+            open.pop_front();
         }
         std::thread::sleep(between);
     }
 }
 
-fn begin(from: SocketAddr, to: SocketAddr) -> rustix::io::Result<OwnedFd> {
+fn start_connection(from: SocketAddr, to: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     bind(&socket, &from)?;

@@ -1,493 +1,466 @@
-//! The keys of an experiment's file: one row each, with its form and its doc. The parser and the
+//! Keys of an experiment's file: one row each, with its form and its doc. The parser and the
 //! reference come from these rows.
 
-/// What a value looks like.
+/// Form of a value.
 #[derive(Clone, Copy, Debug)]
-pub enum Form {
+pub enum ValueForm {
     /// One of these words.
     Word(&'static [&'static str]),
     /// Any text.
     Text,
-    /// A whole number from the first to the second.
+    /// Integer from the first to the second, inclusive.
     Count(u64, u64),
-    /// A decimal number above 0.
+    /// Decimal number above 0.
     Number,
-    /// `2%` or `0.02`.
-    Share,
-    /// A share that may be more than all of it, up to this many times: `150%` or `1.5`.
-    ShareTo(f64),
-    /// `20ms`.
+    /// Fraction: `2%` or `0.02`.
+    Fraction,
+    /// Fraction that may exceed 1, up to this maximum: `150%` or `1.5`.
+    FractionTo(f64),
+    /// Time: `20ms`.
     Time,
-    /// `64k`, in bytes.
+    /// Size in bytes: `64k`.
     Size,
-    /// `50mbit`, in bits per second.
+    /// Rate in bits per second: `50mbit`.
     Rate,
-    /// Processors: `0,2-3`.
+    /// CPUs: `0,2-3`.
     Cpus,
     /// `true` or `false`.
     Flag,
-    /// A time, or this word.
+    /// Time, or this word.
     TimeOr(&'static str),
-    /// A text, or a number as it is written.
+    /// Text, or a number, which is kept as written.
     Plain,
     /// Texts or numbers: `["1", "2"]`.
     List,
-    /// A table of texts by any name.
+    /// Table of texts by any name.
     Texts,
-    /// A table of these keys.
-    Table(&'static [Key]),
-    /// A table of tables of these keys, by any name. What is no table stands for the first of the keys.
-    Each(&'static [Key]),
-    /// A table of tables by any name, each of which has these keys and any key of [`FILE`]. What they
-    /// change there is read where they are laid over a file.
-    Patches(&'static [Key]),
+    /// Table of these keys.
+    Table(&'static [KeySpec]),
+    /// Table of tables of these keys, by any name. A value other than a table is the value of the
+    /// first key.
+    Tables(&'static [KeySpec]),
+    /// Table of tables by any name. Each has these keys and any key of [`FILE`]. Those of [`FILE`]
+    /// are read when the table is merged with a file.
+    Patches(&'static [KeySpec]),
 }
 
-/// One key.
+/// Key of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// Its name.
+pub struct KeySpec {
+    /// Name of the key.
     pub name: &'static str,
-    /// What its value looks like.
-    pub form: Form,
-    /// Whether its table is nothing without it.
-    pub needed: bool,
-    /// What it does.
+    /// Form of the value.
+    pub form: ValueForm,
+    /// True if the table requires the key.
+    pub is_required: bool,
+    /// Description for the reference.
     pub doc: &'static str,
 }
 
-pub(super) const fn key(name: &'static str, form: Form, doc: &'static str) -> Key {
-    Key { name, form, needed: false, doc }
+pub(super) const fn key(name: &'static str, form: ValueForm, doc: &'static str) -> KeySpec {
+    KeySpec { name, form, is_required: false, doc }
 }
 
-pub(super) const fn needed(name: &'static str, form: Form, doc: &'static str) -> Key {
-    Key { name, form, needed: true, doc }
+pub(super) const fn required(name: &'static str, form: ValueForm, doc: &'static str) -> KeySpec {
+    KeySpec { name, form, is_required: true, doc }
 }
 
-pub(super) const NODE: Form = Form::Word(&["client", "subject", "origin"]);
-const COUNT: Form = Form::Count(1, 1 << 40);
-/// More would take days.
-const BLOCK_COUNT: Form = Form::Count(1, 1000);
+pub(super) const NODE: ValueForm = ValueForm::Word(&["client", "subject", "origin"]);
+const COUNT: ValueForm = ValueForm::Count(1, 1 << 40);
+/// Higher counts would take days.
+const BLOCK_COUNT: ValueForm = ValueForm::Count(1, 1000);
 
-/// The tables of one trial's file.
-pub const FILE: &[Key] = &[
-    key("title", Form::Text, "What the experiment shows, in a line"),
-    key("scenario", Form::Table(SCENARIO), "What is made around the programs"),
+/// Tables of one trial's file.
+pub const FILE: &[KeySpec] = &[
+    key("title", ValueForm::Text, "Purpose of the experiment, in one line"),
+    key("scenario", ValueForm::Table(SCENARIO), "Network, faults and limits around the processes"),
     key(
         "subject",
-        Form::Table(PROGRAM),
-        "The program under test; needed where no `scenario.illness` takes its place",
+        ValueForm::Table(PROGRAM),
+        "The program under test; required unless `scenario.fault` replaces it",
     ),
-    key("origin", Form::Table(PROGRAM), "A server behind it, started before"),
+    key("origin", ValueForm::Table(PROGRAM), "Server behind the subject, started before it"),
     key(
         "programs",
-        Form::Each(super::extra::KEYS),
-        "More programs, by any name, started in the order of the file before [origin] and [subject]: \
-         further origins, databases, neighbours that use the same network",
+        ValueForm::Tables(super::extra::KEYS),
+        "Additional programs with any name, started in file order before [origin] and [subject]: \
+         further origins, databases, neighbours on the same network",
     ),
-    needed("load", Form::Table(LOAD), "What is asked of the subject"),
-    key("files", Form::Texts, "Files to write into the run's folder, `{dir}`, by their names"),
+    required("load", ValueForm::Table(LOAD), "Load on the subject"),
+    key("files", ValueForm::Texts, "Files to write into the run's directory, `{dir}`, by name"),
 ];
 
-/// What an experiment's file has besides.
-pub const EXPERIMENT: &[Key] = &[
-    key("name", Form::Text, "A short name: letters, digits and `-`; the file's name if not given"),
+/// Additional tables of an experiment's file.
+pub const EXPERIMENT: &[KeySpec] = &[
+    key("name", ValueForm::Text, "Short name: letters, digits and `-`; the default is the file name"),
     key(
         "parameters",
-        Form::Each(PARAMETER),
-        "Texts that stand for `{NAME}` in every text of the tables above; `--set NAME=TEXT` gives \
-         another one. `{{NAME}}` stands for `{NAME}` itself, and `${NAME}` is left as it is",
+        ValueForm::Tables(PARAMETER),
+        "Values that replace `{NAME}` in all texts of the tables above; `--set NAME=TEXT` overrides \
+         one. Write `{{NAME}}` for a literal `{NAME}`; `${NAME}` is left unchanged",
     ),
     key(
         "arms",
-        Form::Patches(TITLED),
-        "What is compared: each arm is the file with these keys changed, for instance \
+        ValueForm::Patches(TITLED),
+        "Variants to compare: each arm is the file with these keys changed, for instance \
          `subject.env.LD_PRELOAD` or `parameters.threads`",
     ),
     key(
         "loads",
-        Form::Patches(TITLED),
-        "Under what it is compared: each load is the file with these keys changed too; every arm \
+        ValueForm::Patches(TITLED),
+        "Loads to compare under: each load is the file with these keys also changed; every arm \
          runs under every load",
     ),
     key(
         "factors",
-        Form::Each(FACTOR),
+        ValueForm::Tables(FACTOR),
         "Parameters with their levels; the arms, or the loads, are all combinations of them",
     ),
-    key("measure", Form::Table(MEASURE), "What is measured, how often, and how sure it has to be"),
+    key("measure", ValueForm::Table(MEASURE), "Metrics, number of trials, and required precision"),
     key(
         "discard",
-        Form::Table(DISCARD),
-        "Bounds of what could have disturbed a trial. Beyond one of them it does not count, and its \
-         block's arms are run again under that load, whatever was measured",
+        ValueForm::Table(DISCARD),
+        "Bounds of disturbances. A trial beyond one of them is discarded, and its block's arms are \
+         run again under that load, whatever the result was",
     ),
 ];
 
-const PARAMETER: &[Key] = &[
+const PARAMETER: &[KeySpec] = &[
     key(
         "value",
-        Form::Plain,
-        "The text; without one it has to be given with `--set`. `NAME = \"text\"` is short for it",
+        ValueForm::Plain,
+        "Value; without one it must be given with `--set`. Short form: `NAME = \"text\"`",
     ),
-    key("doc", Form::Text, "What it is"),
+    key("doc", ValueForm::Text, "Description"),
 ];
 
-const TITLED: &[Key] = &[key("title", Form::Text, "What it is, in a line")];
+const TITLED: &[KeySpec] = &[key("title", ValueForm::Text, "Description, in one line")];
 
-const FACTOR: &[Key] = &[
-    needed("levels", Form::List, "Its levels; `NAME = [\"1\", \"2\"]` is short for it"),
-    key("of", Form::Word(&["arms", "loads"]), "Which it makes; arms if not given"),
+const FACTOR: &[KeySpec] = &[
+    required("levels", ValueForm::List, "Levels; short form: `NAME = [\"1\", \"2\"]`"),
+    key("of", ValueForm::Word(&["arms", "loads"]), "Kind of variants; the default is arms"),
 ];
 
-const MEASURE: &[Key] = &[
+const MEASURE: &[KeySpec] = &[
     key(
         "primary",
-        Form::Text,
-        "The metric that decides, fixed before the run; `responses_per_s` if not given, and \
-         `subject_us_per_response` where a load has a rate of its own (`-R`)",
+        ValueForm::Text,
+        "Metric that decides, fixed before the run; the default is `responses_per_s`, and \
+         `subject_us_per_response` if a load has a fixed rate (`-R`)",
     ),
     key(
         "also",
-        Form::List,
-        "Further metrics; `responses_per_s`, `p50_ns`, `p99_ns`, `subject_us_per_response`, \
-         `subject_cpus`, `generator_cpus` and `error_share` if not given",
+        ValueForm::List,
+        "Further metrics; the default is `responses_per_s`, `p50_ns`, `p99_ns`, \
+         `subject_us_per_response`, `subject_cpus`, `generator_cpus` and `error_share`",
     ),
-    key("effect", Form::Share, "The smallest effect that matters; 2% if not given"),
-    key("baseline", Form::Text, "The arm that others are held against; the first if not given"),
-    key("duration", Form::Time, "Length of each load, `{duration}`; 8s if not given"),
-    key(
-        "blocks",
-        Form::Table(BLOCKS),
-        "Blocks: each is every arm under every load, in random order",
-    ),
-    key("confidence", Form::Share, "Of the intervals; 95% if not given"),
-    key("profile", Form::Flag, "Sample the subject's functions, and keep the folded stacks"),
+    key("effect", ValueForm::Fraction, "Smallest effect that matters; the default is 2%"),
+    key("baseline", ValueForm::Text, "Arm to compare the others with; the default is the first"),
+    key("duration", ValueForm::Time, "Length of each load, `{duration}`; the default is 8s"),
+    key("blocks", ValueForm::Table(BLOCKS), "Blocks: each is every arm under every load, in random order"),
+    key("confidence", ValueForm::Fraction, "Confidence of the intervals; the default is 95%"),
+    key("profile", ValueForm::Flag, "Sample the subject's functions, and keep the folded stacks"),
     key(
         "calls",
-        Form::Text,
-        "Count calls of the subject in trials of their own that are not judged: `allocations` \
-         (whatever gives new memory), `malloc`, `calloc`, `realloc`, `free`, `syscalls`, or a system \
-         call by its name",
+        ValueForm::Text,
+        "Count calls of the subject in separate trials that are not judged: `allocations` \
+         (all functions that allocate memory), `malloc`, `calloc`, `realloc`, `free`, `syscalls`, or \
+         the name of a system call",
     ),
 ];
 
-/// The largest share of groups that may be run again.
-pub const RERUNS_SHARE_MAX: f64 = 10.0;
+/// Maximum fraction of groups that may be run again.
+pub const RERUNS_FRACTION_MAX: f64 = 10.0;
 
-const BLOCKS: &[Key] = &[
-    key("min", BLOCK_COUNT, "How many there are at least; 10 if not given"),
-    key("max", BLOCK_COUNT, "How many there are at most; 30 if not given"),
+const BLOCKS: &[KeySpec] = &[
+    key("min", BLOCK_COUNT, "Minimum number of blocks; the default is 10"),
+    key("max", BLOCK_COUNT, "Maximum number of blocks; the default is 30"),
     key(
         "reruns-max",
-        Form::ShareTo(RERUNS_SHARE_MAX),
-        "How often the arms of a block under a load may be run again because something disturbed \
-         one of them, as a share of all of them; 50% if not given",
+        ValueForm::FractionTo(RERUNS_FRACTION_MAX),
+        "Maximum reruns of a block's arms under a load because of disturbances, as a fraction of \
+         all of them; the default is 50%",
     ),
 ];
 
-/// The keys of `[discard]`.
-pub const DISCARD: &[Key] = &[
+/// Keys of `[discard]`.
+pub const DISCARD: &[KeySpec] = &[
     key(
         "steal",
-        Form::Share,
-        "Share of the machine's time that the hypervisor gave to others; 2% if not given",
+        ValueForm::Fraction,
+        "Fraction of CPU time that the hypervisor gave to other virtual machines; the default is 2%",
     ),
     key(
         "foreign-cpus",
-        Form::Number,
-        "Processors used by programs that are not the experiment's; 0.05 if not given",
+        ValueForm::Number,
+        "CPUs used by processes outside the experiment; the default is 0.05",
     ),
     key(
         "wake-up-ratio",
-        Form::Number,
-        "How late sleeping threads wake up (99 % of it), over the median of the first \
-         five trials of its arm and load; 2 if not given",
+        ValueForm::Number,
+        "Wake-up lag of sleeping threads (99 %) over the median of the first five trials of the \
+         same arm and load; the default is 2",
     ),
-    key(
-        "generator-lag",
-        Form::Time,
-        "How late the generator sends (99 % of it), where the load has a rate; 1ms if not given",
-    ),
+    key("generator-lag", ValueForm::Time, "Generator lag (99 %), if the load has a rate; the default is 1ms"),
     key(
         "generator-busiest",
-        Form::Share,
-        "Share of a processor that the generator's busiest thread used; no bound if not given",
+        ValueForm::Fraction,
+        "Fraction of a CPU that the generator's busiest thread used; the default is no bound",
     ),
     key(
         "errors",
-        Form::Share,
-        "Share of the requests that failed or were answered with 400 and above; 0.1% if not given. It is \
-         the one bound of something that the load itself measures: a trial with errors says nothing of the \
-         work. Which arm's trials it took is a warning",
+        ValueForm::Fraction,
+        "Fraction of requests that failed or had a status of 400 or above; the default is 0.1%. It is \
+         the only bound on a result of the load: the figures of a trial with errors are not \
+         representative. A warning names the arms whose trials it discards",
     ),
     key(
         "throttled",
-        Form::Share,
-        "Share of the periods in which a quota stopped the subject that the experiment did not \
-         give it; 0 if not given",
+        ValueForm::Fraction,
+        "Fraction of quota periods in which the subject was throttled by a quota that the experiment \
+         did not set; the default is 0",
     ),
-    key("clock-step", Form::Time, "By how much the wall clock was set; 100ms if not given"),
+    key("clock-step", ValueForm::Time, "Step of the wall clock; the default is 100ms"),
 ];
 
-/// The keys of `[scenario]`.
-pub const SCENARIO: &[Key] = &[
+/// Keys of `[scenario]`.
+pub const SCENARIO: &[KeySpec] = &[
     key(
         "network",
-        Form::Word(&["loopback", "pair", "chain"]),
-        "`pair` (default): client and subject in a network namespace each; `chain`: and an origin; \
-         `loopback`: all on the host's",
+        ValueForm::Word(&["loopback", "pair", "chain"]),
+        "`pair` (default): client and subject in separate network namespaces; `chain`: also an \
+         origin; `loopback`: all in the host's namespace",
     ),
-    key("bandwidth", Form::Table(BANDWIDTH), "A link with a rate (a token bucket, tc-tbf(8))"),
-    key("loss", Form::Table(LOSS), "Packets lost at random where they arrive (nft)"),
+    key("bandwidth", ValueForm::Table(BANDWIDTH), "A link with a rate (a token bucket, tc-tbf(8))"),
+    key("loss", ValueForm::Table(LOSS), "Random packet loss on arrival (nft)"),
     key(
         "delay",
-        Form::Table(DELAY),
-        "A longer way: packets are held by a forwarder between two TUN devices",
+        ValueForm::Table(DELAY),
+        "Additional delay: a process between two TUN devices holds the packets",
     ),
-    key("packets", Form::Table(PACKETS), "A bound of packets per second"),
-    key("cpu-quota", Form::Table(QUOTA), "Processors that each may use (a control group's quota)"),
+    key("packets", ValueForm::Table(PACKETS), "Limit of packets per second"),
+    key("cpu-quota", ValueForm::Table(QUOTA), "CPU quota of each node (cgroup)"),
     key(
         "disk-quota",
-        Form::Size,
-        "Bytes per second that the subject may write to the disk of `{dir}`; only synchronous writes are bounded by groups of version 1",
+        ValueForm::Size,
+        "Maximum bytes per second that the subject writes to the disk of `{dir}`; cgroup v1 limits only synchronous writes",
     ),
-    key(
-        "memory-max",
-        Form::Size,
-        "Bytes of memory that the subject may use, with what it has in the page cache (a control group's bound)",
-    ),
-    key("pin", Form::Table(CPUS_BY_NODE), "Processors that each may run on"),
-    key("noise", Form::Table(NOISE), "Programs that only use processors"),
+    key("memory-max", ValueForm::Size, "Maximum memory of the subject, including its page cache (cgroup)"),
+    key("pin", ValueForm::Table(CPUS_BY_NODE), "CPU affinity of each node"),
+    key("noise", ValueForm::Table(NOISE), "Processes that only use CPU time"),
     key(
         "descriptors",
-        Form::Table(COUNT_BY_NODE),
-        "Descriptors that each may have open (RLIMIT_NOFILE)",
+        ValueForm::Table(COUNT_BY_NODE),
+        "Maximum open descriptors of each node (RLIMIT_NOFILE)",
     ),
-    key("ports", Form::Table(PORTS), "Ports of the client's connections (ip_local_port_range)"),
-    key("sysctl", Form::Table(SYSCTLS), "Settings below `net` in a node's namespace"),
-    key("rps", Form::Table(STEERING), "Receive packet steering of a node's interface"),
-    key("slow-reader", Form::Table(SLOW_READER), "A client whose connections hold little unread"),
+    key("ports", ValueForm::Table(PORTS), "Ports of the client's connections (ip_local_port_range)"),
+    key("sysctl", ValueForm::Table(SYSCTLS), "Settings below `net` in a node's namespace"),
+    key("rps", ValueForm::Table(STEERING), "Receive packet steering of a node's interface"),
+    key("slow-reader", ValueForm::Table(SLOW_READER), "Client with small receive buffers"),
     key(
         "drop-syn-ack",
-        Form::Table(HALF_OPEN),
-        "Connections that are begun from a second address and never completed",
+        ValueForm::Table(HALF_OPEN),
+        "Half-open connections from a second address, whose handshake is never completed",
     ),
     key(
-        "illness",
-        Form::Table(super::illness::KEYS),
-        "Weir's own server with what makes it ill (`weir lab sick`), in the place of `[subject]` or `[origin]`. It is at port 8000; at `{port}` where the network is `loopback`",
+        "fault",
+        ValueForm::Table(super::fault_injection::KEYS),
+        "Weir's own server with fault injection (`weir lab faulty-server`), which replaces `[subject]` or `[origin]`. It listens on port 8000, or on `{port}` if the network is `loopback`",
     ),
-    key(
-        "conntrack-max",
-        COUNT,
-        "Connections that the whole machine may track; only with --allow-global",
-    ),
+    key("conntrack-max", COUNT, "Maximum tracked connections of the machine; requires --allow-global"),
 ];
 
-const BANDWIDTH: &[Key] = &[
-    needed("rate", Form::Rate, "Bits per second"),
-    key("burst", Form::Size, "Bytes that may go at once; 64k if not given"),
+const BANDWIDTH: &[KeySpec] = &[
+    required("rate", ValueForm::Rate, "Bits per second"),
+    key("burst", ValueForm::Size, "Burst size; the default is 64k"),
     key(
         "latency",
-        Form::Time,
-        "For how long packets may wait; 50ms if neither this nor `limit` is given",
+        ValueForm::Time,
+        "Maximum waiting time of packets; the default is 50ms unless `limit` is given",
     ),
-    key("limit", Form::Size, "Bytes that may wait"),
-    key("at", NODE, "Whose sending is bounded; the subject's if not given"),
+    key("limit", ValueForm::Size, "Maximum queue length in bytes"),
+    key("at", NODE, "Sending node; the default is the subject"),
 ];
 
-const LOSS: &[Key] = &[
-    needed("share", Form::Share, "Share of the packets"),
-    key("at", NODE, "Where they would have arrived; the client if not given"),
+const LOSS: &[KeySpec] = &[
+    required("fraction", ValueForm::Fraction, "Fraction of the packets"),
+    key("at", NODE, "Receiving node; the default is the client"),
 ];
 
-const DELAY: &[Key] = &[
-    needed("round-trip", Form::Time, "Time added to a round trip, half of it each way"),
-    key("jitter", Form::Time, "Up to so much more each way, at random; packets stay in order"),
+const DELAY: &[KeySpec] = &[
+    required("round-trip", ValueForm::Time, "Time added to a round trip, half in each direction"),
+    key("jitter", ValueForm::Time, "Maximum random extra time in each direction; packets stay in order"),
     key(
         "at",
-        Form::Word(&["subject", "origin"]),
-        "The link towards the client of this node; the subject's if not given",
+        ValueForm::Word(&["subject", "origin"]),
+        "Node whose link towards the client is delayed; the default is the subject",
     ),
 ];
 
-const PACKETS: &[Key] = &[
-    needed("per-second", COUNT, "Packets per second"),
+const PACKETS: &[KeySpec] = &[
+    required("per-second", COUNT, "Packets per second"),
     key(
         "drop",
-        Form::Flag,
-        "Drop those beyond where they arrive, instead of holding them where they are sent",
+        ValueForm::Flag,
+        "Drop excess packets at the receiver instead of queueing them at the sender",
     ),
-    key(
-        "at",
-        NODE,
-        "Whose sending is bounded, the subject's if not given; with `drop`, where they arrive",
-    ),
+    key("at", NODE, "Sending node, or the receiving node with `drop`; the default is the subject"),
 ];
 
-const QUOTA: &[Key] = &[
-    key("client", Form::Number, "The client's"),
-    key("subject", Form::Number, "The subject's"),
-    key("origin", Form::Number, "The origin's"),
+const QUOTA: &[KeySpec] = &[
+    key("client", ValueForm::Number, "Quota of the client"),
+    key("subject", ValueForm::Number, "Quota of the subject"),
+    key("origin", ValueForm::Number, "Quota of the origin"),
     key(
         "workers",
-        Form::Number,
-        "Of the subject's child processes together, set once it is ready; the subject itself keeps its own",
+        ValueForm::Number,
+        "All child processes of the subject together, set when it is ready; the subject keeps its own quota",
     ),
-    key("period", Form::Time, "The period in which they are counted; 100ms if not given"),
+    key("period", ValueForm::Time, "Quota period; the default is 100ms"),
 ];
 
-const CPUS_BY_NODE: &[Key] = &[
-    key("client", Form::Cpus, "The client's"),
-    key("subject", Form::Cpus, "The subject's"),
-    key("origin", Form::Cpus, "The origin's"),
+const CPUS_BY_NODE: &[KeySpec] = &[
+    key("client", ValueForm::Cpus, "CPUs of the client"),
+    key("subject", ValueForm::Cpus, "CPUs of the subject"),
+    key("origin", ValueForm::Cpus, "CPUs of the origin"),
 ];
 
-const COUNT_BY_NODE: &[Key] = &[
-    key("client", COUNT, "The client's"),
-    key("subject", COUNT, "The subject's"),
-    key("origin", COUNT, "The origin's"),
+const COUNT_BY_NODE: &[KeySpec] = &[
+    key("client", COUNT, "Limit of the client"),
+    key("subject", COUNT, "Limit of the subject"),
+    key("origin", COUNT, "Limit of the origin"),
 ];
 
-const NOISE: &[Key] = &[
-    needed("processes", Form::Count(1, 64), "How many"),
-    key("cpus", Form::Cpus, "Where they run; anywhere if not given"),
+const NOISE: &[KeySpec] = &[
+    required("processes", ValueForm::Count(1, 64), "Number of processes"),
+    key("cpus", ValueForm::Cpus, "CPUs to run on; the default is all"),
 ];
 
-const PORTS: &[Key] = &[
-    needed("first", Form::Count(1024, 65535), "The first"),
-    needed("last", Form::Count(1024, 65535), "The last"),
+const PORTS: &[KeySpec] = &[
+    required("first", ValueForm::Count(1024, 65535), "First port"),
+    required("last", ValueForm::Count(1024, 65535), "Last port"),
 ];
 
-const SYSCTLS: &[Key] = &[
-    key("client", Form::Texts, "The client's"),
-    key("subject", Form::Texts, "The subject's"),
-    key("origin", Form::Texts, "The origin's"),
+const SYSCTLS: &[KeySpec] = &[
+    key("client", ValueForm::Texts, "Settings of the client"),
+    key("subject", ValueForm::Texts, "Settings of the subject"),
+    key("origin", ValueForm::Texts, "Settings of the origin"),
 ];
 
-const STEERING: &[Key] = &[
-    needed("cpus", Form::Cpus, "The processors that packets go to"),
-    key("at", NODE, "Whose interface; the subject's if not given"),
+const STEERING: &[KeySpec] = &[
+    required("cpus", ValueForm::Cpus, "CPUs that process the packets"),
+    key("at", NODE, "Node of the interface; the default is the subject"),
 ];
 
-const SLOW_READER: &[Key] =
-    &[needed("receive-buffer", Form::Size, "Bytes that a connection may hold unread")];
+const SLOW_READER: &[KeySpec] =
+    &[required("receive-buffer", ValueForm::Size, "Maximum unread bytes of a connection")];
 
-const HALF_OPEN: &[Key] = &[needed(
+const HALF_OPEN: &[KeySpec] = &[required(
     "per-second",
-    Form::Count(1, 100_000),
-    "How many are begun, to the subject's port 8000",
+    ValueForm::Count(1, 100_000),
+    "Connection attempts per second, to port 8000 of the subject",
 )];
 
-pub(super) const PROGRAM: &[Key] = &[
-    needed(
+pub(super) const PROGRAM: &[KeySpec] = &[
+    required(
         "command",
-        Form::Text,
-        "The command, with `'…'` and `\"…\"` as in a shell; `{weir}` is this program, `{dir}` the run's folder, `{subject}` and `{origin}` are addresses, `{port}` is a free port",
+        ValueForm::Text,
+        "Command, with `'…'` and `\"…\"` as in a shell; `{weir}` is this program, `{dir}` the run's directory, `{subject}` and `{origin}` are addresses, `{port}` is a free port",
     ),
-    needed(
+    required(
         "ready",
-        Form::Text,
-        "Address and port that it takes connections on once it is ready: `{subject}:8000`",
+        ValueForm::Text,
+        "Address and port on which it accepts connections when ready: `{subject}:8000`",
     ),
     key(
         "ready-path",
-        Form::Text,
-        "What has to be answered with 200 to 399 besides before it is ready, by HTTP at that address: \
+        ValueForm::Text,
+        "HTTP path at this address that must respond with a status of 200 to 399 before it is ready: \
          `/health`",
     ),
     key(
         "ready-command",
-        Form::Text,
-        "A command that has to succeed (exit 0) besides before it is ready. It runs where the program \
-         does, in `{dir}`, again and again",
+        ValueForm::Text,
+        "Command that must succeed (exit 0) before it is ready. It runs repeatedly at the node of the \
+         program, in `{dir}`",
     ),
-    key(
-        "ready-within",
-        Form::Time,
-        "How long it may take until it is ready, at most 10 minutes; 15s if not given",
-    ),
-    key("env", Form::Texts, "Variables of its environment, besides those that it has anyway"),
+    key("ready-timeout", ValueForm::Time, "Timeout until it is ready, max 10 minutes; the default is 15s"),
+    key("env", ValueForm::Texts, "Additional environment variables"),
     BUILD,
 ];
 
-/// The step that makes a program out of its source.
-pub(super) const BUILD: Key = key(
+/// Build step, which makes a program from its source.
+pub(super) const BUILD: KeySpec = key(
     "build",
-    Form::Text,
-    "A command that runs to its end in `{dir}` before any program starts, for instance a compiler; it has \
-     none of the scenario's limits, and at most 3 minutes",
+    ValueForm::Text,
+    "Command that runs in `{dir}` before any program starts, for instance a compiler; the limits of the \
+     scenario do not apply, and its timeout is 3 minutes",
 );
 
-const LOAD: &[Key] = &[
+const LOAD: &[KeySpec] = &[
     key(
         "tool",
-        Form::Word(&["weir", "wrk", "ab", "h2load", "h1load", "oha"]),
-        "Which program drives the load: `weir load` if not given",
+        ValueForm::Word(&["weir", "wrk", "ab", "h2load", "h1load", "oha"]),
+        "Program that drives the load; the default is `weir load`",
     ),
-    needed(
-        "flags",
-        Form::Text,
-        "What stands behind its name (`weir load`); `{duration}` is the length that was asked for",
-    ),
+    required("flags", ValueForm::Text, "Arguments of the tool; `{duration}` is the length of the load"),
     key(
         "warm-up",
-        Form::TimeOr("auto"),
-        "How long the same load runs before, unrecorded. `auto`, which is the default: an experiment \
-         finds it out with pilots, and a single trial takes 1s",
+        ValueForm::TimeOr("auto"),
+        "Duration of the same load before the measurement. With `auto`, the default, an experiment \
+         determines it with pilots, and a single trial uses 1s",
     ),
 ];
 
-/// The reference of the keys, as Markdown.
+/// Returns the reference of the keys, as Markdown.
 #[must_use]
 pub fn markdown() -> String {
     let table = |keys| {
         let mut text = String::new();
-        lines("", keys, &mut text);
+        write_rows("", keys, &mut text);
         format!("| Key | Value | Meaning |\n| --- | --- | --- |\n{text}")
     };
     let (trial, experiment) = (table(FILE), table(EXPERIMENT));
-    format!("{trial}\nThe file of an experiment has these besides:\n\n{experiment}")
+    format!("{trial}\nThe file of an experiment has these additional tables:\n\n{experiment}")
 }
 
-fn lines(before: &str, keys: &[Key], text: &mut String) {
+fn write_rows(before: &str, keys: &[KeySpec], text: &mut String) {
     for key in keys {
         let name = format!("{before}{}", key.name);
-        let needed = if key.needed { ", needed" } else { "" };
+        let needed = if key.is_required { ", required" } else { "" };
         let doc = key.doc.replace('|', "\\|");
         text.push_str(&format!("| `{name}` | {}{needed} | {doc} |\n", describe(key.form)));
         match key.form {
-            Form::Table(below) => lines(&format!("{name}."), below, text),
-            Form::Each(below) | Form::Patches(below) => {
-                lines(&format!("{name}.NAME."), below, text);
+            ValueForm::Table(below) => write_rows(&format!("{name}."), below, text),
+            ValueForm::Tables(below) | ValueForm::Patches(below) => {
+                write_rows(&format!("{name}.NAME."), below, text);
             }
             _ => {}
         }
     }
 }
 
-/// A form in words.
-pub(super) fn describe(form: Form) -> String {
+/// Describes a form as text.
+pub(super) fn describe(form: ValueForm) -> String {
     match form {
-        Form::Word(words) => words.join(", ").replace(", ", " or "),
-        Form::Text => "a text".to_owned(),
-        Form::Count(low, high) if high >= 1 << 40 => format!("a whole number from {low}"),
-        Form::Count(low, high) => format!("a whole number from {low} to {high}"),
-        Form::Number => "a number above 0".to_owned(),
-        Form::Share => "a share: \"2%\"".to_owned(),
-        Form::ShareTo(most) => format!("a share, up to {:.0}%: \"150%\"", most * 100.0),
-        Form::Time => "a time: \"20ms\"".to_owned(),
-        Form::Size => "a size: \"64k\"".to_owned(),
-        Form::Rate => "a rate: \"50mbit\"".to_owned(),
-        Form::Cpus => "processors: \"0,2-3\"".to_owned(),
-        Form::Flag => "true or false".to_owned(),
-        Form::TimeOr(word) => format!("a time: \"20ms\", or \"{word}\""),
-        Form::Plain => "a text or a number".to_owned(),
-        Form::List => "a list of texts: [\"1\", \"2\"]".to_owned(),
-        Form::Texts => "a table of texts".to_owned(),
-        Form::Table(_) => "a table".to_owned(),
-        Form::Each(_) | Form::Patches(_) => "a table by names".to_owned(),
+        ValueForm::Word(words) => words.join(", ").replace(", ", " or "),
+        ValueForm::Text => "a text".to_owned(),
+        ValueForm::Count(low, high) if high >= 1 << 40 => format!("an integer from {low}"),
+        ValueForm::Count(low, high) => format!("an integer from {low} to {high}"),
+        ValueForm::Number => "a number above 0".to_owned(),
+        ValueForm::Fraction => "a fraction: \"2%\"".to_owned(),
+        ValueForm::FractionTo(max) => format!("a fraction, up to {:.0}%: \"150%\"", max * 100.0),
+        ValueForm::Time => "a time: \"20ms\"".to_owned(),
+        ValueForm::Size => "a size: \"64k\"".to_owned(),
+        ValueForm::Rate => "a rate: \"50mbit\"".to_owned(),
+        ValueForm::Cpus => "CPUs: \"0,2-3\"".to_owned(),
+        ValueForm::Flag => "true or false".to_owned(),
+        ValueForm::TimeOr(word) => format!("a time: \"20ms\", or \"{word}\""),
+        ValueForm::Plain => "a text or a number".to_owned(),
+        ValueForm::List => "a list of texts: [\"1\", \"2\"]".to_owned(),
+        ValueForm::Texts => "a table of texts".to_owned(),
+        ValueForm::Table(_) => "a table".to_owned(),
+        ValueForm::Tables(_) | ValueForm::Patches(_) => "a table by names".to_owned(),
     }
 }
 
@@ -495,24 +468,24 @@ pub(super) fn describe(form: Form) -> String {
 mod tests {
     use super::*;
 
-    fn check(keys: &[Key]) {
+    fn assert_documented(keys: &[KeySpec]) {
         for (at, key) in keys.iter().enumerate() {
             assert!(!key.doc.is_empty() && !key.doc.ends_with('.'), "{}", key.name);
             assert!(keys[..at].iter().all(|other| other.name != key.name), "{} twice", key.name);
-            if let Form::Table(below) | Form::Each(below) | Form::Patches(below) = key.form {
-                check(below);
+            if let ValueForm::Table(below) | ValueForm::Tables(below) | ValueForm::Patches(below) = key.form {
+                assert_documented(below);
             }
         }
     }
 
     #[test]
-    fn every_key_has_a_doc_and_stands_once() {
-        check(FILE);
-        check(EXPERIMENT);
+    fn every_key_has_a_doc_and_occurs_once() {
+        assert_documented(FILE);
+        assert_documented(EXPERIMENT);
         assert!(EXPERIMENT.iter().all(|key| FILE.iter().all(|other| other.name != key.name)));
         let markdown = markdown();
-        assert!(markdown.contains("| `scenario.delay.round-trip` | a time: \"20ms\", needed |"));
+        assert!(markdown.contains("| `scenario.delay.round-trip` | a time: \"20ms\", required |"));
         assert!(markdown.contains("| `arms.NAME.title` | a text |"));
-        assert!(markdown.contains("| `measure.blocks.min` | a whole number from 1 to 1000 |"));
+        assert!(markdown.contains("| `measure.blocks.min` | an integer from 1 to 1000 |"));
     }
 }

@@ -1,24 +1,24 @@
-//! Scenarios: a known illness of network, processors, disk or limits, made on one machine and undone
-//! again, so that a verdict can be tested against what is known to be the limit.
+//! Scenarios: known faults of network, CPU, disk or limits, made on one machine and undone again.
+//! They allow tests of a verdict against a known bottleneck.
 //!
-//! A plan comes from a `[scenario]` block or from code ([`plan::Scenario`]); [`kit::Kit`] makes it.
-//! Everything made is named by run and stands in a journal before it is made, so that the next start
-//! removes what a killed run left.
+//! A plan comes from a `[scenario]` block or from code ([`plan::Scenario`]); [`testbed::Testbed`] sets it up.
+//! Everything made has the run in its name, and is written to a journal first, so that the next
+//! start removes the remains of a killed run.
 //!
-//! Not for judging what a run showed.
+//! Not for judging the results of a run.
 
+pub mod cgroups;
+mod delay_link;
 pub mod extra;
+mod fault_injection;
 mod flood;
-mod forward;
-pub mod groups;
-mod illness;
 pub mod journal;
 pub mod keys;
-pub mod kit;
 mod network;
 pub(crate) mod placeholders;
 pub mod plan;
-pub(crate) mod programs;
 pub mod read;
-mod run_folder;
+mod run_directory;
 pub mod setup;
+pub(crate) mod system_commands;
+pub mod testbed;

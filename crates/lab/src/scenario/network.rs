@@ -4,39 +4,39 @@ use std::fmt::Write as _;
 
 use super::plan::{Bandwidth, Network, Node, Packets, Queue, Scenario};
 
-/// Bits of a full packet on Ethernet: how a bound of packets is told to a bound of bytes.
+/// Bytes of a full packet on Ethernet: converts a limit of packets to a limit of bytes.
 const PACKET_BYTES: u64 = 1500;
-/// The second address of the client, from which connections are begun and never completed.
+/// Second address of the client, for connections that are begun and never completed.
 pub(super) const HALF_OPEN_ADDRESS: &str = "198.18.1.100";
-/// The subject's port that half-open connections go to.
+/// Port of the subject for half-open connections.
 pub(super) const HALF_OPEN_PORT: u16 = 8000;
-/// Bytes that may wait before a bound of packets.
+/// Queue size of a packet limit, in bytes.
 const PACKET_QUEUE_BYTES: u64 = 512 << 10;
 
-/// One command, and what it reads.
+/// Command, and its standard input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) line: Vec<String>,
+pub(super) struct NetworkCommand {
+    pub(super) command: Vec<String>,
     pub(super) input: Option<String>,
-    /// In whose namespace it runs; none: in ours.
-    pub(super) within: Option<Node>,
+    /// Node whose namespace it runs in; `None`: that of this process.
+    pub(super) node: Option<Node>,
 }
 
-/// A setting below `/proc/sys/net` of a node's namespace.
+/// Setting below `/proc/sys/net` of a node's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(super) struct NamespaceSetting {
     pub(super) node: Node,
-    /// `ipv4.tcp_rmem`.
+    /// Name of the setting: `ipv4.tcp_rmem`.
     pub(super) name: String,
     pub(super) value: String,
 }
 
-/// The interface of `node` towards its peer.
+/// Returns the interface of `node` towards its peer.
 pub(super) fn interface(node: Node) -> String {
     format!("to-{}", node.peer())
 }
 
-/// The links of a network: both ends, the one nearer to the client first.
+/// Returns the links of a network as pairs of nodes, the one nearer to the client first.
 pub(super) fn links(network: Network) -> &'static [(Node, Node)] {
     match network {
         Network::Loopback => &[],
@@ -45,65 +45,64 @@ pub(super) fn links(network: Network) -> &'static [(Node, Node)] {
     }
 }
 
-/// Whether the link towards the client of `far` is one with a delay.
+/// Returns whether the link of `far` towards the client has a delay.
 pub(super) fn is_delayed(scenario: &Scenario, far: Node) -> bool {
     scenario.delay.is_some_and(|delay| delay.at == far)
 }
 
-fn line(text: &str) -> Step {
-    Step { line: text.split(' ').map(str::to_owned).collect(), input: None, within: None }
+fn command_line(text: &str) -> NetworkCommand {
+    NetworkCommand { command: text.split(' ').map(str::to_owned).collect(), input: None, node: None }
 }
 
-/// Commands that make everything once the namespaces are there (and the TUN devices of links with a
-/// delay). `run` is what names begin with.
-pub(super) fn steps(scenario: &Scenario, run: &str) -> Vec<Step> {
+/// Returns the commands that make everything. They require the namespaces, and the TUN devices of
+/// links with a delay. `run` is the prefix of names.
+pub(super) fn commands(scenario: &Scenario, run: &str) -> Vec<NetworkCommand> {
     let mut steps = Vec::new();
     for node in scenario.network.nodes() {
-        steps.push(line(&format!("ip -n {run}-{node} link set lo up")));
+        steps.push(command_line(&format!("ip -n {run}-{node} link set lo up")));
     }
     for (at, &(near, far)) in links(scenario.network).iter().enumerate() {
         let (a, b) = (format!("{run}-{near}"), format!("{run}-{far}"));
         let (to_far, to_near) = (format!("to-{far}"), format!("to-{near}"));
         if !is_delayed(scenario, far) {
-            let add =
-                format!("ip -n {a} link add {to_far} type veth peer name {to_near} netns {b}");
-            steps.push(line(&add));
+            let add = format!("ip -n {a} link add {to_far} type veth peer name {to_near} netns {b}");
+            steps.push(command_line(&add));
         }
         for (name, device, last) in [(&a, &to_far, 1), (&b, &to_near, 2)] {
-            // A TUN device has a single other end, so both kinds get the network's prefix.
+            // A TUN device has a single peer, so both kinds get the prefix of the network.
             let address = format!("198.18.{}.{last}/24", at + 1);
-            steps.push(line(&format!("ip -n {name} address add {address} dev {device}")));
-            steps.push(line(&format!("ip -n {name} link set {device} up")));
+            steps.push(command_line(&format!("ip -n {name} address add {address} dev {device}")));
+            steps.push(command_line(&format!("ip -n {name} link set {device} up")));
         }
     }
     if let Some(bandwidth) = scenario.bandwidth {
-        steps.push(shaped(run, &bandwidth));
+        steps.push(bandwidth_command(run, &bandwidth));
     }
     if let Some(packets) = scenario.packets.filter(|packets| !packets.drop) {
-        steps.push(paced(run, packets));
+        steps.push(packet_rate_command(run, packets));
     }
     if scenario.half_open_per_s.is_some() {
         let device = interface(Node::Client);
         let add = format!("ip -n {run}-client address add {HALF_OPEN_ADDRESS}/24 dev {device}");
-        steps.push(line(&add));
+        steps.push(command_line(&add));
     }
     if let Some(steering) = &scenario.steering {
         let device = interface(steering.at);
-        let mask = mask(&steering.cpus);
-        let mut step = line(&format!("ip netns exec {run}-{} sh -c", steering.at));
-        step.line.push(format!("echo {mask} > /sys/class/net/{device}/queues/rx-0/rps_cpus"));
-        steps.push(step);
+        let mask = cpu_mask(&steering.cpus);
+        let mut command = command_line(&format!("ip netns exec {run}-{} sh -c", steering.at));
+        command.command.push(format!("echo {mask} > /sys/class/net/{device}/queues/rx-0/rps_cpus"));
+        steps.push(command);
     }
-    steps.extend(scenario.network.nodes().iter().filter_map(|&node| filter(scenario, node)));
+    steps.extend(scenario.network.nodes().iter().filter_map(|&node| filter_command(scenario, node)));
     steps
 }
 
-fn shaped(run: &str, bandwidth: &Bandwidth) -> Step {
+fn bandwidth_command(run: &str, bandwidth: &Bandwidth) -> NetworkCommand {
     let queue = match bandwidth.queue {
         Queue::Time(ns) => format!("latency {}us", ns / 1000),
         Queue::Bytes(bytes) => format!("limit {bytes}"),
     };
-    line(&format!(
+    command_line(&format!(
         "tc -n {run}-{} qdisc add dev {} root tbf rate {}bit burst {} {queue}",
         bandwidth.at,
         interface(bandwidth.at),
@@ -112,9 +111,9 @@ fn shaped(run: &str, bandwidth: &Bandwidth) -> Step {
     ))
 }
 
-/// A token bucket in which each packet counts as a full one (tc-tbf(8), `mpu`).
-fn paced(run: &str, packets: Packets) -> Step {
-    line(&format!(
+/// Returns a token bucket in which each packet counts as a full one (tc-tbf(8), `mpu`).
+fn packet_rate_command(run: &str, packets: Packets) -> NetworkCommand {
+    command_line(&format!(
         "tc -n {run}-{} qdisc add dev {} root tbf rate {}bit burst {} limit {PACKET_QUEUE_BYTES} mpu {PACKET_BYTES}",
         packets.at,
         interface(packets.at),
@@ -123,17 +122,17 @@ fn paced(run: &str, packets: Packets) -> Step {
     ))
 }
 
-/// The rules of a node's packet filter, if it has any. The table goes with its namespace.
-fn filter(scenario: &Scenario, node: Node) -> Option<Step> {
-    /// What `numgen` counts up to.
-    const PARTS: f64 = 10_000.0;
+/// Returns the rules of a node's packet filter, if it has any. The table is removed with its
+/// namespace.
+fn filter_command(scenario: &Scenario, node: Node) -> Option<NetworkCommand> {
+    /// Upper limit of `numgen`.
+    const NUMGEN_RANGE: f64 = 10_000.0;
     let device = interface(node);
     let mut rules = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     if let Some(loss) = scenario.loss.filter(|loss| loss.at == node) {
-        let parts = (loss.share * PARTS).round() as u32;
-        let _ =
-            writeln!(rules, "iifname \"{device}\" numgen random mod 10000 < {parts} counter drop");
+        let parts = (loss.fraction * NUMGEN_RANGE).round() as u32;
+        let _ = writeln!(rules, "iifname \"{device}\" numgen random mod 10000 < {parts} counter drop");
     }
     if let Some(packets) = scenario.packets.filter(|packets| packets.drop && packets.at == node) {
         let rate = packets.rate_per_s;
@@ -143,37 +142,31 @@ fn filter(scenario: &Scenario, node: Node) -> Option<Step> {
         );
     }
     if scenario.half_open_per_s.is_some() && node == Node::Client {
-        let _ = writeln!(
-            rules,
-            "ip daddr {HALF_OPEN_ADDRESS} tcp flags & (syn|ack) == syn|ack counter drop"
-        );
+        let _ = writeln!(rules, "ip daddr {HALF_OPEN_ADDRESS} tcp flags & (syn|ack) == syn|ack counter drop");
     }
     let tracks = scenario.conntrack_max.is_some() && node == Node::Subject;
     if rules.is_empty() && !tracks {
         return None;
     }
     let mut text = String::from("table ip weir-lab {\n");
-    let _ =
-        writeln!(text, "chain arriving {{ type filter hook prerouting priority -300;\n{rules}}}");
+    let _ = writeln!(text, "chain arriving {{ type filter hook prerouting priority -300;\n{rules}}}");
     if tracks {
-        // A rule that asks for the state is what has the namespace track connections.
-        text.push_str(
-            "chain tracked { type filter hook input priority 0;\nct state new counter accept\n}\n",
-        );
+        // A rule that reads the state makes the namespace track connections.
+        text.push_str("chain tracked { type filter hook input priority 0;\nct state new counter accept\n}\n");
     }
     text.push_str("}\n");
-    let mut step = line("nft -f -");
-    step.input = Some(text);
-    step.within = Some(node);
-    Some(step)
+    let mut command = command_line("nft -f -");
+    command.input = Some(text);
+    command.node = Some(node);
+    Some(command)
 }
 
-/// The settings of the namespaces, in the order in which they are made.
-pub(super) fn settings(scenario: &Scenario) -> Vec<Setting> {
+/// Returns the settings of the namespaces, in the order in which they are made.
+pub(super) fn settings(scenario: &Scenario) -> Vec<NamespaceSetting> {
     let mut settings = Vec::new();
     let mut set = |node, name: &str, value: String| {
         let name = name.strip_prefix("net.").unwrap_or(name).to_owned();
-        settings.push(Setting { node, name, value });
+        settings.push(NamespaceSetting { node, name, value });
     };
     if let Some((first, last)) = scenario.ports {
         set(Node::Client, "ipv4.ip_local_port_range", format!("{first} {last}"));
@@ -189,22 +182,20 @@ pub(super) fn settings(scenario: &Scenario) -> Vec<Setting> {
     settings
 }
 
-/// The file of a setting below `/proc/sys/net`; none for what is no name.
-pub(super) fn setting_file(name: &str) -> Option<String> {
+/// Returns the file of a setting below `/proc/sys/net`. `None` for an invalid name.
+pub(super) fn setting_path(name: &str) -> Option<String> {
     let fits = |one: char| one.is_ascii_alphanumeric() || "._-/".contains(one);
     let path = name.replace('.', "/");
     let is_name = name.chars().all(fits) && path.split('/').all(|part| !part.is_empty());
     is_name.then(|| format!("/proc/sys/net/{path}"))
 }
 
-/// Processors as the kernel's masks are: hexadecimal, in words of 32 bits.
-fn mask(cpus: &[u32]) -> String {
+/// Formats CPUs as a kernel mask: hexadecimal, in words of 32 bits.
+fn cpu_mask(cpus: &[u32]) -> String {
     let words = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
     let word = |word: u32| {
-        let bits = cpus
-            .iter()
-            .filter(|&&cpu| cpu / 32 == word)
-            .fold(0u32, |bits, cpu| bits | 1 << (cpu % 32));
+        let bits =
+            cpus.iter().filter(|&&cpu| cpu / 32 == word).fold(0u32, |bits, cpu| bits | 1 << (cpu % 32));
         format!("{bits:08x}")
     };
     (0..words).rev().map(word).collect::<Vec<_>>().join(",")
@@ -216,19 +207,19 @@ mod tests {
     use crate::scenario::plan::{Delay, Loss};
 
     fn lines(scenario: &Scenario) -> String {
-        let steps = steps(scenario, "weir-1");
+        let steps = commands(scenario, "weir-1");
         steps
             .iter()
-            .map(|step| step.line.join(" ") + "\n" + step.input.as_deref().unwrap_or(""))
+            .map(|command| command.command.join(" ") + "\n" + command.input.as_deref().unwrap_or(""))
             .collect()
     }
 
     #[test]
-    fn a_chain_has_two_links_and_faults_stand_where_they_should() {
+    fn a_chain_has_two_links_with_faults_at_their_nodes() {
         let scenario = Scenario {
             network: Network::Chain,
             delay: Some(Delay { round_trip_ns: 1, jitter_ns: 0, at: Node::Origin }),
-            loss: Some(Loss { share: 0.02, at: Node::Client }),
+            loss: Some(Loss { fraction: 0.02, at: Node::Client }),
             bandwidth: Some(Bandwidth {
                 rate_bits_per_s: 50_000_000,
                 burst_bytes: 65_536,
@@ -252,20 +243,17 @@ mod tests {
         }
         // The link with a delay is no veth.
         assert!(!lines.contains("link add to-origin"), "{lines}");
-        assert_eq!(steps(&Scenario { network: Network::Loopback, ..Scenario::default() }, "x"), []);
+        assert_eq!(commands(&Scenario { network: Network::Loopback, ..Scenario::default() }, "x"), []);
     }
 
     #[test]
     fn masks_and_names_of_settings() {
         assert_eq!(
-            (mask(&[1]), mask(&[0, 33])),
+            (cpu_mask(&[1]), cpu_mask(&[0, 33])),
             ("00000002".to_owned(), "00000002,00000001".to_owned())
         );
-        assert_eq!(setting_file("ipv4.tcp_rmem").as_deref(), Some("/proc/sys/net/ipv4/tcp_rmem"));
-        assert_eq!(
-            (setting_file("../x"), setting_file(""), setting_file("a b")),
-            (None, None, None)
-        );
+        assert_eq!(setting_path("ipv4.tcp_rmem").as_deref(), Some("/proc/sys/net/ipv4/tcp_rmem"));
+        assert_eq!((setting_path("../x"), setting_path(""), setting_path("a b")), (None, None, None));
         let scenario = Scenario { ports: Some((1, 2)), ..Scenario::default() };
         assert_eq!(settings(&scenario)[0].value, "1 2");
     }

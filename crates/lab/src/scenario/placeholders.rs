@@ -1,38 +1,38 @@
-//! Placeholders in the texts of a file: which braces are one, and a text with what stands for them. The same
-//! rules for an experiment's parameters and for what a trial fills in.
+//! Placeholders in the texts of a file: recognizes and replaces them. An experiment's parameters
+//! and a trial's own values have the same rules.
 //!
-//! `{NAME}` is a placeholder, `{{NAME}}` stands for `{NAME}` itself, and `${NAME}` is a variable of somebody
-//! else's. Not for what stands for a name.
+//! `{NAME}` is a placeholder, `{{NAME}}` is the literal text `{NAME}`, and `${NAME}` is a variable
+//! of another program. Not for the values of the names.
 
-/// What a trial fills in; see `command` and `flags` in [`super::keys`].
-pub(crate) const OF_THE_LAB: &[&str] =
-    &["weir", "dir", "subject", "origin", "client", "port", DURATION];
-/// What is filled in where the load is started, and nowhere else.
-pub(crate) const DURATION: &str = "duration";
+/// Placeholders that a trial replaces; see `command` and `flags` in [`super::keys`].
+pub(crate) const TRIAL_PLACEHOLDERS: &[&str] =
+    &["weir", "dir", "subject", "origin", "client", "port", DURATION_PLACEHOLDER];
+/// Placeholder that is replaced only where the load is started.
+pub(crate) const DURATION_PLACEHOLDER: &str = "duration";
 
-/// A piece of a text.
+/// Piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
-    /// What is left as it is.
+pub(crate) enum TextPiece<'a> {
+    /// Literal text.
     Plain(&'a str),
-    /// A placeholder's name.
+    /// Name of a placeholder.
     Placeholder(&'a str),
-    /// `{{NAME}}`, with all its braces.
-    Doubled(&'a str),
+    /// Literal `{{NAME}}`, with all its braces.
+    EscapedBraces(&'a str),
 }
 
-/// Whether it is a placeholder's name.
+/// Returns whether a text is a valid name of a placeholder.
 pub(crate) fn is_name(name: &str) -> bool {
     let fits = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || "-_".contains(one);
     name.chars().all(fits) && name.starts_with(|one: char| one.is_ascii_lowercase())
 }
 
-/// A text in pieces, each with the byte at which it starts.
-pub(crate) fn pieces(text: &str) -> Vec<(usize, Piece<'_>)> {
+/// Splits a text into pieces, each with its byte offset.
+pub(crate) fn split_pieces(text: &str) -> Vec<(usize, TextPiece<'_>)> {
     let mut pieces = Vec::new();
     let (mut plain_from, mut at) = (0, 0);
-    while let Some(found) = text[at..].find('{') {
-        let open = at + found;
+    while let Some(brace) = text[at..].find('{') {
+        let open = at + brace;
         let name = |from: usize| {
             let end = from + text[from..].find('}')?;
             is_name(&text[from..end]).then_some(end)
@@ -40,33 +40,33 @@ pub(crate) fn pieces(text: &str) -> Vec<(usize, Piece<'_>)> {
         let is_doubled = text[open..].starts_with("{{");
         let (piece, end) = match name(open + 1 + usize::from(is_doubled)) {
             Some(end) if is_doubled && text[end..].starts_with("}}") => {
-                (Piece::Doubled(&text[open..end + 2]), end + 2)
+                (TextPiece::EscapedBraces(&text[open..end + 2]), end + 2)
             }
             Some(end) if !is_doubled && !text[..open].ends_with('$') => {
-                (Piece::Placeholder(&text[open + 1..end]), end + 1)
+                (TextPiece::Placeholder(&text[open + 1..end]), end + 1)
             }
             _ => {
                 at = open + 1;
                 continue;
             }
         };
-        pieces.push((plain_from, Piece::Plain(&text[plain_from..open])));
+        pieces.push((plain_from, TextPiece::Plain(&text[plain_from..open])));
         pieces.push((open, piece));
         (plain_from, at) = (end, end);
     }
-    pieces.push((plain_from, Piece::Plain(&text[plain_from..])));
+    pieces.push((plain_from, TextPiece::Plain(&text[plain_from..])));
     pieces
 }
 
-/// A text with what stands for its placeholders. Those for which nothing does are left as they are, and
-/// doubled braces are single ones from then on: it is done once, when a text is used.
-pub(crate) fn filled<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
+/// Replaces the placeholders of a text by their values. Those without a value stay, and doubled
+/// braces become single ones. Therefore it is done only once, when a text is used.
+pub(crate) fn fill<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut filled = String::new();
-    for (_, piece) in pieces(text) {
+    for (_, piece) in split_pieces(text) {
         match piece {
-            Piece::Plain(plain) => filled.push_str(plain),
-            Piece::Doubled(doubled) => filled.push_str(&doubled[1..doubled.len() - 1]),
-            Piece::Placeholder(name) => match value(name) {
+            TextPiece::Plain(plain) => filled.push_str(plain),
+            TextPiece::EscapedBraces(doubled) => filled.push_str(&doubled[1..doubled.len() - 1]),
+            TextPiece::Placeholder(name) => match value(name) {
                 Some(value) => filled.push_str(value),
                 None => filled.push_str(&format!("{{{name}}}")),
             },
@@ -75,9 +75,9 @@ pub(crate) fn filled<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) ->
     filled
 }
 
-/// Whether a placeholder stands in a text.
-pub(crate) fn stands_in(name: &str, text: &str) -> bool {
-    pieces(text).iter().any(|(_, piece)| *piece == Piece::Placeholder(name))
+/// Returns whether a text contains a placeholder.
+pub(crate) fn contains(name: &str, text: &str) -> bool {
+    split_pieces(text).iter().any(|(_, piece)| *piece == TextPiece::Placeholder(name))
 }
 
 #[cfg(test)]
@@ -86,15 +86,15 @@ mod tests {
 
     fn shown(text: &str) -> String {
         let show = |(_, piece)| match piece {
-            Piece::Plain(text) => String::from(text),
-            Piece::Placeholder(name) => format!("<{name}>"),
-            Piece::Doubled(text) => format!("[{text}]"),
+            TextPiece::Plain(text) => String::from(text),
+            TextPiece::Placeholder(name) => format!("<{name}>"),
+            TextPiece::EscapedBraces(text) => format!("[{text}]"),
         };
-        pieces(text).into_iter().map(show).collect()
+        split_pieces(text).into_iter().map(show).collect()
     }
 
     #[test]
-    fn placeholders_are_told_from_other_braces() {
+    fn placeholders_are_distinguished_from_other_braces() {
         assert_eq!(shown("a {b} {c-1}{d_e}"), "a <b> <c-1><d_e>");
         assert_eq!(
             shown("events { x 1; } {} {a b} {2} \"{\"a\":1}"),
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn a_text_is_filled_by_the_same_rules() {
-        let of = |text| filled(text, |name| ["dir", "port"].contains(&name).then_some("<x>"));
-        assert_eq!(of("dir=/data; ls ${dir} {dir}"), "dir=/data; ls ${dir} <x>");
-        assert_eq!(of("proxy_pass http://${port};"), "proxy_pass http://${port};");
-        assert_eq!(of("{{port}} {port} {other} {{other}}"), "{port} <x> {other} {other}");
-        assert!(stands_in("port", "a {port}"));
-        assert!(!stands_in("port", "${port} {{port}} {ports}"));
+        let fill_text = |text| fill(text, |name| ["dir", "port"].contains(&name).then_some("<x>"));
+        assert_eq!(fill_text("dir=/data; ls ${dir} {dir}"), "dir=/data; ls ${dir} <x>");
+        assert_eq!(fill_text("proxy_pass http://${port};"), "proxy_pass http://${port};");
+        assert_eq!(fill_text("{{port}} {port} {other} {{other}}"), "{port} <x> {other} {other}");
+        assert!(contains("port", "a {port}"));
+        assert!(!contains("port", "${port} {{port}} {ports}"));
     }
 }

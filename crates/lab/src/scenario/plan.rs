@@ -1,25 +1,25 @@
-//! What a scenario is to be: values only, however they were written.
+//! Plan of a scenario: values only, independent of their source.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A place in the network, and the program there.
+/// Position in the network, and the program there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
-    /// Where the load comes from.
+    /// Source of the load.
     Client,
-    /// The program under test.
+    /// Program under test.
     #[default]
     Subject,
-    /// A server behind the subject.
+    /// Server behind the subject.
     Origin,
 }
 
-/// All of them, from the client on.
+/// All nodes, from the client on.
 pub const NODES: [Node; 3] = [Node::Client, Node::Subject, Node::Origin];
 
 impl Node {
-    /// Its name, in files and in the names of what is made.
+    /// Returns its name, for files and for things that a run makes.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -29,13 +29,13 @@ impl Node {
         }
     }
 
-    /// The node of this name.
+    /// Returns the node of this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         NODES.into_iter().find(|node| node.name() == name)
     }
 
-    /// Its neighbour on the side where most of its traffic is: towards the client, and from the
+    /// Returns its neighbour on the side with most of its traffic: towards the client, and from the
     /// client to the subject.
     #[must_use]
     pub fn peer(self) -> Self {
@@ -52,10 +52,10 @@ impl fmt::Display for Node {
     }
 }
 
-/// How the nodes are connected.
+/// Connection of the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// All on the host's loopback: nothing of the network can be changed.
+    /// All nodes on the host's loopback: the network cannot be changed.
     Loopback,
     /// Client and subject, each in a network namespace.
     #[default]
@@ -65,7 +65,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// The nodes that have a namespace.
+    /// Returns the nodes with a namespace.
     #[must_use]
     pub fn nodes(self) -> &'static [Node] {
         match self {
@@ -75,8 +75,8 @@ impl Network {
         }
     }
 
-    /// Under which address a node is reached: by the client, and an origin by the subject. The range
-    /// is the one for tests of network devices (RFC 2544).
+    /// Returns the address of a node: for the client, and for an origin, for the subject. The range
+    /// is that for tests of network devices (RFC 2544).
     #[must_use]
     pub fn address(self, node: Node) -> &'static str {
         match (self, node) {
@@ -88,129 +88,130 @@ impl Network {
     }
 }
 
-/// A link with a rate: a token bucket (tc-tbf(8)).
+/// Link with a rate: a token bucket (tc-tbf(8)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Bits per second.
+    /// Rate in bits per second.
     pub rate_bits_per_s: u64,
-    /// Bytes that may go at once.
+    /// Maximum burst in bytes.
     pub burst_bytes: u64,
-    /// How much may wait.
+    /// Limit of the queue.
     pub queue: Queue,
-    /// Whose sending is bounded, towards [`Node::peer`].
+    /// Node whose sending towards [`Node::peer`] is limited.
     pub at: Node,
 }
 
-/// How much may wait before a link.
+/// Limit of the queue before a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// For so long at the most.
+    /// Maximum waiting time, in ns.
     Time(u64),
-    /// So many bytes.
+    /// Maximum number of bytes.
     Bytes(u64),
 }
 
-/// Packets lost at random.
+/// Random packet loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
-    /// Share of the packets, 0 to 1.
-    pub share: f64,
-    /// Where they would have arrived.
+    /// Fraction of the packets, 0 to 1.
+    pub fraction: f64,
+    /// Node at which the lost packets would have arrived.
     pub at: Node,
 }
 
-/// A longer way between a node and its peer.
+/// Delay on the link between a node and its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// Time added to a round trip, half of it each way.
+    /// Time added to a round trip, half of it in each direction.
     pub round_trip_ns: u64,
-    /// Up to so much more each way, at random; the order of packets stays.
+    /// Maximum random addition in each direction; the order of packets is kept.
     pub jitter_ns: u64,
-    /// The link towards the client of this node.
+    /// Node whose link towards the client has the delay.
     pub at: Node,
 }
 
-/// A bound of packets.
+/// Limit of the packet rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packets {
     /// Packets per second.
     pub rate_per_s: u64,
-    /// Whether those beyond it are dropped where they arrive, or wait where they are sent.
+    /// True if further packets are dropped on arrival; otherwise they wait at the sender.
     pub drop: bool,
-    /// Whose sending is bounded; with `drop`, where they arrive.
+    /// Node whose sending is limited; with `drop`, the node at which they arrive.
     pub at: Node,
 }
 
-/// A bound of processor time.
+/// Limit of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuQuota {
-    /// Processors.
+    /// Number of CPUs.
     pub cpus: f64,
-    /// The period in which they are counted.
+    /// Period of the quota, in ns.
     pub period_ns: u64,
 }
 
-/// Programs that only use processors.
+/// Processes that only use CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Noise {
-    /// How many.
+    /// Number of processes.
     pub processes: u32,
-    /// Where they run; empty: anywhere.
+    /// CPUs that they run on; empty: any.
     pub cpus: Vec<u32>,
 }
 
 /// Receive packet steering of an interface (`Documentation/networking/scaling.rst`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steering {
-    /// Whose packets.
+    /// Node whose packets are steered.
     pub at: Node,
-    /// The processors that they go to.
+    /// CPUs that the packets go to.
     pub cpus: Vec<u32>,
 }
 
-/// What is made around the programs of a run.
+/// Environment of the programs of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scenario {
-    /// How they are connected.
+    /// Connection of the nodes.
     pub network: Network,
-    /// A link with a rate.
+    /// Link with a rate.
     pub bandwidth: Option<Bandwidth>,
-    /// Packets lost.
+    /// Packet loss.
     pub loss: Option<Loss>,
-    /// A longer way.
+    /// Delay of a link.
     pub delay: Option<Delay>,
-    /// A bound of packets.
+    /// Limit of the packet rate.
     pub packets: Option<Packets>,
-    /// Bounds of processor time.
+    /// CPU quotas by node.
     pub cpu_quotas: BTreeMap<Node, CpuQuota>,
-    /// The bound of processor time of the subject's child processes together.
+    /// CPU quota of all child processes of the subject together.
     pub workers_quota: Option<CpuQuota>,
-    /// Bytes per second that the subject may write to the disk of the run's folder.
+    /// Bytes per second that the subject may write to the disk of the run's directory.
     pub disk_bytes_per_s: Option<u64>,
-    /// Bytes of memory that the subject may use, with what it has in the page cache.
+    /// Bytes of memory that the subject may use, its page cache included.
     pub memory_bytes: Option<u64>,
-    /// Processors that each may run on.
+    /// CPUs that each node may run on.
     pub pins: BTreeMap<Node, Vec<u32>>,
-    /// Programs that only use processors.
+    /// Processes that only use CPU time.
     pub noise: Option<Noise>,
-    /// Descriptors that each may have open.
+    /// Maximum number of open descriptors of each node.
     pub descriptors: BTreeMap<Node, u64>,
     /// First and last port of the client's connections.
     pub ports: Option<(u16, u16)>,
-    /// Settings of each one's network namespace, by their names below `net`.
+    /// Settings of each node's network namespace, by their names below `net`.
     pub sysctls: BTreeMap<Node, BTreeMap<String, String>>,
-    /// Steering of packets.
+    /// Packet steering of an interface.
     pub steering: Option<Steering>,
-    /// Bytes that each of the client's connections may hold unread.
+    /// Receive buffer of each of the client's connections, in bytes.
     pub receive_buffer_bytes: Option<u64>,
     /// New connections per second that are never completed, to the subject's port 8000.
     pub half_open_per_s: Option<u64>,
-    /// Connections that the whole machine may track. The one setting here that is not only the run's.
+    /// Maximum number of connections that the complete machine tracks. The only setting here that
+    /// affects more than the run.
     pub conntrack_max: Option<u64>,
 }
 
 impl Scenario {
-    /// What it changes beyond its own namespaces and groups, in words.
+    /// Returns the settings that it changes outside its own namespaces and groups.
     #[must_use]
     pub fn global_settings(&self) -> Vec<&'static str> {
         self.conntrack_max.iter().map(|_| "net.netfilter.nf_conntrack_max").collect()

@@ -1,80 +1,81 @@
-//! TOML to values by the table of keys: every problem at once, each with its line and column.
+//! Reads TOML to values by the table of keys. It reports all problems at once, each with its line
+//! and column.
 //!
-//! Not for what the values mean together: that is [`super::setup`]'s.
+//! Not for the meaning of the values together: see [`super::setup`].
 
 use std::collections::BTreeMap;
 
-use record::problem::{Problem, suggestion};
-use record::units::{DurationUnit, parse_duration_ns, parse_share, parse_share_to, parse_size};
+use record::problem::{InputProblem, suggestion};
+use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_fraction_up_to, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{EXPERIMENT, Form, Key, describe};
+use super::keys::{EXPERIMENT, KeySpec, ValueForm, describe};
 
-/// Entries of a list: what is made of each is run.
+/// Maximum number of entries of a list: each of them causes a run.
 const ENTRIES_MAX: usize = 64;
 
-/// A value that fits its form.
+/// Value that fits its form.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A word or a text.
+    /// Word or text.
     Text(String),
-    /// A count, a time in nanoseconds, a size in bytes, a rate in bits per second.
-    Whole(u64),
-    /// A number or a share.
+    /// Count, time in nanoseconds, size in bytes, or rate in bits per second.
+    Integer(u64),
+    /// Number or fraction.
     Decimal(f64),
     /// `true` or `false`.
-    Flag(bool),
-    /// Processors.
+    Bool(bool),
+    /// CPU numbers.
     Cpus(Vec<u32>),
     /// Texts by name.
-    Texts(Texts),
-    /// Texts, each with the byte at which it stands.
+    Texts(NamedTexts),
+    /// Texts, each with its byte offset.
     List(Vec<(usize, String)>),
-    /// A table.
-    Table(Values),
+    /// Table of values.
+    Table(TableValues),
     /// Tables by any name, in the order of the file.
-    Each(Vec<Entry>),
+    Tables(Vec<NamedTable>),
 }
 
-/// Texts by name, and where each name stands.
+/// Texts by name, with the byte offset of each name.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Texts {
+pub struct NamedTexts {
     texts: BTreeMap<String, String>,
-    places: BTreeMap<String, usize>,
+    offsets: BTreeMap<String, usize>,
 }
 
-/// A table by a name of the file's own.
+/// Table with a name that the file chooses.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Entry {
-    /// Its name.
+pub struct NamedTable {
+    /// Name of the table.
     pub name: String,
-    /// Where the name stands.
-    pub at: usize,
-    /// What is in it.
-    pub values: Values,
+    /// Byte offset of the name.
+    pub offset: usize,
+    /// Values of the table.
+    pub values: TableValues,
 }
 
-/// The values of a table, each with the byte at which it stands.
+/// Values of a table, each with its byte offset.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Values {
-    /// Where the table stands.
-    pub at: usize,
-    found: BTreeMap<&'static str, (usize, Value)>,
+pub struct TableValues {
+    /// Byte offset of the table.
+    pub offset: usize,
+    values: BTreeMap<&'static str, (usize, Value)>,
 }
 
-impl Values {
-    /// Where the value of a key stands, or else the table.
+impl TableValues {
+    /// Returns the byte offset of a key's value, or else of the table.
     #[must_use]
-    pub fn place(&self, name: &str) -> usize {
-        self.found.get(name).map_or(self.at, |(at, _)| *at)
+    pub fn offset_of(&self, name: &str) -> usize {
+        self.values.get(name).map_or(self.offset, |(at, _)| *at)
     }
 
     fn value(&self, name: &str) -> Option<&Value> {
-        self.found.get(name).map(|(_, value)| value)
+        self.values.get(name).map(|(_, value)| value)
     }
 
-    /// The table of a key.
+    /// Returns the table of a key.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&Self> {
         match self.value(name) {
@@ -83,7 +84,7 @@ impl Values {
         }
     }
 
-    /// The text or word of a key.
+    /// Returns the text or word of a key.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.value(name) {
@@ -92,16 +93,16 @@ impl Values {
         }
     }
 
-    /// The whole number of a key.
+    /// Returns the whole number of a key.
     #[must_use]
-    pub fn whole(&self, name: &str) -> Option<u64> {
+    pub fn integer(&self, name: &str) -> Option<u64> {
         match self.value(name) {
-            Some(Value::Whole(number)) => Some(*number),
+            Some(Value::Integer(number)) => Some(*number),
             _ => None,
         }
     }
 
-    /// The decimal number of a key.
+    /// Returns the decimal number of a key.
     #[must_use]
     pub fn decimal(&self, name: &str) -> Option<f64> {
         match self.value(name) {
@@ -110,13 +111,13 @@ impl Values {
         }
     }
 
-    /// Whether a key is true.
+    /// Returns whether a key is true.
     #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
-        self.value(name) == Some(&Value::Flag(true))
+        self.value(name) == Some(&Value::Bool(true))
     }
 
-    /// The processors of a key.
+    /// Returns the CPUs of a key.
     #[must_use]
     pub fn cpus(&self, name: &str) -> Option<&[u32]> {
         match self.value(name) {
@@ -125,7 +126,7 @@ impl Values {
         }
     }
 
-    /// The list of a key.
+    /// Returns the list of a key.
     #[must_use]
     pub fn list(&self, name: &str) -> Option<&[(usize, String)]> {
         match self.value(name) {
@@ -134,16 +135,16 @@ impl Values {
         }
     }
 
-    /// The tables of a key that stand there by names, in the order of the file.
+    /// Returns the named tables of a key, in the order of the file.
     #[must_use]
-    pub fn each(&self, name: &str) -> &[Entry] {
+    pub fn tables(&self, name: &str) -> &[NamedTable] {
         match self.value(name) {
-            Some(Value::Each(entries)) => entries,
+            Some(Value::Tables(entries)) => entries,
             _ => &[],
         }
     }
 
-    /// The texts of a key.
+    /// Returns the texts of a key.
     #[must_use]
     pub fn texts(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         match self.value(name) {
@@ -152,65 +153,66 @@ impl Values {
         }
     }
 
-    /// Where a name among the texts of a key stands, or else the key.
+    /// Returns the byte offset of a name among the texts of a key, or else of the key.
     #[must_use]
-    pub fn place_of(&self, key: &str, name: &str) -> usize {
+    pub fn text_offset(&self, key: &str, name: &str) -> usize {
         match self.value(key) {
-            Some(Value::Texts(texts)) => texts.places.get(name).copied(),
+            Some(Value::Texts(texts)) => texts.offsets.get(name).copied(),
             _ => None,
         }
-        .unwrap_or_else(|| self.place(key))
+        .unwrap_or_else(|| self.offset_of(key))
     }
 }
 
-/// Problems so far, with the byte at which each stands.
+/// Problems so far, each with its byte offset.
 #[derive(Clone, Debug, Default)]
 pub struct Problems(Vec<(usize, String)>);
 
 impl Problems {
-    /// Notes one.
+    /// Adds a problem.
     pub fn add(&mut self, at: usize, text: impl Into<String>) {
         self.0.push((at, text.into()));
     }
 
-    /// Each with the byte at which it stands.
-    pub(crate) fn into_found(self) -> Vec<(usize, String)> {
+    /// Returns the problems, each with its byte offset.
+    pub(crate) fn into_vec(self) -> Vec<(usize, String)> {
         self.0
     }
 
-    /// All of them in the order of the file, with file, line and column.
+    /// Returns all problems in the order of the file, with file, line and column.
     #[must_use]
-    pub fn placed(mut self, file: &str, text: &str) -> Vec<Problem> {
+    pub fn with_positions(mut self, file: &str, text: &str) -> Vec<InputProblem> {
         self.0.sort();
         self.0.dedup();
-        let place = |(at, what): (usize, String)| {
-            let (line, column) = position(text, at);
-            Problem::new(format!("{file}:{line}:{column}"), what)
+        let to_problem = |(at, message): (usize, String)| {
+            let (line, column) = line_and_column(text, at);
+            InputProblem::new(format!("{file}:{line}:{column}"), message)
         };
-        self.0.into_iter().map(place).collect()
+        self.0.into_iter().map(to_problem).collect()
     }
 }
 
-/// Line and column of a byte, both from 1; columns are characters.
-fn position(text: &str, at: usize) -> (usize, usize) {
+/// Converts a byte offset to line and column, both from 1; columns are characters.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// Reads a whole file by its keys.
-pub fn read(text: &str, keys: &'static [Key], problems: &mut Problems) -> Values {
-    let (document, is_whole) = document(text, problems);
-    let mut found = Problems::default();
-    let values = table(&document, keys, &mut found);
+/// Reads a complete file by its keys.
+pub fn read_file(text: &str, keys: &'static [KeySpec], problems: &mut Problems) -> TableValues {
+    let (document, is_whole) = parse_document(text, problems);
+    let mut key_problems = Problems::default();
+    let values = read_table(&document, keys, &mut key_problems);
     if is_whole {
-        problems.0.append(&mut found.0);
+        problems.0.append(&mut key_problems.0);
     }
     values
 }
 
-/// The tables of a text, and whether it is right as TOML; if not, what is missing in them says nothing.
-pub(crate) fn document<'t>(text: &'t str, problems: &mut Problems) -> (DeTable<'t>, bool) {
+/// Parses the tables of a text, and returns whether it is valid TOML. If not, missing keys mean
+/// nothing.
+pub(crate) fn parse_document<'t>(text: &'t str, problems: &mut Problems) -> (DeTable<'t>, bool) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let is_whole = errors.is_empty();
     for error in errors {
@@ -220,35 +222,35 @@ pub(crate) fn document<'t>(text: &'t str, problems: &mut Problems) -> (DeTable<'
     (document.into_inner(), is_whole)
 }
 
-/// Reads the table at the top by its keys.
-pub(crate) fn table(
+/// Reads the top-level table by its keys.
+pub(crate) fn read_table(
     document: &DeTable<'_>,
-    keys: &'static [Key],
+    keys: &'static [KeySpec],
     problems: &mut Problems,
-) -> Values {
-    table_at(document, 0, "", keys, problems)
+) -> TableValues {
+    read_table_at(document, 0, "", keys, problems)
 }
 
-fn table_at(
+fn read_table_at(
     table: &DeTable<'_>,
     at: usize,
     path: &str,
-    keys: &'static [Key],
+    keys: &'static [KeySpec],
     problems: &mut Problems,
-) -> Values {
-    let mut values = Values { at, found: BTreeMap::new() };
+) -> TableValues {
+    let mut values = TableValues { offset: at, values: BTreeMap::new() };
     for (name, value) in table {
-        let place = name.span().start;
+        let offset = name.span().start;
         let Some(key) = keys.iter().find(|key| key.name == &**name.get_ref()) else {
-            problems.add(place, no_key(path, name.get_ref(), keys));
+            problems.add(offset, unknown_key_text(path, name.get_ref(), keys));
             continue;
         };
         let name = format!("{path}{}", key.name);
-        if let Some(value) = self::value(key.form, value, &name, problems) {
-            values.found.insert(key.name, (place, value));
+        if let Some(value) = read_value(key.form, value, &name, problems) {
+            values.values.insert(key.name, (offset, value));
         }
     }
-    for key in keys.iter().filter(|key| key.needed) {
+    for key in keys.iter().filter(|key| key.is_required) {
         if !table.iter().any(|(name, _)| &**name.get_ref() == key.name) {
             problems.add(at, format!("'{path}{}' is missing: {}", key.name, describe(key.form)));
         }
@@ -256,75 +258,75 @@ fn table_at(
     values
 }
 
-/// What there is instead of a key that is none.
-fn no_key(path: &str, name: &str, keys: &[Key]) -> String {
+/// Describes an unknown key, with the known ones.
+fn unknown_key_text(path: &str, name: &str, keys: &[KeySpec]) -> String {
     if path.is_empty() && EXPERIMENT.iter().any(|key| key.name == name) {
         return format!("'{name}' is a key of experiments, which `weir lab run` runs");
     }
-    let near = suggestion(name, keys.iter().map(|key| key.name));
-    let known: Vec<&str> = keys.iter().map(|key| key.name).collect();
-    format!("there is no key '{path}{name}'{near}; there are: {}", known.join(", "))
+    let hint = suggestion(name, keys.iter().map(|key| key.name));
+    let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    format!("there is no key '{path}{name}'{hint}; there are: {}", names.join(", "))
 }
 
-fn value(
-    form: Form,
+fn read_value(
+    form: ValueForm,
     value: &Spanned<DeValue<'_>>,
     name: &str,
     problems: &mut Problems,
 ) -> Option<Value> {
     let at = value.span().start;
     match (form, value.get_ref()) {
-        (Form::Table(keys), DeValue::Table(inner)) => {
-            Some(Value::Table(table_at(inner, at, &format!("{name}."), keys, problems)))
+        (ValueForm::Table(keys), DeValue::Table(inner)) => {
+            Some(Value::Table(read_table_at(inner, at, &format!("{name}."), keys, problems)))
         }
-        (Form::Each(keys), DeValue::Table(inner)) => {
-            Some(Value::Each(entries(inner, name, keys, problems)))
+        (ValueForm::Tables(keys), DeValue::Table(inner)) => {
+            Some(Value::Tables(read_named_tables(inner, name, keys, problems)))
         }
-        // What is in them is read where they are laid over a file.
-        (Form::Patches(_), DeValue::Table(_)) => None,
-        (Form::List, DeValue::Array(inner)) => list(inner, at, name, problems).map(Value::List),
-        (Form::Texts, DeValue::Table(inner)) => {
-            let mut texts = Texts::default();
+        // Their values are read when they are merged with a file.
+        (ValueForm::Patches(_), DeValue::Table(_)) => None,
+        (ValueForm::List, DeValue::Array(inner)) => read_list(inner, at, name, problems).map(Value::List),
+        (ValueForm::Texts, DeValue::Table(inner)) => {
+            let mut texts = NamedTexts::default();
             collect_texts(inner, "", name, &mut texts, problems);
             Some(Value::Texts(texts))
         }
-        (form, value) => match scalar(form, value) {
+        (form, value) => match read_scalar(form, value) {
             Ok(value) => Some(value),
-            Err(why) => {
-                let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-                problems.add(at, format!("'{name}' takes {}{why}", describe(form)));
+            Err(reason) => {
+                let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+                problems.add(at, format!("'{name}' takes {}{reason}", describe(form)));
                 None
             }
         },
     }
 }
 
-/// Tables by any name. What is no table stands for the first of their keys.
-fn entries(
+/// Reads tables by any name. A value other than a table is the value of their first key.
+fn read_named_tables(
     table: &DeTable<'_>,
     path: &str,
-    keys: &'static [Key],
+    keys: &'static [KeySpec],
     problems: &mut Problems,
-) -> Vec<Entry> {
+) -> Vec<NamedTable> {
     let mut entries = Vec::new();
     for (name, inner) in table {
         let (at, name) = (name.span().start, name.get_ref().to_string());
         let path = format!("{path}.{name}");
         let values = match inner.get_ref() {
-            DeValue::Table(inner) => table_at(inner, at, &format!("{path}."), keys, problems),
+            DeValue::Table(inner) => read_table_at(inner, at, &format!("{path}."), keys, problems),
             _ => {
-                let first = value(keys[0].form, inner, &path, problems);
-                let found = first.map(|value| (keys[0].name, (at, value)));
-                Values { at, found: found.into_iter().collect() }
+                let first = read_value(keys[0].form, inner, &path, problems);
+                let first_value = first.map(|value| (keys[0].name, (at, value)));
+                TableValues { offset: at, values: first_value.into_iter().collect() }
             }
         };
-        entries.push(Entry { name, at, values });
+        entries.push(NamedTable { name, offset: at, values });
     }
-    entries.sort_by_key(|entry| entry.at);
+    entries.sort_by_key(|entry| entry.offset);
     entries
 }
 
-fn list(
+fn read_list(
     array: &[Spanned<DeValue<'_>>],
     at: usize,
     name: &str,
@@ -336,17 +338,17 @@ fn list(
     }
     let texts = array.iter().map(|entry| {
         let at = entry.span().start;
-        let text = plain(entry.get_ref());
+        let text = plain_text(entry.get_ref());
         if text.is_none() {
-            problems.add(at, format!("'{name}' takes {} here", describe(Form::Plain)));
+            problems.add(at, format!("'{name}' takes {} here", describe(ValueForm::Plain)));
         }
         Some((at, text?))
     });
     texts.collect()
 }
 
-/// A text, or a number as it is written.
-pub(crate) fn plain(value: &DeValue<'_>) -> Option<String> {
+/// Returns a text, or a number as it is written.
+pub(crate) fn plain_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => Some(number.to_string()),
@@ -355,23 +357,24 @@ pub(crate) fn plain(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-impl Texts {
+impl NamedTexts {
     fn add(&mut self, name: String, at: usize, text: String) {
-        self.places.insert(name.clone(), at);
+        self.offsets.insert(name.clone(), at);
         self.texts.insert(name, text);
     }
 }
 
-/// Texts by name. `net.ipv4.x = "…"` without quotes is tables in tables, which is put together again.
+/// Collects texts by name. `net.ipv4.x = "…"` without quotes is nested tables, whose names are
+/// joined again.
 fn collect_texts(
     table: &DeTable<'_>,
-    before: &str,
+    prefix: &str,
     name: &str,
-    texts: &mut Texts,
+    texts: &mut NamedTexts,
     problems: &mut Problems,
 ) {
     for (key, value) in table {
-        let full = format!("{before}{}", key.get_ref());
+        let full = format!("{prefix}{}", key.get_ref());
         match value.get_ref() {
             DeValue::String(text) => texts.add(full, key.span().start, text.to_string()),
             DeValue::Integer(number) => texts.add(full, key.span().start, number.to_string()),
@@ -383,51 +386,53 @@ fn collect_texts(
     }
 }
 
-fn scalar(form: Form, value: &DeValue<'_>) -> Result<Value, String> {
+fn read_scalar(form: ValueForm, value: &DeValue<'_>) -> Result<Value, String> {
     let text = value.as_str();
-    // A number may be written as a text, because a parameter may stand for it.
-    let number = plain(value);
+    // A number may be written as a text, because a parameter may replace it.
+    let number = plain_text(value);
     let nothing = String::new;
     match form {
-        Form::Word(words) => {
+        ValueForm::Word(words) => {
             let text = text.filter(|text| words.contains(text)).ok_or_else(nothing)?;
             Ok(Value::Text(text.to_owned()))
         }
-        Form::Text => Ok(Value::Text(text.ok_or_else(nothing)?.to_owned())),
-        Form::Count(low, high) => {
+        ValueForm::Text => Ok(Value::Text(text.ok_or_else(nothing)?.to_owned())),
+        ValueForm::Count(low, high) => {
             let count = number.and_then(|number| number.replace('_', "").parse().ok());
             let count = count.filter(|count| (low..=high).contains(count));
-            Ok(Value::Whole(count.ok_or_else(nothing)?))
+            Ok(Value::Integer(count.ok_or_else(nothing)?))
         }
-        Form::Number => {
+        ValueForm::Number => {
             let number: Option<f64> = number.and_then(|number| number.parse().ok());
             let number = number.filter(|number| *number > 0.0 && number.is_finite());
             Ok(Value::Decimal(number.ok_or_else(nothing)?))
         }
-        Form::Plain => Ok(Value::Text(number.ok_or_else(nothing)?)),
-        Form::Share => Ok(Value::Decimal(parse_share(&number.ok_or_else(nothing)?)?)),
-        Form::ShareTo(most) => {
-            Ok(Value::Decimal(parse_share_to(&number.ok_or_else(nothing)?, most)?))
+        ValueForm::Plain => Ok(Value::Text(number.ok_or_else(nothing)?)),
+        ValueForm::Fraction => Ok(Value::Decimal(parse_fraction(&number.ok_or_else(nothing)?)?)),
+        ValueForm::FractionTo(most) => {
+            Ok(Value::Decimal(parse_fraction_up_to(&number.ok_or_else(nothing)?, most)?))
         }
-        Form::TimeOr(word) if text == Some(word) => Ok(Value::Text(word.to_owned())),
-        Form::Time | Form::TimeOr(_) => {
+        ValueForm::TimeOr(word) if text == Some(word) => Ok(Value::Text(word.to_owned())),
+        ValueForm::Time | ValueForm::TimeOr(_) => {
             let text = text.ok_or_else(nothing)?;
-            Ok(Value::Whole(parse_duration_ns(text, DurationUnit::Seconds)?))
+            Ok(Value::Integer(parse_duration_ns(text, DurationUnit::Seconds)?))
         }
-        Form::Size => Ok(Value::Whole(parse_size(&number.ok_or_else(nothing)?)?)),
-        Form::Rate => Ok(Value::Whole(text.and_then(parse_rate).ok_or_else(nothing)?)),
-        Form::Cpus => {
+        ValueForm::Size => Ok(Value::Integer(parse_size(&number.ok_or_else(nothing)?)?)),
+        ValueForm::Rate => Ok(Value::Integer(text.and_then(parse_rate).ok_or_else(nothing)?)),
+        ValueForm::Cpus => {
             let text = number.ok_or_else(nothing)?;
             Ok(Value::Cpus(parse_cpus(&text).ok_or_else(nothing)?))
         }
-        Form::Flag => Ok(Value::Flag(value.as_bool().ok_or_else(nothing)?)),
-        Form::Texts | Form::List | Form::Table(_) | Form::Each(_) | Form::Patches(_) => {
-            Err(nothing())
-        }
+        ValueForm::Flag => Ok(Value::Bool(value.as_bool().ok_or_else(nothing)?)),
+        ValueForm::Texts
+        | ValueForm::List
+        | ValueForm::Table(_)
+        | ValueForm::Tables(_)
+        | ValueForm::Patches(_) => Err(nothing()),
     }
 }
 
-/// `50mbit` in bits per second; a thousand to a step, as tc(8) has it.
+/// Parses `50mbit` to bits per second. The prefixes are powers of a thousand, as in tc(8).
 fn parse_rate(text: &str) -> Option<u64> {
     let text = text.strip_suffix("bit")?;
     let (number, scale) = match text.as_bytes().last()? {
@@ -440,7 +445,7 @@ fn parse_rate(text: &str) -> Option<u64> {
     (8.0..1e12).contains(&rate).then_some(rate as u64)
 }
 
-/// `0,2-3`: at most 1024 processors.
+/// Parses a list of CPUs: `0,2-3`. There are at most 1024.
 pub(crate) fn parse_cpus(text: &str) -> Option<Vec<u32>> {
     const CPU_MAX: u32 = 1023;
     let mut cpus = Vec::new();
@@ -460,14 +465,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_and_processors_are_parsed() {
+    fn rates_and_cpus_are_parsed() {
         assert_eq!(parse_rate("50mbit"), Some(50_000_000));
         assert_eq!(parse_rate("1.5gbit"), Some(1_500_000_000));
         assert_eq!((parse_rate("50"), parse_rate("bit"), parse_rate("1xbit")), (None, None, None));
         assert_eq!(parse_cpus("0,2-3"), Some(vec![0, 2, 3]));
-        assert_eq!(
-            (parse_cpus("3-2"), parse_cpus(""), parse_cpus("0-4294967295")),
-            (None, None, None)
-        );
+        assert_eq!((parse_cpus("3-2"), parse_cpus(""), parse_cpus("0-4294967295")), (None, None, None));
     }
 }

@@ -1,33 +1,33 @@
-//! The cases: which verdict is right, the experiment that induces it, and what it needs; and the
-//! verdicts that no experiment here can induce, each with the reason.
+//! Test cases of the analyser: the right verdict, the experiment that induces it, and its
+//! requirements; and the verdicts that no experiment here can induce, with the reasons.
 
 use super::foreign::FOREIGN;
 
-/// What a case needs of the machine, besides root.
+/// Requirement of a case, besides root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// Nothing more.
+pub enum Requirement {
+    /// No further requirement.
     Nothing,
-    /// A program in the search path.
+    /// Program in the search path.
     Program(&'static str),
-    /// So many processors.
+    /// Minimum number of CPUs.
     Cpus(u32),
-    /// Settings of the whole machine are changed.
+    /// Permission to change settings of the complete machine.
     Global,
 }
 
-/// A set of cases.
+/// Set of cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Set {
-    /// One known cause each, mostly with programs of weir's own: [`CASES`].
+pub enum CaseSet {
+    /// One known cause each, mostly with weir's own processes: [`CASES`].
     #[default]
     Induced,
-    /// The proving ground: servers as other people write and configure them: [`super::foreign`].
+    /// Proving ground: servers as other people write and configure them: [`super::foreign`].
     Foreign,
 }
 
-impl Set {
-    /// Its name.
+impl CaseSet {
+    /// Returns the name of the set.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,15 +36,15 @@ impl Set {
         }
     }
 
-    /// The set of this name.
+    /// Returns the set with this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::Induced, Self::Foreign].into_iter().find(|set| set.name() == name)
     }
 
-    /// Its cases.
+    /// Returns the cases of the set.
     #[must_use]
-    pub fn cases(self) -> &'static [Case] {
+    pub fn cases(self) -> &'static [TestCase] {
         match self {
             Self::Induced => CASES,
             Self::Foreign => FOREIGN,
@@ -52,21 +52,21 @@ impl Set {
     }
 }
 
-/// The kind of a case.
+/// Kind of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum CaseKind {
     /// No limit is reached.
     Healthy,
     /// One cause, with its usual signs.
     Single,
-    /// It has a sign of one cause, and another cause.
+    /// Sign of one cause, but another cause.
     Decoy,
-    /// Two causes at once: either may come first, and the other is to be reported too.
+    /// Two causes at once: either may come first, and the other must be reported too.
     TwoCauses,
 }
 
-impl Kind {
-    /// Its name.
+impl CaseKind {
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -78,143 +78,140 @@ impl Kind {
     }
 }
 
-/// One case.
+/// Test case.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
-    /// The verdict that is right.
+pub struct TestCase {
+    /// Right verdict.
     pub verdict: &'static str,
-    /// Verdicts that are right too: the other of two causes, or another name for the same.
-    pub accepts: &'static [&'static str],
-    /// Its own name; several cases may be of one verdict.
+    /// Other right verdicts: the other of two causes, or another name for the same.
+    pub also_right: &'static [&'static str],
+    /// Name of the case; several cases may have the same verdict.
     pub name: &'static str,
-    /// Its kind.
-    pub kind: Kind,
-    /// The needs, all of which have to be met.
-    pub needs: &'static [Need],
-    /// The experiment, as TOML.
+    /// Kind of the case.
+    pub kind: CaseKind,
+    /// Requirements, all of which must be met.
+    pub requirements: &'static [Requirement],
+    /// Experiment, as TOML.
     pub file: &'static str,
 }
 
 macro_rules! case {
     ($verdict:literal, $name:literal, $need:expr) => {
-        Case {
+        TestCase {
             verdict: $verdict,
-            accepts: &[],
+            also_right: &[],
             name: $name,
             kind: kind_of($verdict),
-            needs: &[$need],
+            requirements: &[$need],
             file: include_str!(concat!("cases/", $name, ".toml")),
         }
     };
 }
 
-/// The kind of an induced case: healthy by its verdict, and one cause otherwise.
-const fn kind_of(verdict: &str) -> Kind {
+/// Returns the kind of an induced case: healthy by its verdict, and one cause otherwise.
+const fn kind_of(verdict: &str) -> CaseKind {
     match verdict.as_bytes() {
-        b"none" => Kind::Healthy,
-        _ => Kind::Single,
+        b"none" => CaseKind::Healthy,
+        _ => CaseKind::Single,
     }
 }
 
 /// All cases, in the order of the verdicts.
-pub const CASES: &[Case] = &[
-    case!("none", "healthy_weir", Need::Nothing),
-    case!("none", "healthy_nginx", Need::Program("nginx")),
-    case!("none", "healthy_haproxy", Need::Program("haproxy")),
-    case!("none", "healthy_python", Need::Program("python3")),
-    case!("client_bound", "client_bound", Need::Nothing),
-    case!("user_cpu_bound", "user_cpu_bound", Need::Cpus(2)),
-    case!("kernel_cpu_bound", "kernel_cpu_bound", Need::Cpus(2)),
-    case!("kernel_cpu_bound", "kernel_cpu_bound_nginx", Need::Program("nginx")),
-    case!("single_thread_bound", "single_thread_bound", Need::Cpus(2)),
-    case!("single_thread_bound", "single_thread_bound_python", Need::Program("python3")),
-    case!("softirq_imbalance", "softirq_imbalance", Need::Cpus(2)),
-    case!("link_bound", "link_bound", Need::Nothing),
-    case!("link_bound", "link_bound_nginx", Need::Program("nginx")),
-    case!("packet_rate_bound", "packet_rate_bound", Need::Nothing),
-    case!("latency_bound", "latency_bound", Need::Nothing),
-    case!("latency_bound", "latency_bound_haproxy", Need::Program("haproxy")),
-    case!("latency_bound", "latency_bound_python", Need::Program("python3")),
-    case!("connection_limited", "connection_limited", Need::Nothing),
-    case!("connection_limited", "connection_limited_haproxy", Need::Program("haproxy")),
-    case!("accept_backlog_overflow", "accept_backlog_overflow", Need::Nothing),
-    case!("syn_backlog_overflow", "syn_backlog_overflow", Need::Nothing),
-    case!("port_exhaustion", "port_exhaustion", Need::Nothing),
-    case!("fd_limit", "fd_limit", Need::Nothing),
-    case!("fd_limit", "fd_limit_nginx", Need::Program("nginx")),
-    case!("memory_pressure", "memory_pressure", Need::Nothing),
-    case!("bufferbloat", "bufferbloat", Need::Nothing),
-    case!("packet_loss", "packet_loss", Need::Nothing),
-    case!("packet_loss", "packet_loss_nginx", Need::Program("nginx")),
-    case!("delayed_ack_stall", "delayed_ack_stall", Need::Nothing),
-    case!("lock_contention", "lock_contention", Need::Cpus(2)),
-    case!("log_write_bound", "log_write_bound", Need::Nothing),
-    case!("allocator_bound", "allocator_bound", Need::Cpus(2)),
-    case!("cpu_steal", "cpu_steal", Need::Cpus(2)),
-    case!("cpu_throttled", "cpu_throttled", Need::Nothing),
-    case!("cpu_throttled", "cpu_throttled_nginx", Need::Program("nginx")),
-    case!("conntrack_full", "conntrack_full", Need::Global),
-    case!("receive_window_bound", "receive_window_bound", Need::Nothing),
-    case!("run_invalid", "run_invalid", Need::Nothing),
+pub const CASES: &[TestCase] = &[
+    case!("none", "healthy_weir", Requirement::Nothing),
+    case!("none", "healthy_nginx", Requirement::Program("nginx")),
+    case!("none", "healthy_haproxy", Requirement::Program("haproxy")),
+    case!("none", "healthy_python", Requirement::Program("python3")),
+    case!("client_bound", "client_bound", Requirement::Nothing),
+    case!("user_cpu_bound", "user_cpu_bound", Requirement::Cpus(2)),
+    case!("kernel_cpu_bound", "kernel_cpu_bound", Requirement::Cpus(2)),
+    case!("kernel_cpu_bound", "kernel_cpu_bound_nginx", Requirement::Program("nginx")),
+    case!("single_thread_bound", "single_thread_bound", Requirement::Cpus(2)),
+    case!("single_thread_bound", "single_thread_bound_python", Requirement::Program("python3")),
+    case!("softirq_imbalance", "softirq_imbalance", Requirement::Cpus(2)),
+    case!("link_bound", "link_bound", Requirement::Nothing),
+    case!("link_bound", "link_bound_nginx", Requirement::Program("nginx")),
+    case!("packet_rate_bound", "packet_rate_bound", Requirement::Nothing),
+    case!("latency_bound", "latency_bound", Requirement::Nothing),
+    case!("latency_bound", "latency_bound_haproxy", Requirement::Program("haproxy")),
+    case!("latency_bound", "latency_bound_python", Requirement::Program("python3")),
+    case!("connection_limited", "connection_limited", Requirement::Nothing),
+    case!("connection_limited", "connection_limited_haproxy", Requirement::Program("haproxy")),
+    case!("accept_backlog_overflow", "accept_backlog_overflow", Requirement::Nothing),
+    case!("syn_backlog_overflow", "syn_backlog_overflow", Requirement::Nothing),
+    case!("port_exhaustion", "port_exhaustion", Requirement::Nothing),
+    case!("fd_limit", "fd_limit", Requirement::Nothing),
+    case!("fd_limit", "fd_limit_nginx", Requirement::Program("nginx")),
+    case!("memory_pressure", "memory_pressure", Requirement::Nothing),
+    case!("bufferbloat", "bufferbloat", Requirement::Nothing),
+    case!("packet_loss", "packet_loss", Requirement::Nothing),
+    case!("packet_loss", "packet_loss_nginx", Requirement::Program("nginx")),
+    case!("delayed_ack_stall", "delayed_ack_stall", Requirement::Nothing),
+    case!("lock_contention", "lock_contention", Requirement::Cpus(2)),
+    case!("log_write_bound", "log_write_bound", Requirement::Nothing),
+    case!("allocator_bound", "allocator_bound", Requirement::Cpus(2)),
+    case!("cpu_steal", "cpu_steal", Requirement::Cpus(2)),
+    case!("cpu_throttled", "cpu_throttled", Requirement::Nothing),
+    case!("cpu_throttled", "cpu_throttled_nginx", Requirement::Program("nginx")),
+    case!("conntrack_full", "conntrack_full", Requirement::Global),
+    case!("receive_window_bound", "receive_window_bound", Requirement::Nothing),
+    case!("run_invalid", "run_invalid", Requirement::Nothing),
 ];
 
-/// Verdicts that nothing here induces, and why.
+/// Verdicts that no case induces, with the reasons.
 pub const NOT_INDUCED: &[(&str, &str)] = &[
     ("handshake_bound", "the load generator has no TLS yet"),
     ("bulk_crypto_bound", "the load generator has no TLS yet"),
-    (
-        "memory_bandwidth_bound",
-        "it takes hardware counters and a memory bus that one process can fill",
-    ),
-    ("numa_remote", "it takes a machine with two memory nodes"),
+    ("memory_bandwidth_bound", "requires hardware counters, and a memory bus that one process can saturate"),
+    ("numa_remote", "requires a machine with two NUMA nodes"),
     ("h2_window_bound", "the load generator has no HTTP/2 yet"),
-    ("origin_bound", "the proving ground has cases of it: --set foreign"),
-    ("subject_limited", "the proving ground has cases of it: --set foreign"),
-    ("unknown", "it is the answer to what cannot be proven, so nothing induces it"),
+    ("origin_bound", "see the proving ground: --set foreign"),
+    ("subject_limited", "see the proving ground: --set foreign"),
+    ("unknown", "cannot be induced: it is the verdict without a proven cause"),
 ];
 
-/// What a machine offers to cases.
+/// Capabilities of a machine for cases.
 #[derive(Clone, Copy)]
-pub struct Machine<'a> {
-    /// Whether this process is root's.
-    pub root: bool,
-    /// Processors.
+pub struct HostCapabilities<'a> {
+    /// True if this process runs as root.
+    pub is_root: bool,
+    /// Number of CPUs.
     pub cpus: u32,
-    /// Whether settings of the whole machine may be changed.
+    /// True if settings of the complete machine may be changed.
     pub allow_global: bool,
-    /// Whether a program is there.
-    pub has: &'a dyn Fn(&str) -> bool,
+    /// Returns true if a program exists.
+    pub has_program: &'a dyn Fn(&str) -> bool,
 }
 
-impl std::fmt::Debug for Machine<'_> {
+impl std::fmt::Debug for HostCapabilities<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Machine").field("root", &self.root).field("cpus", &self.cpus).finish()
+        f.debug_struct("HostCapabilities").field("root", &self.is_root).field("cpus", &self.cpus).finish()
     }
 }
 
-impl Case {
-    /// Why this machine cannot run it; none when it can.
+impl TestCase {
+    /// Returns the reason why this machine cannot run the case; `None` if it can.
     #[must_use]
-    pub fn missing(&self, machine: Machine<'_>) -> Option<String> {
-        if !machine.root {
-            return Some(
-                "network namespaces and control groups can be made by root only".to_owned(),
-            );
+    pub fn missing_requirement(&self, machine: HostCapabilities<'_>) -> Option<String> {
+        if !machine.is_root {
+            return Some("only root can create network namespaces and cgroups".to_owned());
         }
-        self.needs.iter().find_map(|need| match *need {
-            Need::Program(name) if !(machine.has)(name) => Some(format!("{name} is not installed")),
-            Need::Cpus(cpus) if machine.cpus < cpus => Some(format!("it takes {cpus} processors")),
-            Need::Global if !machine.allow_global => {
-                Some("it changes settings of the whole machine: --allow-global".to_owned())
+        self.requirements.iter().find_map(|need| match *need {
+            Requirement::Program(name) if !(machine.has_program)(name) => {
+                Some(format!("{name} is not installed"))
+            }
+            Requirement::Cpus(cpus) if machine.cpus < cpus => Some(format!("requires {cpus} CPUs")),
+            Requirement::Global if !machine.allow_global => {
+                Some("changes settings of the complete machine: pass --allow-global".to_owned())
             }
             _ => None,
         })
     }
 
-    /// All verdicts that are right when they come first.
+    /// Returns all verdicts that are right if they come first.
     #[must_use]
-    pub fn right(&self) -> Vec<String> {
-        let all = std::iter::once(&self.verdict).chain(self.accepts);
+    pub fn right_verdicts(&self) -> Vec<String> {
+        let all = std::iter::once(&self.verdict).chain(self.also_right);
         all.map(|&verdict| verdict.to_owned()).collect()
     }
 }
@@ -223,7 +220,7 @@ impl Case {
 pub(super) mod tests {
     use super::*;
 
-    /// The verdicts of the design, in its order.
+    /// Verdicts of the design, in its order.
     pub(in crate::selftest) const CODES: &[&str] = &[
         "client_bound",
         "user_cpu_bound",
@@ -262,7 +259,7 @@ pub(super) mod tests {
     ];
 
     #[test]
-    fn every_verdict_has_a_case_or_a_reason_and_every_case_is_right() {
+    fn every_verdict_has_a_case_or_a_reason_and_every_case_is_valid() {
         for code in CODES {
             let cases = CASES.iter().filter(|case| case.verdict == *code).count();
             let reasons = NOT_INDUCED.iter().filter(|(other, _)| other == code).count();
@@ -274,22 +271,22 @@ pub(super) mod tests {
             let experiment = case.experiment().unwrap_or_else(|problems| panic!("{problems:?}"));
             assert!(!experiment.title.is_empty(), "{}", case.name);
             let is_global = !experiment.scenario.global_settings().is_empty();
-            assert_eq!(is_global, case.needs == [Need::Global], "{}", case.name);
+            assert_eq!(is_global, case.requirements == [Requirement::Global], "{}", case.name);
         }
     }
 
     #[test]
-    fn what_a_machine_lacks_is_said() {
+    fn missing_requirements_are_reported() {
         let none = |_: &str| false;
-        let machine = Machine { root: true, cpus: 1, allow_global: false, has: &none };
+        let machine = HostCapabilities { is_root: true, cpus: 1, allow_global: false, has_program: &none };
         let missing = |name: &str, machine| {
             let case = CASES.iter().find(|case| case.name == name).unwrap();
-            case.missing(machine).unwrap_or_default()
+            case.missing_requirement(machine).unwrap_or_default()
         };
         assert!(missing("healthy_nginx", machine).contains("nginx is not installed"));
-        assert!(missing("cpu_steal", machine).contains("2 processors"));
+        assert!(missing("cpu_steal", machine).contains("2 CPUs"));
         assert!(missing("conntrack_full", machine).contains("--allow-global"));
         assert_eq!(missing("link_bound", machine), "");
-        assert!(missing("link_bound", Machine { root: false, ..machine }).contains("root"));
+        assert!(missing("link_bound", HostCapabilities { is_root: false, ..machine }).contains("root"));
     }
 }

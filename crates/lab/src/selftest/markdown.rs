@@ -1,33 +1,33 @@
-//! A self-test as Markdown: the matrices, by set and part, and the reliability table; and a document with
-//! marked places that they are filled into. Pure.
+//! Self-test results as Markdown: the matrices, by set and part, and the reliability table; and a
+//! document with marked positions for them. Pure.
 
 use std::collections::BTreeMap;
 
-use super::cases::Set;
-use super::matrix::{Outcome, Row, SelfTest};
-use super::reliability::{Level, levels};
+use super::cases::CaseSet;
+use super::matrix::{CaseOutcome, MatrixRow, SelfTest};
+use super::reliability::{ConfidenceReliability, reliability_levels};
 
-/// The sections of a self-test: the name of each, and its Markdown.
+/// Returns the sections of a self-test: the name of each, and its Markdown.
 #[must_use]
 pub fn sections(result: &SelfTest) -> Vec<(String, String)> {
-    let mut by_place: BTreeMap<String, Vec<Outcome>> = BTreeMap::new();
+    let mut by_place: BTreeMap<String, Vec<CaseOutcome>> = BTreeMap::new();
     for outcome in &result.outcomes {
         let part = outcome.part.map(|part| format!("-{}", part.name())).unwrap_or_default();
-        let place = format!("{}{part}", outcome.set);
-        by_place.entry(place).or_default().push(outcome.clone());
+        let key = format!("{}{part}", outcome.set);
+        by_place.entry(key).or_default().push(outcome.clone());
     }
-    let of_place = |(name, outcomes): (String, Vec<Outcome>)| {
+    let of_place = |(name, outcomes): (String, Vec<CaseOutcome>)| {
         let set = outcomes.first().map(|one| one.set.clone()).unwrap_or_default();
-        let part = SelfTest { outcomes, set, ..SelfTest::default() }.summed_up();
-        (name, matrix(&part))
+        let part = SelfTest { outcomes, set, ..SelfTest::default() }.with_summaries();
+        (name, matrix_table(&part))
     };
     let mut sections: Vec<(String, String)> = by_place.into_iter().map(of_place).collect();
-    sections.push(("reliability".to_owned(), reliability(&levels(&result.outcomes))));
+    sections.push(("reliability".to_owned(), reliability_table(&reliability_levels(&result.outcomes))));
     sections
 }
 
-fn matrix(part: &SelfTest) -> String {
-    let sum = |of: fn(&Row) -> u32| part.verdicts.iter().map(of).sum::<u32>();
+fn matrix_table(part: &SelfTest) -> String {
+    let sum = |count: fn(&MatrixRow) -> u32| part.verdicts.iter().map(count).sum::<u32>();
     let mut text = format!(
         "{} runs of {} cases: {} with a right verdict first, {} wrong and sure, {} failed.",
         sum(|row| row.runs),
@@ -37,24 +37,19 @@ fn matrix(part: &SelfTest) -> String {
         part.failed
     );
     if part.both.0 > 0 {
-        text.push_str(&format!(
-            " Of {} runs of two causes {} reported both.",
-            part.both.0, part.both.1
-        ));
+        text.push_str(&format!(" Of {} runs of two causes {} reported both.", part.both.0, part.both.1));
     }
-    text.push_str(
-        "\n\n| Right verdict | Runs | Right | Reported first |\n| --- | ---: | ---: | --- |\n",
-    );
-    rows(&part.verdicts, &mut text);
-    // Cases of one set only: those of the other are by verdict already.
-    if Set::named(&part.set) == Some(Set::Foreign) {
+    text.push_str("\n\n| Right verdict | Runs | Right | Reported first |\n| --- | ---: | ---: | --- |\n");
+    write_rows(&part.verdicts, &mut text);
+    // Only for cases of one set: the rows of the other set are by verdict already.
+    if CaseSet::from_name(&part.set) == Some(CaseSet::Foreign) {
         text.push_str("\n| Case | Runs | Right | Reported first |\n| --- | ---: | ---: | --- |\n");
-        rows(&part.cases, &mut text);
+        write_rows(&part.cases, &mut text);
     }
     text
 }
 
-fn rows(rows: &[Row], text: &mut String) {
+fn write_rows(rows: &[MatrixRow], text: &mut String) {
     for row in rows {
         let mut reported: Vec<(&String, &u32)> = row.reported.iter().collect();
         reported.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
@@ -67,13 +62,13 @@ fn rows(rows: &[Row], text: &mut String) {
             "| `{}` | {} | {:.0} % | {} |\n",
             row.induced,
             row.runs,
-            row.right_share * 100.0,
+            row.right_fraction * 100.0,
             reported.join(", ")
         ));
     }
 }
 
-fn reliability(levels: &[Level]) -> String {
+fn reliability_table(levels: &[ConfidenceReliability]) -> String {
     let mut text = "| Claimed | Runs | Right | Share | 95 % interval |\n\
                     | --- | ---: | ---: | ---: | --- |\n"
         .to_owned();
@@ -83,7 +78,7 @@ fn reliability(levels: &[Level]) -> String {
             level.claimed,
             level.runs,
             level.right,
-            level.right_share * 100.0,
+            level.right_fraction * 100.0,
             level.low * 100.0,
             level.high * 100.0
         ));
@@ -91,45 +86,45 @@ fn reliability(levels: &[Level]) -> String {
     text
 }
 
-fn begin(name: &str) -> String {
+fn begin_marker(name: &str) -> String {
     format!("<!-- begin selftest {name} -->\n")
 }
 
-const END: &str = "<!-- end selftest -->";
+const END_MARKER: &str = "<!-- end selftest -->";
 
-/// A document with each section in the place that is marked for it; none where it has no marks. A place
-/// whose section is not there stays as it is.
+/// Returns a document with each section at its marked position; `None` if it has no marks. A
+/// position without a section stays unchanged.
 #[must_use]
-pub fn filled(document: &str, sections: &[(String, String)]) -> Option<String> {
+pub fn fill_sections(document: &str, sections: &[(String, String)]) -> Option<String> {
     let mut text = document.to_owned();
     let mut is_marked = false;
     for (name, section) in sections {
-        let begin = begin(name);
+        let begin = begin_marker(name);
         let Some(from) = text.find(&begin).map(|at| at + begin.len()) else { continue };
-        let Some(to) = text[from..].find(END).map(|at| from + at) else { continue };
+        let Some(to) = text[from..].find(END_MARKER).map(|at| from + at) else { continue };
         text.replace_range(from..to, &format!("\n{section}\n"));
         is_marked = true;
     }
     is_marked.then_some(text)
 }
 
-/// A document of its own, with marks.
+/// Returns a new document, with marks.
 #[must_use]
 pub fn document(sections: &[(String, String)]) -> String {
     let mut text = "# Results of `weir lab selftest`\n".to_owned();
     for (name, section) in sections {
-        text.push_str(&format!("\n## {name}\n\n{}\n{section}\n{END}\n", begin(name)));
+        text.push_str(&format!("\n## {name}\n\n{}\n{section}\n{END_MARKER}\n", begin_marker(name)));
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::split::Part;
+    use super::super::split::CasePart;
     use super::*;
 
     fn result() -> SelfTest {
-        let outcome = |case: &str, part, reported: Option<&str>| Outcome {
+        let outcome = |case: &str, part, reported: Option<&str>| CaseOutcome {
             case: case.to_owned(),
             induced: "link_bound".to_owned(),
             kind: "two causes".to_owned(),
@@ -139,38 +134,31 @@ mod tests {
             reported: reported.map(str::to_owned),
             also: vec!["link_bound".to_owned()],
             confidence: Some("likely".to_owned()),
-            ..Outcome::default()
+            ..CaseOutcome::default()
         };
         let outcomes = vec![
-            outcome("a", Part::Development, Some("bufferbloat")),
-            outcome("a", Part::Development, None),
-            outcome("b", Part::HeldOut, Some("link_bound")),
+            outcome("a", CasePart::Development, Some("bufferbloat")),
+            outcome("a", CasePart::Development, None),
+            outcome("b", CasePart::HeldOut, Some("link_bound")),
         ];
         SelfTest { outcomes, ..SelfTest::default() }
     }
 
     #[test]
-    fn each_part_has_its_matrix_and_marked_places_are_filled() {
+    fn each_part_has_its_matrix_and_marked_sections_are_filled() {
         let sections = sections(&result());
         let names: Vec<&str> = sections.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["foreign-development", "foreign-held-out", "reliability"]);
         let first = &sections[0].1;
         assert!(first.contains("2 runs of 1 cases: 1 with a right verdict first, 0 wrong and sure, 1 failed. Of 2 runs of two causes 1 reported both."), "{first}");
-        assert!(
-            first.contains("| `link_bound` | 2 | 50 % | `bufferbloat` 1, failed 1 |"),
-            "{first}"
-        );
+        assert!(first.contains("| `link_bound` | 2 | 50 % | `bufferbloat` 1, failed 1 |"), "{first}");
         assert!(sections[2].1.contains("| likely | 2 | 2 | 100 % | 34 % to 100 % |"));
         let page = "# x\n<!-- begin selftest reliability -->\nold\n<!-- end selftest -->\ny\n";
-        let filled_page = filled(page, &sections).unwrap();
+        let filled_page = fill_sections(page, &sections).unwrap();
         assert!(filled_page.starts_with("# x\n<!-- begin selftest reliability -->\n\n| Claimed"));
         assert!(filled_page.ends_with("|\n\n<!-- end selftest -->\ny\n"), "{filled_page}");
-        assert_eq!(
-            filled(&filled_page, &sections).as_deref(),
-            Some(&*filled_page),
-            "again the same"
-        );
-        assert_eq!(filled("no marks", &sections), None);
-        assert!(filled(&document(&sections), &sections).is_some());
+        assert_eq!(fill_sections(&filled_page, &sections).as_deref(), Some(&*filled_page), "again the same");
+        assert_eq!(fill_sections("no marks", &sections), None);
+        assert!(fill_sections(&document(&sections), &sections).is_some());
     }
 }

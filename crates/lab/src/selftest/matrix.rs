@@ -1,71 +1,71 @@
-//! The confusion matrix: what was induced against what was named first. Pure.
+//! Confusion matrix: induced cause against first reported verdict. Pure.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::cases::{Kind, Set};
-use super::reliability::{Level, levels, wrong_sure};
-use super::split::Part;
+use super::cases::{CaseKind, CaseSet};
+use super::reliability::{ConfidenceReliability, count_wrong_sure, reliability_levels};
+use super::split::CasePart;
 
-/// The name of the schema.
+/// Name of the schema.
 pub const SCHEMA: &str = "weir.selftest/1";
-/// Share of the runs of each verdict that have to be right.
-pub const RIGHT_SHARE_MIN: f64 = 0.9;
-/// The same for healthy runs.
-pub const HEALTHY_SHARE_MIN: f64 = 0.95;
-/// The same for healthy runs of the proving ground.
-pub const FOREIGN_HEALTHY_SHARE_MIN: f64 = 0.97;
-/// The verdict of a healthy run.
+/// Minimum fraction of right runs for each verdict.
+pub const RIGHT_FRACTION_MIN: f64 = 0.9;
+/// Minimum fraction of right runs among healthy ones.
+pub const HEALTHY_FRACTION_MIN: f64 = 0.95;
+/// Minimum fraction of right runs among healthy ones of the proving ground.
+pub const FOREIGN_HEALTHY_FRACTION_MIN: f64 = 0.97;
+/// Verdict of a healthy run.
 pub const HEALTHY: &str = "none";
 
-/// One run of one case.
+/// Result of one run of one case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The case.
+pub struct CaseOutcome {
+    /// Name of the case.
     pub case: String,
-    /// The verdict that would be right.
+    /// Right verdict.
     pub induced: String,
-    /// All verdicts that are right when they come first; absent in results from older versions, where it
-    /// is `induced`.
+    /// All verdicts that are right if they come first; absent in results from older versions, where
+    /// it is `induced`.
     #[serde(default)]
     pub right: Vec<String>,
-    /// The kind of the case: `healthy`, `single cause`, `decoy` or `two causes`.
+    /// Kind of the case: `healthy`, `single cause`, `decoy` or `two causes`.
     #[serde(default)]
     pub kind: String,
-    /// The set of the case; absent in results from older versions: `induced`.
+    /// Set of the case; absent in results from older versions: `induced`.
     #[serde(default = "induced")]
     pub set: String,
-    /// Its part of the proving ground.
+    /// Part of the proving ground that has the case.
     #[serde(default)]
-    pub part: Option<Part>,
-    /// Which repetition, from 1 on.
+    pub part: Option<CasePart>,
+    /// Number of the repetition, from 1 on.
     pub repetition: u32,
-    /// The verdict that came first; none where the run failed.
+    /// First reported verdict; `None` if the run failed.
     pub reported: Option<String>,
-    /// Its confidence: a level in words, or a number rounded to tenths.
+    /// Confidence of the verdict: a level in words, or a number rounded to tenths.
     #[serde(default, deserialize_with = "level_of")]
     pub confidence: Option<String>,
-    /// What else held.
+    /// Other verdicts that held.
     pub also: Vec<String>,
-    /// Why the run failed.
+    /// Reason why the run failed.
     pub error: Option<String>,
-    /// How long it took, with everything around the load.
+    /// Duration, including everything around the load.
     pub length_s: f64,
 }
 
-impl Outcome {
-    /// Whether a right verdict came first.
+impl CaseOutcome {
+    /// Returns whether a right verdict came first.
     #[must_use]
     pub fn is_right(&self) -> bool {
         let Some(reported) = &self.reported else { return false };
         *reported == self.induced || self.right.contains(reported)
     }
 
-    /// Of two causes: whether one came first and the other was reported too.
+    /// Returns, for two causes, whether one came first and the other was reported too.
     #[must_use]
     pub fn has_both(&self) -> Option<bool> {
-        if self.kind != Kind::TwoCauses.name() {
+        if self.kind != CaseKind::TwoCauses.name() {
             return None;
         }
         let is_other = |verdict: &&String| Some(*verdict) != self.reported.as_ref();
@@ -75,12 +75,12 @@ impl Outcome {
 }
 
 fn induced() -> String {
-    Set::Induced.name().to_owned()
+    CaseSet::Induced.name().to_owned()
 }
 
-/// A level of confidence as a text: as it is written, and a number rounded to tenths.
+/// Converts a level of confidence to text: unchanged, or a number rounded to tenths.
 #[must_use]
-pub fn level(value: &serde_json::Value) -> Option<String> {
+pub fn confidence_level(value: &serde_json::Value) -> Option<String> {
     match value {
         serde_json::Value::String(level) => Some(level.clone()),
         serde_json::Value::Number(number) => Some(format!("{:.1}", number.as_f64()?)),
@@ -89,97 +89,97 @@ pub fn level(value: &serde_json::Value) -> Option<String> {
 }
 
 fn level_of<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    Ok(level(&serde_json::Value::deserialize(from)?))
+    Ok(confidence_level(&serde_json::Value::deserialize(from)?))
 }
 
-/// All runs of one verdict, or of one case.
+/// Summary of all runs of one verdict, or of one case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// What was induced, or the case's name.
+pub struct MatrixRow {
+    /// Induced cause, or the case's name.
     pub induced: String,
-    /// Runs.
+    /// Number of runs.
     pub runs: u32,
-    /// Runs with the right verdict first.
+    /// Number of runs with the right verdict first.
     pub right: u32,
-    /// `right` as a share of `runs`.
-    pub right_share: f64,
-    /// The share that is demanded.
-    pub demanded_share: f64,
-    /// How often each verdict came first.
+    /// `right` as a fraction of `runs`.
+    pub right_fraction: f64,
+    /// Required minimum fraction.
+    pub required_fraction: f64,
+    /// Number of times that each verdict came first.
     pub reported: BTreeMap<String, u32>,
-    /// Runs that failed.
+    /// Number of failed runs.
     pub failed: u32,
 }
 
-/// A verdict that cannot be induced here.
+/// Verdict that cannot be induced here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotHere {
-    /// The verdict, or the case.
+pub struct NotInducible {
+    /// Name of the verdict, or of the case.
     pub name: String,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// The result of a self-test.
+/// Result of a self-test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SelfTest {
     /// [`SCHEMA`].
     pub schema: String,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
-    /// How long it took.
+    /// Duration.
     pub duration_s: f64,
     /// Seed of the order.
     pub seed: u64,
-    /// The set of its cases; several sets are joined by `+`.
+    /// Set of its cases; several sets are joined by `+`.
     #[serde(default = "induced")]
     pub set: String,
-    /// The part of the proving ground: `development`, `held-out` or `all`; absent for the induced set.
+    /// Part of the proving ground: `development`, `held-out` or `all`; absent for the induced set.
     #[serde(default)]
     pub part: Option<String>,
-    /// Whether it was ended early.
+    /// True if it was stopped early.
     pub partial: bool,
-    /// By verdict: the matrix.
-    pub verdicts: Vec<Row>,
-    /// By case.
-    pub cases: Vec<Row>,
-    /// What cannot be induced here.
-    pub not_here: Vec<NotHere>,
-    /// Every run, in the order in which they ran.
-    pub outcomes: Vec<Outcome>,
-    /// The reliability of its confidence, by level.
+    /// Summaries by verdict: the matrix.
+    pub verdicts: Vec<MatrixRow>,
+    /// Summaries by case.
+    pub cases: Vec<MatrixRow>,
+    /// Verdicts and cases that cannot be induced here.
+    pub not_inducible: Vec<NotInducible>,
+    /// All runs, in the order in which they ran.
+    pub outcomes: Vec<CaseOutcome>,
+    /// Reliability of the confidence, by level.
     #[serde(default)]
-    pub reliability: Vec<Level>,
-    /// Runs whose first verdict was wrong and claimed to be sure.
+    pub reliability: Vec<ConfidenceReliability>,
+    /// Number of runs whose first verdict was wrong but claimed to be sure.
     #[serde(default)]
     pub wrong_sure: u32,
-    /// Runs that failed: neither right nor a wrong verdict.
+    /// Number of failed runs: neither right nor a wrong verdict.
     #[serde(default)]
     pub failed: u32,
-    /// Runs of two causes, and those of them in which both were reported, one of them first.
+    /// Number of runs with two causes, and of those in which both were reported, one of them first.
     #[serde(default)]
     pub both: (u32, u32),
-    /// Whether every run was made, enough of them are right, and no wrong verdict claimed to be sure.
+    /// True if every run was made, enough are right, and no wrong verdict claimed to be sure.
     pub passed: bool,
 }
 
-/// Sums outcomes up by a name of theirs, in the order in which `names` has them.
+/// Summarises outcomes by a name, in the order of `names`.
 #[must_use]
-pub fn rows(outcomes: &[Outcome], names: &[&str], by: fn(&Outcome) -> &str) -> Vec<Row> {
+pub fn matrix_rows(outcomes: &[CaseOutcome], names: &[&str], by: fn(&CaseOutcome) -> &str) -> Vec<MatrixRow> {
     let mut rows = Vec::new();
     for &name in names {
-        let of_name: Vec<&Outcome> = outcomes.iter().filter(|one| by(one) == name).collect();
+        let of_name: Vec<&CaseOutcome> = outcomes.iter().filter(|one| by(one) == name).collect();
         let Some(first) = of_name.first() else { continue };
-        let healthy = match (first.induced == HEALTHY, Set::named(&first.set)) {
+        let healthy = match (first.induced == HEALTHY, CaseSet::from_name(&first.set)) {
             (false, _) => None,
-            (true, Some(Set::Foreign)) => Some(FOREIGN_HEALTHY_SHARE_MIN),
-            (true, _) => Some(HEALTHY_SHARE_MIN),
+            (true, Some(CaseSet::Foreign)) => Some(FOREIGN_HEALTHY_FRACTION_MIN),
+            (true, _) => Some(HEALTHY_FRACTION_MIN),
         };
-        let mut row = Row {
+        let mut row = MatrixRow {
             induced: name.to_owned(),
             runs: u32::try_from(of_name.len()).unwrap_or(u32::MAX),
-            demanded_share: healthy.unwrap_or(RIGHT_SHARE_MIN),
-            ..Row::default()
+            required_fraction: healthy.unwrap_or(RIGHT_FRACTION_MIN),
+            ..MatrixRow::default()
         };
         for outcome in of_name {
             row.right += u32::from(outcome.is_right());
@@ -188,72 +188,71 @@ pub fn rows(outcomes: &[Outcome], names: &[&str], by: fn(&Outcome) -> &str) -> V
                 None => row.failed += 1,
             }
         }
-        row.right_share = f64::from(row.right) / f64::from(row.runs);
+        row.right_fraction = f64::from(row.right) / f64::from(row.runs);
         rows.push(row);
     }
     rows
 }
 
-impl Row {
-    /// Whether enough of it is right.
+impl MatrixRow {
+    /// Returns true if enough runs are right.
     #[must_use]
-    pub fn is_enough(&self) -> bool {
-        self.right_share >= self.demanded_share
+    pub fn meets_requirement(&self) -> bool {
+        self.right_fraction >= self.required_fraction
     }
 }
 
-/// Whether every row is right often enough; nothing at all is not, nor is a test that was ended early.
+/// Returns true if every row has enough right runs; false for no rows, and for a test that was
+/// stopped early.
 #[must_use]
-pub fn passed(rows: &[Row], partial: bool) -> bool {
-    !partial && !rows.is_empty() && rows.iter().all(Row::is_enough)
+pub fn passed(rows: &[MatrixRow], partial: bool) -> bool {
+    !partial && !rows.is_empty() && rows.iter().all(MatrixRow::meets_requirement)
 }
 
-/// The same for the proving ground, whose rows have few runs each: all runs together, and the healthy
-/// ones by themselves.
+/// Returns the same for the proving ground, whose rows have few runs each: all runs together, and
+/// the healthy ones separately.
 #[must_use]
-pub fn foreign_passed(rows: &[Row], partial: bool) -> bool {
-    let share = |rows: &mut dyn Iterator<Item = &Row>| {
-        let (runs, right) =
-            rows.fold((0, 0), |(runs, right), row| (runs + row.runs, right + row.right));
-        // None at all misses nothing.
+pub fn foreign_passed(rows: &[MatrixRow], partial: bool) -> bool {
+    let right_fraction = |rows: &mut dyn Iterator<Item = &MatrixRow>| {
+        let (runs, right) = rows.fold((0, 0), |(runs, right), row| (runs + row.runs, right + row.right));
+        // No runs at all miss nothing.
         if runs == 0 { 1.0 } else { f64::from(right) / f64::from(runs) }
     };
     let mut healthy = rows.iter().filter(|row| row.induced == HEALTHY);
     !partial
         && !rows.is_empty()
-        && share(&mut rows.iter()) >= RIGHT_SHARE_MIN
-        && share(&mut healthy) >= FOREIGN_HEALTHY_SHARE_MIN
+        && right_fraction(&mut rows.iter()) >= RIGHT_FRACTION_MIN
+        && right_fraction(&mut healthy) >= FOREIGN_HEALTHY_FRACTION_MIN
 }
 
 impl SelfTest {
-    /// Works out everything that follows from the outcomes. `partial` has to be set before.
+    /// Computes everything that follows from the outcomes. `partial` must be set before.
     #[must_use]
-    pub fn summed_up(mut self) -> Self {
-        let names = |by: fn(&Outcome) -> &str| {
+    pub fn with_summaries(mut self) -> Self {
+        let names = |by: fn(&CaseOutcome) -> &str| {
             let mut names: Vec<&str> = Vec::new();
             for outcome in &self.outcomes {
                 if !names.contains(&by(outcome)) {
                     names.push(by(outcome));
                 }
             }
-            // The healthy ones first, whatever ran first.
+            // Healthy rows come first, whatever ran first.
             names.sort_by_key(|name| (*name != HEALTHY, *name));
             names
         };
-        let by_verdict: fn(&Outcome) -> &str = |one| &one.induced;
-        let by_case: fn(&Outcome) -> &str = |one| &one.case;
-        self.verdicts = rows(&self.outcomes, &names(by_verdict), by_verdict);
-        self.cases = rows(&self.outcomes, &names(by_case), by_case);
-        self.reliability = levels(&self.outcomes);
-        self.wrong_sure = wrong_sure(&self.outcomes);
-        let count = |is: &dyn Fn(&Outcome) -> bool| {
+        let by_verdict: fn(&CaseOutcome) -> &str = |one| &one.induced;
+        let by_case: fn(&CaseOutcome) -> &str = |one| &one.case;
+        self.verdicts = matrix_rows(&self.outcomes, &names(by_verdict), by_verdict);
+        self.cases = matrix_rows(&self.outcomes, &names(by_case), by_case);
+        self.reliability = reliability_levels(&self.outcomes);
+        self.wrong_sure = count_wrong_sure(&self.outcomes);
+        let count = |is: &dyn Fn(&CaseOutcome) -> bool| {
             u32::try_from(self.outcomes.iter().filter(|one| is(one)).count()).unwrap_or(u32::MAX)
         };
         self.failed = count(&|one| one.reported.is_none());
-        self.both =
-            (count(&|one| one.has_both().is_some()), count(&|one| one.has_both() == Some(true)));
-        let enough = match Set::named(&self.set) {
-            Some(Set::Induced) => passed(&self.verdicts, self.partial),
+        self.both = (count(&|one| one.has_both().is_some()), count(&|one| one.has_both() == Some(true)));
+        let enough = match CaseSet::from_name(&self.set) {
+            Some(CaseSet::Induced) => passed(&self.verdicts, self.partial),
             _ => foreign_passed(&self.verdicts, self.partial),
         };
         self.passed = enough && self.wrong_sure == 0;
@@ -261,36 +260,36 @@ impl SelfTest {
     }
 }
 
-/// The matrix as text: a line a row, with what was reported instead.
+/// Formats the matrix as text: one line per row, with the wrong reports.
 #[must_use]
-pub fn text(rows: &[Row]) -> String {
+pub fn matrix_text(rows: &[MatrixRow]) -> String {
     let width = rows.iter().map(|row| row.induced.len()).max().unwrap_or(0).max("induced".len());
     let mut text = format!("{:width$}  runs  right  reported first\n", "induced");
     for row in rows {
         let mut reported: Vec<(&String, &u32)> = row.reported.iter().collect();
         reported.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
-        let mut said: Vec<String> =
+        let mut reported: Vec<String> =
             reported.iter().map(|(verdict, runs)| format!("{verdict} {runs}")).collect();
         if row.failed > 0 {
-            said.push(format!("(failed {})", row.failed));
+            reported.push(format!("(failed {})", row.failed));
         }
-        let mark = if row.is_enough() { ' ' } else { '!' };
+        let mark = if row.meets_requirement() { ' ' } else { '!' };
         text.push_str(&format!(
             "{:width$}  {:4}  {:4.0}%{mark} {}\n",
             row.induced,
             row.runs,
-            row.right_share * 100.0,
-            said.join(", ")
+            row.right_fraction * 100.0,
+            reported.join(", ")
         ));
     }
     text
 }
 
-/// Reads a stored self-test.
+/// Parses a stored self-test.
 ///
 /// # Errors
-/// It cannot be read, or is something else.
-pub fn read(text: &str) -> Result<SelfTest, String> {
+/// The text is invalid, or has another schema.
+pub fn parse_self_test(text: &str) -> Result<SelfTest, String> {
     let read: SelfTest = serde_json::from_str(text).map_err(|error| error.to_string())?;
     match read.schema == SCHEMA {
         true => Ok(read),
@@ -302,41 +301,35 @@ pub fn read(text: &str) -> Result<SelfTest, String> {
 mod tests {
     use super::*;
 
-    fn outcome(induced: &str, reported: Option<&str>) -> Outcome {
-        Outcome {
+    fn outcome(induced: &str, reported: Option<&str>) -> CaseOutcome {
+        CaseOutcome {
             case: format!("{induced}_case"),
             induced: induced.to_owned(),
             reported: reported.map(str::to_owned),
-            ..Outcome::default()
+            ..CaseOutcome::default()
         }
     }
 
     #[test]
     fn shares_and_confusions_are_counted() {
-        let mut outcomes =
-            vec![outcome("link_bound", Some("bufferbloat")), outcome("link_bound", None)];
+        let mut outcomes = vec![outcome("link_bound", Some("bufferbloat")), outcome("link_bound", None)];
         outcomes.extend((0..8).map(|_| outcome("link_bound", Some("link_bound"))));
-        outcomes.extend(
-            (0..20).map(|at| outcome("none", Some(if at < 19 { "none" } else { "unknown" }))),
-        );
-        let rows = rows(&outcomes, &["none", "link_bound", "never"], |one| &one.induced);
+        outcomes.extend((0..20).map(|at| outcome("none", Some(if at < 19 { "none" } else { "unknown" }))));
+        let rows = matrix_rows(&outcomes, &["none", "link_bound", "never"], |one| &one.induced);
         assert_eq!(rows.len(), 2);
-        assert_eq!((rows[0].runs, rows[0].right, rows[0].is_enough()), (20, 19, true));
-        assert_eq!((rows[1].right, rows[1].failed, rows[1].is_enough()), (8, 1, false));
+        assert_eq!((rows[0].runs, rows[0].right, rows[0].meets_requirement()), (20, 19, true));
+        assert_eq!((rows[1].right, rows[1].failed, rows[1].meets_requirement()), (8, 1, false));
         assert_eq!(rows[1].reported["bufferbloat"], 1);
         assert!(!passed(&rows, false) && passed(&rows[..1], false) && !passed(&[], false));
         assert!(!passed(&rows[..1], true), "what was ended early has not passed");
-        let text = text(&rows);
-        assert!(
-            text.contains("link_bound    10    80%! link_bound 8, bufferbloat 1, (failed 1)"),
-            "{text}"
-        );
+        let text = matrix_text(&rows);
+        assert!(text.contains("link_bound    10    80%! link_bound 8, bufferbloat 1, (failed 1)"), "{text}");
     }
 
     #[test]
     fn a_result_is_read_again() {
         let result = SelfTest { schema: SCHEMA.to_owned(), seed: 3, ..SelfTest::default() };
-        assert_eq!(read(&serde_json::to_string(&result).unwrap()), Ok(result));
-        assert!(read("{}").is_err());
+        assert_eq!(parse_self_test(&serde_json::to_string(&result).unwrap()), Ok(result));
+        assert!(parse_self_test("{}").is_err());
     }
 }

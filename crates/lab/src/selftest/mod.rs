@@ -1,7 +1,7 @@
-//! The test of the analyser: illnesses that are known, induced in random order, and what the
-//! analyser names first each time.
+//! Self-test of the analyser: known faults, injected in random order, and the first verdict
+//! reported each time.
 //!
-//! Not for judging: the verdict comes with each load's record.
+//! The verdict comes with each load's record and is not computed here.
 
 pub mod cases;
 pub mod foreign;
@@ -15,69 +15,69 @@ use std::path::PathBuf;
 
 use record::run::Run;
 
-use crate::scenario::setup::Setup;
-use crate::trial::{Tools, TrialError};
-use cases::{Case, Set};
-use matrix::Outcome;
-use split::{Part, SPLIT_SEED};
+use crate::scenario::setup::LabSetup;
+use crate::trial::{TrialError, TrialTools};
+use cases::{CaseSet, TestCase};
+use matrix::CaseOutcome;
+use split::{CasePart, SPLIT_SEED};
 
-/// What a record without a diagnosis counts as.
+/// Verdict of a record without a diagnosis.
 pub const NO_DIAGNOSIS: &str = "no_diagnosis";
 
-/// Runs cases in the order of `order`, and tells `told` each outcome with its record. Ends early
-/// when it is stopped; what was found by then is returned.
+/// Runs cases in the order of `order`, and passes each outcome with its record to `on_outcome`. Ends
+/// early if it is stopped; then it returns the outcomes so far.
 pub fn run(
-    order: &[(&'static Case, u32)],
-    tools: Tools<'_>,
-    told: &mut dyn FnMut(&Outcome, Option<&Run>),
-) -> Vec<Outcome> {
+    order: &[(&'static TestCase, u32)],
+    tools: TrialTools<'_>,
+    on_outcome: &mut dyn FnMut(&CaseOutcome, Option<&Run>),
+) -> Vec<CaseOutcome> {
     let mut outcomes = Vec::new();
     for &(case, repetition) in order {
         let begin_ns = (tools.context.clock)();
-        let result = one(case, tools);
+        let result = run_case(case, tools);
         if result.as_ref().is_err_and(|error| *error == TrialError::Stopped) {
             break;
         }
         let length_s = ((tools.context.clock)() - begin_ns) as f64 / 1e9;
-        let outcome = outcome(case, repetition, &result, length_s);
-        told(&outcome, result.as_ref().ok());
+        let outcome = case_outcome(case, repetition, &result, length_s);
+        on_outcome(&outcome, result.as_ref().ok());
         outcomes.push(outcome);
     }
     outcomes
 }
 
-fn one(case: &Case, tools: Tools<'_>) -> Result<Run, TrialError> {
-    if (tools.stop)() {
+fn run_case(case: &TestCase, tools: TrialTools<'_>) -> Result<Run, TrialError> {
+    if (tools.should_stop)() {
         return Err(TrialError::Stopped);
     }
     let experiment = case.experiment().map_err(|problems| {
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        TrialError::Scenario(told.join("; "))
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        TrialError::Scenario(texts.join("; "))
     })?;
     let done = crate::trial::run(&experiment, tools)?;
-    match (done.left.is_empty(), done.trial.run) {
+    match (done.leftovers.is_empty(), done.trial.run) {
         (true, Some(run)) => Ok(run),
-        (true, None) => Err(TrialError::Load("it left no record".to_owned())),
-        (false, _) => Err(TrialError::Scenario(format!("not removed: {}", done.left.join("; ")))),
+        (true, None) => Err(TrialError::Load("no record was written".to_owned())),
+        (false, _) => Err(TrialError::Scenario(format!("not removed: {}", done.leftovers.join("; ")))),
     }
 }
 
-fn outcome(
-    case: &Case,
+fn case_outcome(
+    case: &TestCase,
     repetition: u32,
     result: &Result<Run, TrialError>,
     length_s: f64,
-) -> Outcome {
+) -> CaseOutcome {
     let diagnosis = result.as_ref().ok().and_then(|run| run.diagnosis.as_ref());
     let reported = match (result, diagnosis) {
         (Ok(_), Some(diagnosis)) => Some(diagnosis.verdict.clone()),
         (Ok(_), None) => Some(NO_DIAGNOSIS.to_owned()),
         (Err(_), _) => None,
     };
-    Outcome {
+    CaseOutcome {
         case: case.name.to_owned(),
         induced: case.verdict.to_owned(),
-        right: case.right(),
+        right: case.right_verdicts(),
         kind: case.kind.name().to_owned(),
         set: case.set().name().to_owned(),
         part: case.part(),
@@ -85,36 +85,36 @@ fn outcome(
         reported,
         confidence: diagnosis.map(|diagnosis| diagnosis.confidence.to_string()),
         also: diagnosis
-            .map(|diagnosis| diagnosis.also.iter().map(|one| one.verdict.clone()).collect())
+            .map(|diagnosis| diagnosis.alternatives.iter().map(|one| one.verdict.clone()).collect())
             .unwrap_or_default(),
         error: result.as_ref().err().map(ToString::to_string),
         length_s,
     }
 }
 
-impl Case {
-    /// The experiment of the case.
+impl TestCase {
+    /// Returns the experiment of the case.
     ///
     /// # Errors
     /// Its file is wrong, which a test excludes.
-    pub fn experiment(&self) -> Result<Setup, Vec<record::problem::Problem>> {
-        Setup::parse(self.name, self.file)
+    pub fn experiment(&self) -> Result<LabSetup, Vec<record::problem::InputProblem>> {
+        LabSetup::parse(self.name, split::experiment_text(self.file))
     }
 
-    /// Its set.
+    /// Returns the set of the case.
     #[must_use]
-    pub fn set(&self) -> Set {
-        let is_foreign = Set::Foreign.cases().iter().any(|case| case.name == self.name);
-        if is_foreign { Set::Foreign } else { Set::Induced }
+    pub fn set(&self) -> CaseSet {
+        let is_foreign = CaseSet::Foreign.cases().iter().any(|case| case.name == self.name);
+        if is_foreign { CaseSet::Foreign } else { CaseSet::Induced }
     }
 
-    /// Its part of the proving ground; none of an induced case.
+    /// Returns its part of the proving ground; `None` for an induced case.
     #[must_use]
-    pub fn part(&self) -> Option<Part> {
-        (self.set() == Set::Foreign).then(|| Part::of(SPLIT_SEED, self.name))
+    pub fn part(&self) -> Option<CasePart> {
+        (self.set() == CaseSet::Foreign).then(|| CasePart::for_case(SPLIT_SEED, self.name, self.file))
     }
 
-    /// The name of the file that a repetition's record is kept under.
+    /// Returns the name of the file with a repetition's record.
     #[must_use]
     pub fn record_name(name: &str, repetition: u32) -> PathBuf {
         PathBuf::from(format!("{name}-{repetition}.json"))

@@ -1,7 +1,7 @@
-//! The order of a self-test: in each repetition every case once, shuffled, so that what changes on
-//! the machine meanwhile strikes all cases alike. Pure: the seed decides.
+//! Order of a self-test: every case once in each repetition, shuffled, so that changes on the
+//! machine affect all cases alike. Pure: the seed decides.
 
-/// Every item `repetitions` times, each with the number of its repetition from 1 on.
+/// Returns every item `repetitions` times, each with the number of its repetition from 1 on.
 #[must_use]
 pub fn order<T: Copy>(items: &[T], repetitions: u32, seed: u64) -> Vec<(T, u32)> {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -25,11 +25,11 @@ mod tests {
         assert_eq!(order, super::order(&items, 3, 7));
         assert_ne!(order, super::order(&items, 3, 8));
         for (at, block) in order.chunks(20).enumerate() {
-            let mut seen: Vec<u32> = block.iter().map(|(item, _)| *item).collect();
+            let mut order_items: Vec<u32> = block.iter().map(|(item, _)| *item).collect();
             assert!(block.iter().all(|(_, repetition)| *repetition == at as u32 + 1));
-            assert_ne!(seen, items);
-            seen.sort_unstable();
-            assert_eq!(seen, items);
+            assert_ne!(order_items, items);
+            order_items.sort_unstable();
+            assert_eq!(order_items, items);
         }
     }
 }

@@ -1,23 +1,28 @@
-//! The split of the proving ground: cases that may be read while thresholds change, and cases that may
-//! only be run. Pure: a fixed seed and the name decide, so a new case moves no other.
+//! Split of the proving ground: cases that may be examined while thresholds change, and cases
+//! that may only be run. Pure: a fixed seed and the name decide, so a new case moves no other. The
+//! file of a case whose record was examined says so, and the case stays in the development part
+//! permanently.
 
 use serde::{Deserialize, Serialize};
 
-/// The seed of the split. It never changes: a held-out case that moves has been read.
+/// Seed of the split. It never changes: a held-out case that moves has been read.
 pub const SPLIT_SEED: u64 = 46_974;
 
-/// A part of the proving ground.
+/// Optional first line of a case's file: the case's record was examined.
+const EXAMINED_LINE: &str = "examined = true\n";
+
+/// Part of the proving ground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub enum CasePart {
     /// May be read while thresholds change.
     Development,
     /// May only be run.
     HeldOut,
 }
 
-impl Part {
-    /// Its name.
+impl CasePart {
+    /// Returns the name of the part.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -26,15 +31,24 @@ impl Part {
         }
     }
 
-    /// The part of this name.
+    /// Returns the part with this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::Development, Self::HeldOut].into_iter().find(|part| part.name() == name)
     }
 
-    /// The part of the case with this name.
+    /// Returns the part of the case with this name and file.
     #[must_use]
-    pub fn of(seed: u64, name: &str) -> Self {
+    pub fn for_case(seed: u64, name: &str, file: &str) -> Self {
+        match is_examined(file) {
+            true => Self::Development,
+            false => Self::assigned(seed, name),
+        }
+    }
+
+    /// Returns the part that the seed assigns to a name.
+    #[must_use]
+    pub fn assigned(seed: u64, name: &str) -> Self {
         match hash(seed, name) & 1 {
             0 => Self::Development,
             _ => Self::HeldOut,
@@ -42,7 +56,18 @@ impl Part {
     }
 }
 
-/// FNV-1a over seed and name, then the finalizer of SplitMix64: its lowest bit is as good as any.
+/// Returns true if the file states that the case's record was examined.
+fn is_examined(file: &str) -> bool {
+    file.starts_with(EXAMINED_LINE)
+}
+
+/// Returns the experiment of a case's file: the file without the line that only the split reads.
+pub(super) fn experiment_text(file: &str) -> &str {
+    file.strip_prefix(EXAMINED_LINE).unwrap_or(file)
+}
+
+/// Computes FNV-1a over seed and name, then the finalizer of SplitMix64: its lowest bit is as good
+/// as any.
 fn hash(seed: u64, name: &str) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in seed.to_le_bytes().into_iter().chain(name.bytes()) {
@@ -60,12 +85,24 @@ mod tests {
     #[test]
     fn seed_and_name_alone_decide() {
         let names: Vec<String> = (0..200).map(|number| format!("case_{number}")).collect();
-        let parts = |seed| names.iter().map(|name| Part::of(seed, name)).collect::<Vec<_>>();
+        let parts = |seed| names.iter().map(|name| CasePart::assigned(seed, name)).collect::<Vec<_>>();
         assert_eq!(parts(7), parts(7));
         assert_ne!(parts(7), parts(8));
-        let held_out = parts(7).iter().filter(|part| **part == Part::HeldOut).count();
+        let held_out = parts(7).iter().filter(|part| **part == CasePart::HeldOut).count();
         assert!((70..=130).contains(&held_out), "{held_out}");
-        assert_eq!(Part::named("held-out"), Some(Part::HeldOut));
-        assert_eq!(Part::named("all"), None);
+        assert_eq!(CasePart::from_name("held-out"), Some(CasePart::HeldOut));
+        assert_eq!(CasePart::from_name("all"), None);
+    }
+
+    #[test]
+    fn an_examined_case_is_in_the_development_part() {
+        let file = "title = \"a case\"\n";
+        let examined = format!("examined = true\n{file}");
+        for name in ["case_1", "case_2", "case_3", "case_4", "case_5"] {
+            assert_eq!(CasePart::for_case(SPLIT_SEED, name, file), CasePart::assigned(SPLIT_SEED, name));
+            assert_eq!(CasePart::for_case(SPLIT_SEED, name, &examined), CasePart::Development);
+        }
+        assert_eq!(experiment_text(&examined), file);
+        assert_eq!(experiment_text(file), file);
     }
 }

@@ -1,14 +1,14 @@
-//! How large a difference is: shifts, and how often one side wins.
+//! Size of a difference: shifts, and the probability that one side is larger.
 //!
-//! Not for whether it is there at all: tests and intervals say that.
+//! Tests and intervals decide whether there is a difference at all.
 
 use super::distribution::t_quantile;
-use super::{deviation, mean, median};
+use super::{mean, median, standard_deviation};
 
-/// Share of the pairings of a value of `a` with one of `b` in which `a`'s is the larger; ties count
-/// half. 0.5: neither tends to be. `None` where a set is empty.
+/// Returns the fraction of pairings of a value of `a` with one of `b` in which `a`'s is larger;
+/// ties count half. 0.5 means that neither tends to be larger. `None` if a set is empty.
 #[must_use]
-pub fn larger_share(a: &[f64], b: &[f64]) -> Option<f64> {
+pub fn larger_fraction(a: &[f64], b: &[f64]) -> Option<f64> {
     let pairings = a.len() * b.len();
     let wins = a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
     let wins: f64 = wins
@@ -25,33 +25,35 @@ pub fn larger_share(a: &[f64], b: &[f64]) -> Option<f64> {
     (pairings > 0).then(|| wins / pairings as f64)
 }
 
-/// The Hodges-Lehmann estimate of how far `a` lies above `b` (Annals of Mathematical Statistics 34, 1963): the median of all differences. `None`
-/// where a set is empty.
+/// Returns the Hodges-Lehmann estimate of the shift from `b` to `a` (Annals of Mathematical
+/// Statistics 34, 1963): the median of all differences. `None` if a set is empty.
 #[must_use]
 pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<f64> {
     let differences = a.iter().flat_map(|x| b.iter().map(move |y| x - y));
     median(&differences.collect::<Vec<f64>>())
 }
 
-/// Half the width of Student's interval of a mean. `None` of fewer than two values.
+/// Returns half the width of Student's interval of a mean; `None` for fewer than two values.
 #[must_use]
 pub fn t_half_width(values: &[f64], confidence: f64) -> Option<f64> {
     let n = values.len() as f64;
-    Some(t_factor(values.len(), confidence)? * deviation(values)? / n.sqrt())
+    Some(t_factor(values.len(), confidence)? * standard_deviation(values)? / n.sqrt())
 }
 
-/// Student's factor for the mean of `n` values. `None` of fewer than two.
+/// Returns Student's factor for the mean of `n` values; `None` for fewer than two.
 #[must_use]
 pub fn t_factor(n: usize, confidence: f64) -> Option<f64> {
     (n > 1).then(|| t_quantile(f64::midpoint(1.0, confidence), (n - 1) as f64))
 }
 
-/// Student's interval of the difference of two means whose sets may be spread unlike (Welch, Biometrika
-/// 34, 1947). `None` where a set has fewer than two values, or neither any spread.
+/// Returns Student's interval of the difference of two means whose sets may have different spreads
+/// (Welch, Biometrika 34, 1947). `None` if a set has fewer than two values, or if neither has any
+/// spread.
 #[must_use]
 pub fn welch_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let difference = mean(a)? - mean(b)?;
-    let (x, y) = (deviation(a)?.powi(2) / a.len() as f64, deviation(b)?.powi(2) / b.len() as f64);
+    let (x, y) =
+        (standard_deviation(a)?.powi(2) / a.len() as f64, standard_deviation(b)?.powi(2) / b.len() as f64);
     let weight = x * x / (a.len() - 1) as f64 + y * y / (b.len() - 1) as f64;
     if weight <= 0.0 {
         return None;
@@ -71,8 +73,8 @@ mod tests {
 
     #[test]
     fn wins_are_counted_with_half_the_ties() {
-        near(larger_share(&[1.0, 2.0], &[1.0, 0.0]).unwrap(), 3.5 / 4.0, 1e-12);
-        assert_eq!(larger_share(&[], &[1.0]), None);
+        near(larger_fraction(&[1.0, 2.0], &[1.0, 0.0]).unwrap(), 3.5 / 4.0, 1e-12);
+        assert_eq!(larger_fraction(&[], &[1.0]), None);
     }
 
     #[test]

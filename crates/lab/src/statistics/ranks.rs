@@ -1,9 +1,8 @@
-//! Ranks with ties, and the exact distribution of sums of them.
-//!
-//! Not for the tests that use them: those are [`super::signed_rank`] and [`super::rank_sum`].
+//! Ranks with ties, and the exact distribution of their sums, for [`super::signed_rank`] and
+//! [`super::rank_sum`].
 
-/// Twice the rank of each value, from 2 on; equal values share the middle of their ranks, which is why
-/// they are doubled: so they stay whole numbers.
+/// Returns twice the rank of each value, from 2 on. Equal values get the middle of their ranks;
+/// doubling keeps these whole numbers.
 #[must_use]
 pub fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -22,7 +21,8 @@ pub fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     ranks
 }
 
-/// The sum of t³ - t over the groups of t equal values: what ties take from a rank test's variance.
+/// Returns the sum of t³ - t over the groups of t equal values: the reduction of a rank test's
+/// variance by ties.
 #[must_use]
 pub fn tie_term(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -31,9 +31,10 @@ pub fn tie_term(values: &[f64]) -> f64 {
     groups.map(|group| group.len() as f64).map(|t| t * t * t - t).sum()
 }
 
-/// The two-sided p of a sum in a distribution of counts by sum: twice the smaller tail, at most 1.
+/// Returns the two-sided p of a sum in a distribution of counts by sum: twice the smaller tail, at
+/// most 1.
 #[must_use]
-pub fn two_sided(counts: &[f64], sum: usize) -> f64 {
+pub fn two_sided_p(counts: &[f64], sum: usize) -> f64 {
     let all: f64 = counts.iter().sum();
     let below: f64 = counts.iter().take(sum + 1).sum();
     let above: f64 = counts.iter().skip(sum).sum();

@@ -1,23 +1,24 @@
-//! Wilcoxon's signed-rank test, two-sided: whether differences of pairs lie about zero. It asks of them
-//! only that they are as likely to be above as below, and no shape.
+//! Wilcoxon's signed-rank test, two-sided: a test whether differences of pairs lie about zero. It
+//! assumes that they are as likely to be above as below, and no shape.
 //!
-//! Not for values that are not pairs: that is [`super::rank_sum`].
+//! For unpaired values use [`super::rank_sum`].
 
-use super::distribution::normal_above;
-use super::ranks::{doubled_ranks, tie_term, two_sided};
+use super::distribution::normal_upper_tail;
+use super::ranks::{doubled_ranks, tie_term, two_sided_p};
 
-/// Up to so many differences p is exact: 2^25 signs are counted by sums, no approximation.
+/// Maximum number of differences for an exact p: 2^25 signs are counted by sums, without
+/// approximation.
 pub const EXACT_MAX: usize = 25;
-/// Fewer cannot give p < 0.05, whatever they are: 2 / 2^5 is 0.0625.
+/// Minimum number of pairs; fewer can never give p < 0.05: 2 / 2^5 is 0.0625.
 pub const PAIRS_MIN: usize = 6;
 
-/// The two-sided p of Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945) over differences.
-/// Differences of zero are left out, as Wilcoxon did. Up to [`EXACT_MAX`] it is exact, with ties too:
-/// the distribution of the sum over all signs of the ranks at hand, by dynamic programming; beyond, the
-/// normal approximation with corrections for ties and continuity. `None` without a difference that is
-/// not zero, or with one that is not finite.
+/// Returns the two-sided p of Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945) over
+/// differences. Differences of zero are left out, as Wilcoxon did. Up to [`EXACT_MAX`] it is exact,
+/// also with ties: the distribution of the sum over all signs of the given ranks, by dynamic
+/// programming. Beyond, it is the normal approximation with corrections for ties and continuity.
+/// `None` without a difference that is not zero, or with one that is not finite.
 #[must_use]
-pub fn p(differences: &[f64]) -> Option<f64> {
+pub fn p_value(differences: &[f64]) -> Option<f64> {
     let moved: Vec<f64> = differences.iter().copied().filter(|value| *value != 0.0).collect();
     if moved.is_empty() || moved.iter().any(|value| !value.is_finite()) {
         return None;
@@ -27,19 +28,19 @@ pub fn p(differences: &[f64]) -> Option<f64> {
     let positive = ranks.iter().zip(&moved).filter(|(_, value)| **value > 0.0);
     let positive: usize = positive.map(|(rank, _)| rank).sum();
     if moved.len() <= EXACT_MAX {
-        return Some(two_sided(&counts(&ranks), positive));
+        return Some(two_sided_p(&rank_sum_counts(&ranks), positive));
     }
-    Some(approximate(&sizes, positive as f64 / 2.0))
+    Some(normal_approximation(&sizes, positive as f64 / 2.0))
 }
 
-/// The smallest p that so many pairs can give: all on one side.
+/// Returns the smallest p that `pairs` pairs can give: all on one side.
 #[must_use]
 pub fn p_min(pairs: usize) -> f64 {
     if pairs == 0 { 1.0 } else { 2.0_f64.powf(1.0 - pairs as f64).min(1.0) }
 }
 
-/// In how many ways signs give each sum of the positive (doubled) ranks.
-fn counts(ranks: &[usize]) -> Vec<f64> {
+/// Returns the number of ways in which signs give each sum of the positive (doubled) ranks.
+fn rank_sum_counts(ranks: &[usize]) -> Vec<f64> {
     let mut counts = vec![0.0; ranks.iter().sum::<usize>() + 1];
     counts[0] = 1.0;
     for &rank in ranks {
@@ -50,12 +51,12 @@ fn counts(ranks: &[usize]) -> Vec<f64> {
     counts
 }
 
-fn approximate(sizes: &[f64], positive: f64) -> f64 {
+fn normal_approximation(sizes: &[f64], positive: f64) -> f64 {
     let n = sizes.len() as f64;
-    let middle = n * (n + 1.0) / 4.0;
+    let mean = n * (n + 1.0) / 4.0;
     let variance = n * (n + 1.0) * (2.0 * n + 1.0) / 24.0 - tie_term(sizes) / 48.0;
-    let z = ((positive - middle).abs() - 0.5).max(0.0) / variance.sqrt();
-    (2.0 * normal_above(z)).min(1.0)
+    let z = ((positive - mean).abs() - 0.5).max(0.0) / variance.sqrt();
+    (2.0 * normal_upper_tail(z)).min(1.0)
 }
 
 #[cfg(test)]
@@ -73,23 +74,23 @@ mod tests {
     #[test]
     fn the_example_of_scipy_is_reproduced() {
         // scipy: statistic=24.0, pvalue=0.041259765625.
-        near(p(&PLANTS).unwrap(), 0.041_259_765_625);
+        near(p_value(&PLANTS).unwrap(), 0.041_259_765_625);
     }
 
     #[test]
     fn it_needs_six_pairs() {
         for n in 1..=10 {
             let one_sided: Vec<f64> = (1..=n).map(f64::from).collect();
-            near(p(&one_sided).unwrap(), p_min(one_sided.len()));
+            near(p_value(&one_sided).unwrap(), p_min(one_sided.len()));
         }
         assert!(p_min(PAIRS_MIN) < 0.05 && p_min(PAIRS_MIN - 1) > 0.05);
     }
 
     #[test]
     fn ties_are_counted_over_all_signs() {
-        // Ranks 1.5, 1.5, 3, 4, one of the lowest below zero: of 16 signs those with a sum of positive
-        // ranks of 8.5 or more are 10 (one), 8.5 (two): p = 2 * 3/16.
-        near(p(&[-1.0, 1.0, 2.0, 3.0]).unwrap(), 0.375);
+        // Ranks 1.5, 1.5, 3, 4, one of the lowest below zero: of 16 signs those with a sum of
+        // positive ranks of 8.5 or more are 10 (one), 8.5 (two): p = 2 * 3/16.
+        near(p_value(&[-1.0, 1.0, 2.0, 3.0]).unwrap(), 0.375);
         // By brute force over all signs.
         let values = [0.5, -0.5, 0.5, 2.0, -3.0, 3.0, 4.0, 4.0, 9.0];
         let sizes: Vec<f64> = values.iter().map(|v: &f64| v.abs()).collect();
@@ -97,29 +98,29 @@ mod tests {
         let sum = |signs: u32| -> usize {
             (0..ranks.len()).filter(|at| signs >> at & 1 == 1).map(|at| ranks[at]).sum()
         };
-        let seen = sum((0..9).filter(|at| values[*at] > 0.0).map(|at| 1 << at).sum());
-        let above = (0..512).filter(|&signs| sum(signs) >= seen).count() as f64;
-        let below = (0..512).filter(|&signs| sum(signs) <= seen).count() as f64;
-        near(p(&values).unwrap(), (2.0 * above.min(below) / 512.0).min(1.0));
+        let observed = sum((0..9).filter(|at| values[*at] > 0.0).map(|at| 1 << at).sum());
+        let above = (0..512).filter(|&signs| sum(signs) >= observed).count() as f64;
+        let below = (0..512).filter(|&signs| sum(signs) <= observed).count() as f64;
+        near(p_value(&values).unwrap(), (2.0 * above.min(below) / 512.0).min(1.0));
     }
 
     #[test]
     fn zeros_are_left_out_and_nothing_is_no_p() {
-        assert_eq!(p(&[0.0, 0.0]), None);
-        assert_eq!(p(&[f64::NAN, 1.0]), None);
-        near(p(&[0.0, 1.0, 2.0, 3.0, 0.0]).unwrap(), 0.25);
+        assert_eq!(p_value(&[0.0, 0.0]), None);
+        assert_eq!(p_value(&[f64::NAN, 1.0]), None);
+        near(p_value(&[0.0, 1.0, 2.0, 3.0, 0.0]).unwrap(), 0.25);
     }
 
     #[test]
     fn the_approximation_meets_the_exact_value() {
         // R: wilcox.test(plants, exact = FALSE): p = 0.0438 with the correction for continuity.
         let sizes: Vec<f64> = PLANTS.iter().map(|v| v.abs()).collect();
-        assert!((approximate(&sizes, 96.0) - 0.0438).abs() < 1e-4);
-        // At the change from one to the other they agree.
+        assert!((normal_approximation(&sizes, 96.0) - 0.0438).abs() < 1e-4);
+        // At the switch from one to the other they agree.
         let values: Vec<f64> =
             (1..=25).map(|n| if n % 3 == 0 { -f64::from(n) } else { f64::from(n) }).collect();
         let sizes: Vec<f64> = values.iter().map(|v| v.abs()).collect();
         let positive = values.iter().filter(|v| **v > 0.0).sum::<f64>();
-        assert!((p(&values).unwrap() - approximate(&sizes, positive)).abs() < 0.003);
+        assert!((p_value(&values).unwrap() - normal_approximation(&sizes, positive)).abs() < 0.003);
     }
 }

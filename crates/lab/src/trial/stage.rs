@@ -1,7 +1,7 @@
-//! A scenario with the programs of a trial in it: starts them, and has the load driven.
+//! Scenario with the programs of a trial: starts them, and has the load driven.
 //!
-//! Not for how a driver is called or read ([`super::driver`]), nor for what is seen meanwhile
-//! ([`super::watch`]).
+//! Not for the command line and the output of a driver ([`super::driver`]), nor for the
+//! observations meanwhile ([`super::watch`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,72 +12,72 @@ use std::time::Duration;
 use record::run::Run;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use super::driver::{Call, Row};
+use super::driver::{DriverCall, DriverSpec};
 use super::port::free_port;
-use super::ready::Ready;
-use super::said::{emptied, opened, output, said_by, tail};
-use super::watch::{Place, Seen, Watch};
-use super::{Tools, TrialError, is_weir, line_of};
-use crate::scenario::kit::Kit;
-use crate::scenario::placeholders::{self, DURATION, stands_in};
+use super::program_output::{create_empty, open_for_append, output_suffix, output_tail, read_output};
+use super::ready::ReadinessCheck;
+use super::watch::{LoadObservations, LoadWatch, WatchedProgram};
+use super::{TrialError, TrialTools, is_weir, shell_command_line};
+use crate::scenario::placeholders::{self, DURATION_PLACEHOLDER, contains};
 use crate::scenario::plan::Node;
-use crate::scenario::setup::Setup;
+use crate::scenario::setup::LabSetup;
+use crate::scenario::testbed::Testbed;
 
-/// How long a load may run beyond its length: for what is in flight at its end.
+/// Maximum time that a load may run beyond its length, for requests in flight at its end.
 const OVERTIME_NS: u64 = 60_000_000_000;
-/// The longest load.
+/// Maximum length of a load.
 const LOAD_NS_MAX: u64 = 3_600_000_000_000;
-/// How long a driver may take to say its version.
-const ANSWER_NS_MAX: u64 = 10_000_000_000;
-/// How often it is looked whether a program is ready, or has ended.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long a load that is stopped may take for what it has under way, before it is told to let that be.
-const STOP_NS: u64 = 6_000_000_000;
-/// Exit codes of `weir load` with which there is a record: done, an objective missed, not valid.
-const WITH_RECORD: [i32; 3] = [0, 3, 4];
+/// Timeout for a driver to print its version.
+const VERSION_TIMEOUT_NS: u64 = 10_000_000_000;
+/// Interval between polls for readiness or the end of a program.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time that a stopped load has to complete its requests in flight, before the second signal.
+const STOP_TIMEOUT_NS: u64 = 6_000_000_000;
+/// Exit codes of `weir load` with a record: done, an objective missed, not valid.
+const EXIT_CODES_WITH_RECORD: [i32; 3] = [0, 3, 4];
 
-/// A scenario with the programs in it.
-pub(super) struct Stage<'a> {
-    pub(super) kit: Kit,
-    pub(super) tools: Tools<'a>,
-    /// Whether a load that was stopped, or whose subject ended, leaves what it measured until then.
-    keeps: bool,
-    /// What stands for placeholders.
-    pub(super) texts: BTreeMap<&'static str, String>,
-    /// Programs that were started, with where they take connections.
-    pub(super) places: Vec<(Node, usize, Ready)>,
-    /// Programs besides, by name: only that they live is checked.
-    pub(super) extras: Vec<(String, Node, usize, Ready)>,
+/// Scenario with the programs in it.
+pub(super) struct TrialStage<'a> {
+    pub(super) testbed: Testbed,
+    pub(super) tools: TrialTools<'a>,
+    /// True if a load that was stopped, or whose subject ended, leaves its measurements.
+    keeps_partial: bool,
+    /// Values of placeholders.
+    pub(super) placeholders: BTreeMap<&'static str, String>,
+    /// Started programs, with their readiness conditions.
+    pub(super) started_programs: Vec<(Node, usize, ReadinessCheck)>,
+    /// Additional programs, by name: the only check is that they are alive.
+    pub(super) extras: Vec<(String, Node, usize, ReadinessCheck)>,
     /// Command lines, by role.
     pub(super) commands: BTreeMap<String, String>,
 }
 
-/// What a driver left.
+/// Result of a driver.
 #[derive(Debug, Default)]
-pub(super) struct Driven {
-    pub(super) exit: i32,
+pub(super) struct LoadOutcome {
+    pub(super) exit_code: i32,
     /// Length of the load.
-    pub(super) length_s: f64,
-    /// The record, of weir.
+    pub(super) duration_s: f64,
+    /// Record, for weir.
     pub(super) run: Option<Run>,
-    /// What it printed, of others.
+    /// Printed output, for other drivers.
     pub(super) output: Option<String>,
-    /// What it says that has to be known to read it.
+    /// Facts that are needed to interpret the output.
     pub(super) notes: Vec<String>,
-    /// Why it is not of a whole load.
-    pub(super) wrong: Option<TrialError>,
+    /// Reason for an incomplete load.
+    pub(super) error: Option<TrialError>,
 }
 
-/// What stands for each placeholder but the length of a load.
-fn texts<'a>(
+/// Returns the values of all placeholders but the length of a load.
+fn placeholder_values<'a>(
     weir: &Path,
-    folder: &Path,
+    directory: &Path,
     port: u16,
     address: impl Fn(Node) -> &'a str,
 ) -> BTreeMap<&'static str, String> {
     BTreeMap::from([
         ("weir", weir.to_string_lossy().into_owned()),
-        ("dir", folder.to_string_lossy().into_owned()),
+        ("dir", directory.to_string_lossy().into_owned()),
         ("port", port.to_string()),
         ("client", address(Node::Client).to_owned()),
         ("subject", address(Node::Subject).to_owned()),
@@ -85,62 +85,64 @@ fn texts<'a>(
     ])
 }
 
-/// How long a load may take. Without `{duration}` its length is its own (a number of requests).
-fn most_ns(setup: &Setup, wanted_ns: u64) -> u64 {
-    let is_given = setup.load.iter().any(|word| stands_in(DURATION, word));
-    OVERTIME_NS + if is_given { wanted_ns } else { LOAD_NS_MAX }
+/// Returns the maximum time of a load. Without `{duration}` the load defines its length (a number
+/// of requests).
+fn load_ns_max(setup: &LabSetup, duration_ns: u64) -> u64 {
+    let is_given = setup.load.iter().any(|word| contains(DURATION_PLACEHOLDER, word));
+    OVERTIME_NS + if is_given { duration_ns } else { LOAD_NS_MAX }
 }
 
-impl<'a> Stage<'a> {
-    /// Makes the scenario.
-    pub(super) fn make(setup: &Setup, tools: Tools<'a>, keeps: bool) -> Result<Self, TrialError> {
-        let kit = Kit::make(&setup.scenario, tools.context).map_err(TrialError::Scenario)?;
-        let port =
-            kit.within(Node::Subject, free_port).and_then(|port| port.map_err(|e| e.to_string()));
+impl<'a> TrialStage<'a> {
+    /// Creates the scenario.
+    pub(super) fn create(setup: &LabSetup, tools: TrialTools<'a>, keeps: bool) -> Result<Self, TrialError> {
+        let testbed = Testbed::create(&setup.scenario, tools.context).map_err(TrialError::Scenario)?;
+        let port = testbed
+            .run_in_namespace(Node::Subject, free_port)
+            .and_then(|port| port.map_err(|e| e.to_string()));
         let port = port.map_err(TrialError::Scenario)?;
-        let texts = texts(tools.weir, kit.folder(), port, |node| kit.address(node));
+        let texts = placeholder_values(tools.weir, testbed.directory(), port, |node| testbed.address(node));
         Ok(Self {
-            kit,
+            testbed,
             tools,
-            keeps,
-            texts,
-            places: Vec::new(),
+            keeps_partial: keeps,
+            placeholders: texts,
+            started_programs: Vec::new(),
             extras: Vec::new(),
             commands: BTreeMap::new(),
         })
     }
 
     fn record_path(&self) -> PathBuf {
-        self.kit.folder().join("record.json")
+        self.testbed.directory().join("record.json")
     }
 
-    /// A text with its placeholders filled in.
-    pub(super) fn filled(&self, text: &str) -> String {
-        placeholders::filled(text, |name| self.texts.get(name).map(String::as_str))
+    /// Replaces the placeholders of a text.
+    pub(super) fn fill(&self, text: &str) -> String {
+        placeholders::fill(text, |name| self.placeholders.get(name).map(String::as_str))
     }
 
-    pub(super) fn write_files(&self, setup: &Setup) -> Result<(), TrialError> {
+    pub(super) fn write_files(&self, setup: &LabSetup) -> Result<(), TrialError> {
         for (name, text) in &setup.files {
-            let path = self.kit.folder().join(name);
-            fs::write(&path, self.filled(text))
+            let path = self.testbed.directory().join(name);
+            fs::write(&path, self.fill(text))
                 .map_err(|error| TrialError::Scenario(format!("{}: {error}", path.display())))?;
         }
         Ok(())
     }
 
-    /// Programs that are there no more: what was measured then is nobody's. One that put itself into the
-    /// background has ended too, and still listens.
-    fn all_live(&mut self) -> Result<(), TrialError> {
-        let places = self.places.clone().into_iter();
-        let places = places.map(|(node, number, ready)| (node.to_string(), node, number, ready));
-        // A program that takes no connections may have done its work.
+    /// Checks that the programs are alive: otherwise the measurements are meaningless. A program
+    /// that put itself into the background has ended too, and still listens.
+    fn check_all_alive(&mut self) -> Result<(), TrialError> {
+        let programs = self.started_programs.clone().into_iter();
+        let programs = programs.map(|(node, number, ready)| (node.to_string(), node, number, ready));
+        // A program without connections may have completed its work.
         let extras = self.extras.iter().filter(|(.., ready)| ready.address.is_some()).cloned();
-        for (name, node, number, ready) in places.chain(extras).collect::<Vec<_>>() {
-            let ended = self.kit.child(number).and_then(|child| child.try_wait().ok().flatten());
+        for (name, node, number, ready) in programs.chain(extras).collect::<Vec<_>>() {
+            let ended = self.testbed.child(number).and_then(|child| child.try_wait().ok().flatten());
             let Some(status) = ended else { continue };
-            if !self.listens(node, &ready)? {
-                let said = said_by(&self.kit.folder().join(format!("{name}.log")));
-                let text = format!("the {name} ended under load ({status}){said}");
+            if !self.accepts_connections(node, &ready)? {
+                let log = output_suffix(&self.testbed.directory().join(format!("{name}.log")));
+                let text = format!("the {name} ended under load ({status}){log}");
                 return Err(TrialError::Program(text));
             }
         }
@@ -148,210 +150,229 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) fn pause(&self) -> Result<(), TrialError> {
-        std::thread::sleep(LOOK);
-        if (self.tools.stop)() { Err(TrialError::Stopped) } else { Ok(()) }
+        std::thread::sleep(POLL_INTERVAL);
+        if (self.tools.should_stop)() { Err(TrialError::Stopped) } else { Ok(()) }
     }
 
-    /// What a driver says of itself: its version, and what else is asked. Weir says it in its record.
-    pub(super) fn ask(&mut self, row: &Row) -> Result<String, TrialError> {
+    /// Returns the output of a driver's version calls. Weir has its version in its record.
+    pub(super) fn driver_version_output(&mut self, driver: &DriverSpec) -> Result<String, TrialError> {
         let mut all = String::new();
-        for arguments in row.asks {
-            let said = self.kit.folder().join("version.log");
-            // A file that is not there yet is what is wanted.
-            let _ = fs::remove_file(&said);
-            let mut command = Command::new(row.program);
-            command.args(*arguments).current_dir(self.kit.folder()).stdin(Stdio::null());
-            command.stdout(opened(&said)?).stderr(opened(&said)?);
-            let number = self.kit.spawn(Node::Client, &mut command).map_err(|why| {
-                TrialError::Load(format!("{why}; is it installed? ({})", row.package))
+        for arguments in driver.version_arguments {
+            let log = self.testbed.directory().join("version.log");
+            // The file need not exist.
+            let _ = fs::remove_file(&log);
+            let mut command = Command::new(driver.program);
+            command.args(*arguments).current_dir(self.testbed.directory()).stdin(Stdio::null());
+            command.stdout(open_for_append(&log)?).stderr(open_for_append(&log)?);
+            let number = self.testbed.spawn(Node::Client, &mut command).map_err(|error| {
+                TrialError::Load(format!("{error}; is it installed? ({})", driver.package))
             })?;
-            // Some end with an error after they have said it.
-            self.wait(number, ANSWER_NS_MAX)?;
-            all.push_str(&output(&said)?);
+            // Some programs end with an error after they have printed it.
+            self.wait(number, VERSION_TIMEOUT_NS)?;
+            all.push_str(&read_output(&log)?);
             all.push('\n');
         }
         Ok(all)
     }
 
-    /// Runs the load for so long without a record; how long that was, as the driver takes lengths.
+    /// Runs the load for this time without a record. Returns the actual length, in the resolution
+    /// of the driver.
     pub(super) fn warm_up(
         &mut self,
-        row: &Row,
-        setup: &Setup,
-        said: &str,
-        wanted_ns: u64,
+        driver: &DriverSpec,
+        setup: &LabSetup,
+        version_output: &str,
+        duration_ns: u64,
     ) -> Result<u64, TrialError> {
-        let call = self.call(row, setup, said, wanted_ns);
-        let number = self.drive(row, setup, &call.for_so_long(row), false)?;
-        // What is wrong with it shows again when the load itself runs, with a better place to say so.
-        self.wait(number, most_ns(setup, wanted_ns))?;
-        Ok(row.length.taken_ns(wanted_ns))
+        let call = self.driver_call(driver, setup, version_output, duration_ns);
+        let number = self.start_driver(driver, setup, &call.warm_up_command(driver), false)?;
+        // A failure shows again when the load itself runs, where it is reported better.
+        self.wait(number, load_ns_max(setup, duration_ns))?;
+        Ok(driver.duration_form.rounded_ns(duration_ns))
     }
 
-    fn call(&self, row: &Row, setup: &Setup, said: &str, wanted_ns: u64) -> Call {
-        Call {
+    fn driver_call(
+        &self,
+        driver: &DriverSpec,
+        setup: &LabSetup,
+        version_output: &str,
+        duration_ns: u64,
+    ) -> DriverCall {
+        DriverCall {
             words: setup.load.clone(),
-            texts: self.texts.clone(),
-            length: row.length.text(wanted_ns),
-            said: said.to_owned(),
-            file: self.kit.folder().join(row.file),
+            placeholders: self.placeholders.clone(),
+            duration: driver.duration_form.format(duration_ns),
+            version_output: version_output.to_owned(),
+            file: self.testbed.directory().join(driver.output_file),
         }
     }
 
-    /// Runs the load to its end, and watches meanwhile.
-    pub(super) fn load(
+    /// Runs the load to its end, and observes the machine meanwhile.
+    pub(super) fn run_load(
         &mut self,
-        row: &Row,
-        setup: &Setup,
-        said: &str,
-    ) -> Result<(Driven, Seen), TrialError> {
+        driver: &DriverSpec,
+        setup: &LabSetup,
+        version_output: &str,
+    ) -> Result<(LoadOutcome, LoadObservations), TrialError> {
         let duration_ns = self.tools.duration_ns;
-        let words = self.call(row, setup, said, duration_ns).once(row);
+        let words = self.driver_call(driver, setup, version_output, duration_ns).load_command(driver);
         let clock = self.tools.context.clock;
         let zero_ns = clock();
-        let number = self.drive(row, setup, &words, true)?;
-        let mut places = vec![Place { node: Node::Client, pids: self.pids(number), port: None }];
-        for (node, number, ready) in self.places.clone() {
+        let number = self.start_driver(driver, setup, &words, true)?;
+        let mut watched =
+            vec![WatchedProgram { node: Node::Client, pids: self.live_pids(number), port: None }];
+        for (node, number, ready) in self.started_programs.clone() {
             let port = ready.address.map(|address| address.port());
-            places.push(Place { node, pids: self.pids(number), port });
+            watched.push(WatchedProgram { node, pids: self.live_pids(number), port });
         }
-        let watch = Watch::start(setup, &places, duration_ns, clock);
-        let stopped = match self.wait_unreaped(number, most_ns(setup, duration_ns)) {
-            Err(TrialError::Stopped) if self.keeps && is_weir(setup.tool) => {
-                self.stop(number)?;
+        let watch = LoadWatch::start(setup, &watched, duration_ns, clock);
+        let stopped = match self.wait_unreaped(number, load_ns_max(setup, duration_ns)) {
+            Err(TrialError::Stopped) if self.keeps_partial && is_weir(setup.tool) => {
+                self.stop_load(number)?;
                 Err(TrialError::Stopped)
             }
             waited => Ok(waited?),
         };
-        let seen = watch.finish(zero_ns);
+        let observations = watch.finish(zero_ns);
         let status = self.wait(number, OVERTIME_NS)?;
-        let wrong = stopped.and_then(|()| self.all_live()).err();
-        if let Some(why) = wrong.clone().filter(|_| !self.keeps) {
-            return Err(why);
+        let wrong = stopped.and_then(|()| self.check_all_alive()).err();
+        if let Some(error) = wrong.clone().filter(|_| !self.keeps_partial) {
+            return Err(error);
         }
         let driven = match is_weir(setup.tool) {
-            true => self.recorded(status),
-            false => self.printed(row, status),
+            true => self.read_record(status),
+            false => self.read_printed_output(driver, status),
         };
-        // What became of the subject tells more than what the load says of that.
+        // An end of the subject is more informative than the load's error about it.
         let driven = driven.map_err(|error| wrong.clone().unwrap_or(error))?;
-        Ok((Driven { wrong, ..driven }, seen))
+        Ok((LoadOutcome { error: wrong, ..driven }, observations))
     }
 
-    /// Asks a load to end with what it has measured; a second time, where it waits for too long.
-    fn stop(&mut self, number: usize) -> Result<(), TrialError> {
-        let pid = self.pids(number).first().and_then(|&pid| Pid::from_raw(pid));
+    /// Signals a load to end with its measurements so far, and again if that takes too long.
+    fn stop_load(&mut self, number: usize) -> Result<(), TrialError> {
+        let pid = self.live_pids(number).first().and_then(|&pid| Pid::from_raw(pid));
         let Some(pid) = pid else { return Err(TrialError::Stopped) };
         let clock = self.tools.context.clock;
         for _ in 0..2 {
-            // One that has ended meanwhile is what was wanted: nobody has waited for it yet.
+            // An error means that the load has ended, which is the goal; it has not been reaped
+            // yet.
             let _ = kill_process(pid, Signal::TERM);
-            let end_ns = clock() + STOP_NS;
+            let end_ns = clock() + STOP_TIMEOUT_NS;
             while clock() < end_ns {
                 if !is_running(pid) {
                     return Ok(());
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         Err(TrialError::Stopped)
     }
 
-    /// Starts what drives the load.
-    fn drive(
+    /// Starts the driver of the load.
+    fn start_driver(
         &mut self,
-        row: &Row,
-        setup: &Setup,
+        driver: &DriverSpec,
+        setup: &LabSetup,
         words: &[String],
-        counts: bool,
+        is_counting_calls: bool,
     ) -> Result<usize, TrialError> {
-        let (said, printed) = (self.load_log(), self.load_output());
+        let (log, printed) = (self.load_log(), self.load_output());
         let program = match is_weir(setup.tool) {
             true => self.tools.weir.to_owned(),
-            false => PathBuf::from(row.program),
+            false => PathBuf::from(driver.program),
         };
         let mut command = Command::new(&program);
-        command.args(words).current_dir(self.kit.folder()).stdin(Stdio::null());
+        command.args(words).current_dir(self.testbed.directory()).stdin(Stdio::null());
         let mut all = vec![program.to_string_lossy().into_owned()];
         all.extend(words.iter().cloned());
         if is_weir(setup.tool) {
-            // Not by the address: a run beside this one has the same in namespaces of its own.
-            for pid in self.subjects_of(words) {
+            // PIDs, because the address is not unique: another run has the same one in its
+            // namespaces.
+            for pid in self.live_subjects(words) {
                 command.arg("--subject").arg(pid.to_string());
             }
-            if counts {
+            if is_counting_calls {
                 let path = self.record_path();
                 command.arg("--json").arg(&path);
                 all.extend(["--json".to_owned(), path.to_string_lossy().into_owned()]);
             }
-            if !counts || !self.tools.show {
+            if !is_counting_calls || !self.tools.shows_output {
                 command.stdout(Stdio::null());
             }
         } else {
-            command.stdout(emptied(&printed)?);
+            command.stdout(create_empty(&printed)?);
         }
-        command.stderr(emptied(&said)?);
-        if counts {
-            self.commands.insert("driver".to_owned(), line_of(&BTreeMap::new(), &all));
+        command.stderr(create_empty(&log)?);
+        if is_counting_calls {
+            self.commands.insert("driver".to_owned(), shell_command_line(&BTreeMap::new(), &all));
         }
-        self.kit.spawn(Node::Client, &mut command).map_err(TrialError::Load)
+        self.testbed.spawn(Node::Client, &mut command).map_err(TrialError::Load)
     }
 
-    /// The processes of the subject that live, where the load goes to it.
-    fn subjects_of(&mut self, words: &[String]) -> Vec<i32> {
-        let subject = self.places.iter().find(|(node, ..)| *node == Node::Subject);
+    /// Returns the live processes of the subject, if the load goes to it.
+    fn live_subjects(&mut self, words: &[String]) -> Vec<i32> {
+        let subject = self.started_programs.iter().find(|(node, ..)| *node == Node::Subject);
         let Some((_, number, ready)) = subject.cloned() else { return Vec::new() };
         let Some(address) = ready.address.map(|address| address.to_string()) else {
             return Vec::new();
         };
-        let child = self.kit.child(number);
+        let child = self.testbed.child(number);
         let lives = child.is_some_and(|child| matches!(child.try_wait(), Ok(None)));
         let is_it = lives && words.iter().any(|word| word.contains(&address));
-        if is_it { self.pids(number) } else { Vec::new() }
+        if is_it { self.live_pids(number) } else { Vec::new() }
     }
 
     fn load_log(&self) -> PathBuf {
-        self.kit.folder().join("load.log")
+        self.testbed.directory().join("load.log")
     }
 
     fn load_output(&self) -> PathBuf {
-        self.kit.folder().join("load.out")
+        self.testbed.directory().join("load.out")
     }
 
-    /// What weir recorded.
-    fn recorded(&self, status: ExitStatus) -> Result<Driven, TrialError> {
+    /// Reads weir's record.
+    fn read_record(&self, status: ExitStatus) -> Result<LoadOutcome, TrialError> {
         let exit = status.code().unwrap_or(-1);
-        if !WITH_RECORD.contains(&exit) {
-            return Err(TrialError::Load(format!("{status}: {}", tail(&self.load_log()))));
+        if !EXIT_CODES_WITH_RECORD.contains(&exit) {
+            return Err(TrialError::Load(format!("{status}: {}", output_tail(&self.load_log()))));
         }
         let run = record::file::read_run(&self.record_path());
         let run = run.map_err(|error| TrialError::Load(error.to_string()))?;
-        Ok(Driven { exit, length_s: run.duration_s, run: Some(run), ..Driven::default() })
+        Ok(LoadOutcome {
+            exit_code: exit,
+            duration_s: run.duration_s,
+            run: Some(run),
+            ..LoadOutcome::default()
+        })
     }
 
-    /// What another driver printed, if it can be read.
-    fn printed(&self, row: &Row, status: ExitStatus) -> Result<Driven, TrialError> {
-        let failed = |why: String| {
-            let said = [tail(&self.load_log()), tail(&self.load_output())].join("\n");
-            TrialError::Load(format!("{}: {why}: {}", row.program, said.trim()))
+    /// Parses the output of another driver.
+    fn read_printed_output(
+        &self,
+        driver: &DriverSpec,
+        status: ExitStatus,
+    ) -> Result<LoadOutcome, TrialError> {
+        let failed = |reason: String| {
+            let output = [output_tail(&self.load_log()), output_tail(&self.load_output())].join("\n");
+            TrialError::Load(format!("{}: {reason}: {}", driver.program, output.trim()))
         };
         if !status.success() {
             return Err(failed(status.to_string()));
         }
-        let mut text = output(&self.load_output())?;
-        let file = self.kit.folder().join(row.file);
-        if !row.file.is_empty() && file.is_file() {
+        let mut text = read_output(&self.load_output())?;
+        let file = self.testbed.directory().join(driver.output_file);
+        if !driver.output_file.is_empty() && file.is_file() {
             text.push('\n');
-            text.push_str(&output(&file)?);
+            text.push_str(&read_output(&file)?);
         }
-        let reading = (row.parse)(&text).map_err(failed)?;
-        Ok(Driven {
-            exit: 0,
-            length_s: reading.length_s,
+        let reading = (driver.parse)(&text).map_err(failed)?;
+        Ok(LoadOutcome {
+            exit_code: 0,
+            duration_s: reading.duration_s,
             run: None,
             output: Some(text),
             notes: reading.notes,
-            ..Driven::default()
+            ..LoadOutcome::default()
         })
     }
 
@@ -359,7 +380,7 @@ impl<'a> Stage<'a> {
         let clock = self.tools.context.clock;
         let end_ns = clock() + most_ns;
         loop {
-            let ended = self.kit.child(number).map(std::process::Child::try_wait);
+            let ended = self.testbed.child(number).map(std::process::Child::try_wait);
             match ended {
                 Some(Ok(Some(status))) => return Ok(status),
                 Some(Ok(None)) if clock() < end_ns => self.pause()?,
@@ -369,12 +390,12 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Waits for a program's end and leaves it there (waitid(2), `WNOWAIT`): what it used in its last
-    /// second can still be read.
+    /// Waits for a program's end without reaping it (waitid(2), `WNOWAIT`): its resource use in the
+    /// last second can still be read.
     fn wait_unreaped(&mut self, number: usize, most_ns: u64) -> Result<(), TrialError> {
         let clock = self.tools.context.clock;
         let end_ns = clock() + most_ns;
-        let pid = self.pids(number).first().and_then(|&pid| Pid::from_raw(pid));
+        let pid = self.live_pids(number).first().and_then(|&pid| Pid::from_raw(pid));
         let Some(pid) = pid else { return Ok(()) };
         while is_running(pid) {
             if clock() > end_ns {
@@ -385,17 +406,17 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn pids(&mut self, number: usize) -> Vec<i32> {
-        let pid = self.kit.child(number).and_then(|child| i32::try_from(child.id()).ok());
+    fn live_pids(&mut self, number: usize) -> Vec<i32> {
+        let pid = self.testbed.child(number).and_then(|child| i32::try_from(child.id()).ok());
         pid.into_iter().collect()
     }
 }
 
-/// Whether a child has not ended. An error means that it cannot be waited for so; then it is waited for as
-/// usual.
+/// Returns whether a child is still running. An error means that this check is impossible; the
+/// caller then waits as usual.
 fn is_running(pid: Pid) -> bool {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(waitid(WaitId::Pid(pid), look), Ok(None))
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(None))
 }
 
 #[cfg(test)]
@@ -404,12 +425,12 @@ mod tests {
 
     #[test]
     fn every_placeholder_of_a_trial_has_its_text() {
-        let known = texts(Path::new("/weir"), Path::new("/run"), 80, |node| node.name());
-        let mut names: Vec<&str> = known.keys().copied().chain([DURATION]).collect();
+        let values = placeholder_values(Path::new("/weir"), Path::new("/run"), 80, |node| node.name());
+        let mut names: Vec<&str> = values.keys().copied().chain([DURATION_PLACEHOLDER]).collect();
         names.sort_unstable();
-        let mut expected = placeholders::OF_THE_LAB.to_vec();
+        let mut expected = placeholders::TRIAL_PLACEHOLDERS.to_vec();
         expected.sort_unstable();
         assert_eq!(names, expected);
-        assert_eq!((&*known["port"], &*known["origin"]), ("80", "origin"));
+        assert_eq!((&*values["port"], &*values["origin"]), ("80", "origin"));
     }
 }

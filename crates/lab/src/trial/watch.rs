@@ -1,187 +1,200 @@
-//! What is looked at while a load runs: the machine, where another program than weir drives (weir looks
-//! by itself); the subject's functions; its calls.
+//! Observations during a load: the machine, if another program than weir drives (weir observes it
+//! itself); the subject's functions; its calls.
 //!
-//! What cannot be seen is said; nothing here stops a trial. Not for what it means.
+//! Observations that are impossible are reported; no problem here stops a trial. Not for their
+//! meaning.
 
 use std::thread::JoinHandle;
 
 use host::NotObservable;
 use host::cpu::thread_cpu_ns;
-use host::family::with_descendants;
-use host::observe::{GENERATOR, ORIGIN, SUBJECT, Spec, Watched, Watching};
+use host::observe::{GENERATOR, Monitor, MonitorSpec, ORIGIN, RoleSpec, SUBJECT};
 use host::perf::Profiler;
-use host::perf::calls::{self, Budget, Call, Counted};
-use record::observed::{Missing, Observed, PortUse};
-use record::trial::Calls;
+use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
+use host::process_tree::with_descendants;
+use record::observed::{MachineObservation, MissingFigure, PortRoles};
+use record::trial::FunctionCalls;
 
 use super::is_weir;
 use crate::scenario::plan::Node;
-use crate::scenario::setup::Setup;
+use crate::scenario::setup::LabSetup;
 
-/// Samples per second of the subject's functions: enough for shares of a few per cent in seconds, less
-/// than a thousandth of its time, and beside the beat of timers.
-const FREQUENCY: u32 = 199;
-/// Functions that a record keeps.
-const FUNCTIONS_KEPT: usize = 60;
-/// Loads that are shorter than this have no calls counted: there is no time for it.
-const COUNTED_NS_MIN: u64 = 2_000_000_000;
-/// Calls are counted for this part of the load (a half), after what a probe costs was measured: that
-/// takes a second, and on a busy machine several.
-const COUNTED_FOR: u64 = 2;
-/// The counting that ends by so much after the load still counts.
-const COUNTED_LATE_S: f64 = 0.1;
-/// System calls are counted for this part of the load, as weir does it, and no longer than a second.
-const SYSCALLS_FOR: u64 = 8;
+/// Samples per second of the subject's functions: enough for fractions of a few per cent in
+/// seconds, at a cost below a thousandth of its time. The frequency avoids that of timers.
+const SAMPLES_PER_S: u32 = 199;
+/// Maximum number of functions in a record.
+const FUNCTIONS_MAX: usize = 60;
+/// Minimum length of a load for counting calls: shorter ones leave no time for it.
+const COUNTING_LOAD_NS_MIN: u64 = 2_000_000_000;
+/// Divisor of the load's length for counting calls (a half). Before that, the cost of a probe is
+/// measured, which takes a second, and several on a busy machine.
+const COUNTING_DIVISOR: u64 = 2;
+/// Maximum time by which counting may end after the load.
+const COUNTING_LATE_S_MAX: f64 = 0.1;
+/// Part of the load in which system calls are counted, as in weir, and the maximum of that time.
+const SYSCALLS_DIVISOR: u64 = 8;
 const SYSCALLS_NS_MAX: u64 = 1_000_000_000;
-/// The role of this process: what watches is nobody's foreign load.
-const LAB: &str = "lab";
+/// Role of this process: the observer is not counted as foreign load.
+const LAB_ROLE: &str = "lab";
 
-/// Programs at a node.
+/// Processes at a node.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct WatchedProgram {
     pub(super) node: Node,
     pub(super) pids: Vec<i32>,
-    /// Where they listen.
+    /// Port that they listen on.
     pub(super) port: Option<u16>,
 }
 
-/// What was seen.
+/// Results of the observation.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) observed: Option<Observed>,
+pub(super) struct LoadObservations {
+    pub(super) observed: Option<MachineObservation>,
     pub(super) folded: Option<String>,
-    pub(super) calls: Option<Calls>,
-    pub(super) missing: Vec<Missing>,
+    pub(super) calls: Option<FunctionCalls>,
+    pub(super) missing_figures: Vec<MissingFigure>,
 }
 
-/// What looks.
-pub(super) struct Watch {
-    watching: Option<Watching>,
+/// Running observation.
+pub(super) struct LoadWatch {
+    machine_watch: Option<Monitor>,
     profiler: Option<Profiler>,
-    counting: Option<JoinHandle<Found>>,
+    call_counting: Option<JoinHandle<CountResult>>,
     clock: fn() -> u64,
     started_ns: u64,
-    missing: Vec<Missing>,
+    missing_figures: Vec<MissingFigure>,
 }
 
-/// What counting found.
+/// Results of counting.
 #[derive(Debug, Default)]
-struct Found {
-    syscalls: Option<During>,
-    asked: Option<During>,
-    missing: Vec<NotObservable>,
-    /// Processor time of its thread.
+struct CountResult {
+    syscalls: Option<TimedCount>,
+    requested: Option<TimedCount>,
+    missing_figures: Vec<NotObservable>,
+    /// CPU time of its thread.
     cost_ns: u64,
 }
 
-/// A count; times count from the clock's own 0.
+/// Count; its times are in ns of the clock.
 #[derive(Debug)]
-struct During {
-    counted: Counted,
+struct TimedCount {
+    counted: CountedCalls,
     ended_ns: u64,
 }
 
-/// What is counted.
-struct Counting {
+/// Parameters of counting.
+struct CallCounting {
     pids: Vec<i32>,
-    length_ns: u64,
+    load_ns: u64,
     syscalls: bool,
-    asked: Option<Call>,
+    requested: Option<CallKind>,
     clock: fn() -> u64,
 }
 
-impl Watch {
-    /// Starts to look; the load has begun just before.
+impl LoadWatch {
+    /// Starts the observation; the load has begun just before.
     pub(super) fn start(
-        setup: &Setup,
-        places: &[Place],
+        setup: &LabSetup,
+        programs: &[WatchedProgram],
         length_ns: u64,
         clock: fn() -> u64,
     ) -> Self {
         let mut missing = Vec::new();
         let own = std::process::id().cast_signed();
-        let watching = (!is_weir(setup.tool)).then(|| Watching::start(spec(places, own), clock));
-        let subject = places.iter().find(|place| place.node == Node::Subject);
-        let pids = subject.map(|place| with_descendants(&place.pids)).unwrap_or_default();
-        let profiler = setup.profile.then(|| Profiler::start(&pids, FREQUENCY, clock));
+        let watching = (!is_weir(setup.tool)).then(|| Monitor::start(watch_spec(programs, own), clock));
+        let subject = programs.iter().find(|program| program.node == Node::Subject);
+        let pids = subject.map(|program| with_descendants(&program.pids)).unwrap_or_default();
+        let profiler = setup.profile.then(|| Profiler::start(&pids, SAMPLES_PER_S, clock));
         let profiler =
-            profiler.and_then(|started| started.map_err(|why| missing.push(told(why))).ok());
-        let asked = setup.calls.as_deref().map(Call::parse);
-        let asked = asked.and_then(|call| {
-            let explain = |why| Missing { what: "calls".to_owned(), why };
-            call.map_err(|why| missing.push(explain(why))).ok()
+            profiler.and_then(|started| started.map_err(|reason| missing.push(missing_figure(reason))).ok());
+        let requested = setup.calls.as_deref().map(CallKind::parse);
+        let requested = requested.and_then(|call| {
+            let explain = |reason| MissingFigure { figure: "calls".to_owned(), reason };
+            call.map_err(|reason| missing.push(explain(reason))).ok()
         });
-        let counting = Counting { pids, length_ns, syscalls: watching.is_some(), asked, clock };
+        let counting =
+            CallCounting { pids, load_ns: length_ns, syscalls: watching.is_some(), requested, clock };
         let counting = match counting.start() {
             Ok(counting) => counting,
-            Err(why) => {
-                missing.push(why);
+            Err(reason) => {
+                missing.push(reason);
                 None
             }
         };
-        Self { watching, profiler, counting, clock, started_ns: clock(), missing }
+        Self {
+            machine_watch: watching,
+            profiler,
+            call_counting: counting,
+            clock,
+            started_ns: clock(),
+            missing_figures: missing,
+        }
     }
 
-    /// Ends all of it; times in what was seen count from `zero_ns`. The programs are still there, so that
-    /// functions can be given their names.
-    pub(super) fn finish(self, zero_ns: u64) -> Seen {
+    /// Ends the observation; times in the results count from `zero_ns`. The programs must still be
+    /// running, so that functions can be given their names.
+    pub(super) fn finish(self, zero_ns: u64) -> LoadObservations {
         let load_ns = (zero_ns, (self.clock)());
         let passed_s = load_ns.1.saturating_sub(self.started_ns).max(1) as f64 / 1e9;
-        let mut seen = Seen { missing: self.missing, ..Seen::default() };
+        let mut observations =
+            LoadObservations { missing_figures: self.missing_figures, ..LoadObservations::default() };
         let profile = self.profiler.map(Profiler::stop);
-        seen.observed = self.watching.map(|watching| watching.finish(zero_ns));
+        observations.observed = self.machine_watch.map(|watching| watching.finish(zero_ns));
         if let Some(profile) = profile {
             if profile.samples > 0 {
-                seen.folded = Some(profile.folded().to_string());
+                observations.folded = Some(profile.folded().to_string());
             } else {
-                let why = "no sample met the subject on a processor".to_owned();
-                seen.missing.push(Missing { what: "functions of the subject".to_owned(), why });
+                let reason = "no sample of the subject on a CPU".to_owned();
+                observations
+                    .missing_figures
+                    .push(MissingFigure { figure: "functions of the subject".to_owned(), reason });
             }
-            let notes = profile.notes.iter().map(|note| Missing {
-                what: "all functions of the subject".to_owned(),
-                why: note.clone(),
+            let notes = profile.notes.iter().map(|note| MissingFigure {
+                figure: "all functions of the subject".to_owned(),
+                reason: note.clone(),
             });
-            seen.missing.extend(notes);
-            if let Some(observed) = &mut seen.observed {
+            observations.missing_figures.extend(notes);
+            if let Some(observed) = &mut observations.observed {
                 observed.functions = profile.functions(SUBJECT);
-                observed.functions.truncate(FUNCTIONS_KEPT);
-                observed.cost_cpus += profile.reading_s / passed_s;
-                observed.cost_after_s = Some(profile.naming_s);
+                observed.functions.truncate(FUNCTIONS_MAX);
+                observed.cost_cpus += profile.sampling_cpu_s / passed_s;
+                observed.cost_after_s = Some(profile.symbolization_cpu_s);
             }
         }
-        // A thread that failed has found nothing; one that still counts has a bound.
-        let found = self.counting.and_then(|counting| counting.join().ok()).unwrap_or_default();
-        if let Some(observed) = &mut seen.observed {
-            observed.cost_cpus += found.cost_ns as f64 / 1e9 / passed_s;
+        // A thread that failed has no results; one that still counts has a time limit.
+        let count_result = self.call_counting.and_then(|counting| counting.join().ok()).unwrap_or_default();
+        if let Some(observed) = &mut observations.observed {
+            observed.cost_cpus += count_result.cost_ns as f64 / 1e9 / passed_s;
         }
-        let mut told_in_time = |during: Option<During>| {
-            let placed = placed(during?, load_ns);
-            placed.map_err(|why| seen.missing.push(why)).ok()
+        let mut told_in_time = |timed_count: Option<TimedCount>| {
+            let rebased = rebase_count(timed_count?, load_ns);
+            rebased.map_err(|reason| observations.missing_figures.push(reason)).ok()
         };
-        let (syscalls, asked) = (told_in_time(found.syscalls), told_in_time(found.asked));
-        if let (Some(syscalls), Some(observed)) = (syscalls, &mut seen.observed) {
+        let (syscalls, requested) =
+            (told_in_time(count_result.syscalls), told_in_time(count_result.requested));
+        if let (Some(syscalls), Some(observed)) = (syscalls, &mut observations.observed) {
             observed.calls.push(syscalls.count);
         }
-        seen.calls = asked;
-        seen.missing.extend(found.missing.into_iter().map(told));
-        seen
+        observations.calls = requested;
+        observations.missing_figures.extend(count_result.missing_figures.into_iter().map(missing_figure));
+        observations
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for LoadWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("watching", &self.watching).finish_non_exhaustive()
+        f.debug_struct("LoadWatch").field("watching", &self.machine_watch).finish_non_exhaustive()
     }
 }
 
-impl Counting {
-    fn start(self) -> Result<Option<JoinHandle<Found>>, Missing> {
-        if self.asked.is_none() && !self.syscalls {
+impl CallCounting {
+    fn start(self) -> Result<Option<JoinHandle<CountResult>>, MissingFigure> {
+        if self.requested.is_none() && !self.syscalls {
             return Ok(None);
         }
-        let explain = |why: String| Missing { what: "calls of the subject".to_owned(), why };
-        if self.length_ns < COUNTED_NS_MIN {
-            return match self.asked {
+        let explain = |reason: String| MissingFigure { figure: "calls of the subject".to_owned(), reason };
+        if self.load_ns < COUNTING_LOAD_NS_MIN {
+            return match self.requested {
                 Some(_) => Err(explain("the load is shorter than 2 s".to_owned())),
                 None => Ok(None),
             };
@@ -192,78 +205,92 @@ impl Counting {
     }
 
     /// Counts while the load runs.
-    fn count(self) -> Found {
-        let mut found = Found::default();
+    fn count(self) -> CountResult {
+        let mut result = CountResult::default();
         if self.syscalls {
-            let length_ns = (self.length_ns / SYSCALLS_FOR).min(SYSCALLS_NS_MAX);
-            let budget = Budget { length_ns, ..Budget::default() };
-            found.syscalls = self.one(&Call::SystemCalls, budget, &mut found.missing);
+            let length_ns = (self.load_ns / SYSCALLS_DIVISOR).min(SYSCALLS_NS_MAX);
+            let budget = CountBudget { length_ns, ..CountBudget::default() };
+            result.syscalls = self.count_call(&CallKind::SystemCalls, budget, &mut result.missing_figures);
         }
-        if let Some(call) = &self.asked {
-            let length_ns = self.length_ns / COUNTED_FOR;
-            match calls::count_through(SUBJECT, &self.pids, call, length_ns, self.clock, 0) {
+        if let Some(call) = &self.requested {
+            let length_ns = self.load_ns / COUNTING_DIVISOR;
+            match call_counter::count_continuously(SUBJECT, &self.pids, call, length_ns, self.clock, 0) {
                 Ok(counted) => {
                     let ended_s = counted.call.from_s + counted.call.length_s;
-                    found.asked = Some(During { counted, ended_ns: (ended_s * 1e9) as u64 });
+                    result.requested = Some(TimedCount { counted, ended_ns: (ended_s * 1e9) as u64 });
                 }
-                Err(why) => found.missing.push(why),
+                Err(reason) => result.missing_figures.push(reason),
             }
         }
-        found.cost_ns = thread_cpu_ns();
-        found
+        result.cost_ns = thread_cpu_ns();
+        result
     }
 
-    fn one(&self, call: &Call, budget: Budget, missing: &mut Vec<NotObservable>) -> Option<During> {
-        let which = std::slice::from_ref(call);
-        let (counted, not) = calls::count(SUBJECT, &self.pids, which, budget, self.clock, 0);
+    fn count_call(
+        &self,
+        call: &CallKind,
+        budget: CountBudget,
+        missing: &mut Vec<NotObservable>,
+    ) -> Option<TimedCount> {
+        let calls = std::slice::from_ref(call);
+        let (counted, not) = call_counter::count_calls(SUBJECT, &self.pids, calls, budget, self.clock, 0);
         missing.extend(not);
-        Some(During { counted: counted.into_iter().next()?, ended_ns: (self.clock)() })
+        Some(TimedCount { counted: counted.into_iter().next()?, ended_ns: (self.clock)() })
     }
 }
 
-/// A count with its times from the load's beginning, if it ended with the load: what came after that
-/// are no calls of the load.
-fn placed(during: During, (zero_ns, end_ns): (u64, u64)) -> Result<Calls, Missing> {
-    let Counted { mut call, hit, of, .. } = during.counted;
+/// Converts the times of a count to times from the load's beginning. A count that ended too late
+/// after the load is rejected: it includes calls outside the load.
+fn rebase_count(
+    timed_count: TimedCount,
+    (zero_ns, end_ns): (u64, u64),
+) -> Result<FunctionCalls, MissingFigure> {
+    let CountedCalls { mut call, hit_cost: hit, target: of, .. } = timed_count.counted;
     call.from_s -= zero_ns as f64 / 1e9;
-    let late_s = (during.ended_ns as f64 - end_ns as f64) / 1e9;
-    if late_s > COUNTED_LATE_S {
-        let why = format!("the counting ended {late_s:.1} s after the load: it has to be longer");
-        return Err(Missing { what: format!("calls of {}", call.call), why });
+    let late_s = (timed_count.ended_ns as f64 - end_ns as f64) / 1e9;
+    if late_s > COUNTING_LATE_S_MAX {
+        let reason = format!("counting ended {late_s:.1} s after the load: use a longer load");
+        return Err(MissingFigure { figure: format!("calls of {}", call.call), reason });
     }
-    Ok(Calls { count: call, of, hit_ns: hit.hit_ns, hit_is_measured: hit.is_measured })
+    Ok(FunctionCalls {
+        count: call,
+        target: of,
+        cost_per_call_ns: hit.hit_ns,
+        cost_is_measured: hit.is_measured,
+    })
 }
 
-/// What is watched where weir does not do it: the driver, the programs behind it, and this process.
-fn spec(places: &[Place], own: i32) -> Spec {
+/// Returns the observed processes if weir does not drive: the driver, the programs behind it, and
+/// this process.
+fn watch_spec(programs: &[WatchedProgram], own: i32) -> MonitorSpec {
     let role_of = |node: Node| match node {
         Node::Client => GENERATOR,
         Node::Subject => SUBJECT,
         Node::Origin => ORIGIN,
     };
-    let mut roles: Vec<Watched> = places
+    let mut roles: Vec<RoleSpec> = programs
         .iter()
-        .map(|place| Watched { role: role_of(place.node).to_owned(), pids: place.pids.clone() })
+        .map(|program| RoleSpec { role: role_of(program.node).to_owned(), pids: program.pids.clone() })
         .collect();
-    // The generator comes first, as it does in a record of weir's.
+    // The generator comes first, as in weir's own record.
     roles.sort_by_key(|role| role.role != GENERATOR);
-    roles.push(Watched { role: LAB.to_owned(), pids: vec![own] });
-    let ports = places.iter().filter_map(|place| {
-        let used_by = if place.node == Node::Origin { SUBJECT } else { GENERATOR };
-        Some(PortUse {
-            port: place.port?,
-            served_by: Some(role_of(place.node).to_owned()),
+    roles.push(RoleSpec { role: LAB_ROLE.to_owned(), pids: vec![own] });
+    let ports = programs.iter().filter_map(|program| {
+        let used_by = if program.node == Node::Origin { SUBJECT } else { GENERATOR };
+        Some(PortRoles {
+            port: program.port?,
+            served_by: Some(role_of(program.node).to_owned()),
             used_by: Some(used_by.to_owned()),
         })
     });
-    let ports: Vec<PortUse> = ports.collect();
-    // What is behind the subject is known, if there is an origin.
-    let follow = !places.iter().any(|place| place.node == Node::Origin);
-    Spec { roles, ports, follow, ..Spec::default() }
+    let ports: Vec<PortRoles> = ports.collect();
+    // With an origin, the programs behind the subject are known.
+    let follow = !programs.iter().any(|program| program.node == Node::Origin);
+    MonitorSpec { roles, ports, discover_origins: follow, ..MonitorSpec::default() }
 }
 
-fn told(why: NotObservable) -> Missing {
-    Missing { what: why.what, why: why.why }
+fn missing_figure(reason: NotObservable) -> MissingFigure {
+    MissingFigure { figure: reason.figure, reason: reason.reason }
 }
 
 #[cfg(test)]
@@ -274,35 +301,37 @@ mod tests {
 
     #[test]
     fn calls_that_were_counted_after_the_load_are_not_its_calls() {
-        let during = |ended_ns| During {
-            counted: Counted {
+        let timed_count = |ended_ns| TimedCount {
+            counted: CountedCalls {
                 call: CallCount { from_s: 12.0, length_s: 0.5, count: 9, ..CallCount::default() },
-                cost_in_all_cpus: 0.01,
-                hit: HitCost { hit_ns: 100.0, is_measured: true },
-                of: "libc".to_owned(),
+                total_cost_cpus: 0.01,
+                hit_cost: HitCost { hit_ns: 100.0, is_measured: true },
+                target: "libc".to_owned(),
             },
             ended_ns,
         };
         let load_ns = (10_000_000_000, 18_000_000_000);
-        let calls = placed(during(14_000_000_000), load_ns).unwrap();
-        assert_eq!((calls.count.from_s, calls.hit_ns), (2.0, 100.0));
-        assert!(placed(during(18_050_000_000), load_ns).is_ok());
-        assert!(placed(during(19_000_000_000), load_ns).unwrap_err().why.contains("1.0 s after"));
+        let calls = rebase_count(timed_count(14_000_000_000), load_ns).unwrap();
+        assert_eq!((calls.count.from_s, calls.cost_per_call_ns), (2.0, 100.0));
+        assert!(rebase_count(timed_count(18_050_000_000), load_ns).is_ok());
+        assert!(
+            rebase_count(timed_count(19_000_000_000), load_ns).unwrap_err().reason.contains("1.0 s after")
+        );
     }
 
     #[test]
-    fn who_is_watched_has_its_role_and_its_port() {
-        let place = |node, pid, port| Place { node, pids: vec![pid], port };
-        let places = [
-            place(Node::Client, 10, None),
-            place(Node::Origin, 12, Some(9000)),
-            place(Node::Subject, 11, Some(8000)),
+    fn watched_programs_have_their_role_and_port() {
+        let program = |node, pid, port| WatchedProgram { node, pids: vec![pid], port };
+        let programs = [
+            program(Node::Client, 10, None),
+            program(Node::Origin, 12, Some(9000)),
+            program(Node::Subject, 11, Some(8000)),
         ];
-        let spec = spec(&places, 1);
+        let spec = watch_spec(&programs, 1);
         let roles: Vec<&str> = spec.roles.iter().map(|role| &*role.role).collect();
-        assert_eq!(roles, [GENERATOR, ORIGIN, SUBJECT, LAB]);
+        assert_eq!(roles, [GENERATOR, ORIGIN, SUBJECT, LAB_ROLE]);
         assert_eq!(spec.ports[0].used_by.as_deref(), Some(SUBJECT));
         assert_eq!(spec.ports[1].served_by.as_deref(), Some(SUBJECT));
-        assert!(!spec.follow);
+        assert!(!spec.discover_origins);
     }
 }

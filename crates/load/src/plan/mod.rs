@@ -1,5 +1,5 @@
-//! What a load is to do: from the text of the flags to an immutable plan, with every problem
-//! reported at once. Nothing is opened, resolved or started here.
+//! Plan of a load: from the text of the flags to an immutable plan, with every problem reported at
+//! once. Nothing is opened, resolved or started here.
 
 mod objective;
 mod parse;
@@ -12,94 +12,96 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-pub use objective::{Bound, Objective, Outcome};
-pub use parse::PlanText;
-pub use request::Request;
+pub use objective::{Objective, ObjectiveFigures, ObjectiveOperator};
+pub use parse::LoadFlags;
+pub use request::RenderedRequest;
 pub use status::StatusSet;
 pub use url::{Authority, Url};
 
 use crate::pace::Pace;
 
-/// How the requests of an open loop are spread over time.
+/// Distribution of an open loop's requests over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// At even distances.
+    /// At even intervals.
     Constant,
-    /// As a Poisson process: like many users that do not know of each other.
+    /// As a Poisson process: like many independent users.
     Poisson,
 }
 
-/// Where the time-out of a request starts.
+/// Start of a request's timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimeoutFrom {
-    /// At its due time, as a user's patience does. A request that waited for a connection until less
-    /// time is left than a response usually takes is not sent, and counted as `too_late`.
+    /// At the due time, as a user perceives it. If a request waits for a connection until less time
+    /// is left than a response usually takes, it is not sent and counts as `too_late`.
     #[default]
     Due,
-    /// At its send: every request that waited for a connection is sent, and has its full time-out then.
+    /// At the send: every request that waited for a connection is sent, and then has its full
+    /// timeout.
     Send,
 }
 
-/// When a load ends.
+/// End of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct End {
-    /// After this time.
+pub struct LoadEnd {
+    /// Maximum duration, in ns.
     pub duration_ns: u64,
-    /// After this many requests, if that comes first.
+    /// Maximum number of requests, if that comes first.
     pub requests: Option<u64>,
 }
 
-/// What a response must be, to count as good.
+/// Requirements for a good response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Expect {
-    /// Statuses of good responses; others are errors of kind `check`. Not given: those below 400.
+    /// Statuses of good responses; others are errors of kind `check`. `None`: those below 400.
     pub status: Option<StatusSet>,
-    /// Body size that is expected.
+    /// Expected body size; `None`: any.
     pub body_bytes: Option<u64>,
 }
 
-/// Everything that a load was asked for.
+/// A complete load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
-    /// What to ask for; a connection belongs to one authority and asks for its URLs in turn.
-    pub requests: Vec<Request>,
-    /// Connect to this unix socket instead of the URL's host and port.
+pub struct RunPlan {
+    /// Requests; a connection belongs to one authority and requests its URLs in turn.
+    pub requests: Vec<RenderedRequest>,
+    /// Unix socket to connect to instead of the URL's host and port.
     pub unix: Option<PathBuf>,
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: u64,
-    /// Threads, one core each.
+    /// Number of threads, one core each.
     pub threads: usize,
-    /// Processors to pin the threads to; empty: not pinned.
+    /// CPUs to pin threads to; empty: not pinned.
     pub pin: Vec<usize>,
-    /// Whether idle threads spin instead of sleeping.
+    /// True if idle threads spin instead of sleeping.
     pub spin: bool,
     /// Open or closed loop.
     pub pace: Pace,
-    /// Time over which connections and rate come up from nothing.
+    /// Time in which connections and rate rise from zero, in ns.
     pub ramp_ns: u64,
-    /// When it ends.
-    pub end: End,
+    /// End of the load.
+    pub end: LoadEnd,
     /// Requests on a connection before it is closed; `None`: as many as the server allows.
     pub requests_per_connection: Option<u64>,
-    /// A request older than this is an error.
+    /// Age at which a request is an error, in ns.
     pub timeout_ns: u64,
-    /// Where that time starts.
+    /// Start of that time.
     pub timeout_from: TimeoutFrom,
-    /// How long after the end the requests in flight may still finish.
+    /// Maximum time after the end for requests in flight to finish, in ns.
     pub drain_ns: u64,
-    /// Requests that may wait for a free connection; more are dropped and counted. Open loop only.
-    pub line_max: u64,
-    /// Addresses to connect from, in turn; empty: the kernel's choice.
+    /// Maximum number of requests that wait for a free connection; more are dropped and counted.
+    /// Open loop only.
+    pub max_pending: u64,
+    /// Source addresses, used in turn; empty: the kernel's choice.
     pub sources: Vec<IpAddr>,
-    /// What a response must be.
+    /// Requirements for a good response.
     pub expect: Expect,
-    /// What is held to be good.
+    /// Objectives of the load.
     pub objectives: Vec<Objective>,
-    /// The share of requests without a good response beyond which a result is not valid: as given, or the
-    /// limit of an objective of errors, or [`ERROR_SHARE_DEFAULT`].
-    pub error_share_max: f64,
+    /// Maximum fraction of requests without a good response in a valid result: the given value, or
+    /// the limit of an objective of errors, or `MAX_ERROR_RATE_DEFAULT`.
+    pub max_error_rate: f64,
     /// Seed of all randomness.
     pub seed: u64,
 }
@@ -108,29 +110,29 @@ pub struct Plan {
 pub const CONNECTIONS_DEFAULT: u64 = 64;
 /// Default of `-d` without `-n`, in seconds.
 pub const DURATION_S_DEFAULT: u64 = 10;
-/// The end of a run that only has `-n`, in seconds: everything has a limit.
+/// End of a run that only has `-n`, in seconds: everything has a limit.
 pub const DURATION_S_MAX: u64 = 3600;
 /// Default of `-w`, in seconds.
 pub const TIMEOUT_S_DEFAULT: u64 = 5;
-/// Default of the share of failed requests beyond which a result is not valid.
-pub const ERROR_SHARE_DEFAULT: f64 = 0.001;
-/// The longest line of waiting requests.
-pub const LINE_MAX: u64 = 10_000_000;
-/// The most connections of one run.
+/// Default of the maximum fraction of failed requests in a valid result.
+pub const MAX_ERROR_RATE_DEFAULT: f64 = 0.001;
+/// Maximum length of the queue of waiting requests.
+pub const PENDING_MAX: u64 = 10_000_000;
+/// Maximum number of connections of one run.
 pub const CONNECTIONS_MAX: u64 = 4_000_000;
-/// The largest request body, in bytes.
+/// Maximum size of a request body, in bytes.
 pub const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl Expect {
-    /// Whether a response with `status` may be a good one.
+    /// Returns whether a response with `status` may be a good one.
     #[must_use]
     pub fn is_good_status(&self, status: u16) -> bool {
         self.status.as_ref().map_or(status < 400, |set| set.contains(status))
     }
 }
 
-impl Plan {
-    /// The authorities that connections are spread over, each once, in the order of the URLs.
+impl RunPlan {
+    /// Returns the authorities of the connections, each once, in the order of the URLs.
     #[must_use]
     pub fn authorities(&self) -> Vec<&Authority> {
         let mut all: Vec<&Authority> = Vec::new();
@@ -142,7 +144,7 @@ impl Plan {
         all
     }
 
-    /// When a request that is due and sent then has timed out.
+    /// Returns the time at which a request with these due and send times has timed out.
     #[must_use]
     pub(crate) fn deadline_ns(&self, due_ns: u64, sent_ns: u64) -> u64 {
         let from_ns = match self.timeout_from {
@@ -152,7 +154,7 @@ impl Plan {
         from_ns.saturating_add(self.timeout_ns)
     }
 
-    /// Whether due times come from the clock.
+    /// Returns whether due times come from the clock.
     #[must_use]
     pub fn is_open_loop(&self) -> bool {
         matches!(self.pace, Pace::Open { .. })

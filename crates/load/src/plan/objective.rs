@@ -1,28 +1,28 @@
 //! Objectives: `p99<5ms,errors<0.1%,rate>=10k`. Parsed into values, and evaluated on figures.
 
-use record::histogram::Latencies;
-use record::units::{DurationUnit, parse_duration_ns, parse_rate, parse_share};
+use record::histogram::LatencyHistogram;
+use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_rate};
 use serde::{Serialize, Serializer};
 
-/// What an objective is about.
+/// Figure of an objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Subject {
-    /// A percentile (0 to 100) of the response latency, last byte. A request without a good response
-    /// counts as infinitely slow, here and in the mean and the maximum.
+enum ObjectiveMetric {
+    /// A percentile (0 to 100) of the latency from due time to last byte. A request without a good
+    /// response counts as infinitely slow, here and in the mean and the maximum.
     Percentile(f64),
-    /// Its mean.
+    /// The mean of that latency.
     Mean,
-    /// Its maximum.
+    /// The maximum of that latency.
     Max,
-    /// The share of requests that failed or had a bad response.
+    /// The fraction of requests that failed or had a bad response.
     Errors,
     /// Good responses per second.
     Rate,
 }
 
-/// Which side of the limit is good.
+/// Good side of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum ObjectiveOperator {
     /// `<`
     Below,
     /// `<=`
@@ -37,50 +37,55 @@ pub enum Bound {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     text: String,
-    subject: Subject,
-    bound: Bound,
+    metric: ObjectiveMetric,
+    operator: ObjectiveOperator,
     limit: f64,
 }
 
-/// The figures that objectives are held against.
+/// Figures that objectives are evaluated on.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a> {
-    /// Response latency of good responses, last byte.
-    pub latencies: &'a Latencies,
-    /// Requests of the same window without a good response.
+pub struct ObjectiveFigures<'a> {
+    /// Latency of good responses, from due time to last byte.
+    pub latencies: &'a LatencyHistogram,
+    /// Number of requests of the same window without a good response.
     pub not_good: u64,
-    /// Share of requests without a good response.
-    pub error_share: f64,
+    /// Fraction of requests without a good response.
+    pub error_rate: f64,
     /// Good responses per second.
     pub goodput_per_s: f64,
 }
 
-impl Outcome<'_> {
-    /// The latency that a share of `quantile` of all requests does not exceed, in ns; infinite where that
-    /// share takes in requests without a good response.
+impl ObjectiveFigures<'_> {
+    /// Returns the latency that a fraction `quantile` of all requests does not exceed, in ns.
+    /// Infinite if that fraction includes requests without a good response.
     fn percentile_ns(&self, quantile: f64) -> f64 {
         let good = self.latencies.count();
         if self.not_good == 0 || good == 0 {
             let none = if self.not_good > 0 { f64::INFINITY } else { 0.0 };
-            return if good == 0 { none } else { self.latencies.at(quantile) as f64 };
+            return if good == 0 { none } else { self.latencies.value_at_quantile(quantile) as f64 };
         }
-        // The least rank that covers the share; a product such as 0.999 × 1000 may come out a hair higher.
+        // The smallest rank that covers the fraction; a product such as 0.999 × 1000 may be
+        // slightly too high.
         let rank = (quantile * (good + self.not_good) as f64 - 1e-6).ceil().max(1.0);
-        // Half a rank lower, so that no rounding takes it to the next.
+        // Half a rank lower, so that rounding never takes it to the next.
         let within = rank <= good as f64;
-        if within { self.latencies.at((rank - 0.5) / good as f64) as f64 } else { f64::INFINITY }
+        if within {
+            self.latencies.value_at_quantile((rank - 0.5) / good as f64) as f64
+        } else {
+            f64::INFINITY
+        }
     }
 }
 
 impl Objective {
-    /// The limit of an objective of errors: the share that may have no good response.
+    /// Returns the limit of an objective of errors: the maximum fraction without a good response.
     #[must_use]
-    pub fn error_share_limit(&self) -> Option<f64> {
-        let upper = matches!(self.bound, Bound::Below | Bound::AtMost);
-        (self.subject == Subject::Errors && upper).then_some(self.limit)
+    pub fn error_rate_limit(&self) -> Option<f64> {
+        let upper = matches!(self.operator, ObjectiveOperator::Below | ObjectiveOperator::AtMost);
+        (self.metric == ObjectiveMetric::Errors && upper).then_some(self.limit)
     }
 
-    /// Reads a list of objectives; returns what could be read and what is wrong with the rest.
+    /// Parses a list of objectives. Returns the valid ones, and the problems of the others.
     #[must_use]
     pub fn parse_list(text: &str) -> (Vec<Self>, Vec<String>) {
         let mut problems = Vec::new();
@@ -92,112 +97,112 @@ impl Objective {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let form = "write p99<5ms (any percentile: p50, p99.9), mean<2ms, max<1s, errors<0.1% or \
+        let syntax = "write p99<5ms (any percentile: p50, p99.9), mean<2ms, max<1s, errors<0.1% or \
                     rate>=10k";
-        let at = text.find(['<', '>']).ok_or_else(|| format!("'{text}': {form}"))?;
+        let at = text.find(['<', '>']).ok_or_else(|| format!("'{text}': {syntax}"))?;
         let (name, rest) = text.split_at(at);
         let (bound, value) = match rest.as_bytes() {
-            [b'<', b'=', ..] => (Bound::AtMost, &rest[2..]),
-            [b'>', b'=', ..] => (Bound::AtLeast, &rest[2..]),
-            [b'<', ..] => (Bound::Below, &rest[1..]),
-            _ => (Bound::Above, &rest[1..]),
+            [b'<', b'=', ..] => (ObjectiveOperator::AtMost, &rest[2..]),
+            [b'>', b'=', ..] => (ObjectiveOperator::AtLeast, &rest[2..]),
+            [b'<', ..] => (ObjectiveOperator::Below, &rest[1..]),
+            _ => (ObjectiveOperator::Above, &rest[1..]),
         };
         let subject = match name.trim() {
-            "errors" => Subject::Errors,
-            "rate" => Subject::Rate,
-            "mean" => Subject::Mean,
-            "max" => Subject::Max,
+            "errors" => ObjectiveMetric::Errors,
+            "rate" => ObjectiveMetric::Rate,
+            "mean" => ObjectiveMetric::Mean,
+            "max" => ObjectiveMetric::Max,
             name => {
-                percentile(name).ok_or_else(|| format!("'{text}': '{name}' is unknown; {form}"))?
+                parse_percentile(name).ok_or_else(|| format!("'{text}': '{name}' is unknown; {syntax}"))?
             }
         };
         let value = value.trim();
         if value.is_empty() {
-            return Err(format!("'{text}': the limit is missing; {form}"));
+            return Err(format!("'{text}': missing limit; {syntax}"));
         }
         let limit = match subject {
-            Subject::Errors => parse_share(value),
-            Subject::Rate => parse_rate(value),
+            ObjectiveMetric::Errors => parse_fraction(value),
+            ObjectiveMetric::Rate => parse_rate(value),
             _ => parse_duration_ns(value, DurationUnit::Milliseconds).map(|ns| ns as f64),
         };
         let limit = limit.map_err(|why| format!("'{text}': {why}"))?;
-        Ok(Self { text: text.to_owned(), subject, bound, limit })
+        Ok(Self { text: text.to_owned(), metric: subject, operator: bound, limit })
     }
 
-    /// As it was written.
+    /// Returns the original text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is about the share of requests that failed.
+    /// Returns whether the objective is about the fraction of failed requests.
     #[must_use]
-    pub fn is_of_errors(&self) -> bool {
-        self.subject == Subject::Errors
+    pub fn is_error_rate(&self) -> bool {
+        self.metric == ObjectiveMetric::Errors
     }
 
-    /// Whether it is about the rate.
+    /// Returns whether the objective is about the rate.
     #[must_use]
-    pub fn is_of_rate(&self) -> bool {
-        self.subject == Subject::Rate
+    pub fn is_rate(&self) -> bool {
+        self.metric == ObjectiveMetric::Rate
     }
 
-    /// Whether it is still missed when the affected share of the requests, each late by `delay_ns` at
-    /// the most, is left out. Errors and rates are missed in any case, and requests without a good
-    /// response count as late.
+    /// Returns whether the objective is still missed without the affected fraction of the requests,
+    /// each late by at most `delay_ns`. Errors and rates are missed in any case, and requests
+    /// without a good response count as late.
     #[must_use]
     pub fn is_missed_without(
         &self,
-        (latencies, not_good): (&Latencies, u64),
-        affected_share: f64,
+        (latencies, not_good): (&LatencyHistogram, u64),
+        affected_fraction: f64,
         delay_ns: u64,
     ) -> bool {
         let good = latencies.count() as f64;
-        let late = (1.0 - latencies.share_within(self.limit as u64)) * good + not_good as f64;
-        let beyond_limit = late / (good + not_good as f64).max(1.0) - affected_share;
-        match self.subject {
-            Subject::Percentile(percent) => beyond_limit > 1.0 - percent / 100.0,
-            Subject::Mean | Subject::Max if not_good > 0 => true,
-            Subject::Max => beyond_limit > 0.0,
-            Subject::Mean => latencies.mean_ns() - affected_share * delay_ns as f64 > self.limit,
-            Subject::Errors | Subject::Rate => true,
+        let late = (1.0 - latencies.fraction_within(self.limit as u64)) * good + not_good as f64;
+        let beyond_limit = late / (good + not_good as f64).max(1.0) - affected_fraction;
+        match self.metric {
+            ObjectiveMetric::Percentile(percent) => beyond_limit > 1.0 - percent / 100.0,
+            ObjectiveMetric::Mean | ObjectiveMetric::Max if not_good > 0 => true,
+            ObjectiveMetric::Max => beyond_limit > 0.0,
+            ObjectiveMetric::Mean => latencies.mean_ns() - affected_fraction * delay_ns as f64 > self.limit,
+            ObjectiveMetric::Errors | ObjectiveMetric::Rate => true,
         }
     }
 
-    /// The measured value, and whether it is on the good side. Without any response no latency
-    /// objective is met.
+    /// Returns the measured value, and whether it is on the good side. Without any response no
+    /// latency objective is met.
     #[must_use]
-    pub fn evaluate(&self, outcome: Outcome<'_>) -> record::run::Objective {
+    pub fn evaluate(&self, outcome: ObjectiveFigures<'_>) -> record::run::ObjectiveResult {
         let latencies = outcome.latencies;
-        let value = match self.subject {
-            Subject::Percentile(percent) => outcome.percentile_ns(percent / 100.0),
-            Subject::Mean | Subject::Max if outcome.not_good > 0 => f64::INFINITY,
-            Subject::Mean => latencies.mean_ns(),
-            Subject::Max => latencies.max_ns() as f64,
-            Subject::Errors => outcome.error_share,
-            Subject::Rate => outcome.goodput_per_s,
+        let value = match self.metric {
+            ObjectiveMetric::Percentile(percent) => outcome.percentile_ns(percent / 100.0),
+            ObjectiveMetric::Mean | ObjectiveMetric::Max if outcome.not_good > 0 => f64::INFINITY,
+            ObjectiveMetric::Mean => latencies.mean_ns(),
+            ObjectiveMetric::Max => latencies.max_ns() as f64,
+            ObjectiveMetric::Errors => outcome.error_rate,
+            ObjectiveMetric::Rate => outcome.goodput_per_s,
         };
-        let of_latency = !matches!(self.subject, Subject::Errors | Subject::Rate);
-        let good = match self.bound {
-            Bound::Below => value < self.limit,
-            Bound::AtMost => value <= self.limit,
-            Bound::Above => value > self.limit,
-            Bound::AtLeast => value >= self.limit,
+        let is_latency = !matches!(self.metric, ObjectiveMetric::Errors | ObjectiveMetric::Rate);
+        let good = match self.operator {
+            ObjectiveOperator::Below => value < self.limit,
+            ObjectiveOperator::AtMost => value <= self.limit,
+            ObjectiveOperator::Above => value > self.limit,
+            ObjectiveOperator::AtLeast => value >= self.limit,
         };
-        let met = good && !(of_latency && latencies.is_empty());
-        record::run::Objective { text: self.text.clone(), met, value }
+        let met = good && !(is_latency && latencies.is_empty());
+        record::run::ObjectiveResult { text: self.text.clone(), met, value }
     }
 }
 
-/// `p50`, `p99.9`, and `p999` for 99.9 as it is commonly written.
-fn percentile(name: &str) -> Option<Subject> {
+/// Parses `p50`, `p99.9`, and the common `p999` for 99.9.
+fn parse_percentile(name: &str) -> Option<ObjectiveMetric> {
     let digits = name.strip_prefix('p')?;
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let mut percent: f64 = plain.then(|| digits.parse().ok()).flatten()?;
     if percent > 100.0 && !digits.contains('.') && digits.starts_with("99") {
         percent /= 10f64.powi(digits.len() as i32 - 2);
     }
-    (0.0..=100.0).contains(&percent).then_some(Subject::Percentile(percent))
+    (0.0..=100.0).contains(&percent).then_some(ObjectiveMetric::Percentile(percent))
 }
 
 impl Serialize for Objective {
@@ -210,11 +215,11 @@ impl Serialize for Objective {
 mod tests {
     use super::*;
 
-    fn evaluate(text: &str, latency_ns: &[u64], error_share: f64, rate: f64) -> Vec<bool> {
-        let mut latencies = Latencies::new();
+    fn evaluate(text: &str, latency_ns: &[u64], error_rate: f64, rate: f64) -> Vec<bool> {
+        let mut latencies = LatencyHistogram::new();
         latency_ns.iter().for_each(|&ns| latencies.record(ns));
         let outcome =
-            Outcome { latencies: &latencies, not_good: 0, error_share, goodput_per_s: rate };
+            ObjectiveFigures { latencies: &latencies, not_good: 0, error_rate, goodput_per_s: rate };
         let (objectives, problems) = Objective::parse_list(text);
         assert!(problems.is_empty(), "{problems:?}");
         objectives.iter().map(|objective| objective.evaluate(outcome).met).collect()
@@ -234,18 +239,17 @@ mod tests {
 
     #[test]
     fn a_request_without_a_good_response_is_infinitely_slow() {
-        let mut latencies = Latencies::new();
+        let mut latencies = LatencyHistogram::new();
         (0..29_985).for_each(|_| latencies.record(1_000_000));
         let values = |not_good: u64| {
-            let (objectives, _) =
-                Objective::parse_list("p99<5ms,p99.9<5ms,p99.99<5ms,max<1s,mean<1s");
+            let (objectives, _) = Objective::parse_list("p99<5ms,p99.9<5ms,p99.99<5ms,max<1s,mean<1s");
             let outcome =
-                Outcome { latencies: &latencies, not_good, error_share: 0.0, goodput_per_s: 1.0 };
+                ObjectiveFigures { latencies: &latencies, not_good, error_rate: 0.0, goodput_per_s: 1.0 };
             objectives.iter().map(|one| one.evaluate(outcome)).collect::<Vec<_>>()
         };
         let met = |not_good| values(not_good).iter().map(|one| one.met).collect::<Vec<_>>();
         assert_eq!(met(0), [true; 5]);
-        // 15 of 30,000: the 99.99th of 100 takes in 12 of them, the 99.9th none.
+        // 15 of 30,000: the 99.99th of 100 includes 12 of them, the 99.9th none.
         assert_eq!(met(15), [true, true, false, false, false]);
         assert_eq!(met(31), [true, false, false, false, false]);
         assert_eq!(met(400), [false; 5]);
@@ -253,7 +257,7 @@ mod tests {
         assert_eq!(values(15)[0].value as u64 / 10_000, 100, "those of good responses");
         let json = serde_json::to_string(&values(15)[3]).unwrap();
         assert!(json.contains("\"value\":null"), "{json}");
-        let read: record::run::Objective = serde_json::from_str(&json).unwrap();
+        let read: record::run::ObjectiveResult = serde_json::from_str(&json).unwrap();
         assert_eq!(read.value, f64::INFINITY);
     }
 
@@ -264,9 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_with_what_may_stand_there() {
+    fn a_missing_limit_is_reported_with_the_syntax() {
         let (_, problems) = Objective::parse_list("p98<");
-        assert!(problems[0].starts_with("'p98<': the limit is missing; write p99<5ms (any perc"));
+        assert!(problems[0].starts_with("'p98<': missing limit; write p99"));
         assert_eq!(evaluate("rate>=1.5", &[], 0.0, 1.6), [true]);
     }
 }

@@ -1,8 +1,8 @@
-//! Sets of statuses, as people write them: `200`, `2xx`, `200,204,3xx`.
+//! Sets of statuses in their text form: `200`, `2xx`, `200,204,3xx`.
 
 use serde::{Serialize, Serializer};
 
-/// Statuses that are expected.
+/// Expected statuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSet {
     text: String,
@@ -10,35 +10,34 @@ pub struct StatusSet {
 }
 
 impl StatusSet {
-    /// Reads a set.
+    /// Parses a set.
     ///
     /// # Errors
-    /// Why the text is not one.
+    /// Reason why the text is not a set.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let ranges: Result<Vec<_>, String> =
-            text.split(',').map(|part| range(part.trim())).collect();
+        let ranges: Result<Vec<_>, String> = text.split(',').map(|part| parse_range(part.trim())).collect();
         Ok(Self { text: text.to_owned(), ranges: ranges? })
     }
 
-    /// Whether `status` is in the set.
+    /// Returns whether `status` is in the set.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&status))
     }
 }
 
-fn range(part: &str) -> Result<(u16, u16), String> {
-    let wrong = || format!("'{part}' is not a status (write 200, 2xx or 200,204)");
+fn parse_range(part: &str) -> Result<(u16, u16), String> {
+    let error = || format!("'{part}' is not a status (write 200, 2xx or 200,204)");
     if let Some(class) = part.strip_suffix("xx") {
-        let class: u16 = class.parse().map_err(|_| wrong())?;
+        let class: u16 = class.parse().map_err(|_| error())?;
         // RFC 9110, section 15; a single status may be any that a server can send.
         return match class {
             1..=5 => Ok((class * 100, class * 100 + 99)),
-            _ => Err(format!("'{part}' is no class of statuses: there are 1xx to 5xx")),
+            _ => Err(format!("'{part}' is not a status class (1xx to 5xx)")),
         };
     }
-    let status: u16 = part.parse().map_err(|_| wrong())?;
-    if (100..=999).contains(&status) { Ok((status, status)) } else { Err(wrong()) }
+    let status: u16 = part.parse().map_err(|_| error())?;
+    if (100..=999).contains(&status) { Ok((status, status)) } else { Err(error()) }
 }
 
 impl Serialize for StatusSet {

@@ -1,5 +1,5 @@
-//! URLs of a load: `http://host[:port][/path][?query]`. The path goes to the server as it was
-//! written, because the origin's language and many tests depend on every byte of it.
+//! URLs of a load: `http://host[:port][/path][?query]`. The path is sent exactly as it was written,
+//! because the origin's language and many tests depend on every byte of it.
 
 use std::fmt;
 
@@ -10,31 +10,29 @@ use serde::{Serialize, Serializer};
 pub struct Authority {
     /// A name or an address, without brackets.
     pub host: String,
-    /// The port; 80 when the URL has none.
+    /// Port; 80 if the URL has none.
     pub port: u16,
 }
 
-/// What to ask, and whom.
+/// A URL of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Whom.
+    /// Host and port.
     pub authority: Authority,
     /// Path and query, starting with `/`.
     pub target: String,
 }
 
 impl Url {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// Why the text is not a URL that can be loaded.
+    /// Reason why the text is not a usable URL.
     pub fn parse(text: &str) -> Result<Self, String> {
         let rest = match text.split_once("://") {
             Some(("http", rest)) => rest,
             Some(("https", _)) => {
-                return Err(format!(
-                    "'{text}': this version of weir does not speak TLS; use http://"
-                ));
+                return Err(format!("'{text}': TLS is not supported (use http://)"));
             }
             Some((scheme, _)) => {
                 return Err(format!("'{text}': the scheme '{scheme}' is not http"));
@@ -52,7 +50,7 @@ impl Url {
             false => target.to_owned(),
         };
         wire::encode::check_target(&target).map_err(|error| format!("'{text}': {error}"))?;
-        let authority = Authority::parse(authority).map_err(|why| format!("'{text}': {why}"))?;
+        let authority = Authority::parse(authority).map_err(|error| format!("'{text}': {error}"))?;
         Ok(Self { authority, target })
     }
 }
@@ -66,7 +64,7 @@ impl Authority {
             Some(rest) => {
                 let (host, port) = rest.split_once(']').ok_or("the bracket is not closed")?;
                 let is_address = host.parse::<std::net::Ipv6Addr>().is_ok();
-                is_address.then_some(()).ok_or("an IPv6 address stands in the brackets")?;
+                is_address.then_some(()).ok_or("not an IPv6 address in brackets")?;
                 (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("")))
             }
             None => match text.split_once(':') {
@@ -74,9 +72,9 @@ impl Authority {
                 None => (text, Some("")),
             },
         };
-        let port = port.ok_or("what stands behind the bracket is not a port")?;
-        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
-        if host.is_empty() || !host.bytes().all(known) {
+        let port = port.ok_or("not a port after the bracket")?;
+        let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+        if host.is_empty() || !host.bytes().all(is_host_byte) {
             return Err(format!("'{host}' is not a host"));
         }
         let port = match port {
@@ -90,10 +88,10 @@ impl Authority {
         Ok(Self { host: host.to_owned(), port })
     }
 
-    /// Where it is, by the system's resolver.
+    /// Returns the address, from the system's resolver.
     ///
     /// # Errors
-    /// The resolver's words.
+    /// Message of the resolver.
     pub fn resolve(&self) -> Result<rt::address::Address, String> {
         rt::address::resolve(&self.host, self.port).map(rt::address::Address::Tcp)
     }
@@ -141,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn url_errors_are_reported() {
         for (text, why) in [
             ("127.0.0.1:80", "not a URL"),
-            ("https://a/", "does not speak TLS"),
+            ("https://a/", "TLS is not supported"),
             ("ftp://a/", "'ftp' is not http"),
             ("http://u:p@a/", "-H"),
             ("http://a:0/", "not a port"),

@@ -1,21 +1,21 @@
-//! The counts of one core since the start of its run, and their sums over cores and seconds.
+//! Counters of one core since the start of its run, and their sums over cores and seconds.
 
 use record::run::Interval;
 
-use crate::failure::{KINDS, Kind, PHASES};
-use crate::stall::Stalls;
+use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
+use crate::stall::StallCounters;
 
-/// Counts since the start of the run.
+/// Counters since the start of the run.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "named and documented as in record::run::Totals")]
 pub struct Counters {
     pub requests: u64,
     pub sent: u64,
     pub responses: u64,
-    /// By status; responses below 100 or above 999 do not pass the parser.
+    /// Responses by status; those below 100 or above 999 do not pass the parser.
     pub status: Box<[u64]>,
-    pub errors: [u64; KINDS.len()],
-    pub timeouts: [u64; PHASES.len()],
+    pub errors: [u64; FAILURE_KINDS.len()],
+    pub timeouts: [u64; REQUEST_PHASES.len()],
     pub timeout_age_ns: Option<(u64, u64)>,
     pub dropped: u64,
     pub unfinished_age_ns_max: u64,
@@ -29,22 +29,22 @@ pub struct Counters {
     pub excess_bytes: u64,
     pub late_sends: u64,
     pub excluded_ramp: u64,
-    /// Requests that became due, taken on or not.
+    /// Requests that became due, taken or dropped.
     pub due: u64,
-    /// Bad responses that are in `responses`: with a status of 400 or more where none was expected.
-    pub unwanted: u64,
-    pub stalls: Stalls,
-    pub back_off: BackOff,
+    /// Bad responses that are in `responses`: with an unexpected status of 400 or more.
+    pub bad_status: u64,
+    pub stalls: StallCounters,
+    pub back_off: BackOffCounters,
 }
 
-/// Requests of an open loop that waited while the connection that took them paused after a failed connect.
+/// Requests of an open loop that waited because their connection paused after a failed connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackOff {
-    /// How many.
+pub struct BackOffCounters {
+    /// Number of requests.
     pub requests: u64,
-    /// The time that they waited so, in ns.
+    /// Total waiting time, in ns.
     pub total_ns: u64,
-    /// The longest, in ns.
+    /// Longest waiting time, in ns.
     pub longest_ns: u64,
 }
 
@@ -55,8 +55,8 @@ impl Default for Counters {
             sent: 0,
             responses: 0,
             status: vec![0; 1000].into_boxed_slice(),
-            errors: [0; KINDS.len()],
-            timeouts: [0; PHASES.len()],
+            errors: [0; FAILURE_KINDS.len()],
+            timeouts: [0; REQUEST_PHASES.len()],
             timeout_age_ns: None,
             dropped: 0,
             unfinished_age_ns_max: 0,
@@ -71,15 +71,15 @@ impl Default for Counters {
             late_sends: 0,
             excluded_ramp: 0,
             due: 0,
-            unwanted: 0,
-            stalls: Stalls::default(),
-            back_off: BackOff::default(),
+            bad_status: 0,
+            stalls: StallCounters::default(),
+            back_off: BackOffCounters::default(),
         }
     }
 }
 
 impl Counters {
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.requests += other.requests;
@@ -105,7 +105,7 @@ impl Counters {
         self.late_sends += other.late_sends;
         self.excluded_ramp += other.excluded_ramp;
         self.due += other.due;
-        self.unwanted += other.unwanted;
+        self.bad_status += other.bad_status;
         self.stalls.add(&other.stalls);
         self.back_off.requests += other.back_off.requests;
         self.back_off.total_ns += other.back_off.total_ns;
@@ -113,29 +113,29 @@ impl Counters {
         self
     }
 
-    /// Good responses.
+    /// Returns the number of good responses.
     #[must_use]
     pub fn good(&self) -> u64 {
-        self.responses - self.unwanted
+        self.responses - self.bad_status
     }
 
-    /// Complete responses that are not good.
+    /// Returns the number of complete responses that are not good.
     #[must_use]
     pub fn bad(&self) -> u64 {
-        self.unwanted + self.errors[Kind::Check as usize]
+        self.bad_status + self.errors[FailureKind::Check as usize]
     }
 
-    /// Requests that were due and have no outcome yet.
+    /// Returns the number of requests that were due and have no outcome yet.
     #[must_use]
     pub fn backlog(&self) -> u64 {
-        let over = self.dropped + self.responses + self.errors.iter().sum::<u64>();
-        self.due.saturating_sub(over)
+        let finished = self.dropped + self.responses + self.errors.iter().sum::<u64>();
+        self.due.saturating_sub(finished)
     }
 
-    /// What happened since `before`, as an interval without times and latencies.
+    /// Returns the changes since `before`, as an interval without times and latencies.
     #[must_use]
     pub fn since(&self, before: &Self) -> Interval {
-        let kinds = KINDS.iter().zip(self.errors.iter().zip(&before.errors));
+        let kinds = FAILURE_KINDS.iter().zip(self.errors.iter().zip(&before.errors));
         let errors = kinds
             .filter(|(_, (now, before))| now > before)
             .map(|((_, name, _), (now, before))| ((*name).to_owned(), now - before));

@@ -1,26 +1,26 @@
-//! Every rule of the verdict: a run that nothing speaks against, and each change that makes one
-//! rule speak.
+//! Tests of every rule of the verdict: a run without objections, and for each rule a change that
+//! makes it object.
 
 use super::*;
-use crate::plan::{Plan, PlanText};
-use crate::recorder::{Counters, Phases};
-use crate::stall::Stalls;
-use record::histogram::Latencies;
+use crate::plan::{LoadFlags, RunPlan};
+use crate::recorder::{Counters, PhaseHistograms};
+use crate::stall::StallCounters;
+use record::histogram::LatencyHistogram;
 use record::run::Interval;
 
 /// A closed loop of 10 s at 1,000 responses/s of 10 ms each, with 10 in flight.
-fn good() -> Measured {
-    let text = PlanText {
+fn good() -> RunMeasurement {
+    let text = LoadFlags {
         urls: vec!["http://127.0.0.1/".to_owned()],
         connections: Some("10".to_owned()),
-        ..PlanText::default()
+        ..LoadFlags::default()
     };
-    let mut latencies = Phases::default();
+    let mut latencies = PhaseHistograms::default();
     for _ in 0..10_000 {
         latencies.last_byte.service.record(10_000_000);
         latencies.last_byte.response.record(10_000_000);
     }
-    let mut lag = Latencies::new();
+    let mut lag = LatencyHistogram::new();
     lag.record(50_000);
     let interval = |second: u64| Interval {
         time_s: (second + 1) as f64,
@@ -30,10 +30,10 @@ fn good() -> Measured {
         measured: true,
         ..Interval::default()
     };
-    Measured {
-        plan: Plan::parse(&text, 2).unwrap(),
+    RunMeasurement {
+        plan: RunPlan::parse(&text, 2).unwrap(),
         latencies,
-        tail_service: Latencies::new(),
+        tail_service: LatencyHistogram::new(),
         tail_not_good: 0,
         lag,
         counters: Counters {
@@ -47,7 +47,7 @@ fn good() -> Measured {
         },
         intervals: (0..10).map(interval).collect(),
         window_s: (0.0, 10.0),
-        whole_seconds: true,
+        has_complete_second: true,
         window_responses: 10_000,
         window_good: 10_000,
         window_bytes_in: 1_000_000,
@@ -55,8 +55,8 @@ fn good() -> Measured {
         window_requests: 10_000,
         backlog: vec![10; 10],
         area_ns: 100_000_000_000,
-        drained_ns: 0,
-        lost_ns: 0,
+        drain_area_ns: 0,
+        failed_area_ns: 0,
         load_s: 10.0,
         partial: false,
     }
@@ -64,72 +64,72 @@ fn good() -> Measured {
 
 fn host() -> HostEvidence {
     HostEvidence {
-        busiest_thread_share: Some(0.4),
-        run_queue_wait_share: Some(0.01),
+        busiest_thread_fraction: Some(0.4),
+        run_queue_wait_fraction: Some(0.01),
         cpus: Some(4),
         foreign_cpus: Some(0.05),
-        steal_share: Some(0.0),
-        ports_tight: None,
-        calibrated_share: Some(0.3),
+        steal_fraction: Some(0.0),
+        scarce_ports: None,
+        calibrated_fraction: Some(0.3),
     }
 }
 
-fn open_loop(mut measured: Measured) -> Measured {
+fn open_loop(mut measured: RunMeasurement) -> RunMeasurement {
     measured.plan.pace =
         crate::pace::Pace::Open { rate_per_s: 1_000.0, arrivals: crate::plan::Arrivals::Constant };
     measured
 }
 
-/// The reasons that a changed run and a changed host get.
+/// Returns the reasons for a changed run and a changed host.
 fn reasons(
-    change: impl FnOnce(&mut Measured),
-    see: impl FnOnce(&mut HostEvidence),
-) -> Vec<(String, Verdict)> {
+    change: impl FnOnce(&mut RunMeasurement),
+    change_host: impl FnOnce(&mut HostEvidence),
+) -> Vec<(String, ValidityVerdict)> {
     let (mut measured, mut host) = (good(), host());
     change(&mut measured);
-    see(&mut host);
+    change_host(&mut host);
     let validity = judge(&Evidence { measured: &measured, host });
     validity.reasons.into_iter().map(|reason| (reason.code, reason.verdict)).collect()
 }
 
-fn one(code: &str, verdict: Verdict) -> Vec<(String, Verdict)> {
+fn one_reason(code: &str, verdict: ValidityVerdict) -> Vec<(String, ValidityVerdict)> {
     vec![(code.to_owned(), verdict)]
 }
 
 #[test]
-fn nothing_speaks_against_a_good_run() {
+fn a_good_run_is_valid() {
     assert_eq!(reasons(|_| (), |_| ()), []);
     assert_eq!(reasons(|m| *m = open_loop(m.clone()), |_| ()), []);
 }
 
 #[test]
-fn what_a_host_does_not_tell_is_no_reason() {
+fn missing_host_evidence_is_no_reason() {
     assert_eq!(reasons(|_| (), |host| *host = HostEvidence::default()), []);
 }
 
 #[test]
 fn the_generator_was_the_limit() {
-    let busy = |share| reasons(|_| (), |host| host.busiest_thread_share = Some(share));
+    let busy = |fraction| reasons(|_| (), |host| host.busiest_thread_fraction = Some(fraction));
     assert_eq!(busy(0.79), []);
-    assert_eq!(busy(0.85), one("client_bound", Verdict::Suspect));
-    assert_eq!(busy(0.95), one("client_bound", Verdict::Invalid));
-    let waited = |share| reasons(|_| (), |host| host.run_queue_wait_share = Some(share));
-    assert_eq!(waited(0.11), one("run_queue_wait", Verdict::Suspect));
-    assert_eq!(waited(0.31), one("run_queue_wait", Verdict::Invalid));
+    assert_eq!(busy(0.85), one_reason("client_bound", ValidityVerdict::Suspect));
+    assert_eq!(busy(0.95), one_reason("client_bound", ValidityVerdict::Invalid));
+    let waited = |fraction| reasons(|_| (), |host| host.run_queue_wait_fraction = Some(fraction));
+    assert_eq!(waited(0.11), one_reason("run_queue_wait", ValidityVerdict::Suspect));
+    assert_eq!(waited(0.31), one_reason("run_queue_wait", ValidityVerdict::Invalid));
     let lagged = |lag_ns: u64| {
         reasons(
             |m| {
-                m.lag = Latencies::new();
+                m.lag = LatencyHistogram::new();
                 m.lag.record(lag_ns);
             },
             |_| (),
         )
     };
     assert_eq!(lagged(900_000), []);
-    assert_eq!(lagged(2_000_000), one("send_lag", Verdict::Suspect));
-    assert_eq!(lagged(20_000_000), one("send_lag", Verdict::Invalid));
-    let calibrated = reasons(|_| (), |host| host.calibrated_share = Some(0.92));
-    assert_eq!(calibrated, one("near_calibrated_limit", Verdict::Suspect));
+    assert_eq!(lagged(2_000_000), one_reason("send_lag", ValidityVerdict::Suspect));
+    assert_eq!(lagged(20_000_000), one_reason("send_lag", ValidityVerdict::Invalid));
+    let calibrated = reasons(|_| (), |host| host.calibrated_fraction = Some(0.92));
+    assert_eq!(calibrated, one_reason("near_calibrated_limit", ValidityVerdict::Suspect));
 }
 
 #[test]
@@ -138,48 +138,56 @@ fn a_generator_that_stood_still() {
         let longest_ns = each_ms * 1_000_000;
         let total_ns = count * longest_ns;
         reasons(
-            |m| m.counters.stalls = Stalls { count, total_ns, longest_ns, due, answered },
+            |m| {
+                m.counters.stalls = StallCounters {
+                    count,
+                    total_ns,
+                    longest_ns,
+                    requests_due: due,
+                    requests_in_flight: answered,
+                }
+            },
             |_| (),
         )
     };
     // One thread for 10 s, 10,000 requests of 10 ms.
     assert_eq!(stalled(0, 0, 0, 0), []);
     assert_eq!(stalled(4, 15, 60, 10), [], "four stalls of 15 ms are ordinary scheduling");
-    assert_eq!(stalled(3, 400, 600, 0), one("generator_stalled", Verdict::Invalid));
+    assert_eq!(stalled(3, 400, 600, 0), one_reason("generator_stalled", ValidityVerdict::Invalid));
     assert_eq!(
         stalled(3, 400, 0, 30),
-        one("generator_stalled", Verdict::Invalid),
+        one_reason("generator_stalled", ValidityVerdict::Invalid),
         "6 % of the time"
     );
-    assert_eq!(stalled(30, 10, 300, 0), one("generator_stalled", Verdict::Suspect));
-    assert_eq!(stalled(1, 150, 0, 20), one("generator_stalled", Verdict::Suspect));
+    assert_eq!(stalled(30, 10, 300, 0), one_reason("generator_stalled", ValidityVerdict::Suspect));
+    assert_eq!(stalled(1, 150, 0, 20), one_reason("generator_stalled", ValidityVerdict::Suspect));
     assert_eq!(stalled(1, 95, 0, 10), []);
 }
 
 #[test]
 fn connections_and_ports() {
     let missing = reasons(|m| m.counters.obtained = 9, |_| ());
-    assert_eq!(missing, one("connections_missing", Verdict::Invalid));
-    let tight = reasons(|_| (), |host| host.ports_tight = Some("few are left".to_owned()));
-    assert_eq!(tight, one("ports_tight", Verdict::Suspect));
+    assert_eq!(missing, one_reason("connections_failed", ValidityVerdict::Invalid));
+    let tight = reasons(|_| (), |host| host.scarce_ports = Some("few are left".to_owned()));
+    assert_eq!(tight, one_reason("ports_scarce", ValidityVerdict::Suspect));
 }
 
 #[test]
 fn littles_law_is_held_within_five_percent() {
     let area = |area_ns| reasons(|m| m.area_ns = area_ns, |_| ());
     assert_eq!(area(104_000_000_000), []);
-    assert_eq!(area(110_000_000_000), one("littles_law", Verdict::Invalid));
-    assert_eq!(area(90_000_000_000), one("littles_law", Verdict::Invalid));
-    // Requests that failed have spent their time in flight, too.
-    let lost = |m: &mut Measured| {
+    assert_eq!(area(110_000_000_000), one_reason("littles_law", ValidityVerdict::Invalid));
+    assert_eq!(area(90_000_000_000), one_reason("littles_law", ValidityVerdict::Invalid));
+    // Failed requests have spent their time in flight, too.
+    let lost = |m: &mut RunMeasurement| {
         m.area_ns = 150_000_000_000;
-        m.lost_ns = 50_000_000_000;
+        m.failed_area_ns = 50_000_000_000;
     };
     assert_eq!(reasons(lost, |_| ()), []);
-    // Too few latencies fit into the window to tell.
-    let long = |m: &mut Measured| {
+    // Too few latencies fit into the window for a decision.
+    let long = |m: &mut RunMeasurement| {
         m.area_ns = 200_000_000_000;
-        m.latencies = Phases::default();
+        m.latencies = PhaseHistograms::default();
         for _ in 0..10_000 {
             m.latencies.last_byte.service.record(1_000_000_000);
             m.latencies.last_byte.response.record(1_000_000_000);
@@ -191,20 +199,20 @@ fn littles_law_is_held_within_five_percent() {
 #[test]
 fn errors_and_silence() {
     let failed = reasons(|m| m.counters.errors[0] = 11, |_| ());
-    assert_eq!(failed, one("errors", Verdict::Invalid));
+    assert_eq!(failed, one_reason("errors", ValidityVerdict::Invalid));
     let few = reasons(|m| m.counters.errors[0] = 9, |_| ());
     assert_eq!(few, []);
-    let unwanted = reasons(|m| m.counters.unwanted = 5_000, |_| ());
-    assert_eq!(unwanted, one("errors", Verdict::Invalid));
+    let bad_status = reasons(|m| m.counters.bad_status = 5_000, |_| ());
+    assert_eq!(bad_status, one_reason("errors", ValidityVerdict::Invalid));
     let silent = reasons(
         |m| {
             m.counters.responses = 0;
-            m.latencies = Phases::default();
+            m.latencies = PhaseHistograms::default();
             m.area_ns = 0;
         },
         |_| (),
     );
-    assert_eq!(silent, one("no_response", Verdict::Invalid));
+    assert_eq!(silent, one_reason("no_response", ValidityVerdict::Invalid));
 }
 
 #[test]
@@ -218,9 +226,9 @@ fn an_open_loop_that_was_not_kept() {
             |_| (),
         )
     };
-    assert_eq!(dropped(1), one("dropped", Verdict::Suspect));
-    assert_eq!(dropped(100), one("dropped", Verdict::Invalid));
-    let behind = |change: fn(&mut Measured)| {
+    assert_eq!(dropped(1), one_reason("dropped", ValidityVerdict::Suspect));
+    assert_eq!(dropped(100), one_reason("dropped", ValidityVerdict::Invalid));
+    let behind = |change: fn(&mut RunMeasurement)| {
         reasons(
             |m| {
                 *m = open_loop(m.clone());
@@ -229,10 +237,10 @@ fn an_open_loop_that_was_not_kept() {
             |_| (),
         )
     };
-    // Answered in the end, but ever later; and not answered at all.
+    // Answered in the end, but ever later; or not answered at all.
     let grew = behind(|m| m.backlog = (1..=10).map(|second| 100 * second).collect());
-    assert_eq!(grew, one("overloaded", Verdict::Suspect));
-    assert_eq!(behind(|m| m.window_requests = 11_000), one("overloaded", Verdict::Suspect));
+    assert_eq!(grew, one_reason("overloaded", ValidityVerdict::Suspect));
+    assert_eq!(behind(|m| m.window_requests = 11_000), one_reason("overloaded", ValidityVerdict::Suspect));
     // A slow server always has as many in flight, and answers none of the last within the window.
     let slow = behind(|m| {
         m.backlog = vec![500; 10];
@@ -251,9 +259,9 @@ fn a_rate_that_drifts_or_stops() {
         },
         |_| (),
     );
-    assert_eq!(drift, one("not_steady", Verdict::Suspect));
+    assert_eq!(drift, one_reason("unsteady", ValidityVerdict::Suspect));
     let hole = reasons(|m| m.intervals[4].responses = 0, |_| ());
-    assert_eq!(hole, one("not_steady", Verdict::Suspect));
+    assert_eq!(hole, one_reason("unsteady", ValidityVerdict::Suspect));
     let slow = reasons(
         |m| {
             for (index, interval) in m.intervals.iter_mut().enumerate() {
@@ -267,7 +275,7 @@ fn a_rate_that_drifts_or_stops() {
 
 #[test]
 fn a_last_second_that_comes_with_the_rest_counts() {
-    // The server is gone in the last four seconds, of which the last comes with what was behind it.
+    // The server is gone in the last four seconds; the last of them includes the rest after it.
     let mut measured = good();
     measured.intervals[6..].iter_mut().for_each(|interval| interval.responses = 0);
     measured.intervals[9].time_s = 10.003;
@@ -276,10 +284,10 @@ fn a_last_second_that_comes_with_the_rest_counts() {
     measured.mark_window(&[0; 10]);
     assert!(measured.intervals.iter().all(|interval| interval.measured));
     assert_eq!(measured.window_responses, 6_000);
-    let found = judge(&Evidence { measured: &measured, host: host() });
+    let validity = judge(&Evidence { measured: &measured, host: host() });
     let text = "4 of 10 seconds had no response at all";
-    assert!(found.reasons.iter().any(|reason| reason.text == text), "{found:?}");
-    // A rest alone is still none of the window.
+    assert!(validity.reasons.iter().any(|reason| reason.text == text), "{validity:?}");
+    // A rest alone is not part of the window.
     measured.intervals[9].time_s = 10.0;
     measured.intervals[9].length_s = 1.0;
     let rest = Interval { time_s: 11.5, length_s: 1.5, responses: 7, ..Interval::default() };
@@ -291,34 +299,31 @@ fn a_last_second_that_comes_with_the_rest_counts() {
 }
 
 #[test]
-fn a_run_without_a_whole_second_says_that_and_not_that_it_has_few_answers() {
-    let text = |change: fn(&mut Measured)| {
+fn a_run_without_a_complete_second_is_not_reported_as_few_responses() {
+    let text = |change: fn(&mut RunMeasurement)| {
         let mut measured = good();
         change(&mut measured);
-        let found = judge(&Evidence { measured: &measured, host: host() });
-        let reason = found.reasons.into_iter().find(|reason| reason.code == "too_short").unwrap();
+        let validity = judge(&Evidence { measured: &measured, host: host() });
+        let reason = validity.reasons.into_iter().find(|reason| reason.code == "too_short").unwrap();
         reason.text
     };
     let half = text(|m| {
-        m.whole_seconds = false;
+        m.has_complete_second = false;
         m.window_s = (0.0, 0.5);
     });
-    assert_eq!(
-        half,
-        "no whole second was measured, only 0.50 s: nothing shows whether it was steady"
-    );
+    assert_eq!(half, "no complete second was measured, only 0.50 s: too short to check stability");
     let few = text(|m| {
-        m.latencies = Phases::default();
+        m.latencies = PhaseHistograms::default();
         m.latencies.last_byte.response.record(1);
     });
-    assert_eq!(few, "too few to judge by: 1 good response in 10.00 s");
+    assert_eq!(few, "too few responses: 1 good response in 10.00 s");
 }
 
 #[test]
 fn of_a_run_that_is_too_short_only_counts_are_judged() {
-    let noisy = |m: &mut Measured| {
+    let noisy = |m: &mut RunMeasurement| {
         *m = open_loop(m.clone());
-        m.whole_seconds = false;
+        m.has_complete_second = false;
         m.window_s = (0.0, 0.1);
         m.lag.record(90_000_000);
         m.area_ns = 1;
@@ -326,47 +331,47 @@ fn of_a_run_that_is_too_short_only_counts_are_judged() {
         m.intervals.iter_mut().for_each(|interval| interval.responses = 0);
     };
     let disturbed = |host: &mut HostEvidence| {
-        host.busiest_thread_share = Some(1.0);
-        host.run_queue_wait_share = Some(0.9);
+        host.busiest_thread_fraction = Some(1.0);
+        host.run_queue_wait_fraction = Some(0.9);
         host.foreign_cpus = Some(3.0);
-        host.steal_share = Some(0.5);
-        host.calibrated_share = Some(0.9);
+        host.steal_fraction = Some(0.5);
+        host.calibrated_fraction = Some(0.9);
     };
-    assert_eq!(reasons(noisy, disturbed), one("too_short", Verdict::Suspect));
-    let few = |m: &mut Measured| {
-        m.latencies = Phases::default();
+    assert_eq!(reasons(noisy, disturbed), one_reason("too_short", ValidityVerdict::Suspect));
+    let few = |m: &mut RunMeasurement| {
+        m.latencies = PhaseHistograms::default();
         m.latencies.last_byte.response.record(1);
     };
-    assert_eq!(reasons(few, disturbed), one("too_short", Verdict::Suspect));
-    let codes = |change: fn(&mut Measured)| {
-        let found = reasons(
+    assert_eq!(reasons(few, disturbed), one_reason("too_short", ValidityVerdict::Suspect));
+    let codes = |change: fn(&mut RunMeasurement)| {
+        let reasons = reasons(
             |m| {
                 noisy(m);
                 change(m);
             },
             disturbed,
         );
-        found.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+        reasons.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
     };
     assert_eq!(codes(|m| m.counters.errors[0] = 500), ["errors", "too_short"]);
-    assert_eq!(codes(|m| m.counters.obtained = 9), ["connections_missing", "too_short"]);
+    assert_eq!(codes(|m| m.counters.obtained = 9), ["connections_failed", "too_short"]);
     assert_eq!(codes(|m| m.counters.responses = 0), ["no_response"]);
 }
 
 #[test]
 fn others_on_the_machine() {
     let foreign = reasons(|_| (), |host| host.foreign_cpus = Some(0.3));
-    assert_eq!(foreign, one("foreign_cpu", Verdict::Suspect));
-    let steal = |share| reasons(|_| (), |host| host.steal_share = Some(share));
-    assert_eq!(steal(0.03), one("cpu_steal", Verdict::Suspect));
-    assert_eq!(steal(0.2), one("cpu_steal", Verdict::Invalid));
+    assert_eq!(foreign, one_reason("foreign_cpu", ValidityVerdict::Suspect));
+    let steal = |fraction| reasons(|_| (), |host| host.steal_fraction = Some(fraction));
+    assert_eq!(steal(0.03), one_reason("cpu_steal", ValidityVerdict::Suspect));
+    assert_eq!(steal(0.2), one_reason("cpu_steal", ValidityVerdict::Invalid));
 }
 
 #[test]
 fn short_cut_and_odd_runs() {
-    let short = reasons(|m| m.whole_seconds = false, |_| ());
-    assert_eq!(short, one("too_short", Verdict::Suspect));
-    assert_eq!(reasons(|m| m.partial = true, |_| ()), one("partial", Verdict::Suspect));
+    let short = reasons(|m| m.has_complete_second = false, |_| ());
+    assert_eq!(short, one_reason("too_short", ValidityVerdict::Suspect));
+    assert_eq!(reasons(|m| m.partial = true, |_| ()), one_reason("partial", ValidityVerdict::Suspect));
     let excess = reasons(|m| m.counters.excess_bytes = 7, |_| ());
-    assert_eq!(excess, one("excess_bytes", Verdict::Suspect));
+    assert_eq!(excess, one_reason("excess_bytes", ValidityVerdict::Suspect));
 }

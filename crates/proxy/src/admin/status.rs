@@ -1,6 +1,6 @@
-//! The status page: one HTML file, and the JSON that it fetches each second. What is now and what has
-//! been counted; rates and percentiles of the last seconds are the page's to work out, by difference,
-//! so that nothing here depends on who looks, or how often.
+//! The status page: one HTML file, and the JSON that it fetches each second. The JSON holds current
+//! values and counters. The page computes rates and percentiles of the last seconds from
+//! differences, so that nothing here depends on the number of viewers or their polling interval.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,18 +8,19 @@ use std::sync::LazyLock;
 use record::digest::sha256_base64;
 use serde::Serialize;
 
-use crate::ctl::InForce;
-use crate::health::shown_state;
-use crate::metrics::{Amount, FINE_NS, Snapshot};
+use crate::ctl::ActiveConfig;
+use crate::health::display_state;
+use crate::metrics::{FINE_BOUNDS_NS, SeriesValueRef, Snapshot};
 use crate::plan::{ListenerPlan, Mode, PoolPlan, ServerPlan};
-use crate::pool::{SharedPool, Standing};
+use crate::pool::{Eligibility, SharedPool};
 
-/// The page, with its style and its script in it.
+/// The page, with its style and script inline.
 pub(super) const PAGE: &str = include_str!("status.html");
 
-/// What the page may do: run its own script, use its own style, and ask where it came from.
-pub(super) static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let digest = |tag: &str| sha256_base64(inside(tag));
+/// Content-Security-Policy of the page: it may run its own script, use its own style, and connect
+/// to its own origin.
+pub(super) static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
+    let digest = |tag: &str| sha256_base64(tag_content(tag));
     format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; \
          img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -28,31 +29,31 @@ pub(super) static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// What stands between the tags of this name.
-fn inside(tag: &str) -> &'static str {
+/// Returns the text between the tags of this name.
+fn tag_content(tag: &str) -> &'static str {
     let (start, end) = (format!("<{tag}>"), format!("</{tag}>"));
     let rest = PAGE.split_once(&start).map_or("", |(_, rest)| rest);
     rest.split_once(&end).map_or("", |(inside, _)| inside)
 }
 
-/// All that the page shows.
+/// All data that the page shows.
 #[derive(Debug, Serialize)]
 struct Status<'a> {
     version: &'static str,
-    /// Another one counts from 0.
-    process: u32,
-    /// In `CLOCK_MONOTONIC`.
+    /// Process id. The counters of a new process start at 0.
+    pid: u32,
+    /// Time in `CLOCK_MONOTONIC`.
     at_ns: u64,
     draining: bool,
-    /// The upper bounds of all buckets but the last.
-    bounds_ns: &'static [u64],
-    listeners: Vec<Listener<'a>>,
-    pools: Vec<Pool<'a>>,
-    limits: Vec<Limit>,
+    /// Upper bounds of all buckets but the last.
+    bucket_bounds_ns: &'static [u64],
+    listeners: Vec<ListenerStatus<'a>>,
+    pools: Vec<PoolStatus<'a>>,
+    limits: Vec<LimitCount>,
 }
 
 #[derive(Debug, Serialize)]
-struct Listener<'a> {
+struct ListenerStatus<'a> {
     name: &'a str,
     mode: &'static str,
     addresses: Vec<String>,
@@ -61,191 +62,191 @@ struct Listener<'a> {
     accepted: u64,
     bytes_in: u64,
     bytes_out: u64,
-    /// Requests by how they ended.
+    /// Requests by their end code.
     ends: BTreeMap<&'a str, u64>,
 }
 
 #[derive(Debug, Serialize)]
-struct Pool<'a> {
+struct PoolStatus<'a> {
     name: &'a str,
     balance: &'static str,
     queued: u64,
     queue_limit: usize,
     retries: u64,
     wasted: u64,
-    servers: Vec<Server<'a>>,
+    servers: Vec<ServerStatus<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Server<'a> {
+struct ServerStatus<'a> {
     name: &'a str,
     address: String,
     state: &'static str,
-    /// Whether it gets requests.
+    /// True if the server gets requests.
     usable: bool,
-    /// The weight in force, an agent's percentage included.
+    /// Effective weight, including an agent's percentage.
     weight: f64,
     maxconn: Option<usize>,
-    /// The result of the last check, with the reason where it did not pass.
+    /// Result of the last check, with the reason if it failed.
     last_check: Option<String>,
-    /// How long ago that was.
+    /// Age of the last check.
     last_check_age_ns: Option<u64>,
     in_flight: u64,
     idle: u64,
-    /// Requests by the class of their status.
+    /// Requests by status class.
     classes: BTreeMap<&'a str, u64>,
-    /// How long they took.
+    /// Request durations, as a histogram.
     buckets: Vec<u64>,
 }
 
-/// How often something was at its limit.
+/// Number of times a limit was reached.
 #[derive(Debug, Serialize)]
-struct Limit {
-    what: String,
+struct LimitCount {
+    name: String,
     count: u64,
 }
 
-/// The JSON of one moment.
-pub(super) fn json(now: &InForce, counted: &Snapshot, draining: bool, at_ns: u64) -> String {
-    let listeners = now.plan.listeners.iter().map(|listener| of_listener(listener, now, counted));
-    let pools = now.plan.pools.iter().zip(&now.shared.pools);
+/// Serializes the current status as JSON.
+pub(super) fn status_json(active: &ActiveConfig, snapshot: &Snapshot, draining: bool, at_ns: u64) -> String {
+    let listeners = active.plan.listeners.iter().map(|listener| listener_status(listener, active, snapshot));
+    let pools = active.plan.pools.iter().zip(&active.shared.pools);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
-        process: std::process::id(),
+        pid: std::process::id(),
         at_ns,
         draining,
-        bounds_ns: &FINE_NS,
+        bucket_bounds_ns: &FINE_BOUNDS_NS,
         listeners: listeners.collect(),
-        pools: pools.map(|(pool, shared)| of_pool(pool, shared, counted, at_ns)).collect(),
-        limits: limits(counted),
+        pools: pools.map(|(pool, shared)| pool_status(pool, shared, snapshot, at_ns)).collect(),
+        limits: limit_counts(snapshot),
     };
-    // Numbers and texts can be written.
+    // Numbers and strings always serialize.
     serde_json::to_string(&status).unwrap_or_default()
 }
 
-fn of_listener<'a>(
+fn listener_status<'a>(
     listener: &'a ListenerPlan,
-    now: &InForce,
-    counted: &'a Snapshot,
-) -> Listener<'a> {
+    active: &ActiveConfig,
+    snapshot: &'a Snapshot,
+) -> ListenerStatus<'a> {
     let name = &*listener.name;
-    let opened = now.opened.iter().filter(|opened| opened.listener == listener.name);
-    let number = |metric| counted.sum(metric, &[name]);
-    Listener {
+    let listen_address = active.listen_addresses.iter().filter(|opened| opened.listener == listener.name);
+    let sum_of = |metric| snapshot.sum(metric, &[name]);
+    ListenerStatus {
         name,
         mode: if listener.mode == Mode::Http { "http" } else { "tcp" },
-        addresses: opened.map(|opened| opened.address.to_string()).collect(),
-        open: number("weir_connections_open"),
+        addresses: listen_address.map(|opened| opened.address.to_string()).collect(),
+        open: sum_of("weir_connections_open"),
         connections_max: listener.connections_max,
-        accepted: number("weir_connections_accepted_total"),
-        bytes_in: number("weir_bytes_in_total"),
-        bytes_out: number("weir_bytes_out_total"),
-        ends: by_last_label(counted, "weir_requests_total", &[name]),
+        accepted: sum_of("weir_connections_accepted_total"),
+        bytes_in: sum_of("weir_bytes_in_total"),
+        bytes_out: sum_of("weir_bytes_out_total"),
+        ends: sum_by_last_label(snapshot, "weir_requests_total", &[name]),
     }
 }
 
-fn of_pool<'a>(
+fn pool_status<'a>(
     pool: &'a PoolPlan,
     shared: &SharedPool,
-    counted: &'a Snapshot,
+    snapshot: &'a Snapshot,
     at_ns: u64,
-) -> Pool<'a> {
-    let number = |metric| counted.sum(metric, &[&pool.name]);
+) -> PoolStatus<'a> {
+    let sum_of = |metric| snapshot.sum(metric, &[&pool.name]);
     let servers = pool.servers.iter().enumerate();
-    let server = |(at, server)| {
-        let now = (shared.standing(at), shared.bound(at));
-        of_server(&pool.name, server, now, counted, at_ns)
+    let server = |(index, server)| {
+        let live_state = (shared.eligibility(index), shared.requests_max(index));
+        server_status(&pool.name, server, live_state, snapshot, at_ns)
     };
-    Pool {
+    PoolStatus {
         name: &pool.name,
         balance: pool.balance.name(),
-        queued: number("weir_pool_queued_requests"),
+        queued: sum_of("weir_pool_queued_requests"),
         queue_limit: pool.queue.limit,
-        retries: number("weir_retries_total"),
-        wasted: number("weir_wasted_responses_total"),
+        retries: sum_of("weir_retries_total"),
+        wasted: sum_of("weir_wasted_responses_total"),
         servers: servers.map(server).collect(),
     }
 }
 
-fn of_server<'a>(
+fn server_status<'a>(
     pool: &str,
     server: &'a ServerPlan,
-    (standing, maxconn): (&Standing, Option<usize>),
-    counted: &'a Snapshot,
+    (eligibility, maxconn): (&Eligibility, Option<usize>),
+    snapshot: &'a Snapshot,
     at_ns: u64,
-) -> Server<'a> {
-    let own = [pool, &*server.name];
-    let mut buckets = vec![0; FINE_NS.len() + 1];
-    for (_, amount) in counted.rows("weir_server_request_seconds", &own) {
-        for (sum, bucket) in buckets.iter_mut().zip(amount.buckets()) {
-            *sum += bucket;
+) -> ServerStatus<'a> {
+    let labels = [pool, &*server.name];
+    let mut buckets = vec![0; FINE_BOUNDS_NS.len() + 1];
+    for (_, amount) in snapshot.series_of("weir_server_request_seconds", &labels) {
+        for (total, bucket) in buckets.iter_mut().zip(amount.buckets()) {
+            *total += bucket;
         }
     }
-    let last = standing.last_check();
-    Server {
+    let last = eligibility.last_check();
+    ServerStatus {
         name: &server.name,
         address: server.address.to_string(),
-        state: shown_state(standing, at_ns),
-        usable: standing.share() > 0,
-        weight: f64::from(standing.weight_hundredths(server.weight)) / 100.0,
+        state: display_state(eligibility, at_ns),
+        usable: eligibility.effective_weight() > 0,
+        weight: f64::from(eligibility.weight_hundredths(server.weight)) / 100.0,
         maxconn,
-        last_check: last.as_ref().map(|last| last.shown()),
+        last_check: last.as_ref().map(|last| last.describe()),
         last_check_age_ns: last.as_ref().map(|last| at_ns.saturating_sub(last.at_ns)),
-        in_flight: counted.sum("weir_server_requests_in_flight", &own),
-        idle: counted.sum("weir_pool_idle_connections", &own),
-        classes: by_last_label(counted, "weir_server_request_seconds", &own),
+        in_flight: snapshot.sum("weir_server_requests_in_flight", &labels),
+        idle: snapshot.sum("weir_pool_idle_connections", &labels),
+        classes: sum_by_last_label(snapshot, "weir_server_request_seconds", &labels),
         buckets,
     }
 }
 
-fn by_last_label<'a>(
-    counted: &'a Snapshot,
+fn sum_by_last_label<'a>(
+    snapshot: &'a Snapshot,
     metric: &'static str,
-    first: &[&str],
+    first_labels: &[&str],
 ) -> BTreeMap<&'a str, u64> {
     let mut counts = BTreeMap::new();
-    for (labels, amount) in counted.rows(metric, first) {
-        *counts.entry(labels.last().map_or("", |label| &**label)).or_default() += amount.count();
+    for (labels, amount) in snapshot.series_of(metric, first_labels) {
+        *counts.entry(labels.last().map_or("", |label| &**label)).or_default() += amount.total();
     }
     counts
 }
 
-/// Everything that counts how often a limit was reached; what never happened is left out.
-fn limits(counted: &Snapshot) -> Vec<Limit> {
+/// Collects the counters of reached limits. Counters at 0 are left out.
+fn limit_counts(snapshot: &Snapshot) -> Vec<LimitCount> {
     let mut limits = Vec::new();
-    for (metric, what) in [
+    for (metric, kind) in [
         ("weir_connections_refused_total", "connections"),
-        ("weir_refusals_total", "messages"),
-        ("weir_buffers_refused_total", "buffers"),
+        ("weir_messages_rejected_total", "messages"),
+        ("weir_buffers_exhausted_total", "buffers"),
         ("weir_log_lines_total", "log lines"),
         ("weir_requests_total", "requests"),
         ("weir_retries_denied_total", "retries"),
     ] {
-        for (labels, amount) in counted.rows(metric, &[]) {
-            let count = amount.count();
+        for (labels, amount) in snapshot.series_of(metric, &[]) {
+            let count = amount.total();
             let last = labels.last().map_or("", |label| &**label);
-            // Of these not all are about limits.
-            let is_limit = match what {
+            // Not all labels of these metrics are about limits.
+            let is_limit = match kind {
                 "log lines" => last != "written",
                 "requests" => LIMIT_ENDS.contains(&last),
                 _ => true,
             };
             if count > 0 && is_limit {
                 let labels: Vec<&str> = labels.iter().map(|label| &**label).collect();
-                let what = format!("{what} {}", labels.join(" "));
-                limits.push(Limit { what: what.trim_end().to_owned(), count });
+                let name = format!("{kind} {}", labels.join(" "));
+                limits.push(LimitCount { name: name.trim_end().to_owned(), count });
             }
         }
     }
     limits
 }
 
-/// Ends of requests that a bound of ours brought about.
+/// Request ends that one of the proxy's own limits caused.
 const LIMIT_ENDS: &[&str] = &[
     "queue_full",
     "queue_timeout",
     "queue_shed",
-    "deadline_missed",
+    "deadline_exceeded",
     "rate_limited",
     "connection_limited",
     "source_limited",
@@ -253,8 +254,8 @@ const LIMIT_ENDS: &[&str] = &[
     "no_descriptor",
 ];
 
-impl Amount<'_> {
-    fn count(&self) -> u64 {
+impl SeriesValueRef<'_> {
+    fn total(&self) -> u64 {
         match self {
             Self::Number(number) => *number,
             Self::Times(buckets) => buckets.iter().sum(),
@@ -272,50 +273,52 @@ impl Amount<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::{Checked, Wanted};
+    use crate::pool::{AdminState, CheckStatus};
 
     #[test]
     fn the_page_is_one_file_that_needs_nothing_else() {
-        assert!(!inside("script").is_empty() && !inside("style").is_empty());
+        assert!(!tag_content("script").is_empty() && !tag_content("style").is_empty());
         let page = PAGE.replace("http://www.w3.org/2000/svg", "");
-        for other in
-            ["http://", "https://", "src=", "@import", "url(", "style=", "onclick", "<script "]
-        {
+        for other in ["http://", "https://", "src=", "@import", "url(", "style=", "onclick", "<script "] {
             assert!(!page.contains(other), "{other}");
         }
         assert_eq!(PAGE.matches("<script").count(), 1);
         assert_eq!(PAGE.matches("<style").count(), 1);
-        assert!(POLICY.starts_with("default-src 'none'; script-src 'sha256-"), "{}", *POLICY);
+        assert!(
+            CONTENT_SECURITY_POLICY.starts_with("default-src 'none'; script-src 'sha256-"),
+            "{}",
+            *CONTENT_SECURITY_POLICY
+        );
     }
 
     #[test]
     fn the_ends_that_are_limits_are_ends() {
         for end in LIMIT_ENDS {
-            let known = crate::outcome::End::ALL.iter().any(|known| known.code() == *end);
-            assert!(known, "{end}");
+            let is_known = crate::outcome::EndReason::ALL.iter().any(|known| known.code() == *end);
+            assert!(is_known, "{end}");
         }
     }
 
     #[test]
     fn a_servers_state_is_what_keeps_it_from_requests() {
-        let standing = Standing::new(2);
-        let now = |standing: &Standing| {
-            standing.settle(2, 0, 10);
-            shown_state(standing, 10)
+        let eligibility = Eligibility::new(2);
+        let active = |eligibility: &Eligibility| {
+            eligibility.recompute(2, 0, 10);
+            display_state(eligibility, 10)
         };
-        assert_eq!(now(&standing), "up, not checked");
-        standing.found(Checked::Up, 1);
-        assert_eq!(now(&standing), "up");
-        standing.set_weight(Some(0));
-        assert_eq!(now(&standing), "weight 0");
-        standing.eject_until(20);
-        assert_eq!(now(&standing), "ejected");
-        standing.found(Checked::Down, 1);
-        assert_eq!(now(&standing), "down");
-        standing.want(Wanted::Maintenance, 1);
-        assert_eq!(now(&standing), "maintenance");
-        let standing = Standing::new(2);
-        standing.want(Wanted::Drain, 1);
-        assert_eq!(now(&standing), "drain");
+        assert_eq!(active(&eligibility), "no check");
+        eligibility.set_check_status(CheckStatus::Up, 1);
+        assert_eq!(active(&eligibility), "up");
+        eligibility.set_operator_weight(Some(0));
+        assert_eq!(active(&eligibility), "up, weight 0");
+        eligibility.eject_until(20);
+        assert_eq!(active(&eligibility), "ejected");
+        eligibility.set_check_status(CheckStatus::Down, 1);
+        assert_eq!(active(&eligibility), "down");
+        eligibility.set_operator_state(AdminState::Maintenance, 1);
+        assert_eq!(active(&eligibility), "maintenance");
+        let eligibility = Eligibility::new(2);
+        eligibility.set_operator_state(AdminState::Drain, 1);
+        assert_eq!(active(&eligibility), "drain");
     }
 }

@@ -1,8 +1,8 @@
-//! Which connections and requests a listener takes on: rates, and what one network of clients may
-//! have. What all cores share, in atomics; nothing here waits or closes anything.
+//! Admission of connections and requests by a listener: rates, and limits for each client network.
+//! All state is shared by all cores, in atomics. Nothing here waits or closes anything.
 //!
-//! `rate` is one bucket for all, `sources` a bounded table of clients' networks. What becomes of
-//! what is over a bound is for `run` and `conn`.
+//! `rate` is one bucket for all clients, `sources` a bounded table of client networks. `run` and
+//! `conn` reject or delay the excess.
 
 mod rate;
 mod sources;
@@ -10,159 +10,164 @@ mod sources;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub(crate) use rate::Bucket;
-pub(crate) use sources::{Over, Seat};
+pub(crate) use rate::TokenBucket;
+pub(crate) use sources::{SourceLimitExceeded, SourceSlot};
 
-use crate::metrics::Reason;
-use crate::outcome::End;
+use crate::metrics::RejectReason;
+use crate::outcome::EndReason;
 use crate::plan::{Admission, ListenerPlan, Mode, OnLimit, Plan};
-use sources::Sources;
+use sources::SourceTable;
 
-/// What all cores share of what a listener takes on.
+/// Admission state of a listener, shared by all cores.
 #[derive(Debug)]
-pub(crate) struct Gatekeeper {
+pub(crate) struct ListenerLimits {
     plan: Admission,
     is_tcp: bool,
-    connections: Bucket,
-    sources: Option<Sources>,
+    connections: TokenBucket,
+    sources: Option<SourceTable>,
 }
 
-/// Why a connection is not taken on as any other.
+/// Reason and handling of a connection over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turned {
-    /// How its first request ends.
-    pub(crate) end: End,
-    pub(crate) reason: Reason,
-    pub(crate) how: OnLimit,
-    /// When there would be room, as far as that is known.
+pub(crate) struct Rejection {
+    /// End code of its first request.
+    pub(crate) end: EndReason,
+    pub(crate) reason: RejectReason,
+    pub(crate) action: OnLimit,
+    /// Estimated time until a connection is admitted; 0: unknown.
     pub(crate) wait_ns: u64,
 }
 
-/// The gatekeepers of a plan, by listener; those that stay the same are kept, with all they know.
-pub(crate) fn gatekeepers(
+/// Creates the limits of a plan, by listener. Unchanged listeners keep theirs with their state.
+pub(crate) fn create_listener_limits(
     plan: &Plan,
-    before: Option<(&Plan, &[Arc<Gatekeeper>])>,
-) -> Vec<Arc<Gatekeeper>> {
-    let keeper = |listener: &ListenerPlan| {
-        let kept = before.and_then(|(plan, keepers)| {
-            let at = plan.listeners.iter().position(|old| {
+    previous: Option<(&Plan, &[Arc<ListenerLimits>])>,
+) -> Vec<Arc<ListenerLimits>> {
+    let limits_of = |listener: &ListenerPlan| {
+        let unchanged = previous.and_then(|(plan, previous_limits)| {
+            let index = plan.listeners.iter().position(|old| {
                 old.name == listener.name
                     && old.admission == listener.admission
                     && matches!(old.mode, Mode::Tcp(_)) == matches!(listener.mode, Mode::Tcp(_))
             })?;
-            keepers.get(at).cloned()
+            previous_limits.get(index).cloned()
         });
-        kept.unwrap_or_else(|| Arc::new(Gatekeeper::new(listener)))
+        unchanged.unwrap_or_else(|| Arc::new(ListenerLimits::new(listener)))
     };
-    plan.listeners.iter().map(keeper).collect()
+    plan.listeners.iter().map(limits_of).collect()
 }
 
-impl Gatekeeper {
+impl ListenerLimits {
     pub(crate) fn new(listener: &ListenerPlan) -> Self {
         let plan = listener.admission.clone();
         Self {
             is_tcp: matches!(listener.mode, Mode::Tcp(_)),
-            connections: Bucket::default(),
-            sources: plan.per_source.as_ref().map(Sources::new),
+            connections: TokenBucket::default(),
+            sources: plan.per_source.as_ref().map(SourceTable::new),
             plan,
         }
     }
 
-    /// What becomes of a connection over `connections-max`.
-    pub(crate) fn on_full(&self) -> OnLimit {
-        self.as_spoken(self.plan.on_limit.unwrap_or(OnLimit::Wait))
+    /// Returns the action for a connection over `connections-max`.
+    pub(crate) fn action_when_full(&self) -> OnLimit {
+        self.action_for_protocol(self.plan.on_limit.unwrap_or(OnLimit::Wait))
     }
 
-    /// Where nothing can be said, a connection is reset.
-    fn as_spoken(&self, how: OnLimit) -> OnLimit {
-        if how == OnLimit::Reject && self.is_tcp { OnLimit::Reset } else { how }
+    /// Replaces a rejection by a reset on TCP listeners, which cannot send an error response.
+    fn action_for_protocol(&self, action: OnLimit) -> OnLimit {
+        if action == OnLimit::Reject && self.is_tcp { OnLimit::Reset } else { action }
     }
 
-    /// A connection over `connections-max`.
-    pub(crate) fn full(&self) -> Turned {
-        Turned {
-            end: End::ConnectionLimited,
-            reason: Reason::ListenerFull,
-            how: self.on_full(),
+    /// Builds the rejection of a connection over `connections-max`.
+    pub(crate) fn reject_when_full(&self) -> Rejection {
+        Rejection {
+            end: EndReason::ConnectionLimited,
+            reason: RejectReason::ListenerFull,
+            action: self.action_when_full(),
             wait_ns: 0,
         }
     }
 
-    /// Counts a connection against the rate; the clock is only read where there is one.
+    /// Counts a connection against the rate. The clock is only read if a rate is set.
     ///
     /// # Errors
-    /// When it is over; nothing is counted then.
+    /// The rate is exceeded; nothing is counted then.
     #[inline]
-    pub(crate) fn admit_connection(&self, now_ns: fn() -> u64) -> Result<(), Turned> {
+    pub(crate) fn admit_connection(&self, now_ns: fn() -> u64) -> Result<(), Rejection> {
         let Some(rate) = &self.plan.connections_rate else {
             return Ok(());
         };
-        self.connections.take(rate, now_ns()).map_err(|wait_ns| Turned {
-            end: End::ConnectionLimited,
-            reason: Reason::ConnectionRate,
-            how: self.as_spoken(self.plan.on_limit.unwrap_or(OnLimit::Reject)),
+        self.connections.try_take(rate, now_ns()).map_err(|wait_ns| Rejection {
+            end: EndReason::ConnectionLimited,
+            reason: RejectReason::ConnectionRate,
+            action: self.action_for_protocol(self.plan.on_limit.unwrap_or(OnLimit::Reject)),
             wait_ns,
         })
     }
 
-    /// Whether what sources have is counted.
+    /// Returns whether sources are counted.
     #[inline]
-    pub(crate) fn has_sources(&self) -> bool {
+    pub(crate) fn has_source_limits(&self) -> bool {
         self.sources.is_some()
     }
 
-    /// In how many nanoseconds the next connection is within the rate, where those beyond wait.
-    pub(crate) fn waits_ns(&self, now_ns: fn() -> u64) -> Option<u64> {
+    /// Returns the nanoseconds until the next connection is within the rate, if excess connections
+    /// wait.
+    pub(crate) fn accept_delay_ns(&self, now_ns: fn() -> u64) -> Option<u64> {
         let rate = self.plan.connections_rate.as_ref()?;
-        let waits = self.plan.on_limit == Some(OnLimit::Wait);
-        waits.then(|| self.connections.wait_ns(rate, now_ns())).filter(|&wait_ns| wait_ns > 0)
+        let delays_excess = self.plan.on_limit == Some(OnLimit::Wait);
+        delays_excess.then(|| self.connections.wait_ns(rate, now_ns())).filter(|&wait_ns| wait_ns > 0)
     }
 
-    /// Counts a connection against what its source may have.
+    /// Counts a connection against the limits of its source.
     ///
     /// # Errors
-    /// When it is over; nothing is counted then.
+    /// A limit is exceeded; nothing is counted then.
     #[inline]
-    pub(crate) fn seat(&self, client: Option<IpAddr>, now_ns: u64) -> Result<Seat, Turned> {
-        // A unix socket has no network.
+    pub(crate) fn acquire_source_slot(
+        &self,
+        client: Option<IpAddr>,
+        now_ns: u64,
+    ) -> Result<SourceSlot, Rejection> {
+        // A client of a unix socket has no network.
         let (Some(sources), Some(client)) = (&self.sources, client) else {
-            return Ok(Seat::none());
+            return Ok(SourceSlot::untracked());
         };
-        sources.enter(client, now_ns).map_err(|over| {
-            let (reason, wait_ns) = match over {
-                Over::Connections => (Reason::SourceConnections, 0),
-                Over::Rate { wait_ns } => (Reason::SourceRate, wait_ns),
+        sources.acquire(client, now_ns).map_err(|exceeded| {
+            let (reason, wait_ns) = match exceeded {
+                SourceLimitExceeded::Connections => (RejectReason::SourceConnections, 0),
+                SourceLimitExceeded::Rate { wait_ns } => (RejectReason::SourceRate, wait_ns),
             };
-            // It cannot wait: others would have to wait behind it.
-            let how = match self.plan.on_limit {
+            // The connection cannot wait: others would have to wait behind it.
+            let action = match self.plan.on_limit {
                 Some(OnLimit::Reset) => OnLimit::Reset,
-                _ => self.as_spoken(OnLimit::Reject),
+                _ => self.action_for_protocol(OnLimit::Reject),
             };
-            Turned { end: End::SourceLimited, reason, how, wait_ns }
+            Rejection { end: EndReason::SourceLimited, reason, action, wait_ns }
         })
     }
 
-    /// Whether the table was full, so that this one goes unbounded.
-    pub(crate) fn is_unseated(&self, client: Option<IpAddr>, seat: Seat) -> bool {
-        self.sources.is_some() && client.is_some() && seat == Seat::none()
+    /// Returns whether the table was full, so that this connection is not limited.
+    pub(crate) fn is_untracked(&self, client: Option<IpAddr>, slot: SourceSlot) -> bool {
+        self.sources.is_some() && client.is_some() && slot == SourceSlot::untracked()
     }
 
-    /// Gives back what [`Gatekeeper::seat`] took.
+    /// Releases the slot that [`ListenerLimits::acquire_source_slot`] took.
     #[inline]
-    pub(crate) fn leave(&self, seat: Seat) {
+    pub(crate) fn release(&self, slot: SourceSlot) {
         if let Some(sources) = &self.sources {
-            sources.leave(seat);
+            sources.release(slot);
         }
     }
 
-    /// Counts a request against what its source may have.
+    /// Counts a request against the limits of its source.
     ///
     /// # Errors
-    /// In how many nanoseconds there would be room.
+    /// The nanoseconds until a request is allowed again.
     #[inline]
-    pub(crate) fn admit_request(&self, seat: Seat, now_ns: u64) -> Result<(), u64> {
+    pub(crate) fn admit_request(&self, slot: SourceSlot, now_ns: u64) -> Result<(), u64> {
         match &self.sources {
-            Some(sources) => sources.admit_request(seat, now_ns),
+            Some(sources) => sources.admit_request(slot, now_ns),
             None => Ok(()),
         }
     }

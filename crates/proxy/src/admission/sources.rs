@@ -1,87 +1,87 @@
-//! Who has what, by the network of the client: a table of a fixed size that all cores share, without
-//! a lock.
+//! Usage counters by client network: a table of a fixed size that all cores share, without a lock.
 //!
 //! ```text
-//! address -> prefix -> keyed hash -> WAYS places, one after the other
+//! address -> prefix -> keyed hash -> WAYS slots, one after the other
 //!                                     each: tag and connections in one word | two buckets
 //! ```
-//! A place belongs to a source as long as it has a connection, which knows its place: requests need
-//! no look-up. A source without connections is forgotten for another one that has no place, that
-//! whose buckets are full first. When all places that a source could have are taken by others with
-//! connections, it goes unbounded, which is counted.
+//! A slot belongs to a source as long as the source has a connection. The connection stores its
+//! slot, so requests need no lookup. A source without connections can be evicted by a new source;
+//! the one whose buckets are full first goes first. If all possible slots of a source belong to
+//! others with connections, the source is not limited, which is counted.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::rate::Bucket;
+use super::rate::TokenBucket;
 use crate::plan::SourcePlan;
 
-/// Places that one source could have.
+/// Number of possible slots of a source.
 const WAYS: usize = 8;
-/// How often a source that others race for looks for its place; then it goes unbounded.
-const TRIES_MAX: usize = 64;
-/// The rest of a word is a tag.
+/// Maximum number of attempts to find a slot while other cores race for it. After that the source
+/// is not limited.
+const ATTEMPTS_MAX: usize = 64;
+/// Bits of the connection count in a word; the rest is the tag.
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// A connection's place in the table.
+/// A connection's slot in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat(u32);
+pub(crate) struct SourceSlot(u32);
 
-/// Why a connection is one too many.
+/// Reason why a connection exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
-    /// Its source has as many as it may.
+pub(crate) enum SourceLimitExceeded {
+    /// The source has its maximum number of connections.
     Connections,
-    /// They come too fast.
+    /// The connections of the source exceed its rate.
     Rate {
-        /// When the next one may come.
+        /// Time until the next one is allowed.
         wait_ns: u64,
     },
 }
 
-/// What each source has.
+/// Table of all sources.
 #[derive(Debug)]
-pub(super) struct Sources {
+pub(super) struct SourceTable {
     plan: SourcePlan,
     hasher: RandomState,
-    places: Box<[Place]>,
+    entries: Box<[SourceEntry]>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
-    /// Tag and connections; a tag is never 0, and 0 is a place that nobody had.
-    word: AtomicU64,
-    connections: Bucket,
-    requests: Bucket,
+struct SourceEntry {
+    /// Tag and number of connections. A tag is never 0; a word of 0 is an unused slot.
+    tag_and_count: AtomicU64,
+    connections: TokenBucket,
+    requests: TokenBucket,
 }
 
-impl Seat {
-    /// No place: nothing is counted.
-    pub(crate) const fn none() -> Self {
+impl SourceSlot {
+    /// Returns the value for "no slot": nothing is counted.
+    pub(crate) const fn untracked() -> Self {
         Self(u32::MAX)
     }
 
     fn index(self) -> Option<usize> {
-        (self != Self::none()).then_some(self.0 as usize)
+        (self != Self::untracked()).then_some(self.0 as usize)
     }
 }
 
-impl Sources {
+impl SourceTable {
     pub(super) fn new(plan: &SourcePlan) -> Self {
-        let places = std::iter::repeat_with(Place::default).take(plan.entries.max(WAYS)).collect();
-        Self { plan: plan.clone(), hasher: RandomState::new(), places }
+        let entries = std::iter::repeat_with(SourceEntry::default).take(plan.entries.max(WAYS)).collect();
+        Self { plan: plan.clone(), hasher: RandomState::new(), entries }
     }
 
-    /// The bits of an address that make a source.
-    fn source(&self, client: IpAddr) -> u128 {
+    /// Returns the network bits of an address, which identify a source.
+    fn network_bits(&self, client: IpAddr) -> u128 {
         match client.to_canonical() {
             IpAddr::V4(address) => {
                 let shift = 32 - u32::from(self.plan.prefix4.min(32));
-                let kept = u64::from(address.to_bits()) >> shift << shift;
-                // Apart from all of IPv6, whose addresses do not start so.
-                u128::from(kept) | 0xffff << 112
+                let masked = u64::from(address.to_bits()) >> shift << shift;
+                // Distinct from all IPv6 sources: no IPv6 address starts with these bits.
+                u128::from(masked) | 0xffff << 112
             }
             IpAddr::V6(address) => {
                 let shift = 128 - u32::from(self.plan.prefix6.min(128));
@@ -91,41 +91,46 @@ impl Sources {
         }
     }
 
-    /// Takes a place for a connection, or another one at the place of its source.
-    pub(super) fn enter(&self, client: IpAddr, now_ns: u64) -> Result<Seat, Over> {
-        let hash = self.hasher.hash_one(self.source(client));
+    /// Counts a connection at the slot of its source, and takes a slot if the source has none.
+    pub(super) fn acquire(&self, client: IpAddr, now_ns: u64) -> Result<SourceSlot, SourceLimitExceeded> {
+        let hash = self.hasher.hash_one(self.network_bits(client));
         let tag = (hash >> COUNT_BITS).max(1) << COUNT_BITS;
-        let first = (hash % self.places.len() as u64) as usize;
-        let Some(index) = self.hold(first, tag, now_ns)? else {
-            return Ok(Seat::none());
+        let first_index = (hash % self.entries.len() as u64) as usize;
+        let Some(index) = self.find_or_claim(first_index, tag, now_ns)? else {
+            return Ok(SourceSlot::untracked());
         };
         if let Some(rate) = &self.plan.connections_rate
-            && let Err(wait_ns) = self.places[index].connections.take(rate, now_ns)
+            && let Err(wait_ns) = self.entries[index].connections.try_take(rate, now_ns)
         {
-            self.leave(Seat(index as u32));
-            return Err(Over::Rate { wait_ns });
+            self.release(SourceSlot(index as u32));
+            return Err(SourceLimitExceeded::Rate { wait_ns });
         }
-        // There are fewer places than u32::MAX.
-        Ok(Seat(index as u32))
+        // There are fewer slots than u32::MAX.
+        Ok(SourceSlot(index as u32))
     }
 
-    /// Counts a connection at the place of this tag; where there is none, at a free one.
+    /// Counts a connection at the slot of this tag; if there is none, at a free one.
     ///
-    /// Two cores may claim two places for one source at the same time. So whoever has counted looks
-    /// whether there is another place that counts, and steps back if so: of two that stay, the later
-    /// one would have seen the other.
-    fn hold(&self, first: usize, tag: u64, now_ns: u64) -> Result<Option<usize>, Over> {
-        let ways = || (0..WAYS).map(|way| (first + way) % self.places.len());
-        let word = |index: usize| self.places[index].word.load(Ordering::SeqCst);
+    /// Two cores may claim two slots for one source at the same time. So a core checks after it
+    /// has counted: if another slot of the source has connections, the core steps back. If two
+    /// claims remained, the later one would have seen the other.
+    fn find_or_claim(
+        &self,
+        first_index: usize,
+        tag: u64,
+        now_ns: u64,
+    ) -> Result<Option<usize>, SourceLimitExceeded> {
+        let ways = || (0..WAYS).map(|way| (first_index + way) % self.entries.len());
+        let word = |index: usize| self.entries[index].tag_and_count.load(Ordering::SeqCst);
         let is_own = |index: &usize| word(*index) & !COUNT_MASK == tag;
-        for _ in 0..TRIES_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let own = ways().filter(is_own).max_by_key(|&index| word(index) & COUNT_MASK);
             let index = match own {
-                Some(index) if self.count_one(index, tag)? => index,
+                Some(index) if self.try_increment(index, tag)? => index,
                 Some(_) => continue,
                 None => {
                     let free = ways().filter(|&index| word(index) & COUNT_MASK == 0);
-                    let free = free.min_by_key(|&index| self.places[index].forgets_at_ns(now_ns));
+                    let free = free.min_by_key(|&index| self.entries[index].evictable_from_ns(now_ns));
                     let Some(index) = free else { return Ok(None) };
                     if !self.claim(index, tag) {
                         continue;
@@ -133,58 +138,59 @@ impl Sources {
                     index
                 }
             };
-            let counts = |&other: &usize| other != index && word(other) & COUNT_MASK > 0;
-            if !ways().filter(is_own).any(|other| counts(&other)) {
+            let is_duplicate = |&other: &usize| other != index && word(other) & COUNT_MASK > 0;
+            if !ways().filter(is_own).any(|other| is_duplicate(&other)) {
                 return Ok(Some(index));
             }
-            self.leave(Seat(index as u32));
+            self.release(SourceSlot(index as u32));
             std::hint::spin_loop();
         }
         Ok(None)
     }
 
-    /// Takes a place where nobody has a connection, with one.
+    /// Takes a slot that has no connections, and counts one there.
     fn claim(&self, index: usize, tag: u64) -> bool {
-        let place = &self.places[index];
-        let free = |word: u64| (word & COUNT_MASK == 0).then_some(tag | 1);
-        let claimed = place.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok();
+        let entry = &self.entries[index];
+        let claim_if_free = |word: u64| (word & COUNT_MASK == 0).then_some(tag | 1);
+        let claimed =
+            entry.tag_and_count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, claim_if_free).is_ok();
         if claimed {
-            place.connections.fill();
-            place.requests.fill();
+            entry.connections.refill();
+            entry.requests.refill();
         }
         claimed
     }
 
-    /// One connection more; `false`: the place has become another's.
-    fn count_one(&self, index: usize, tag: u64) -> Result<bool, Over> {
+    /// Counts one more connection. Returns `false` if the slot belongs to another source now.
+    fn try_increment(&self, index: usize, tag: u64) -> Result<bool, SourceLimitExceeded> {
         let max = u64::from(self.plan.connections.unwrap_or(u32::MAX)).min(COUNT_MASK - 1);
-        let more =
+        let increment =
             |word: u64| (word & !COUNT_MASK == tag && word & COUNT_MASK < max).then_some(word + 1);
-        let word = &self.places[index].word;
-        match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more) {
+        let word = &self.entries[index].tag_and_count;
+        match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment) {
             Ok(_) => Ok(true),
-            Err(word) if word & !COUNT_MASK == tag => Err(Over::Connections),
+            Err(word) if word & !COUNT_MASK == tag => Err(SourceLimitExceeded::Connections),
             Err(_) => Ok(false),
         }
     }
 
-    pub(super) fn leave(&self, seat: Seat) {
-        if let Some(index) = seat.index() {
-            self.places[index].word.fetch_sub(1, Ordering::SeqCst);
+    pub(super) fn release(&self, slot: SourceSlot) {
+        if let Some(index) = slot.index() {
+            self.entries[index].tag_and_count.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    pub(super) fn admit_request(&self, seat: Seat, now_ns: u64) -> Result<(), u64> {
-        match (&self.plan.requests_rate, seat.index()) {
-            (Some(rate), Some(index)) => self.places[index].requests.take(rate, now_ns),
+    pub(super) fn admit_request(&self, slot: SourceSlot, now_ns: u64) -> Result<(), u64> {
+        match (&self.plan.requests_rate, slot.index()) {
+            (Some(rate), Some(index)) => self.entries[index].requests.try_take(rate, now_ns),
             _ => Ok(()),
         }
     }
 }
 
-impl Place {
-    /// When nothing is lost by forgetting it.
-    fn forgets_at_ns(&self, now_ns: u64) -> u64 {
+impl SourceEntry {
+    /// Returns the time from which evicting the source loses no information.
+    fn evictable_from_ns(&self, now_ns: u64) -> u64 {
         self.connections.full_at_ns().max(self.requests.full_at_ns()).max(now_ns)
     }
 }

@@ -1,10 +1,10 @@
-//! The bounds by rules that hold whatever happens, with seeds.
+//! Property tests of the admission limits, with fixed seeds.
 
 use std::collections::HashMap;
 
-use super::sources::Sources;
+use super::sources::SourceTable;
 use super::*;
-use crate::plan::{Rate, SourcePlan};
+use crate::plan::{SourcePlan, TokenRate};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -24,128 +24,127 @@ fn v4(number: u32) -> IpAddr {
 }
 
 #[test]
-fn a_rate_holds_and_who_waits_as_told_is_let_in() {
-    let bucket = Bucket::default();
-    let rate = Rate { rate_per_s: 4.0, burst: 2 };
+fn a_rate_holds_and_a_client_that_waits_for_the_returned_time_is_admitted() {
+    let bucket = TokenBucket::default();
+    let rate = TokenRate { rate_per_s: 4.0, burst: 2 };
     let now_ns = 5 * SECOND_NS;
-    assert!((0..2).all(|_| bucket.take(&rate, now_ns).is_ok()));
-    let wait_ns = bucket.take(&rate, now_ns).unwrap_err();
+    assert!((0..2).all(|_| bucket.try_take(&rate, now_ns).is_ok()));
+    let wait_ns = bucket.try_take(&rate, now_ns).unwrap_err();
     assert_eq!(wait_ns, SECOND_NS / 4);
-    assert_eq!(bucket.take(&rate, now_ns + wait_ns - 1), Err(1));
-    assert_eq!(bucket.take(&rate, now_ns + wait_ns), Ok(()));
-    let taken =
-        (0..100_000).filter(|at| bucket.take(&rate, 100 * SECOND_NS + at * 100_000).is_ok());
+    assert_eq!(bucket.try_take(&rate, now_ns + wait_ns - 1), Err(1));
+    assert_eq!(bucket.try_take(&rate, now_ns + wait_ns), Ok(()));
+    let taken = (0..100_000).filter(|at| bucket.try_take(&rate, 100 * SECOND_NS + at * 100_000).is_ok());
     assert_eq!(taken.count(), 41);
 }
 
 #[test]
-fn a_source_has_so_many_connections_and_gets_them_back() {
-    let sources = Sources::new(&plan());
-    let seats: Vec<Seat> = (0..2).map(|_| sources.enter(v4(1), 0).unwrap()).collect();
-    assert_eq!(sources.enter(v4(1), 0), Err(Over::Connections));
-    assert!(sources.enter(v4(2), 0).is_ok());
-    sources.leave(seats[0]);
-    assert!(sources.enter(v4(1), 0).is_ok());
+fn a_source_has_a_maximum_of_connections_and_released_ones_are_free_again() {
+    let sources = SourceTable::new(&plan());
+    let slots: Vec<SourceSlot> = (0..2).map(|_| sources.acquire(v4(1), 0).unwrap()).collect();
+    assert_eq!(sources.acquire(v4(1), 0), Err(SourceLimitExceeded::Connections));
+    assert!(sources.acquire(v4(2), 0).is_ok());
+    sources.release(slots[0]);
+    assert!(sources.acquire(v4(1), 0).is_ok());
 }
 
 #[test]
 fn a_prefix_is_one_source() {
-    let sources = Sources::new(&SourcePlan { connections: Some(1), prefix4: 24, ..plan() });
-    let enter = |text: &str| sources.enter(text.parse().unwrap(), 0);
-    assert!(enter("10.0.0.1").is_ok() && enter("10.0.0.255").is_err() && enter("10.0.1.0").is_ok());
-    assert!(enter("::ffff:10.0.0.9").is_err());
-    assert!(enter("2001:db8::1").is_ok() && enter("2001:db8::ffff:1").is_err());
-    assert!(enter("2001:db8:0:1::1").is_ok());
-    let all = Sources::new(&SourcePlan { connections: Some(1), prefix4: 0, prefix6: 0, ..plan() });
-    assert!(all.enter(v4(1), 0).is_ok() && all.enter(v4(u32::MAX), 0).is_err());
-    assert!(all.enter("::1".parse().unwrap(), 0).is_ok());
-    assert!(all.enter("ff::1".parse().unwrap(), 0).is_err());
+    let sources = SourceTable::new(&SourcePlan { connections: Some(1), prefix4: 24, ..plan() });
+    let acquire = |text: &str| sources.acquire(text.parse().unwrap(), 0);
+    assert!(acquire("10.0.0.1").is_ok() && acquire("10.0.0.255").is_err() && acquire("10.0.1.0").is_ok());
+    assert!(acquire("::ffff:10.0.0.9").is_err());
+    assert!(acquire("2001:db8::1").is_ok() && acquire("2001:db8::ffff:1").is_err());
+    assert!(acquire("2001:db8:0:1::1").is_ok());
+    let all = SourceTable::new(&SourcePlan { connections: Some(1), prefix4: 0, prefix6: 0, ..plan() });
+    assert!(all.acquire(v4(1), 0).is_ok() && all.acquire(v4(u32::MAX), 0).is_err());
+    assert!(all.acquire("::1".parse().unwrap(), 0).is_ok());
+    assert!(all.acquire("ff::1".parse().unwrap(), 0).is_err());
 }
 
 #[test]
 fn rates_of_a_source_outlive_its_connections() {
-    let rate = Some(Rate { rate_per_s: 1.0, burst: 2 });
-    let sources = Sources::new(&SourcePlan { connections: None, connections_rate: rate, ..plan() });
+    let rate = Some(TokenRate { rate_per_s: 1.0, burst: 2 });
+    let sources = SourceTable::new(&SourcePlan { connections: None, connections_rate: rate, ..plan() });
     for _ in 0..2 {
-        sources.leave(sources.enter(v4(1), 0).unwrap());
+        sources.release(sources.acquire(v4(1), 0).unwrap());
     }
-    assert_eq!(sources.enter(v4(1), 0), Err(Over::Rate { wait_ns: SECOND_NS }));
-    assert!(sources.enter(v4(2), 0).is_ok() && sources.enter(v4(1), SECOND_NS).is_ok());
-    let sources = Sources::new(&SourcePlan { requests_rate: rate, ..plan() });
-    let seat = sources.enter(v4(1), 0).unwrap();
-    assert!((0..2).all(|_| sources.admit_request(seat, 0).is_ok()));
-    assert_eq!(sources.admit_request(seat, 0), Err(SECOND_NS));
-    assert_eq!(sources.admit_request(Seat::none(), 0), Ok(()));
+    assert_eq!(sources.acquire(v4(1), 0), Err(SourceLimitExceeded::Rate { wait_ns: SECOND_NS }));
+    assert!(sources.acquire(v4(2), 0).is_ok() && sources.acquire(v4(1), SECOND_NS).is_ok());
+    let sources = SourceTable::new(&SourcePlan { requests_rate: rate, ..plan() });
+    let slot = sources.acquire(v4(1), 0).unwrap();
+    assert!((0..2).all(|_| sources.admit_request(slot, 0).is_ok()));
+    assert_eq!(sources.admit_request(slot, 0), Err(SECOND_NS));
+    assert_eq!(sources.admit_request(SourceSlot::untracked(), 0), Ok(()));
 }
 
-/// Whoever comes and goes in whatever order: no source has more than its bound, no count is lost,
-/// and who has no place was let in unbounded.
+/// For any order of arrivals and departures: no source exceeds its limit, no count is lost, and a
+/// connection without a slot is not limited.
 #[test]
-fn no_source_has_more_than_its_bound_whatever_comes() {
+fn no_source_exceeds_its_limit_for_any_order_of_events() {
     for seed in 0..256 {
         let mut random = fastrand::Rng::with_seed(seed);
         let entries = random.usize(8..80);
-        let sources = Sources::new(&SourcePlan { connections: Some(3), entries, ..plan() });
-        let mut open: Vec<(u32, Seat)> = Vec::new();
-        let mut seated: HashMap<u32, u32> = HashMap::new();
+        let sources = SourceTable::new(&SourcePlan { connections: Some(3), entries, ..plan() });
+        let mut open: Vec<(u32, SourceSlot)> = Vec::new();
+        let mut tracked: HashMap<u32, u32> = HashMap::new();
         for now_ns in 0..800 {
             if random.u32(..5) < 3 || open.is_empty() {
                 let client = random.u32(..40);
-                let has = seated.get(&client).copied().unwrap_or_default();
-                match sources.enter(v4(client), now_ns) {
-                    Ok(seat) if seat == Seat::none() => open.push((client, seat)),
-                    Ok(seat) => {
-                        assert!(has < 3, "seed {seed}");
-                        *seated.entry(client).or_default() += 1;
-                        open.push((client, seat));
+                let count = tracked.get(&client).copied().unwrap_or_default();
+                match sources.acquire(v4(client), now_ns) {
+                    Ok(slot) if slot == SourceSlot::untracked() => open.push((client, slot)),
+                    Ok(slot) => {
+                        assert!(count < 3, "seed {seed}");
+                        *tracked.entry(client).or_default() += 1;
+                        open.push((client, slot));
                     }
-                    Err(over) => {
-                        assert_eq!((over, has), (Over::Connections, 3), "seed {seed}");
+                    Err(exceeded) => {
+                        assert_eq!((exceeded, count), (SourceLimitExceeded::Connections, 3), "seed {seed}");
                     }
                 }
             } else {
-                let (client, seat) = open.swap_remove(random.usize(..open.len()));
-                sources.leave(seat);
-                if seat != Seat::none() {
-                    *seated.entry(client).or_default() -= 1;
+                let (client, slot) = open.swap_remove(random.usize(..open.len()));
+                sources.release(slot);
+                if slot != SourceSlot::untracked() {
+                    *tracked.entry(client).or_default() -= 1;
                 }
             }
         }
-        // All leave: then each may have as many as at the start.
-        for (_, seat) in open {
-            sources.leave(seat);
+        // All leave; afterwards each source may have its full number again.
+        for (_, slot) in open {
+            sources.release(slot);
         }
         for _ in 0..3 {
-            assert!(sources.enter(v4(7), 900).is_ok(), "seed {seed}");
+            assert!(sources.acquire(v4(7), 900).is_ok(), "seed {seed}");
         }
-        assert_eq!(sources.enter(v4(7), 900), Err(Over::Connections), "seed {seed}");
+        assert_eq!(sources.acquire(v4(7), 900), Err(SourceLimitExceeded::Connections), "seed {seed}");
     }
 }
 
 #[test]
 fn the_count_holds_when_cores_race_for_it() {
-    let sources = Sources::new(&SourcePlan { connections: Some(5), entries: 8, ..plan() });
-    let inside = std::sync::atomic::AtomicU32::new(0);
+    let sources = SourceTable::new(&SourcePlan { connections: Some(5), entries: 8, ..plan() });
+    let in_use = std::sync::atomic::AtomicU32::new(0);
     std::thread::scope(|scope| {
         for core in 0..4 {
-            let (sources, inside) = (&sources, &inside);
+            let (sources, in_use) = (&sources, &in_use);
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(core);
                 for turn in 0..20_000 {
-                    // Others come and go, so that places change hands.
+                    // Others come and go, so that slots change owners.
                     let client = if random.bool() { 1 } else { 2 + random.u32(..3) };
-                    let Ok(seat) = sources.enter(v4(client), turn) else { continue };
-                    if client == 1 && seat != Seat::none() {
-                        let now = inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+                    let Ok(slot) = sources.acquire(v4(client), turn) else { continue };
+                    if client == 1 && slot != SourceSlot::untracked() {
+                        let now = in_use.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
                         assert!(now <= 5, "{now}");
-                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        in_use.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                     }
-                    sources.leave(seat);
+                    sources.release(slot);
                 }
             });
         }
     });
-    assert_eq!(inside.into_inner(), 0);
-    let free = (0..5).filter(|_| sources.enter(v4(1), u64::MAX).is_ok());
-    assert_eq!(free.count(), 5);
+    assert_eq!(in_use.into_inner(), 0);
+    let acquired = (0..5).filter(|_| sources.acquire(v4(1), u64::MAX).is_ok());
+    assert_eq!(acquired.count(), 5);
 }

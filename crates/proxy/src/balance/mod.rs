@@ -1,12 +1,13 @@
-//! Which server of a pool gets a request. Pure: weights, loads, the time and a source of chance in, a
-//! place out. Whether a server has room, and whether it may be used at all, is told, not asked.
+//! The choice of a server for a request. Pure: the input is weights, loads, the time and a random
+//! source; the output is an index. The caller passes in whether a server has a free slot and is
+//! eligible.
 //!
-//! Loads are those of one core. Cores share nothing for a choice but what bounds servers, so that a
-//! choice costs no memory that others write: the kernel spreads connections over cores, and what is
-//! even on each core is even on all of them.
+//! Loads are those of one core. Apart from server limits, cores share nothing for a choice, so that
+//! a choice touches no memory that others write. The kernel spreads connections over the cores, and
+//! a distribution that is even on each core is even over all of them.
 //!
-//! `latency` is what is remembered of a server's response times, `hash` the choice by a key and what
-//! a key is, `sticky` the cookie that makes a choice last.
+//! `latency` holds the remembered response times of a server, `hash` the choice by a key and the
+//! key itself, `sticky` the cookie that makes a choice last.
 
 mod hash;
 mod latency;
@@ -16,162 +17,165 @@ mod tests;
 
 use std::cmp::Ordering;
 
-pub(crate) use hash::{digest, key_of, owner, source_key};
-pub(crate) use latency::{FAILED_NS, Latency};
+pub(crate) use hash::{digest, digest_key, digest_source, owner};
+pub(crate) use latency::{FAILED_LATENCY_MIN_NS, PeakEwma};
 
 use crate::plan::Balance;
 
-/// One server, as far as the choice goes.
+/// The properties of one server that a choice uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
-    /// Its share against the others'; 0: none.
+    /// Weight relative to the others; 0: the server gets no requests.
     pub(crate) weight: u32,
-    /// Requests that it has now.
+    /// Requests in flight.
     pub(crate) in_flight: usize,
-    /// Whether it may get one more.
-    pub(crate) open: bool,
-    /// Whether it is also below what a slow start leaves of its bound. Only `first`, where a weight
-    /// means nothing else, looks at it.
-    pub(crate) eased: bool,
-    /// What is known of its response times.
-    pub(crate) latency: Latency,
+    /// True if the server may get one more request.
+    pub(crate) is_available: bool,
+    /// True if the server is also below its reduced limit during a slow start. Used only by
+    /// `first`, where a weight has no other effect.
+    pub(crate) is_below_slow_start_limit: bool,
+    /// Remembered response times.
+    pub(crate) latency: PeakEwma,
 }
 
 impl Candidate {
     fn is_usable(&self) -> bool {
-        self.open && self.weight > 0
+        self.is_available && self.weight > 0
     }
 
-    /// Its load for its weight against that of `other`.
+    /// Compares the load per weight with that of `other`.
     fn compare_load(&self, other: &Self) -> Ordering {
         let own = self.in_flight as u64 * u64::from(other.weight);
         own.cmp(&(other.in_flight as u64 * u64::from(self.weight)))
     }
 }
 
-/// By what is chosen.
+/// Inputs of a choice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How<'a> {
+pub(crate) struct BalanceInput<'a> {
     pub(crate) balance: Balance,
-    /// The digest of the request's key; `None`: it has none.
+    /// Digest of the request's key; `None`: the request has none.
     pub(crate) key: Option<u64>,
-    /// The digests of the servers' names.
-    pub(crate) names: &'a [u64],
-    /// How many requests a server may have by a key, as a multiple of its share.
+    /// Digests of the servers' names.
+    pub(crate) name_digests: &'a [u64],
+    /// Maximum number of requests of a server chosen by key, as a multiple of its fraction of the
+    /// load.
     pub(crate) load_factor: f64,
     pub(crate) now_ns: u64,
 }
 
-/// What was chosen.
+/// Result of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub(crate) struct Selection {
     pub(crate) server: usize,
-    /// Whether the request's key belongs to another server.
-    pub(crate) is_elsewhere: bool,
+    /// True if the request's key belongs to another server.
+    pub(crate) is_hash_overflow: bool,
 }
 
-/// What round robin remembers: the credit of each server (nginx's smooth weighted round robin).
+/// State of round robin: the credit of each server (nginx's smooth weighted round robin).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Turns {
-    credit: Vec<i64>,
+pub(crate) struct RoundRobinState {
+    current_weights: Vec<i64>,
 }
 
-impl Turns {
-    /// Nobody has had a turn.
+impl RoundRobinState {
+    /// Creates the initial state: all credits are 0.
     pub(crate) fn new(servers: usize) -> Self {
-        Self { credit: vec![0; servers] }
+        Self { current_weights: vec![0; servers] }
     }
 }
 
-/// Chooses a server, or none when none may get one more request.
+/// Chooses a server. Returns `None` if no server may get one more request.
 ///
-/// Another core may change what `candidate` says between two looks, so nothing here relies on two of
-/// them being the same.
+/// Another core may change the result of `candidate` between two calls, so nothing here relies on
+/// two equal results.
 pub(crate) fn choose(
-    how: How<'_>,
+    input: BalanceInput<'_>,
     servers: usize,
     candidate: impl Fn(usize) -> Candidate,
-    turns: &mut Turns,
+    round_robin_state: &mut RoundRobinState,
     rng: &mut fastrand::Rng,
-) -> Option<Chosen> {
-    let chosen = match (how.balance, how.key) {
+) -> Option<Selection> {
+    let chosen = match (input.balance, input.key) {
         (Balance::ConsistentHash, Some(key)) => {
-            return hash::choose(how, key, servers, candidate);
+            return hash::choose(input, key, servers, candidate);
         }
-        (Balance::RandomOfTwo | Balance::ConsistentHash, _) => {
-            random_of_two(servers, candidate, rng)
-        }
-        (Balance::Latency, _) => latency::choose(how.now_ns, servers, candidate, rng),
-        (Balance::RoundRobin, _) => round_robin(servers, candidate, turns),
+        (Balance::RandomOfTwo | Balance::ConsistentHash, _) => random_of_two(servers, candidate, rng),
+        (Balance::Latency, _) => latency::choose(input.now_ns, servers, candidate, rng),
+        (Balance::RoundRobin, _) => round_robin(servers, candidate, round_robin_state),
         (Balance::LeastConnections, _) => least_connections(servers, candidate, rng),
-        (Balance::First, _) => first(servers, candidate),
+        (Balance::First, _) => first_available(servers, candidate),
     };
-    chosen.map(|server| Chosen { server, is_elsewhere: false })
+    chosen.map(|server| Selection { server, is_hash_overflow: false })
 }
 
-/// Two are drawn, a server as often as its weight says, and the one that has more to do for its
-/// weight is left out. So weights hold when nothing is in flight as well, where all are equal.
+/// Draws two servers with a probability proportional to their weight, and takes the one with the
+/// lower load per weight. So weights also hold while nothing is in flight and all loads are equal.
 fn random_of_two(
     servers: usize,
     candidate: impl Fn(usize) -> Candidate,
     rng: &mut fastrand::Rng,
 ) -> Option<usize> {
-    let usable = |index| Some(candidate(index)).filter(Candidate::is_usable);
-    let total: u64 = (0..servers).filter_map(usable).map(|one| u64::from(one.weight)).sum();
-    let first = drawn(servers, usable, None, rng.u64(..total.max(1)))?;
+    let usable_candidate = |index| Some(candidate(index)).filter(Candidate::is_usable);
+    let total: u64 = (0..servers).filter_map(usable_candidate).map(|one| u64::from(one.weight)).sum();
+    let first = pick_by_weight(servers, usable_candidate, None, rng.u64(..total.max(1)))?;
     let rest = total.saturating_sub(u64::from(candidate(first).weight));
     if rest == 0 {
         return Some(first);
     }
-    let second = drawn(servers, usable, Some(first), rng.u64(..rest)).unwrap_or(first);
+    let second = pick_by_weight(servers, usable_candidate, Some(first), rng.u64(..rest)).unwrap_or(first);
     let is_lighter = candidate(second).compare_load(&candidate(first)).is_lt();
     Some(if is_lighter { second } else { first })
 }
 
-/// The server that a number below the sum of the weights falls on.
-fn drawn(
+/// Returns the server whose weight interval contains `offset`, which is below the sum of the
+/// weights.
+fn pick_by_weight(
     servers: usize,
-    usable: impl Fn(usize) -> Option<Candidate>,
-    without: Option<usize>,
-    mut number: u64,
+    usable_candidate: impl Fn(usize) -> Option<Candidate>,
+    excluded: Option<usize>,
+    mut offset: u64,
 ) -> Option<usize> {
     let mut last = None;
-    for index in (0..servers).filter(|index| Some(*index) != without) {
-        let Some(one) = usable(index) else { continue };
+    for index in (0..servers).filter(|index| Some(*index) != excluded) {
+        let Some(one) = usable_candidate(index) else { continue };
         last = Some(index);
-        match number.checked_sub(u64::from(one.weight)) {
-            Some(rest) => number = rest,
+        match offset.checked_sub(u64::from(one.weight)) {
+            Some(rest) => offset = rest,
             None => return last,
         }
     }
     last
 }
 
-/// Each usable server earns its weight, the richest is chosen and pays for all.
+/// Each usable server gains its weight as credit. The server with the highest credit is chosen and
+/// pays the sum of all weights.
 fn round_robin(
     servers: usize,
     candidate: impl Fn(usize) -> Candidate,
-    turns: &mut Turns,
+    round_robin_state: &mut RoundRobinState,
 ) -> Option<usize> {
     let mut total = 0;
-    let mut richest: Option<usize> = None;
+    let mut best: Option<usize> = None;
     for index in 0..servers {
         let candidate = candidate(index);
         if !candidate.is_usable() {
             continue;
         }
         total += i64::from(candidate.weight);
-        turns.credit[index] += i64::from(candidate.weight);
-        if richest.is_none_or(|richest| turns.credit[index] > turns.credit[richest]) {
-            richest = Some(index);
+        round_robin_state.current_weights[index] += i64::from(candidate.weight);
+        if best.is_none_or(|richest| {
+            round_robin_state.current_weights[index] > round_robin_state.current_weights[richest]
+        }) {
+            best = Some(index);
         }
     }
-    let chosen = richest?;
-    turns.credit[chosen] -= total;
+    let chosen = best?;
+    round_robin_state.current_weights[chosen] -= total;
     Some(chosen)
 }
 
-/// Of those that have equally little to do, each is chosen as often as its weight says.
+/// Among servers with equal load, each is chosen with a probability proportional to its weight.
 fn least_connections(
     servers: usize,
     candidate: impl Fn(usize) -> Candidate,
@@ -185,7 +189,7 @@ fn least_connections(
             continue;
         }
         let weight = u64::from(one.weight);
-        let is_taken = match best.map_or(Ordering::Less, |(_, best)| one.compare_load(&best)) {
+        let is_better = match best.map_or(Ordering::Less, |(_, best)| one.compare_load(&best)) {
             Ordering::Less => {
                 tied = weight;
                 true
@@ -196,18 +200,21 @@ fn least_connections(
             }
             Ordering::Greater => false,
         };
-        if is_taken {
+        if is_better {
             best = Some((index, one));
         }
     }
     best.map(|(index, _)| index)
 }
 
-/// In the order of the config. One that is starting slowly is filled up only when no other has room.
-fn first(servers: usize, candidate: impl Fn(usize) -> Candidate) -> Option<usize> {
-    let fits = |index: &usize, full: bool| {
+/// Chooses the first server with a free slot, in the order of the config. A server in slow start is
+/// filled up only if no other has a free slot.
+fn first_available(servers: usize, candidate: impl Fn(usize) -> Candidate) -> Option<usize> {
+    let is_selectable = |index: &usize, ignores_slow_start: bool| {
         let one = candidate(*index);
-        one.is_usable() && (full || one.eased)
+        one.is_usable() && (ignores_slow_start || one.is_below_slow_start_limit)
     };
-    (0..servers).find(|index| fits(index, false)).or_else(|| (0..servers).find(|i| fits(i, true)))
+    (0..servers)
+        .find(|index| is_selectable(index, false))
+        .or_else(|| (0..servers).find(|i| is_selectable(i, true)))
 }

@@ -1,14 +1,15 @@
-//! The cookie that keeps a client at its server: what stands in it, what one that came back says, and
-//! how it gets into heads and out of them. Pure; who may still be used is the pool's to know.
+//! The cookie that keeps a client at its server: its value, the lookup of a returned cookie, and
+//! its insertion into and removal from heads. Pure; the pool decides whether the server may still
+//! be used.
 //!
-//! What names a server is a token: a fingerprint of the server's name, and a code that authenticates
-//! it, both HMAC-SHA256 under the pool's key. Neither name nor address can be read from it, nobody can
-//! make one without the key, and all of them are made once for each plan, so that a request with a
-//! good cookie costs a comparison.
+//! A token names a server. It consists of a fingerprint of the server's name and a code that
+//! authenticates it, both HMAC-SHA256 under the pool's key. The token reveals neither name nor
+//! address, and nobody can make one without the key. All tokens are computed once for each plan, so
+//! that a request with a valid cookie costs a comparison.
 //!
-//! In mode `insert` the cookie is ours: servers never see it. In mode `prefix` it is the
-//! application's: `NAME=value` becomes `NAME=TOKEN~value` on its way to the client, and again
-//! `NAME=value` on its way back, as HAProxy does it.
+//! In mode `insert` the cookie belongs to the proxy, and servers never see it. In mode `prefix` it
+//! belongs to the application: `NAME=value` becomes `NAME=TOKEN~value` on its way to the client,
+//! and `NAME=value` again on its way back, as in HAProxy.
 
 use std::fmt;
 
@@ -20,30 +21,30 @@ use wire::{Header, encode};
 
 use crate::plan::{Secret, StickyMode, StickyPlan};
 
-/// Bytes of a token's fingerprint, and of all of it; in base64 there is no padding.
-const PRINT_BYTES: usize = 8;
-const BYTES: usize = 24;
-/// What a token takes as text.
-const TEXT_BYTES: usize = BYTES / 3 * 4;
-/// Between a token and the application's own value.
+/// Bytes of a token's fingerprint, and of a complete token. The base64 form has no padding.
+const FINGERPRINT_BYTES: usize = 8;
+const TOKEN_BYTES: usize = 24;
+/// Length of a token as text.
+const TOKEN_TEXT_BYTES: usize = TOKEN_BYTES / 3 * 4;
+/// Delimiter between a token and the application's own value.
 const DELIMITER: u8 = b'~';
 
-/// As text.
-pub(crate) type Token = [u8; TEXT_BYTES];
+/// A token as text.
+pub(crate) type Token = [u8; TOKEN_TEXT_BYTES];
 
-macro_rules! found {
+macro_rules! sticky_lookups {
     ($($variant:ident, $code:literal, $doc:literal;)*) => {
-        /// What a request's sticky cookie said.
+        /// Result of the lookup of a request's sticky cookie.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Found {
+        pub(crate) enum StickyLookup {
             $(#[doc = $doc] $variant,)*
         }
 
-        impl Found {
-            /// Every one, in the order of the table: `found as usize` is its index.
+        impl StickyLookup {
+            /// Every variant, in the order of the table: `lookup as usize` is its index.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// In `snake_case`, stable.
+            /// Returns the code, in `snake_case`, stable.
             pub(crate) fn code(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }
@@ -51,114 +52,114 @@ macro_rules! found {
     };
 }
 
-found! {
-    Hit, "hit", "It names a server that is up, and the request goes there.";
-    Missing, "missing", "There is none.";
-    Unknown, "unknown", "It is one of ours, of a server that is not in the pool any more.";
-    Invalid, "invalid", "It is none of ours: made up, tampered with, or of another key.";
-    Down, "down", "It names a server that is not up.";
+sticky_lookups! {
+    Hit, "hit", "Names a server that is up; the request goes there.";
+    Missing, "missing", "No cookie.";
+    Unknown, "unknown", "Valid, but its server is no longer in the pool.";
+    Invalid, "invalid", "Forged, corrupt, or signed with another key.";
+    Down, "down", "Names a server that is not up.";
 }
 
 /// The tokens of a pool's servers.
-pub(crate) struct Tokens {
-    own: Box<[Token]>,
+pub(crate) struct ServerTokens {
+    tokens: Box<[Token]>,
     pool: Box<str>,
     key: Secret,
 }
 
-impl fmt::Debug for Tokens {
+impl fmt::Debug for ServerTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // They are as good as the key to who may choose a server.
+        // Tokens are secrets: a client that knows one can choose its server.
         f.debug_struct("Tokens").field("pool", &self.pool).finish_non_exhaustive()
     }
 }
 
-/// A code of the parts, by which nobody else can make one.
-fn code(key: &Secret, parts: [&[u8]; 3]) -> Option<[u8; 32]> {
-    let mut code = Hmac::<Sha256>::new_from_slice(key.bytes()).ok()?;
+/// Computes the authentication code of the parts. Nobody can make one without the key.
+fn hmac_of(key: &Secret, parts: [&[u8]; 3]) -> Option<[u8; 32]> {
+    let mut hmac = Hmac::<Sha256>::new_from_slice(key.bytes()).ok()?;
     for part in parts {
-        // With its length, so that no two lists of parts are the same bytes.
-        code.update(&(part.len() as u64).to_le_bytes());
-        code.update(part);
+        // The length prefix makes every list of parts a distinct byte sequence.
+        hmac.update(&(part.len() as u64).to_le_bytes());
+        hmac.update(part);
     }
-    Some(code.finalize().into_bytes().into())
+    Some(hmac.finalize().into_bytes().into())
 }
 
-fn authenticated(key: &Secret, pool: &str, print: &[u8]) -> Option<[u8; BYTES]> {
-    let code = code(key, [b"token", pool.as_bytes(), print])?;
-    let mut bytes = [0; BYTES];
-    bytes[..PRINT_BYTES].copy_from_slice(print);
-    bytes[PRINT_BYTES..].copy_from_slice(&code[..BYTES - PRINT_BYTES]);
+fn sign_fingerprint(key: &Secret, pool: &str, fingerprint: &[u8]) -> Option<[u8; TOKEN_BYTES]> {
+    let hmac = hmac_of(key, [b"token", pool.as_bytes(), fingerprint])?;
+    let mut bytes = [0; TOKEN_BYTES];
+    bytes[..FINGERPRINT_BYTES].copy_from_slice(fingerprint);
+    bytes[FINGERPRINT_BYTES..].copy_from_slice(&hmac[..TOKEN_BYTES - FINGERPRINT_BYTES]);
     Some(bytes)
 }
 
-/// Whether two are the same, in a time that does not tell where they differ.
-fn same<const N: usize>(one: &[u8; N], other: &[u8; N]) -> bool {
+/// Returns whether two values are equal, in constant time.
+fn constant_time_eq<const N: usize>(one: &[u8; N], other: &[u8; N]) -> bool {
     one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
 }
 
-impl Tokens {
-    /// Of the servers of these names.
-    pub(crate) fn new<'a>(
-        key: &Secret,
-        pool: &str,
-        servers: impl Iterator<Item = &'a str>,
-    ) -> Self {
+impl ServerTokens {
+    /// Computes the tokens of the servers with these names.
+    pub(crate) fn new<'a>(key: &Secret, pool: &str, servers: impl Iterator<Item = &'a str>) -> Self {
         let token = |server: &str| {
-            let print = code(key, [b"server", pool.as_bytes(), server.as_bytes()])?;
-            let bytes = authenticated(key, pool, &print[..PRINT_BYTES])?;
-            let mut text = [0; TEXT_BYTES];
+            let fingerprint = hmac_of(key, [b"server", pool.as_bytes(), server.as_bytes()])?;
+            let bytes = sign_fingerprint(key, pool, &fingerprint[..FINGERPRINT_BYTES])?;
+            let mut text = [0; TOKEN_TEXT_BYTES];
             URL_SAFE_NO_PAD.encode_slice(bytes, &mut text).ok()?;
             Some(text)
         };
-        // HMAC takes keys of any length, so that there is a token for each.
-        let own = servers.map(|server| token(server).unwrap_or_default()).collect();
-        Self { own, pool: pool.into(), key: key.clone() }
+        // HMAC takes keys of any length, so every server gets a token.
+        let tokens = servers.map(|server| token(server).unwrap_or_default()).collect();
+        Self { tokens, pool: pool.into(), key: key.clone() }
     }
 
-    /// What names a server.
-    pub(crate) fn of(&self, server: usize) -> &Token {
-        &self.own[server]
+    /// Returns the token of a server.
+    pub(crate) fn token(&self, server: usize) -> &Token {
+        &self.tokens[server]
     }
 
-    /// The server that a token names, or what is wrong with it.
-    fn server(&self, token: &Token) -> Result<usize, Found> {
-        if let Some(server) = self.own.iter().position(|own| same(own, token)) {
+    /// Returns the server that a token names, or the error.
+    fn find_server(&self, token: &Token) -> Result<usize, StickyLookup> {
+        if let Some(server) = self.tokens.iter().position(|own| constant_time_eq(own, token)) {
             return Ok(server);
         }
-        let mut bytes = [0; BYTES];
+        let mut bytes = [0; TOKEN_BYTES];
         let decoded = URL_SAFE_NO_PAD.decode_slice(token, &mut bytes);
-        let ours = decoded
-            .is_ok_and(|length| length == BYTES)
-            .then(|| authenticated(&self.key, &self.pool, &bytes[..PRINT_BYTES]))
+        let expected = decoded
+            .is_ok_and(|length| length == TOKEN_BYTES)
+            .then(|| sign_fingerprint(&self.key, &self.pool, &bytes[..FINGERPRINT_BYTES]))
             .flatten();
-        Err(if ours.is_some_and(|ours| same(&ours, &bytes)) {
-            Found::Unknown
+        Err(if expected.is_some_and(|ours| constant_time_eq(&ours, &bytes)) {
+            StickyLookup::Unknown
         } else {
-            Found::Invalid
+            StickyLookup::Invalid
         })
     }
 
-    /// The server that a request's cookie names, or why there is none. Of several cookies of that name
-    /// the first that names one counts.
-    pub(crate) fn find(&self, plan: &StickyPlan, headers: &[Header<'_>]) -> Result<usize, Found> {
-        let mut why = Found::Missing;
+    /// Returns the server that a request's cookie names, or the reason why there is none. Among
+    /// several cookies of that name, the first one that names a server counts.
+    pub(crate) fn find_in_cookies(
+        &self,
+        plan: &StickyPlan,
+        headers: &[Header<'_>],
+    ) -> Result<usize, StickyLookup> {
+        let mut lookup = StickyLookup::Missing;
         for cookie in cookies(headers).filter(|one| one.name == plan.cookie.as_bytes()) {
             let token = match plan.mode {
                 StickyMode::Insert => cookie.value.try_into().ok(),
                 StickyMode::Prefix => match split_prefix(cookie.value) {
                     Some((token, _)) => Some(token),
-                    // The application's own, from before it had a prefix.
+                    // The application's own cookie, set before it had a prefix.
                     None => continue,
                 },
             };
-            match token.map_or(Err(Found::Invalid), |token| self.server(token)) {
+            match token.map_or(Err(StickyLookup::Invalid), |token| self.find_server(token)) {
                 Ok(server) => return Ok(server),
-                Err(other) if why == Found::Missing => why = other,
+                Err(error) if lookup == StickyLookup::Missing => lookup = error,
                 Err(_) => {}
             }
         }
-        Err(why)
+        Err(lookup)
     }
 }
 
@@ -167,20 +168,23 @@ impl Tokens {
 pub(crate) struct Cookie<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// All of it.
+    /// The complete pair, name and value.
     pair: &'a [u8],
 }
 
-/// The cookies of a request, in its order.
+/// Returns the cookies of a request, in order.
 pub(crate) fn cookies<'b>(headers: &[Header<'b>]) -> impl Iterator<Item = Cookie<'b>> {
-    headers.iter().filter(|header| is_cookie(header.name)).flat_map(|header| in_field(header.value))
+    headers
+        .iter()
+        .filter(|header| is_cookie_field(header.name))
+        .flat_map(|header| cookies_in_field(header.value))
 }
 
-pub(crate) fn is_cookie(name: &str) -> bool {
+pub(crate) fn is_cookie_field(name: &str) -> bool {
     name.len() == 6 && name.eq_ignore_ascii_case("cookie")
 }
 
-fn in_field(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
+fn cookies_in_field(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     value.split(|&byte| byte == b';').map(|pair| {
         let pair = pair.trim_ascii();
         let (name, value) = split_at_byte(pair, b'=').unwrap_or((b"", pair));
@@ -193,33 +197,35 @@ fn split_at_byte(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// A value of mode `prefix` as token and the application's own, if it has the form of one.
+/// Splits a value of mode `prefix` into the token and the application's own value, if it has that
+/// form.
 fn split_prefix(value: &[u8]) -> Option<(&Token, &[u8])> {
-    let (token, rest) = value.split_first_chunk::<TEXT_BYTES>()?;
+    let (token, rest) = value.split_first_chunk::<TOKEN_TEXT_BYTES>()?;
     let is_text = token.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
     let own = rest.strip_prefix(&[DELIMITER])?;
     is_text.then_some((token, own))
 }
 
-/// Writes a `Cookie` field of a request as the server gets it: without our cookie, or without our part
-/// of the application's. Nothing is written when nothing is left.
+/// Writes a `Cookie` field of a request as the server gets it: without the proxy's cookie, or
+/// without the proxy's prefix in the application's cookie. Writes nothing if the field becomes
+/// empty.
 pub(crate) fn write_cookie_field(plan: &StickyPlan, header: &Header<'_>, out: &mut Vec<u8>) {
-    let is_ours = |cookie: &Cookie<'_>| cookie.name == plan.cookie.as_bytes();
-    if !in_field(header.value).any(|cookie| is_ours(&cookie)) {
+    let is_sticky = |cookie: &Cookie<'_>| cookie.name == plan.cookie.as_bytes();
+    if !cookies_in_field(header.value).any(|cookie| is_sticky(&cookie)) {
         encode::field(out, header.name, header.value);
         return;
     }
     let start = out.len();
     out.extend_from_slice(header.name.as_bytes());
     out.extend_from_slice(b": ");
-    let first = out.len();
-    for cookie in in_field(header.value) {
-        let before = out.len();
-        if before > first {
+    let value_start = out.len();
+    for cookie in cookies_in_field(header.value) {
+        let cookie_start = out.len();
+        if cookie_start > value_start {
             out.extend_from_slice(b"; ");
         }
-        match (is_ours(&cookie), plan.mode) {
-            (true, StickyMode::Insert) => out.truncate(before),
+        match (is_sticky(&cookie), plan.mode) {
+            (true, StickyMode::Insert) => out.truncate(cookie_start),
             (true, StickyMode::Prefix) => {
                 let value = split_prefix(cookie.value).map_or(cookie.value, |(_, own)| own);
                 out.extend_from_slice(cookie.name);
@@ -229,28 +235,28 @@ pub(crate) fn write_cookie_field(plan: &StickyPlan, header: &Header<'_>, out: &m
             (false, _) => out.extend_from_slice(cookie.pair),
         }
     }
-    if out.len() == first {
+    if out.len() == value_start {
         out.truncate(start);
     } else {
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// What a response gets of it.
+/// Sticky cookie data for a response.
 #[derive(Clone, Copy)]
-pub(crate) struct Stamp<'a> {
+pub(crate) struct StickyCookie<'a> {
     pub(crate) plan: &'a StickyPlan,
     pub(crate) token: &'a Token,
-    /// Whether the client has no such cookie yet, or one that ages.
+    /// True if the client has no such cookie yet, or one with an expiry time.
     pub(crate) is_due: bool,
 }
 
-impl Stamp<'_> {
-    /// Writes a field of a response if it is the application's cookie that gets a prefix; whether it
-    /// was.
-    pub(crate) fn write_prefixed(&self, header: &Header<'_>, out: &mut Vec<u8>) -> bool {
-        let is_set = header.name.len() == 10 && header.name.eq_ignore_ascii_case("set-cookie");
-        if self.plan.mode != StickyMode::Prefix || !is_set {
+impl StickyCookie<'_> {
+    /// Writes a response field with a prefix if it sets the application's cookie. Returns whether
+    /// it did.
+    pub(crate) fn write_with_prefix(&self, header: &Header<'_>, out: &mut Vec<u8>) -> bool {
+        let is_set_cookie = header.name.len() == 10 && header.name.eq_ignore_ascii_case("set-cookie");
+        if self.plan.mode != StickyMode::Prefix || !is_set_cookie {
             return false;
         }
         let Some((name, rest)) = split_at_byte(header.value, b'=') else {
@@ -266,9 +272,9 @@ impl Stamp<'_> {
         true
     }
 
-    /// Writes a cookie of our own where one is due, and that no shared cache may keep the answer: it
-    /// would give one client's server to all.
-    pub(crate) fn write_inserted(&self, headers: &[Header<'_>], out: &mut Vec<u8>) {
+    /// Writes the proxy's own cookie if one is due, and a field that forbids shared caches to store
+    /// the response. A cached cookie would send all clients to one client's server.
+    pub(crate) fn write_own_cookie(&self, headers: &[Header<'_>], out: &mut Vec<u8>) {
         let plan = self.plan;
         if plan.mode != StickyMode::Insert || !self.is_due {
             return;
@@ -295,7 +301,7 @@ impl Stamp<'_> {
     }
 }
 
-/// Whether no shared cache may keep an answer with these fields.
+/// Returns whether these fields already forbid shared caches to store a response.
 fn is_private(headers: &[Header<'_>]) -> bool {
     headers
         .iter()

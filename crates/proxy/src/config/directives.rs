@@ -1,361 +1,364 @@
-//! Every key that a config may have, one row each: its table, its kind, its default, an example that
-//! is right and one that is wrong, and what it does. Reader, schema and reference are made from this.
+//! Table of all config keys. Each row has the key's table, kind, default, one valid and one invalid
+//! example, and its description. The reader, the JSON schema and the reference are generated from
+//! it.
 //!
-//! A table's path has `*` for a name and `[]` for an entry of a list. Examples and defaults are TOML.
+//! In a table's path, `*` stands for a name and `[]` for an entry of a list. Examples and defaults
+//! are TOML.
 
-use Fallback::{Is, Needed, Not};
-use Kind::{
-    Bool, Choice, Count, Entries, Fields, Named, Ratio, Secret, Share, Size, Status, StatusOrTrue,
-    Table, Text, TextOrFalse, Texts, TextsOrNone, Time, Wanted, Whole,
+use DefaultValue::{Literal, Required, Unset};
+use ValueKind::{
+    Bool, Choice, Count, Entries, Fields, Fraction, Integer, Matchers, Named, Ratio, Secret, Size, Status,
+    StatusOrTrue, Table, Text, TextOrFalse, Texts, TextsOrNone, Time,
 };
 
 use crate::plan::Balance;
 
-/// What a value may be.
+/// Kind of value that a key accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// `true` or `false`.
     Bool,
-    /// A number without unit, from and to.
-    Whole(u64, u64),
-    /// A number, or a text with a decimal multiplier, from and to.
+    /// A number without unit, from minimum to maximum.
+    Integer(u64, u64),
+    /// A number, or a text with a decimal multiplier, from minimum to maximum.
     Count(u64, u64),
-    /// A number of bytes, or a text with a binary multiplier, from and to.
+    /// A number of bytes, or a text with a binary multiplier, from minimum to maximum.
     Size(u64, u64),
     /// A text with a unit of time, more than 0 and at most [`super::value::TIME_MAX_NS`].
     Time,
-    /// From 0 to 1, or a text with `%`.
-    Share,
-    /// A number, from and to.
+    /// A fraction from 0 to 1, or a text with `%`.
+    Fraction,
+    /// A number, from minimum to maximum.
     Ratio(f64, f64),
     /// A text that no message repeats.
     Secret,
-    /// A rate a second: a number, or a text with a decimal multiplier; more than 0.
+    /// A rate per second, more than 0: a number, or a text with a decimal multiplier.
     Rate,
-    /// One of these.
+    /// One of the listed words.
     Choice(&'static [&'static str]),
-    /// A status, from and to.
+    /// A status code, from minimum to maximum.
     Status(u64, u64),
     /// `true`.
     True,
-    /// `true`, or a status from 400.
+    /// `true`, or a status code from 400.
     StatusOrTrue,
-    /// What its name says.
+    /// A text; the string describes its form.
     Text(&'static str),
-    /// What its name says, or `false`.
+    /// A text whose form the string describes, or `false`.
     TextOrFalse(&'static str),
-    /// One text, or a list with at least one.
+    /// One text, or a list of at least one. The string describes their form.
     Texts(&'static str),
-    /// One text, or a list that may be empty.
+    /// One text, or a list that may be empty. The string describes their form.
     TextsOrNone(&'static str),
-    /// A table of this path.
+    /// A table with this path.
     Table(&'static str),
-    /// A list of tables of this path; the key that a text alone stands for, if it may.
+    /// A list of tables with this path. A plain text stands for a table with only the named key;
+    /// `None` if entries must be tables.
     Entries(&'static str, Option<&'static str>),
-    /// Named tables of this path.
+    /// Named tables with this path.
     Named(&'static str),
-    /// Names with texts.
+    /// A table of names and texts.
     Fields,
-    /// Names with what is wanted of them: a text, `true`, `false`, `{ regex = "…" }`.
-    Wanted,
+    /// A table of names and matchers: a text, `true`, `false` or `{ regex = "…" }`.
+    Matchers,
 }
 
-/// What holds when a key is not there.
+/// Default of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fallback {
-    /// It has to be there.
-    Needed,
-    /// This value.
-    Is(&'static str),
-    /// Nothing, which means this.
-    Not(&'static str),
+pub(super) enum DefaultValue {
+    /// No default: the key is required.
+    Required,
+    /// This value, in TOML.
+    Literal(&'static str),
+    /// No value; the text describes what that means.
+    Unset(&'static str),
 }
 
-/// One key.
+/// A config key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Directive {
     pub(super) table: &'static str,
     pub(super) key: &'static str,
-    pub(super) kind: Kind,
-    pub(super) fallback: Fallback,
-    pub(super) right: &'static str,
+    pub(super) kind: ValueKind,
+    pub(super) default: DefaultValue,
+    pub(super) valid_example: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "the test of the row reads it"))]
-    pub(super) wrong: &'static str,
+    pub(super) invalid_example: &'static str,
     pub(super) doc: &'static str,
 }
 
-/// The row of a key.
-pub(super) fn directive(table: &str, key: &str) -> Option<&'static Directive> {
-    of_table(table).find(|row| row.key == key)
+/// Returns the row of a key.
+pub(super) fn find_directive(table: &str, key: &str) -> Option<&'static Directive> {
+    directives_of_table(table).find(|row| row.key == key)
 }
 
-/// The rows of a table.
-pub(super) fn of_table(table: &str) -> impl Iterator<Item = &'static Directive> {
+/// Returns the rows of a table.
+pub(super) fn directives_of_table(table: &str) -> impl Iterator<Item = &'static Directive> {
     DIRECTIVES.iter().filter(move |row| row.table == table)
 }
 
 macro_rules! directives {
-    ($($table:literal { $($key:literal, $kind:expr, $fallback:expr, $right:literal, $wrong:literal, $doc:literal;)* })*) => {
-        /// Every key.
+    ($($table:literal { $($key:literal, $kind:expr, $default:expr, $valid:literal, $invalid:literal, $doc:literal;)* })*) => {
+        /// All config keys.
         pub(super) const DIRECTIVES: &[Directive] = &[$($(Directive {
             table: $table,
             key: $key,
             kind: $kind,
-            fallback: $fallback,
-            right: $right,
-            wrong: $wrong,
+            default: $default,
+            valid_example: $valid,
+            invalid_example: $invalid,
             doc: $doc,
         },)*)*];
     };
 }
 
-const MANY: u64 = 100_000_000;
-const ANY_SIZE: u64 = 1 << 50;
+const COUNT_MAX: u64 = 100_000_000;
+const SIZE_MAX: u64 = 1 << 50;
 
 directives! {
     "" {
-        "threads", Whole(1, 1024), Not("one for each processor"), "2", "0", "Threads, a core each.";
-        "pin", Text("a list of processors"), Not("not pinned"), "'0'", "'3-1'", "Processors to pin the threads to: `0,2-3`, or `all`.";
-        "connections-max", Count(1, MANY), Not("what descriptors allow"), "'20k'", "'many'", "Connections of clients that may be open at a time, on all listeners.";
-        "drain-timeout", Time, Is("'30s'"), "'5s'", "5", "How long requests in flight may go on after SIGTERM.";
-        "admin", Text("an address"), Not("none"), "'127.0.0.1:8404'", "'8404'", "Where the status page, `/status.json`, `/metrics` and `/health` are served.";
-        "admin-hosts", Texts("a host name"), Not("IP addresses and localhost only"), "'proxy.example.org'", "'a/b'", "Host names by which `admin` is reached. Requests for other names are refused (421), because a web page of another site could have made them.";
-        "admin-token", Secret, Not("none"), "'a token of sixteen or more'", "'short'", "What requests to `admin` have to know, 16 bytes or more: as `Authorization: Bearer TOKEN`, or as the password of any user. `/health` takes none.";
-        "control", Text("a path"), Not("none"), "'/run/weir.sock'", "''", "The unix socket that `weir ctl` operates the proxy through; for root and the proxy's own user only (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
-        "privileges", Table("privileges"), Not("the defaults below"), "{ landlock = false }", "true", "Who the process becomes once its sockets are bound.";
-        "log", Entries("log[]", None), Not("no log"), "[{ to = 'stdout' }]", "'stdout'", "Where requests are logged; any number, written `[[log]]`.";
-        "listener", Named("listener.*"), Needed, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Where clients connect, written `[listener.NAME]`; at least one.";
-        "route", Entries("route[]", None), Not("only the listeners' own pools"), "[{ deny = true }]", "{ pool = 'app' }", "Which request goes where, written `[[route]]`. They are tried in order; the first that matches decides.";
-        "pool", Named("pool.*"), Not("no pool"), "{ app = { servers = ['127.0.0.1:9001'] } }", "'app'", "Where requests go, written `[pool.NAME]`.";
+        "threads", Integer(1, 1024), Unset("one per CPU"), "2", "0", "Number of threads, each with an event loop of its own.";
+        "pin", Text("a list of CPUs"), Unset("not pinned"), "'0'", "'3-1'", "CPUs to pin the threads to: `0,2-3`, or `all`.";
+        "connections-max", Count(1, COUNT_MAX), Unset("as many as the descriptor limit allows"), "'20k'", "'many'", "Maximum number of open client connections on all listeners.";
+        "drain-timeout", Time, Literal("'30s'"), "'5s'", "5", "Maximum time that requests in flight may take after SIGTERM.";
+        "admin", Text("an address"), Unset("none"), "'127.0.0.1:8404'", "'8404'", "Address of the status page, `/status.json`, `/metrics` and `/health`.";
+        "admin-hosts", Texts("a host name"), Unset("IP addresses and localhost only"), "'proxy.example.org'", "'a/b'", "Host names of `admin`. Requests for other names are rejected (421): a web page of another site could have sent them.";
+        "admin-token", Secret, Unset("none"), "'a token of sixteen or more'", "'short'", "Token that requests to `admin` must contain, at least 16 bytes: as `Authorization: Bearer TOKEN`, or as the password of any user. `/health` needs none.";
+        "control", Text("a path"), Unset("none"), "'/run/weir.sock'", "''", "Path of the unix socket for `weir ctl`; only root and the proxy's own user can connect (mode 0600). A new process gets the listening sockets there (`weir proxy --upgrade-from`).";
+        "privileges", Table("privileges"), Unset("the defaults below"), "{ landlock = false }", "true", "User, group and privileges of the process after its sockets are bound.";
+        "log", Entries("log[]", None), Unset("no log"), "[{ to = 'stdout' }]", "'stdout'", "Request logs, any number, written `[[log]]`.";
+        "listener", Named("listener.*"), Required, "{ l = { bind = '127.0.0.1:0' } }", "[1]", "Addresses for clients, written `[listener.NAME]`; at least one.";
+        "route", Entries("route[]", None), Unset("only the `pool` of each listener"), "[{ deny = true }]", "{ pool = 'app' }", "Rules for requests, written `[[route]]`, in order; the first match decides.";
+        "pool", Named("pool.*"), Unset("no pool"), "{ app = { servers = ['127.0.0.1:9001'] } }", "'app'", "Groups of servers, written `[pool.NAME]`.";
     }
     "privileges" {
-        "user", Text("a user"), Not("not changed"), "'root'", "'no such user'", "The user to change to, by name or id.";
-        "group", Text("a group"), Not("the user's own"), "'root'", "'no such group'", "The group to change to, by name or id.";
-        "no-new-privileges", Bool, Is("true"), "false", "'yes'", "Whether the process gives up gaining privileges (prctl(2), `PR_SET_NO_NEW_PRIVS`).";
-        "landlock", Bool, Is("true"), "false", "1", "Whether file access is confined with Landlock where the kernel has it.";
+        "user", Text("a user"), Unset("not changed"), "'root'", "'no such user'", "User to change to, by name or id.";
+        "group", Text("a group"), Unset("the user's primary group"), "'root'", "'no such group'", "Group to change to, by name or id.";
+        "no-new-privileges", Bool, Literal("true"), "false", "'yes'", "Prevents the process from gaining privileges (prctl(2), `PR_SET_NO_NEW_PRIVS`).";
+        "landlock", Bool, Literal("true"), "false", "1", "Restricts file access with Landlock, if the kernel supports it.";
     }
     "log[]" {
-        "to", Text("a place for log lines"), Needed, "'file:/tmp/weir.log'", "'/tmp/weir.log'", "`stdout`, `file:/path`, `syslog:127.0.0.1:514` (UDP) or `syslog:/dev/log`.";
-        "format", Choice(&["json", "combined", "haproxy"]), Is("'json'"), "'combined'", "'xml'", "What a line looks like.";
-        "sample", Share, Is("1.0"), "'10%'", "1.5", "The share of requests that is logged, by chance. Errors always are.";
-        "only-errors", Bool, Is("false"), "true", "'no'", "Whether only requests that failed are logged.";
+        "to", Text("a log target"), Required, "'file:/tmp/weir.log'", "'/tmp/weir.log'", "Target: `stdout`, `file:/path`, `syslog:127.0.0.1:514` (UDP) or `syslog:/dev/log`.";
+        "format", Choice(&["json", "combined", "haproxy"]), Literal("'json'"), "'combined'", "'xml'", "Format of a line.";
+        "sample", Fraction, Literal("1.0"), "'10%'", "1.5", "Fraction of the requests to log, chosen at random. Errors are always logged.";
+        "only-errors", Bool, Literal("false"), "true", "'no'", "Logs only requests that failed.";
     }
     "listener.*" {
-        "bind", Texts("an address"), Needed, "['127.0.0.1:0', 'unix:/tmp/weir.sock']", "'127.0.0.1:99999'", "Where it listens: `127.0.0.1:80`, `[::1]:80`, `:80` or `unix:/path`.";
-        "unix-mode", Text("a mode"), Not("what the umask leaves of 0777"), "'0660'", "'rw'", "The mode of its unix sockets, octal. Connecting takes the right to write.";
-        "unix-user", Text("a user"), Not("the user that starts weir"), "'root'", "'no such user'", "The owner of its unix sockets, by name or id. Another user than that of the process takes root.";
-        "unix-group", Text("a group"), Not("the group that starts weir"), "'root'", "'no such group'", "The group of its unix sockets, by name or id.";
-        "mode", Choice(&["http", "tcp"]), Is("'http'"), "'tcp'", "'https'", "`http` is routed by request; `tcp` passes bytes on to its pool.";
-        "pool", Text("a pool's name"), Not("with `http`, 404 when no route matches"), "'app'", "'ap'", "Where everything goes (`tcp`, needed), or what no route matched (`http`).";
-        "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to listen in: a name of `ip netns`, or a path.";
-        "proxy-protocol", Bool, Is("false"), "false", "'v2'", "Whether each connection starts with a PROXY protocol header; peers that are not trusted are refused.";
-        "trusted", TextsOrNone("a network"), Not("nobody"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are believed; `unix` for those on a unix socket. From anybody else `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are neither forwarded nor looked at.";
-        "connections-max", Count(1, MANY), Not("only the process's bound"), "10000", "0", "Connections that may be open at a time; each thread may have one at least.";
-        "requests-max", Count(1, MANY), Not("any number"), "1000", "-1", "Requests on one connection; the last answer closes it.";
-        "body-max", Size(0, ANY_SIZE), Not("any length"), "'10m'", "'10x'", "Bytes of a request's body; more is 413.";
-        "connect", Bool, Is("false"), "true", "'on'", "Whether CONNECT is passed on; else it is 405.";
-        "backlog", Whole(1, 65_535), Is("1024"), "256", "0", "Connections that the kernel keeps for each thread until they are accepted (listen(2)); a change takes a restart.";
-        "connections-rate", Kind::Rate, Not("any rate"), "'500/s'", "0", "New connections a second, on all threads.";
-        "connections-burst", Count(1, MANY), Not("the connections of a second, at least 1"), "50", "0", "How many new connections may come at once.";
-        "on-limit", Choice(&["reject", "reset", "wait"]), Not("`reject` over a rate or a source's bound, `wait` over `connections-max`"), "'reject'", "'drop'", "What becomes of a connection over a limit: its first request is answered 503 (over its source's, 429) and it is closed (`reject`; in mode tcp it is reset), it is reset at once, or it waits unread. Over a source's bound none waits.";
-        "per-source", Table("listener.*.per-source"), Not("no bound"), "{ connections = 100 }", "100", "What one network of clients may have.";
-        "deadline-headers", TextsOrNone("a field name"), Is("['x-request-timeout', 'grpc-timeout']"), "['x-deadline']", "'x deadline'", "Fields in which trusted peers tell how long their client waits: seconds, or with a unit (`500ms`); `grpc-timeout` in its own form. A request that cannot be answered in time is 504 at once.";
-        "path", Choice(&["normalise", "strict", "raw"]), Is("'normalise'"), "'strict'", "'nginx'", "The form in which request paths are routed and forwarded (see \"Paths\" below). `normalise`: the normal form, and 400 for a path that servers read in different ways. `strict`: 400 also for a path that is not in its normal form, or has empty segments. `raw`: forwarded as it came, and routed by its normal form; what a server makes of such a path is not what a route denies.";
-        "underscores", Choice(&["drop", "reject", "pass"]), Is("'drop'"), "'reject'", "true", "What becomes of fields with an underscore in their names, which some servers take for a hyphen: they are not forwarded, the request is 400, or they are forwarded. Those of trusted peers are always forwarded.";
-        "half-close", Bool, Is("false"), "true", "0", "Whether a client that ended its sending side after its request gets its response. Without it, a client that ends its stream has left: its request is aborted while it is queued, while a server is being connected to, and while a server has not begun to respond (the connection to the server is closed).";
-        "buffer-request", Size(0, 1 << 20), Is("'8k'"), "'16k'", "'2m'", "Bytes of a body that are received before the request takes a slot of a bounded server (`maxconn`, `adaptive`), so that slow clients hold none; 0: it is taken with the head. Not for requests with `Expect: 100-continue`.";
-        "limits", Table("listener.*.limits"), Not("the defaults below"), "{ head = '16k' }", "'16k'", "Bounds of a request's head.";
-        "forwarding", Table("listener.*.forwarding"), Not("the defaults below"), "{ forwarded = true }", "false", "What servers are told about where a request came from.";
-        "timeouts", Table("listener.*.timeouts"), Not("the defaults below"), "{ head = '5s' }", "'5s'", "How long clients may take.";
+        "bind", Texts("an address"), Required, "['127.0.0.1:0', 'unix:/tmp/weir.sock']", "'127.0.0.1:99999'", "Addresses to listen on: `127.0.0.1:80`, `[::1]:80`, `:80` or `unix:/path`.";
+        "unix-mode", Text("a mode"), Unset("0777 minus the umask"), "'0660'", "'rw'", "Mode of the unix sockets, octal. Clients need write permission to connect.";
+        "unix-user", Text("a user"), Unset("the user that starts weir"), "'root'", "'no such user'", "Owner of the unix sockets, by name or id. Another user than that of the process needs root.";
+        "unix-group", Text("a group"), Unset("the group that starts weir"), "'root'", "'no such group'", "Group of the unix sockets, by name or id.";
+        "mode", Choice(&["http", "tcp"]), Literal("'http'"), "'tcp'", "'https'", "`http` routes each request; `tcp` forwards the bytes of a connection to its pool.";
+        "pool", Text("a pool's name"), Unset("with `http`, 404 when no route matches"), "'app'", "'ap'", "Pool for all connections (`tcp`, required), or for requests that match no route (`http`).";
+        "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to listen in: a name of `ip netns`, or a path.";
+        "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
+        "trusted", TextsOrNone("a network"), Unset("none"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are accepted; `unix` for those on a unix socket. From all others, `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are ignored and not forwarded.";
+        "connections-max", Count(1, COUNT_MAX), Unset("only the limit of the process"), "10000", "0", "Maximum number of open connections; each thread may have at least one.";
+        "requests-max", Count(1, COUNT_MAX), Unset("no limit"), "1000", "-1", "Maximum number of requests on one connection; the last response closes it.";
+        "body-max", Size(0, SIZE_MAX), Unset("no limit"), "'10m'", "'10x'", "Maximum size of a request body in bytes; larger is 413.";
+        "connect", Bool, Literal("false"), "true", "'on'", "Forwards CONNECT requests; otherwise they are 405.";
+        "backlog", Integer(1, 65_535), Literal("1024"), "256", "0", "Maximum number of connections per thread that the kernel queues until they are accepted (listen(2)); a change needs a restart.";
+        "connections-rate", ValueKind::Rate, Unset("no limit"), "'500/s'", "0", "Maximum rate of new connections, on all threads.";
+        "connections-burst", Count(1, COUNT_MAX), Unset("one second of the rate, at least 1"), "50", "0", "Maximum number of new connections at once.";
+        "on-limit", Choice(&["reject", "reset", "wait"]), Unset("`reject` over a rate or a limit of a source, `wait` over `connections-max`"), "'reject'", "'drop'", "Action on a connection over a limit. `reject`: its first request gets 503 (429 over a limit of its source) and the connection is closed; in mode tcp it is reset. `reset`: it is reset at once. `wait`: it waits unread, but never over a limit of its source.";
+        "per-source", Table("listener.*.per-source"), Unset("no limits"), "{ connections = 100 }", "100", "Limits for each client network.";
+        "deadline-headers", TextsOrNone("a field name"), Literal("['x-request-timeout', 'grpc-timeout']"), "['x-deadline']", "'x deadline'", "Fields with the client's timeout, accepted from trusted peers: seconds, or a time with a unit (`500ms`); `grpc-timeout` in its own format. A request that cannot be answered in time is 504 at once.";
+        "path", Choice(&["normalise", "strict", "raw"]), Literal("'normalise'"), "'strict'", "'nginx'", "Form in which request paths are routed and forwarded (see \"Paths\" below). `normalise`: the normal form, and 400 for a path that servers interpret in different ways. `strict`: 400 also for a path that is not in normal form, or has empty segments. `raw`: forwarded unchanged, and routed by its normal form; a server may interpret such a path differently from a `deny` route.";
+        "underscores", Choice(&["drop", "reject", "pass"]), Literal("'drop'"), "'reject'", "true", "Action on fields with an underscore in their names, which some servers treat as a hyphen: `drop` the field, `reject` the request with 400, or `pass` the field on. Fields of trusted peers are always forwarded.";
+        "half-close", Bool, Literal("false"), "true", "0", "Sends the response to a client that closed its sending side after the request. Otherwise a client that closes its sending side has left: its request is aborted while it is queued, while a connection to a server is being made, and until a server begins to respond (the connection to the server is closed).";
+        "buffer-request", Size(0, 1 << 20), Literal("'8k'"), "'16k'", "'2m'", "Bytes of a body to receive before the request takes a connection slot of a limited server (`maxconn`, `adaptive`), so that slow clients hold none; 0: the slot is taken after the head. Not for requests with `Expect: 100-continue`.";
+        "limits", Table("listener.*.limits"), Unset("the defaults below"), "{ head = '16k' }", "'16k'", "Limits of a request head.";
+        "forwarding", Table("listener.*.forwarding"), Unset("the defaults below"), "{ forwarded = true }", "false", "Fields that inform servers about the origin of a request.";
+        "timeouts", Table("listener.*.timeouts"), Unset("the defaults below"), "{ head = '5s' }", "'5s'", "Timeouts for clients.";
     }
     "listener.*.per-source" {
-        "connections", Count(1, 10_000_000), Not("any number"), "100", "0", "Connections at a time, on all threads.";
-        "connections-rate", Kind::Rate, Not("any rate"), "'10/s'", "'x'", "New connections a second, on all threads.";
-        "connections-burst", Count(1, MANY), Not("the connections of a second, at least 1"), "20", "0", "How many new connections may come at once.";
-        "requests-rate", Kind::Rate, Not("any rate"), "'100/s'", "-1", "Requests a second, on all threads; beyond, 429 with `Retry-After`.";
-        "requests-burst", Count(1, MANY), Not("the requests of a second, at least 1"), "200", "0", "How many requests may come at once.";
-        "prefix4", Whole(0, 32), Is("32"), "24", "33", "Leading bits of an IPv4 address that make one source.";
-        "prefix6", Whole(0, 128), Is("64"), "56", "129", "Leading bits of an IPv6 address that make one source.";
-        "entries", Count(8, 10_000_000), Is("10000"), "'100k'", "0", "Sources that are remembered. One without connections is forgotten for a new one; when a new one finds no place, it is served without a bound, and counted.";
+        "connections", Count(1, 10_000_000), Unset("no limit"), "100", "0", "Maximum number of open connections, on all threads.";
+        "connections-rate", ValueKind::Rate, Unset("no limit"), "'10/s'", "'x'", "Maximum rate of new connections, on all threads.";
+        "connections-burst", Count(1, COUNT_MAX), Unset("one second of the rate, at least 1"), "20", "0", "Maximum number of new connections at once.";
+        "requests-rate", ValueKind::Rate, Unset("no limit"), "'100/s'", "-1", "Maximum rate of requests, on all threads; beyond it, 429 with `Retry-After`.";
+        "requests-burst", Count(1, COUNT_MAX), Unset("one second of the rate, at least 1"), "200", "0", "Maximum number of requests at once.";
+        "prefix4", Integer(0, 32), Literal("32"), "24", "33", "Prefix length that groups IPv4 addresses into one source.";
+        "prefix6", Integer(0, 128), Literal("64"), "56", "129", "Prefix length that groups IPv6 addresses into one source.";
+        "entries", Count(8, 10_000_000), Literal("10000"), "'100k'", "0", "Maximum number of sources in the table. A new source replaces one without connections; if there is none, the new source has no limits, and is counted.";
     }
     "listener.*.limits" {
-        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'65k'", "Bytes of a head, 64 KiB at most; more is 431.";
-        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "1000", "Field lines of a head, 128 at most; more is 431.";
-        "target", Size(16, 1 << 20), Is("'8k'"), "4096", "1", "Bytes of a request target; more is 414.";
+        "head", Size(256, 1 << 16), Literal("'16k'"), "'32k'", "'65k'", "Maximum size of a head in bytes, up to 64 KiB; larger is 431.";
+        "headers", Integer(1, wire::HEADERS_CAP as u64), Literal("100"), "64", "1000", "Maximum number of field lines of a head, up to 128; more is 431.";
+        "target", Size(16, 1 << 20), Literal("'8k'"), "4096", "1", "Maximum length of a request target in bytes; longer is 414.";
     }
     "listener.*.forwarding" {
-        "x-forwarded", Bool, Is("true"), "false", "'for'", "Whether `X-Forwarded-For`, `-Proto` and `-Host` are sent. Such a field that a route sets or removes is not.";
-        "forwarded-for", Choice(&["append", "if-none"]), Is("'append'"), "'if-none'", "'always'", "What becomes of the `X-Forwarded-For` of a trusted peer: the client's address is appended to it, or it stays as it is.";
-        "forwarded", Bool, Is("false"), "true", "'for'", "Whether `Forwarded` (RFC 7239) is sent.";
-        "via", TextOrFalse("a pseudonym"), Is("'weir'"), "false", "'two words'", "The pseudonym in `Via`; `false`: no `Via` is added.";
-        "request-id", TextOrFalse("a field name"), Is("'x-request-id'"), "'x-id'", "'x id'", "The field with the request id; `false`: none.";
+        "x-forwarded", Bool, Literal("true"), "false", "'for'", "Sends `X-Forwarded-For`, `-Proto` and `-Host`, except those that a route sets or removes.";
+        "forwarded-for", Choice(&["append", "if-none"]), Literal("'append'"), "'if-none'", "'always'", "Action on `X-Forwarded-For` from a trusted peer: `append` the client's address, or keep the field unchanged (`if-none`).";
+        "forwarded", Bool, Literal("false"), "true", "'for'", "Sends `Forwarded` (RFC 7239).";
+        "via", TextOrFalse("a pseudonym"), Literal("'weir'"), "false", "'two words'", "Pseudonym in `Via`; `false`: no `Via` is added.";
+        "request-id", TextOrFalse("a field name"), Literal("'x-request-id'"), "'x-id'", "'x id'", "Name of the field with the request id; `false`: none.";
     }
     "listener.*.timeouts" {
-        "head", Time, Is("'10s'"), "'5s'", "'5 s'", "From a head's first byte to its last; then 408.";
-        "body", Time, Is("'1h'"), "'10m'", "'0s'", "From a request's first byte to the last of its body; then 408.";
-        "body-idle", Time, Is("'30s'"), "'1m'", "'0s'", "Without a byte of an expected body; then 408.";
-        "body-progress", Time, Is("'30s'"), "'1m'", "true", "In each such time a body has to bring `body-progress-bytes`, or end.";
-        "body-progress-bytes", Size(0, ANY_SIZE), Is("'16k'"), "0", "'4s'", "See `body-progress`; the defaults are a minimum of 546 bytes a second.";
-        "write", Time, Is("'30s'"), "'1m'", "'1y'", "In each such time a client that does not keep up with its answer has to confirm `write-progress-bytes` of it (TCP acknowledgements).";
-        "write-progress-bytes", Size(0, ANY_SIZE), Is("'4k'"), "0", "'4s'", "See `write`; 0: any byte will do.";
-        "keep-alive", Time, Is("'60s'"), "'500ms'", "'-1s'", "Between two requests, and before the first.";
+        "head", Time, Literal("'10s'"), "'5s'", "'5 s'", "Maximum time from the first to the last byte of a head; then 408.";
+        "body", Time, Literal("'1h'"), "'10m'", "'0s'", "Maximum time from the first byte of a request to the last of its body; then 408.";
+        "body-idle", Time, Literal("'30s'"), "'1m'", "'0s'", "Maximum time without a byte of an expected body; then 408.";
+        "body-progress", Time, Literal("'30s'"), "'1m'", "true", "Interval in which a body must bring `body-progress-bytes`, or end; otherwise 408.";
+        "body-progress-bytes", Size(0, SIZE_MAX), Literal("'16k'"), "0", "'4s'", "Bytes in each `body-progress` interval; the defaults are a minimum of 546 bytes a second.";
+        "write", Time, Literal("'30s'"), "'1m'", "'1y'", "Interval in which a client with a backlog must acknowledge `write-progress-bytes` of its response (TCP); otherwise its connection is closed.";
+        "write-progress-bytes", Size(0, SIZE_MAX), Literal("'4k'"), "0", "'4s'", "Bytes in each `write` interval; 0: any byte is enough.";
+        "keep-alive", Time, Literal("'60s'"), "'500ms'", "'-1s'", "Maximum idle time between two requests, and before the first.";
     }
     "route[]" {
-        "name", Text("a name"), Not("`route-N`, by its place"), "'api'", "'a b'", "Its name in logs and metrics.";
-        "listener", Texts("a listener's name"), Not("all that speak HTTP"), "'web'", "'wb'", "The listeners that it is for.";
-        "host", Texts("a host"), Not("any"), "['example.org', '*.example.org']", "'exa*mple.org'", "Hosts, any of them; `*.example.org` is any name below.";
-        "path", Texts("a path"), Not("any"), "'/exact'", "'exact'", "Paths; with `path-prefix` and `path-regex`, any of them. Compared once normalised.";
-        "path-prefix", Texts("a path"), Not("any"), "'/api'", "'/a/../b'", "This path, or anything below it.";
-        "path-regex", Texts("a regular expression"), Not("any"), "'^/v[0-9]+/'", "'('", "A regular expression that fits somewhere in the path, compiled to at most 256 KiB.";
-        "method", Texts("a method"), Not("any"), "['GET', 'HEAD']", "'G T'", "Methods, any of them.";
-        "header", Wanted, Not("any"), "{ x-a = 'v', x-b = true, x-c = { regex = '^v' } }", "{ x-a = 1 }", "Fields, all of them: a text, `true` (present), `false` (absent) or `{ regex = \"…\" }`.";
-        "query", Wanted, Not("any"), "{ debug = '1' }", "{ debug = { regx = '1' } }", "Parameters of the query, all of them, as with `header`.";
-        "source", Texts("a network"), Not("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Networks of the client, any of them.";
-        "rewrite-prefix", Text("a path"), Not("not changed"), "'/v1'", "'v1'", "What `path-prefix` matched becomes this; needs exactly one `path-prefix`.";
-        "rewrite-path", Text("a path"), Not("not changed"), "'/x'", "'/x?y'", "The whole path becomes this; the query stays.";
-        "remove-request-header", TextsOrNone("a field name"), Not("none"), "['cookie']", "'host'", "Fields of the request that are removed, before any is set or added.";
-        "set-request-header", Fields, Not("none"), "{ x-env = 'prod' }", "{ 'x env' = 'prod' }", "Fields of the request that are set.";
-        "add-request-header", Fields, Not("none"), "{ x-tag = '1' }", "{ x-tag = 1 }", "Fields of the request that are added.";
-        "remove-response-header", TextsOrNone("a field name"), Not("none"), "['server']", "'content-length'", "As for requests.";
-        "set-response-header", Fields, Not("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "As for requests.";
-        "add-response-header", Fields, Not("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "As for requests.";
-        "priority", Choice(&["high", "normal", "low"]), Is("'normal'"), "'high'", "'urgent'", "How urgent its requests are in a pool's queue: the more urgent go first, the less urgent are put out first when it is full, and one in 16 goes to a class that was passed over.";
-        "rate-limit", Table("route[].rate-limit"), Not("none"), "{ rate = 100 }", "100", "How many requests it takes; beyond, it answers itself.";
-        "pool", Text("a pool's name"), Not("another action"), "'app'", "'ap'", "Action: to a server of this pool. A route has exactly one action.";
-        "redirect", Table("route[].redirect"), Not("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: a redirect.";
-        "answer", Table("route[].answer"), Not("another action"), "{ status = 200, body = 'hello' }", "200", "Action: a fixed answer.";
-        "deny", StatusOrTrue, Not("another action"), "404", "false", "Action: refused with this status; `true`: 403.";
-        "silent-drop", Kind::True, Not("another action"), "true", "false", "Action: the connection is reset, in a way that clients beyond the first router do not hear of.";
-        "tarpit", Table("route[].tarpit"), Not("another action"), "{ delay = '5s' }", "'5s'", "Action: kept waiting, and then refused.";
+        "name", Text("a name"), Unset("`route-N`, by its position"), "'api'", "'a b'", "Name in logs and metrics.";
+        "listener", Texts("a listener's name"), Unset("all in mode http"), "'web'", "'wb'", "Listeners of the route.";
+        "host", Texts("a host"), Unset("any"), "['example.org', '*.example.org']", "'exa*mple.org'", "Hosts, any of them; `*.example.org` matches every name below `example.org`.";
+        "path", Texts("a path"), Unset("any"), "'/exact'", "'exact'", "Paths; with `path-prefix` and `path-regex`, any of them. Compared in normal form.";
+        "path-prefix", Texts("a path"), Unset("any"), "'/api'", "'/a/../b'", "Path that matches itself and everything below it.";
+        "path-regex", Texts("a regular expression"), Unset("any"), "'^/v[0-9]+/'", "'('", "Regular expression that matches a part of the path, compiled to at most 256 KiB.";
+        "method", Texts("a method"), Unset("any"), "['GET', 'HEAD']", "'G T'", "Methods, any of them.";
+        "header", Matchers, Unset("any"), "{ x-a = 'v', x-b = true, x-c = { regex = '^v' } }", "{ x-a = 1 }", "Fields, all of them: a text, `true` (present), `false` (absent) or `{ regex = \"…\" }`.";
+        "query", Matchers, Unset("any"), "{ debug = '1' }", "{ debug = { regx = '1' } }", "Query parameters, all of them, with matchers as in `header`.";
+        "source", Texts("a network"), Unset("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Client networks, any of them.";
+        "rewrite-prefix", Text("a path"), Unset("not changed"), "'/v1'", "'v1'", "Replacement of the path prefix; needs exactly one `path-prefix`.";
+        "rewrite-path", Text("a path"), Unset("not changed"), "'/x'", "'/x?y'", "Replacement of the complete path; the query is kept.";
+        "remove-request-header", TextsOrNone("a field name"), Unset("none"), "['cookie', 'x-internal-*']", "'host'", "Request fields to remove, before others are set or added; a final `*` matches every name with that prefix.";
+        "set-request-header", Fields, Unset("none"), "{ x-env = 'prod' }", "{ 'x env' = 'prod' }", "Request fields to set.";
+        "add-request-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ x-tag = 1 }", "Request fields to add.";
+        "remove-response-header", TextsOrNone("a field name"), Unset("none"), "['server']", "'content-length'", "Response fields to remove, as for requests.";
+        "set-response-header", Fields, Unset("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "Response fields to set.";
+        "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add.";
+        "priority", Choice(&["high", "normal", "low"]), Literal("'normal'"), "'high'", "'urgent'", "Priority of its requests in a pool's queue. Higher priorities are served first; lower ones are evicted first from a full queue. One request in 16 comes from a class that was passed over.";
+        "rate-limit", Table("route[].rate-limit"), Unset("none"), "{ rate = 100 }", "100", "Limit of the request rate; the proxy responds to requests beyond it.";
+        "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
+        "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
+        "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
+        "deny", StatusOrTrue, Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
+        "silent-drop", ValueKind::True, Unset("another action"), "true", "false", "Action: resets the connection so that clients beyond the first router receive nothing.";
+        "tarpit", Table("route[].tarpit"), Unset("another action"), "{ delay = '5s' }", "'5s'", "Action: delays the request, then rejects it.";
     }
     "route[].rate-limit" {
-        "rate", Kind::Rate, Needed, "'10k/s'", "0", "Requests a second, on all threads together: exact up to 2 %, however connections are spread over threads.";
-        "burst", Count(1, MANY), Not("the requests of a second, at least 1"), "20", "0", "How many may come at once.";
-        "key", Text("`route`, `source` or `header:NAME`"), Is("'source'"), "'header:x-key'", "'client'", "What has a bucket of its own: the route, a client's address (IPv6: /64) or a field's value.";
-        "status", Status(400, 599), Is("429"), "503", "200", "What is answered beyond, with `Retry-After`.";
-        "keys-max", Count(1, 10_000_000), Is("10000"), "'100k'", "0", "How many keys are remembered, on all threads; the one whose bucket is full first is forgotten first.";
+        "rate", ValueKind::Rate, Required, "'10k/s'", "0", "Maximum rate of requests, on all threads together; exact to 2 %, for any distribution of connections over threads.";
+        "burst", Count(1, COUNT_MAX), Unset("one second of the rate, at least 1"), "20", "0", "Maximum number of requests at once.";
+        "key", Text("`route`, `source` or `header:NAME`"), Literal("'source'"), "'header:x-key'", "'client'", "Key of a token bucket: the route, the client's address (IPv6: /64) or a field's value.";
+        "status", Status(400, 599), Literal("429"), "503", "200", "Status of a rejected request, sent with `Retry-After`.";
+        "keys-max", Count(1, 10_000_000), Literal("10000"), "'100k'", "0", "Maximum number of keys, on all threads; a new key replaces the one whose bucket is full first.";
     }
     "route[].redirect" {
-        "status", Status(301, 308), Is("302"), "301", "304", "301, 302, 303, 307 or 308.";
-        "location", Text("a location"), Needed, "'{path}'", "'{url}'", "Where to. `{host}` is the request's host without port, `{path}` its path, `{query}` its query with the `?`, or nothing.";
+        "status", Status(301, 308), Literal("302"), "301", "304", "Status: 301, 302, 303, 307 or 308.";
+        "location", Text("a location"), Required, "'{path}'", "'{url}'", "Value of `Location`. `{host}` is the request's host without port, `{path}` its path, `{query}` its query with the `?`, or empty.";
     }
-    "route[].answer" {
-        "status", Status(200, 599), Is("200"), "204", "100", "Its status.";
-        "content-type", Text("a field value"), Is("'text/plain; charset=utf-8'"), "'text/html'", "\"a\\u0000b\"", "Its `Content-Type`.";
-        "body", Text("a text up to 64 KiB"), Is("''"), "'hello'", "5", "Its content.";
+    "route[].return" {
+        "status", Status(200, 599), Literal("200"), "204", "100", "Status of the response.";
+        "content-type", Text("a field value"), Literal("'text/plain; charset=utf-8'"), "'text/html'", "\"a\\u0000b\"", "`Content-Type` of the response.";
+        "body", Text("a text up to 64 KiB"), Literal("''"), "'hello'", "5", "Content of the response.";
     }
     "route[].tarpit" {
-        "delay", Time, Is("'10s'"), "'5s'", "5", "For how long.";
-        "status", Status(400, 599), Is("403"), "404", "200", "With what it is refused then.";
+        "delay", Time, Literal("'10s'"), "'5s'", "5", "Time before the rejection.";
+        "status", Status(400, 599), Literal("403"), "404", "200", "Status of the rejection.";
     }
     "pool.*" {
-        "servers", Entries("pool.*.servers[]", Some("address")), Needed, "['127.0.0.1:9001', { address = '127.0.0.1:9002', weight = 2 }]", "[]", "Its servers: addresses, or tables; at least one.";
-        "balance", Choice(Balance::NAMES), Is("'random-of-two'"), "'round-robin'", "'leastconn'", "How a server is chosen, always by weight: of two random ones the one with fewer requests in flight (`random-of-two`) or with the shorter response time times its requests in flight (`latency`); in turn; the one with the fewest requests in flight; by a key (`consistent-hash`, see `hash`); or the first that is not at its `maxconn`, where only weight 0 means anything.";
-        "hash", Table("pool.*.hash"), Not("the defaults below"), "{ key = 'path' }", "'path'", "What `consistent-hash` goes by.";
-        "sticky", Table("pool.*.sticky"), Not("none"), "{ cookie = 'SRV', key = 'change me, or use key-file' }", "'SRV'", "A cookie that keeps a client at its server.";
-        "reuse", Choice(&["never", "safe", "always"]), Is("'safe'"), "'always'", "true", "Which connections to servers a request may be sent on. `never`: only those of its own client. `always`: any idle one. `safe`: any idle one, but a client's first request only if it can be sent again when that fails (an idempotent method, and all of it still held); HAProxy's `safe` takes a new connection for every first request.";
-        "idle-max", Count(0, 1_000_000), Is("1024"), "'2k'", "-1", "Idle connections kept to each server.";
-        "idle-timeout", Time, Is("'30s'"), "'1m'", "60", "How long an idle connection is kept.";
-        "queue", Table("pool.*.queue"), Not("the defaults below"), "{ limit = 10 }", "10", "The line that requests wait in when all servers are at their `maxconn`.";
-        "maxconn", Count(1, 1_000_000), Not("only the servers' bounds"), "100", "0", "Requests that all its servers together may have at a time, on all cores.";
-        "adaptive", Table("pool.*.adaptive"), Not("bounds stay as they are"), "{ max = 200 }", "true", "Each server's bound follows what it can do: it grows as long as answers take no longer.";
-        "retry-budget", Table("pool.*.retry-budget"), Not("the defaults below"), "{ share = '10%' }", "0.2", "How many requests may be sent again, on all cores.";
-        "timeouts", Table("pool.*.timeouts"), Not("the defaults below"), "{ connect = '1s' }", "'1s'", "How long servers may take.";
-        "limits", Table("pool.*.limits"), Not("the defaults below"), "{ head = '32k' }", "[]", "Bounds of a response's head.";
-        "check", Table("pool.*.check"), Not("none"), "{ type = 'http', path = '/health' }", "true", "Checks of its servers, made by the proxy itself.";
-        "outlier", Table("pool.*.outlier"), Not("the defaults below"), "{ failures = 3 }", "3", "When a server that fails requests gets none for a while.";
-        "resolve", Table("pool.*.resolve"), Not("the defaults below"), "{ nameserver = '127.0.0.1:53' }", "'127.0.0.1:53'", "How the names of its servers are looked up.";
-        "slow-start", Time, Not("all of its share at once"), "'10s'", "10", "For how long a server that came back gets less than its share: from a tenth up to all of it.";
-        "retries", Whole(0, 10), Is("1"), "0", "11", "How often a request may be sent again; only when nothing of it can have had an effect.";
-        "send-proxy-protocol", Choice(&["v1", "v2"]), Not("none"), "'v2'", "true", "A PROXY protocol header at the start of each connection to a server.";
-        "namespace", Text("a network namespace"), Not("our own"), "'/proc/self/ns/net'", "'no-such-namespace'", "The network namespace to connect in: a name of `ip netns`, or a path.";
+        "servers", Entries("pool.*.servers[]", Some("address")), Required, "['127.0.0.1:9001', { address = '127.0.0.1:9002', weight = 2 }]", "[]", "Servers: addresses, or tables; at least one.";
+        "balance", Choice(Balance::NAMES), Literal("'random-of-two'"), "'round-robin'", "'leastconn'", "Algorithm that chooses a server, weighted. `random-of-two`: of two random servers, the one with fewer requests in flight. `latency`: of two random servers, the one with the lower response time multiplied by its requests in flight. `round-robin`: each in turn. `least-connections`: the one with the fewest requests in flight. `consistent-hash`: by a key, see `hash`. `first`: the first one below its `maxconn`; of the weights only 0 has an effect.";
+        "hash", Table("pool.*.hash"), Unset("the defaults below"), "{ key = 'path' }", "'path'", "Key and limit of `consistent-hash`.";
+        "sticky", Table("pool.*.sticky"), Unset("none"), "{ cookie = 'SRV', key = 'change me, or use key-file' }", "'SRV'", "Cookie that keeps a client at its server.";
+        "reuse", Choice(&["never", "safe", "always"]), Literal("'safe'"), "'always'", "true", "Connections to servers that a request may use. `never`: only those of its own client. `always`: any idle one. `safe`: any idle one, but a client's first request only if it can be retried (an idempotent method, and completely buffered); HAProxy's `safe` opens a new connection for every first request. A connection on which the server requests NTLM or Negotiate (401, 407) always stays with its client.";
+        "idle-max", Count(0, 1_000_000), Literal("1024"), "'2k'", "-1", "Maximum number of idle connections to each server.";
+        "idle-timeout", Time, Literal("'30s'"), "'1m'", "60", "Maximum idle time of a connection to a server.";
+        "queue", Table("pool.*.queue"), Unset("the defaults below"), "{ limit = 10 }", "10", "Queue for requests while all servers are at their `maxconn`.";
+        "maxconn", Count(1, 1_000_000), Unset("only the limits of the servers"), "100", "0", "Maximum number of concurrent requests of all its servers together, on all cores.";
+        "adaptive", Table("pool.*.adaptive"), Unset("fixed limits"), "{ max = 200 }", "true", "Adaptive concurrency limit of each server: it grows as long as the response time does not.";
+        "retry-budget", Table("pool.*.retry-budget"), Unset("the defaults below"), "{ ratio = '10%' }", "0.2", "Maximum number of retries, on all cores.";
+        "timeouts", Table("pool.*.timeouts"), Unset("the defaults below"), "{ connect = '1s' }", "'1s'", "Timeouts for servers.";
+        "limits", Table("pool.*.limits"), Unset("the defaults below"), "{ head = '32k' }", "[]", "Limits of a response head.";
+        "check", Table("pool.*.check"), Unset("none"), "{ type = 'http', path = '/health' }", "true", "Active health checks of its servers.";
+        "outlier", Table("pool.*.outlier"), Unset("the defaults below"), "{ failures = 3 }", "3", "Conditions for ejecting a server that fails requests.";
+        "resolve", Table("pool.*.resolve"), Unset("the defaults below"), "{ nameserver = '127.0.0.1:53' }", "'127.0.0.1:53'", "Lookup of the servers' names.";
+        "slow-start", Time, Unset("full weight at once"), "'10s'", "10", "Time in which the weight of a recovered server grows from a tenth to its full value.";
+        "retries", Integer(0, 10), Literal("1"), "0", "11", "Maximum number of retries of a request (see \"Retries\" below); only when no earlier attempt can have had an effect.";
+        "send-proxy-protocol", Choice(&["v1", "v2"]), Unset("none"), "'v2'", "true", "Version of the PROXY protocol header at the start of each connection to a server.";
+        "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to connect in: a name of `ip netns`, or a path.";
     }
     "pool.*.servers[]" {
-        "address", Text("an address"), Not("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Where it listens. A name, as in `app.internal:8080`, is looked up as it is, without search domains, and again now and then (see `[pool.NAME.resolve]`); each of its addresses is a server.";
-        "srv", Text("a name"), Not("`address`"), "'_http._tcp.app.internal'", "'app internal'", "A service (RFC 2782): each address of its hosts is a server, with the record's port and weight; only records of the lowest priority count.";
-        "name", Text("a name"), Not("its address"), "'a'", "'a b'", "Its name in logs and metrics.";
-        "weight", Whole(0, 256), Is("1"), "2", "257", "Its share against the others'; 0: none.";
-        "maxconn", Count(1, 1_000_000), Not("any number"), "10", "0", "Requests that it may have at a time, on all cores.";
-        "backup", Bool, Is("false"), "true", "'yes'", "Whether it gets requests only when no other server may have any: those are down, in drain or maintenance, or of weight 0, and not merely full.";
+        "address", Text("an address"), Unset("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Address, or a name with a port such as `app.internal:8080`. A name is looked up without search domains, and again at intervals (see `[pool.NAME.resolve]`); each of its addresses is a server. A changed result replaces only these servers: there is no reload, requests in flight keep their server, and other servers keep their state.";
+        "srv", Text("a name"), Unset("`address`"), "'_http._tcp.app.internal'", "'app internal'", "Service (RFC 2782): each address of its hosts is a server, with the record's port and weight; only records of the lowest priority value are used.";
+        "name", Text("a name"), Unset("its address"), "'a'", "'a b'", "Name in logs and metrics.";
+        "weight", Integer(0, 256), Literal("1"), "2", "257", "Weight relative to the other servers; 0: no requests.";
+        "maxconn", Count(1, 1_000_000), Unset("no limit"), "10", "0", "Maximum number of concurrent requests, on all cores.";
+        "backup", Bool, Literal("false"), "true", "'yes'", "Receives requests only when no other server is eligible: the others are down, in drain or maintenance, or have weight 0. Full servers are still eligible.";
     }
     "pool.*.hash" {
-        "key", Text("`source`, `path`, `header:NAME` or `cookie:NAME`"), Is("'source'"), "'header:x-user'", "'client'", "The key: the client's address (IPv6: its /64), the path normalised and without the query, a field's first value or a cookie's. Without one a request goes to the better of two random servers.";
-        "load-factor", Ratio(1.0, 100.0), Is("1.25"), "1.5", "0.9", "How many requests a server may have, as a multiple of its share of those in flight on a core; more go where their key belongs next.";
+        "key", Text("`source`, `path`, `header:NAME` or `cookie:NAME`"), Literal("'source'"), "'header:x-user'", "'client'", "Key: the client's address (IPv6: its /64), the path in normal form and without the query, a field's first value or a cookie's. A request without the key is balanced by `random-of-two`.";
+        "load-factor", Ratio(1.0, 100.0), Literal("1.25"), "1.5", "0.9", "Maximum number of requests of a server, as a multiple of its weighted part of the requests in flight on a core; requests beyond it overflow to the next server of their key.";
     }
     "pool.*.sticky" {
-        "cookie", Text("a cookie's name"), Needed, "'SRV'", "'a b'", "The cookie's name.";
-        "mode", Choice(&["insert", "prefix"]), Is("'insert'"), "'prefix'", "'rewrite'", "`insert`: a cookie of the proxy's own, which servers do not see; `prefix`: the application's cookie of that name, whose value gets a prefix on its way out and loses it on its way in.";
-        "key", Secret, Not("`key-file`"), "'change me, or use key-file'", "'too short'", "What authenticates the cookie, 16 bytes or more: who knows it can choose servers. All proxies of a service have the same.";
-        "key-file", Text("a file"), Not("`key`"), "'/etc/weir/sticky.key'", "'/no/such/file'", "A file with the key instead, read with the config; white space around it does not count.";
-        "max-age", Time, Not("as long as the browser"), "'1h'", "3600", "How long the cookie lives from the last request on; then it is sent with each answer.";
-        "secure", Bool, Is("false"), "true", "'yes'", "Whether it is only sent over TLS.";
-        "http-only", Bool, Is("true"), "false", "'no'", "Whether scripts do not see it.";
-        "same-site", Choice(&["strict", "lax", "none"]), Is("'lax'"), "'strict'", "false", "When requests from other sites have it.";
+        "cookie", Text("a cookie's name"), Required, "'SRV'", "'a b'", "Name of the cookie.";
+        "mode", Choice(&["insert", "prefix"]), Literal("'insert'"), "'prefix'", "'rewrite'", "`insert`: a cookie of the proxy, which servers do not receive. `prefix`: the application's cookie of that name; its value gets a prefix in responses and loses it in requests.";
+        "key", Secret, Unset("`key-file`"), "'change me, or use key-file'", "'too short'", "Key that authenticates the cookie, at least 16 bytes: a client that knows it can choose servers. All proxies of a service need the same key.";
+        "key-file", Text("a file"), Unset("`key`"), "'/etc/weir/sticky.key'", "'/no/such/file'", "File with the key, read with the config; surrounding white space is ignored.";
+        "max-age", Time, Unset("until the browser closes"), "'1h'", "3600", "Lifetime of the cookie after the last request; the cookie is then sent with each response.";
+        "secure", Bool, Literal("false"), "true", "'yes'", "Sets the cookie attribute `Secure`: sent only over TLS.";
+        "http-only", Bool, Literal("true"), "false", "'no'", "Sets the cookie attribute `HttpOnly`: not visible to scripts.";
+        "same-site", Choice(&["strict", "lax", "none"]), Literal("'lax'"), "'strict'", "false", "Cookie attribute `SameSite`, for requests from other sites.";
     }
     "pool.*.check" {
-        "type", Choice(&["tcp", "http", "agent"]), Needed, "'tcp'", "'ping'", "`tcp` connects; `http` asks and looks at the answer; `agent` reads a line of HAProxy's agent protocol: `up`, `ready`, `down`, `fail`, `stopped`, `drain`, `maint`, `75%`, `maxconn:30`, any of them.";
-        "address", Text("an address"), Not("the server's own"), "'127.0.0.1:9101'", "'9101'", "Where checks go.";
-        "port", Whole(1, 65_535), Not("the server's own"), "9101", "0", "The port that checks go to.";
-        "method", Text("a method"), Is("'GET'"), "'HEAD'", "'G T'", "With `http`: the method.";
-        "path", Text("a target"), Is("'/'"), "'/health?full=1'", "'health'", "With `http`: the request target; `*` with `method = \"OPTIONS\"`.";
-        "host", Text("a host"), Not("the server's address"), "'app.internal'", "'a b'", "With `http`: the `Host`.";
-        "headers", Fields, Not("none"), "{ x-check = 'weir' }", "{ 'x y' = '1' }", "With `http`: further fields.";
-        "status", Text("statuses"), Is("'200-399'"), "'200,204,300-399'", "'ok'", "With `http`: the statuses that pass.";
-        "body", Text("a text"), Not("not read"), "'ready'", "1", "With `http`: what has to stand in the first 64 KiB of the content.";
-        "send", Text("a text"), Not("nothing"), "\"hello\\n\"", "1", "With `agent`: what is sent to it first.";
-        "interval", Time, Is("'2s'"), "'5s'", "2", "Between two checks of a server. The first is made at once, spread by `jitter`; until then a server counts as up, and one check that fails is enough then.";
-        "fast-interval", Time, Not("`interval`"), "'500ms'", "'500'", "The same while a server is on its way up or down.";
-        "down-interval", Time, Not("`interval`"), "'5s'", "true", "The same while a server is down.";
-        "timeout", Time, Is("'1s'"), "'500ms'", "'0s'", "How long a check may take; one of a server is made at a time.";
-        "rise", Whole(1, 255), Is("2"), "1", "0", "Checks in a row that have to pass until a server is up again. What an agent says holds at once.";
-        "fall", Whole(1, 255), Is("3"), "2", "0", "Checks in a row that have to fail until a server is down.";
-        "jitter", Share, Is("0.1"), "'20%'", "2", "By which share an interval is longer or shorter by chance.";
+        "type", Choice(&["tcp", "http", "agent"]), Required, "'tcp'", "'ping'", "`tcp` connects; `http` sends a request and checks the response; `agent` reads a line of HAProxy's agent protocol with any of `up`, `ready`, `down`, `fail`, `stopped`, `drain`, `maint`, `75%`, `maxconn:30`.";
+        "address", Text("an address"), Unset("the server's own"), "'127.0.0.1:9101'", "'9101'", "Address for checks.";
+        "port", Integer(1, 65_535), Unset("the server's own"), "9101", "0", "Port for checks.";
+        "method", Text("a method"), Literal("'GET'"), "'HEAD'", "'G T'", "With `http`: the method.";
+        "path", Text("a target"), Literal("'/'"), "'/health?full=1'", "'health'", "With `http`: the request target; `*` with `method = \"OPTIONS\"`.";
+        "host", Text("a host"), Unset("the server's address"), "'app.internal'", "'a b'", "With `http`: the value of `Host`.";
+        "headers", Fields, Unset("none"), "{ x-check = 'weir' }", "{ 'x y' = '1' }", "With `http`: additional fields.";
+        "status", Text("statuses"), Literal("'200-399'"), "'200,204,300-399'", "'ok'", "With `http`: the statuses that pass.";
+        "body", Text("a text"), Unset("the content is not read"), "'ready'", "1", "With `http`: text that the first 64 KiB of the content must contain.";
+        "send", Text("a text"), Unset("nothing"), "\"hello\\n\"", "1", "With `agent`: text to send first.";
+        "interval", Time, Literal("'2s'"), "'5s'", "2", "Time between two checks of a server. The first check runs at once, spread by `jitter`; until then the server counts as up, and one failed check is enough to mark it down.";
+        "fast-interval", Time, Unset("`interval`"), "'500ms'", "'500'", "Interval while a server is changing its state.";
+        "down-interval", Time, Unset("`interval`"), "'5s'", "true", "Interval while a server is down.";
+        "timeout", Time, Literal("'1s'"), "'500ms'", "'0s'", "Maximum time of a check; a server has one check at a time.";
+        "rise", Integer(1, 255), Literal("2"), "1", "0", "Consecutive checks that must pass before a server is up. The state from an agent applies at once.";
+        "fall", Integer(1, 255), Literal("3"), "2", "0", "Consecutive checks that must fail before a server is down.";
+        "jitter", Fraction, Literal("0.1"), "'20%'", "2", "Fraction by which an interval varies at random.";
     }
     "pool.*.outlier" {
-        "failures", Whole(0, 10_000), Is("5"), "3", "-1", "Failures in a row (no connection, no answer in time, none that is valid) until a server is ejected; 0: not looked at.";
-        "errors", Whole(1, 10_000), Not("not looked at"), "10", "0", "The same of failures and answers with one of `statuses`.";
-        "statuses", Text("statuses"), Is("'500-599'"), "'502-504'", "'5xx'", "The answers that are errors.";
-        "error-rate", Share, Not("not looked at"), "'50%'", "'150%'", "The share of a server's requests in a window that may be errors.";
-        "latency-factor", Whole(2, 1000), Not("not looked at"), "5", "1", "How many times the pool's median a server's mean time to the first byte may be in a window.";
-        "window", Time, Is("'10s'"), "'30s'", "10", "What rates and latencies are taken over.";
-        "requests-min", Count(1, MANY), Is("20"), "100", "0", "Requests that a server needs in a window to be judged by it.";
-        "ejection", Time, Is("'10s'"), "'30s'", "'10'", "For how long a server is ejected at first; each time after that, as much longer. Then one request tries it, and all of its share follows if that goes well.";
-        "ejection-max", Time, Is("'5m'"), "'1m'", "5", "The longest ejection. A server that was well for so long starts anew.";
-        "max-ejected", Share, Is("0.5"), "'25%'", "'x'", "The share of a pool's servers that may be ejected at a time; one may always be, and the last one that gets requests never.";
+        "failures", Integer(0, 10_000), Literal("5"), "3", "-1", "Consecutive failures (no connection, no response in time, or an invalid one) before a server is ejected; 0: disabled.";
+        "errors", Integer(1, 10_000), Unset("disabled"), "10", "0", "Consecutive failures and responses with one of `statuses` before a server is ejected.";
+        "statuses", Text("statuses"), Literal("'500-599'"), "'502-504'", "'5xx'", "Statuses that count as errors.";
+        "error-rate", Fraction, Unset("disabled"), "'50%'", "'150%'", "Maximum fraction of a server's requests in a window that may be errors.";
+        "latency-factor", Integer(2, 1000), Unset("disabled"), "5", "1", "Maximum of a server's mean time to the first byte in a window, as a multiple of the pool's median.";
+        "window", Time, Literal("'10s'"), "'30s'", "10", "Window for rates and latencies.";
+        "requests-min", Count(1, COUNT_MAX), Literal("20"), "100", "0", "Minimum number of requests in a window for a server to be judged by it.";
+        "ejection", Time, Literal("'10s'"), "'30s'", "'10'", "Time of the first ejection; each further one is longer by this time. Then one request probes the server; if it succeeds, the server gets its full weight again.";
+        "ejection-max", Time, Literal("'5m'"), "'1m'", "5", "Maximum time of an ejection. A server without failures for this time starts again with `ejection`.";
+        "max-ejected", Fraction, Literal("0.5"), "'25%'", "'x'", "Maximum fraction of a pool's servers that may be ejected at a time. One may always be, but never the last eligible one.";
     }
     "pool.*.resolve" {
-        "nameserver", Texts("an address"), Not("those of `/etc/resolv.conf`, after `/etc/hosts`"), "['127.0.0.1:53', '::1']", "'localhost'", "Whom to ask, in this order; port 53 by default. Asked from our own network namespace.";
-        "interval", Time, Is("'10s'"), "'1m'", "10", "The longest time between two look-ups; a shorter TTL of the records makes it shorter.";
-        "interval-min", Time, Is("'1s'"), "'5s'", "1", "The shortest time between two look-ups, also after one that failed.";
-        "timeout", Time, Is("'1s'"), "'2s'", "'x'", "How long a nameserver may take; each is asked twice.";
-        "hold", Time, Is("'1h'"), "'10m'", "'for ever'", "For how long what was known last is kept while there is no answer, or none with an address.";
-        "servers-max", Whole(1, 256), Is("16"), "4", "0", "Servers that one name may become; of more, the first by address are taken.";
-        "prefer", Choice(&["ipv4", "ipv6"]), Is("'ipv4'"), "'ipv6'", "'ip'", "The addresses to ask for first; the others only if there are none.";
+        "nameserver", Texts("an address"), Unset("those of `/etc/resolv.conf`, after `/etc/hosts`"), "['127.0.0.1:53', '::1']", "'localhost'", "Nameservers, in order of preference; port 53 by default. Queries are sent from the network namespace of the process.";
+        "interval", Time, Literal("'10s'"), "'1m'", "10", "Maximum time between two lookups; a shorter TTL of the records reduces it.";
+        "interval-min", Time, Literal("'1s'"), "'5s'", "1", "Minimum time between two lookups, also after a failure.";
+        "timeout", Time, Literal("'1s'"), "'2s'", "'x'", "Timeout of a query; each nameserver is queried twice.";
+        "hold", Time, Literal("'1h'"), "'10m'", "'for ever'", "Maximum time that the last addresses are kept while lookups fail or return no address.";
+        "servers-max", Integer(1, 256), Literal("16"), "4", "0", "Maximum number of servers of one name; of more addresses, the lowest are used.";
+        "prefer", Choice(&["ipv4", "ipv6"]), Literal("'ipv4'"), "'ipv6'", "'ip'", "Address family to query first; the other one only if there are no addresses.";
     }
     "pool.*.queue" {
-        "limit", Count(0, 1_000_000), Is("1024"), "0", "'1x'", "How many requests may wait, on all cores; more are 503.";
-        "timeout", Time, Is("'100ms'"), "'1s'", "'1t'", "How long one may wait; then 503.";
-        "order", Choice(&["adaptive", "oldest-first", "newest-first"]), Is("'adaptive'"), "'oldest-first'", "'lifo'", "Who is served first. `adaptive`: the oldest while the queue is short, the newest when it stands.";
-        "stands-after", Time, Is("'100ms'"), "'50ms'", "100", "The queue stands when for so long its oldest was never younger than a tenth of that.";
+        "limit", Count(0, 1_000_000), Literal("1024"), "0", "'1x'", "Maximum number of queued requests, on all cores; more are 503.";
+        "timeout", Time, Literal("'100ms'"), "'1s'", "'1t'", "Maximum time in the queue; then 503.";
+        "order", Choice(&["adaptive", "oldest-first", "newest-first"]), Literal("'adaptive'"), "'oldest-first'", "'lifo'", "Order of service. `adaptive`: oldest first while the queue is short, newest first while it is a standing queue, or while clients leave it before their turn (three within `standing-after`).";
+        "standing-after", Time, Literal("'100ms'"), "'50ms'", "100", "Time after which the queue is a standing queue: its oldest request was never younger than a tenth of this time.";
     }
     "pool.*.adaptive" {
-        "min", Count(1, 1_000_000), Is("4"), "8", "0", "Requests that a server may always have at a time.";
-        "max", Count(1, 1_000_000), Is("1000"), "200", "0", "Requests that a server may have at a time at most; its own `maxconn` may be less.";
+        "min", Count(1, 1_000_000), Literal("4"), "8", "0", "Minimum of the concurrency limit of a server.";
+        "max", Count(1, 1_000_000), Literal("1000"), "200", "0", "Maximum of the concurrency limit of a server; its own `maxconn` may be lower.";
     }
     "pool.*.retry-budget" {
-        "share", Share, Is("0.2"), "'10%'", "1.5", "Of the pool's requests in the window; 1: any number.";
-        "min", Whole(0, 1_000_000), Is("3"), "10", "-1", "So many are allowed in any window.";
-        "window", Time, Is("'10s'"), "'30s'", "10", "How far back is counted; it slides on in eighths.";
+        "ratio", Fraction, Literal("0.2"), "'10%'", "1.5", "Maximum fraction of the pool's requests in the window that may be retries; 1: no limit.";
+        "min", Integer(0, 1_000_000), Literal("3"), "10", "-1", "Minimum number of retries allowed in a window.";
+        "window", Time, Literal("'10s'"), "'30s'", "10", "Sliding window, in eighths.";
     }
     "pool.*.timeouts" {
-        "connect", Time, Is("'5s'"), "'1s'", "'1'", "Until a connection stands; then 503.";
-        "first-byte", Time, Is("'60s'"), "'2m'", "2", "From the request's last byte to the response's head; then 504.";
-        "idle", Time, Is("'30s'"), "'1m'", "'9999h'", "Without a byte of a response; and a server that takes a request slowly has to confirm 4 KiB in each such time (TCP acknowledgements).";
-        "abandoned", Time, Is("'10s'"), "'30s'", "'0s'", "How long a bounded server keeps the place of a request whose client has gone, unless it ends its answer or its connection before.";
-        "tunnel", Time, Is("'1h'"), "'1m'", "''", "Without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP).";
+        "connect", Time, Literal("'5s'"), "'1s'", "'1'", "Maximum time to connect; then 503.";
+        "first-byte", Time, Literal("'60s'"), "'2m'", "2", "Maximum time from the last byte of the request to the response head; then 504.";
+        "idle", Time, Literal("'30s'"), "'1m'", "'9999h'", "Maximum time without a byte of a response. A server that reads a request slowly must also acknowledge 4 KiB in each such interval (TCP).";
+        "abandoned", Time, Literal("'10s'"), "'30s'", "'0s'", "Maximum time that a limited server keeps the connection slot of a request whose client has left, unless the response or the connection ends first.";
+        "tunnel", Time, Literal("'1h'"), "'1m'", "''", "Maximum time without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP).";
     }
     "pool.*.limits" {
-        "head", Size(256, 1 << 16), Is("'16k'"), "'32k'", "'16'", "Bytes of a response's head, 64 KiB at most; more is 502.";
-        "headers", Whole(1, wire::HEADERS_CAP as u64), Is("100"), "64", "'64'", "Field lines of a response's head, 128 at most; more is 502.";
+        "head", Size(256, 1 << 16), Literal("'16k'"), "'32k'", "'16'", "Maximum size of a response head in bytes, up to 64 KiB; larger is 502.";
+        "headers", Integer(1, wire::HEADERS_CAP as u64), Literal("100"), "64", "'64'", "Maximum number of field lines of a response head, up to 128; more is 502.";
     }
 }

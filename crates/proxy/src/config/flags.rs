@@ -1,44 +1,45 @@
-//! The flags of the one-liner, `weir proxy --listen ADDR --to ADDR`, to a [`Plan`]: one listener, one
-//! pool, and the defaults of a config for all that flags do not say.
+//! Converts the flags of the one-liner, `weir proxy --listen ADDR --to ADDR`, to a [`Plan`] with
+//! one listener and one pool. Everything that no flag sets has the default of a config.
 
-use record::problem::Problem;
+use std::sync::Arc;
+
+use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_count, parse_duration_ns};
 use rt::address::Address;
 
 use crate::plan::{
-    ListenerPlan, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolPlan, PrivilegesPlan,
-    ServerPlan,
+    ListenerPlan, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolPlan, PrivilegesPlan, ServerPlan,
 };
 
-use super::directives::{Kind, directive};
-use super::source::{Problems, suggestion};
+use super::directives::{ValueKind, find_directive};
+use super::spans::{Problems, suggestion};
 use super::value::{Section, TIME_MAX_NS};
-use super::{forms, listeners, log_format, pools, routes};
+use super::{listeners, parse_log_format, pools, routes, validate};
 
-/// Where it listens when nothing else is said.
+/// Default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
-/// The name of the listener and of the pool.
-const NAME: &str = "main";
+/// Name of the listener and of the pool.
+const DEFAULT_NAME: &str = "main";
 const THREADS_MAX: usize = 1024;
 
-/// A proxy's flags as they were typed. An empty text is the default.
+/// A proxy's flags as they were typed. An empty text means the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FlagsText {
-    /// Addresses to listen on; none: [`LISTEN_DEFAULT`].
+pub struct ProxyFlags {
+    /// Addresses to listen on; if empty, [`LISTEN_DEFAULT`].
     pub listen: Vec<String>,
-    /// The servers' addresses, with commas between them; needed.
+    /// Addresses of the servers, separated by commas; required.
     pub to: String,
     /// `http` (default) or `tcp`.
     pub mode: String,
-    /// How many threads; default 1 for each processor that this process may use.
+    /// Number of threads; default 1 for each CPU that this process may use.
     pub threads: String,
-    /// Processors to pin the threads to; default: not pinned.
+    /// CPUs to pin the threads to; default: not pinned.
     pub pin: String,
-    /// Where metrics are served; default: nowhere.
+    /// Address of the metrics endpoint; default: none.
     pub admin: String,
-    /// The path of the control socket; default: none.
+    /// Path of the control socket; default: none.
     pub control: String,
-    /// The access log's file, or `-`; default: none.
+    /// Path of the access log, or `-` for stdout; default: none.
     pub access_log: String,
     /// `json` (default), `combined` or `haproxy`.
     pub log_format: String,
@@ -46,82 +47,81 @@ pub struct FlagsText {
     pub balance: String,
     /// `never`, `safe` (default) or `always`.
     pub reuse: String,
-    /// Connections of clients that may be open; default: what descriptors allow.
+    /// Maximum number of open client connections; default: as many as the descriptor limit allows.
     pub connections_max: String,
-    /// How long requests in flight may go on after SIGTERM; bare numbers are seconds.
+    /// Time that requests in flight may take after SIGTERM; bare numbers are seconds.
     pub drain_timeout: String,
 }
 
-/// Understands the flags.
+/// Parses the flags.
 ///
 /// # Errors
-/// Everything that is wrong with them, by flag, in their order.
-pub fn from_flags(text: &FlagsText) -> Result<Plan, Vec<Problem>> {
-    let mut flags = Flags { problems: Vec::new() };
-    let bind = flags.listen(&text.listen);
-    let (servers, names) = flags.to(&text.to);
-    let is_tcp = &*flags.choice("--mode", "listener.*", "mode", &text.mode) == "tcp";
-    let threads = flags.threads(&text.threads);
-    let pin = flags.parsed("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
-    let admin = flags.parsed("--admin", &text.admin, forms::bind_address);
-    if admin.as_ref().is_some_and(|admin| bind.contains(admin) && !is_any_port(admin)) {
-        flags.add("--admin", format!("'{}' is an address of --listen: give another", text.admin));
+/// Returns every problem by flag, in the order of the flags.
+pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
+    let mut flags = FlagParser { problems: Vec::new() };
+    let bind = flags.parse_listen(&text.listen);
+    let (servers, named_servers) = flags.parse_servers(&text.to);
+    let is_tcp = &*flags.parse_choice("--mode", "listener.*", "mode", &text.mode) == "tcp";
+    let threads = flags.parse_threads(&text.threads);
+    let pin = flags.parse_flag("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
+    let admin = flags.parse_flag("--admin", &text.admin, validate::parse_bind_address);
+    if admin.as_ref().is_some_and(|admin| bind.contains(admin) && !is_ephemeral(admin)) {
+        flags.add_problem(
+            "--admin",
+            format!("'{}' is already an address of --listen: change one of them", text.admin),
+        );
     }
-    let control = flags.parsed("--control", &text.control, forms::socket_path);
+    let control = flags.parse_flag("--control", &text.control, validate::parse_socket_path);
     if control.clone().is_some_and(|control| bind.contains(&Address::Unix(control))) {
-        let why = format!("'{}' is an address of --listen: give another", text.control);
-        flags.add("--control", why);
+        let message = format!("'{}' is already an address of --listen: change one of them", text.control);
+        flags.add_problem("--control", message);
     }
-    let format = flags.choice("--log-format", "log[]", "format", &text.log_format);
+    let format = flags.parse_choice("--log-format", "log[]", "format", &text.log_format);
     if text.access_log.is_empty() && !text.log_format.is_empty() {
-        flags.add("--log-format", "there is no log: add --access-log FILE, or - for stdout");
+        flags.add_problem("--log-format", "there is no log: add --access-log FILE (- for stdout)");
     }
-    let balance = flags.choice("--balance", "pool.*", "balance", &text.balance);
-    let reuse = flags.choice("--reuse", "pool.*", "reuse", &text.reuse);
-    let (nothing, mut silent) = (Section::empty(""), Problems::default());
-    let listener = Section::empty("listener.*").named(NAME);
-    let pool = Section::empty("pool.*").named(NAME);
+    let balance = flags.parse_choice("--balance", "pool.*", "balance", &text.balance);
+    let reuse = flags.parse_choice("--reuse", "pool.*", "reuse", &text.reuse);
+    let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
+    let listener = Section::empty("listener.*").with_name(DEFAULT_NAME);
+    let pool = Section::empty("pool.*").with_name(DEFAULT_NAME);
     let mode = if is_tcp { Mode::Tcp(0) } else { Mode::Http };
     let plan = Plan {
         threads,
-        threads_given: true,
+        is_threads_set: true,
         pin,
-        connections_max: flags.connections_max(&text.connections_max, threads),
+        connections_max: flags.parse_connections_max(&text.connections_max, threads),
         drain_timeout_ns: flags
-            .parsed("--drain-timeout", &text.drain_timeout, time)
-            .unwrap_or_else(|| nothing.number("drain-timeout")),
-        privileges: PrivilegesPlan {
-            no_new_privileges: true,
-            landlock: true,
-            ..PrivilegesPlan::default()
-        },
-        logs: log(&text.access_log, &format),
+            .parse_flag("--drain-timeout", &text.drain_timeout, parse_time)
+            .unwrap_or_else(|| root_defaults.integer_or_zero("drain-timeout")),
+        privileges: PrivilegesPlan { no_new_privileges: true, landlock: true, ..PrivilegesPlan::default() },
+        logs: log_plans(&text.access_log, &format),
         admin,
         admin_access: Default::default(),
         control,
         source: as_config(text).into(),
-        listeners: vec![ListenerPlan {
+        listeners: Arc::new([ListenerPlan {
             bind,
             mode,
-            ..listeners::listener(&listener, &[NAME], &mut silent)
-        }],
-        routes: if is_tcp { Vec::new() } else { vec![routes::of_listener(0, NAME, 0)] },
-        pools: vec![PoolPlan {
+            ..listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems)
+        }]),
+        routes: if is_tcp { Arc::new([]) } else { Arc::new([routes::listener_route(0, DEFAULT_NAME, 0)]) },
+        pools: vec![Arc::new(PoolPlan {
             servers,
-            names,
-            balance: pools::balance(&balance),
-            reuse: pools::reuse(&reuse),
-            ..pools::pool(&pool, &mut silent)
-        }],
+            named_servers,
+            balance: pools::parse_balance(&balance),
+            reuse: pools::parse_reuse(&reuse),
+            ..pools::parse_pool(&pool, &mut ignored_problems)
+        })],
     };
     if flags.problems.is_empty() { Ok(plan) } else { Err(flags.problems) }
 }
 
-/// What a config would say, for who asks the running proxy.
-fn as_config(text: &FlagsText) -> String {
+/// Returns the equivalent config, shown to clients that query the running proxy.
+fn as_config(text: &ProxyFlags) -> String {
     use std::fmt::Write as _;
     let quoted = |text: &str| format!("{text:?}");
-    let mut config = "# made of the flags of weir proxy\n".to_owned();
+    let mut config = "# generated from the flags of weir proxy\n".to_owned();
     let mut line = |key: &str, text: &str| {
         if !text.is_empty() {
             // Writing to a String cannot fail.
@@ -132,8 +132,8 @@ fn as_config(text: &FlagsText) -> String {
     line("threads", &text.threads);
     line("pin", &texts(&text.pin));
     line("connections-max", &texts(&text.connections_max));
-    let bare = text.drain_timeout.parse::<f64>().is_ok();
-    let unit = if bare { "s" } else { "" };
+    let has_no_unit = text.drain_timeout.parse::<f64>().is_ok();
+    let unit = if has_no_unit { "s" } else { "" };
     if !text.drain_timeout.is_empty() {
         line("drain-timeout", &quoted(&format!("{}{unit}", text.drain_timeout)));
     }
@@ -148,7 +148,7 @@ fn as_config(text: &FlagsText) -> String {
     let listen = if text.listen.is_empty() { &default[..] } else { &text.listen };
     line("\n[listener.main]\nbind", &format!("{listen:?}"));
     line("mode", &texts(&text.mode));
-    line("pool", &quoted(NAME));
+    line("pool", &quoted(DEFAULT_NAME));
     let servers: Vec<&str> = text.to.split(',').collect();
     line("\n[pool.main]\nservers", &format!("{servers:?}"));
     line("balance", &texts(&text.balance));
@@ -163,110 +163,110 @@ fn log_entry(to: &str, format: &str) -> String {
     }
 }
 
-fn log(file: &str, format: &str) -> Vec<LogPlan> {
+fn log_plans(file: &str, format: &str) -> Vec<LogPlan> {
     let target = match file {
         "" => return Vec::new(),
         "-" => LogTarget::Stdout,
         path => LogTarget::File(path.into()),
     };
-    vec![LogPlan { target, format: log_format(format), sample: 1.0, only_errors: false }]
+    vec![LogPlan { target, format: parse_log_format(format), sample: 1.0, only_errors: false }]
 }
 
-fn time(text: &str) -> Result<u64, String> {
+fn parse_time(text: &str) -> Result<u64, String> {
     match parse_duration_ns(text, DurationUnit::Seconds)? {
-        0 => Err("0 would end everything at once; give a time".into()),
+        0 => Err("the time must be more than 0".into()),
         ns if ns > TIME_MAX_NS => Err(format!("'{text}' is longer than a year (8760h)")),
         ns => Ok(ns),
     }
 }
 
-/// What is wrong so far.
-struct Flags {
-    problems: Vec<Problem>,
+/// Problems found so far.
+struct FlagParser {
+    problems: Vec<InputProblem>,
 }
 
-impl Flags {
-    fn add(&mut self, place: &str, text: impl Into<String>) {
-        self.problems.push(Problem::new(place, text));
+impl FlagParser {
+    fn add_problem(&mut self, flag: &str, text: impl Into<String>) {
+        self.problems.push(InputProblem::new(flag, text));
     }
 
-    /// `None` for an empty text, and for one that is wrong.
-    fn parsed<T>(
+    /// Parses the text of a flag. Returns `None` if it is empty or invalid.
+    fn parse_flag<T>(
         &mut self,
-        place: &str,
+        flag: &str,
         text: &str,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
         if text.is_empty() {
             return None;
         }
-        parse(text).map_err(|error| self.add(place, error)).ok()
+        parse(text).map_err(|error| self.add_problem(flag, error)).ok()
     }
 
-    fn listen(&mut self, texts: &[String]) -> Vec<Address> {
+    fn parse_listen(&mut self, texts: &[String]) -> Vec<Address> {
         let default = [LISTEN_DEFAULT.to_owned()];
         let texts = if texts.is_empty() { &default[..] } else { texts };
         let mut addresses = Vec::new();
         for text in texts {
-            match forms::bind_address(text) {
-                Ok(address) if addresses.contains(&address) && !is_any_port(&address) => {
-                    self.add("--listen", format!("'{text}' is given twice"));
+            match validate::parse_bind_address(text) {
+                Ok(address) if addresses.contains(&address) && !is_ephemeral(&address) => {
+                    self.add_problem("--listen", format!("'{text}' is a duplicate: remove it"));
                 }
                 Ok(address) => addresses.push(address),
-                Err(error) => self.add("--listen", error),
+                Err(error) => self.add_problem("--listen", error),
             }
         }
         addresses
     }
 
-    fn to(&mut self, text: &str) -> (Vec<ServerPlan>, Vec<NamedServers>) {
+    fn parse_servers(&mut self, text: &str) -> (Vec<ServerPlan>, Vec<NamedServers>) {
         if text.is_empty() {
-            self.add("--to", "no server: give addresses, with commas between them");
+            self.add_problem("--to", "no server: write addresses, separated by commas");
             return (Vec::new(), Vec::new());
         }
-        pools::of_texts(text, |problem| self.add("--to", problem))
+        pools::parse_server_list(text, |problem| self.add_problem("--to", problem))
     }
 
-    fn threads(&mut self, text: &str) -> usize {
+    fn parse_threads(&mut self, text: &str) -> usize {
         let parse = |text: &str| match text.parse() {
             Ok(threads @ 1..=THREADS_MAX) => Ok(threads),
             _ => Err(format!("'{text}' is not a number of threads from 1 to {THREADS_MAX}")),
         };
-        let threads = self.parsed("--threads", text, parse);
-        threads.unwrap_or_else(|| rt::cores::available().len())
+        let threads = self.parse_flag("--threads", text, parse);
+        threads.unwrap_or_else(|| rt::cores::available_cpus().len())
     }
 
-    fn connections_max(&mut self, text: &str, threads: usize) -> Option<usize> {
-        self.parsed("--connections-max", text, |text| {
-            match parse_count(text).map(usize::try_from)? {
-                Ok(max) if max >= threads => Ok(max),
-                _ => {
-                    Err(format!("{text} connections do not give one to each of {threads} threads"))
-                }
+    fn parse_connections_max(&mut self, text: &str, threads: usize) -> Option<usize> {
+        self.parse_flag("--connections-max", text, |text| match parse_count(text).map(usize::try_from)? {
+            Ok(max) if max >= threads => Ok(max),
+            _ => {
+                Err(format!("{text} connections are too few for {threads} threads: each needs at least one"))
             }
         })
     }
 
-    /// One of the choices that the config's key has; its default when the text is empty or wrong.
-    fn choice(&mut self, place: &str, table: &'static str, key: &str, text: &str) -> Box<str> {
+    /// Returns the text if it is one of the config key's choices, or the key's default if it is
+    /// empty or invalid.
+    fn parse_choice(&mut self, flag: &str, table: &'static str, key: &str, text: &str) -> Box<str> {
         let default = Section::empty(table).text(key).map(|text| text.value).unwrap_or_default();
-        let choices = match directive(table, key).map(|row| row.kind) {
-            Some(Kind::Choice(choices)) => choices,
+        let choices = match find_directive(table, key).map(|row| row.kind) {
+            Some(ValueKind::Choice(choices)) => choices,
             _ => &[],
         };
         let parse = |text: &str| {
             if choices.contains(&text) {
                 return Ok(text.into());
             }
-            let near = suggestion(text, choices.iter().copied());
-            Err(format!("'{text}' is not one of {}{near}", choices.join(", ")))
+            let hint = suggestion(text, choices.iter().copied());
+            Err(format!("'{text}' is not one of {}{hint}", choices.join(", ")))
         };
-        self.parsed(place, text, parse).unwrap_or(default)
+        self.parse_flag(flag, text, parse).unwrap_or(default)
     }
 }
 
-/// Port 0 is a new port each time, so it may stand twice.
-fn is_any_port(address: &Address) -> bool {
+/// Returns whether the port is 0. Such an address may be given twice, because each bind gets a new
+/// port.
+fn is_ephemeral(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
 
@@ -275,12 +275,12 @@ mod tests {
     use super::*;
     use crate::plan::{Action, Balance, LogFormat, Reuse};
 
-    fn flags() -> FlagsText {
-        FlagsText { to: "127.0.0.1:9001,127.0.0.1:9002".into(), ..FlagsText::default() }
+    fn flags() -> ProxyFlags {
+        ProxyFlags { to: "127.0.0.1:9001,127.0.0.1:9002".into(), ..ProxyFlags::default() }
     }
 
     #[test]
-    fn two_flags_are_a_whole_proxy_with_the_defaults_of_a_config() {
+    fn two_flags_are_a_complete_proxy_with_the_defaults_of_a_config() {
         let plan = from_flags(&flags()).unwrap();
         let text = "[listener.main]\nbind = '127.0.0.1:8080'\npool = 'main'\n\
                     [pool.main]\nservers = ['127.0.0.1:9001', '127.0.0.1:9002']\n";
@@ -294,8 +294,8 @@ mod tests {
     }
 
     #[test]
-    fn all_flags_are_understood() {
-        let text = FlagsText {
+    fn all_flags_are_parsed() {
+        let text = ProxyFlags {
             listen: vec!["127.0.0.1:0".into(), "127.0.0.1:0".into()],
             mode: "tcp".into(),
             threads: "1".into(),
@@ -313,13 +313,10 @@ mod tests {
         assert_eq!((plan.listeners[0].mode, plan.routes.len()), (Mode::Tcp(0), 0));
         let log = &plan.logs[0];
         assert_eq!((&log.target, log.format), (&LogTarget::Stdout, LogFormat::Haproxy));
-        assert_eq!(
-            (plan.pools[0].balance, plan.pools[0].reuse),
-            (Balance::RoundRobin, Reuse::Always)
-        );
+        assert_eq!((plan.pools[0].balance, plan.pools[0].reuse), (Balance::RoundRobin, Reuse::Always));
         assert_eq!((plan.connections_max, plan.drain_timeout_ns), (Some(10_000), 5_000_000_000));
         assert_eq!(plan.control.as_deref(), Some(std::path::Path::new("/tmp/c.sock")));
-        // What it says as a config is the same.
+        // The equivalent config describes the same plan.
         let config = super::super::parse("t", &plan.source).unwrap().plan;
         assert_eq!((&plan.listeners, &plan.pools), (&config.listeners, &config.pools));
         assert_eq!((&plan.logs, &plan.control), (&config.logs, &config.control));
@@ -328,8 +325,8 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_told_at_once() {
-        let text = FlagsText {
+    fn all_problems_are_reported_at_once() {
+        let text = ProxyFlags {
             listen: vec!["nowhere".into(), "127.0.0.1:80".into(), "127.0.0.1:80".into()],
             to: "127.0.0.1:0,,127.0.0.1:1,127.0.0.1:1".into(),
             mode: "htp".into(),
@@ -345,8 +342,8 @@ mod tests {
             drain_timeout: "0".into(),
         };
         let problems = from_flags(&text).unwrap_err();
-        let places: Vec<_> = problems.iter().map(|problem| problem.place.as_str()).collect();
-        let wanted = [
+        let places: Vec<_> = problems.iter().map(|problem| problem.location.as_str()).collect();
+        let expected = [
             "--listen",
             "--listen",
             "--to",
@@ -364,9 +361,9 @@ mod tests {
             "--connections-max",
             "--drain-timeout",
         ];
-        assert_eq!(places, wanted, "{problems:?}");
+        assert_eq!(places, expected, "{problems:?}");
         assert!(problems[5].text.contains("did you mean 'http'"), "{problems:?}");
-        let none = from_flags(&FlagsText::default()).unwrap_err();
-        assert_eq!((none.len(), none[0].place.as_str()), (1, "--to"));
+        let none = from_flags(&ProxyFlags::default()).unwrap_err();
+        assert_eq!((none.len(), none[0].location.as_str()), (1, "--to"));
     }
 }

@@ -1,16 +1,16 @@
-//! `[listener.NAME]`: what was read of it to a [`ListenerPlan`].
+//! Converts a `[listener.NAME]` section to a [`ListenerPlan`].
 
 use rt::address::Address;
-use rt::local::SocketAccess;
+use rt::unix_socket::SocketAccess;
 
 use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores};
 
-use super::source::{At, Problems, suggestion};
+use super::spans::{Located, Problems, suggestion};
 use super::value::Section;
-use super::{forms, overload};
+use super::{overload, validate};
 
-/// Keys that mean nothing where bytes are passed on as they are.
-const HTTP_ONLY: [&str; 10] = [
+/// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
+const HTTP_ONLY_KEYS: [&str; 10] = [
     "requests-max",
     "body-max",
     "connect",
@@ -23,122 +23,121 @@ const HTTP_ONLY: [&str; 10] = [
     "underscores",
 ];
 
-/// A listener; what is wrong with it has its default.
-pub(super) fn listener(section: &Section, pools: &[&str], problems: &mut Problems) -> ListenerPlan {
-    let (unix, networks): (Vec<_>, Vec<_>) =
+/// Converts a listener's section. Invalid values are replaced by their defaults.
+pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut Problems) -> ListenerPlan {
+    let (unix_peers, networks): (Vec<_>, Vec<_>) =
         section.texts("trusted").into_iter().partition(|text| &*text.value == "unix");
     let trusted: Vec<_> = networks
         .into_iter()
-        .filter_map(|text| problems.take(text.at, forms::network(&text.value)))
+        .filter_map(|text| problems.ok_or_report(text.offset, validate::parse_network(&text.value)))
         .collect();
     let proxy_protocol = section.flag("proxy-protocol");
-    if proxy_protocol && section.place("trusted").is_none() {
-        let text = "nobody is trusted, so every connection is refused: name the peers in `trusted`";
-        problems.warn(section.value_place("proxy-protocol"), text);
+    if proxy_protocol && section.key_offset("trusted").is_none() {
+        let text = "no peer is trusted, so every connection is rejected: add the peers to `trusted`";
+        problems.warn(section.value_offset("proxy-protocol"), text);
     }
     ListenerPlan {
         name: section.name.clone(),
         bind: section
             .texts("bind")
             .into_iter()
-            .filter_map(|text| problems.take(text.at, forms::bind_address(&text.value)))
+            .filter_map(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value)))
             .collect::<Vec<Address>>(),
-        unix: unix_access(section, problems),
+        unix_access: parse_unix_access(section, problems),
         namespace: section
             .text("namespace")
-            .and_then(|text| problems.take(text.at, forms::namespace(&text.value))),
-        mode: mode(section, pools, problems),
+            .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value))),
+        mode: parse_mode(section, pools, problems),
         proxy_protocol,
         trusted,
-        trusts_unix: !unix.is_empty(),
-        connections_max: section.bound("connections-max"),
-        requests_max: section.whole("requests-max").and_then(|max| u32::try_from(max).ok()),
-        limits: limits(&section.table("limits"), problems),
-        body_bytes_max: section.whole("body-max"),
-        timeouts: timeouts(&section.table("timeouts")),
+        is_unix_trusted: !unix_peers.is_empty(),
+        connections_max: section.optional_size("connections-max"),
+        requests_max: section.integer("requests-max").and_then(|max| u32::try_from(max).ok()),
+        limits: parse_limits(&section.table("limits"), problems),
+        body_bytes_max: section.integer("body-max"),
+        timeouts: parse_timeouts(&section.table("timeouts")),
         forwarding: Forwarding {
-            underscores: match &*word(section, "underscores") {
+            underscores: match &*choice_text(section, "underscores") {
                 "reject" => Underscores::Reject,
                 "pass" => Underscores::Pass,
                 _ => Underscores::Drop,
             },
-            ..forwarding(&section.table("forwarding"), problems)
+            ..parse_forwarding(&section.table("forwarding"), problems)
         },
-        path: match &*word(section, "path") {
+        path: match &*choice_text(section, "path") {
             "strict" => PathRule::Strict,
             "raw" => PathRule::Raw,
             _ => PathRule::Normalise,
         },
         connect: section.flag("connect"),
         half_close: section.flag("half-close"),
-        buffer_request_bytes: section.number("buffer-request"),
-        admission: overload::admission(section, problems),
+        buffer_request_bytes: section.integer_or_zero("buffer-request"),
+        admission: overload::parse_admission(section, problems),
     }
 }
 
-/// The access rights of a listener's unix sockets.
-fn unix_access(section: &Section, problems: &mut Problems) -> SocketAccess {
+/// Reads the access rights of a listener's unix sockets.
+fn parse_unix_access(section: &Section, problems: &mut Problems) -> SocketAccess {
     let mut id = |key: &str, file: &str| {
         let text = section.text(key)?;
-        problems.take(text.at, forms::account(file, &text.value)).map(|account| account.id)
+        problems
+            .ok_or_report(text.offset, validate::find_account(file, &text.value))
+            .map(|account| account.id)
     };
     let (user, group) = (id("unix-user", "/etc/passwd"), id("unix-group", "/etc/group"));
     let mode = section.text("unix-mode");
-    let mode = mode.and_then(|text| problems.take(text.at, forms::file_mode(&text.value)));
+    let mode =
+        mode.and_then(|text| problems.ok_or_report(text.offset, validate::parse_file_mode(&text.value)));
     let binds_unix = section.texts("bind").iter().any(|text| text.value.starts_with("unix:"));
     for key in ["unix-mode", "unix-user", "unix-group"] {
-        if let Some(at) = section.place(key).filter(|_| !binds_unix) {
-            problems.warn(at, format!("'{key}' does nothing without a unix socket in `bind`"));
+        if let Some(offset) = section.key_offset(key).filter(|_| !binds_unix) {
+            problems.warn(offset, format!("'{key}' has no effect without a unix socket in `bind`"));
         }
     }
-    SocketAccess { mode, user, group }
+    SocketAccess { mode, uid: user, gid: group }
 }
 
-/// The value of a key that has one of a few words.
-fn word(section: &Section, key: &str) -> Box<str> {
+/// Returns the value of a key that accepts one of a few words.
+fn choice_text(section: &Section, key: &str) -> Box<str> {
     section.text(key).map(|text| text.value).unwrap_or_default()
 }
 
-/// The pool that a listener names, if there is such a pool.
-pub(super) fn own_pool(section: &Section, pools: &[&str]) -> Option<usize> {
+/// Returns the index of the pool that a listener names, if there is such a pool.
+pub(super) fn pool_of_listener(section: &Section, pools: &[&str]) -> Option<usize> {
     let name = section.text("pool")?.value;
     pools.iter().position(|pool| *pool == &*name)
 }
 
-/// The pool of that name.
-pub(super) fn find_pool(
-    name: &At<Box<str>>,
-    pools: &[&str],
-    problems: &mut Problems,
-) -> Option<usize> {
-    let found = pools.iter().position(|pool| *pool == &*name.value);
-    if found.is_none() {
-        let near = suggestion(&name.value, pools.iter().copied());
-        let text = format!("there is no pool '{}'{near}: add [pool.{0}]", name.value);
-        problems.add(name.at, text);
+/// Returns the index of the pool with this name.
+pub(super) fn find_pool(name: &Located<Box<str>>, pools: &[&str], problems: &mut Problems) -> Option<usize> {
+    let index = pools.iter().position(|pool| *pool == &*name.value);
+    if index.is_none() {
+        let hint = suggestion(&name.value, pools.iter().copied());
+        let text = format!("unknown pool '{}'{hint}: add [pool.{0}]", name.value);
+        problems.add_error(name.offset, text);
     }
-    found
+    index
 }
 
-fn mode(section: &Section, pools: &[&str], problems: &mut Problems) -> Mode {
+fn parse_mode(section: &Section, pools: &[&str], problems: &mut Problems) -> Mode {
     let pool = section.text("pool").map(|name| find_pool(&name, pools, problems));
     let mode = section.text("mode");
     if mode.as_ref().is_none_or(|mode| &*mode.value != "tcp") {
         return Mode::Http;
     }
-    if section.place("pool").is_none() {
+    if section.key_offset("pool").is_none() {
         let text = "mode tcp needs a pool: add pool = \"NAME\"";
-        problems.add(section.value_place("mode"), text);
+        problems.add_error(section.value_offset("mode"), text);
     }
-    for key in HTTP_ONLY {
-        if let Some(at) = section.place(key) {
-            problems.warn(at, format!("'{key}' does nothing in mode tcp: leave it out"));
+    for key in HTTP_ONLY_KEYS {
+        if let Some(offset) = section.key_offset(key) {
+            problems.warn(offset, format!("'{key}' has no effect in mode tcp: remove it"));
         }
     }
     Mode::Tcp(pool.flatten().unwrap_or_default())
 }
 
-fn limits(section: &Section, problems: &mut Problems) -> wire::Limits {
+fn parse_limits(section: &Section, problems: &mut Problems) -> wire::Limits {
     let limits = wire::Limits {
         head_bytes_max: section.size("head"),
         headers_max: section.size("headers"),
@@ -148,40 +147,40 @@ fn limits(section: &Section, problems: &mut Problems) -> wire::Limits {
     if limits.target_bytes_max < limits.head_bytes_max {
         return limits;
     }
-    if let Some(at) = section.place("target") {
-        let text = "a target of that length has no room in a head: raise `head` or lower this";
-        problems.add(at, text);
+    if let Some(offset) = section.key_offset("target") {
+        let text = "a target of this length does not fit in a head: raise `head` or lower `target`";
+        problems.add_error(offset, text);
     }
-    // Only `head` was lowered: what is a target's default then is what has room.
+    // Only `head` was lowered, and the default target limit is too large for it.
     wire::Limits { target_bytes_max: limits.head_bytes_max / 2, ..limits }
 }
 
-fn timeouts(section: &Section) -> ClientTimeouts {
+fn parse_timeouts(section: &Section) -> ClientTimeouts {
     ClientTimeouts {
-        head_ns: section.number("head"),
-        body_ns: section.number("body"),
-        body_idle_ns: section.number("body-idle"),
-        body_progress_ns: section.number("body-progress"),
-        body_progress_bytes: section.number("body-progress-bytes"),
-        write_ns: section.number("write"),
-        write_progress_bytes: section.number("write-progress-bytes"),
-        keep_alive_ns: section.number("keep-alive"),
+        head_ns: section.integer_or_zero("head"),
+        body_ns: section.integer_or_zero("body"),
+        body_idle_ns: section.integer_or_zero("body-idle"),
+        body_progress_ns: section.integer_or_zero("body-progress"),
+        body_progress_bytes: section.integer_or_zero("body-progress-bytes"),
+        write_ns: section.integer_or_zero("write"),
+        write_progress_bytes: section.integer_or_zero("write-progress-bytes"),
+        keep_alive_ns: section.integer_or_zero("keep-alive"),
     }
 }
 
-fn forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
+fn parse_forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
     let mut name = |key: &str| {
         let text = section.text(key)?;
         let check = match key {
-            "request-id" => forms::changed_field(&text.value, true),
-            _ => forms::field_name(&text.value),
+            "request-id" => validate::check_changed_field(&text.value, true),
+            _ => validate::check_field_name(&text.value),
         };
-        problems.take(text.at, check.map(|()| text.value))
+        problems.ok_or_report(text.offset, check.map(|()| text.value))
     };
     let (via, request_id) = (name("via"), name("request-id"));
     Forwarding {
         x_forwarded: section.flag("x-forwarded"),
-        only_if_none: &*word(section, "forwarded-for") == "if-none",
+        only_if_none: &*choice_text(section, "forwarded-for") == "if-none",
         forwarded: section.flag("forwarded"),
         via,
         request_id,

@@ -1,212 +1,222 @@
-//! A config's text, or the flags of the one-liner, to a [`Plan`], with every problem at once.
-//! Nothing is opened here, except that names are looked up: hosts, users, network namespaces.
+//! Converts the text of a config, or the flags of the one-liner, to a [`Plan`], and reports all
+//! problems at once. Nothing is opened here. Only names are looked up: hosts, users, network
+//! namespaces.
 //!
-//! `directives` is the table of all keys; `value` reads TOML by it; `listeners`, `routes` and
-//! `pools` (with `choice`) make the plan's parts of what was read; `whole` looks at all of it together; `schema`
-//! writes the table down for people and editors; `words` says what is wrong with a key.
+//! `directives` is the table of all keys. `value` reads TOML by that table. `listeners`, `routes`
+//! and `pools` (with `balance`, `health` and `overload`) build the parts of the plan. `cross_checks` checks the complete plan.
+//! `schema` writes the table as a JSON schema and as Markdown. `messages` has the messages for wrong
+//! keys and values.
 
-mod choice;
+mod balance;
+mod cross_checks;
 mod directives;
 mod flags;
-mod forms;
 mod health;
 mod listeners;
+mod messages;
 mod overload;
+mod overload_lints;
 mod pools;
-mod recovery;
 mod routes;
 mod schema;
-mod source;
+mod spans;
+mod validate;
 mod value;
-mod whole;
-mod words;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_directives;
 
-use record::problem::Problem;
+use std::sync::Arc;
+
+use record::problem::InputProblem;
 use toml::de::DeTable;
 
 use crate::plan::{AdminAccess, LogFormat, LogPlan, LogTarget, Mode, Plan, PrivilegesPlan, Secret};
 
-pub use flags::{FlagsText, LISTEN_DEFAULT, from_flags};
-pub use forms::REGEX_BYTES_MAX;
+pub use flags::{LISTEN_DEFAULT, ProxyFlags, from_flags};
 pub use schema::{reference, schema};
+pub use validate::REGEX_BYTES_MAX;
 
-pub(crate) use source::suggestion;
+pub(crate) use spans::suggestion;
 
-use source::Problems;
-use value::{Reader, Section};
+use spans::Problems;
+use value::{Section, TableReader};
 
-/// Bytes of an admin token, at least.
+/// Minimum length of an admin token in bytes.
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// A config that was understood.
+/// A valid config.
 #[derive(Clone, Debug)]
-pub struct Parsed {
-    /// What it asks for.
+pub struct ParsedConfig {
+    /// The plan that the config describes.
     pub plan: Plan,
-    /// What works, and hardly as it was meant: a route that never matches, a pool that nothing uses.
-    pub warnings: Vec<Problem>,
-    /// What would keep it from recovering from too much load.
-    pub recovery: Vec<Problem>,
+    /// Settings that work, but hardly as intended: a route that never matches, a pool that nothing
+    /// uses.
+    pub warnings: Vec<InputProblem>,
+    /// Settings that would keep the proxy from recovering from overload.
+    pub overload_lints: Vec<InputProblem>,
 }
 
-/// Understands a config; `file_name` is what places are named by: `FILE:LINE:COLUMN`.
+/// Parses a config. Positions in messages have the form `FILE:LINE:COLUMN`, with `file_name` as
+/// FILE.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the file's order. Of a file that is not TOML, every error of
-/// syntax, and what is wrong with the keys of other lines.
-pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Vec<Problem>> {
+/// Returns all problems, in the file's order. For a file that is not TOML, these are all syntax
+/// errors, and the problems with keys on other lines.
+pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProblem>> {
     let mut problems = Problems::default();
     let (document, errors) = DeTable::parse_recoverable(text);
-    let place = |error: &toml::de::Error| error.span().map_or(text.len(), |span| span.start);
-    let is_twice = |error: &toml::de::Error| error.message().contains("duplicate key");
-    let unreadable: Vec<usize> =
-        errors.iter().filter(|error| !is_twice(error)).map(place).collect();
-    if !unreadable.is_empty() {
-        Reader::new(&mut problems, true).section("", document.get_ref(), 0);
-        problems.keep_to_what_was_read(text, &unreadable);
+    let error_offset = |error: &toml::de::Error| error.span().map_or(text.len(), |span| span.start);
+    let is_duplicate_key = |error: &toml::de::Error| error.message().contains("duplicate key");
+    let unreadable_offsets: Vec<usize> =
+        errors.iter().filter(|error| !is_duplicate_key(error)).map(error_offset).collect();
+    if !unreadable_offsets.is_empty() {
+        TableReader::new(&mut problems, true).read_section("", document.get_ref(), 0);
+        problems.drop_syntax_fallout(text, &unreadable_offsets);
     }
     for error in &errors {
-        problems.add(place(error), syntax_words(error.message()));
+        problems.add_error(error_offset(error), syntax_message(error.message()));
     }
-    if !unreadable.is_empty() {
-        return Err(problems.placed(file_name, text).0);
+    if !unreadable_offsets.is_empty() {
+        return Err(problems.into_problems(file_name, text).0);
     }
-    let root = Reader::new(&mut problems, false).section("", document.get_ref(), 0);
-    let mut advice = Problems::default();
-    let mut plan = plan(&root, &mut problems, &mut advice);
+    let root = TableReader::new(&mut problems, false).read_section("", document.get_ref(), 0);
+    let mut lints = Problems::default();
+    let mut plan = build_plan(&root, &mut problems, &mut lints);
     plan.source = text.into();
-    let (found, warnings) = problems.placed(file_name, text);
-    let (_, recovery) = advice.placed(file_name, text);
-    if found.is_empty() { Ok(Parsed { plan, warnings, recovery }) } else { Err(found) }
+    let (located_errors, warnings) = problems.into_problems(file_name, text);
+    let (_, overload_lints) = lints.into_problems(file_name, text);
+    if located_errors.is_empty() {
+        Ok(ParsedConfig { plan, warnings, overload_lints })
+    } else {
+        Err(located_errors)
+    }
 }
 
-fn syntax_words(message: &str) -> String {
+fn syntax_message(message: &str) -> String {
     let hint = match message {
-        _ if message.contains("duplicate key") => {
-            ": it stands there twice, and each name and key may only once"
-        }
+        _ if message.contains("duplicate key") => ": each name and key can be given only once",
         _ if message.contains("string values must be quoted") => "",
         _ => " (this is not TOML)",
     };
     format!("{message}{hint}")
 }
 
-fn plan(root: &Section, problems: &mut Problems, advice: &mut Problems) -> Plan {
+fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> Plan {
     let pool_sections = root.tables("pool");
     let listener_sections = root.tables("listener");
     let pool_names: Vec<&str> = pool_sections.iter().map(|pool| &*pool.name).collect();
-    let pools: Vec<_> =
-        pool_sections.iter().map(|section| pools::pool(section, problems)).collect();
+    let pools: Vec<_> = pool_sections.iter().map(|section| pools::parse_pool(section, problems)).collect();
     let listeners: Vec<_> = listener_sections
         .iter()
-        .map(|section| listeners::listener(section, &pool_names, problems))
+        .map(|section| listeners::parse_listener(section, &pool_names, problems))
         .collect();
-    let known = routes::Known { listeners: &listeners, pools: &pool_names };
+    let known_names = routes::KnownNames { listeners: &listeners, pools: &pool_names };
     let route_sections = root.tables("route");
     let mut routes: Vec<_> = route_sections
         .iter()
         .enumerate()
-        .map(|(index, section)| routes::route(section, index, &known, problems))
+        .map(|(index, section)| routes::parse_route(section, index, &known_names, problems))
         .collect();
-    let mut route_places: Vec<usize> = route_sections.iter().map(|section| section.at).collect();
+    let mut route_offsets: Vec<usize> = route_sections.iter().map(|section| section.offset).collect();
     for (index, section) in listener_sections.iter().enumerate() {
         if listeners[index].mode == Mode::Http
-            && let Some(pool) = listeners::own_pool(section, &pool_names)
+            && let Some(pool) = listeners::pool_of_listener(section, &pool_names)
         {
-            routes.push(routes::of_listener(index, &section.name, pool));
-            route_places.push(section.value_place("pool"));
+            routes.push(routes::listener_route(index, &section.name, pool));
+            route_offsets.push(section.value_offset("pool"));
         }
     }
-    let threads_given = root.bound("threads").is_some();
-    let threads = root.bound("threads").unwrap_or_else(|| rt::cores::available().len());
+    let threads_given = root.optional_size("threads").is_some();
+    let threads = root.optional_size("threads").unwrap_or_else(|| rt::cores::available_cpus().len());
     let plan = Plan {
         threads,
-        threads_given,
-        pin: pin(root, problems),
-        connections_max: connections_max(root, threads, problems),
-        drain_timeout_ns: root.number("drain-timeout"),
-        privileges: privileges(&root.table("privileges"), problems),
-        logs: logs(&root.tables("log"), problems),
+        is_threads_set: threads_given,
+        pin: parse_pin(root, problems),
+        connections_max: parse_connections_max(root, threads, problems),
+        drain_timeout_ns: root.integer_or_zero("drain-timeout"),
+        privileges: parse_privileges(&root.table("privileges"), problems),
+        logs: parse_logs(&root.tables("log"), problems),
         admin: root
             .text("admin")
-            .and_then(|text| problems.take(text.at, forms::bind_address(&text.value))),
-        admin_access: admin_access(root, problems),
+            .and_then(|text| problems.ok_or_report(text.offset, validate::parse_bind_address(&text.value))),
+        admin_access: parse_admin_access(root, problems),
         control: root
             .text("control")
-            .and_then(|text| problems.take(text.at, forms::socket_path(&text.value))),
-        source: Box::default(),
-        listeners,
-        routes,
-        pools,
+            .and_then(|text| problems.ok_or_report(text.offset, validate::parse_socket_path(&text.value))),
+        source: "".into(),
+        listeners: listeners.into(),
+        routes: routes.into(),
+        pools: pools.into_iter().map(Arc::new).collect(),
     };
-    let places = whole::Places {
-        admin: root.value_place("admin"),
-        control: root.value_place("control"),
+    let offsets = cross_checks::PlanOffsets {
+        admin: root.value_offset("admin"),
+        control: root.value_offset("control"),
         listeners: &listener_sections,
-        routes: &route_places,
+        routes: &route_offsets,
         pools: &pool_sections,
     };
-    whole::check(&plan, &places, problems);
-    recovery::check(&plan, &listener_sections, &pool_sections, advice);
+    cross_checks::check_plan(&plan, &offsets, problems);
+    overload_lints::check_overload(&plan, &listener_sections, &pool_sections, lints);
     plan
 }
 
-fn admin_access(root: &Section, problems: &mut Problems) -> AdminAccess {
+fn parse_admin_access(root: &Section, problems: &mut Problems) -> AdminAccess {
     let hosts = root.texts("admin-hosts").into_iter();
-    let hosts = hosts.filter_map(|text| problems.take(text.at, forms::host(&text.value)));
+    let hosts =
+        hosts.filter_map(|text| problems.ok_or_report(text.offset, validate::parse_host(&text.value)));
     let hosts = hosts.collect();
     let token = root.text("admin-token").and_then(|text| {
         if text.value.len() < TOKEN_BYTES_MIN {
-            let words = format!("a token has {TOKEN_BYTES_MIN} bytes or more");
-            problems.add(text.at, words);
+            let message = format!("the token is too short: write at least {TOKEN_BYTES_MIN} bytes");
+            problems.add_error(text.offset, message);
             return None;
         }
         Some(Secret::new(text.value.as_bytes()))
     });
     for key in ["admin-hosts", "admin-token"] {
-        if let Some(at) = root.place(key).filter(|_| root.place("admin").is_none()) {
-            problems.warn(at, format!("'{key}' does nothing without `admin`"));
+        if let Some(offset) = root.key_offset(key).filter(|_| root.key_offset("admin").is_none()) {
+            problems.warn(offset, format!("'{key}' has no effect without `admin`"));
         }
     }
     AdminAccess { hosts, token }
 }
 
-fn pin(root: &Section, problems: &mut Problems) -> Vec<usize> {
-    let cpus = root
-        .text("pin")
-        .map(|text| problems.take(text.at, rt::cores::parse_cpus(&text.value)).unwrap_or_default());
+fn parse_pin(root: &Section, problems: &mut Problems) -> Vec<usize> {
+    let cpus = root.text("pin").map(|text| {
+        problems.ok_or_report(text.offset, rt::cores::parse_cpus(&text.value)).unwrap_or_default()
+    });
     cpus.unwrap_or_default()
 }
 
-fn connections_max(root: &Section, threads: usize, problems: &mut Problems) -> Option<usize> {
-    let max = root.bound("connections-max")?;
+fn parse_connections_max(root: &Section, threads: usize, problems: &mut Problems) -> Option<usize> {
+    let max = root.optional_size("connections-max")?;
     if max < threads {
-        let text = format!("{max} connections do not give one to each of {threads} threads");
-        problems.add(root.value_place("connections-max"), text);
+        let text = format!("{max} connections are too few for {threads} threads: each needs at least one");
+        problems.add_error(root.value_offset("connections-max"), text);
     }
     Some(max)
 }
 
-fn privileges(section: &Section, problems: &mut Problems) -> PrivilegesPlan {
+fn parse_privileges(section: &Section, problems: &mut Problems) -> PrivilegesPlan {
     let account = section.text("user").and_then(|text| {
-        let account = problems.take(text.at, forms::account("/etc/passwd", &text.value))?;
-        Some((account, text.at))
+        let account =
+            problems.ok_or_report(text.offset, validate::find_account("/etc/passwd", &text.value))?;
+        Some((account, text.offset))
     });
     let group = section.text("group").and_then(|text| {
-        problems.take(text.at, forms::account("/etc/group", &text.value)).map(|group| group.id)
+        problems
+            .ok_or_report(text.offset, validate::find_account("/etc/group", &text.value))
+            .map(|group| group.id)
     });
-    if let (Some((account, at)), None) = (account, section.place("group"))
+    if let (Some((account, offset)), None) = (account, section.key_offset("group"))
         && account.group.is_none()
     {
         let id = account.id;
-        let text =
-            format!("user {id} is not in /etc/passwd, so its group is not known: give group");
-        problems.add(at, text);
+        let text = format!("user {id} is not in /etc/passwd, so its group is unknown: add group");
+        problems.add_error(offset, text);
     }
     PrivilegesPlan {
         user: account.map(|(account, _)| account.id),
@@ -216,27 +226,34 @@ fn privileges(section: &Section, problems: &mut Problems) -> PrivilegesPlan {
     }
 }
 
-fn logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
+fn parse_logs(sections: &[Section], problems: &mut Problems) -> Vec<LogPlan> {
     let mut logs: Vec<LogPlan> = Vec::new();
     for section in sections {
-        let Some(to) = section.text("to") else { continue };
-        let Some(target) = problems.take(to.at, forms::log_target(&to.value)) else { continue };
+        let Some(target_text) = section.text("to") else { continue };
+        let Some(target) =
+            problems.ok_or_report(target_text.offset, validate::parse_log_target(&target_text.value))
+        else {
+            continue;
+        };
         if logs.iter().any(|log| log.target == target) && target != LogTarget::Stdout {
-            let text = format!("'{}' is logged to twice: lines would stand mixed", to.value);
-            problems.add(to.at, text);
+            let text = format!(
+                "'{}' is the target of two logs, whose lines would be mixed: change one of them",
+                target_text.value
+            );
+            problems.add_error(target_text.offset, text);
         }
         let format = section.text("format").map(|text| text.value);
         logs.push(LogPlan {
             target,
-            format: log_format(format.as_deref().unwrap_or_default()),
-            sample: section.fraction("sample").unwrap_or(1.0),
+            format: parse_log_format(format.as_deref().unwrap_or_default()),
+            sample: section.float("sample").unwrap_or(1.0),
             only_errors: section.flag("only-errors"),
         });
     }
     logs
 }
 
-fn log_format(text: &str) -> LogFormat {
+fn parse_log_format(text: &str) -> LogFormat {
     match text {
         "combined" => LogFormat::Combined,
         "haproxy" => LogFormat::Haproxy,

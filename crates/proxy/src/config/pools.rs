@@ -1,52 +1,50 @@
-//! `[pool.NAME]`: what was read of it to a [`PoolPlan`].
+//! Converts a `[pool.NAME]` section to a [`PoolPlan`].
 
-use crate::plan::{
-    Balance, NamedServers, PoolPlan, ProxyVersion, Reuse, ServerPlan, ServerTimeouts,
-};
+use crate::plan::{Balance, NamedServers, PoolPlan, ProxyVersion, Reuse, ServerPlan, ServerTimeouts};
 use rt::address::Address;
 
-use super::health::{self, Target};
-use super::source::Problems;
+use super::health::{self, ServerTarget};
+use super::spans::Problems;
 use super::value::Section;
-use super::{choice, forms, overload};
+use super::{balance, overload, validate};
 
-/// A pool; what is wrong with it has its default.
-pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
+/// Converts a pool's section. Invalid values are replaced by their defaults.
+pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan {
     let timeouts = section.table("timeouts");
     let limits = section.table("limits");
     let text = |key| section.text(key).map(|text| text.value).unwrap_or_default();
-    let balance = balance(&text("balance"));
-    let (servers, names) = servers(section, problems);
-    choice::warn_of_first(section, balance, &servers, problems);
+    let balance = parse_balance(&text("balance"));
+    let (servers, names) = parse_servers(section, problems);
+    balance::warn_of_unreachable_servers(section, balance, &servers, problems);
     PoolPlan {
         name: section.name.clone(),
         servers,
-        names,
-        resolve: health::resolve(section, problems),
-        check: health::check(section, problems),
-        outlier: health::outlier(section, problems),
+        named_servers: names,
+        resolve: health::parse_resolve(section, problems),
+        check: health::parse_check(section, problems),
+        outlier: health::parse_outlier(section, problems),
         balance,
-        hash: choice::hash(section, balance, problems),
-        sticky: choice::sticky(section, problems),
-        reuse: reuse(&text("reuse")),
+        hash: balance::parse_hash(section, balance, problems),
+        sticky: balance::parse_sticky(section, problems),
+        reuse: parse_reuse(&text("reuse")),
         idle_max: section.size("idle-max"),
-        idle_timeout_ns: section.number("idle-timeout"),
-        queue: overload::queue(&section.table("queue")),
-        bounds: overload::bounds(section, problems),
+        idle_timeout_ns: section.integer_or_zero("idle-timeout"),
+        queue: overload::parse_queue(&section.table("queue")),
+        overload_limits: overload::parse_bounds(section, problems),
         timeouts: ServerTimeouts {
-            connect_ns: timeouts.number("connect"),
-            first_byte_ns: timeouts.number("first-byte"),
-            idle_ns: timeouts.number("idle"),
-            tunnel_ns: timeouts.number("tunnel"),
-            abandoned_ns: timeouts.number("abandoned"),
+            connect_ns: timeouts.integer_or_zero("connect"),
+            first_byte_ns: timeouts.integer_or_zero("first-byte"),
+            idle_ns: timeouts.integer_or_zero("idle"),
+            tunnel_ns: timeouts.integer_or_zero("tunnel"),
+            abandoned_ns: timeouts.integer_or_zero("abandoned"),
         },
         limits: wire::Limits {
             head_bytes_max: limits.size("head"),
             headers_max: limits.size("headers"),
             ..wire::Limits::default()
         },
-        retries_max: u8::try_from(section.number("retries")).unwrap_or(u8::MAX),
-        slow_start_ns: section.number("slow-start"),
+        retries_max: u8::try_from(section.integer_or_zero("retries")).unwrap_or(u8::MAX),
+        slow_start_ns: section.integer_or_zero("slow-start"),
         send_proxy_protocol: match &*text("send-proxy-protocol") {
             "v1" => Some(ProxyVersion::V1),
             "v2" => Some(ProxyVersion::V2),
@@ -54,15 +52,15 @@ pub(super) fn pool(section: &Section, problems: &mut Problems) -> PoolPlan {
         },
         namespace: section
             .text("namespace")
-            .and_then(|text| problems.take(text.at, forms::namespace(&text.value))),
+            .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value))),
     }
 }
 
-pub(super) fn balance(text: &str) -> Balance {
-    Balance::named(text).unwrap_or(Balance::RandomOfTwo)
+pub(super) fn parse_balance(text: &str) -> Balance {
+    Balance::from_name(text).unwrap_or(Balance::RandomOfTwo)
 }
 
-pub(super) fn reuse(text: &str) -> Reuse {
+pub(super) fn parse_reuse(text: &str) -> Reuse {
     match text {
         "never" => Reuse::Never,
         "always" => Reuse::Always,
@@ -70,77 +68,81 @@ pub(super) fn reuse(text: &str) -> Reuse {
     }
 }
 
-/// What one entry of `servers` is.
-enum Entry {
+/// An entry of `servers`.
+enum ServerEntry {
     Server(ServerPlan),
     Named(NamedServers),
 }
 
-fn servers(section: &Section, problems: &mut Problems) -> (Vec<ServerPlan>, Vec<NamedServers>) {
+fn parse_servers(section: &Section, problems: &mut Problems) -> (Vec<ServerPlan>, Vec<NamedServers>) {
     let sections = section.tables("servers");
-    let at = section.value_place("servers");
-    let given_any = section.place("servers").is_some();
-    if given_any && sections.is_empty() && at != section.at {
-        problems.add(at, "a pool has at least one server: write [\"127.0.0.1:9001\"]");
+    let offset = section.value_offset("servers");
+    let is_given = section.key_offset("servers").is_some();
+    if is_given && sections.is_empty() && offset != section.offset {
+        problems.add_error(offset, "a pool needs at least one server: write [\"127.0.0.1:9001\"]");
     }
     let (mut servers, mut names) = (Vec::<ServerPlan>::new(), Vec::<NamedServers>::new());
     for section in &sections {
-        let Some(entry) = server(section, problems) else { continue };
-        let (Entry::Server(ServerPlan { name, .. })
-        | Entry::Named(NamedServers { like: ServerPlan { name, .. }, .. })) = &entry;
-        let others = servers.iter().chain(names.iter().map(|names| &names.like));
+        let Some(entry) = parse_server(section, problems) else { continue };
+        let (ServerEntry::Server(ServerPlan { name, .. })
+        | ServerEntry::Named(NamedServers { template: ServerPlan { name, .. }, .. })) = &entry;
+        let others = servers.iter().chain(names.iter().map(|names| &names.template));
         if others.into_iter().any(|other| other.name == *name) {
-            let text = format!("there are two servers '{name}': give one of them another name");
-            problems.add(section.at, text);
+            let text = format!("two servers have the name '{name}': rename one of them");
+            problems.add_error(section.offset, text);
         }
         match entry {
-            Entry::Server(server) => servers.push(server),
-            Entry::Named(named) => names.push(named),
+            ServerEntry::Server(server) => servers.push(server),
+            ServerEntry::Named(named) => names.push(named),
         }
     }
-    let mut all = servers.iter().chain(names.iter().map(|names| &names.like)).peekable();
-    if all.peek().is_some() && all.all(|server| server.weight == 0) {
-        problems.add(at, "every server has weight 0, so none gets a request: give one a weight");
+    let mut all_servers = servers.iter().chain(names.iter().map(|names| &names.template)).peekable();
+    if all_servers.peek().is_some() && all_servers.all(|server| server.weight == 0) {
+        problems.add_error(offset, "every server has weight 0, so none gets requests: raise a weight");
     }
     (servers, names)
 }
 
-fn server(section: &Section, problems: &mut Problems) -> Option<Entry> {
+fn parse_server(section: &Section, problems: &mut Problems) -> Option<ServerEntry> {
     let name = section.text("name");
     if let Some(name) = &name {
-        problems.take(name.at, forms::name(&name.value));
+        problems.ok_or_report(name.offset, validate::check_name(&name.value));
     }
     let target = match (section.text("address"), section.text("srv")) {
-        (Some(address), None) => problems.take(address.at, health::target(&address.value))?,
-        (None, Some(srv)) => Target::Named(problems.take(srv.at, health::service(&srv.value))?),
+        (Some(address), None) => {
+            problems.ok_or_report(address.offset, health::parse_target(&address.value))?
+        }
+        (None, Some(srv)) => {
+            ServerTarget::Named(problems.ok_or_report(srv.offset, health::parse_service(&srv.value))?)
+        }
         (Some(_), Some(srv)) => {
-            problems.add(srv.at, "a server has an 'address' or a 'srv': leave one of them out");
+            problems.add_error(srv.offset, "'address' and 'srv' exclude each other: remove one of them");
             return None;
         }
         (None, None) => {
-            // One that was wrong has been told.
-            if section.place("address").or_else(|| section.place("srv")).is_none() {
-                problems.add(section.at, "'address' is missing: write address = '127.0.0.1:9001'");
+            // A value that is present but invalid has already been reported.
+            if section.key_offset("address").or_else(|| section.key_offset("srv")).is_none() {
+                problems.add_error(section.offset, "'address' is missing: write address = '127.0.0.1:9001'");
             }
             return None;
         }
     };
-    let weight = u32::try_from(section.number("weight")).unwrap_or(1);
-    let entry = entry(target, name.map(|name| name.value));
-    let maxconn = section.bound("maxconn");
+    let weight = u32::try_from(section.integer_or_zero("weight")).unwrap_or(1);
+    let entry = build_entry(target, name.map(|name| name.value));
+    let maxconn = section.optional_size("maxconn");
     let backup = section.flag("backup");
     Some(match entry {
-        Entry::Server(server) => Entry::Server(ServerPlan { weight, maxconn, backup, ..server }),
-        Entry::Named(named) => Entry::Named(NamedServers {
-            like: ServerPlan { weight, maxconn, backup, ..named.like },
+        ServerEntry::Server(server) => ServerEntry::Server(ServerPlan { weight, maxconn, backup, ..server }),
+        ServerEntry::Named(named) => ServerEntry::Named(NamedServers {
+            template: ServerPlan { weight, maxconn, backup, ..named.template },
             ..named
         }),
     })
 }
 
-fn entry(target: Target, name: Option<Box<str>>) -> Entry {
+fn build_entry(target: ServerTarget, name: Option<Box<str>>) -> ServerEntry {
     let is_named = name.is_some();
-    let plain = |default: String, address| ServerPlan {
+    let default_plan = |default: String, address| ServerPlan {
         name: name.unwrap_or_else(|| default.into()),
         address,
         weight: 1,
@@ -148,43 +150,43 @@ fn entry(target: Target, name: Option<Box<str>>) -> Entry {
         backup: false,
     };
     match target {
-        Target::Fixed(address) => Entry::Server(plain(address.to_string(), address)),
-        Target::Named(lookup) => {
-            // What it stands for is not known yet, and nobody connects to it.
-            let like = plain(lookup.to_string(), Address::Unix("".into()));
-            Entry::Named(NamedServers { lookup, is_named, like })
+        ServerTarget::Fixed(address) => ServerEntry::Server(default_plan(address.to_string(), address)),
+        ServerTarget::Named(lookup) => {
+            // The addresses are not known yet, so this placeholder is never connected to.
+            let template = default_plan(lookup.to_string(), Address::Unix("".into()));
+            ServerEntry::Named(NamedServers { lookup, is_named, template })
         }
     }
 }
 
-/// The servers that the flags name, by their texts; what is wrong with one is told with its place.
-pub(super) fn of_texts(
+/// Parses the servers given as flags, separated by commas. Calls `report` for each problem.
+pub(super) fn parse_server_list(
     texts: &str,
-    mut wrong: impl FnMut(String),
+    mut report: impl FnMut(String),
 ) -> (Vec<ServerPlan>, Vec<NamedServers>) {
     let (mut servers, mut names) = (Vec::<ServerPlan>::new(), Vec::<NamedServers>::new());
-    let mut seen: Vec<Box<str>> = Vec::new();
+    let mut seen_names: Vec<Box<str>> = Vec::new();
     for text in texts.split(',') {
         if text.is_empty() {
-            wrong("there is nothing between two commas".into());
+            report("empty address between two commas".into());
             continue;
         }
-        let entry = match health::target(text) {
-            Ok(target) => entry(target, None),
+        let entry = match health::parse_target(text) {
+            Ok(target) => build_entry(target, None),
             Err(error) => {
-                wrong(error);
+                report(error);
                 continue;
             }
         };
-        let (Entry::Server(ServerPlan { name, .. })
-        | Entry::Named(NamedServers { like: ServerPlan { name, .. }, .. })) = &entry;
-        if seen.contains(name) {
-            wrong(format!("'{text}' is given twice"));
+        let (ServerEntry::Server(ServerPlan { name, .. })
+        | ServerEntry::Named(NamedServers { template: ServerPlan { name, .. }, .. })) = &entry;
+        if seen_names.contains(name) {
+            report(format!("'{text}' is a duplicate: remove it"));
         }
-        seen.push(name.clone());
+        seen_names.push(name.clone());
         match entry {
-            Entry::Server(server) => servers.push(server),
-            Entry::Named(named) => names.push(named),
+            ServerEntry::Server(server) => servers.push(server),
+            ServerEntry::Named(named) => names.push(named),
         }
     }
     (servers, names)

@@ -1,25 +1,25 @@
-//! `[[route]]`: what was read of it to a [`RoutePlan`].
+//! Converts a `[[route]]` section to a [`RoutePlan`].
 
 use crate::plan::{
-    Action, Change, Conditions, ListenerPlan, Mode, PathCondition, Priority, RateKey, RateLimit,
+    Action, Conditions, ListenerPlan, Mode, PathCondition, Priority, RateKey, RateLimit, RouteChange,
     RoutePlan, TextCondition, ValueCondition,
 };
 
 use super::listeners::find_pool;
-use super::source::{Problems, suggestion};
-use super::value::{Section, Wanted};
-use super::{forms, overload};
+use super::spans::{Problems, suggestion};
+use super::value::{Matcher, Section};
+use super::{overload, validate};
 
 /// Names that a route may use.
-pub(super) struct Known<'a> {
+pub(super) struct KnownNames<'a> {
     pub(super) listeners: &'a [ListenerPlan],
     pub(super) pools: &'a [&'a str],
 }
 
-/// What a route does: keys of which it has exactly one.
-const ACTIONS: [&str; 6] = ["pool", "redirect", "answer", "deny", "silent-drop", "tarpit"];
-/// Keys that only mean something when a request is passed on.
-const FORWARD_ONLY: [&str; 6] = [
+/// Keys for a route's action; a route has exactly one of them.
+const ACTION_KEYS: [&str; 6] = ["pool", "redirect", "return", "deny", "silent-drop", "tarpit"];
+/// Keys that have an effect only if the request is forwarded.
+const FORWARD_ONLY_KEYS: [&str; 6] = [
     "priority",
     "rewrite-prefix",
     "rewrite-path",
@@ -29,30 +29,30 @@ const FORWARD_ONLY: [&str; 6] = [
 ];
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// A route; what is wrong with it has its default.
-pub(super) fn route(
+/// Converts a route's section. Invalid values are replaced by their defaults.
+pub(super) fn parse_route(
     section: &Section,
     index: usize,
-    known: &Known<'_>,
+    names: &KnownNames<'_>,
     problems: &mut Problems,
 ) -> RoutePlan {
     let name = section.text("name");
     if let Some(name) = &name {
-        problems.take(name.at, forms::name(&name.value));
+        problems.ok_or_report(name.offset, validate::check_name(&name.value));
     }
-    let conditions = conditions(section, known, problems);
+    let conditions = parse_conditions(section, names, problems);
     RoutePlan {
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
-        changes: changes(section, &conditions, problems),
+        changes: parse_changes(section, &conditions, problems),
         conditions,
-        rate_limit: section.place("rate-limit").and_then(|_| rate_limit(section, problems)),
-        priority: overload::priority(section),
-        action: action(section, known, problems),
+        rate_limit: section.key_offset("rate-limit").and_then(|_| parse_rate_limit(section, problems)),
+        priority: overload::parse_priority(section),
+        action: parse_action(section, names, problems),
     }
 }
 
-/// The last route of a listener with a pool of its own.
-pub(super) fn of_listener(listener: usize, name: &str, pool: usize) -> RoutePlan {
+/// Returns the implicit last route of a listener with its own pool.
+pub(super) fn listener_route(listener: usize, name: &str, pool: usize) -> RoutePlan {
     RoutePlan {
         name: format!("listener-{name}").into(),
         conditions: Conditions { listeners: vec![listener], ..Conditions::default() },
@@ -63,214 +63,227 @@ pub(super) fn of_listener(listener: usize, name: &str, pool: usize) -> RoutePlan
     }
 }
 
-fn conditions(section: &Section, known: &Known<'_>, problems: &mut Problems) -> Conditions {
-    let mut checked = |key: &str, check: fn(&str) -> Result<Box<str>, String>| -> Vec<Box<str>> {
+fn parse_conditions(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Conditions {
+    let mut parse_texts = |key: &str, check: fn(&str) -> Result<Box<str>, String>| -> Vec<Box<str>> {
         let texts = section.texts(key).into_iter();
-        texts.filter_map(|text| problems.take(text.at, check(&text.value))).collect()
+        texts.filter_map(|text| problems.ok_or_report(text.offset, check(&text.value))).collect()
     };
-    let hosts = checked("host", forms::host);
-    let exact = checked("path", forms::path).into_iter().map(PathCondition::Exact);
-    let below = checked("path-prefix", forms::path).into_iter().map(PathCondition::Prefix);
-    let methods = checked("method", |text| {
+    let hosts = parse_texts("host", validate::parse_host);
+    let exact_paths = parse_texts("path", validate::parse_path).into_iter().map(PathCondition::Exact);
+    let prefix_paths =
+        parse_texts("path-prefix", validate::parse_path).into_iter().map(PathCondition::Prefix);
+    let methods = parse_texts("method", |text| {
         wire::encode::check_method(text).map_err(|error| format!("'{text}': {error}"))?;
         Ok(text.into())
     });
-    let mut paths: Vec<PathCondition> = exact.chain(below).collect();
+    let mut paths: Vec<PathCondition> = exact_paths.chain(prefix_paths).collect();
     for text in section.texts("path-regex") {
-        let regex = problems.take(text.at, forms::regex(&text.value));
+        let regex = problems.ok_or_report(text.offset, validate::compile_regex(&text.value));
         paths.extend(regex.map(PathCondition::Regex));
     }
     for text in section.texts("method") {
         if text.value.bytes().any(|byte| byte.is_ascii_lowercase()) {
             let upper = text.value.to_ascii_uppercase();
-            problems.warn(text.at, format!("methods have a case: did you mean '{upper}'?"));
+            problems.warn(text.offset, format!("methods are case-sensitive: did you mean '{upper}'?"));
         }
     }
     let sources = section.texts("source").into_iter();
-    let sources = sources.filter_map(|text| problems.take(text.at, forms::network(&text.value)));
+    let sources =
+        sources.filter_map(|text| problems.ok_or_report(text.offset, validate::parse_network(&text.value)));
     let sources = sources.collect();
     Conditions {
-        listeners: listeners(section, known, problems),
+        listeners: parse_listeners(section, names, problems),
         hosts,
         paths,
         methods,
-        headers: texts(section, "header", problems),
-        query: texts(section, "query", problems),
+        headers: parse_text_conditions(section, "header", problems),
+        query: parse_text_conditions(section, "query", problems),
         sources,
     }
 }
 
-fn listeners(section: &Section, known: &Known<'_>, problems: &mut Problems) -> Vec<usize> {
-    let mut found = Vec::new();
+fn parse_listeners(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Vec<usize> {
+    let mut indices = Vec::new();
     for text in section.texts("listener") {
         let name = &*text.value;
-        match known.listeners.iter().position(|listener| *listener.name == *name) {
+        match names.listeners.iter().position(|listener| *listener.name == *name) {
             None => {
-                let near = suggestion(name, known.listeners.iter().map(|known| &*known.name));
-                problems.add(text.at, format!("there is no listener '{name}'{near}"));
+                let hint = suggestion(name, names.listeners.iter().map(|listener| &*listener.name));
+                problems.add_error(text.offset, format!("unknown listener '{name}'{hint}"));
             }
-            Some(index) if known.listeners[index].mode != Mode::Http => {
-                let words = format!("listener '{name}' is in mode tcp, where no route is asked");
-                problems.add(text.at, words);
+            Some(index) if names.listeners[index].mode != Mode::Http => {
+                let message = format!("listener '{name}' is in mode tcp, which has no routes");
+                problems.add_error(text.offset, message);
             }
-            Some(index) if found.contains(&index) => {
-                problems.add(text.at, format!("'{name}' is named twice"));
+            Some(index) if indices.contains(&index) => {
+                problems.add_error(text.offset, format!("'{name}' is a duplicate: remove it"));
             }
-            Some(index) => found.push(index),
+            Some(index) => indices.push(index),
         }
     }
-    found
+    indices
 }
 
-fn texts(section: &Section, key: &str, problems: &mut Problems) -> Vec<TextCondition> {
+fn parse_text_conditions(section: &Section, key: &str, problems: &mut Problems) -> Vec<TextCondition> {
     let mut conditions = Vec::new();
     for pair in section.pairs(key) {
         if key == "header" {
-            problems.take(pair.name.at, forms::field_name(&pair.name.value));
-            if let Wanted::Text(text) = &pair.wanted.value {
-                problems.take(pair.wanted.at, forms::field_value(text));
+            problems.ok_or_report(pair.name.offset, validate::check_field_name(&pair.name.value));
+            if let Matcher::Text(text) = &pair.matcher.value {
+                problems.ok_or_report(pair.matcher.offset, validate::check_field_value(text));
             }
         }
-        let value = match pair.wanted.value {
-            Wanted::Text(text) => ValueCondition::Is(text),
-            Wanted::Present(true) => ValueCondition::Present,
-            Wanted::Present(false) => ValueCondition::Absent,
-            Wanted::Regex(text) => match problems.take(pair.wanted.at, forms::regex(&text)) {
-                Some(regex) => ValueCondition::Matches(regex),
-                None => continue,
-            },
+        let value = match pair.matcher.value {
+            Matcher::Text(text) => ValueCondition::Equals(text),
+            Matcher::Present(true) => ValueCondition::Present,
+            Matcher::Present(false) => ValueCondition::Absent,
+            Matcher::Regex(text) => {
+                match problems.ok_or_report(pair.matcher.offset, validate::compile_regex(&text)) {
+                    Some(regex) => ValueCondition::Matches(regex),
+                    None => continue,
+                }
+            }
         };
         conditions.push(TextCondition { name: pair.name.value, value });
     }
     conditions
 }
 
-/// In the order in which they are made: the target, then fields removed, set and added.
-fn changes(section: &Section, conditions: &Conditions, problems: &mut Problems) -> Vec<Change> {
-    let mut changes = rewriting(section, conditions, problems);
+/// Returns the changes in the order in which they are made: the target, then fields removed, set
+/// and added.
+fn parse_changes(section: &Section, conditions: &Conditions, problems: &mut Problems) -> Vec<RouteChange> {
+    let mut changes = parse_rewrite(section, conditions, problems);
     for text in section.texts("remove-request-header") {
-        problems.take(text.at, forms::changed_field(&text.value, false));
-        changes.push(Change::RemoveRequestHeader(text.value));
+        problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
+        changes.push(RouteChange::RemoveRequestHeader(text.value));
     }
-    for (name, value) in fields(section, "set-request-header", problems) {
-        changes.push(Change::SetRequestHeader(name, value));
+    for (name, value) in parse_fields(section, "set-request-header", problems) {
+        changes.push(RouteChange::SetRequestHeader(name, value));
     }
-    for (name, value) in fields(section, "add-request-header", problems) {
-        changes.push(Change::AddRequestHeader(name, value));
+    for (name, value) in parse_fields(section, "add-request-header", problems) {
+        changes.push(RouteChange::AddRequestHeader(name, value));
     }
     for text in section.texts("remove-response-header") {
-        problems.take(text.at, forms::changed_field(&text.value, false));
-        changes.push(Change::RemoveResponseHeader(text.value));
+        problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
+        changes.push(RouteChange::RemoveResponseHeader(text.value));
     }
-    for (name, value) in fields(section, "set-response-header", problems) {
-        changes.push(Change::SetResponseHeader(name, value));
+    for (name, value) in parse_fields(section, "set-response-header", problems) {
+        changes.push(RouteChange::SetResponseHeader(name, value));
     }
-    for (name, value) in fields(section, "add-response-header", problems) {
-        changes.push(Change::AddResponseHeader(name, value));
+    for (name, value) in parse_fields(section, "add-response-header", problems) {
+        changes.push(RouteChange::AddResponseHeader(name, value));
     }
     changes
 }
 
-fn rewriting(section: &Section, conditions: &Conditions, problems: &mut Problems) -> Vec<Change> {
+fn parse_rewrite(section: &Section, conditions: &Conditions, problems: &mut Problems) -> Vec<RouteChange> {
     let mut path = |key| {
         let text = section.text(key)?;
-        problems.take(text.at, forms::path(&text.value))
+        problems.ok_or_report(text.offset, validate::parse_path(&text.value))
     };
-    let (prefix, whole) = (path("rewrite-prefix"), path("rewrite-path"));
-    if let (Some(_), Some(at)) = (section.place("rewrite-prefix"), section.place("rewrite-path")) {
-        problems.add(at, "the whole path is replaced: leave rewrite-prefix or rewrite-path out");
+    let (prefix, complete_path) = (path("rewrite-prefix"), path("rewrite-path"));
+    if let (Some(_), Some(offset)) =
+        (section.key_offset("rewrite-prefix"), section.key_offset("rewrite-path"))
+    {
+        problems.add_error(
+            offset,
+            "rewrite-path replaces the complete path: remove rewrite-path or rewrite-prefix",
+        );
     }
     let mut changes = Vec::new();
-    if let Some(with) = prefix {
+    if let Some(replacement) = prefix {
         let mut prefixes = conditions.paths.iter().filter_map(|condition| match condition {
             PathCondition::Prefix(prefix) => Some(prefix.clone()),
             _ => None,
         });
         match (section.texts("path-prefix").len(), prefixes.next()) {
-            (1, Some(prefix)) => changes.push(Change::ReplacePrefix { prefix, with }),
-            // It is wrong in itself, and that is said already.
+            (1, Some(prefix)) => changes.push(RouteChange::ReplacePrefix { prefix, replacement }),
+            // The prefix itself is invalid, which has already been reported.
             (1, None) => {}
             (count, _) => {
-                let text = format!("this needs exactly one path-prefix, and there are {count}");
-                problems.add(section.value_place("rewrite-prefix"), text);
+                let text = format!("rewrite-prefix needs exactly one path-prefix, not {count}");
+                problems.add_error(section.value_offset("rewrite-prefix"), text);
             }
         }
     }
-    changes.extend(whole.map(Change::ReplacePath));
+    changes.extend(complete_path.map(RouteChange::ReplacePath));
     changes
 }
 
-/// Names and values of fields that are set or added.
-fn fields(section: &Section, key: &str, problems: &mut Problems) -> Vec<(Box<str>, Box<str>)> {
+/// Reads names and values of fields that are set or added.
+fn parse_fields(section: &Section, key: &str, problems: &mut Problems) -> Vec<(Box<str>, Box<str>)> {
     let mut fields: Vec<(Box<str>, Box<str>)> = Vec::new();
     for pair in section.pairs(key) {
         let name = pair.name.value;
-        let sets = key == "set-request-header";
-        problems.take(pair.name.at, forms::changed_field(&name, sets));
-        let Wanted::Text(value) = pair.wanted.value else { continue };
-        problems.take(pair.wanted.at, forms::field_value(&value));
-        if sets && name.eq_ignore_ascii_case("host") {
-            problems.take(pair.wanted.at, forms::authority(&value));
+        let is_set = key == "set-request-header";
+        problems.ok_or_report(pair.name.offset, validate::check_changed_field(&name, is_set));
+        let Matcher::Text(value) = pair.matcher.value else { continue };
+        problems.ok_or_report(pair.matcher.offset, validate::check_field_value(&value));
+        if is_set && name.eq_ignore_ascii_case("host") {
+            problems.ok_or_report(pair.matcher.offset, validate::check_authority(&value));
         }
         if fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
-            problems.add(pair.name.at, format!("'{name}' is named twice: fields have no case"));
+            problems.add_error(
+                pair.name.offset,
+                format!("'{name}' is a duplicate (field names are case-insensitive): remove it"),
+            );
         }
         fields.push((name, value));
     }
     fields
 }
 
-fn rate_limit(section: &Section, problems: &mut Problems) -> Option<RateLimit> {
+fn parse_rate_limit(section: &Section, problems: &mut Problems) -> Option<RateLimit> {
     let limit = section.table("rate-limit");
-    let rate_per_s = limit.fraction("rate")?;
+    let rate_per_s = limit.float("rate")?;
     let text = limit.text("key")?;
     let key = match (&*text.value, text.value.strip_prefix("header:")) {
         ("route", _) => RateKey::Route,
         ("source", _) => RateKey::Source,
         (_, Some(name)) => {
-            problems.take(text.at, forms::field_name(name))?;
+            problems.ok_or_report(text.offset, validate::check_field_name(name))?;
             RateKey::Header(name.into())
         }
         (other, None) => {
-            let words = format!("'{other}' is not a key: write route, source or header:NAME");
-            problems.add(text.at, words);
+            let message = format!("'{other}' is not a key: write route, source or header:NAME");
+            problems.add_error(text.offset, message);
             return None;
         }
     };
-    let burst = limit.whole("burst").map_or_else(|| rate_per_s.ceil(), |burst| burst as f64);
+    let burst = limit.integer("burst").map_or_else(|| rate_per_s.ceil(), |burst| burst as f64);
     Some(RateLimit {
         rate_per_s,
-        // At most 1e9 by the ranges of both.
+        // Both have a maximum of 1e9, so the cast is lossless.
         burst: burst as u32,
         key,
-        status: status(&limit),
+        status: parse_status(&limit),
         keys_max: limit.size("keys-max"),
     })
 }
 
-fn status(section: &Section) -> u16 {
-    u16::try_from(section.number("status")).unwrap_or_default()
+fn parse_status(section: &Section) -> u16 {
+    u16::try_from(section.integer_or_zero("status")).unwrap_or_default()
 }
 
-/// Exactly one; what is wrong is a refusal, which nobody gets to see.
-fn action(section: &Section, known: &Known<'_>, problems: &mut Problems) -> Action {
-    let given: Vec<&str> =
-        ACTIONS.into_iter().filter(|action| section.place(action).is_some()).collect();
-    let first = given.iter().copied().min_by_key(|action| section.place(action));
+/// Reads the route's only action. An invalid one becomes a denial, which never takes effect.
+fn parse_action(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Action {
+    let given_actions: Vec<&str> =
+        ACTION_KEYS.into_iter().filter(|action| section.key_offset(action).is_some()).collect();
+    let first = given_actions.iter().copied().min_by_key(|action| section.key_offset(action));
     let Some(first) = first else {
-        let text = format!("this route does nothing: give it one of {}", ACTIONS.join(", "));
-        problems.add(section.at, text);
+        let text = format!("the route has no action: add one of {}", ACTION_KEYS.join(", "));
+        problems.add_error(section.offset, text);
         return Action::Deny(403);
     };
-    for other in given.iter().filter(|action| **action != first) {
-        let text = format!("a route has one action: leave {other} or {first} out");
-        problems.add(section.place(other).unwrap_or(section.at), text);
+    for other in given_actions.iter().filter(|action| **action != first) {
+        let text = format!("a route has exactly one action: remove {other} or {first}");
+        problems.add_error(section.key_offset(other).unwrap_or(section.offset), text);
     }
     if first != "pool" {
-        for key in FORWARD_ONLY {
-            if let Some(at) = section.place(key) {
-                let text = format!("'{key}' does nothing here: {first} passes nothing on");
-                problems.warn(at, text);
+        for key in FORWARD_ONLY_KEYS {
+            if let Some(offset) = section.key_offset(key) {
+                let text = format!("'{key}' has no effect with {first}, which does not forward");
+                problems.warn(offset, text);
             }
         }
     }
@@ -278,46 +291,46 @@ fn action(section: &Section, known: &Known<'_>, problems: &mut Problems) -> Acti
     match first {
         "pool" => {
             let pool =
-                section.text("pool").and_then(|name| find_pool(&name, known.pools, problems));
+                section.text("pool").and_then(|pool_name| find_pool(&pool_name, names.pools, problems));
             Action::Forward(pool.unwrap_or_default())
         }
-        "redirect" => redirect(&table, problems),
-        "answer" => answer(&table, problems),
+        "redirect" => parse_redirect(&table, problems),
+        "return" => parse_fixed_response(&table, problems),
         "silent-drop" => Action::SilentDrop,
-        "tarpit" => Action::Tarpit { delay_ns: table.number("delay"), status: status(&table) },
-        _ => Action::Deny(section.whole("deny").map_or(403, |status| status as u16)),
+        "tarpit" => Action::Tarpit { delay_ns: table.integer_or_zero("delay"), status: parse_status(&table) },
+        _ => Action::Deny(section.integer("deny").map_or(403, |status| status as u16)),
     }
 }
 
-fn redirect(table: &Section, problems: &mut Problems) -> Action {
-    let status = status(table);
+fn parse_redirect(table: &Section, problems: &mut Problems) -> Action {
+    let status = parse_status(table);
     if ![301, 302, 303, 307, 308].contains(&status) {
-        let text = format!("{status} is no redirect: write 301, 302, 303, 307 or 308");
-        problems.add(table.value_place("status"), text);
+        let text = format!("{status} is not a redirect status: write 301, 302, 303, 307 or 308");
+        problems.add_error(table.value_offset("status"), text);
     }
     let location = table.text("location");
     if let Some(location) = &location {
-        problems.take(location.at, forms::location(&location.value));
+        problems.ok_or_report(location.offset, validate::check_location_template(&location.value));
     }
     Action::Redirect { status, location: location.map(|text| text.value).unwrap_or_default() }
 }
 
-fn answer(table: &Section, problems: &mut Problems) -> Action {
-    let status = status(table);
+fn parse_fixed_response(table: &Section, problems: &mut Problems) -> Action {
+    let status = parse_status(table);
     let body = table.text("body").map(|text| text.value).unwrap_or_default();
     if matches!(status, 204 | 205 | 304) && !body.is_empty() {
-        let text = format!("an answer with status {status} has no content: leave body out");
-        problems.add(table.value_place("body"), text);
+        let text = format!("a response with status {status} has no content: remove body");
+        problems.add_error(table.value_offset("body"), text);
     }
     if body.len() > BODY_BYTES_MAX {
-        let text = format!("{} bytes are over the bound of {BODY_BYTES_MAX}", body.len());
-        problems.add(table.value_place("body"), text);
+        let text = format!("the body has {} bytes; the maximum is {BODY_BYTES_MAX}", body.len());
+        problems.add_error(table.value_offset("body"), text);
     }
     let content_type = table.text("content-type");
     if let Some(text) = &content_type {
-        problems.take(text.at, forms::field_value(&text.value));
+        problems.ok_or_report(text.offset, validate::check_field_value(&text.value));
     }
-    Action::Answer {
+    Action::Return {
         status,
         content_type: content_type.map(|text| text.value).unwrap_or_default(),
         body: body.into_boxed_bytes(),

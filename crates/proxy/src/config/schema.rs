@@ -1,26 +1,26 @@
-//! The table of keys written down: as a JSON schema for editors, as Markdown for people. Nothing is
-//! said here that does not stand in the table.
+//! Renders the table of keys: as a JSON schema for editors, and as Markdown for people. All content
+//! comes from the table.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value as Json, json};
 use toml::de::{DeTable, DeValue};
 
-use super::directives::{DIRECTIVES, Directive, Fallback, Kind, of_table};
-use super::words::heading;
+use super::directives::{DIRECTIVES, DefaultValue, Directive, ValueKind, directives_of_table};
+use super::messages::table_heading;
 
-/// Texts of the units, as `record::units` reads them.
-const COUNT: &str = r"^[0-9.]+[kKmMgG]?(/s)?$";
-const SIZE: &str = r"^[0-9.]+[kKmMgG]?$";
-const TIME: &str = r"^[0-9.]+(ns|us|µs|ms|s|m|min|h)$";
-const SHARE: &str = r"^[0-9.]+ ?%?$";
+/// Patterns of texts with units, as `record::units` parses them.
+const COUNT_PATTERN: &str = r"^[0-9.]+[kKmMgG]?(/s)?$";
+const SIZE_PATTERN: &str = r"^[0-9.]+[kKmMgG]?$";
+const TIME_PATTERN: &str = r"^[0-9.]+(ns|us|µs|ms|s|m|min|h)$";
+const FRACTION_PATTERN: &str = r"^[0-9.]+ ?%?$";
 
-/// The JSON schema (draft 2020-12) of a config. It holds keys, types and ranges; what the values
-/// mean together only [`super::parse`] knows.
+/// Returns the JSON schema (draft 2020-12) of a config. It covers keys, types and ranges. Only
+/// [`super::parse`] checks how values relate to each other.
 #[must_use]
 pub fn schema() -> Json {
     let mut definitions = Map::new();
-    for path in tables().into_iter().filter(|path| !path.is_empty()) {
+    for path in table_paths().into_iter().filter(|path| !path.is_empty()) {
         definitions.insert(definition_name(path), table_schema(path));
     }
     let mut schema = table_schema("");
@@ -32,8 +32,8 @@ pub fn schema() -> Json {
     schema
 }
 
-/// Every table's path, in the order of the rows.
-fn tables() -> Vec<&'static str> {
+/// Returns the paths of all tables, in the order of the rows.
+fn table_paths() -> Vec<&'static str> {
     let mut paths: Vec<&str> = Vec::new();
     for row in DIRECTIVES {
         if !paths.contains(&row.table) {
@@ -49,59 +49,59 @@ fn definition_name(path: &str) -> String {
 
 fn table_schema(path: &str) -> Json {
     let mut properties = Map::new();
-    let mut needed = Vec::new();
-    for row in of_table(path) {
+    let mut required = Vec::new();
+    for row in directives_of_table(path) {
         let mut property = row.kind.schema();
         if let Json::Object(fields) = &mut property {
             fields.insert("description".into(), row.doc.into());
-            if let Fallback::Is(text) = row.fallback {
-                fields.insert("default".into(), to_json(text));
+            if let DefaultValue::Literal(text) = row.default {
+                fields.insert("default".into(), example_to_json(text));
             }
-            fields.insert("examples".into(), json!([to_json(row.right)]));
+            fields.insert("examples".into(), json!([example_to_json(row.valid_example)]));
         }
         properties.insert(row.key.into(), property);
-        if row.fallback == Fallback::Needed {
-            needed.push(row.key);
+        if row.default == DefaultValue::Required {
+            required.push(row.key);
         }
     }
     json!({
         "type": "object",
         "properties": properties,
-        "required": needed,
+        "required": required,
         "additionalProperties": false,
     })
 }
 
-impl Kind {
+impl ValueKind {
     fn schema(self) -> Json {
         let text = || json!({ "type": "string" });
         let reference = |path| json!({ "$ref": format!("#/$defs/{}", definition_name(path)) });
-        let number_or = |low: u64, high: u64, pattern: &str| {
+        let number_or = |min: u64, max: u64, pattern: &str| {
             json!({ "anyOf": [
-                { "type": "integer", "minimum": low, "maximum": high },
+                { "type": "integer", "minimum": min, "maximum": max },
                 { "type": "string", "pattern": pattern },
             ] })
         };
         match self {
             Self::Bool => json!({ "type": "boolean" }),
             Self::True => json!({ "const": true }),
-            Self::Whole(low, high) | Self::Status(low, high) => {
-                json!({ "type": "integer", "minimum": low, "maximum": high })
+            Self::Integer(min, max) | Self::Status(min, max) => {
+                json!({ "type": "integer", "minimum": min, "maximum": max })
             }
-            Self::Count(low, high) => number_or(low, high, COUNT),
-            Self::Size(low, high) => number_or(low, high, SIZE),
-            Self::Time => json!({ "type": "string", "pattern": TIME }),
-            Self::Share => json!({ "anyOf": [
+            Self::Count(min, max) => number_or(min, max, COUNT_PATTERN),
+            Self::Size(min, max) => number_or(min, max, SIZE_PATTERN),
+            Self::Time => json!({ "type": "string", "pattern": TIME_PATTERN }),
+            Self::Fraction => json!({ "anyOf": [
                 { "type": "number", "minimum": 0, "maximum": 1 },
-                { "type": "string", "pattern": SHARE },
+                { "type": "string", "pattern": FRACTION_PATTERN },
             ] }),
-            Self::Ratio(low, high) => {
-                json!({ "type": "number", "minimum": low, "maximum": high })
+            Self::Ratio(min, max) => {
+                json!({ "type": "number", "minimum": min, "maximum": max })
             }
             Self::Secret => text(),
             Self::Rate => json!({ "anyOf": [
                 { "type": "number", "exclusiveMinimum": 0, "maximum": 1e9 },
-                { "type": "string", "pattern": COUNT },
+                { "type": "string", "pattern": COUNT_PATTERN },
             ] }),
             Self::Choice(choices) => json!({ "enum": choices }),
             Self::StatusOrTrue => json!({ "anyOf": [
@@ -129,46 +129,45 @@ impl Kind {
                 json!({ "type": "object", "additionalProperties": reference(path) })
             }
             Self::Fields => json!({ "type": "object", "additionalProperties": text() }),
-            Self::Wanted => json!({ "type": "object", "additionalProperties": wanted_schema() }),
+            Self::Matchers => json!({ "type": "object", "additionalProperties": matcher_schema() }),
         }
     }
 
-    /// What a value is, in the reference.
-    fn words(self) -> String {
+    /// Describes the values of this kind in the reference.
+    fn describe(self) -> String {
         match self {
             Self::Bool => "true or false".into(),
             Self::True => "true".into(),
-            Self::Whole(low, high) | Self::Status(low, high) => {
-                format!("number, {low} to {high}")
+            Self::Integer(min, max) | Self::Status(min, max) => {
+                format!("number, {min} to {max}")
             }
-            Self::Count(low, high) => format!("count, {low} to {high}"),
-            Self::Size(low, _) => format!("size, from {low}"),
+            Self::Count(min, max) => format!("count, {min} to {max}"),
+            Self::Size(min, _) => format!("size, from {min}"),
             Self::Time => "time".into(),
-            Self::Share => "share".into(),
-            Self::Ratio(low, high) => format!("number, {low} to {high}"),
+            Self::Fraction => "fraction".into(),
+            Self::Ratio(min, max) => format!("number, {min} to {max}"),
             Self::Secret => "secret".into(),
             Self::Rate => "rate".into(),
             Self::Choice(choices) => {
-                let choices: Vec<String> =
-                    choices.iter().map(|choice| format!("`{choice}`")).collect();
+                let choices: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
                 choices.join(", ")
             }
             Self::StatusOrTrue => "`true` or a status".into(),
-            Self::Text(what) => what.into(),
-            Self::TextOrFalse(what) => format!("{what}, or `false`"),
-            Self::Texts(what) | Self::TextsOrNone(what) => format!("{what}, or a list"),
+            Self::Text(form) => form.into(),
+            Self::TextOrFalse(form) => format!("{form}, or `false`"),
+            Self::Texts(form) | Self::TextsOrNone(form) => format!("{form}, or a list"),
             Self::Table(_) => "table".into(),
             Self::Entries(_, None) => "tables".into(),
             Self::Entries(_, Some(_)) => "list of addresses or tables".into(),
             Self::Named(_) => "named tables".into(),
             Self::Fields => "names with texts".into(),
-            Self::Wanted => "names with what is wanted".into(),
+            Self::Matchers => "names with matchers".into(),
         }
     }
 }
 
-/// What may stand behind the name of a field or a parameter.
-fn wanted_schema() -> Json {
+/// Returns the schema of a matcher for a field or a parameter.
+fn matcher_schema() -> Json {
     json!({ "anyOf": [
         { "type": "string" },
         { "type": "boolean" },
@@ -181,12 +180,12 @@ fn wanted_schema() -> Json {
     ] })
 }
 
-/// Examples and defaults are TOML.
-fn to_json(text: &str) -> Json {
-    DeValue::parse(text).map_or(Json::Null, |value| json_of(value.get_ref()))
+/// Converts an example or a default, which is TOML, to JSON.
+fn example_to_json(text: &str) -> Json {
+    DeValue::parse(text).map_or(Json::Null, |value| toml_to_json(value.get_ref()))
 }
 
-fn json_of(value: &DeValue<'_>) -> Json {
+fn toml_to_json(value: &DeValue<'_>) -> Json {
     match value {
         DeValue::String(text) => text.as_ref().into(),
         DeValue::Integer(number) => {
@@ -195,39 +194,39 @@ fn json_of(value: &DeValue<'_>) -> Json {
         DeValue::Float(number) => number.as_str().parse::<f64>().unwrap_or_default().into(),
         DeValue::Boolean(value) => (*value).into(),
         DeValue::Datetime(time) => time.to_string().into(),
-        DeValue::Array(array) => array.iter().map(|entry| json_of(entry.get_ref())).collect(),
+        DeValue::Array(array) => array.iter().map(|entry| toml_to_json(entry.get_ref())).collect(),
         DeValue::Table(table) => table_json(table),
     }
 }
 
-/// What an editor holds against the schema.
+/// Converts a TOML table to the JSON that an editor validates against the schema.
 pub(super) fn table_json(table: &DeTable<'_>) -> Json {
-    table.iter().map(|(key, value)| (key.get_ref().to_string(), json_of(value.get_ref()))).collect()
+    table.iter().map(|(key, value)| (key.get_ref().to_string(), toml_to_json(value.get_ref()))).collect()
 }
 
 const INTRODUCTION: &str = "\
 # The config of weir proxy
 
-A config is TOML. An unknown key, a wrong unit or a name that is not there is an error with its file,
-line and column, and all errors of a file are told at once. Times need a unit (`10s`, `250ms`,
-`1.5m`, `1h`); sizes may have one, binary (`64k` is 65,536); counts may, decimal (`10k` is 10,000).
+A config is a TOML file. Unknown keys, wrong units and unknown names are errors with file, line and
+column; all errors of a file are reported together. Times need a unit (`10s`, `250ms`, `1.5m`, `1h`).
+Sizes may have a binary unit (`64k` is 65,536), counts a decimal one (`10k` is 10,000).
 
-Requests take the first route that matches. Paths are compared normalised: percent-encoded
-unreserved characters decoded, empty segments merged, dot segments removed; `%2F` and `%5C` stay as
-they are. Hosts are compared without case, port and final dot; names and values of parameters
-decoded; methods and values of fields as they are.
+A request takes the first route that matches. Paths are compared in normal form: percent-encoded
+unreserved characters are decoded, empty segments merged, dot segments removed; `%2F` and `%5C` are
+unchanged. Hosts are compared without case, port and final dot. Names and values of parameters are
+compared decoded, methods and field values unchanged.
 ";
 
-/// The reference of the config, as Markdown.
+/// Returns the config reference as Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut text = INTRODUCTION.to_owned();
-    for path in tables() {
-        let title = if path.is_empty() { "At the top".to_owned() } else { heading(path) };
+    for path in table_paths() {
+        let title = if path.is_empty() { "Top level".to_owned() } else { table_heading(path) };
         let title = if path.is_empty() { title } else { format!("`{title}`") };
         let _ = write!(text, "\n## {title}\n\n");
         text += "| Key | Value | Default | Example | Meaning |\n| --- | --- | --- | --- | --- |\n";
-        for row in of_table(path) {
+        for row in directives_of_table(path) {
             text += &reference_row(row);
         }
     }
@@ -235,16 +234,16 @@ pub fn reference() -> String {
 }
 
 fn reference_row(row: &Directive) -> String {
-    let default = match row.fallback {
-        Fallback::Needed => "needed".to_owned(),
-        Fallback::Is(value) => format!("`{}`", cell(value)),
-        Fallback::Not(words) => words.to_owned(),
+    let default = match row.default {
+        DefaultValue::Required => "required".to_owned(),
+        DefaultValue::Literal(value) => format!("`{}`", table_cell(value)),
+        DefaultValue::Unset(description) => description.to_owned(),
     };
-    let (kind, right, doc) = (row.kind.words(), cell(row.right), row.doc);
-    format!("| `{}` | {kind} | {default} | `{right}` | {doc} |\n", row.key)
+    let (kind, example, doc) = (row.kind.describe(), table_cell(row.valid_example), row.doc);
+    format!("| `{}` | {kind} | {default} | `{example}` | {doc} |\n", row.key)
 }
 
-/// With the quotes that most people write.
-fn cell(toml: &str) -> String {
+/// Escapes TOML for a table cell, with double quotes, which are more common.
+fn table_cell(toml: &str) -> String {
     toml.replace('\'', "\"")
 }

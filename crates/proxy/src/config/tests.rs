@@ -1,40 +1,41 @@
-//! Configs as people write them: right ones, and wrong ones with every problem where it stands.
+//! Tests with complete configs: valid ones, and invalid ones with the position of every problem.
 
 use std::path::PathBuf;
 
 use super::parse;
 use crate::plan::{
-    Action, Change, LogFormat, LogTarget, Mode, PathCondition, Plan, ProxyVersion, RateKey,
+    Action, LogFormat, LogTarget, Mode, PathCondition, Plan, ProxyVersion, RateKey, RouteChange,
     ValueCondition,
 };
 
 fn plan(text: &str) -> Plan {
-    parse("t", text).unwrap_or_else(|why| panic!("{why:#?}")).plan
+    parse("t", text).unwrap_or_else(|problems| panic!("{problems:#?}")).plan
 }
 
-/// Lines and columns with texts, as `LINE:COLUMN: text`.
+/// Returns the problems as `LINE:COLUMN: text`.
 fn problems(text: &str) -> Vec<String> {
     let problems = parse("t", text).unwrap_err();
     problems.iter().map(|problem| problem.to_string().split_off(2)).collect()
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    let parsed = parse("t", text).unwrap_or_else(|why| panic!("{why:#?}"));
+    let parsed = parse("t", text).unwrap_or_else(|problems| panic!("{problems:#?}"));
     parsed.warnings.iter().map(|warning| warning.to_string().split_off(2)).collect()
 }
 
-/// Each of `wanted` is the start of one of the problems, in that order, and there are no others.
-fn assert_problems(text: &str, wanted: &[&str]) {
-    let got = problems(text);
-    let all = got.len() == wanted.len()
-        && got.iter().zip(wanted).all(|(got, wanted)| got.starts_with(wanted));
-    assert!(all, "{got:#?}\nare not\n{wanted:#?}");
+/// Asserts that there is one problem for each text of `expected`, in that order, and that it starts
+/// with the text.
+fn assert_problems(text: &str, expected: &[&str]) {
+    let actual = problems(text);
+    let is_match = actual.len() == expected.len()
+        && actual.iter().zip(expected).all(|(got, wanted)| got.starts_with(wanted));
+    assert!(is_match, "{actual:#?}\nare not\n{expected:#?}");
 }
 
-const SMALL: &str =
+const MINIMAL_CONFIG: &str =
     "[listener.web]\nbind = '127.0.0.1:8080'\n[pool.app]\nservers = ['127.0.0.1:9001']\n";
 
-const WHOLE: &str = r#"
+const FULL_CONFIG: &str = r#"
 threads = 2
 connections-max = "20k"
 drain-timeout = "1m"
@@ -84,7 +85,7 @@ path = "/old"
 redirect = { status = 301, location = "https://{host}{path}{query}" }
 [[route]]
 path = "/hello"
-answer = { content-type = "text/html", body = "hello" }
+return = { content-type = "text/html", body = "hello" }
 [[route]]
 path = "/private"
 deny = true
@@ -98,8 +99,8 @@ send-proxy-protocol = "v2"
 "#;
 
 #[test]
-fn a_whole_config_is_understood() {
-    let plan = plan(WHOLE);
+fn a_complete_config_is_parsed() {
+    let plan = plan(FULL_CONFIG);
     assert_eq!((plan.threads, plan.connections_max), (2, Some(20_000)));
     assert_eq!(plan.drain_timeout_ns, 60_000_000_000);
     assert_eq!((plan.privileges.user, plan.privileges.group), (Some(0), Some(0)));
@@ -107,7 +108,7 @@ fn a_whole_config_is_understood() {
     assert_eq!((&plan.logs[0].target, plan.logs[0].sample), (&LogTarget::Stdout, 0.1));
     assert_eq!(plan.logs[1].target, LogTarget::SyslogUdp("127.0.0.1:514".parse().unwrap()));
     assert_eq!((plan.logs[1].format, plan.logs[1].only_errors), (LogFormat::Haproxy, true));
-    // In the file's order, not by name.
+    // Listeners are in the file's order, not sorted by name.
     let [web, db] = &plan.listeners[..] else { panic!("{:?}", plan.listeners) };
     assert_eq!((&*web.name, web.mode, &*db.name, db.mode), ("web", Mode::Http, "db", Mode::Tcp(0)));
     assert_eq!((web.bind.len(), web.trusted.len(), web.body_bytes_max), (2, 2, Some(10 << 20)));
@@ -124,8 +125,8 @@ fn a_whole_config_is_understood() {
 }
 
 #[test]
-fn its_routes_are_understood() {
-    let plan = plan(WHOLE);
+fn routes_are_parsed() {
+    let plan = plan(FULL_CONFIG);
     let api = &plan.routes[0];
     assert_eq!(&*api.name, "api");
     let conditions = &api.conditions;
@@ -141,17 +142,17 @@ fn its_routes_are_understood() {
     assert!(matches!(conditions.headers[3].value, ValueCondition::Matches(_)));
     assert_eq!((conditions.query.len(), conditions.sources.len()), (1, 1));
     let changes = [
-        Change::ReplacePrefix { prefix: "/api".into(), with: "/v1".into() },
-        Change::RemoveRequestHeader("cookie".into()),
-        Change::SetRequestHeader("x-env".into(), "prod".into()),
-        Change::AddRequestHeader("x-tag".into(), "1".into()),
+        RouteChange::ReplacePrefix { prefix: "/api".into(), replacement: "/v1".into() },
+        RouteChange::RemoveRequestHeader("cookie".into()),
+        RouteChange::SetRequestHeader("x-env".into(), "prod".into()),
+        RouteChange::AddRequestHeader("x-tag".into(), "1".into()),
     ];
     assert_eq!(api.changes, changes);
     let limit = api.rate_limit.as_ref().unwrap();
     assert_eq!((limit.rate_per_s, limit.burst, limit.status), (1.5, 2, 429));
     assert_eq!((&limit.key, limit.keys_max), (&RateKey::Header("x-key".into()), 10_000));
     assert!(matches!(plan.routes[1].action, Action::Redirect { status: 301, .. }));
-    assert!(matches!(plan.routes[2].action, Action::Answer { status: 200, .. }));
+    assert!(matches!(plan.routes[2].action, Action::Return { status: 200, .. }));
     assert_eq!(plan.routes[3].action, Action::Deny(403));
     let tarpit = Action::Tarpit { delay_ns: 1_000_000_000, status: 404 };
     assert_eq!(plan.routes[4].action, tarpit);
@@ -161,7 +162,7 @@ fn its_routes_are_understood() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_in_the_files_order() {
+fn every_problem_is_reported_at_once_in_the_files_order() {
     let text = "\
 thread = 2
 drain-timeout = 5
@@ -194,106 +195,119 @@ balance = 'round'
     assert_problems(
         text,
         &[
-            "1:1: there is no key 'thread' at the top (did you mean 'threads'?)",
+            "1:1: unknown key 'thread' at the top level (did you mean 'threads'?)",
             "2:17: 5 has no unit: write \"5s\" or \"5ms\"",
             "4:27: 'nowhere' is not an address: the port is missing",
-            "5:8: there is no pool 'ap' (did you mean 'app'?): add [pool.ap]",
-            "6:12: there is no key 'heads' in [listener.NAME.limits] (did you mean 'head'?)",
+            "5:8: unknown pool 'ap' (did you mean 'app'?): add [pool.ap]",
+            "6:12: unknown key 'heads' in [listener.NAME.limits] (did you mean 'head'?)",
             "6:37: 'headers' is not from 1 to 128",
             "7:17: '5 seconds' has an unknown unit",
             "8:11: 'a b' is not a name",
             "9:8: 'bind' is the number 7: write an address in quotes",
-            "12:1: a route has one action: leave deny or pool out",
+            "12:1: a route has exactly one action: remove deny or pool",
             "12:8: 'deny' is not from 400 to 599",
-            "13:8: 'x' is not a path: it starts with '/'",
+            "13:8: 'x' is not a path: a path starts with '/'",
             "14:30: \"a\\nb\": the field value has '\\n' at byte 1",
             "14:38: 'connection' belongs to the connection",
-            "15:12: there is no listener 'wbe' (did you mean 'web'?)",
+            "15:12: unknown listener 'wbe' (did you mean 'web'?)",
             "18:12: 'location' is missing: write location = ",
             "18:23: 'status' is not from 301 to 308",
             "19:12: 'x y': the field name has ' ' at byte 1",
             "19:41: '(' is not a regular expression: unclosed group",
-            "20:1: route 3 is named 'x' too, as route 2",
-            "22:18: this needs exactly one path-prefix, and there are 0",
-            "23:1: there is no key 'maxconn' in [[route]]: it belongs in [pool.NAME]",
-            "26:30: there are two servers '127.0.0.1:9001'",
+            "20:1: route 3 has the same name 'x' as route 2",
+            "22:18: rewrite-prefix needs exactly one path-prefix, not 0",
+            "23:1: unknown key 'maxconn' in [[route]]: it belongs in [pool.NAME]",
+            "26:30: two servers have the name '127.0.0.1:9001'",
             "26:48: 'address' is missing",
-            "26:50: there is no key 'adress' in [[pool.NAME.servers]]",
+            "26:50: unknown key 'adress' in [[pool.NAME.servers]]",
             "27:11: 'round' is not one of random-of-two, latency, round-robin",
         ],
     );
 }
 
 #[test]
-fn what_only_shows_in_the_whole_is_told() {
-    assert_problems("", &["1:1: there is no listener: add [listener.NAME] with bind"]);
-    let twice = format!("{SMALL}[listener.b]\nbind = ['127.0.0.1:1', '127.0.0.1:8080']\n");
-    assert_problems(&twice, &["6:24: 127.0.0.1:8080 is taken by listener web"]);
-    let admin = format!("admin = '127.0.0.1:8080'\n{SMALL}");
-    assert_problems(&admin, &["1:9: 127.0.0.1:8080 is taken by listener web"]);
-    let control = format!("control = '/tmp/c.sock'\nadmin = 'unix:/tmp/c.sock'\n{SMALL}");
-    assert_problems(&control, &["1:11: unix:/tmp/c.sock is taken by admin"]);
+fn problems_of_the_complete_plan_are_reported() {
+    assert_problems("", &["1:1: no listener: add [listener.NAME] with bind"]);
+    let twice = format!("{MINIMAL_CONFIG}[listener.b]\nbind = ['127.0.0.1:1', '127.0.0.1:8080']\n");
+    assert_problems(&twice, &["6:24: 127.0.0.1:8080 is already used by listener web"]);
+    let admin = format!("admin = '127.0.0.1:8080'\n{MINIMAL_CONFIG}");
+    assert_problems(&admin, &["1:9: 127.0.0.1:8080 is already used by listener web"]);
+    let control = format!("control = '/tmp/c.sock'\nadmin = 'unix:/tmp/c.sock'\n{MINIMAL_CONFIG}");
+    assert_problems(&control, &["1:11: unix:/tmp/c.sock is already used by admin"]);
     let tcp = "[listener.db]\nbind = '127.0.0.1:1'\nmode = 'tcp'\n[[route]]\nlistener = 'db'\ndeny = true\n";
     assert_problems(tcp, &["3:8: mode tcp needs a pool", "5:12: listener 'db' is in mode tcp"]);
-    let nothing = format!("{SMALL}[[route]]\npath = '/'\n");
-    assert_problems(&nothing, &["5:1: this route does nothing: give it one of pool, redirect"]);
-    let weights = SMALL.replace("'127.0.0.1:9001'", "{ address = '127.0.0.1:9001', weight = 0 }");
+    let nothing = format!("{MINIMAL_CONFIG}[[route]]\npath = '/'\n");
+    assert_problems(&nothing, &["5:1: the route has no action: add one of pool, redirect"]);
+    let weights = MINIMAL_CONFIG.replace("'127.0.0.1:9001'", "{ address = '127.0.0.1:9001', weight = 0 }");
     assert_problems(&weights, &["4:11: every server has weight 0"]);
-    let logs = format!("[[log]]\nto = 'file:/x'\n[[log]]\nto = 'file:/x'\n{SMALL}");
-    assert_problems(&logs, &["4:6: 'file:/x' is logged to twice"]);
-    let few = format!("threads = 4\nconnections-max = 3\n{SMALL}");
-    assert_problems(&few, &["2:19: 3 connections do not give one to each of 4 threads"]);
-    let user = format!("[privileges]\nuser = '4294967294'\n{SMALL}");
+    let logs = format!("[[log]]\nto = 'file:/x'\n[[log]]\nto = 'file:/x'\n{MINIMAL_CONFIG}");
+    assert_problems(&logs, &["4:6: 'file:/x' is the target of two logs"]);
+    let few = format!("threads = 4\nconnections-max = 3\n{MINIMAL_CONFIG}");
+    assert_problems(&few, &["2:19: 3 connections are too few for 4 threads"]);
+    let user = format!("[privileges]\nuser = '4294967294'\n{MINIMAL_CONFIG}");
+    assert_problems(&user, &["2:8: user 4294967294 is not in /etc/passwd, so its group is unknown"]);
+}
+
+#[test]
+fn a_removal_by_the_start_of_names_leaves_the_framing_alone() {
+    let text = format!(
+        "{MINIMAL_CONFIG}[[route]]\ndeny = true\nremove-request-header = ['x-in*', '*', 'Content-*', 'ho*', 'x y*']\n"
+    );
     assert_problems(
-        &user,
-        &["2:8: user 4294967294 is not in /etc/passwd, so its group is not known"],
+        &text,
+        &[
+            "7:35: '*' would remove 'connection': write a longer prefix",
+            "7:40: 'Content-*' would remove 'content-length'",
+            "7:53: 'ho*' would remove 'host'",
+            "7:60: 'x y': the field name has ' ' at byte 1",
+        ],
     );
 }
 
 #[test]
-fn what_is_not_toml_is_told_with_the_rest() {
+fn syntax_errors_are_reported_with_the_other_problems() {
     let text = "threads = 0\nadmin = \n[listener.web]\nbind = 'x\n[listener.web]\nbnd = ''\n";
-    let got = problems(text);
-    assert!(got[0].starts_with("1:11: 'threads' is not from 1 to 1024"), "{got:#?}");
-    assert!(got.iter().any(|problem| problem.starts_with("2:")), "{got:#?}");
-    assert!(got.iter().any(|problem| problem.starts_with("4:")), "{got:#?}");
-    assert!(!got.iter().any(|problem| problem.contains("missing: write")), "{got:#?}");
-    let twice = format!("{SMALL}[pool.app]\nservers = ['127.0.0.1:2']\n");
-    let got = problems(&twice);
-    assert!(got[0].starts_with("5:7: duplicate key: it stands there twice"), "{got:#?}");
+    let actual = problems(text);
+    assert!(actual[0].starts_with("1:11: 'threads' is not from 1 to 1024"), "{actual:#?}");
+    assert!(actual.iter().any(|problem| problem.starts_with("2:")), "{actual:#?}");
+    assert!(actual.iter().any(|problem| problem.starts_with("4:")), "{actual:#?}");
+    assert!(!actual.iter().any(|problem| problem.contains("missing: write")), "{actual:#?}");
+    let twice = format!("{MINIMAL_CONFIG}[pool.app]\nservers = ['127.0.0.1:2']\n");
+    let actual = problems(&twice);
+    assert!(actual[0].starts_with("5:7: duplicate key: each name and key"), "{actual:#?}");
     let header = problems("threads = 0\n[listener.web\nbnd = 1\n");
     assert!(header[0].starts_with("1:11: 'threads'") && header[1].starts_with("2:"), "{header:#?}");
     assert_eq!(header.len(), 2);
-    // A key that stands twice hides nothing of the rest.
-    let got = problems(&format!("{SMALL}reuse = 'safe'\nreuse = 'safe'\n[[route]]\n"));
-    assert!(got[0].starts_with("6:1: duplicate key"), "{got:#?}");
-    assert!(got[1].starts_with("7:1: this route does nothing"), "{got:#?}");
+    // A duplicate key hides no other problems.
+    let actual = problems(&format!("{MINIMAL_CONFIG}reuse = 'safe'\nreuse = 'safe'\n[[route]]\n"));
+    assert!(actual[0].starts_with("6:1: duplicate key"), "{actual:#?}");
+    assert!(actual[1].starts_with("7:1: the route has no action"), "{actual:#?}");
 }
 
 #[test]
-fn what_works_and_hardly_as_meant_is_a_warning() {
+fn likely_mistakes_are_warnings() {
     let routes = "[[route]]\npath = '/a'\npool = 'app'\n[[route]]\nname = 'all'\npool = 'app'\n\
                   [[route]]\npath = '/b'\npool = 'app'\n";
-    let got = warnings(&format!("{SMALL}{routes}"));
-    assert_eq!(got, ["11:1: route 'route-3' never matches: 'all' before it takes all"]);
-    let own = SMALL.replace("[pool", "pool = 'app'\n[pool");
-    let got = warnings(&format!("{own}[[route]]\npath-prefix = '/'\ndeny = true\n"));
-    assert_eq!(got.len(), 1);
-    assert!(got[0].starts_with("3:8: route 'listener-web' never matches: 'route-1'"), "{got:?}");
-    let unused = warnings(SMALL);
-    let wanted = [
-        "1:11: listener 'web' answers 404 to everything: no route is for it",
-        "3:7: nothing uses pool 'app': name it in a route or a listener",
+    let actual = warnings(&format!("{MINIMAL_CONFIG}{routes}"));
+    assert_eq!(actual, ["11:1: route 'route-3' never matches: 'all' before it matches every request"]);
+    let own = MINIMAL_CONFIG.replace("[pool", "pool = 'app'\n[pool");
+    let actual = warnings(&format!("{own}[[route]]\npath-prefix = '/'\ndeny = true\n"));
+    assert_eq!(actual.len(), 1);
+    assert!(actual[0].starts_with("3:8: route 'listener-web' never matches: 'route-1'"), "{actual:?}");
+    let unused = warnings(MINIMAL_CONFIG);
+    let expected = [
+        "1:11: listener 'web' responds 404 to every request: it has no route and no pool",
+        "3:7: pool 'app' is not used: name it in a route or a listener, or remove it",
     ];
-    assert_eq!(unused, wanted);
+    assert_eq!(unused, expected);
     let tcp = own.replace("pool = 'app'", "pool = 'app'\nmode = 'tcp'\nconnect = true");
-    assert_eq!(warnings(&tcp), ["5:1: 'connect' does nothing in mode tcp: leave it out"]);
+    assert_eq!(warnings(&tcp), ["5:1: 'connect' has no effect in mode tcp: remove it"]);
     let odd = "[[route]]\nmethod = 'get'\nrewrite-path = '/x'\ndeny = true\n";
-    let got = warnings(&format!("{own}{odd}"));
-    assert!(got[0].starts_with("7:10: methods have a case: did you mean 'GET'?"), "{got:?}");
-    assert!(got[1].starts_with("8:1: 'rewrite-path' does nothing here: deny"), "{got:?}");
+    let actual = warnings(&format!("{own}{odd}"));
+    assert!(actual[0].starts_with("7:10: methods are case-sensitive: did you mean 'GET'?"), "{actual:?}");
+    assert!(actual[1].starts_with("8:1: 'rewrite-path' has no effect with deny"), "{actual:?}");
     let proxy = own.replace("pool = 'app'", "pool = 'app'\nproxy-protocol = true");
-    assert!(warnings(&proxy)[0].starts_with("4:18: nobody is trusted"));
+    assert!(warnings(&proxy)[0].starts_with("4:18: no peer is trusted"));
 }
 
 #[test]
@@ -301,34 +315,34 @@ fn a_route_behind_others_on_each_of_its_listeners_never_matches() {
     let text = "[listener.a]\nbind = '127.0.0.1:1'\n[listener.b]\nbind = '127.0.0.1:2'\n\
                 [[route]]\nlistener = 'a'\ndeny = true\n[[route]]\npath = '/x'\ndeny = true\n\
                 [[route]]\nlistener = 'b'\ndeny = true\n[[route]]\npath = '/y'\ndeny = true\n";
-    let wanted = ["14:1: route 'route-4' never matches: 'route-3' before it takes all"];
-    assert_eq!(warnings(text), wanted);
+    let expected = ["14:1: route 'route-4' never matches: 'route-3' before it matches every request"];
+    assert_eq!(warnings(text), expected);
 }
 
 #[test]
-fn a_namespace_has_to_be_there() {
-    let text = SMALL.replace("[pool", "namespace = 'none-such'\n[pool");
+fn a_namespace_must_exist() {
+    let text = MINIMAL_CONFIG.replace("[pool", "namespace = 'none-such'\n[pool");
     let text = text + "namespace = '/proc/self/ns/net'\n";
-    let got = problems(&text);
-    assert!(got[0].starts_with("3:13: no network namespace /var/run/netns/none-such"), "{got:?}");
-    assert_eq!(got.len(), 1);
+    let actual = problems(&text);
+    assert!(actual[0].starts_with("3:13: no network namespace /var/run/netns/none-such"), "{actual:?}");
+    assert_eq!(actual.len(), 1);
     let plan = plan(&text.replace("none-such", "/proc/self/ns/net"));
     assert_eq!(plan.listeners[0].namespace, Some(PathBuf::from("/proc/self/ns/net")));
 }
 
 #[test]
-fn a_pool_in_a_namespace_needs_the_root_that_privileges_give_up() {
-    let text = format!("{SMALL}namespace = '/proc/self/ns/net'\n[privileges]\nuser = ");
-    let got = problems(&format!("{text}'65534'\ngroup = '65534'\n"));
-    assert!(got[0].starts_with("5:13: pool 'app' connects in another namespace"), "{got:?}");
-    assert_eq!(got.len(), 1);
+fn a_pool_in_a_namespace_needs_root() {
+    let text = format!("{MINIMAL_CONFIG}namespace = '/proc/self/ns/net'\n[privileges]\nuser = ");
+    let actual = problems(&format!("{text}'65534'\ngroup = '65534'\n"));
+    assert!(actual[0].starts_with("5:13: pool 'app' connects in another namespace"), "{actual:?}");
+    assert_eq!(actual.len(), 1);
     plan(&format!("{text}'root'\n"));
 }
 
 #[test]
-fn no_text_makes_it_panic() {
+fn no_text_causes_a_panic() {
     let mut random = fastrand::Rng::with_seed(11);
-    let pieces: Vec<&str> = WHOLE.split_inclusive([' ', '\n', '"', '=', '.', ',']).collect();
+    let pieces: Vec<&str> = FULL_CONFIG.split_inclusive([' ', '\n', '"', '=', '.', ',']).collect();
     for _ in 0..300 {
         let count = random.usize(0..pieces.len());
         let from = random.usize(0..pieces.len());
@@ -337,9 +351,9 @@ fn no_text_makes_it_panic() {
             let (at, piece) = (random.usize(0..text.len()), random.usize(0..pieces.len()));
             text[at] = pieces[piece];
         }
-        // Either is fine; each problem has a place.
+        // Either result is fine; each problem must have a position.
         if let Err(problems) = parse("t", &text.concat()) {
-            assert!(problems.iter().all(|problem| problem.place.starts_with("t:")));
+            assert!(problems.iter().all(|problem| problem.location.starts_with("t:")));
         }
     }
 }

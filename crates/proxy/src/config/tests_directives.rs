@@ -1,31 +1,30 @@
-//! Each row of the table tried: its default is a value of its kind, its right example is taken, its
-//! wrong one is refused where it stands; schema and reference name it.
+//! Tests each row of the table. Its default must be a value of its kind, its valid example must be
+//! accepted, and its invalid one must be rejected at its position. Schema and reference must list
+//! it.
 
 use serde_json::Value as Json;
 
-use super::directives::{DIRECTIVES, Directive, Fallback, directive};
+use super::directives::{DIRECTIVES, DefaultValue, Directive, find_directive};
 use super::schema::table_json;
 use super::value::Section;
 use super::{parse, reference, schema};
 
 const LISTENER: &str = "[listener.web]\nbind = '127.0.0.1:0'\n";
-/// A file that is there and has bytes enough for a key.
+/// An existing file with enough bytes for a key.
 const KEY_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 const POOL: &str = "[pool.app]\nservers = ['127.0.0.1:9001']\n";
 
-/// A config with `line` in the table of `row`, and all that it needs to be right otherwise.
+/// Returns a config with `line` in the table of `row`, and everything else that makes it valid.
 fn config(row: &Directive, line: &str) -> String {
-    // Examples that have to be there.
+    // Examples refer to files and CPUs that must exist.
     let mut line = line.replace("/etc/weir/sticky.key", KEY_FILE);
     if row.key == "pin" {
-        line = line.replace("'0'", &format!("'{}'", rt::cores::available()[0]));
+        line = line.replace("'0'", &format!("'{}'", rt::cores::available_cpus()[0]));
     }
-    let listener =
-        |inside: &str| format!("[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n{inside}");
-    let route =
-        |inside: &str| format!("{LISTENER}[[route]]\npath-prefix = '/api'\npool = 'app'\n{inside}");
+    let listener = |inside: &str| format!("[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n{inside}");
+    let route = |inside: &str| format!("{LISTENER}[[route]]\npath-prefix = '/api'\npool = 'app'\n{inside}");
     let pool = |inside: &str| format!("[pool.app]\nservers = ['127.0.0.1:9001']\n{inside}");
-    let whole = match row.table {
+    let complete = match row.table {
         "" => match row.key {
             "listener" => POOL.to_owned(),
             "pool" => LISTENER.to_owned(),
@@ -45,7 +44,7 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].redirect" => {
             format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")
         }
-        "route[].answer" => format!("{LISTENER}[[route]]\n[route.answer]\n@\n{POOL}"),
+        "route[].return" => format!("{LISTENER}[[route]]\n[route.return]\n@\n{POOL}"),
         "route[].tarpit" => format!("{LISTENER}[[route]]\n[route.tarpit]\n@\n{POOL}"),
         "pool.*" => format!("{LISTENER}{}", pool("@\n")),
         "pool.*.servers[]" if row.key == "srv" => format!("{LISTENER}[[pool.app.servers]]\n@\n"),
@@ -54,7 +53,7 @@ fn config(row: &Directive, line: &str) -> String {
         }
         "pool.*.hash" => format!("{LISTENER}{}", pool("[pool.app.hash]\n@\n")),
         "pool.*.sticky" => {
-            // A key is either written or in a file.
+            // A key is either given in the config or in a file.
             let key = if row.key == "key-file" { "" } else { "key = '0123456789abcdef'\n" };
             format!("{LISTENER}{}", pool(&format!("[pool.app.sticky]\ncookie = 'SRV'\n{key}@\n")))
         }
@@ -68,15 +67,15 @@ fn config(row: &Directive, line: &str) -> String {
         "pool.*.retry-budget" => format!("{LISTENER}{}", pool("[pool.app.retry-budget]\n@\n")),
         "pool.*.timeouts" => format!("{LISTENER}{}", pool("[pool.app.timeouts]\n@\n")),
         "pool.*.limits" => format!("{LISTENER}{}", pool("[pool.app.limits]\n@\n")),
-        other => panic!("no config to try a row of {other} in"),
+        other => panic!("no config for a row of {other}"),
     };
-    let whole = if row.table.is_empty() { format!("@\n{whole}") } else { whole };
-    // What is tried takes the place of what stands in its table.
-    let (before, after) = whole.split_once('@').unwrap();
-    let table = before.rfind("\n[").map_or(0, |at| at + 1);
-    let is_action = ["redirect", "answer", "deny", "silent-drop", "tarpit"].contains(&row.key);
-    let mut text = before[..table].to_owned();
-    for other in before[table..].lines() {
+    let complete = if row.table.is_empty() { format!("@\n{complete}") } else { complete };
+    // The tested line replaces the line with the same key in its table.
+    let (before, after) = complete.split_once('@').unwrap();
+    let table_start = before.rfind("\n[").map_or(0, |newline| newline + 1);
+    let is_action = ["redirect", "return", "deny", "silent-drop", "tarpit"].contains(&row.key);
+    let mut text = before[..table_start].to_owned();
+    for other in before[table_start..].lines() {
         let key = other.split(' ').next().unwrap_or_default();
         if key != row.key && !(is_action && row.table == "route[]" && key == "pool") {
             text += other;
@@ -89,10 +88,10 @@ fn config(row: &Directive, line: &str) -> String {
 #[test]
 fn every_default_is_of_its_kind() {
     for row in DIRECTIVES {
-        if let Fallback::Is(text) = row.fallback {
+        if let DefaultValue::Literal(text) = row.default {
             let section = Section::empty(row.table);
-            let is_there = section.whole(row.key).is_some()
-                || section.fraction(row.key).is_some()
+            let is_there = section.integer(row.key).is_some()
+                || section.float(row.key).is_some()
                 || section.text(row.key).is_some()
                 || !section.texts(row.key).is_empty()
                 || text == "true" && section.flag(row.key)
@@ -103,9 +102,9 @@ fn every_default_is_of_its_kind() {
 }
 
 #[test]
-fn every_right_example_is_taken() {
+fn every_valid_example_is_accepted() {
     for row in DIRECTIVES {
-        let text = config(row, &format!("{} = {}", row.key, row.right));
+        let text = config(row, &format!("{} = {}", row.key, row.valid_example));
         if let Err(problems) = parse("t", &text) {
             panic!("{} {}: {problems:?}\n{text}", row.table, row.key);
         }
@@ -113,25 +112,24 @@ fn every_right_example_is_taken() {
 }
 
 #[test]
-fn every_wrong_example_is_refused_where_it_stands() {
+fn every_invalid_example_is_rejected_at_its_position() {
     for row in DIRECTIVES {
-        let text = config(row, &format!("{} = {}", row.key, row.wrong));
+        let text = config(row, &format!("{} = {}", row.key, row.invalid_example));
         let Err(problems) = parse("t", &text) else {
-            panic!("{} {} = {}: taken", row.table, row.key, row.wrong);
+            panic!("{} {} = {}: accepted", row.table, row.key, row.invalid_example);
         };
         let line = text.lines().position(|line| line.starts_with(&format!("{} = ", row.key)));
-        let place = format!("t:{}:", line.unwrap() + 1);
-        let here = problems.iter().filter(|problem| problem.place.starts_with(&place)).count();
-        assert!(here > 0, "{} {}: {problems:?}\n{text}", row.table, row.key);
+        let position = format!("t:{}:", line.unwrap() + 1);
+        let count = problems.iter().filter(|problem| problem.location.starts_with(&position)).count();
+        assert!(count > 0, "{} {}: {problems:?}\n{text}", row.table, row.key);
     }
 }
 
 #[test]
-fn no_key_stands_twice_and_all_are_explained() {
+fn keys_are_unique_and_documented() {
     let reference = reference();
-    for (at, row) in DIRECTIVES.iter().enumerate() {
-        let twice =
-            DIRECTIVES[..at].iter().any(|other| (other.table, other.key) == (row.table, row.key));
+    for (index, row) in DIRECTIVES.iter().enumerate() {
+        let twice = DIRECTIVES[..index].iter().any(|other| (other.table, other.key) == (row.table, row.key));
         assert!(!twice, "{} {}", row.table, row.key);
         assert!(row.doc.ends_with('.') && !row.doc.contains('|'), "{} {}", row.table, row.key);
         assert!(reference.contains(&format!("| `{}` |", row.key)) && reference.contains(row.doc));
@@ -140,17 +138,17 @@ fn no_key_stands_twice_and_all_are_explained() {
     assert!(reference.contains("## `[listener.NAME.timeouts]`"), "{reference}");
 }
 
-/// As much of JSON Schema as ours uses.
-fn fits(root: &Json, schema: &Json, value: &Json) -> bool {
+/// Validates against the part of JSON Schema that our schema uses.
+fn matches_schema(root: &Json, schema: &Json, value: &Json) -> bool {
     let Json::Object(rules) = schema else {
         return schema == &Json::Bool(true);
     };
-    rules.iter().all(|(rule, wanted)| match rule.as_str() {
+    rules.iter().all(|(rule, expected)| match rule.as_str() {
         "$ref" => {
-            let name = wanted.as_str().unwrap().strip_prefix("#/$defs/").unwrap();
-            fits(root, &root["$defs"][name], value)
+            let name = expected.as_str().unwrap().strip_prefix("#/$defs/").unwrap();
+            matches_schema(root, &root["$defs"][name], value)
         }
-        "type" => match wanted.as_str().unwrap() {
+        "type" => match expected.as_str().unwrap() {
             "object" => value.is_object(),
             "array" => value.is_array(),
             "string" => value.is_string(),
@@ -159,34 +157,32 @@ fn fits(root: &Json, schema: &Json, value: &Json) -> bool {
             "number" => value.is_number(),
             other => panic!("{other}"),
         },
-        "anyOf" => wanted.as_array().unwrap().iter().any(|option| fits(root, option, value)),
-        "allOf" => wanted.as_array().unwrap().iter().all(|option| fits(root, option, value)),
-        "enum" => wanted.as_array().unwrap().contains(value),
-        "const" => wanted == value,
-        "minimum" => value.as_f64().is_none_or(|value| value >= wanted.as_f64().unwrap()),
-        "maximum" => value.as_f64().is_none_or(|value| value <= wanted.as_f64().unwrap()),
-        "exclusiveMinimum" => value.as_f64().is_none_or(|value| value > wanted.as_f64().unwrap()),
-        "minItems" => {
-            value.as_array().is_none_or(|list| list.len() as u64 >= wanted.as_u64().unwrap())
-        }
+        "anyOf" => expected.as_array().unwrap().iter().any(|option| matches_schema(root, option, value)),
+        "allOf" => expected.as_array().unwrap().iter().all(|option| matches_schema(root, option, value)),
+        "enum" => expected.as_array().unwrap().contains(value),
+        "const" => expected == value,
+        "minimum" => value.as_f64().is_none_or(|value| value >= expected.as_f64().unwrap()),
+        "maximum" => value.as_f64().is_none_or(|value| value <= expected.as_f64().unwrap()),
+        "exclusiveMinimum" => value.as_f64().is_none_or(|value| value > expected.as_f64().unwrap()),
+        "minItems" => value.as_array().is_none_or(|list| list.len() as u64 >= expected.as_u64().unwrap()),
         "pattern" => value
             .as_str()
-            .is_none_or(|text| regex::Regex::new(wanted.as_str().unwrap()).unwrap().is_match(text)),
+            .is_none_or(|text| regex::Regex::new(expected.as_str().unwrap()).unwrap().is_match(text)),
         "items" => {
-            value.as_array().is_none_or(|list| list.iter().all(|entry| fits(root, wanted, entry)))
+            value.as_array().is_none_or(|list| list.iter().all(|entry| matches_schema(root, expected, entry)))
         }
         "required" => value.as_object().is_none_or(|table| {
-            wanted.as_array().unwrap().iter().all(|key| table.contains_key(key.as_str().unwrap()))
+            expected.as_array().unwrap().iter().all(|key| table.contains_key(key.as_str().unwrap()))
         }),
         "properties" => value.as_object().is_none_or(|table| {
-            table
-                .iter()
-                .all(|(key, inner)| wanted.get(key).is_none_or(|schema| fits(root, schema, inner)))
+            table.iter().all(|(key, inner)| {
+                expected.get(key).is_none_or(|schema| matches_schema(root, schema, inner))
+            })
         }),
         "additionalProperties" => value.as_object().is_none_or(|table| {
             table.iter().all(|(key, inner)| {
                 let known = rules.get("properties").and_then(|known| known.get(key)).is_some();
-                known || fits(root, wanted, inner)
+                known || matches_schema(root, expected, inner)
             })
         }),
         "$schema" | "$defs" | "title" | "description" | "default" | "examples" => true,
@@ -194,9 +190,9 @@ fn fits(root: &Json, schema: &Json, value: &Json) -> bool {
     })
 }
 
-fn conforms(value: &Json) -> bool {
+fn conforms_to_schema(value: &Json) -> bool {
     let schema = schema();
-    fits(&schema, &schema, value)
+    matches_schema(&schema, &schema, value)
 }
 
 fn json(text: &str) -> Json {
@@ -205,21 +201,21 @@ fn json(text: &str) -> Json {
 }
 
 #[test]
-fn the_schema_takes_every_right_example_and_no_unknown_key() {
+fn the_schema_accepts_every_valid_example_and_no_unknown_key() {
     for row in DIRECTIVES {
-        let text = config(row, &format!("{} = {}", row.key, row.right));
-        assert!(conforms(&json(&text)), "{} {}\n{text}", row.table, row.key);
+        let text = config(row, &format!("{} = {}", row.key, row.valid_example));
+        assert!(conforms_to_schema(&json(&text)), "{} {}\n{text}", row.table, row.key);
         if !row.table.contains("servers") {
-            let text = config(row, &format!("{}x = {}", row.key, row.right));
-            assert!(!conforms(&json(&text)), "{} {}x\n{text}", row.table, row.key);
+            let text = config(row, &format!("{}x = {}", row.key, row.valid_example));
+            assert!(!conforms_to_schema(&json(&text)), "{} {}x\n{text}", row.table, row.key);
         }
     }
 }
 
 #[test]
-fn every_default_is_told_to_the_schema() {
+fn every_default_is_in_the_schema() {
     let schema = schema();
     assert_eq!(schema["$defs"]["listener-timeouts"]["properties"]["head"]["default"], "10s");
     assert_eq!(schema["$defs"]["pool"]["required"], serde_json::json!(["servers"]));
-    assert!(directive("pool.*", "retries").is_some());
+    assert!(find_directive("pool.*", "retries").is_some());
 }

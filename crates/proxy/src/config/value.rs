@@ -1,244 +1,237 @@
-//! From TOML to checked values: each key is known, of its kind, in its range, or a problem. What
-//! the values mean together is for the builders (`listeners`, `routes`, `pools`).
+//! Converts TOML to checked values: each key must be known, and its value of the right kind and in
+//! range. The builders (`listeners`, `routes`, `pools`) check how values relate to each other.
 
 use std::collections::BTreeMap;
 
-use record::units::{
-    DurationUnit, parse_count, parse_duration_ns, parse_rate, parse_share, parse_size,
-};
+use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_fraction, parse_rate, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::directives::{Directive, Fallback, Kind, directive, of_table};
-use super::source::{At, Problems, suggestion};
-use super::words::{article, unknown_key, wrong_kind};
+use super::directives::{DefaultValue, Directive, ValueKind, directives_of_table, find_directive};
+use super::messages::{describe_value, unknown_key_message, wrong_kind_message};
+use super::spans::{Located, Problems, suggestion};
 
-/// The longest time that can be asked for: a year.
+/// Maximum time in nanoseconds that a config can set: one year.
 pub(super) const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;
 
-/// A value that is of its kind.
+/// A value of the right kind.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Bool(bool),
-    /// A number, nanoseconds or bytes, by its kind.
-    Whole(u64),
-    Number(f64),
+    /// A number, nanoseconds or bytes, depending on the kind.
+    Integer(u64),
+    Float(f64),
     Text(Box<str>),
-    Texts(Vec<At<Box<str>>>),
+    Texts(Vec<Located<Box<str>>>),
     Pairs(Vec<Pair>),
     Table(Section),
     Tables(Vec<Section>),
 }
 
-/// A name with what stands behind it, as in `header = { NAME = … }`.
+/// A name and its matcher or value, as in `header = { NAME = … }`.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
-    pub(super) name: At<Box<str>>,
-    pub(super) wanted: At<Wanted>,
+    pub(super) name: Located<Box<str>>,
+    pub(super) matcher: Located<Matcher>,
 }
 
-/// What is wanted of a field or a parameter.
+/// Matcher for a field or a parameter.
 #[derive(Clone, Debug)]
-pub(super) enum Wanted {
+pub(super) enum Matcher {
     Text(Box<str>),
     Present(bool),
     Regex(Box<str>),
 }
 
-/// The values of one table. What is not there, or was wrong, has its default.
+/// Values of one table. Keys that are missing or invalid have their default.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     path: &'static str,
-    /// Its name, when its kind is [`Kind::Named`].
+    /// Name of the table, if its kind is [`ValueKind::Named`].
     pub(super) name: Box<str>,
-    /// Where it stands.
-    pub(super) at: usize,
-    values: BTreeMap<&'static str, At<Value>>,
-    /// Every known key that was given, right or wrong.
-    given: Vec<(&'static str, usize)>,
+    /// Byte offset of the table.
+    pub(super) offset: usize,
+    values: BTreeMap<&'static str, Located<Value>>,
+    /// All known keys that were given, valid or not, with their byte offsets.
+    given_keys: Vec<(&'static str, usize)>,
 }
 
 impl Section {
-    /// A table in which nothing is said.
+    /// Returns an empty table.
     pub(super) fn empty(path: &'static str) -> Self {
-        Self { path, name: "".into(), at: 0, values: BTreeMap::new(), given: Vec::new() }
+        Self { path, name: "".into(), offset: 0, values: BTreeMap::new(), given_keys: Vec::new() }
     }
 
-    /// The same table by another name.
-    pub(super) fn named(self, name: &str) -> Self {
+    /// Returns the same table with another name.
+    pub(super) fn with_name(self, name: &str) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// Where `key` is given, right or wrong.
-    pub(super) fn place(&self, key: &str) -> Option<usize> {
-        self.given.iter().find(|(given, _)| *given == key).map(|(_, at)| *at)
+    /// Returns the byte offset of `key`, if it was given, valid or not.
+    pub(super) fn key_offset(&self, key: &str) -> Option<usize> {
+        self.given_keys.iter().find(|(given_key, _)| *given_key == key).map(|(_, offset)| *offset)
     }
 
-    /// Where the value of `key` stands, or else the table.
-    pub(super) fn value_place(&self, key: &str) -> usize {
-        self.values.get(key).map_or(self.at, |value| value.at)
+    /// Returns the byte offset of the value of `key`, or else of the table.
+    pub(super) fn value_offset(&self, key: &str) -> usize {
+        self.values.get(key).map_or(self.offset, |value| value.offset)
     }
 
-    fn value(&self, key: &str) -> Option<At<Value>> {
-        debug_assert!(directive(self.path, key).is_some(), "no row for {} {key}", self.path);
+    fn value_or_default(&self, key: &str) -> Option<Located<Value>> {
+        debug_assert!(find_directive(self.path, key).is_some(), "no row for {} {key}", self.path);
         self.values.get(key).cloned().or_else(|| {
-            let row = directive(self.path, key)?;
-            fallback(row).map(|value| At::new(value, self.at))
+            let row = find_directive(self.path, key)?;
+            default_value(row).map(|value| Located::new(value, self.offset))
         })
     }
 
     pub(super) fn flag(&self, key: &str) -> bool {
-        matches!(self.value(key), Some(At { value: Value::Bool(true), .. }))
+        matches!(self.value_or_default(key), Some(Located { value: Value::Bool(true), .. }))
     }
 
-    /// A number, nanoseconds or bytes.
-    pub(super) fn whole(&self, key: &str) -> Option<u64> {
-        match self.value(key)?.value {
-            Value::Whole(number) => Some(number),
+    /// Returns a number, nanoseconds or bytes.
+    pub(super) fn integer(&self, key: &str) -> Option<u64> {
+        match self.value_or_default(key)?.value {
+            Value::Integer(number) => Some(number),
             _ => None,
         }
     }
 
-    /// The same where there is a default.
-    pub(super) fn number(&self, key: &str) -> u64 {
-        self.whole(key).unwrap_or_default()
+    /// Returns the same for a key that has a default.
+    pub(super) fn integer_or_zero(&self, key: &str) -> u64 {
+        self.integer(key).unwrap_or_default()
     }
 
     pub(super) fn size(&self, key: &str) -> usize {
-        usize::try_from(self.number(key)).unwrap_or(usize::MAX)
+        usize::try_from(self.integer_or_zero(key)).unwrap_or(usize::MAX)
     }
 
-    /// A number that has no default.
-    pub(super) fn bound(&self, key: &str) -> Option<usize> {
-        self.whole(key).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+    /// Returns a number that has no default.
+    pub(super) fn optional_size(&self, key: &str) -> Option<usize> {
+        self.integer(key).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
     }
 
-    pub(super) fn fraction(&self, key: &str) -> Option<f64> {
-        match self.value(key)?.value {
-            Value::Number(number) => Some(number),
+    pub(super) fn float(&self, key: &str) -> Option<f64> {
+        match self.value_or_default(key)?.value {
+            Value::Float(number) => Some(number),
             _ => None,
         }
     }
 
-    pub(super) fn text(&self, key: &str) -> Option<At<Box<str>>> {
-        let At { value, at } = self.value(key)?;
+    pub(super) fn text(&self, key: &str) -> Option<Located<Box<str>>> {
+        let Located { value, offset } = self.value_or_default(key)?;
         match value {
-            Value::Text(text) => Some(At::new(text, at)),
+            Value::Text(text) => Some(Located::new(text, offset)),
             _ => None,
         }
     }
 
-    pub(super) fn texts(&self, key: &str) -> Vec<At<Box<str>>> {
-        match self.value(key) {
-            Some(At { value: Value::Texts(texts), .. }) => texts,
+    pub(super) fn texts(&self, key: &str) -> Vec<Located<Box<str>>> {
+        match self.value_or_default(key) {
+            Some(Located { value: Value::Texts(texts), .. }) => texts,
             _ => Vec::new(),
         }
     }
 
     pub(super) fn pairs(&self, key: &str) -> Vec<Pair> {
-        match self.value(key) {
-            Some(At { value: Value::Pairs(pairs), .. }) => pairs,
+        match self.value_or_default(key) {
+            Some(Located { value: Value::Pairs(pairs), .. }) => pairs,
             _ => Vec::new(),
         }
     }
 
-    /// A table of its own, or one in which nothing is said.
+    /// Returns a subtable, or an empty one if it was not given.
     pub(super) fn table(&self, key: &str) -> Self {
-        let kind = directive(self.path, key).map(|row| row.kind);
-        match (self.value(key), kind) {
-            (Some(At { value: Value::Table(section), .. }), _) => section,
-            (_, Some(Kind::Table(path))) => Self { at: self.at, ..Self::empty(path) },
+        let kind = find_directive(self.path, key).map(|row| row.kind);
+        match (self.value_or_default(key), kind) {
+            (Some(Located { value: Value::Table(section), .. }), _) => section,
+            (_, Some(ValueKind::Table(path))) => Self { offset: self.offset, ..Self::empty(path) },
             _ => Self::empty(""),
         }
     }
 
     pub(super) fn tables(&self, key: &str) -> Vec<Self> {
-        match self.value(key) {
-            Some(At { value: Value::Tables(sections), .. }) => sections,
+        match self.value_or_default(key) {
+            Some(Located { value: Value::Tables(sections), .. }) => sections,
             _ => Vec::new(),
         }
     }
 }
 
-/// The value that a row's default stands for.
-fn fallback(row: &Directive) -> Option<Value> {
-    let Fallback::Is(text) = row.fallback else {
+/// Returns the value of a row's default.
+fn default_value(row: &Directive) -> Option<Value> {
+    let DefaultValue::Literal(text) = row.default else {
         return None;
     };
     let parsed = DeValue::parse(text).ok()?;
-    Reader::new(&mut Problems::default(), true).value(row, &parsed)
+    TableReader::new(&mut Problems::default(), true).read_value(row, &parsed)
 }
 
-/// Reads tables, and notes what is wrong.
-pub(super) struct Reader<'p> {
+/// Reader of tables that collects the problems.
+pub(super) struct TableReader<'p> {
     problems: &'p mut Problems,
-    /// Whether a key that is needed may be missing: after an error of syntax it may be in the part
-    /// that was not understood.
-    lenient: bool,
+    /// True if required keys may be missing. After a syntax error they may be in the part that
+    /// could not be parsed.
+    is_lenient: bool,
 }
 
-impl<'p> Reader<'p> {
-    pub(super) fn new(problems: &'p mut Problems, lenient: bool) -> Self {
-        Self { problems, lenient }
+impl<'p> TableReader<'p> {
+    pub(super) fn new(problems: &'p mut Problems, is_lenient: bool) -> Self {
+        Self { problems, is_lenient }
     }
 
-    /// The values of `table`, which is of the form `path` and stands `at`.
-    pub(super) fn section(
-        &mut self,
-        path: &'static str,
-        table: &DeTable<'_>,
-        at: usize,
-    ) -> Section {
-        let mut section = Section { at, ..Section::empty(path) };
+    /// Reads the values of `table`, with the keys of `path`, which starts at byte `offset`.
+    pub(super) fn read_section(&mut self, path: &'static str, table: &DeTable<'_>, offset: usize) -> Section {
+        let mut section = Section { offset, ..Section::empty(path) };
         for (key, value) in table {
-            let key_at = key.span().start;
-            let Some(row) = directive(path, key.get_ref()) else {
-                self.problems.add(key_at, unknown_key(path, key.get_ref()));
+            let key_offset = key.span().start;
+            let Some(row) = find_directive(path, key.get_ref()) else {
+                self.problems.add_error(key_offset, unknown_key_message(path, key.get_ref()));
                 continue;
             };
-            section.given.push((row.key, key_at));
-            if let Some(read) = self.value(row, value) {
-                section.values.insert(row.key, At::new(read, value.span().start));
+            section.given_keys.push((row.key, key_offset));
+            if let Some(parsed_value) = self.read_value(row, value) {
+                section.values.insert(row.key, Located::new(parsed_value, value.span().start));
             }
         }
-        section.given.sort_by_key(|(_, at)| *at);
-        let needed = of_table(path).filter(|row| row.fallback == Fallback::Needed);
-        for row in needed.filter(|_| !self.lenient) {
-            if section.place(row.key).is_none() {
+        section.given_keys.sort_by_key(|(_, offset)| *offset);
+        let required_rows = directives_of_table(path).filter(|row| row.default == DefaultValue::Required);
+        for row in required_rows.filter(|_| !self.is_lenient) {
+            if section.key_offset(row.key).is_none() {
                 let text = match row.kind {
-                    Kind::Named(_) => "there is no listener: add [listener.NAME] with bind".into(),
-                    _ => format!("'{}' is missing: write {} = {}", row.key, row.key, row.right),
+                    ValueKind::Named(_) => "no listener: add [listener.NAME] with bind".into(),
+                    _ => format!("'{}' is missing: write {} = {}", row.key, row.key, row.valid_example),
                 };
-                self.problems.add(at, text);
+                self.problems.add_error(offset, text);
             }
         }
         section
     }
 
-    fn value(&mut self, row: &Directive, value: &Spanned<DeValue<'_>>) -> Option<Value> {
-        let at = value.span().start;
+    fn read_value(&mut self, row: &Directive, value: &Spanned<DeValue<'_>>) -> Option<Value> {
+        let offset = value.span().start;
         let inner = value.get_ref();
         match row.kind {
-            Kind::Table(path) => {
+            ValueKind::Table(path) => {
                 let table = self.as_table(row, value)?;
-                Some(Value::Table(self.section(path, table, at)))
+                Some(Value::Table(self.read_section(path, table, offset)))
             }
-            Kind::Named(path) => {
+            ValueKind::Named(path) => {
                 let named = self.as_table(row, value)?;
                 let sections =
-                    named.iter().filter_map(|(name, value)| self.named(path, row, name, value));
+                    named.iter().filter_map(|(name, value)| self.read_named(path, row, name, value));
                 let mut sections: Vec<Section> = sections.collect();
-                // TOML's tables come by name here; people think in the file's order.
-                sections.sort_by_key(|section| section.at);
+                // The parser returns tables sorted by name; people expect the file's order.
+                sections.sort_by_key(|section| section.offset);
                 Some(Value::Tables(sections))
             }
-            Kind::Entries(path, short) => self.entries(row, value, path, short),
-            Kind::Texts(_) | Kind::TextsOrNone(_) => self.texts(row, value),
-            Kind::Fields | Kind::Wanted => self.pairs(row, value),
-            _ => match scalar(row, inner) {
+            ValueKind::Entries(path, short_key) => self.read_entries(row, value, path, short_key),
+            ValueKind::Texts(_) | ValueKind::TextsOrNone(_) => self.read_texts(row, value),
+            ValueKind::Fields | ValueKind::Matchers => self.read_pairs(row, value),
+            _ => match parse_scalar(row, inner) {
                 Ok(value) => Some(value),
                 Err(text) => {
-                    self.problems.add(at, text);
+                    self.problems.add_error(offset, text);
                     None
                 }
             },
@@ -252,206 +245,210 @@ impl<'p> Reader<'p> {
     ) -> Option<&'a DeTable<'i>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
-            self.problems.add(value.span().start, wrong_kind(row, value.get_ref()));
+            self.problems.add_error(value.span().start, wrong_kind_message(row, value.get_ref()));
         }
         table
     }
 
-    fn named(
+    fn read_named(
         &mut self,
         path: &'static str,
         row: &Directive,
         name: &Spanned<std::borrow::Cow<'_, str>>,
         value: &Spanned<DeValue<'_>>,
     ) -> Option<Section> {
-        let at = name.span().start;
-        if let Err(text) = super::forms::name(name.get_ref()) {
-            self.problems.add(at, text);
+        let offset = name.span().start;
+        if let Err(text) = super::validate::check_name(name.get_ref()) {
+            self.problems.add_error(offset, text);
         }
         let Some(table) = value.get_ref().as_table() else {
             let text = format!(
                 "'{name}' is {}: write [{}.NAME] for a table with a name",
-                article(value.get_ref()),
+                describe_value(value.get_ref()),
                 row.key,
                 name = name.get_ref(),
             );
-            self.problems.add(at, text);
+            self.problems.add_error(offset, text);
             return None;
         };
-        Some(self.section(path, table, at).named(name.get_ref()))
+        Some(self.read_section(path, table, offset).with_name(name.get_ref()))
     }
 
-    fn entries(
+    fn read_entries(
         &mut self,
         row: &Directive,
         value: &Spanned<DeValue<'_>>,
         path: &'static str,
-        short: Option<&'static str>,
+        short_key: Option<&'static str>,
     ) -> Option<Value> {
         let Some(array) = value.get_ref().as_array() else {
-            self.problems.add(value.span().start, wrong_kind(row, value.get_ref()));
+            self.problems.add_error(value.span().start, wrong_kind_message(row, value.get_ref()));
             return None;
         };
         let mut sections = Vec::new();
         for entry in array {
-            let at = entry.span().start;
-            match (entry.get_ref(), short) {
-                (DeValue::Table(table), _) => sections.push(self.section(path, table, at)),
+            let offset = entry.span().start;
+            match (entry.get_ref(), short_key) {
+                (DeValue::Table(table), _) => sections.push(self.read_section(path, table, offset)),
                 (DeValue::String(text), Some(key)) => {
-                    let mut section = Section { at, ..Section::empty(path) };
-                    section.given.push((key, at));
-                    section.values.insert(key, At::new(Value::Text(text.as_ref().into()), at));
+                    let mut section = Section { offset, ..Section::empty(path) };
+                    section.given_keys.push((key, offset));
+                    section.values.insert(key, Located::new(Value::Text(text.as_ref().into()), offset));
                     sections.push(section);
                 }
                 (other, _) => {
-                    let text = format!("an entry of '{}' is {}", row.key, article(other));
-                    self.problems.add(at, format!("{text}: {}", row.kind.wish()));
+                    let text = format!("an entry of '{}' is {}", row.key, describe_value(other));
+                    self.problems.add_error(offset, format!("{text}: {}", row.kind.hint()));
                 }
             }
         }
         Some(Value::Tables(sections))
     }
 
-    fn texts(&mut self, row: &Directive, value: &Spanned<DeValue<'_>>) -> Option<Value> {
-        let at = value.span().start;
+    fn read_texts(&mut self, row: &Directive, value: &Spanned<DeValue<'_>>) -> Option<Value> {
+        let offset = value.span().start;
         let texts = match value.get_ref() {
-            DeValue::String(text) => vec![At::new(text.as_ref().into(), at)],
+            DeValue::String(text) => vec![Located::new(text.as_ref().into(), offset)],
             DeValue::Array(array) => {
-                if array.is_empty() && matches!(row.kind, Kind::Texts(_)) {
-                    let text = format!("'{}' is empty: name one, or leave it out", row.key);
-                    self.problems.add(at, text);
+                if array.is_empty() && matches!(row.kind, ValueKind::Texts(_)) {
+                    let text = format!("'{}' is empty: add a value, or remove the key", row.key);
+                    self.problems.add_error(offset, text);
                 }
                 let mut texts = Vec::new();
                 for entry in array {
-                    let at = entry.span().start;
+                    let offset = entry.span().start;
                     match entry.get_ref() {
-                        DeValue::String(text) => texts.push(At::new(text.as_ref().into(), at)),
-                        other => self.problems.add(at, wrong_kind(row, other)),
+                        DeValue::String(text) => texts.push(Located::new(text.as_ref().into(), offset)),
+                        other => self.problems.add_error(offset, wrong_kind_message(row, other)),
                     }
                 }
                 texts
             }
             other => {
-                self.problems.add(at, wrong_kind(row, other));
+                self.problems.add_error(offset, wrong_kind_message(row, other));
                 return None;
             }
         };
         Some(Value::Texts(texts))
     }
 
-    fn pairs(&mut self, row: &Directive, value: &Spanned<DeValue<'_>>) -> Option<Value> {
+    fn read_pairs(&mut self, row: &Directive, value: &Spanned<DeValue<'_>>) -> Option<Value> {
         let table = self.as_table(row, value)?;
         let mut pairs = Vec::new();
         for (name, value) in table {
-            let at = value.span().start;
+            let offset = value.span().start;
             let regex = value.get_ref().as_table().filter(|table| table.len() == 1);
             let regex = regex.and_then(|table| table.get("regex"));
             let regex = regex.and_then(|text| Some((text.get_ref().as_str()?, text.span().start)));
-            let wanted = match (value.get_ref(), row.kind, regex) {
-                (DeValue::String(text), ..) => At::new(Wanted::Text(text.as_ref().into()), at),
-                (DeValue::Boolean(present), Kind::Wanted, _) => {
-                    At::new(Wanted::Present(*present), at)
+            let matcher = match (value.get_ref(), row.kind, regex) {
+                (DeValue::String(text), ..) => Located::new(Matcher::Text(text.as_ref().into()), offset),
+                (DeValue::Boolean(present), ValueKind::Matchers, _) => {
+                    Located::new(Matcher::Present(*present), offset)
                 }
-                (_, Kind::Wanted, Some((text, at))) => At::new(Wanted::Regex(text.into()), at),
+                (_, ValueKind::Matchers, Some((text, offset))) => {
+                    Located::new(Matcher::Regex(text.into()), offset)
+                }
                 (other, ..) => {
                     let name = name.get_ref();
-                    let text = format!("'{name}' is {}: {}", article(other), row.kind.wish());
-                    self.problems.add(at, text);
+                    let text = format!("'{name}' is {}: {}", describe_value(other), row.kind.hint());
+                    self.problems.add_error(offset, text);
                     continue;
                 }
             };
-            let name = At::new(name.get_ref().as_ref().into(), name.span().start);
-            pairs.push(Pair { name, wanted });
+            let name = Located::new(name.get_ref().as_ref().into(), name.span().start);
+            pairs.push(Pair { name, matcher });
         }
-        pairs.sort_by_key(|pair| pair.name.at);
+        pairs.sort_by_key(|pair| pair.name.offset);
         Some(Value::Pairs(pairs))
     }
 }
 
-/// A value that is not made of others.
-fn scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
-    let wrong = || wrong_kind(row, value);
-    let whole = |number: Option<u64>, low, high| match number {
-        Some(number) if (low..=high).contains(&number) => Ok(Value::Whole(number)),
-        Some(_) | None => Err(format!("'{}' is not from {low} to {high}", row.key)),
+/// Converts a value that is neither a list nor a table.
+fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
+    let wrong_kind_error = || wrong_kind_message(row, value);
+    let integer_in_range = |number: Option<u64>, min, max| match number {
+        Some(number) if (min..=max).contains(&number) => Ok(Value::Integer(number)),
+        Some(_) | None => Err(format!("'{}' is not from {min} to {max}", row.key)),
     };
     match (row.kind, value) {
-        (Kind::Bool | Kind::TextOrFalse(_), DeValue::Boolean(false)) => Ok(Value::Bool(false)),
-        (Kind::Bool | Kind::True | Kind::StatusOrTrue, DeValue::Boolean(true)) => {
+        (ValueKind::Bool | ValueKind::TextOrFalse(_), DeValue::Boolean(false)) => Ok(Value::Bool(false)),
+        (ValueKind::Bool | ValueKind::True | ValueKind::StatusOrTrue, DeValue::Boolean(true)) => {
             Ok(Value::Bool(true))
         }
         (
-            Kind::Whole(low, high)
-            | Kind::Count(low, high)
-            | Kind::Size(low, high)
-            | Kind::Status(low, high),
+            ValueKind::Integer(min, max)
+            | ValueKind::Count(min, max)
+            | ValueKind::Size(min, max)
+            | ValueKind::Status(min, max),
             DeValue::Integer(_),
-        ) => whole(integer(value), low, high),
-        (Kind::StatusOrTrue, DeValue::Integer(_)) => whole(integer(value), 400, 599),
-        (Kind::Count(low, high), DeValue::String(text)) => {
-            whole(Some(parse_count(text)?), low, high)
+        ) => integer_in_range(parse_integer(value), min, max),
+        (ValueKind::StatusOrTrue, DeValue::Integer(_)) => integer_in_range(parse_integer(value), 400, 599),
+        (ValueKind::Count(min, max), DeValue::String(text)) => {
+            integer_in_range(Some(parse_count(text)?), min, max)
         }
-        (Kind::Size(low, high), DeValue::String(text)) => whole(Some(parse_size(text)?), low, high),
-        (Kind::Time, DeValue::String(text)) => time(text),
-        (Kind::Time, DeValue::Integer(number)) => {
+        (ValueKind::Size(min, max), DeValue::String(text)) => {
+            integer_in_range(Some(parse_size(text)?), min, max)
+        }
+        (ValueKind::Time, DeValue::String(text)) => parse_time(text),
+        (ValueKind::Time, DeValue::Integer(number)) => {
             Err(format!("{number} has no unit: write \"{number}s\" or \"{number}ms\""))
         }
-        (Kind::Share, DeValue::String(text)) => Ok(Value::Number(parse_share(text)?)),
-        (Kind::Share, _) => match float(value).ok_or_else(wrong)? {
-            share if (0.0..=1.0).contains(&share) => Ok(Value::Number(share)),
+        (ValueKind::Fraction, DeValue::String(text)) => Ok(Value::Float(parse_fraction(text)?)),
+        (ValueKind::Fraction, _) => match parse_float(value).ok_or_else(wrong_kind_error)? {
+            fraction if (0.0..=1.0).contains(&fraction) => Ok(Value::Float(fraction)),
             _ => Err(format!("'{}' is not from 0 to 1", row.key)),
         },
-        (Kind::Ratio(low, high), _) => match float(value).ok_or_else(wrong)? {
-            ratio if (low..=high).contains(&ratio) => Ok(Value::Number(ratio)),
-            _ => Err(format!("'{}' is not from {low} to {high}", row.key)),
+        (ValueKind::Ratio(min, max), _) => match parse_float(value).ok_or_else(wrong_kind_error)? {
+            ratio if (min..=max).contains(&ratio) => Ok(Value::Float(ratio)),
+            _ => Err(format!("'{}' is not from {min} to {max}", row.key)),
         },
-        (Kind::Secret, DeValue::String(text)) => Ok(Value::Text(text.as_ref().into())),
-        (Kind::Secret, _) => Err(format!("'{}' is no text: {}", row.key, row.kind.wish())),
-        (Kind::Rate, _) => match rate(value).ok_or_else(wrong)?? {
-            rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Number(rate)),
-            _ => Err(format!("'{}' is not more than 0 and at most 1G a second", row.key)),
+        (ValueKind::Secret, DeValue::String(text)) => Ok(Value::Text(text.as_ref().into())),
+        (ValueKind::Secret, _) => Err(format!("'{}' is not a text: {}", row.key, row.kind.hint())),
+        (ValueKind::Rate, _) => match parse_rate_value(value).ok_or_else(wrong_kind_error)?? {
+            rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Float(rate)),
+            _ => Err(format!("'{}' is not in the range above 0 to 1G per second", row.key)),
         },
-        (Kind::Choice(choices), DeValue::String(text)) => {
+        (ValueKind::Choice(choices), DeValue::String(text)) => {
             if choices.contains(&text.as_ref()) {
                 return Ok(Value::Text(text.as_ref().into()));
             }
-            let near = suggestion(text, choices.iter().copied());
-            Err(format!("'{text}' is not one of {}{near}", choices.join(", ")))
+            let hint = suggestion(text, choices.iter().copied());
+            Err(format!("'{text}' is not one of {}{hint}", choices.join(", ")))
         }
-        (Kind::Text(_) | Kind::TextOrFalse(_), DeValue::String(text)) => {
+        (ValueKind::Text(_) | ValueKind::TextOrFalse(_), DeValue::String(text)) => {
             Ok(Value::Text(text.as_ref().into()))
         }
-        _ => Err(wrong()),
+        _ => Err(wrong_kind_error()),
     }
 }
 
-fn time(text: &str) -> Result<Value, String> {
+fn parse_time(text: &str) -> Result<Value, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(format!("'{text}' has no unit: write \"{text}s\" or \"{text}ms\""));
     }
     match parse_duration_ns(text, DurationUnit::Seconds)? {
-        0 => Err("0 would end everything at once: give a time".into()),
+        0 => Err("the time must be more than 0".into()),
         ns if ns > TIME_MAX_NS => Err(format!("'{text}' is longer than a year (8760h)")),
-        ns => Ok(Value::Whole(ns)),
+        ns => Ok(Value::Integer(ns)),
     }
 }
 
-fn integer(value: &DeValue<'_>) -> Option<u64> {
+fn parse_integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str().trim_start_matches('+'), integer.radix()).ok()
 }
 
-fn float(value: &DeValue<'_>) -> Option<f64> {
+fn parse_float(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),
-        DeValue::Integer(_) => integer(value).map(|number| number as f64),
+        DeValue::Integer(_) => parse_integer(value).map(|number| number as f64),
         _ => None,
     }
 }
 
-fn rate(value: &DeValue<'_>) -> Option<Result<f64, String>> {
+fn parse_rate_value(value: &DeValue<'_>) -> Option<Result<f64, String>> {
     match value {
         DeValue::String(text) => Some(parse_rate(text)),
-        _ => float(value).map(Ok),
+        _ => parse_float(value).map(Ok),
     }
 }

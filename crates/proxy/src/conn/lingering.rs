@@ -1,7 +1,7 @@
-//! The end of a connection whose client may still send: closing a socket with unread bytes, or getting
-//! bytes for one that is closed, makes the kernel send a reset, which destroys the response that is on
-//! its way. So our sending side ends first, and the socket is closed when the client has ended its own,
-//! or after a bounded time.
+//! The end of a connection whose client may still send. If a socket is closed with unread bytes, or
+//! bytes arrive for a closed socket, the kernel sends a reset, which destroys the response in
+//! transit. So the proxy shuts down its sending side first. It closes the socket once the client
+//! has closed its side, or after a bounded time.
 
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -9,95 +9,97 @@ use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
 
-use super::{Armed, Conn, Link, State};
-use crate::core::{Bench, Core};
+use super::{ClientStream, Conn, ConnState, TimeoutKind};
+use crate::core::{Core, ScratchBuffers};
 
-/// A connection that ends.
+/// A connection that is closing.
 #[derive(Debug)]
-pub(super) struct Lingering {
+pub(super) struct LingeringClose {
     reads: u32,
-    /// Bytes that the client had not confirmed at the last check.
-    unconfirmed: u64,
-    /// When it is closed in any case.
-    until_ns: u64,
+    /// Unacknowledged bytes at the last check.
+    unacked_bytes: u64,
+    /// Time at which the connection is closed in any case.
+    deadline_ns: u64,
 }
 
-/// How long a client may take to end its connection after the response was confirmed, and to confirm
-/// any more of it.
-pub(crate) const LINGER_NS: u64 = 2_000_000_000;
-/// How long all of that may take.
+/// Maximum time between acknowledgements of response bytes, and from the last one to the client's
+/// close.
+pub(crate) const LINGER_TIMEOUT_NS: u64 = 2_000_000_000;
+/// Maximum total time of a lingering close.
 const LINGER_MAX_NS: u64 = 30_000_000_000;
-/// Reads, of 64 KiB at most each, that are discarded meanwhile; after more it is closed anyway.
+/// Maximum number of reads whose data is discarded, each of up to 64 KiB. After that the connection
+/// is closed.
 const LINGER_READS_MAX: u32 = 64;
-/// How often one poll reads before others get their turn.
+/// Maximum number of reads in one poll, before other tasks run.
 const READS_MAX: u32 = 8;
 
-impl Link {
-    /// Ends our sending side, and begins to wait for the client's end.
-    pub(super) fn linger(&mut self) -> State {
+impl ClientStream {
+    /// Shuts down the sending side and begins to wait for the client's close.
+    pub(super) fn linger(&mut self) -> ConnState {
         let _ = self.stream.shutdown(Shutdown::Write);
-        self.held.release();
-        self.armed = Armed::Nothing;
-        State::Lingering(Box::new(Lingering {
+        self.buffered.release();
+        self.timeout_kind = TimeoutKind::None;
+        ConnState::Lingering(Box::new(LingeringClose {
             reads: 0,
-            unconfirmed: u64::MAX,
-            until_ns: now_ns().saturating_add(LINGER_MAX_NS),
+            unacked_bytes: u64::MAX,
+            deadline_ns: now_ns().saturating_add(LINGER_MAX_NS),
         }))
     }
 
-    /// Closes a connection between two requests: at once, unless the last response is on its way.
-    pub(super) fn close_idle(&mut self) -> State {
-        match self.stream.unacknowledged() {
+    /// Closes a connection between two requests: at once, unless part of the last response is
+    /// unacknowledged.
+    pub(super) fn close_idle(&mut self) -> ConnState {
+        match self.stream.unacked_bytes() {
             Some(bytes) if bytes > 0 => self.linger(),
-            _ => State::Closed,
+            _ => ConnState::Closed,
         }
     }
 }
 
 impl Conn {
-    /// Reads and discards until the client has ended its connection, or the time is over.
+    /// Reads and discards until the client has closed its side, or the time is over.
     pub(super) fn poll_lingering(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        bench: &mut Bench,
-    ) -> Poll<State> {
-        let State::Lingering(lingering) = &mut self.state else {
-            return Poll::Ready(State::Closed);
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<ConnState> {
+        let ConnState::Lingering(lingering) = &mut self.state else {
+            return Poll::Ready(ConnState::Closed);
         };
         let stop_at = LINGER_READS_MAX.min(lingering.reads + READS_MAX);
         while lingering.reads < stop_at {
             lingering.reads += 1;
-            match self.link.stream.poll_read(cx, &mut bench.input) {
+            match self.client.stream.poll_read(cx, &mut scratch.input) {
                 Poll::Ready(Ok(read)) if read > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(State::Closed),
+                Poll::Ready(_) => return Poll::Ready(ConnState::Closed),
                 Poll::Pending => {
                     lingering.reads -= 1;
-                    if self.link.is_late(cx, core, Armed::Linger, LINGER_NS) {
-                        if !lingering.goes_on(&self.link) {
-                            return Poll::Ready(State::Closed);
+                    if self.client.has_timed_out(cx, core, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
+                        if !lingering.has_progress(&self.client) {
+                            return Poll::Ready(ConnState::Closed);
                         }
-                        self.link.arm(core, cx.waker(), Armed::Linger, LINGER_NS);
+                        self.client.arm(core, cx.waker(), TimeoutKind::Linger, LINGER_TIMEOUT_NS);
                     }
                     return Poll::Pending;
                 }
             }
         }
         if lingering.reads == LINGER_READS_MAX {
-            return Poll::Ready(State::Closed);
+            return Poll::Ready(ConnState::Closed);
         }
         rt::stream::yield_turn(cx);
         Poll::Pending
     }
 }
 
-impl Lingering {
-    /// Whether the client has confirmed some of the response since the last check.
-    fn goes_on(&mut self, link: &Link) -> bool {
-        let unconfirmed = link.stream.unacknowledged().unwrap_or_default();
-        // Our FIN counts as a byte.
-        let moves = unconfirmed > 1 && unconfirmed < self.unconfirmed;
-        self.unconfirmed = unconfirmed;
-        moves && now_ns() < self.until_ns
+impl LingeringClose {
+    /// Returns whether the client has acknowledged part of the response since the last check.
+    fn has_progress(&mut self, client: &ClientStream) -> bool {
+        let unacked_bytes = client.stream.unacked_bytes().unwrap_or_default();
+        // The proxy's FIN counts as a byte.
+        let has_acked = unacked_bytes > 1 && unacked_bytes < self.unacked_bytes;
+        self.unacked_bytes = unacked_bytes;
+        has_acked && now_ns() < self.deadline_ns
     }
 }

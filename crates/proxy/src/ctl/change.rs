@@ -1,39 +1,41 @@
-//! The commands that change something: servers, connections, the config, the logs, the end.
+//! Commands that change the proxy: servers, connections, config, logs, drain.
 
 use rt::clock::now_ns;
 
-use super::{Call, Order, Outcome, Refusal, socket};
-use crate::control::Running;
-use crate::pool::Wanted as WantedState;
-use crate::session::{Query, SessionId, Wanted};
+use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
+use crate::control::RunningProxy;
+use crate::pool::AdminState;
+use crate::session::{SessionFilter, SessionId, SessionQuery};
 
-/// The greatest weight, as in a config.
+/// Maximum weight, as in a config.
 const WEIGHT_MAX: u32 = 256;
 
-/// What is changed of a server.
+/// Change of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    Want(WantedState),
+pub(super) enum ServerChange {
+    AdminState(AdminState),
     Weight(Option<u32>),
     Maxconn(Option<usize>),
 }
 
-impl Change {
-    /// Reads the words behind a server's name; `None`: they are others.
-    pub(super) fn parse(words: &[&str]) -> Result<Option<Self>, String> {
-        let change = match words {
-            ["ready"] => Self::Want(WantedState::Ready),
-            ["drain"] => Self::Want(WantedState::Drain),
-            ["maint"] => Self::Want(WantedState::Maintenance),
+impl ServerChange {
+    /// Parses the arguments after a server's name. `None`: unknown arguments.
+    pub(super) fn parse(args: &[&str]) -> Result<Option<Self>, String> {
+        let change = match args {
+            ["ready"] => Self::AdminState(AdminState::Ready),
+            ["drain"] => Self::AdminState(AdminState::Drain),
+            ["maint"] => Self::AdminState(AdminState::Maintenance),
             ["weight", "default"] => Self::Weight(None),
             ["weight", text] => match text.parse() {
                 Ok(weight) if weight <= WEIGHT_MAX => Self::Weight(Some(weight)),
-                _ => return Err(format!("'{text}' is no weight (0 to {WEIGHT_MAX}, or default)")),
+                _ => {
+                    return Err(format!("'{text}' is not a weight (0 to {WEIGHT_MAX}, or default)"));
+                }
             },
             ["maxconn", "default"] => Self::Maxconn(None),
             ["maxconn", text] => match text.parse::<u32>() {
                 Ok(max) if max > 0 => Self::Maxconn(Some(max as usize)),
-                _ => return Err(format!("'{text}' is no maxconn (1 or more, or default)")),
+                _ => return Err(format!("'{text}' is not a maxconn (1 or more, or default)")),
             },
             _ => return Ok(None),
         };
@@ -41,108 +43,114 @@ impl Change {
     }
 }
 
-pub(super) fn server(call: &Call<'_>) -> Outcome {
-    let Some((name, words)) = call.words.split_first() else {
-        return Err(call.wrong_words("server"));
+pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
+    let Some((name, args)) = request.args.split_first() else {
+        return Err(request.usage_error("server"));
     };
-    let change = Change::parse(words).map_err(Refusal::Wrong)?;
-    let Some(change) = change else { return Err(call.wrong_words("server")) };
-    let place = split(name)?;
-    call.desk.errand(move |running| apply(running, &place, change))??;
-    call.desk.follow_servers()?;
-    call.note(&format!("server {}", call.words.join(" ")));
-    Ok(Some(format!("server {name}: {}\n", words.join(" "))))
+    let change = ServerChange::parse(args).map_err(CommandError::Invalid)?;
+    let Some(change) = change else { return Err(request.usage_error("server")) };
+    let server_name = split_server_name(name)?;
+    request.context.run_on_owner(move |running| apply_change(running, &server_name, change))??;
+    request.context.refresh_servers()?;
+    request.log_change(&format!("server {}", request.args.join(" ")));
+    Ok(Some(format!("server {name}: {}\n", args.join(" "))))
 }
 
-/// Pool and server of `POOL/NAME`.
-fn split(name: &str) -> Result<(Box<str>, Box<str>), Refusal> {
+/// Splits `POOL/NAME` into pool and server.
+fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
     let (pool, server) = name.split_once('/').ok_or_else(|| {
-        Refusal::Wrong(format!("'{name}' is no server: write POOL/NAME (`show servers` has them)"))
+        CommandError::Invalid(format!(
+            "'{name}' is not a server: write POOL/NAME (`show servers` lists them)"
+        ))
     })?;
     Ok((pool.into(), server.into()))
 }
 
-fn apply(running: &Running, place: &(Box<str>, Box<str>), change: Change) -> Result<(), Refusal> {
-    let force = running.in_force();
-    let (pool, server) = find(&force, place)?;
-    let (plan, shared) = (&force.plan.pools[pool], &force.shared.pools[pool]);
-    let standing = shared.standing(server);
+fn apply_change(
+    running: &RunningProxy,
+    server_name: &(Box<str>, Box<str>),
+    change: ServerChange,
+) -> Result<(), CommandError> {
+    let active = running.active_config();
+    let (pool, server) = find_server(&active, server_name)?;
+    let (plan, shared) = (&active.plan.pools[pool], &active.shared.pools[pool]);
+    let eligibility = shared.eligibility(server);
     let now_ns = now_ns();
     match change {
-        Change::Want(wanted) => standing.want(wanted, now_ns),
-        Change::Weight(weight) => standing.set_weight(weight),
-        Change::Maxconn(max) => shared.set_maxconn(server, max, plan.servers[server].maxconn),
+        ServerChange::AdminState(state) => eligibility.set_operator_state(state, now_ns),
+        ServerChange::Weight(weight) => eligibility.set_operator_weight(weight),
+        ServerChange::Maxconn(maxconn) => shared.set_maxconn(server, maxconn, plan.servers[server].maxconn),
     }
-    shared.settle(plan, now_ns);
+    shared.recompute(plan, now_ns);
     Ok(())
 }
 
-/// The indices of a pool and of a server of it.
-fn find(
-    force: &super::InForce,
+/// Returns the indices of a pool and of one of its servers.
+fn find_server(
+    active: &super::ActiveConfig,
     (pool, server): &(Box<str>, Box<str>),
-) -> Result<(usize, usize), Refusal> {
-    let pools = &force.plan.pools;
-    let Some(at) = pools.iter().position(|known| known.name == *pool) else {
-        let near = crate::config::suggestion(pool, pools.iter().map(|known| &*known.name));
-        return Err(Refusal::Wrong(format!("there is no pool '{pool}'{near}")));
+) -> Result<(usize, usize), CommandError> {
+    let pools = &active.plan.pools;
+    let Some(pool_index) = pools.iter().position(|known| known.name == *pool) else {
+        let hint = crate::config::suggestion(pool, pools.iter().map(|known| &*known.name));
+        return Err(CommandError::Invalid(format!("unknown pool '{pool}'{hint}")));
     };
-    let servers = &pools[at].servers;
-    let found = servers.iter().position(|known| known.name == *server).ok_or_else(|| {
-        let near = crate::config::suggestion(server, servers.iter().map(|known| &*known.name));
-        Refusal::Wrong(format!("pool '{pool}' has no server '{server}'{near}"))
+    let servers = &pools[pool_index].servers;
+    let server_index = servers.iter().position(|known| known.name == *server).ok_or_else(|| {
+        let hint = crate::config::suggestion(server, servers.iter().map(|known| &*known.name));
+        CommandError::Invalid(format!("unknown server '{server}' in pool '{pool}'{hint}"))
     })?;
-    Ok((at, found))
+    Ok((pool_index, server_index))
 }
 
-pub(super) fn kill(call: &Call<'_>) -> Outcome {
-    let wanted = match call.words {
-        [] | ["server"] => return Err(call.wrong_words("kill")),
+pub(super) fn run_kill(request: &CommandRequest<'_>) -> CommandResult {
+    let selection = match request.args {
+        [] | ["server"] => return Err(request.usage_error("kill")),
         ["server", name] => {
-            let (pool, server) = split(name)?;
-            find(&call.desk.in_force()?, &(pool.clone(), server.clone()))?;
-            Wanted::Server(pool, server)
+            let (pool, server) = split_server_name(name)?;
+            find_server(&request.context.active_config()?, &(pool.clone(), server.clone()))?;
+            SessionFilter::Server(pool, server)
         }
         ids => {
             let ids: Result<Vec<SessionId>, String> = ids.iter().map(|id| id.parse()).collect();
-            Wanted::Ids(ids.map_err(Refusal::Wrong)?)
+            SessionFilter::Ids(ids.map_err(CommandError::Invalid)?)
         }
     };
-    let by_id = matches!(wanted, Wanted::Ids(_));
-    let found = call.desk.sessions(&Query { wanted, kill: true, most: 0 })?;
-    if found.matched == 0 && by_id {
-        let text = "there is no such connection (any more); `show connections` has them";
-        return Err(Refusal::Wrong(text.to_owned()));
+    let by_id = matches!(selection, SessionFilter::Ids(_));
+    let matching = request.context.sessions(&SessionQuery { filter: selection, closes: true, max: 0 })?;
+    if matching.matched == 0 && by_id {
+        let text = "no such connection; `show connections` lists them";
+        return Err(CommandError::Invalid(text.to_owned()));
     }
-    let text = format!("kill {}: {} ended", call.words.join(" "), found.matched);
-    call.note(&text);
+    let text = format!("kill {}: {} closed", request.args.join(" "), matching.matched);
+    request.log_change(&text);
     Ok(Some(format!("{text}\n")))
 }
 
-pub(super) fn reload(call: &Call<'_>) -> Outcome {
-    let [] = call.words else { return Err(call.wrong_words("reload")) };
-    let result = call.desk.order(Order::Reload);
-    call.note(if result.is_ok() { "reload" } else { "reload: refused" });
+pub(super) fn run_reload(request: &CommandRequest<'_>) -> CommandResult {
+    let [] = request.args else { return Err(request.usage_error("reload")) };
+    let result = request.context.run_command(ControlCommand::Reload);
+    request.log_change(if result.is_ok() { "reload" } else { "reload: refused" });
     result.map(Some)
 }
 
-pub(super) fn reopen(call: &Call<'_>) -> Outcome {
-    let [] = call.words else { return Err(call.wrong_words("reopen")) };
-    let result = call.desk.order(Order::Reopen);
-    call.note(if result.is_ok() { "reopen" } else { "reopen: not all logs were opened" });
-    // Nothing was wrong with the command.
-    result.map(Some).map_err(|refusal| match refusal {
-        Refusal::Wrong(text) | Refusal::Cannot(text) => Refusal::Cannot(text),
+pub(super) fn run_reopen(request: &CommandRequest<'_>) -> CommandResult {
+    let [] = request.args else { return Err(request.usage_error("reopen")) };
+    let result = request.context.run_command(ControlCommand::Reopen);
+    request.log_change(if result.is_ok() { "reopen" } else { "reopen: failed for some logs" });
+    // The command itself was valid.
+    result.map(Some).map_err(|error| match error {
+        CommandError::Invalid(text) | CommandError::Failed(text) => CommandError::Failed(text),
     })
 }
 
-/// Answers before it does it: nobody could answer afterwards.
-pub(super) fn drain(call: &Call<'_>) -> Outcome {
-    let [] = call.words else { return Err(call.wrong_words("drain")) };
-    call.note("drain");
-    // Who left does not want it less.
-    let _ = socket::send(call.stream, b"ok\nit drains\n");
-    let _ = call.stream.shutdown(std::net::Shutdown::Write);
-    call.desk.give(Order::Drain)?;
+/// Responds before the drain starts, because nothing could respond afterwards.
+pub(super) fn run_drain(request: &CommandRequest<'_>) -> CommandResult {
+    let [] = request.args else { return Err(request.usage_error("drain")) };
+    request.log_change("drain");
+    // The drain starts even if the client has left.
+    let _ = socket::send(request.stream, b"ok\nit drains\n");
+    let _ = request.stream.shutdown(std::net::Shutdown::Write);
+    request.context.send_command(ControlCommand::Drain)?;
     Ok(None)
 }

@@ -1,262 +1,249 @@
-//! Operating a running proxy over its control socket, as `weir ctl` does: what can be asked and
-//! changed, and the protocol.
+//! Operation of a running proxy over its control socket, as `weir ctl` does: the commands and the
+//! protocol.
 //!
-//! The client sends one line, a command with its words; `--json` among them asks for JSON where there
-//! is some. The answer's first line is `ok`, or `error: ` with what is wrong (`error: cannot ` when
-//! nothing was wrong with what was asked); what follows is the answer itself. Its end is the end of
-//! the connection.
+//! The client sends one line: a command and its arguments. The argument `--json` requests JSON
+//! output, if the command supports it. The response's first line is `ok`, or `error: ` with the
+//! reason. It is `error: cannot ` if the command was valid but failed. The rest is the response
+//! itself, up to the end of the connection.
 //!
-//! `COMMANDS` is the table of all commands. `socket` is the connections, `desk` asks the cores and
-//! whoever holds the proxy, `sheet` lays answers out; the rest is commands.
+//! `COMMANDS` is the table of all commands. `socket` handles the connections, `command_context`
+//! queries the cores and the owner of the proxy, `table` formats responses; the other modules are commands.
 
 mod change;
-mod desk;
-mod door;
-mod sheet;
+mod command_context;
+mod control_socket;
+mod profile;
 mod show;
 mod socket;
+mod table;
 mod top;
 mod upgrade;
-mod where_time_goes;
 
 use std::os::unix::net::UnixStream;
 
-use rt::local::LocalPeer;
+use rt::unix_socket::PeerCredentials;
 
-pub use desk::{Answer, Errand, Order};
-pub(crate) use desk::{Desk, InForce, OneAtATime, ReloadResults};
-pub(crate) use door::ControlDoor;
+pub(crate) use command_context::{ActiveConfig, CommandContext, ReloadResults, TryLock};
+pub use command_context::{ControlCommand, OwnerTask, ReplySender};
+pub(crate) use control_socket::ControlSocket;
 
 use crate::config::suggestion;
-use crate::profile::Phase;
+use crate::profile::ProfilePhase;
 
-/// What a client sent, for the command that it is about.
-pub(crate) struct Call<'a> {
-    pub(crate) desk: &'a Desk,
-    /// The words behind the command's name.
-    pub(crate) words: &'a [&'a str],
-    /// Whether the answer is to be JSON.
-    pub(crate) json: bool,
-    /// For a command that answers by itself.
+/// One received command.
+pub(crate) struct CommandRequest<'a> {
+    pub(crate) context: &'a CommandContext,
+    /// Arguments: the words behind the command's name.
+    pub(crate) args: &'a [&'a str],
+    /// True if the response must be JSON.
+    pub(crate) wants_json: bool,
+    /// The connection, for a command that responds by itself.
     pub(crate) stream: &'a UnixStream,
-    pub(crate) peer: LocalPeer,
+    pub(crate) peer: PeerCredentials,
 }
 
-/// Why a command was not obeyed.
+/// Reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// What was asked is wrong.
-    Wrong(String),
-    /// It could not be done; the text goes on behind "cannot".
-    Cannot(String),
+pub(crate) enum CommandError {
+    /// The command is invalid.
+    Invalid(String),
+    /// The command failed; the text continues "cannot".
+    Failed(String),
 }
 
-/// What a command answers; `None`: it took the stream over and has answered by itself.
-pub(crate) type Outcome = Result<Option<String>, Refusal>;
+/// Response of a command. `None`: the command has responded over the stream by itself.
+pub(crate) type CommandResult = Result<Option<String>, CommandError>;
 
 /// One command.
-struct Command {
+struct CommandSpec {
     name: &'static str,
-    /// What may follow its name, with what that does.
-    forms: &'static [(&'static str, &'static str)],
-    run: fn(&Call<'_>) -> Outcome,
+    /// Possible arguments, each with its meaning.
+    usages: &'static [(&'static str, &'static str)],
+    run: fn(&CommandRequest<'_>) -> CommandResult,
 }
 
 /// Every command.
-const COMMANDS: &[Command] = &[
-    Command {
+const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
         name: "show",
-        forms: &[
-            ("", "the proxy, its listeners, pools and servers, one below the other"),
-            ("info", "the proxy itself: version, process, how long it is up, connections"),
-            ("listeners", "where it listens, with connections and counts"),
-            ("pools", "pools: servers that are up, requests in flight and waiting, counts"),
+        usages: &[
+            ("", "all of info, listeners, pools and servers"),
+            ("info", "the process: version, pid, uptime, connections"),
+            ("listeners", "listeners: addresses, connections, counters"),
+            ("pools", "pools: usable servers, requests in flight and queued, counters"),
             (
                 "servers",
-                "servers: state, weight and maxconn as they are set and as they are planned, requests in flight, counts",
+                "servers: state, effective and configured weight and maxconn, requests in flight, counters",
             ),
-            (
-                "connections",
-                "connections of clients with their ids: where from, where to, state, age, bytes",
-            ),
-            ("config", "the config that is in force, as it was read"),
+            ("connections", "client connections: id, client, server, state, age, bytes"),
+            ("config", "text of the active config"),
         ],
         run: show::run,
     },
-    Command {
+    CommandSpec {
         name: "server",
-        forms: &[
-            ("POOL/NAME ready", "the server gets requests"),
-            ("POOL/NAME drain", "it gets no new requests; those in flight end well"),
-            (
-                "POOL/NAME maint",
-                "as drain; it is not checked either, and idle connections to it are closed",
-            ),
-            (
-                "POOL/NAME weight N|default",
-                "its share against the others', 0 to 256; default: as the config has it",
-            ),
+        usages: &[
+            ("POOL/NAME ready", "lets the server receive requests"),
+            ("POOL/NAME drain", "sends no new requests to the server; requests in flight complete"),
+            ("POOL/NAME maint", "drain, and also stop health checks and close idle connections"),
+            ("POOL/NAME weight N|default", "sets the weight, 0 to 256; default: from the config"),
             (
                 "POOL/NAME maxconn N|default",
-                "how many requests it may have at a time; default: as the config has it",
+                "sets the maximum number of concurrent requests; default: from the config",
             ),
         ],
-        run: change::server,
+        run: change::run_server,
     },
-    Command {
+    CommandSpec {
         name: "kill",
-        forms: &[
-            ("ID...", "ends these connections at once, with what they have in flight"),
-            ("server POOL/NAME", "ends the connections with a request that is with this server"),
+        usages: &[
+            ("ID...", "closes these connections at once, with their requests in flight"),
+            ("server POOL/NAME", "closes the connections with a request at this server"),
         ],
-        run: change::kill,
+        run: change::run_kill,
     },
-    Command {
+    CommandSpec {
         name: "reload",
-        forms: &[(
+        usages: &[(
             "",
-            "reads the config again and applies it; one that is wrong is refused, and the one before stays",
+            "reads the config again and applies it; an invalid config is refused, and the active one stays",
         )],
-        run: change::reload,
+        run: change::run_reload,
     },
-    Command {
+    CommandSpec {
         name: "reopen",
-        forms: &[("", "opens the files of logs anew, after they were moved away")],
-        run: change::reopen,
+        usages: &[("", "opens the log files again, after they were renamed")],
+        run: change::run_reopen,
     },
-    Command {
+    CommandSpec {
         name: "drain",
-        forms: &[(
-            "",
-            "stops the proxy: it takes nothing new, finishes what is in flight and ends",
-        )],
-        run: change::drain,
+        usages: &[("", "stops the proxy: it accepts no connections, completes requests in flight and exits")],
+        run: change::run_drain,
     },
-    Command {
+    CommandSpec {
         name: "top",
-        forms: &[(
+        usages: &[(
             "",
-            "rates of one second, by listener, pool and server; percentiles are right to 3.2 % from 50 µs",
+            "rates of one second, by listener, pool and server; percentiles have an error of at most 3.2 % from 50 µs",
         )],
         run: top::run,
     },
-    Command {
+    CommandSpec {
         name: "profile",
-        forms: &[
-            ("show", "where processor time goes, by phase of a request"),
-            ("on", "starts to measure that, from nothing"),
-            (
-                "on exact",
-                "the same by the threads' own clocks: for a machine that others use too; costs more",
-            ),
-            ("off", "stops; what was measured can still be shown"),
+        usages: &[
+            ("show", "CPU time by phase of a request"),
+            ("on", "resets and starts the profile"),
+            ("on exact", "the same with the CPU clock of each thread: for a shared machine; costs more"),
+            ("off", "stops the profile; `show` still prints it"),
         ],
-        run: where_time_goes::run,
+        run: profile::run,
     },
-    Command {
+    CommandSpec {
         name: crate::handover::COMMAND,
-        forms: &[(
+        usages: &[(
             "",
-            "passes the listening sockets to the process that asks, which goes on in place of this one: what `weir proxy --upgrade-from` says, and nothing to be said by hand",
+            "passes the listening sockets to a new process that replaces this one; sent by `weir proxy --upgrade-from`, not for manual use",
         )],
         run: upgrade::run,
     },
-    Command { name: "help", forms: &[("", "lists the commands")], run: |_| Ok(Some(help())) },
+    CommandSpec { name: "help", usages: &[("", "lists the commands")], run: |_| Ok(Some(help())) },
 ];
 
-/// Every command with what it does, for help.
+/// Returns every command with its meaning, for help.
 #[must_use]
 pub fn help() -> String {
-    let forms = COMMANDS.iter().flat_map(|command| {
-        command.forms.iter().map(move |(words, doc)| (join(command.name, words), *doc))
-    });
-    forms.map(|(form, doc)| format!("  {form}\n      {doc}\n")).collect()
+    let usages = COMMANDS
+        .iter()
+        .flat_map(|command| command.usages.iter().map(move |(args, doc)| (usage(command.name, args), *doc)));
+    usages.map(|(usage_text, doc)| format!("  {usage_text}\n      {doc}\n")).collect()
 }
 
-/// Every command with what it does, as rows of a table in Markdown.
+/// Returns every command with its meaning, as rows of a table in Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut text = "| Command | Meaning |\n| --- | --- |\n".to_owned();
     for command in COMMANDS {
-        for (words, doc) in command.forms {
-            let form = join(command.name, words).replace('|', "\\|");
-            text.push_str(&format!("| `{form}` | {doc} |\n"));
+        for (args, doc) in command.usages {
+            let usage_text = usage(command.name, args).replace('|', "\\|");
+            text.push_str(&format!("| `{usage_text}` | {doc} |\n"));
         }
     }
     text
 }
 
-/// The protocol of the socket and what a profile has in it, as a chapter of the reference.
-pub(crate) fn protocol() -> String {
+/// Returns the reference chapter on the socket's protocol and the contents of a profile.
+pub(crate) fn protocol_reference() -> String {
     let mut text = "\n## The control socket\n\n\
-        `control` names a unix socket of mode 0600: `weir ctl` operates the proxy over it, and so \
-        can any program of root or of the proxy's own user. The client sends one line, a command \
-        with its words (docs/reference.md has them all), and reads the answer to its end. Its \
-        first line is `ok`, or `error: ` with what is wrong; `error: cannot ` stands where nothing \
-        was wrong with what was asked. `--json` among the words of `show`, `top` and `profile` asks \
-        for JSON, with units in the names. A line has at most 4,096 bytes and 5 s, and 16 clients \
-        are answered at a time. What is set of a server holds until that server is not in the \
-        config any more, or the process ends; `show servers` has what is set beside what is \
-        planned.\n\n\
+        `control` is the path of a unix socket of mode 0600. `weir ctl`, and any program of root or \
+        of the proxy's own user, controls the proxy over it. The client sends one line, a command \
+        with its arguments (docs/reference.md lists them), and reads the response to its end. The \
+        first line is `ok`, or `error: ` with the reason; `error: cannot ` means that the command \
+        was valid but failed. The argument `--json` of `show`, `top` and `profile` requests JSON, \
+        with units in the names. A line may have at most 4,096 bytes and take 5 s, and 16 clients \
+        are served at a time. A changed setting of a server stays until the server is no longer in \
+        the config, or the process ends; `show servers` prints the effective settings beside the \
+        configured ones.\n\n\
         `profile` splits the time of the proxy's threads by phase. `cpu` is the time in a phase \
-        without that in phases inside it, by `CLOCK_MONOTONIC` around code that never waits, so it \
-        is processor time unless the kernel gave the processor to others meanwhile (`preempted`, \
-        by the thread's own clock); `profile on exact` uses that clock in each section. `runtime` is the threads' other processor time, `idle` the \
-        rest, and all rows add up to the time that it was on, on all threads. `lat` is how long \
-        requests were in a phase, waiting included, from when they came to it until they went on; \
-        these add up to the time of the requests. Measuring costs two readings of the clock a \
-        section (`section_cost`), which is in the figures (`own_cost`); off, it costs nothing but \
-        the look whether it is on.\n\n| Phase | What is in it |\n| --- | --- |\n"
+        without the phases inside it, by `CLOCK_MONOTONIC` around code that never waits, so it is \
+        CPU time unless the kernel preempted the thread (`preempted`, by the thread's own clock); \
+        `profile on exact` uses that clock in each section. `runtime` is the other CPU time of the \
+        threads, `idle` the rest, and all rows add up to the duration of the profile, on all \
+        threads. `lat` is the time that requests spent in a phase, including waiting; its rows add \
+        up to the time of the requests. Profiling reads the clock twice per section \
+        (`section_cost`), and the values include this cost (`own_cost`); without a profile, the \
+        only cost is a check of a flag.\n\n| Phase | Contents |\n| --- | --- |\n"
         .to_owned();
-    for phase in Phase::ALL {
+    for phase in ProfilePhase::ALL {
         text.push_str(&format!("| `{}` | {} |\n", phase.code(), phase.doc()));
     }
     text
 }
 
-/// The names of all commands.
-pub fn names() -> impl Iterator<Item = &'static str> {
+/// Returns the names of all commands.
+pub fn command_names() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|command| command.name)
 }
 
-fn join(name: &str, words: &str) -> String {
-    if words.is_empty() { name.to_owned() } else { format!("{name} {words}") }
+fn usage(name: &str, args: &str) -> String {
+    if args.is_empty() { name.to_owned() } else { format!("{name} {args}") }
 }
 
-/// Obeys one line.
-fn obey(line: &str, desk: &Desk, stream: &UnixStream, peer: LocalPeer) -> Outcome {
-    let mut words: Vec<&str> = line.split_whitespace().collect();
-    let all = words.len();
-    words.retain(|word| *word != "--json");
-    let json = words.len() < all;
-    let Some((name, words)) = words.split_first() else {
-        return Err(Refusal::Wrong("no command was given; `help` lists them".to_owned()));
+/// Runs one command line.
+fn run_command(
+    line: &str,
+    context: &CommandContext,
+    stream: &UnixStream,
+    peer: PeerCredentials,
+) -> CommandResult {
+    let mut args: Vec<&str> = line.split_whitespace().collect();
+    let word_count = args.len();
+    args.retain(|word| *word != "--json");
+    let wants_json = args.len() < word_count;
+    let Some((name, args)) = args.split_first() else {
+        return Err(CommandError::Invalid("missing command; `help` lists all commands".to_owned()));
     };
     let Some(command) = COMMANDS.iter().find(|command| command.name == *name) else {
-        let near = suggestion(name, names());
-        let text = format!("there is no command '{name}'{near}; `help` lists them");
-        return Err(Refusal::Wrong(text));
+        let hint = suggestion(name, command_names());
+        let text = format!("unknown command '{name}'{hint}; `help` lists all commands");
+        return Err(CommandError::Invalid(text));
     };
-    (command.run)(&Call { desk, words, json, stream, peer })
+    (command.run)(&CommandRequest { context, args, wants_json, stream, peer })
 }
 
-impl Call<'_> {
-    /// What a command says to words that it does not know.
-    fn wrong_words(&self, name: &str) -> Refusal {
-        let forms = COMMANDS.iter().find(|command| command.name == name).map(|row| row.forms);
-        let forms: Vec<String> = forms
-            .unwrap_or_default()
-            .iter()
-            .map(|(words, _)| format!("`{}`", join(name, words)))
-            .collect();
-        let words = join(name, &self.words.join(" "));
-        Refusal::Wrong(format!("'{words}' is not understood (write {})", forms.join(" or ")))
+impl CommandRequest<'_> {
+    /// Builds the error for unknown arguments of a command.
+    fn usage_error(&self, name: &str) -> CommandError {
+        let usages = COMMANDS.iter().find(|command| command.name == name).map(|row| row.usages);
+        let usages: Vec<String> =
+            usages.unwrap_or_default().iter().map(|(args, _)| format!("`{}`", usage(name, args))).collect();
+        let args = usage(name, &self.args.join(" "));
+        CommandError::Invalid(format!("invalid command '{args}' (write {})", usages.join(" or ")))
     }
 
-    /// Tells whoever reads the proxy's diagnostics what somebody has changed.
-    fn note(&self, what: &str) {
-        let LocalPeer { user, process } = self.peer;
-        eprintln!("weir: notice: control (user {user}, process {process}): {what}");
+    /// Reports a change that a client made, on the proxy's stderr.
+    fn log_change(&self, change: &str) {
+        let PeerCredentials { uid: user, pid } = self.peer;
+        eprintln!("weir: notice: control (user {user}, pid {pid}): {change}");
     }
 }
 

@@ -1,47 +1,54 @@
-//! `show`: what there is, how it is set, and what was counted since the start.
+//! `show`: state, settings, and counters since the start.
 
 use rt::clock::{now_ns, unix_ns};
 
-use super::sheet::{Cell, Sheet, render};
-use super::{Call, InForce, Outcome, ReloadResults};
-use crate::health::shown_state;
-use crate::metrics::{Counted, View};
+use super::table::{Cell, OutputTable, render};
+use super::{ActiveConfig, CommandRequest, CommandResult, ReloadResults};
+use crate::health::display_state;
+use crate::metrics::{MetricTotals, MetricsSummary};
 use crate::plan::{Mode, PoolPlan, ServerPlan};
 use crate::pool::SharedPool;
-use crate::session::{Query, Wanted};
+use crate::session::{SessionFilter, SessionQuery};
 
-/// Connections that each core describes; the note below the list tells of more.
+/// Maximum number of connections that each core describes. The note below the list has the number
+/// of the others.
 const CONNECTIONS_SHOWN_MAX: usize = 1_000;
 
-pub(super) fn run(call: &Call<'_>) -> Outcome {
-    let sheets = match call.words {
+pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
+    let tables = match request.args {
         [] => {
-            let (force, view) = (call.desk.in_force()?, View::of(&call.desk.snapshot()?));
-            let (listeners, pools) = (listeners(&force, &view), pools(&force, &view));
-            vec![info(call, &force, &view), listeners, pools, servers(&force, &view)]
+            let (active, summary) = (
+                request.context.active_config()?,
+                MetricsSummary::from_snapshot(&request.context.snapshot()?),
+            );
+            let (listeners, pools) = (listeners_table(&active, &summary), pools_table(&active, &summary));
+            vec![info_table(request, &active, &summary), listeners, pools, servers_table(&active, &summary)]
         }
-        ["config"] => return config(call),
-        ["connections"] => vec![connections(call)?],
-        [what] => {
-            let make = match *what {
+        ["config"] => return show_config(request),
+        ["connections"] => vec![connections_table(request)?],
+        [topic] => {
+            let build = match *topic {
                 "info" => None,
-                "listeners" => Some(listeners as fn(&InForce, &View) -> Sheet),
-                "pools" => Some(pools as fn(&InForce, &View) -> Sheet),
-                "servers" => Some(servers as fn(&InForce, &View) -> Sheet),
-                _ => return Err(call.wrong_words("show")),
+                "listeners" => Some(listeners_table as fn(&ActiveConfig, &MetricsSummary) -> OutputTable),
+                "pools" => Some(pools_table as fn(&ActiveConfig, &MetricsSummary) -> OutputTable),
+                "servers" => Some(servers_table as fn(&ActiveConfig, &MetricsSummary) -> OutputTable),
+                _ => return Err(request.usage_error("show")),
             };
-            let (force, view) = (call.desk.in_force()?, View::of(&call.desk.snapshot()?));
-            vec![make.map_or_else(|| info(call, &force, &view), |make| make(&force, &view))]
+            let (active, summary) = (
+                request.context.active_config()?,
+                MetricsSummary::from_snapshot(&request.context.snapshot()?),
+            );
+            vec![build.map_or_else(|| info_table(request, &active, &summary), |make| make(&active, &summary))]
         }
-        _ => return Err(call.wrong_words("show")),
+        _ => return Err(request.usage_error("show")),
     };
-    Ok(Some(render(&sheets, call.json)))
+    Ok(Some(render(&tables, request.wants_json)))
 }
 
-fn info(call: &Call<'_>, force: &InForce, view: &View) -> Sheet {
+fn info_table(request: &CommandRequest<'_>, active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable {
     let columns = &[
         "version",
-        "process",
+        "pid",
         "threads",
         "state",
         "uptime_ns",
@@ -56,26 +63,26 @@ fn info(call: &Call<'_>, force: &InForce, view: &View) -> Sheet {
         "in_flight",
         "queued",
     ];
-    let mut sheet = Sheet { upright: true, ..Sheet::new("info", columns) };
-    let state = if call.desk.is_draining() { "draining" } else { "running" };
-    sheet.rows.push(vec![
+    let mut table = OutputTable { is_vertical: true, ..OutputTable::new("info", columns) };
+    let state = if request.context.is_draining() { "draining" } else { "running" };
+    table.rows.push(vec![
         env!("CARGO_PKG_VERSION").into(),
         u64::from(std::process::id()).into(),
-        force.plan.threads.into(),
+        active.plan.threads.into(),
         state.into(),
-        Cell::TimeNs(now_ns().saturating_sub(call.desk.started_ns)),
-        force.reloads.into(),
-        force.results.shown().into(),
-        Cell::time(reload_age_ns(&force.results)),
-        force.plan.listeners.len().into(),
-        force.plan.pools.len().into(),
-        view.all.open.into(),
-        view.all.requests.into(),
-        view.all.errors.into(),
-        view.all.in_flight.into(),
-        view.all.queued.into(),
+        Cell::TimeNs(now_ns().saturating_sub(request.context.started_ns)),
+        active.reloads.into(),
+        active.reload_results.summary().into(),
+        Cell::time(reload_age_ns(&active.reload_results)),
+        active.plan.listeners.len().into(),
+        active.plan.pools.len().into(),
+        summary.total.open.into(),
+        summary.total.requests.into(),
+        summary.total.errors.into(),
+        summary.total.in_flight.into(),
+        summary.total.queued.into(),
     ]);
-    sheet
+    table
 }
 
 fn reload_age_ns(results: &ReloadResults) -> Option<u64> {
@@ -83,15 +90,15 @@ fn reload_age_ns(results: &ReloadResults) -> Option<u64> {
     (last_ns > 0).then(|| unix_ns().saturating_sub(last_ns))
 }
 
-fn config(call: &Call<'_>) -> Outcome {
-    let source = call.desk.in_force()?.plan.source.to_string();
-    match call.json {
+fn show_config(request: &CommandRequest<'_>) -> CommandResult {
+    let source = request.context.active_config()?.plan.source.to_string();
+    match request.wants_json {
         true => Ok(Some(format!("{:#}\n", serde_json::json!({ "config": source })))),
         false => Ok(Some(source)),
     }
 }
 
-fn listeners(force: &InForce, view: &View) -> Sheet {
+fn listeners_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable {
     let columns = &[
         "listener",
         "mode",
@@ -103,28 +110,28 @@ fn listeners(force: &InForce, view: &View) -> Sheet {
         "received_bytes",
         "sent_bytes",
     ];
-    let mut sheet = Sheet::new("listeners", columns);
-    let nothing = Counted::default();
-    for listener in &force.plan.listeners {
-        let opened = force.opened.iter().filter(|opened| opened.listener == listener.name);
-        let addresses: Vec<String> = opened.map(|opened| opened.address.to_string()).collect();
-        let counted = view.listeners.get(&listener.name).unwrap_or(&nothing);
-        sheet.rows.push(vec![
+    let mut table = OutputTable::new("listeners", columns);
+    let zero_totals = MetricTotals::default();
+    for listener in active.plan.listeners.iter() {
+        let listen_address = active.listen_addresses.iter().filter(|opened| opened.listener == listener.name);
+        let addresses: Vec<String> = listen_address.map(|opened| opened.address.to_string()).collect();
+        let totals = summary.listeners.get(&listener.name).unwrap_or(&zero_totals);
+        table.rows.push(vec![
             listener.name.to_string().into(),
             if listener.mode == Mode::Http { "http" } else { "tcp" }.into(),
             addresses.join(",").into(),
-            counted.open.into(),
-            counted.accepted.into(),
-            counted.requests.into(),
-            counted.errors.into(),
-            Cell::Bytes(counted.bytes_in as f64),
-            Cell::Bytes(counted.bytes_out as f64),
+            totals.open.into(),
+            totals.accepted.into(),
+            totals.requests.into(),
+            totals.errors.into(),
+            Cell::Bytes(totals.bytes_in as f64),
+            Cell::Bytes(totals.bytes_out as f64),
         ]);
     }
-    sheet
+    table
 }
 
-fn pools(force: &InForce, view: &View) -> Sheet {
+fn pools_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable {
     let columns = &[
         "pool",
         "balance",
@@ -138,38 +145,38 @@ fn pools(force: &InForce, view: &View) -> Sheet {
         "errors",
         "retries",
     ];
-    let mut sheet = Sheet::new("pools", columns);
-    let nothing = Counted::default();
-    for (pool, shared) in force.plan.pools.iter().zip(&force.shared.pools) {
-        let counted = view.pools.get(&pool.name).unwrap_or(&nothing);
-        let usable = |server: &usize| shared.standing(*server).share() > 0;
-        sheet.rows.push(vec![
+    let mut table = OutputTable::new("pools", columns);
+    let zero_totals = MetricTotals::default();
+    for (pool, shared) in active.plan.pools.iter().zip(&active.shared.pools) {
+        let totals = summary.pools.get(&pool.name).unwrap_or(&zero_totals);
+        let is_usable = |server: &usize| shared.eligibility(*server).effective_weight() > 0;
+        table.rows.push(vec![
             pool.name.to_string().into(),
             pool.balance.name().into(),
             pool.servers.len().into(),
-            (0..pool.servers.len()).filter(usable).count().into(),
-            counted.in_flight.into(),
-            counted.queued.into(),
+            (0..pool.servers.len()).filter(is_usable).count().into(),
+            totals.in_flight.into(),
+            totals.queued.into(),
             pool.queue.limit.into(),
-            counted.idle.into(),
-            counted.requests.into(),
-            counted.errors.into(),
-            counted.retries.into(),
+            totals.idle.into(),
+            totals.requests.into(),
+            totals.errors.into(),
+            totals.retries.into(),
         ]);
     }
-    sheet
+    table
 }
 
-fn servers(force: &InForce, view: &View) -> Sheet {
+fn servers_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable {
     let columns = &[
         "server",
         "address",
         "state",
         "weight",
-        "weight_planned",
-        "share_percent",
+        "weight_configured",
+        "weight_percent",
         "maxconn",
-        "maxconn_planned",
+        "maxconn_configured",
         "last_check",
         "last_check_age_ns",
         "in_flight",
@@ -177,56 +184,56 @@ fn servers(force: &InForce, view: &View) -> Sheet {
         "requests",
         "errors",
     ];
-    let mut sheet = Sheet::new("servers", columns);
-    let nothing = Counted::default();
-    for (pool, shared) in force.plan.pools.iter().zip(&force.shared.pools) {
+    let mut table = OutputTable::new("servers", columns);
+    let zero_totals = MetricTotals::default();
+    for (pool, shared) in active.plan.pools.iter().zip(&active.shared.pools) {
         for (index, server) in pool.servers.iter().enumerate() {
             let key = (pool.name.clone(), server.name.clone());
-            let counted = view.servers.get(&key).unwrap_or(&nothing);
-            let mut row = settings(pool, shared, index, server);
+            let totals = summary.servers.get(&key).unwrap_or(&zero_totals);
+            let mut row = settings_cells(pool, shared, index, server);
             row.extend([
-                counted.in_flight.into(),
-                counted.idle.into(),
-                counted.requests.into(),
-                counted.errors.into(),
+                totals.in_flight.into(),
+                totals.idle.into(),
+                totals.requests.into(),
+                totals.errors.into(),
             ]);
-            sheet.rows.push(row);
+            table.rows.push(row);
         }
     }
-    sheet
+    table
 }
 
-/// The settings of a server that are in force, the planned ones, and its last check.
-fn settings(pool: &PoolPlan, shared: &SharedPool, index: usize, server: &ServerPlan) -> Vec<Cell> {
-    let standing = shared.standing(index);
-    let shares = |index| u64::from(shared.standing(index).share());
-    let all: u64 = (0..pool.servers.len()).map(shares).sum();
-    let bound = |bound: Option<usize>| bound.map_or(Cell::Nothing, Cell::from);
+/// Returns a server's effective settings, the configured ones, and its last check.
+fn settings_cells(pool: &PoolPlan, shared: &SharedPool, index: usize, server: &ServerPlan) -> Vec<Cell> {
+    let eligibility = shared.eligibility(index);
+    let weight_of = |index| u64::from(shared.eligibility(index).effective_weight());
+    let weight_sum: u64 = (0..pool.servers.len()).map(weight_of).sum();
+    let limit = |bound: Option<usize>| bound.map_or(Cell::Empty, Cell::from);
     let now_ns = now_ns();
-    let last = standing.last_check();
+    let last_check = eligibility.last_check();
     vec![
         format!("{}/{}", pool.name, server.name).into(),
         server.address.to_string().into(),
-        shown_state(standing, now_ns).into(),
-        number(standing.weight_hundredths(server.weight)),
+        display_state(eligibility, now_ns).into(),
+        hundredths_cell(eligibility.weight_hundredths(server.weight)),
         u64::from(server.weight).into(),
-        Cell::Number((shares(index) * 100) as f64 / all.max(1) as f64),
-        bound(shared.bound(index)),
-        bound(server.maxconn),
-        last.as_ref().map_or(Cell::Nothing, |last| last.shown().into()),
-        Cell::time(last.as_ref().map(|last| now_ns.saturating_sub(last.at_ns))),
+        Cell::Number((weight_of(index) * 100) as f64 / weight_sum.max(1) as f64),
+        limit(shared.requests_max(index)),
+        limit(server.maxconn),
+        last_check.as_ref().map_or(Cell::Empty, |last| last.describe().into()),
+        Cell::time(last_check.as_ref().map(|last| now_ns.saturating_sub(last.at_ns))),
     ]
 }
 
-/// Numbers that are whole are shown so.
-fn number(hundredths: u32) -> Cell {
+/// Returns a cell that prints integers without decimals.
+fn hundredths_cell(hundredths: u32) -> Cell {
     match hundredths % 100 {
         0 => Cell::Count((hundredths / 100).into()),
         _ => Cell::Number(f64::from(hundredths) / 100.0),
     }
 }
 
-fn connections(call: &Call<'_>) -> Result<Sheet, super::Refusal> {
+fn connections_table(request: &CommandRequest<'_>) -> Result<OutputTable, super::CommandError> {
     let columns = &[
         "id",
         "client",
@@ -238,24 +245,23 @@ fn connections(call: &Call<'_>) -> Result<Sheet, super::Refusal> {
         "received_bytes",
         "sent_bytes",
     ];
-    let mut sheet = Sheet::new("connections", columns);
-    let query = Query { wanted: Wanted::All, kill: false, most: CONNECTIONS_SHOWN_MAX };
-    let found = call.desk.sessions(&query)?;
-    let shown = found.sessions.len();
-    for session in found.sessions {
-        let client = session
-            .client
-            .map(|(address, port)| std::net::SocketAddr::new(address, port).to_string());
-        let place = match (session.pool, session.server) {
+    let mut table = OutputTable::new("connections", columns);
+    let query = SessionQuery { filter: SessionFilter::All, closes: false, max: CONNECTIONS_SHOWN_MAX };
+    let sessions = request.context.sessions(&query)?;
+    let shown_count = sessions.sessions.len();
+    for session in sessions.sessions {
+        let client =
+            session.client.map(|(address, port)| std::net::SocketAddr::new(address, port).to_string());
+        let target = match (session.pool, session.server) {
             (Some(pool), Some(server)) => format!("{pool}/{server}"),
             (Some(pool), None) => pool.to_string(),
             _ => "-".to_owned(),
         };
-        sheet.rows.push(vec![
+        table.rows.push(vec![
             session.id.to_string().into(),
             client.unwrap_or_else(|| "unix".to_owned()).into(),
             session.listener.to_string().into(),
-            place.into(),
+            target.into(),
             session.state.into(),
             Cell::TimeNs(session.age_ms * 1_000_000),
             u64::from(session.requests).into(),
@@ -263,9 +269,9 @@ fn connections(call: &Call<'_>) -> Result<Sheet, super::Refusal> {
             Cell::Bytes(session.bytes_out as f64),
         ]);
     }
-    let more = found.matched - shown;
-    if more > 0 {
-        sheet.note = format!("and {more} more");
+    let omitted = sessions.matched - shown_count;
+    if omitted > 0 {
+        table.note = format!("and {omitted} more");
     }
-    Ok(sheet)
+    Ok(table)
 }

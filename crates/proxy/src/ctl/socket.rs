@@ -1,5 +1,5 @@
-//! The connections of the control socket: one line in, one answer out. Few at a time, a thread each,
-//! and each bounded in what it may send and in how long it may take.
+//! The connections of the control socket: one line in, one response out. Few run at a time, in one
+//! thread each. The size and the duration of each are bounded.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -10,151 +10,151 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rt::clock::{SECOND_NS, now_ns};
-use rt::local::{LocalPeer, accept_until, own_user, peer_of};
+use rt::unix_socket::{PeerCredentials, accept_until, effective_uid, peer_credentials};
 
-use super::{Desk, Outcome, Refusal, obey};
+use super::{CommandContext, CommandError, CommandResult, run_command};
 
-/// Connections at a time; further ones are told so and closed.
+/// Maximum number of connections at a time; further ones get an error and are closed.
 const CONNECTIONS_MAX: usize = 16;
-/// Bytes of a line.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 4_096;
-/// How long a client may take for its line.
-const LINE_NS: u64 = 5 * SECOND_NS;
-/// How long a client may take to read the answer.
-const ANSWER_NS: u64 = 30 * SECOND_NS;
-/// After a failed accept: most likely no descriptor was left.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum time for a client to send its line.
+const LINE_TIMEOUT_NS: u64 = 5 * SECOND_NS;
+/// Maximum time for a client to read the response.
+const RESPONSE_TIMEOUT_NS: u64 = 30 * SECOND_NS;
+/// Delay after a failed accept: most likely no descriptor was left.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A place among [`CONNECTIONS_MAX`], given back when dropped.
-struct Seat(Arc<AtomicUsize>);
+/// A slot out of [`CONNECTIONS_MAX`], released on drop.
+struct ConnectionSlot(Arc<AtomicUsize>);
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Who accepts at the control socket; nobody does any more once this is dropped. What was accepted
-/// is still answered.
+/// The thread that accepts on the control socket. Drop stops it; accepted commands still get their
+/// responses.
 #[derive(Debug)]
-pub(crate) struct Hearing {
-    /// Closing it is what ends the thread.
+pub(crate) struct AcceptThread {
+    /// Closing this stream stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Hearing {
+impl Drop for AcceptThread {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It waits for nothing else.
+        // The thread waits for nothing else.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Obeys what comes over `listener`, from a thread of its own.
+/// Runs commands from `listener`, in a new thread.
 ///
 /// # Errors
 /// The thread could not be started.
-pub(crate) fn start(listener: UnixListener, desk: Desk) -> io::Result<Hearing> {
-    let desk = Arc::new(desk);
-    let taken = Arc::new(AtomicUsize::new(0));
-    let (stop, end) = UnixStream::pair()?;
+pub(crate) fn start(listener: UnixListener, context: CommandContext) -> io::Result<AcceptThread> {
+    let context = Arc::new(context);
+    let used_slots = Arc::new(AtomicUsize::new(0));
+    let (stop, stop_receiver) = UnixStream::pair()?;
     listener.set_nonblocking(true)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
         loop {
-            match accept_until(&listener, &end) {
-                Ok(Some(stream)) => seat(stream, &desk, &taken),
+            match accept_until(&listener, &stop_receiver) {
+                Ok(Some(stream)) => spawn_client(stream, &context, &used_slots),
                 Ok(None) => return,
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(_) => std::thread::sleep(ACCEPT_RETRY_DELAY),
             }
         }
     })?;
-    Ok(Hearing { stop: Some(stop), thread: Some(thread) })
+    Ok(AcceptThread { stop: Some(stop), thread: Some(thread) })
 }
 
-fn seat(stream: UnixStream, desk: &Arc<Desk>, taken: &Arc<AtomicUsize>) {
-    let seat = Seat(Arc::clone(taken));
-    if taken.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
-        let why = format!("be answered: {CONNECTIONS_MAX} others are being answered just now");
-        // Nobody waits for one who does not read.
+fn spawn_client(stream: UnixStream, context: &Arc<CommandContext>, used_slots: &Arc<AtomicUsize>) {
+    let slot = ConnectionSlot(Arc::clone(used_slots));
+    if used_slots.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+        let reason = format!("respond: {CONNECTIONS_MAX} other clients are connected; try again");
+        // A client that does not read must not block this thread.
         let _ = stream.set_nonblocking(true);
-        let _ = (&stream).write_all(render(&Err(Refusal::Cannot(why))).as_bytes());
+        let _ = (&stream).write_all(render_response(&Err(CommandError::Failed(reason))).as_bytes());
         return;
     }
-    let desk = Arc::clone(desk);
-    // Without a thread for it the connection is closed, and the client sees that.
+    let context = Arc::clone(context);
+    // If no thread can be started, the connection is closed, and the client notices that.
     let _ = std::thread::Builder::new().name("control-client".to_owned()).spawn(move || {
-        let _seat = seat;
-        // A client that left gets no answer, and nobody has to know.
-        let _ = serve(&stream, &desk);
+        let _slot = slot;
+        // A client that left gets no response, and nothing is reported.
+        let _ = serve_client(&stream, &context);
     });
 }
 
-fn serve(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
-    let peer = peer_of(stream)?;
-    let outcome = match (may(peer, own_user()), read_line(stream)) {
-        (Err(refusal), _) | (Ok(()), Err(refusal)) => Err(refusal),
-        (Ok(()), Ok(line)) => obey(&line, desk, stream, peer),
+fn serve_client(stream: &UnixStream, context: &CommandContext) -> io::Result<()> {
+    let peer = peer_credentials(stream)?;
+    let result = match (check_user(peer, effective_uid()), read_line(stream)) {
+        (Err(error), _) | (Ok(()), Err(error)) => Err(error),
+        (Ok(()), Ok(line)) => run_command(&line, context, stream, peer),
     };
-    if !matches!(outcome, Ok(None)) {
-        send(stream, render(&outcome).as_bytes())?;
+    if !matches!(result, Ok(None)) {
+        send(stream, render_response(&result).as_bytes())?;
     }
     stream.shutdown(Shutdown::Write)
 }
 
-/// The socket's mode says the same; this holds as well where somebody has changed that.
-fn may(peer: LocalPeer, own: u32) -> Result<(), Refusal> {
-    if peer.user == 0 || peer.user == own {
+/// Checks the client's user. The socket's mode has the same effect; this check holds even if
+/// the mode was changed.
+fn check_user(peer: PeerCredentials, own_user: u32) -> Result<(), CommandError> {
+    if peer.uid == 0 || peer.uid == own_user {
         return Ok(());
     }
-    let user = peer.user;
-    Err(Refusal::Cannot(format!("obey user {user}: only root and user {own} may operate it")))
+    let user = peer.uid;
+    Err(CommandError::Failed(format!("accept user {user}: only root and user {own_user} may use the socket")))
 }
 
-fn render(outcome: &Outcome) -> String {
-    match outcome {
-        Ok(answer) => format!("ok\n{}", answer.as_deref().unwrap_or_default()),
-        Err(Refusal::Wrong(text)) => format!("error: {}\n", text.trim_end()),
-        Err(Refusal::Cannot(text)) => format!("error: cannot {}\n", text.trim_end()),
+fn render_response(result: &CommandResult) -> String {
+    match result {
+        Ok(response) => format!("ok\n{}", response.as_deref().unwrap_or_default()),
+        Err(CommandError::Invalid(text)) => format!("error: {}\n", text.trim_end()),
+        Err(CommandError::Failed(text)) => format!("error: cannot {}\n", text.trim_end()),
     }
 }
 
-fn read_line(mut stream: &UnixStream) -> Result<String, Refusal> {
-    let end_ns = now_ns() + LINE_NS;
+fn read_line(mut stream: &UnixStream) -> Result<String, CommandError> {
+    let end_ns = now_ns() + LINE_TIMEOUT_NS;
     let mut line = Vec::new();
     let mut chunk = [0; 512];
-    let wrong = |text: &str| Err(Refusal::Wrong(text.to_owned()));
+    let invalid = |text: &str| Err(CommandError::Invalid(text.to_owned()));
     loop {
         let left_ns = end_ns.saturating_sub(now_ns());
-        let timed =
-            left_ns > 0 && stream.set_read_timeout(Some(Duration::from_nanos(left_ns))).is_ok();
-        let read = if timed { stream.read(&mut chunk) } else { Ok(0) };
+        let has_timeout = left_ns > 0 && stream.set_read_timeout(Some(Duration::from_nanos(left_ns))).is_ok();
+        let read = if has_timeout { stream.read(&mut chunk) } else { Ok(0) };
         match read {
-            Ok(0) if left_ns == 0 => return wrong("the line did not come in time"),
-            Ok(0) => return wrong("the line has no end"),
+            Ok(0) if left_ns == 0 => return invalid("the line timed out"),
+            Ok(0) => return invalid("the line has no newline"),
             Ok(read) => line.extend_from_slice(&chunk[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return wrong("the line did not come in time");
+                return invalid("the line timed out");
             }
-            Err(_) => return wrong("the line could not be read"),
+            Err(_) => return invalid("the line could not be read"),
         }
-        if let Some(end) = line.iter().position(|&byte| byte == b'\n') {
-            line.truncate(end);
+        if let Some(line_end) = line.iter().position(|&byte| byte == b'\n') {
+            line.truncate(line_end);
             let Ok(line) = String::from_utf8(line) else {
-                return wrong("the line is not UTF-8");
+                return invalid("the line is not UTF-8");
             };
             return Ok(line);
         }
         if line.len() > LINE_BYTES_MAX {
-            return wrong(&format!("the line is longer than {LINE_BYTES_MAX} bytes"));
+            return invalid(&format!("the line is longer than {LINE_BYTES_MAX} bytes"));
         }
     }
 }
 
-/// Sends the whole of `bytes`, for as long as a client may take for it.
+/// Sends all of `bytes`, within the client's time limit.
 pub(super) fn send(mut stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
-    let end_ns = now_ns() + ANSWER_NS;
+    let end_ns = now_ns() + RESPONSE_TIMEOUT_NS;
     while !bytes.is_empty() {
         let left_ns = end_ns.saturating_sub(now_ns());
         if left_ns == 0 {
@@ -174,7 +174,7 @@ pub(super) fn send(mut stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> 
 mod tests {
     use super::*;
 
-    fn line_of(bytes: &[u8], closed: bool) -> Result<String, Refusal> {
+    fn read_line_of(bytes: &[u8], closed: bool) -> Result<String, CommandError> {
         let (mut client, server) = UnixStream::pair().unwrap();
         client.write_all(bytes).unwrap();
         if closed {
@@ -185,23 +185,23 @@ mod tests {
 
     #[test]
     fn a_line_is_bounded_and_text() {
-        assert_eq!(line_of(b"show info\nmore", false), Ok("show info".to_owned()));
-        assert_eq!(line_of(b"\n", false), Ok(String::new()));
-        let wrong = |bytes: &[u8], closed| match line_of(bytes, closed) {
-            Err(Refusal::Wrong(text)) => text,
+        assert_eq!(read_line_of(b"show info\nmore", false), Ok("show info".to_owned()));
+        assert_eq!(read_line_of(b"\n", false), Ok(String::new()));
+        let invalid = |bytes: &[u8], closed| match read_line_of(bytes, closed) {
+            Err(CommandError::Invalid(text)) => text,
             other => panic!("{other:?}"),
         };
-        assert!(wrong(b"show", true).contains("has no end"));
-        assert!(wrong(b"", true).contains("has no end"));
-        assert!(wrong(b"\xff\xfe\n", false).contains("UTF-8"));
-        assert!(wrong(&[b'x'; LINE_BYTES_MAX + 600], false).contains("longer than"));
+        assert!(invalid(b"show", true).contains("has no newline"));
+        assert!(invalid(b"", true).contains("has no newline"));
+        assert!(invalid(b"\xff\xfe\n", false).contains("UTF-8"));
+        assert!(invalid(&[b'x'; LINE_BYTES_MAX + 600], false).contains("longer than"));
     }
 
     #[test]
-    fn only_root_and_its_own_user_may() {
-        let peer = |user| LocalPeer { user, process: 1 };
-        assert!(may(peer(0), 33).is_ok() && may(peer(33), 33).is_ok());
-        assert!(matches!(may(peer(34), 33), Err(Refusal::Cannot(_))));
-        assert!(may(peer(33), 0).is_err());
+    fn only_root_and_its_own_user_are_allowed() {
+        let peer = |user| PeerCredentials { uid: user, pid: 1 };
+        assert!(check_user(peer(0), 33).is_ok() && check_user(peer(33), 33).is_ok());
+        assert!(matches!(check_user(peer(34), 33), Err(CommandError::Failed(_))));
+        assert!(check_user(peer(33), 0).is_err());
     }
 }

@@ -1,59 +1,64 @@
-//! What commands say, without a proxy: the table, and what is wrong with a line.
+//! Responses of commands without a proxy: the command table, and errors for invalid lines.
 
-use super::change::Change;
+use super::change::ServerChange;
 use super::*;
-use crate::pool::Wanted;
+use crate::pool::AdminState;
 
-/// A desk without cores, and nobody who takes orders.
-fn desk() -> Desk {
-    Desk {
-        messages: Vec::new(),
+/// Returns a command context without cores and without an owner that takes commands.
+fn context() -> CommandContext {
+    CommandContext {
+        core_senders: Vec::new(),
         drain: rt::drain::Drain::default().watch(),
         started_ns: 0,
-        give: Box::new(|_| false),
-        passing_on: OneAtATime::default(),
+        send_to_owner: Box::new(|_| false),
+        upgrade_lock: TryLock::default(),
     }
 }
 
-fn say(line: &str) -> Outcome {
+fn run(line: &str) -> CommandResult {
     let (stream, _client) = UnixStream::pair().unwrap();
-    obey(line, &desk(), &stream, LocalPeer { user: 0, process: 1 })
+    run_command(line, &context(), &stream, PeerCredentials { uid: 0, pid: 1 })
 }
 
-fn wrong(line: &str) -> String {
-    match say(line) {
-        Err(Refusal::Wrong(text)) => text,
+fn invalid_message(line: &str) -> String {
+    match run(line) {
+        Err(CommandError::Invalid(text)) => text,
         other => panic!("{line}: {other:?}"),
     }
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_said() {
-    assert!(wrong("").contains("no command") && wrong(" --json ").contains("no command"));
-    assert!(wrong("shwo").contains("did you mean 'show'"));
-    assert!(wrong("show me").contains("`show servers`"));
-    assert!(wrong("server").contains("`server POOL/NAME drain`"));
-    assert!(wrong("server a/b jump").contains("is not understood"));
-    assert!(wrong("server a/b weight 257").contains("0 to 256"));
-    assert!(wrong("server a/b maxconn 0").contains("1 or more"));
-    assert!(wrong("server a drain").contains("POOL/NAME"));
-    assert!(wrong("kill").contains("`kill ID...`") && wrong("kill x").contains("no id"));
+fn errors_for_invalid_lines_explain_them() {
+    assert!(
+        invalid_message("").contains("missing command")
+            && invalid_message(" --json ").contains("missing command")
+    );
+    assert!(invalid_message("shwo").contains("did you mean 'show'"));
+    assert!(invalid_message("show me").contains("`show servers`"));
+    assert!(invalid_message("server").contains("`server POOL/NAME drain`"));
+    assert!(invalid_message("server a/b jump").contains("invalid command"));
+    assert!(invalid_message("server a/b weight 257").contains("0 to 256"));
+    assert!(invalid_message("server a/b maxconn 0").contains("1 or more"));
+    assert!(invalid_message("server a drain").contains("POOL/NAME"));
+    assert!(
+        invalid_message("kill").contains("`kill ID...`") && invalid_message("kill x").contains("invalid")
+    );
     for name in ["reload", "reopen", "drain", "top", "profile"] {
-        assert!(wrong(&format!("{name} now please")).contains("is not understood"), "{name}");
+        assert!(invalid_message(&format!("{name} now please")).contains("invalid command"), "{name}");
     }
-    // Nobody holds the proxy any more.
+    // The proxy has no owner any more.
     for line in ["reload", "show servers", "server a/b drain"] {
-        assert!(matches!(say(line), Err(Refusal::Cannot(_))), "{line}");
+        assert!(matches!(run(line), Err(CommandError::Failed(_))), "{line}");
     }
 }
 
 #[test]
 fn changes_of_a_server_are_read() {
-    let parse = |text: &str| Change::parse(&text.split(' ').collect::<Vec<_>>());
-    assert_eq!(parse("drain"), Ok(Some(Change::Want(Wanted::Drain))));
-    assert_eq!(parse("weight 0"), Ok(Some(Change::Weight(Some(0)))));
-    assert_eq!(parse("weight default"), Ok(Some(Change::Weight(None))));
-    assert_eq!(parse("maxconn 7"), Ok(Some(Change::Maxconn(Some(7)))));
+    let parse = |text: &str| ServerChange::parse(&text.split(' ').collect::<Vec<_>>());
+    assert_eq!(parse("drain"), Ok(Some(ServerChange::AdminState(AdminState::Drain))));
+    assert_eq!(parse("weight 0"), Ok(Some(ServerChange::Weight(Some(0)))));
+    assert_eq!(parse("weight default"), Ok(Some(ServerChange::Weight(None))));
+    assert_eq!(parse("maxconn 7"), Ok(Some(ServerChange::Maxconn(Some(7)))));
     assert_eq!(parse("drain now"), Ok(None));
     assert!(parse("weight -1").is_err() && parse("maxconn x").is_err());
 }
@@ -61,25 +66,25 @@ fn changes_of_a_server_are_read() {
 #[test]
 fn help_and_reference_have_every_command() {
     let (help, reference) = (help(), reference());
-    for name in names() {
+    for name in command_names() {
         assert!(help.contains(&format!("  {name}")) && reference.contains(&format!("`{name}")));
     }
-    assert_eq!(say("help"), Ok(Some(help)));
+    assert_eq!(run("help"), Ok(Some(help)));
 }
 
 #[test]
 fn the_sockets_are_passed_to_one_process_at_a_time() {
-    let desk = desk();
-    let turn = desk.passing_on.enter();
-    assert!(turn.is_some() && desk.passing_on.enter().is_none());
+    let context = context();
+    let guard = context.upgrade_lock.try_lock();
+    assert!(guard.is_some() && context.upgrade_lock.try_lock().is_none());
     let (stream, mut client) = UnixStream::pair().unwrap();
-    let say = || obey("upgrade", &desk, &stream, LocalPeer { user: 0, process: 1 });
-    assert!(matches!(say(), Err(Refusal::Cannot(text)) if text.contains("another process")));
-    drop(turn);
-    // With nobody who has sockets, it says so by itself.
-    assert_eq!(say(), Ok(None));
-    let mut answer = [0; 64];
-    let read = std::io::Read::read(&mut client, &mut answer).unwrap();
-    assert!(answer[..read].starts_with(b"error: "), "{answer:?}");
-    assert!(matches!(wrong("upgrade now").as_str(), text if text.contains("`upgrade`")));
+    let run_upgrade = || run_command("upgrade", &context, &stream, PeerCredentials { uid: 0, pid: 1 });
+    assert!(matches!(run_upgrade(), Err(CommandError::Failed(text)) if text.contains("another process")));
+    drop(guard);
+    // If no owner has the sockets, the protocol itself reports the error.
+    assert_eq!(run_upgrade(), Ok(None));
+    let mut response = [0; 64];
+    let read = std::io::Read::read(&mut client, &mut response).unwrap();
+    assert!(response[..read].starts_with(b"error: "), "{response:?}");
+    assert!(matches!(invalid_message("upgrade now").as_str(), text if text.contains("`upgrade`")));
 }

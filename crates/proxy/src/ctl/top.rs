@@ -1,44 +1,45 @@
-//! `top`: what happened within one second, by listener, pool and server.
+//! `top`: rates of one second, by listener, pool and server.
 
 use std::time::Duration;
 
 use rt::clock::{SECOND_NS, now_ns};
 
-use super::sheet::{Cell, Sheet, render};
-use super::{Call, Outcome};
-use crate::metrics::{Counted, View};
+use super::table::{Cell, OutputTable, render};
+use super::{CommandRequest, CommandResult};
+use crate::metrics::{MetricTotals, MetricsSummary};
 use crate::plan::Plan;
 
-/// What is looked at.
-const SPAN: Duration = Duration::from_secs(1);
+/// Measured time span.
+const MEASURE_TIME: Duration = Duration::from_secs(1);
 
-pub(super) fn run(call: &Call<'_>) -> Outcome {
-    let [] = call.words else { return Err(call.wrong_words("top")) };
-    let (before, start_ns) = (View::of(&call.desk.snapshot()?), now_ns());
-    std::thread::sleep(SPAN);
-    let (mut after, end_ns) = (View::of(&call.desk.snapshot()?), now_ns());
-    forget_gone(&mut after, &call.desk.in_force()?.plan);
+pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
+    let [] = request.args else { return Err(request.usage_error("top")) };
+    let (before, start_ns) = (MetricsSummary::from_snapshot(&request.context.snapshot()?), now_ns());
+    std::thread::sleep(MEASURE_TIME);
+    let (mut after, end_ns) = (MetricsSummary::from_snapshot(&request.context.snapshot()?), now_ns());
+    remove_deleted(&mut after, &request.context.active_config()?.plan);
     let span_s = (end_ns - start_ns) as f64 / SECOND_NS as f64;
-    Ok(Some(render(&sheets(&before, &after, span_s), call.json)))
+    Ok(Some(render(&rate_tables(&before, &after, span_s), request.wants_json)))
 }
 
-/// Counts stay when a reload takes away what they are of; here only what there is counts.
-fn forget_gone(view: &mut View, plan: &Plan) {
-    view.listeners.retain(|name, _| plan.listeners.iter().any(|one| one.name == *name));
-    let pool = |name: &str| plan.pools.iter().find(|one| *one.name == *name);
-    view.pools.retain(|name, _| pool(name).is_some());
-    view.servers.retain(|(of, name), _| {
-        pool(of).is_some_and(|pool| pool.servers.iter().any(|one| one.name == *name))
+/// Removes counters of listeners, pools and servers that a reload has removed. The snapshots keep
+/// them.
+fn remove_deleted(summary: &mut MetricsSummary, plan: &Plan) {
+    summary.listeners.retain(|name, _| plan.listeners.iter().any(|one| one.name == *name));
+    let find_pool = |name: &str| plan.pools.iter().find(|one| *one.name == *name);
+    summary.pools.retain(|name, _| find_pool(name).is_some());
+    summary.servers.retain(|(pool_name, name), _| {
+        find_pool(pool_name).is_some_and(|pool| pool.servers.iter().any(|one| one.name == *name))
     });
 }
 
-/// The tables of what happened in `span_s` seconds.
-pub(super) fn sheets(before: &View, after: &View, span_s: f64) -> Vec<Sheet> {
-    let nothing = Counted::default();
-    let mut all = Sheet::new(
+/// Builds the tables of the rates in `span_s` seconds.
+pub(super) fn rate_tables(before: &MetricsSummary, after: &MetricsSummary, span_s: f64) -> Vec<OutputTable> {
+    let zero_totals = MetricTotals::default();
+    let mut all = OutputTable::new(
         "all",
         &[
-            "what",
+            "scope",
             "connections",
             "connections_per_s",
             "requests_per_s",
@@ -51,23 +52,23 @@ pub(super) fn sheets(before: &View, after: &View, span_s: f64) -> Vec<Sheet> {
             "sent_bytes_per_s",
         ],
     );
-    let now = after.all.since(&before.all);
-    let rate = |count: u64| Cell::Number(count as f64 / span_s);
-    let bytes = |bytes: u64| Cell::Bytes(bytes as f64 / span_s);
+    let delta = after.total.since(&before.total);
+    let rate_cell = |count: u64| Cell::Number(count as f64 / span_s);
+    let bytes_cell = |bytes: u64| Cell::Bytes(bytes as f64 / span_s);
     all.rows.push(vec![
         "all".into(),
-        now.open.into(),
-        rate(now.accepted),
-        rate(now.requests),
-        rate(now.errors),
-        now.in_flight.into(),
-        now.queued.into(),
-        Cell::time(now.times.quantile_ns(0.5)),
-        Cell::time(now.times.quantile_ns(0.99)),
-        bytes(now.bytes_in),
-        bytes(now.bytes_out),
+        delta.open.into(),
+        rate_cell(delta.accepted),
+        rate_cell(delta.requests),
+        rate_cell(delta.errors),
+        delta.in_flight.into(),
+        delta.queued.into(),
+        Cell::time(delta.times.quantile_ns(0.5)),
+        Cell::time(delta.times.quantile_ns(0.99)),
+        bytes_cell(delta.bytes_in),
+        bytes_cell(delta.bytes_out),
     ]);
-    let mut listeners = Sheet::new(
+    let mut listeners = OutputTable::new(
         "listeners",
         &[
             "listener",
@@ -79,22 +80,22 @@ pub(super) fn sheets(before: &View, after: &View, span_s: f64) -> Vec<Sheet> {
             "sent_bytes_per_s",
         ],
     );
-    for (name, counted) in &after.listeners {
-        let now = counted.since(before.listeners.get(name).unwrap_or(&nothing));
+    for (name, totals) in &after.listeners {
+        let delta = totals.since(before.listeners.get(name).unwrap_or(&zero_totals));
         listeners.rows.push(vec![
             name.to_string().into(),
-            now.open.into(),
-            rate(now.accepted),
-            rate(now.requests),
-            rate(now.errors),
-            bytes(now.bytes_in),
-            bytes(now.bytes_out),
+            delta.open.into(),
+            rate_cell(delta.accepted),
+            rate_cell(delta.requests),
+            rate_cell(delta.errors),
+            bytes_cell(delta.bytes_in),
+            bytes_cell(delta.bytes_out),
         ]);
     }
-    vec![all, listeners, pools(before, after, span_s), servers(before, after, span_s)]
+    vec![all, listeners, pools_table(before, after, span_s), servers_table(before, after, span_s)]
 }
 
-fn pools(before: &View, after: &View, span_s: f64) -> Sheet {
+fn pools_table(before: &MetricsSummary, after: &MetricsSummary, span_s: f64) -> OutputTable {
     let columns = &[
         "pool",
         "requests_per_s",
@@ -105,40 +106,39 @@ fn pools(before: &View, after: &View, span_s: f64) -> Sheet {
         "p50_ns",
         "p99_ns",
     ];
-    let mut sheet = Sheet::new("pools", columns);
-    let nothing = Counted::default();
-    for (name, counted) in &after.pools {
-        let now = counted.since(before.pools.get(name).unwrap_or(&nothing));
-        sheet.rows.push(vec![
+    let mut table = OutputTable::new("pools", columns);
+    let zero_totals = MetricTotals::default();
+    for (name, totals) in &after.pools {
+        let delta = totals.since(before.pools.get(name).unwrap_or(&zero_totals));
+        table.rows.push(vec![
             name.to_string().into(),
-            Cell::Number(now.requests as f64 / span_s),
-            Cell::Number(now.errors as f64 / span_s),
-            now.in_flight.into(),
-            now.queued.into(),
-            Cell::Number(now.retries as f64 / span_s),
-            Cell::time(now.times.quantile_ns(0.5)),
-            Cell::time(now.times.quantile_ns(0.99)),
+            Cell::Number(delta.requests as f64 / span_s),
+            Cell::Number(delta.errors as f64 / span_s),
+            delta.in_flight.into(),
+            delta.queued.into(),
+            Cell::Number(delta.retries as f64 / span_s),
+            Cell::time(delta.times.quantile_ns(0.5)),
+            Cell::time(delta.times.quantile_ns(0.99)),
         ]);
     }
-    sheet
+    table
 }
 
-fn servers(before: &View, after: &View, span_s: f64) -> Sheet {
-    let columns =
-        &["server", "requests_per_s", "errors_per_s", "in_flight", "idle", "p50_ns", "p99_ns"];
-    let mut sheet = Sheet::new("servers", columns);
-    let nothing = Counted::default();
-    for (key, counted) in &after.servers {
-        let now = counted.since(before.servers.get(key).unwrap_or(&nothing));
-        sheet.rows.push(vec![
+fn servers_table(before: &MetricsSummary, after: &MetricsSummary, span_s: f64) -> OutputTable {
+    let columns = &["server", "requests_per_s", "errors_per_s", "in_flight", "idle", "p50_ns", "p99_ns"];
+    let mut table = OutputTable::new("servers", columns);
+    let zero_totals = MetricTotals::default();
+    for (key, totals) in &after.servers {
+        let delta = totals.since(before.servers.get(key).unwrap_or(&zero_totals));
+        table.rows.push(vec![
             format!("{}/{}", key.0, key.1).into(),
-            Cell::Number(now.requests as f64 / span_s),
-            Cell::Number(now.errors as f64 / span_s),
-            now.in_flight.into(),
-            now.idle.into(),
-            Cell::time(now.times.quantile_ns(0.5)),
-            Cell::time(now.times.quantile_ns(0.99)),
+            Cell::Number(delta.requests as f64 / span_s),
+            Cell::Number(delta.errors as f64 / span_s),
+            delta.in_flight.into(),
+            delta.idle.into(),
+            Cell::time(delta.times.quantile_ns(0.5)),
+            Cell::time(delta.times.quantile_ns(0.99)),
         ]);
     }
-    sheet
+    table
 }

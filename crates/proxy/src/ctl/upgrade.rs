@@ -1,24 +1,24 @@
-//! The command by which a new process takes this one's place: it takes the stream over, and what is
-//! said there from then on is in [`crate::handover`].
+//! The command by which a new process replaces this one. It takes over the stream;
+//! [`crate::handover`] has the protocol from then on.
 
-use super::{Call, Order, Outcome, Refusal};
-use crate::handover::{Demand, pass_on};
+use super::{CommandError, CommandRequest, CommandResult, ControlCommand};
+use crate::handover::{UpgradeCommand, hand_off_sockets};
 
-pub(super) fn run(call: &Call<'_>) -> Outcome {
-    let [] = call.words else { return Err(call.wrong_words(crate::handover::COMMAND)) };
-    let Some(_turn) = call.desk.passing_on.enter() else {
-        let why = "pass on the listening sockets: another process is being given them just now";
-        return Err(Refusal::Cannot(why.to_owned()));
+pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
+    let [] = request.args else { return Err(request.usage_error(crate::handover::COMMAND)) };
+    let Some(_guard) = request.context.upgrade_lock.try_lock() else {
+        let reason = "pass on the listening sockets: another process is taking them over";
+        return Err(CommandError::Failed(reason.to_owned()));
     };
-    let stream = call.stream.try_clone();
-    let stream = stream.map_err(|error| Refusal::Cannot(format!("be answered: {error}")))?;
-    // Who is given none has no answer to wait for.
-    let mut demand = |demand| drop(call.desk.give(Order::Upgrade(demand)));
-    match pass_on(stream, &mut demand) {
+    let stream = request.stream.try_clone();
+    let stream = stream.map_err(|error| CommandError::Failed(format!("respond: {error}")))?;
+    // If the command cannot be delivered, the sender of the sockets is dropped too.
+    let mut send_command = |command| drop(request.context.send_command(ControlCommand::Upgrade(command)));
+    match hand_off_sockets(stream, &mut send_command) {
         Ok(true) => return Ok(None),
         Ok(false) => {}
-        Err(error) => call.note(&format!("upgrade: given up, all stays as it is: {error}")),
+        Err(error) => request.log_change(&format!("upgrade: aborted, nothing changed: {error}")),
     }
-    demand(Demand::Stay);
+    send_command(UpgradeCommand::Abort);
     Ok(None)
 }

@@ -1,8 +1,9 @@
-//! A request whose client has gone, or that took too long, while a bounded server had it: the server
-//! is told by the end of our sending, and keeps the request's slot until it ends its response or its
-//! connection, for `timeouts.abandoned` at most. A server that notices the end cancels the request and
-//! closes, so that its slot is free at once. One that does not notice works on, and a slot that was
-//! given back at once would let more requests be at work than the bound says.
+//! Abandoned requests at servers with a limit: the client has gone, or the request took too long.
+//! The proxy ends its sending direction towards the server, which keeps the request's slot until it
+//! ends its response or its connection, for `timeouts.abandoned` at most. A server that notices the
+//! end cancels the request and closes, so its slot is free at once. A server that does not notice
+//! keeps working. If its slot were released at once, more requests would be in progress than the
+//! limit allows.
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -11,108 +12,106 @@ use rt::clock::now_ns;
 use rt::stream::Stream;
 use wire::{BodyDecoder, Limits, Parsed, RequestKind};
 
-use super::{Exchange, Place, Response, Stage};
-use crate::conn::Link;
-use crate::core::{Core, Live};
-use crate::outcome::End;
+use super::{Exchange, ExchangeStage, ResponseProgress, ServerSlot};
+use crate::conn::ClientStream;
+use crate::core::{ConfigGeneration, Core};
+use crate::outcome::EndReason;
 use crate::pool::ServerConn;
 
-/// How often one poll reads before others get their turn.
+/// Maximum number of reads in one poll before other tasks get their turn.
 const READS_MAX: u32 = 4;
 
-/// A request that nobody waits for any more.
-struct Abandoned {
-    live: Rc<Live>,
-    place: Place,
+/// A request whose client no longer waits for it.
+struct AbandonedRequest {
+    generation: Rc<ConfigGeneration>,
+    slot: ServerSlot,
     conn: ServerConn,
-    response: Discarded,
+    response: DiscardedResponse,
 }
 
-/// A response that is read to its end for nobody.
-struct Discarded {
-    kind: RequestKind,
+/// A response that is received in full and discarded.
+struct DiscardedResponse {
+    request_kind: RequestKind,
     limits: Limits,
-    /// What is there of a head.
+    /// Bytes received of the head.
     head: Vec<u8>,
-    interim: u32,
-    /// Once the head is there.
+    interim_count: u32,
+    /// Decoder of the body; `None` until the head is complete.
     body: Option<BodyDecoder>,
 }
 
-/// How a discarded response ended.
+/// End of a discarded response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finished {
-    /// It was received in full: the server worked for nobody.
-    Whole,
+enum DiscardResult {
+    /// It was received in full: the server's work was wasted.
+    Complete,
     /// The connection ended first, or is unusable.
-    Cut,
+    Truncated,
 }
 
 impl Exchange {
-    /// Leaves the request to its server, if that is bounded and at work on it.
-    pub(super) fn leave_to_server(&mut self, link: &Link, end: End) {
-        let is_at_work = matches!(self.stage, Stage::Open)
-            && self.response == Response::Head
-            && self.up.has_sent()
-            && !self.tcp
-            && matches!(end, End::ClientGone | End::BodyTimeout | End::ServerTimeout);
-        let bounded = |place: &Place| place.pool.is_bounded(place.server);
-        if !is_at_work || !self.place.as_ref().is_some_and(bounded) {
+    /// Leaves the request to its server if the server has a limit and works on the request.
+    pub(super) fn abandon_to_server(&mut self, client: &ClientStream, end: EndReason) {
+        let is_server_working = matches!(self.stage, ExchangeStage::Connected)
+            && self.response == ResponseProgress::Head
+            && self.request_relay.has_sent()
+            && !self.is_tcp
+            && matches!(end, EndReason::ClientGone | EndReason::BodyTimeout | EndReason::ServerTimeout);
+        let is_limited = |slot: &ServerSlot| slot.pool.has_limit(slot.server);
+        if !is_server_working || !self.slot.as_ref().is_some_and(is_limited) {
             return;
         }
-        let (Some(live), Some(place), Some(conn)) =
-            (self.live.clone(), self.place.take(), self.server.take())
+        let (Some(generation), Some(slot), Some(conn)) =
+            (self.generation.clone(), self.slot.take(), self.server.take())
         else {
             return;
         };
-        live.metrics.abandoned(place.pool.index());
-        let response = Discarded {
-            kind: self.kind,
-            limits: place.pool.plan().limits,
-            head: std::mem::take(&mut self.held),
-            interim: self.interim,
+        generation.metrics.abandoned(slot.pool.index());
+        let response = DiscardedResponse {
+            request_kind: self.request_kind,
+            limits: slot.pool.plan().limits,
+            head: std::mem::take(&mut self.unprocessed),
+            interim_count: self.interim_count,
             body: None,
         };
-        let core = link.core();
+        let core = client.core();
         core.abandoned.set(core.abandoned.get() + 1);
-        rt::tokio::task::spawn_local(wait(core, Abandoned { live, place, conn, response }));
+        rt::tokio::task::spawn_local(drain_response(
+            core,
+            AbandonedRequest { generation, slot, conn, response },
+        ));
     }
 }
 
-async fn wait(core: Rc<Core>, abandoned: Abandoned) {
-    let Abandoned { live, place: Place { pool, server }, mut conn, mut response } = abandoned;
-    // Refused when the server has ended its connection already, which is what is waited for.
+async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
+    let AbandonedRequest { generation, slot: ServerSlot { pool, server }, mut conn, mut response } =
+        abandoned;
+    // Fails if the server has already closed its connection, which this would wait for anyway.
     let _ = conn.stream.shutdown(std::net::Shutdown::Write);
-    let until_ns = now_ns().saturating_add(pool.plan().timeouts.abandoned_ns);
-    let finished = std::future::poll_fn(|cx| {
-        response.poll(cx, &mut conn.stream, &mut core.bench.borrow_mut().input)
-    });
+    let deadline_ns = now_ns().saturating_add(pool.plan().timeouts.abandoned_ns);
+    let finished =
+        std::future::poll_fn(|cx| response.poll(cx, &mut conn.stream, &mut core.scratch.borrow_mut().input));
     rt::tokio::select! {
-        finished = finished => if finished == Finished::Whole {
-            live.metrics.wasted(pool.index());
+        finished = finished => if finished == DiscardResult::Complete {
+            generation.metrics.wasted(pool.index());
         },
-        () = core.timers.sleep_until(until_ns) => {}
+        () = core.timers.sleep_until(deadline_ns) => {}
     }
     drop(conn);
     core.abandoned.set(core.abandoned.get() - 1);
-    pool.release(server, &mut core.bench.borrow_mut().rng);
+    pool.release(server, &mut core.scratch.borrow_mut().rng);
 }
 
-impl Discarded {
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        stream: &mut Stream,
-        input: &mut [u8],
-    ) -> Poll<Finished> {
+impl DiscardedResponse {
+    fn poll(&mut self, cx: &mut Context<'_>, stream: &mut Stream, input: &mut [u8]) -> Poll<DiscardResult> {
         for _ in 0..READS_MAX {
             let finished = match ready!(stream.poll_read(cx, input)) {
-                Ok(0) => self.take_end(),
-                Ok(read) => match self.take(&input[..read]) {
+                Ok(0) => self.handle_eof(),
+                Ok(read) => match self.receive(&input[..read]) {
                     Some(finished) => finished,
                     None => continue,
                 },
-                Err(_) => Finished::Cut,
+                Err(_) => DiscardResult::Truncated,
             };
             return Poll::Ready(finished);
         }
@@ -120,69 +119,69 @@ impl Discarded {
         Poll::Pending
     }
 
-    /// The next bytes of the response; `None`: more are to come.
-    fn take(&mut self, bytes: &[u8]) -> Option<Finished> {
+    /// Decodes more bytes of the response. Returns `None` if more must follow.
+    fn receive(&mut self, bytes: &[u8]) -> Option<DiscardResult> {
         if let Some(body) = &mut self.body {
-            return decode(body, bytes);
+            return decode_body(body, bytes);
         }
         self.head.extend_from_slice(bytes);
         let mut at = 0;
         loop {
             let mut slots = wire::header_slots();
-            let parsed =
-                wire::parse_response(&self.head[at..], &self.limits, self.kind, &mut slots);
+            let parsed = wire::parse_response(&self.head[at..], &self.limits, self.request_kind, &mut slots);
             match parsed {
                 Ok(Parsed::Incomplete) => break,
-                Ok(Parsed::Complete { head, bytes }) if head.informational() => {
+                Ok(Parsed::Complete { head, bytes }) if head.is_informational() => {
                     at += bytes;
-                    self.interim += 1;
-                    if head.switching() || self.limits.check_interim(self.interim).is_err() {
-                        return Some(Finished::Cut);
+                    self.interim_count += 1;
+                    if head.is_switching_protocols() || self.limits.check_interim(self.interim_count).is_err()
+                    {
+                        return Some(DiscardResult::Truncated);
                     }
                 }
                 Ok(Parsed::Complete { head, bytes }) => {
                     let body = self.body.insert(BodyDecoder::new(head.framing, &self.limits));
-                    return decode(body, &self.head[at + bytes..]);
+                    return decode_body(body, &self.head[at + bytes..]);
                 }
-                Err(_) => return Some(Finished::Cut),
+                Err(_) => return Some(DiscardResult::Truncated),
             }
         }
         self.head.drain(..at);
         None
     }
 
-    /// The server ended its stream.
-    fn take_end(&mut self) -> Finished {
+    /// Handles the end of the server's stream.
+    fn handle_eof(&mut self) -> DiscardResult {
         match self.body.as_mut().map(BodyDecoder::handle_eof) {
-            Some(Ok(())) => Finished::Whole,
-            _ => Finished::Cut,
+            Some(Ok(())) => DiscardResult::Complete,
+            _ => DiscardResult::Truncated,
         }
     }
 }
 
-fn decode(body: &mut BodyDecoder, mut bytes: &[u8]) -> Option<Finished> {
+fn decode_body(body: &mut BodyDecoder, mut bytes: &[u8]) -> Option<DiscardResult> {
     while !body.is_done() {
         if bytes.is_empty() {
             return None;
         }
         match body.decode(bytes) {
             Ok(step) => bytes = &bytes[step.consumed..],
-            Err(_) => return Some(Finished::Cut),
+            Err(_) => return Some(DiscardResult::Truncated),
         }
     }
-    Some(Finished::Whole)
+    Some(DiscardResult::Complete)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn discarded() -> Discarded {
-        Discarded {
-            kind: RequestKind::Other,
+    fn new_response() -> DiscardedResponse {
+        DiscardedResponse {
+            request_kind: RequestKind::Other,
             limits: Limits::default(),
             head: Vec::new(),
-            interim: 0,
+            interim_count: 0,
             body: None,
         }
     }
@@ -196,23 +195,23 @@ mod tests {
             "Content-Length: 0\r\n\r\n",
         ];
         for body in bodies {
-            let whole = format!("{interim}{interim}HTTP/1.1 200 OK\r\n{body}");
-            let (last, before) = whole.as_bytes().split_last().unwrap();
-            for size in 1..whole.len() {
-                let mut response = discarded();
-                for piece in before.chunks(size) {
-                    assert_eq!(response.take(piece), None, "{size} of {whole}");
+            let complete = format!("{interim}{interim}HTTP/1.1 200 OK\r\n{body}");
+            let (last, before) = complete.as_bytes().split_last().unwrap();
+            for size in 1..complete.len() {
+                let mut response = new_response();
+                for chunk in before.chunks(size) {
+                    assert_eq!(response.receive(chunk), None, "{size} of {complete}");
                 }
-                assert_eq!(response.take(&[*last]), Some(Finished::Whole), "{size} of {whole}");
+                assert_eq!(response.receive(&[*last]), Some(DiscardResult::Complete), "{size} of {complete}");
             }
-            let mut response = discarded();
-            assert_eq!(response.take(before), None);
-            assert_eq!(response.take_end(), Finished::Cut, "{whole}");
+            let mut response = new_response();
+            assert_eq!(response.receive(before), None);
+            assert_eq!(response.handle_eof(), DiscardResult::Truncated, "{complete}");
         }
-        let mut response = discarded();
-        assert_eq!(response.take(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), None);
-        assert_eq!(response.take_end(), Finished::Whole);
-        assert_eq!(discarded().take(b"nonsense\r\n\r\n"), Some(Finished::Cut));
-        assert_eq!(discarded().take_end(), Finished::Cut);
+        let mut response = new_response();
+        assert_eq!(response.receive(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), None);
+        assert_eq!(response.handle_eof(), DiscardResult::Complete);
+        assert_eq!(new_response().receive(b"nonsense\r\n\r\n"), Some(DiscardResult::Truncated));
+        assert_eq!(new_response().handle_eof(), DiscardResult::Truncated);
     }
 }

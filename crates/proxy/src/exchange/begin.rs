@@ -1,5 +1,5 @@
-//! From a request's head to an exchange that has somewhere to go: the route, its limits and its
-//! action, room at a server, a connection.
+//! Starts an exchange from a request's head: matches the route, applies its limits and its action,
+//! takes a slot at a server, and connects.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -8,221 +8,223 @@ use rt::address::Address;
 use rt::clock::now_ns;
 use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
-use super::finish::ALLOWED;
-use super::{Exchange, Moved, Place, Stage};
-use crate::conn::{Armed, Link};
-use crate::core::{Core, Live};
+use super::finish::ALLOWED_METHODS;
+use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
+use crate::conn::{ClientStream, TimeoutKind};
+use crate::core::{ConfigGeneration, Core};
 use crate::forward::{
-    ClientFraming, Origin, RequestParts, counts_hops, has_underscore, max_forwards, origin_form,
+    ClientFraming, Origin, RequestParts, has_underscore, max_forwards, origin_form, uses_max_forwards,
     write_request,
 };
-use crate::outcome::{End, Phase};
+use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
-use crate::pool::{Pool, ServerConn, Want};
-use crate::profile::Phase as Section;
+use crate::pool::{Pool, ServerConn, ServerRequirements};
+use crate::profile::ProfilePhase;
 use crate::route::{
-    Asked, Key, RetryAfterNs, Scratch, forwarded, location, rewrite_target, rewrites,
+    RateLimitKey, RetryAfterNs, RouteRequest, RouteScratch, build_location, changes_target, forwarded_target,
+    rewrite_target,
 };
 
-/// What an exchange begins with, besides its head.
-pub(crate) struct Begun<'a> {
-    pub(crate) live: Rc<Live>,
-    /// Index of the listener in the live plan.
+/// Inputs of a new exchange, except the head.
+pub(crate) struct ExchangeStart<'a> {
+    pub(crate) generation: Rc<ConfigGeneration>,
+    /// Index of the listener in the plan in force.
     pub(crate) listener: usize,
-    /// Bytes of the head.
+    /// Length of the head in bytes.
     pub(crate) head_bytes: usize,
-    /// When its first byte was there, and when all of it was.
+    /// Time when the first byte of the head had arrived, and time when the head was complete.
     pub(crate) start_ns: u64,
     pub(crate) now_ns: u64,
     pub(crate) waker: &'a Waker,
     pub(crate) target: &'a mut Vec<u8>,
-    pub(crate) scratch: &'a mut Scratch,
+    pub(crate) route_scratch: &'a mut RouteScratch,
     pub(crate) rng: &'a mut fastrand::Rng,
 }
 
 impl Exchange {
-    /// Begins with a head that was read.
+    /// Starts with a parsed head.
     pub(crate) fn begin(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         head: &RequestHead<'_, '_>,
-        mut begun: Begun<'_>,
+        mut start: ExchangeStart<'_>,
     ) {
-        // Taken out, because the target in it goes with the head.
-        let mut room = std::mem::take(&mut begun.scratch.target);
-        self.begin_routed(core, link, head, &mut begun, &mut room);
-        begun.scratch.target = room;
+        // Moved out of `start`, because the target in it is borrowed along with the head.
+        let mut target_buffer = std::mem::take(&mut start.route_scratch.target);
+        self.begin_routed(core, client, head, &mut start, &mut target_buffer);
+        start.route_scratch.target = target_buffer;
     }
 
     fn begin_routed(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         head: &RequestHead<'_, '_>,
-        begun: &mut Begun<'_>,
-        room: &mut String,
+        start: &mut ExchangeStart<'_>,
+        target_buffer: &mut String,
     ) {
-        let _section = core.profile.enter(Section::Route);
-        self.live = Some(Rc::clone(&begun.live));
-        self.listener = begun.listener;
-        self.kind = RequestKind::of(head.method);
+        let _section = core.profile.enter(ProfilePhase::Route);
+        self.generation = Some(Rc::clone(&start.generation));
+        self.listener = start.listener;
+        self.request_kind = RequestKind::from_method(head.method);
         self.version = head.version;
         self.may_pipeline = head.keep_alive;
-        // Behind a CONNECT come the bytes of a tunnel, also when there is none.
-        self.keeps = head.keep_alive && self.kind != RequestKind::Connect;
-        self.idempotent =
-            matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
-        self.facts.begin(begun.start_ns, begun.now_ns, begun.head_bytes);
-        self.facts.note_asked(head, core.wants_fields());
-        let listener = &begun.live.plan.listeners[begun.listener];
-        self.up.begin(head.framing, request_framing(head.framing), &listener.limits);
-        let rng = &mut *begun.rng;
-        let bounded = self.over_a_bound(link, begun.now_ns);
-        if let Some(end) = bounded.or_else(|| forbidden(listener, self.kind, head.framing)) {
-            self.refuse(core, link, rng, end);
+        // Bytes after a CONNECT belong to a tunnel, even if none is opened.
+        self.keeps_client = head.keep_alive && self.request_kind != RequestKind::Connect;
+        self.is_idempotent = matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
+        self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
+        self.outcome.note_request(head, core.needs_header_fields());
+        let listener = &start.generation.plan.listeners[start.listener];
+        self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
+        let rng = &mut *start.rng;
+        let exceeded = self.exceeded_limit(client, start.now_ns);
+        if let Some(end) =
+            exceeded.or_else(|| check_listener_rules(listener, self.request_kind, head.framing))
+        {
+            self.reject(core, client, rng, end);
             return;
         }
-        match in_form(head, listener, link.peer.trusted, room) {
+        match normalise_target(head, listener, client.peer.is_trusted, target_buffer) {
             Err(kind) => {
-                self.facts.refusal = Some(kind);
-                self.facts.refusal_status = kind.status();
-                self.refuse(core, link, rng, End::BadRequest);
+                self.outcome.refusal = Some(kind);
+                self.outcome.refusal_status = kind.status();
+                self.reject(core, client, rng, EndReason::BadRequest);
             }
-            Ok(_) if is_last_hop(head) => self.answer_last_hop(core, link, head.method),
+            Ok(_) if is_last_hop(head) => self.respond_as_last_hop(core, client, head.method),
             Ok((target, is_plain)) if std::ptr::eq(target, head.target) => {
-                self.follow_route(core, link, head, is_plain, begun);
+                self.route_request(core, client, head, is_plain, start);
             }
             Ok((target, is_plain)) => {
                 let head = RequestHead { target, ..*head };
-                self.follow_route(core, link, &head, is_plain, begun);
+                self.route_request(core, client, &head, is_plain, start);
             }
         }
     }
 
-    /// Finds the route of a request whose target is in its form, and does what it says.
-    fn follow_route(
+    /// Matches the route of a request with a normalised target, and performs its action.
+    fn route_request(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         head: &RequestHead<'_, '_>,
         is_plain: bool,
-        begun: &mut Begun<'_>,
+        start: &mut ExchangeStart<'_>,
     ) {
-        let live = &*begun.live;
-        let rng = &mut *begun.rng;
-        let asked = Asked {
-            listener: begun.listener,
+        let generation = &*start.generation;
+        let rng = &mut *start.rng;
+        let request = RouteRequest {
+            listener: start.listener,
             method: head.method,
             target: head.target,
             is_plain,
-            trusted: link.peer.trusted,
+            is_trusted: client.peer.is_trusted,
             host: head.host,
             headers: head.headers,
-            source: link.peer.address,
+            source: client.peer.address,
         };
-        let Some(route) = live.router.pick(&asked, begun.scratch) else {
-            return self.refuse(core, link, rng, End::NoRoute);
+        let Some(route) = generation.router.pick(&request, start.route_scratch) else {
+            return self.reject(core, client, rng, EndReason::NoRoute);
         };
-        self.facts.route = Some(route);
-        if let Err(RetryAfterNs(wait_ns)) = admit(live, route, &asked, begun.now_ns) {
-            self.facts.retry_after_s = wait_ns.div_ceil(1_000_000_000);
-            let limit = live.plan.routes[route].rate_limit.as_ref();
-            self.facts.refusal_status = limit.map_or(0, |limit| limit.status);
-            self.refuse(core, link, rng, End::RateLimited);
+        self.outcome.route = Some(route);
+        if let Err(RetryAfterNs(wait_ns)) = take_rate_limit_token(generation, route, &request, start.now_ns) {
+            self.outcome.retry_after_s = wait_ns.div_ceil(1_000_000_000);
+            let limit = generation.plan.routes[route].rate_limit.as_ref();
+            self.outcome.refusal_status = limit.map_or(0, |limit| limit.status);
+            self.reject(core, client, rng, EndReason::RateLimited);
             return;
         }
-        let pool = match &live.plan.routes[route].action {
+        let pool = match &generation.plan.routes[route].action {
             Action::Forward(pool) => *pool,
             other => {
-                self.act(core, link, (rng, begun.waker), head, other);
+                self.run_action(core, client, (rng, start.waker), head, other);
                 return;
             }
         };
-        self.want = self.wanted(&live.pools[pool], &asked, begun.scratch);
-        self.note_urgency(link, live, route, head.headers);
-        let writing = core.profile.enter(Section::ForwardRequest);
-        self.write_upstream_head(link, live, (route, pool), head, begun.target, rng);
+        self.requirements = self.server_requirements(&generation.pools[pool], &request, start.route_scratch);
+        self.note_priority(client, generation, route, head.headers);
+        let writing = core.profile.enter(ProfilePhase::ForwardRequest);
+        self.write_upstream_head(client, generation, (route, pool), head, start.target, rng);
         drop(writing);
-        let pool = Rc::clone(&live.pools[pool]);
-        self.buffer_or_enter(core, link, pool, begun.now_ns, (rng, begun.waker));
+        let pool = Rc::clone(&generation.pools[pool]);
+        self.buffer_or_acquire(core, client, pool, start.now_ns, (rng, start.waker));
     }
 
-    /// Why its connection or its source may have no request now.
-    fn over_a_bound(&mut self, link: &Link, now_ns: u64) -> Option<End> {
-        let (end, seconds) = link.refuses(now_ns)?;
-        self.keeps &= !link.is_turned();
-        self.facts.retry_after_s = seconds;
+    /// Returns the end code if the connection or its source is over a limit now.
+    fn exceeded_limit(&mut self, client: &ClientStream, now_ns: u64) -> Option<EndReason> {
+        let (end, seconds) = client.request_rejection(now_ns)?;
+        self.keeps_client &= !client.is_rejected();
+        self.outcome.retry_after_s = seconds;
         Some(end)
     }
 
-    /// Begins, and ends, with bytes that are no request.
-    pub(crate) fn begin_refused(
+    /// Starts and ends an exchange for bytes that are not a valid request.
+    pub(crate) fn begin_rejected(
         &mut self,
         core: &Core,
-        link: &mut Link,
-        refusal: Result<wire::Refusal, End>,
-        begun: Begun<'_>,
+        client: &mut ClientStream,
+        refusal: Result<wire::Refusal, EndReason>,
+        start: ExchangeStart<'_>,
     ) {
-        self.live = Some(begun.live);
-        self.listener = begun.listener;
-        self.kind = RequestKind::Other;
+        self.generation = Some(start.generation);
+        self.listener = start.listener;
+        self.request_kind = RequestKind::Other;
         self.version = wire::Version::Http11;
-        self.keeps = false;
+        self.keeps_client = false;
         self.may_pipeline = true;
-        self.facts.begin(begun.start_ns, begun.now_ns, begun.head_bytes);
-        // What comes behind it is not to be read.
-        self.up_broken = true;
+        self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
+        // Bytes after the invalid ones must not be read.
+        self.is_request_broken = true;
         let end = match refusal {
             Ok(refusal) => {
-                self.facts.refusal = Some(refusal.kind());
-                self.facts.refusal_status = refusal.status();
-                End::BadRequest
+                self.outcome.refusal = Some(refusal.kind());
+                self.outcome.refusal_status = refusal.status();
+                EndReason::BadRequest
             }
             Err(end) => end,
         };
-        self.refuse(core, link, begun.rng, end);
+        self.reject(core, client, start.rng, end);
     }
 
-    /// Begins to carry bytes to a pool, without a head.
+    /// Starts forwarding bytes to a pool, without a head (mode tcp).
     pub(crate) fn begin_tcp(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         pool: usize,
-        begun: Begun<'_>,
+        start: ExchangeStart<'_>,
     ) {
-        let live = Rc::clone(&begun.live);
-        self.live = Some(begun.live);
-        self.listener = begun.listener;
-        self.tcp = true;
-        self.keeps = false;
-        self.facts.begin(begun.start_ns, begun.now_ns, 0);
-        self.want = Self::wanted_tcp(&live.pools[pool], link.peer.address);
-        let pool = Rc::clone(&live.pools[pool]);
-        self.enter_pool(core, link, pool, begun.now_ns, (begun.rng, begun.waker));
+        let generation = Rc::clone(&start.generation);
+        self.generation = Some(start.generation);
+        self.listener = start.listener;
+        self.is_tcp = true;
+        self.keeps_client = false;
+        self.outcome.begin(start.start_ns, start.now_ns, 0);
+        self.requirements = Self::tcp_server_requirements(&generation.pools[pool], client.peer.address);
+        let pool = Rc::clone(&generation.pools[pool]);
+        self.acquire_or_enqueue(core, client, pool, start.now_ns, (start.rng, start.waker));
     }
 
-    /// Answers as the recipient that a request was meant to reach (RFC 9110 §7.6.2).
-    fn answer_last_hop(&mut self, core: &Core, link: &Link, method: &str) {
+    /// Responds as the final recipient of a request (RFC 9110 §7.6.2).
+    fn respond_as_last_hop(&mut self, core: &Core, client: &ClientStream, method: &str) {
         if method == "OPTIONS" {
-            return self.answer(core, link, 200, "", b"", &[("Allow", ALLOWED.as_bytes())]);
+            return self.respond(core, client, 200, "", b"", &[("Allow", ALLOWED_METHODS.as_bytes())]);
         }
-        let text = b"405 Method Not Allowed: this proxy does not send requests back\n";
-        self.answer(core, link, 405, "text/plain", text, &[]);
+        let text = b"405 Method Not Allowed: this proxy does not reflect requests\n";
+        self.respond(core, client, 405, "text/plain", text, &[]);
     }
 
-    /// Answers that it will not be done; the connection stays if it can.
-    fn refuse(&mut self, core: &Core, link: &mut Link, rng: &mut fastrand::Rng, end: End) {
-        // What comes of it is done by the poll that follows.
-        let _ = self.fail(core, link, rng, end, Phase::Request);
+    /// Rejects the request. The connection stays open if possible.
+    fn reject(&mut self, core: &Core, client: &mut ClientStream, rng: &mut fastrand::Rng, end: EndReason) {
+        // The poll that follows handles the result.
+        let _ = self.fail(core, client, rng, end, EndPhase::Request);
     }
 
-    /// The actions that need no server.
-    fn act(
+    /// Performs an action that needs no server.
+    fn run_action(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         (rng, waker): (&mut fastrand::Rng, &Waker),
         head: &RequestHead<'_, '_>,
         action: &Action,
@@ -230,234 +232,243 @@ impl Exchange {
         match action {
             Action::Forward(_) => {}
             Action::Redirect { status, location: template } => {
-                let to = location(template, head.host, head.target);
-                self.answer(core, link, *status, "text/plain", b"", &[("Location", &to)]);
+                let location_value = build_location(template, head.host, head.target);
+                self.respond(core, client, *status, "text/plain", b"", &[("Location", &location_value)]);
             }
-            Action::Answer { status, content_type, body } => {
-                self.answer(core, link, *status, content_type, body, &[]);
+            Action::Return { status, content_type, body } => {
+                self.respond(core, client, *status, content_type, body, &[]);
             }
             Action::Deny(status) => {
-                self.facts.refusal_status = *status;
-                self.refuse(core, link, rng, End::Denied);
+                self.outcome.refusal_status = *status;
+                self.reject(core, client, rng, EndReason::Denied);
             }
-            Action::SilentDrop => self.refuse(core, link, rng, End::SilentlyDropped),
+            Action::SilentDrop => self.reject(core, client, rng, EndReason::SilentlyDropped),
             Action::Tarpit { delay_ns, status } => {
-                self.facts.refusal_status = *status;
-                self.stage = Stage::Tarpit;
-                link.arm(core, waker, Armed::Tarpit, *delay_ns);
+                self.outcome.refusal_status = *status;
+                self.stage = ExchangeStage::Tarpit;
+                client.arm(core, waker, TimeoutKind::Tarpit, *delay_ns);
             }
         }
     }
 
     fn write_upstream_head(
         &mut self,
-        link: &Link,
-        live: &Live,
+        client: &ClientStream,
+        generation: &ConfigGeneration,
         (route, pool): (usize, usize),
         head: &RequestHead<'_, '_>,
         target: &mut Vec<u8>,
         rng: &mut fastrand::Rng,
     ) {
-        let listener = &live.plan.listeners[self.listener];
-        let changes = &live.plan.routes[route].changes;
-        let form = origin_form(head.method, head.target);
-        let rewritten = if rewrites(changes) {
+        let listener = &generation.plan.listeners[self.listener];
+        let changes = &generation.plan.routes[route].changes;
+        let origin_target = origin_form(head.method, head.target);
+        let rewritten = if changes_target(changes) {
             target.clear();
-            // It was visible ASCII when it was parsed.
-            rewrite_target(changes, std::str::from_utf8(&form).unwrap_or_default(), target);
+            // The parser accepted only visible ASCII.
+            rewrite_target(changes, std::str::from_utf8(&origin_target).unwrap_or_default(), target);
             target.as_slice()
         } else {
-            &form
+            &origin_target
         };
-        // Upgrading to HTTP/2 would take what follows out of our sight (RFC 9113 §3.1 drops it too).
-        let upgrade = head.upgrade.filter(|to| !names_http2(to));
-        self.upgrade = upgrade.is_some();
-        self.expects = head.expect_continue;
-        let plan = &live.plan.pools[pool];
+        // After an upgrade to HTTP/2 the proxy could no longer see requests (RFC 9113 §3.1 drops it
+        // too).
+        let upgrade = head.upgrade.filter(|protocols| !contains_http2(protocols));
+        self.requests_upgrade = upgrade.is_some();
+        self.expects_continue = head.expect_continue;
+        let plan = &generation.plan.pools[pool];
         let default_host = plan.servers.first().map_or("", |server| &server.name);
         let origin = Origin {
-            client: link.peer.address,
-            trusted: link.peer.trusted,
+            client: client.peer.address,
+            is_trusted: client.peer.is_trusted,
             forwarding: &listener.forwarding,
-            fresh_id: &fresh_id(rng),
+            new_request_id: &generate_request_id(rng),
         };
-        let parts = RequestParts {
-            target: rewritten,
-            default_host,
-            changes,
-            upgrade,
-            sticky: plan.sticky.as_ref(),
-        };
-        let out = self.up.head();
+        let parts =
+            RequestParts { target: rewritten, default_host, changes, upgrade, sticky: plan.sticky.as_ref() };
+        let out = self.request_relay.head_buffer();
         let id = write_request(head, origin, parts, out);
-        self.facts.note_id(&out[id]);
-        self.up.keep();
+        self.outcome.note_request_id(&out[id]);
+        self.request_relay.keep_sent();
     }
 
-    /// Goes to a server that has room, on an idle connection if one will do.
-    pub(super) fn dispatch(&mut self, core: &Core, link: &mut Link, place: Place, now_ns: u64) {
-        let _section = core.profile.enter(Section::Connect);
-        self.facts.server = Some(place.server);
-        self.facts.times.dispatched_ns = now_ns;
-        let idle = self.idle_connection(link, &place);
-        let (pool, server) = (Rc::clone(&place.pool), place.server);
-        self.place = Some(place);
-        match idle {
-            Some(conn) => self.open(conn, true, now_ns),
-            None => self.connect(link, &pool, server),
+    /// Sends the request to a server with a free slot, on an idle connection if a suitable one
+    /// exists.
+    pub(super) fn dispatch(&mut self, core: &Core, client: &mut ClientStream, slot: ServerSlot, now_ns: u64) {
+        let _section = core.profile.enter(ProfilePhase::Connect);
+        self.outcome.server = Some(slot.server);
+        self.outcome.times.dispatched_ns = now_ns;
+        let idle_conn = self.take_idle_connection(client, &slot);
+        let (pool, server) = (Rc::clone(&slot.pool), slot.server);
+        self.slot = Some(slot);
+        match idle_conn {
+            Some(conn) => self.set_connected(conn, true, now_ns),
+            None => self.connect(client, &pool, server),
         }
     }
 
-    fn idle_connection(&self, link: &mut Link, place: &Place) -> Option<ServerConn> {
-        // Where bytes of no known protocol go, nothing may have gone before.
-        if self.needs_new || self.tcp {
+    fn take_idle_connection(&self, client: &mut ClientStream, slot: &ServerSlot) -> Option<ServerConn> {
+        // A connection for unparsed bytes (mode tcp) must be a new one.
+        if self.needs_new_connection || self.is_tcp {
             return None;
         }
-        let Place { pool, server } = place;
+        let ServerSlot { pool, server } = slot;
+        // The client's own connection may be authenticated; the others are not.
+        let private_conn = client.take_private_conn(pool, *server);
         match pool.reuse() {
-            Reuse::Never => link.take_own(pool, *server),
-            // A first request that fails on an idle connection would fail for a client that cannot
-            // know that it might be tried again.
-            Reuse::Safe if link.requests == 1 && !(self.idempotent && self.up.is_kept()) => None,
+            _ if private_conn.is_some() => private_conn,
+            Reuse::Never => None,
+            // If a client's first request failed on an idle connection, the client could not know
+            // that a retry might succeed.
+            Reuse::Safe
+                if client.request_count == 1 && !(self.is_idempotent && self.request_relay.can_rewind()) =>
+            {
+                None
+            }
             Reuse::Safe | Reuse::Always => pool.take_idle(*server),
         }
     }
 
-    /// Makes a new connection to a server.
-    fn connect(&mut self, link: &Link, pool: &Pool, server: usize) {
+    /// Opens a new connection to a server.
+    fn connect(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
         let plan = pool.plan();
         let address: Address = plan.servers[server].address.clone();
         if let Some(version) = plan.send_proxy_protocol {
-            self.up.prefix(|out| link.write_proxy_header(version, out));
+            self.request_relay.insert_prefix(|out| client.write_proxy_header(version, out));
         }
         let namespace = pool.namespace();
-        self.stage = Stage::Connecting(Box::pin(async move {
+        self.stage = ExchangeStage::Connecting(Box::pin(async move {
             rt::dial::connect_in(&address, None, namespace.as_ref()).await
         }));
     }
 
-    /// Tries a new connection to the same server.
-    pub(super) fn reconnect(&mut self, link: &Link) {
+    /// Opens a new connection to the same server.
+    pub(super) fn reconnect(&mut self, client: &ClientStream) {
         self.server = None;
-        self.needs_new = true;
-        if let Some(Place { pool, server }) = &self.place {
+        self.needs_new_connection = true;
+        if let Some(ServerSlot { pool, server }) = &self.slot {
             let (pool, server) = (Rc::clone(pool), *server);
-            self.connect(link, &pool, server);
+            self.connect(client, &pool, server);
         }
     }
 
-    /// A connection could not be made: tries another server if there is one, and another time if not.
-    pub(super) fn connect_again(
+    /// Handles a connection that failed, or that ended before it carried anything. Tries another
+    /// server if there is one, and the same server again if not.
+    pub(super) fn retry_connect(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         (rng, waker): (&mut fastrand::Rng, &Waker),
-        end: End,
-    ) -> Moved {
-        let Some(Place { pool, server }) = self.place.take() else {
-            return self.fail(core, link, rng, end, Phase::Connect);
+        (end, phase): (EndReason, EndPhase),
+    ) -> StepResult {
+        let Some(ServerSlot { pool, server }) = self.slot.take() else {
+            return self.fail(core, client, rng, end, phase);
         };
-        pool.observe_failure(server);
-        let is_last = self.facts.retries >= pool.plan().retries_max;
-        if is_last || !self.may_retry(&pool) {
-            self.place = Some(Place { pool, server });
-            return self.fail(core, link, rng, end, Phase::Connect);
+        // A request that an idle connection did not deliver counts as not sent.
+        let has_no_retry_left = self.outcome.retries - self.unreceived_count >= pool.plan().retries_max;
+        if has_no_retry_left || !self.take_retry(&pool) {
+            self.slot = Some(ServerSlot { pool, server });
+            return self.fail(core, client, rng, end, phase);
         }
-        self.facts.retries += 1;
-        link.disarm();
+        pool.record_failure_sample(server);
+        self.outcome.retries += 1;
+        client.disarm();
         let now_ns = now_ns();
-        if end != End::NoDescriptor {
+        if end != EndReason::NoDescriptor {
             pool.note_unreachable(server, now_ns);
         }
-        self.learn_failure(&pool, server, end, now_ns);
+        self.record_failure_latency(&pool, server, end, now_ns);
         pool.release(server, rng);
-        let want = Want { avoid: Some(server), ..self.want };
-        match pool.acquire(want, now_ns, rng) {
-            Some(server) => self.dispatch(core, link, Place { pool, server }, now_ns),
-            None => self.enqueue(core, link, pool, rng, waker),
+        let requirements = ServerRequirements { avoid: Some(server), ..self.requirements };
+        match pool.acquire(requirements, now_ns, rng) {
+            Some(server) => self.dispatch(core, client, ServerSlot { pool, server }, now_ns),
+            None => self.enqueue(core, client, pool, rng, waker),
         }
-        Moved::Some
+        StepResult::Progressed
     }
 
-    /// Whether the budget of the pool has another try; counted if not.
-    pub(super) fn may_retry(&self, pool: &Pool) -> bool {
-        let may = pool.may_retry(now_ns());
-        if !may {
-            self.live.as_ref().inspect(|live| live.metrics.retry_denied(pool.index()));
+    /// Returns whether the retry budget of the pool allows another try. Counts a denied one.
+    pub(super) fn take_retry(&self, pool: &Pool) -> bool {
+        let is_allowed = pool.take_retry(now_ns());
+        if !is_allowed {
+            self.generation.as_ref().inspect(|generation| generation.metrics.retry_denied(pool.index()));
         }
-        may
+        is_allowed
     }
 
-    /// A connection stands.
-    pub(super) fn open(&mut self, conn: ServerConn, reused: bool, now_ns: u64) {
-        self.first_byte_from_ns = 0;
-        self.facts.reused = reused;
-        self.facts.times.connected_ns = now_ns;
+    /// Continues with an open connection.
+    pub(super) fn set_connected(&mut self, conn: ServerConn, reused: bool, now_ns: u64) {
+        self.first_byte_wait_start_ns = 0;
+        self.outcome.reused = reused;
+        self.outcome.times.connected_ns = now_ns;
         self.server = Some(conn);
-        self.stage = Stage::Open;
+        self.stage = ExchangeStage::Connected;
     }
 }
 
-/// The target to route by and to forward, by the listener's rules for paths and field names, and
-/// whether it is known to be plain.
-fn in_form<'a>(
+/// Returns the target for routing and forwarding, by the listener's rules for paths and field
+/// names, and whether it is known to be plain.
+fn normalise_target<'a>(
     head: &RequestHead<'_, 'a>,
     listener: &ListenerPlan,
     trusted: bool,
-    room: &'a mut String,
+    target_buffer: &'a mut String,
 ) -> Result<(&'a str, bool), RefusalKind> {
-    let rejects = listener.forwarding.underscores == Underscores::Reject && !trusted;
-    if rejects && head.headers.iter().any(|header| has_underscore(header.name)) {
+    let rejects_underscores = listener.forwarding.underscores == Underscores::Reject && !trusted;
+    if rejects_underscores && head.headers.iter().any(|header| has_underscore(header.name)) {
         return Err(RefusalKind::UnderscoreInFieldName);
     }
-    forwarded(head.target, listener.path, room).ok_or(RefusalKind::AmbiguousPath)
+    forwarded_target(head.target, listener.path, target_buffer).ok_or(RefusalKind::AmbiguousPath)
 }
 
-/// Whether `Max-Forwards` says that a request goes no further.
+/// Returns whether `Max-Forwards` forbids to forward a request.
 fn is_last_hop(head: &RequestHead<'_, '_>) -> bool {
-    counts_hops(head.method)
+    uses_max_forwards(head.method)
         && wire::field_value(head.headers, "max-forwards").and_then(max_forwards) == Some(0)
 }
 
-/// Why a listener does not let such a request in, whatever its route is.
-fn forbidden(listener: &ListenerPlan, kind: RequestKind, framing: Framing) -> Option<End> {
+/// Returns the end code if the listener rejects such a request regardless of its route.
+fn check_listener_rules(listener: &ListenerPlan, kind: RequestKind, framing: Framing) -> Option<EndReason> {
     match (framing, listener.body_bytes_max) {
-        _ if kind == RequestKind::Connect && !listener.connect => Some(End::ConnectForbidden),
-        (Framing::Length(bytes), Some(max)) if bytes > max => Some(End::BodyTooLarge),
+        _ if kind == RequestKind::Connect && !listener.connect => Some(EndReason::ConnectForbidden),
+        (Framing::Length(bytes), Some(max)) if bytes > max => Some(EndReason::BodyTooLarge),
         _ => None,
     }
 }
 
-/// Whether a list of protocols has HTTP/2 in any of its forms: names of protocols are compared
-/// without case by those who get them.
-fn names_http2(protocols: &str) -> bool {
-    protocols
-        .split(',')
-        .any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
+/// Returns whether a list of protocols contains HTTP/2 in any form. Recipients compare protocol
+/// names without case.
+fn contains_http2(protocols: &str) -> bool {
+    protocols.split(',').any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
 }
 
-fn request_framing(came: Framing) -> ClientFraming {
-    match came {
-        // A request is never `UntilClose`.
+fn forwarded_framing(received: Framing) -> ClientFraming {
+    match received {
+        // A request never has `UntilClose`.
         Framing::None | Framing::UntilClose => ClientFraming::None,
         Framing::Length(_) => ClientFraming::Length,
         Framing::Chunked => ClientFraming::Chunked,
     }
 }
 
-/// Takes a token of the route's rate limit, if it has one.
-fn admit(live: &Live, route: usize, asked: &Asked<'_>, now_ns: u64) -> Result<(), RetryAfterNs> {
-    let Some(limit) = &live.plan.routes[route].rate_limit else {
+/// Takes a token from the rate limiter of the route, if it has one.
+fn take_rate_limit_token(
+    generation: &ConfigGeneration,
+    route: usize,
+    request: &RouteRequest<'_>,
+    now_ns: u64,
+) -> Result<(), RetryAfterNs> {
+    let Some(limit) = &generation.plan.routes[route].rate_limit else {
         return Ok(());
     };
-    match &mut live.limiters.borrow_mut()[route] {
-        Some(limiter) => limiter.admit(Key::of(&limit.key, asked), now_ns),
+    match &mut generation.limiters.borrow_mut()[route] {
+        Some(limiter) => limiter.admit(RateLimitKey::from_request(&limit.key, request), now_ns),
         None => Ok(()),
     }
 }
 
-/// A request id: 128 random bits in hexadecimal. Unique, not secret.
-fn fresh_id(rng: &mut fastrand::Rng) -> [u8; 32] {
+/// Generates a request id: 128 random bits in hexadecimal. Unique, not secret.
+fn generate_request_id(rng: &mut fastrand::Rng) -> [u8; 32] {
     let bits = rng.u128(..);
     std::array::from_fn(|at| b"0123456789abcdef"[(bits >> (124 - 4 * at)) as usize & 0xf])
 }

@@ -1,104 +1,108 @@
-//! Receiving the start of a request's body, or all of a short one, before the request takes a slot of a
-//! bounded server: a client that sends slowly holds none meanwhile.
+//! Receives the start of a request's body, or all of a short body, before the request takes a slot
+//! of a server with a limit. A slow client thus holds no slot while it sends.
 
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use rt::clock::now_ns;
 
-use super::{Exchange, Moved, Stage};
-use crate::conn::{Armed, Link};
-use crate::core::{Bench, Core};
-use crate::outcome::{End, Phase};
+use super::{Exchange, ExchangeStage, StepResult};
+use crate::conn::{ClientStream, TimeoutKind};
+use crate::core::{Core, ScratchBuffers};
+use crate::outcome::{EndPhase, EndReason};
 use crate::pool::Pool;
-use crate::profile::Phase as Section;
+use crate::profile::ProfilePhase;
 
-/// Bytes that are read at a time.
+/// Number of bytes read at a time.
 const READ_BYTES: usize = 8 * 1024;
 
 impl Exchange {
-    /// Receives the start of its body first if its pool has bounds, or asks for a server at once.
-    pub(super) fn buffer_or_enter(
+    /// Receives the start of the body first if the pool has limits; otherwise acquires a server at
+    /// once.
+    pub(super) fn buffer_or_acquire(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         pool: Rc<Pool>,
         now_ns: u64,
         (rng, waker): (&mut fastrand::Rng, &Waker),
     ) {
-        if self.buffers_first(&pool, link.buffer_request_bytes()) {
-            self.stage = Stage::Buffering(pool);
+        if self.should_buffer(&pool, client.buffer_request_bytes()) {
+            self.stage = ExchangeStage::Buffering(pool);
             return;
         }
-        self.enter_pool(core, link, pool, now_ns, (rng, waker));
+        self.acquire_or_enqueue(core, client, pool, now_ns, (rng, waker));
     }
 
-    fn buffers_first(&self, pool: &Pool, bytes_max: u64) -> bool {
-        // Who waits for `100 Continue` sends nothing before a server has said so.
-        bytes_max > 0 && !self.up.is_taken() && !self.expects && pool.has_bounds()
+    fn should_buffer(&self, pool: &Pool, bytes_max: u64) -> bool {
+        // A client that waits for `100 Continue` sends nothing before a server has sent that.
+        bytes_max > 0 && !self.request_relay.is_received() && !self.expects_continue && pool.has_limits()
     }
 
     pub(super) fn poll_buffering(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let _section = core.profile.enter(Section::ForwardRequest);
-        let Bench { input, rng, .. } = bench;
-        if self.up.is_taken() || self.up.content_bytes >= link.buffer_request_bytes() {
-            let Stage::Buffering(pool) = std::mem::replace(&mut self.stage, Stage::Spare) else {
-                return Moved::Nothing;
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        let _section = core.profile.enter(ProfilePhase::ForwardRequest);
+        let ScratchBuffers { input, rng, .. } = scratch;
+        if self.request_relay.is_received()
+            || self.request_relay.content_bytes >= client.buffer_request_bytes()
+        {
+            let ExchangeStage::Buffering(pool) = std::mem::replace(&mut self.stage, ExchangeStage::Unused)
+            else {
+                return StepResult::Blocked;
             };
-            link.note_progress();
-            // The request is there now, as far as its time in a queue goes.
+            client.note_progress();
+            // For its time in a queue, the request is complete only now.
             let now_ns = now_ns();
-            self.facts.times.head_ns = now_ns;
-            self.enter_pool(core, link, pool, now_ns, (rng, cx.waker()));
-            return Moved::Some;
+            self.outcome.times.head_ns = now_ns;
+            self.acquire_or_enqueue(core, client, pool, now_ns, (rng, cx.waker()));
+            return StepResult::Progressed;
         }
-        if !link.held.is_empty() {
-            let mut held = std::mem::take(&mut link.held);
-            let used = self.buffer_body(core, link, rng, held.bytes());
-            held.consume(*used.as_ref().unwrap_or(&0));
-            link.held = held;
-            return used.map_or_else(|moved| moved, |_| Moved::Some);
+        if !client.buffered.is_empty() {
+            let mut buffered = std::mem::take(&mut client.buffered);
+            let used = self.buffer_body(core, client, rng, buffered.bytes());
+            buffered.consume(*used.as_ref().unwrap_or(&0));
+            client.buffered = buffered;
+            return used.map_or_else(|result| result, |_| StepResult::Progressed);
         }
-        match link.stream.poll_read(cx, &mut input[..READ_BYTES]) {
-            Poll::Pending => self.wait_for_body(cx, core, link, rng),
+        match client.stream.poll_read(cx, &mut input[..READ_BYTES]) {
+            Poll::Pending => self.wait_for_body(cx, core, client, rng),
             Poll::Ready(Ok(0) | Err(_)) => {
-                self.fail(core, link, rng, End::ClientGone, Phase::Request)
+                self.fail(core, client, rng, EndReason::ClientGone, EndPhase::Request)
             }
-            Poll::Ready(Ok(read)) => match self.buffer_body(core, link, rng, &input[..read]) {
-                Ok(used) if !link.hold(core, &input[used..read]) => {
-                    self.fail(core, link, rng, End::NoBuffer, Phase::Request)
+            Poll::Ready(Ok(read)) => match self.buffer_body(core, client, rng, &input[..read]) {
+                Ok(used) if !client.buffer_bytes(core, &input[used..read]) => {
+                    self.fail(core, client, rng, EndReason::NoBuffer, EndPhase::Request)
                 }
                 Ok(_) => {
-                    link.note_progress();
-                    Moved::Some
+                    client.note_progress();
+                    StepResult::Progressed
                 }
-                Err(moved) => moved,
+                Err(result) => result,
             },
         }
     }
 
-    /// Keeps what `input` has of the body, up to the bound; how many bytes were used.
+    /// Buffers the part of the body in `input`, up to the limit. Returns the number of bytes used.
     fn buffer_body(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         rng: &mut fastrand::Rng,
         input: &[u8],
-    ) -> Result<usize, Moved> {
+    ) -> Result<usize, StepResult> {
         let mut at = 0;
         while at < input.len()
-            && !self.up.is_taken()
-            && self.up.content_bytes < link.buffer_request_bytes()
+            && !self.request_relay.is_received()
+            && self.request_relay.content_bytes < client.buffer_request_bytes()
         {
             let end = input.len().min(at + READ_BYTES);
-            let batch = self.take_body(core, link, rng, &input[at..end])?;
-            self.up.buffer(&input[at..end], &batch);
+            let batch = self.decode_body(core, client, rng, &input[at..end])?;
+            self.request_relay.buffer_batch(&input[at..end], &batch);
             at += batch.consumed;
         }
         Ok(at)
@@ -108,15 +112,15 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         rng: &mut fastrand::Rng,
-    ) -> Moved {
-        let idle_ns = link.timeouts().body_idle_ns;
-        let in_time =
-            self.makes_progress(core, link) && !link.is_late(cx, core, Armed::RequestBody, idle_ns);
-        match in_time {
-            true => Moved::Nothing,
-            false => self.fail(core, link, rng, End::BodyTimeout, Phase::Request),
+    ) -> StepResult {
+        let idle_ns = client.timeouts().body_idle_ns;
+        let is_in_time = self.is_body_in_time(core, client)
+            && !client.has_timed_out(cx, core, TimeoutKind::RequestBody, idle_ns);
+        match is_in_time {
+            true => StepResult::Blocked,
+            false => self.fail(core, client, rng, EndReason::BodyTimeout, EndPhase::Request),
         }
     }
 }

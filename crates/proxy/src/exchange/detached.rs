@@ -1,49 +1,48 @@
-//! A tunnel without its configuration. A tunnel may live for days, while reloads replace the
-//! configuration many times: it keeps its pool, for its slot there, and three names, and no generation of
-//! the configuration with its routes and metrics. Its outcome is recorded under the configuration that
-//! is in force when it ends, by the names of what it used.
+//! Tunnels detached from their configuration. A tunnel may live for days, while reloads replace the
+//! configuration many times. It keeps its pool, for its slot there, and three names. It does not
+//! keep a generation of the configuration with its routes and metrics. Its outcome is recorded
+//! under the configuration in force at its end, by the names that it used.
 
 use super::Exchange;
-use crate::conn::Link;
+use crate::conn::ClientStream;
 
-/// What a tunnel knows of its configuration.
+/// Names that a tunnel keeps of its configuration.
 #[derive(Debug)]
-pub(super) struct Detached {
+pub(super) struct DetachedNames {
     route: Option<Box<str>>,
     pub(super) pool: Option<Box<str>>,
     pub(super) server: Option<Box<str>>,
 }
 
 impl Exchange {
-    /// Lets go of the configuration that it began under.
+    /// Releases the configuration under which the tunnel began.
     pub(crate) fn detach(&mut self) {
-        let Some(live) = self.live.take() else { return };
-        let plan = &live.plan;
-        let pool = self.facts.pool.map(|pool| &plan.pools[pool]);
-        let server = pool.zip(self.facts.server).map(|(pool, server)| &pool.servers[server]);
-        self.detached = Some(Box::new(Detached {
-            route: self.facts.route.map(|route| plan.routes[route].name.clone()),
+        let Some(generation) = self.generation.take() else { return };
+        let plan = &generation.plan;
+        let pool = self.outcome.pool.map(|pool| &plan.pools[pool]);
+        let server = pool.zip(self.outcome.server).map(|(pool, server)| &pool.servers[server]);
+        self.detached = Some(Box::new(DetachedNames {
+            route: self.outcome.route.map(|route| plan.routes[route].name.clone()),
             pool: pool.map(|pool| pool.name.clone()),
             server: server.map(|server| server.name.clone()),
         }));
     }
 
-    /// Finds its listener, route, pool and server in the configuration that its connection follows now.
-    /// What is not there any more is left out of its outcome.
-    pub(super) fn attach(&mut self, link: &Link) {
+    /// Finds the listener, route, pool and server in the configuration that the connection follows
+    /// now. Those that no longer exist are left out of the outcome.
+    pub(super) fn attach(&mut self, client: &ClientStream) {
         let Some(detached) = self.detached.take() else { return };
-        let Some((live, listener)) = link.place() else { return };
-        let (routes, pools) = (&live.plan.routes, &live.plan.pools);
+        let Some((generation, listener)) = client.generation_and_index() else { return };
+        let (routes, pools) = (&generation.plan.routes, &generation.plan.pools);
         self.listener = listener;
-        self.facts.route =
+        self.outcome.route =
             detached.route.and_then(|name| routes.iter().position(|route| route.name == name));
-        self.facts.pool =
-            detached.pool.and_then(|name| pools.iter().position(|pool| pool.name == name));
-        let servers = self.facts.pool.map(|pool| &pools[pool].servers);
-        self.facts.server = detached
+        self.outcome.pool = detached.pool.and_then(|name| pools.iter().position(|pool| pool.name == name));
+        let servers = self.outcome.pool.map(|pool| &pools[pool].servers);
+        self.outcome.server = detached
             .server
             .zip(servers)
             .and_then(|(name, servers)| servers.iter().position(|server| server.name == name));
-        self.live = Some(live);
+        self.generation = Some(generation);
     }
 }

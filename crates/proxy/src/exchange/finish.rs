@@ -1,60 +1,60 @@
-//! How an exchange ends: answers of our own, what becomes of both connections, and the outcome.
+//! End of an exchange: the proxy's own responses, the fate of both connections, and the outcome.
 
 use rt::clock::now_ns;
 use wire::{RequestHead, RequestKind, Version, encode};
 
-use super::{After, Exchange, Moved, Place, Response, Stage};
-use crate::balance::sticky::Found;
-use crate::conn::Link;
+use super::{ConnAction, Exchange, ExchangeStage, ResponseProgress, ServerSlot, StepResult};
+use crate::balance::sticky::StickyLookup;
+use crate::conn::ClientStream;
 use crate::core::Core;
-use crate::forward::answers_with;
+use crate::forward::writes_own_response_field;
 use crate::log::http_date;
-use crate::outcome::{Asked, End, Outcome, Phase, Times};
+use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
 use crate::plan::Reuse;
-use crate::profile::Phase as Section;
+use crate::profile::ProfilePhase;
 
-/// What is known of a request so far; its [`Outcome`] in the making.
+/// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct OutcomeBuilder {
     pub(super) times: Times,
     pub(super) status: u16,
-    end: End,
-    phase: Phase,
+    end: EndReason,
+    phase: EndPhase,
     pub(super) refusal: Option<wire::RefusalKind>,
-    /// What a refusal is answered with; 0: what its end says.
+    /// Status for a rejection; 0: the status of its `EndReason`.
     pub(super) refusal_status: u16,
     pub(super) retry_after_s: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) head_bytes_out: u64,
-    /// Whether only the end of the connection tells the client that the response is whole.
+    /// True if only the end of the connection tells the client that the response is complete.
     pub(super) until_close: bool,
     pub(super) retries: u8,
     pub(super) reused: bool,
     pub(super) wasted: bool,
-    /// What its sticky cookie said; `None`: its pool has none.
-    pub(super) sticky: Option<Found>,
+    /// Result of reading the sticky cookie; `None`: the pool has none.
+    pub(super) sticky: Option<StickyLookup>,
     pub(super) route: Option<usize>,
     pub(super) pool: Option<usize>,
     pub(super) server: Option<usize>,
-    /// Method, target, host, referer, user agent, id, one behind the other.
+    /// Method, target, host, referer, user agent and id, concatenated.
     texts: Vec<u8>,
-    /// Where each of them ends.
-    ends: [u32; TEXTS],
+    /// End offset of each text.
+    text_ends: [u32; TEXT_COUNT],
     version: Option<Version>,
 }
 
-const TEXTS: usize = 6;
-/// Texts that grew beyond this are given back to the allocator.
-const TEXT_BYTES_KEPT: usize = 4096;
+const TEXT_COUNT: usize = 6;
+/// Maximum capacity of the texts that is kept; a larger buffer is returned to the allocator.
+const TEXT_BYTES_RETAINED: usize = 4096;
 
-impl Default for Facts {
+impl Default for OutcomeBuilder {
     fn default() -> Self {
         Self {
             times: Times::default(),
             status: 0,
-            end: End::Done,
-            phase: Phase::Over,
+            end: EndReason::Done,
+            phase: EndPhase::Over,
             refusal: None,
             refusal_status: 0,
             retry_after_s: 0,
@@ -70,17 +70,17 @@ impl Default for Facts {
             pool: None,
             server: None,
             texts: Vec::new(),
-            ends: [0; TEXTS],
+            text_ends: [0; TEXT_COUNT],
             version: None,
         }
     }
 }
 
-impl Facts {
+impl OutcomeBuilder {
     pub(super) fn clear(&mut self) {
         let mut texts = std::mem::take(&mut self.texts);
         texts.clear();
-        if texts.capacity() > TEXT_BYTES_KEPT {
+        if texts.capacity() > TEXT_BYTES_RETAINED {
             texts = Vec::new();
         }
         *self = Self { texts, ..Self::default() };
@@ -92,40 +92,35 @@ impl Facts {
         self.bytes_in = head_bytes as u64;
     }
 
-    /// Keeps what a log may want to know of the head, which is gone by then.
-    pub(super) fn note_asked(&mut self, head: &RequestHead<'_, '_>, fields: bool) {
+    /// Copies the parts of the head that a log may need later.
+    pub(super) fn note_request(&mut self, head: &RequestHead<'_, '_>, with_fields: bool) {
         self.version = Some(head.version);
-        let field = |name: &str| match fields {
+        let field = |name: &str| match with_fields {
             true => wire::field_value(head.headers, name).unwrap_or_default(),
             false => &[],
         };
-        let host = if fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
-        let texts: [&[u8]; TEXTS - 1] = [
-            head.method.as_bytes(),
-            head.target.as_bytes(),
-            host,
-            field("referer"),
-            field("user-agent"),
-        ];
-        for (end, text) in self.ends.iter_mut().zip(texts) {
+        let host = if with_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
+        let texts: [&[u8]; TEXT_COUNT - 1] =
+            [head.method.as_bytes(), head.target.as_bytes(), host, field("referer"), field("user-agent")];
+        for (end, text) in self.text_ends.iter_mut().zip(texts) {
             self.texts.extend_from_slice(text);
             *end = self.texts.len() as u32;
         }
-        self.ends[TEXTS - 1] = self.ends[TEXTS - 2];
+        self.text_ends[TEXT_COUNT - 1] = self.text_ends[TEXT_COUNT - 2];
     }
 
-    pub(super) fn note_id(&mut self, id: &[u8]) {
+    pub(super) fn note_request_id(&mut self, id: &[u8]) {
         self.texts.extend_from_slice(id);
-        self.ends[TEXTS - 1] = self.texts.len() as u32;
+        self.text_ends[TEXT_COUNT - 1] = self.texts.len() as u32;
     }
 
     fn text(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.texts[start as usize..self.ends[index] as usize]
+        let start = if index == 0 { 0 } else { self.text_ends[index - 1] };
+        &self.texts[start as usize..self.text_ends[index] as usize]
     }
 
-    fn asked(&self) -> Option<Asked<'_>> {
-        self.version.map(|version| Asked {
+    fn logged_request(&self) -> Option<LoggedRequest<'_>> {
+        self.version.map(|version| LoggedRequest {
             method: self.text(0),
             target: self.text(1),
             version,
@@ -137,13 +132,13 @@ impl Facts {
     }
 }
 
-/// The methods that answers of our own name in `Allow`.
-pub(super) const ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+/// Methods that the proxy's own responses list in `Allow`.
+pub(super) const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Writes `Allow` for a 405 (RFC 9110 §15.5.6): every method but the one that was refused.
-fn write_allow(refused: &[u8], out: &mut Vec<u8>) {
+/// Writes `Allow` for a 405 (RFC 9110 §15.5.6): every method but the rejected one.
+fn write_allow(rejected_method: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"Allow: ");
-    let mut others = ALLOWED.split(", ").filter(|method| method.as_bytes() != refused);
+    let mut others = ALLOWED_METHODS.split(", ").filter(|method| method.as_bytes() != rejected_method);
     out.extend_from_slice(others.next().unwrap_or_default().as_bytes());
     for method in others {
         out.extend_from_slice(b", ");
@@ -153,246 +148,264 @@ fn write_allow(refused: &[u8], out: &mut Vec<u8>) {
 }
 
 impl Exchange {
-    /// It cannot go on as it was meant to. The client is told, if it was told nothing yet.
+    /// Ends an exchange that cannot continue as intended. Sends the client an error if no response
+    /// has begun.
     pub(super) fn fail(
         &mut self,
         core: &Core,
-        link: &mut Link,
+        client: &mut ClientStream,
         rng: &mut fastrand::Rng,
-        end: End,
-        phase: Phase,
-    ) -> Moved {
-        self.facts.end = end;
-        self.facts.phase = phase;
-        if matches!(end, End::ServerTimeout | End::ServerClosed)
-            && let Some(place) = &self.place
-        {
-            place.pool.observe_failure(place.server);
+        end: EndReason,
+        phase: EndPhase,
+    ) -> StepResult {
+        self.outcome.end = end;
+        self.outcome.phase = phase;
+        let is_server_fault = matches!(
+            end,
+            EndReason::ServerTimeout
+                | EndReason::ServerClosed
+                | EndReason::ConnectFailed
+                | EndReason::ConnectTimeout
+                | EndReason::NoDescriptor
+        );
+        if is_server_fault && let Some(slot) = &self.slot {
+            slot.pool.record_failure_sample(slot.server);
         }
-        self.leave_to_server(link, end);
+        self.abandon_to_server(client, end);
         self.server = None;
-        if let Some(Place { pool, server }) = &self.place
-            && pool.wants_latency()
+        if let Some(ServerSlot { pool, server }) = &self.slot
+            && pool.uses_latency()
         {
-            self.learn_failure(pool, *server, end, now_ns());
+            self.record_failure_latency(pool, *server, end, now_ns());
         }
-        if let Stage::Queued(pool, ticket) = &self.stage {
-            pool.forget(ticket, rng);
+        if let ExchangeStage::Queued(pool, ticket) = &self.stage {
+            pool.cancel(ticket, rng);
         }
-        self.release(rng);
-        link.disarm();
-        let status = match self.facts.refusal_status {
+        self.release_slot(rng);
+        client.disarm();
+        let status = match self.outcome.refusal_status {
             0 => end.status(),
             status => status,
         };
-        // Half of an interim response is out: no answer can follow it.
-        let cut = self.down.is_cut();
-        let answered = matches!(self.stage, Stage::Answering) || self.facts.status != 0 || cut;
-        if status == 0 || answered || self.tcp {
-            self.stage = Stage::Spare;
-            return Moved::Over(self.after_failure(core, link));
+        // Part of an interim response was sent, so no other response can follow it.
+        let is_truncated = self.response_relay.is_partially_sent();
+        let has_responded =
+            matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
+        if status == 0 || has_responded || self.is_tcp {
+            self.stage = ExchangeStage::Unused;
+            return StepResult::Finished(self.action_after_failure(core, client));
         }
-        self.write_refusal(core, link, status);
-        Moved::Some
+        self.write_rejection(core, client, status);
+        StepResult::Progressed
     }
 
-    /// After a failure that the client is not told about in words.
-    fn after_failure(&mut self, core: &Core, link: &Link) -> After {
-        self.record(core, link);
-        if self.facts.end == End::SilentlyDropped {
-            return After::Vanish;
+    /// Chooses the fate of the client's connection after a failure without a response.
+    fn action_after_failure(&mut self, core: &Core, client: &ClientStream) -> ConnAction {
+        self.record_outcome(core, client);
+        if self.outcome.end == EndReason::SilentlyDropped {
+            return ConnAction::ResetSilently;
         }
-        // Cut short, a response that ends with its connection would look whole.
-        let looks_whole = self.facts.until_close && self.response != Response::Done;
-        if looks_whole || self.facts.end == End::WriteTimeout { After::Reset } else { After::Close }
+        // If it were cut short, a response that ends with its connection would look complete.
+        let looks_complete = self.outcome.until_close && self.response != ResponseProgress::Done;
+        if looks_complete || self.outcome.end == EndReason::WriteTimeout {
+            ConnAction::Reset
+        } else {
+            ConnAction::Close
+        }
     }
 
-    fn write_refusal(&mut self, core: &Core, link: &Link, status: u16) {
+    fn write_rejection(&mut self, core: &Core, client: &ClientStream, status: u16) {
         let reason = encode::reason(status);
-        let body = format!("{status} {reason}: {}\n", self.facts.end.doc());
+        let body = format!("{status} {reason}: {}\n", self.outcome.end.doc());
         let mut seconds = itoa::Buffer::new();
-        let wait_s = match (self.facts.retry_after_s, status) {
+        let wait_s = match (self.outcome.retry_after_s, status) {
             (0, 503) => 1,
             (wait_s, _) => wait_s,
         };
         let retry_after = [("Retry-After", seconds.format(wait_s).as_bytes())];
         let fields = if wait_s > 0 { &retry_after[..] } else { &[] };
-        let keeps_end = (self.facts.end, self.facts.phase);
-        self.answer(core, link, status, "text/plain", body.as_bytes(), fields);
-        (self.facts.end, self.facts.phase) = keeps_end;
+        let saved_end = (self.outcome.end, self.outcome.phase);
+        self.respond(core, client, status, "text/plain", body.as_bytes(), fields);
+        (self.outcome.end, self.outcome.phase) = saved_end;
     }
 
-    /// Answers by itself.
-    pub(super) fn answer(
+    /// Starts a response of the proxy's own.
+    pub(super) fn respond(
         &mut self,
         core: &Core,
-        link: &Link,
+        client: &ClientStream,
         status: u16,
         content_type: &str,
         body: &[u8],
         fields: &[(&str, &[u8])],
     ) {
-        // What of the request is still to come would be taken for the next one.
-        self.keeps &= self.up.is_taken() && !self.up_broken && link.may_go_on(core);
-        self.facts.end = End::Answered;
-        self.facts.phase = Phase::Request;
-        self.facts.status = status;
-        self.down.reset();
-        let live = self.live.as_ref();
-        let changes = live
-            .zip(self.facts.route)
-            .map_or(&[][..], |(live, route)| &live.plan.routes[route].changes);
-        let out = self.down.head();
+        // The rest of the request would be taken for the next request.
+        self.keeps_client &=
+            self.request_relay.is_received() && !self.is_request_broken && client.may_keep_alive(core);
+        self.outcome.end = EndReason::LocalResponse;
+        self.outcome.phase = EndPhase::Request;
+        self.outcome.status = status;
+        self.response_relay.reset();
+        let generation = self.generation.as_ref();
+        let changes = generation
+            .zip(self.outcome.route)
+            .map_or(&[][..], |(generation, route)| &generation.plan.routes[route].changes);
+        let out = self.response_relay.head_buffer();
         encode::status_line(out, Version::Http11, status);
-        if answers_with(changes, "date") {
+        if writes_own_response_field(changes, "date") {
             encode::field(out, "Date", &http_date());
         }
-        for (name, value) in fields.iter().filter(|(name, _)| answers_with(changes, name)) {
+        for (name, value) in fields.iter().filter(|(name, _)| writes_own_response_field(changes, name)) {
             encode::field(out, name, value);
         }
-        if status == 405 && answers_with(changes, "allow") {
-            write_allow(self.facts.text(0), out);
+        if status == 405 && writes_own_response_field(changes, "allow") {
+            write_allow(self.outcome.text(0), out);
         }
         if !matches!(status, 204 | 304) {
-            if !body.is_empty() && answers_with(changes, "content-type") {
+            if !body.is_empty() && writes_own_response_field(changes, "content-type") {
                 encode::field(out, "Content-Type", content_type.as_bytes());
             }
             encode::field_u64(out, "Content-Length", body.len() as u64);
         }
         crate::forward::write_response_changes(changes, out);
-        match (self.keeps, self.version) {
+        match (self.keeps_client, self.version) {
             (false, Version::Http11) => out.extend_from_slice(b"Connection: close\r\n"),
             (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             _ => {}
         }
         encode::end_of_head(out);
-        self.facts.head_bytes_out = out.len() as u64;
-        if self.kind != RequestKind::Head && !matches!(status, 204 | 304) {
+        self.outcome.head_bytes_out = out.len() as u64;
+        if self.request_kind != RequestKind::Head && !matches!(status, 204 | 304) {
             out.extend_from_slice(body);
         }
-        self.response = Response::Done;
-        self.stage = Stage::Answering;
+        self.response = ResponseProgress::Done;
+        self.stage = ExchangeStage::Responding;
     }
 
-    /// It ended as it was meant to.
+    /// Ends an exchange that completed as intended.
     pub(super) fn finish(
         &mut self,
         core: &Core,
-        link: &mut Link,
+        client: &mut ClientStream,
         rng: &mut fastrand::Rng,
-    ) -> After {
-        self.give_server_back(core, link, rng);
-        self.stage = Stage::Spare;
-        self.record(core, link);
-        // The rest of a body that nobody reads would be taken for the next request.
-        self.keeps &= self.up.is_taken();
-        if self.keeps {
-            return After::Next;
+    ) -> ConnAction {
+        self.release_server(core, client, rng);
+        self.stage = ExchangeStage::Unused;
+        self.record_outcome(core, client);
+        // An unread rest of the body would be taken for the next request.
+        self.keeps_client &= self.request_relay.is_received();
+        if self.keeps_client {
+            return ConnAction::KeepAlive;
         }
-        // What the client has sent beyond, or sends before it reads that this was the last response,
-        // would turn the close into a reset, which may destroy the response on its way.
-        let unread = !self.up.is_taken() || self.up_broken || !link.held.is_empty();
-        match unread || self.may_pipeline || !link.stream.is_quiet() {
-            true => After::Linger,
-            false => After::Close,
+        // Bytes that the client has sent beyond the request, or sends before it reads that this was
+        // the last response, would turn the close into a reset. That may destroy the response in
+        // flight.
+        let has_unread =
+            !self.request_relay.is_received() || self.is_request_broken || !client.buffered.is_empty();
+        match has_unread || self.may_pipeline || !client.stream.is_idle() {
+            true => ConnAction::Linger,
+            false => ConnAction::Close,
         }
     }
 
-    /// The response is whole: the server is free for the next request, on this connection if it can
-    /// carry one.
-    pub(super) fn give_server_back(
-        &mut self,
-        core: &Core,
-        link: &mut Link,
-        rng: &mut fastrand::Rng,
-    ) {
-        if let (Some(mut conn), Some(Place { pool, server })) = (self.server.take(), &self.place)
-            && self.server_persists
-            && self.up.is_done()
-            && !self.up_broken
+    /// Releases the server after a complete response. The connection is kept if it can carry
+    /// another request.
+    pub(super) fn release_server(&mut self, core: &Core, client: &mut ClientStream, rng: &mut fastrand::Rng) {
+        if let (Some(mut conn), Some(ServerSlot { pool, server })) = (self.server.take(), &self.slot)
+            && self.keeps_server
+            && self.request_relay.is_done()
+            && !self.is_request_broken
             && !core.draining.get()
         {
-            conn.served += 1;
+            conn.served_requests += 1;
             match pool.reuse() {
-                Reuse::Never => link.keep_own(pool, *server, conn),
-                Reuse::Safe | Reuse::Always => pool.keep_idle(*server, conn, core.now_ns.get()),
+                Reuse::Safe | Reuse::Always if !conn.is_private => {
+                    pool.keep_idle(*server, conn, core.now_ns.get());
+                }
+                _ => client.keep_private_conn(pool, *server, conn),
             }
         }
-        self.release(rng);
+        self.release_slot(rng);
     }
 
-    /// Bytes that went through a tunnel.
-    pub(crate) fn note_tunnel(&mut self, bytes_in: u64, bytes_out: u64) {
-        self.facts.bytes_in += bytes_in;
-        self.facts.bytes_out += bytes_out;
+    /// Adds the bytes that went through a tunnel.
+    pub(crate) fn add_tunnel_bytes(&mut self, bytes_in: u64, bytes_out: u64) {
+        self.outcome.bytes_in += bytes_in;
+        self.outcome.bytes_out += bytes_out;
     }
 
-    /// Its tunnel has ended.
+    /// Records the end of the tunnel.
     pub(crate) fn end_tunnel(
         &mut self,
         core: &Core,
-        link: &Link,
+        client: &ClientStream,
         rng: &mut fastrand::Rng,
-        end: End,
+        end: EndReason,
     ) {
-        self.facts.end = end;
-        self.facts.phase = if end == End::Done { Phase::Over } else { Phase::Data };
-        self.release(rng);
-        self.record(core, link);
+        self.outcome.end = end;
+        self.outcome.phase = if end == EndReason::Done { EndPhase::Over } else { EndPhase::Data };
+        self.release_slot(rng);
+        self.record_outcome(core, client);
     }
 
-    /// Its connection is dropped in the middle: the proxy stops.
-    pub(crate) fn abandon(&mut self, core: &Core, link: &Link) {
-        self.cut(core, link, &mut fastrand::Rng::with_seed(0), End::Drained);
+    /// Records an exchange whose connection is dropped because the proxy stops.
+    pub(crate) fn abort_on_drain(&mut self, core: &Core, client: &ClientStream) {
+        self.abort(core, client, &mut fastrand::Rng::with_seed(0), EndReason::Drained);
     }
 
-    /// It ends in the middle, without a word to the client.
-    pub(crate) fn cut(&mut self, core: &Core, link: &Link, rng: &mut fastrand::Rng, end: End) {
-        self.facts.end = end;
-        self.facts.phase = self.phase();
-        if let Stage::Queued(pool, ticket) = &self.stage {
-            pool.forget(ticket, rng);
+    /// Ends the exchange early, without a response to the client.
+    pub(crate) fn abort(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        rng: &mut fastrand::Rng,
+        end: EndReason,
+    ) {
+        self.outcome.end = end;
+        self.outcome.phase = self.phase();
+        if let ExchangeStage::Queued(pool, ticket) = &self.stage {
+            pool.cancel(ticket, rng);
         }
-        self.release(rng);
-        self.record(core, link);
+        self.release_slot(rng);
+        self.record_outcome(core, client);
     }
 
-    fn release(&mut self, rng: &mut fastrand::Rng) {
-        if let Some(Place { pool, server }) = self.place.take() {
+    fn release_slot(&mut self, rng: &mut fastrand::Rng) {
+        if let Some(ServerSlot { pool, server }) = self.slot.take() {
             pool.release(server, rng);
         }
     }
 
-    /// Tells everybody what became of it. Once for each request.
-    pub(crate) fn record(&mut self, core: &Core, link: &Link) {
-        let _section = core.profile.enter(Section::Metrics);
-        self.facts.times.end_ns = now_ns();
-        self.attach(link);
-        let Some(live) = self.live.take() else {
+    /// Reports the outcome to logs and metrics, once per request.
+    pub(crate) fn record_outcome(&mut self, core: &Core, client: &ClientStream) {
+        let _section = core.profile.enter(ProfilePhase::Metrics);
+        self.outcome.times.end_ns = now_ns();
+        self.attach(client);
+        let Some(generation) = self.generation.take() else {
             return;
         };
-        let facts = &self.facts;
+        let builder = &self.outcome;
         let outcome = Outcome {
-            client: link.peer.address,
-            client_port: link.peer.port,
+            client: client.peer.address,
+            client_port: client.peer.port,
             listener: self.listener,
-            route: facts.route,
-            pool: facts.pool,
-            server: facts.server,
-            request: facts.asked(),
-            status: facts.status,
-            end: facts.end,
-            phase: facts.phase,
-            refusal: facts.refusal,
-            times: facts.times,
-            bytes_in: facts.bytes_in,
-            bytes_out: facts.bytes_out,
-            content_bytes_out: facts.bytes_out.saturating_sub(facts.head_bytes_out),
-            retries: facts.retries,
-            reused: facts.reused,
-            wasted: facts.wasted,
-            sticky: facts.sticky,
+            route: builder.route,
+            pool: builder.pool,
+            server: builder.server,
+            request: builder.logged_request(),
+            status: builder.status,
+            end: builder.end,
+            phase: builder.phase,
+            refusal: builder.refusal,
+            times: builder.times,
+            bytes_in: builder.bytes_in,
+            bytes_out: builder.bytes_out,
+            content_bytes_out: builder.bytes_out.saturating_sub(builder.head_bytes_out),
+            retries: builder.retries,
+            reused: builder.reused,
+            wasted: builder.wasted,
+            sticky: builder.sticky,
         };
-        core.record(&live, &outcome);
+        core.record(&generation, &outcome);
     }
 }

@@ -1,34 +1,33 @@
-//! One request on its way: from its head to its outcome. Exists only while a request is in flight;
-//! an idle connection has none.
+//! One request in flight, from its head to its outcome. An idle connection has no exchange.
 //!
 //! ```text
 //!  head -> route --+--> tarpit ------------------.
 //!                  |                             v
-//!                  +--> own answer ---------> answering --------------------------.
-//!                  |                             ^ failed, nothing said yet       |
+//!                  +--> local response ------> sending ---------------------------.
+//!                  |                             ^ failed, nothing sent yet       |
 //!                  v                             |                                v
-//!               queued --> connecting ------> open: both directions at once --> ended -> outcome
-//!                 |  room    |  ^ again, if nothing can have happened |  |
-//!                 `----------+--'-------------------------------------'  `--> tunnel (101, CONNECT)
+//!               queued --> connecting ------> connected: both directions -----> ended -> outcome
+//!                 |  slot    |  ^ retry, if it has no side effect     |  |
+//!                 `----------+--'-------------------------------------'  `-> tunnel (101, CONNECT)
 //! ```
-//! This file is the states and what moves them; `begin` makes an exchange from a head, `choice` is what
-//! it tells the choice of its server, and what that learns from it, `buffering` receives the start of a
-//! body before a bounded server is asked for, `queued` waits for room, `request`
-//! and `response` are the two directions while it is open (`splice` for long bodies), `finish` is how
-//! it ends.
+//! This file has the states and their transitions. `begin` creates an exchange from a head.
+//! `server_selection` has the inputs of the server selection and its feedback. `buffering` receives
+//! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
+//! `request` and `response` are the two directions of a connected exchange (`splice` for long
+//! bodies). `finish` ends it.
 
 mod abandoned;
 mod begin;
 mod buffering;
-mod choice;
 mod detached;
 mod finish;
-mod pace;
+mod progress_limits;
 mod queued;
 mod request;
 mod response;
+mod server_selection;
+mod session_dump;
 mod splice;
-mod whereabouts;
 
 use std::future::Future;
 use std::io;
@@ -40,382 +39,389 @@ use rt::clock::now_ns;
 use rt::splice::Pipe;
 use rt::stream::Stream;
 
-pub(crate) use begin::Begun;
-use detached::Detached;
-pub(crate) use finish::Facts;
+pub(crate) use begin::ExchangeStart;
+use detached::DetachedNames;
+pub(crate) use finish::OutcomeBuilder;
 
-use crate::conn::{Armed, Link, Watch};
-use crate::core::{Bench, Core, Live};
-use crate::outcome::{End, Phase};
+use crate::conn::{ClientStatus, ClientStream, TimeoutKind};
+use crate::core::{ConfigGeneration, Core, ScratchBuffers};
+use crate::outcome::{EndPhase, EndReason};
 use crate::plan::Priority;
-use crate::pool::{NEVER, Pool, ServerConn, Ticket, Want};
-use crate::profile::Phase as Section;
+use crate::pool::{NO_DEADLINE, Pool, ServerConn, ServerRequirements, Ticket};
+use crate::profile::ProfilePhase;
 use crate::relay::Relay;
 
-/// One request on its way.
+/// One request in flight.
 pub(crate) struct Exchange {
-    stage: Stage,
-    live: Option<Rc<Live>>,
-    /// In a tunnel, what is left of `live`.
-    detached: Option<Box<Detached>>,
-    /// Index in the live plan's listeners.
+    stage: ExchangeStage,
+    generation: Option<Rc<ConfigGeneration>>,
+    /// In a tunnel, the kept part of `generation`.
+    detached: Option<Box<DetachedNames>>,
+    /// Index in the listeners of the plan in force.
     listener: usize,
-    /// Where it goes, while room there is taken for it.
-    place: Option<Place>,
-    /// What it wants of its pool.
-    want: Want,
-    /// The connection to the server.
+    /// Server and the slot taken at it, if any.
+    slot: Option<ServerSlot>,
+    /// Requirements on a server of the pool.
+    requirements: ServerRequirements,
     server: Option<ServerConn>,
-    up: Relay,
-    down: Relay,
-    /// Received from the server, and not used yet.
-    held: Vec<u8>,
-    /// Where a long body is on its way, while it is.
+    request_relay: Relay,
+    response_relay: Relay,
+    /// Bytes received from the server and not processed yet.
+    unprocessed: Vec<u8>,
+    /// Pipe for a long body, while one is being spliced.
     pipe: Option<Pipe>,
-    response: Response,
-    kind: wire::RequestKind,
+    response: ResponseProgress,
+    request_kind: wire::RequestKind,
     version: wire::Version,
-    /// Whether the client's connection is to stay, as far as is known.
-    keeps: bool,
-    /// Whether the client may send another request unless it is told not to.
+    /// True if the client's connection may stay open after this request.
+    keeps_client: bool,
+    /// True if the client may send another request unless the response forbids it.
     may_pipeline: bool,
-    /// Whether the server's connection can carry another request.
-    server_persists: bool,
-    /// Whether sending the same request twice does what sending it once does.
-    idempotent: bool,
-    /// Whether the server was asked to change the protocol.
-    upgrade: bool,
-    /// Whether the client may be waiting for `100 Continue` with its body.
-    expects: bool,
-    /// Whether it carries bytes of no known protocol.
-    tcp: bool,
-    /// Whether the server takes no more of the request.
-    up_broken: bool,
-    /// Whether only a new connection will do: an idle one has just failed.
-    needs_new: bool,
-    interim: u32,
-    /// How urgent it is, in a queue.
+    /// True if the server's connection can carry another request.
+    keeps_server: bool,
+    /// True if sending the request twice has the same effect as sending it once.
+    is_idempotent: bool,
+    /// True if the server was asked to change the protocol.
+    requests_upgrade: bool,
+    /// True if the client may be waiting for `100 Continue` before it sends the body.
+    expects_continue: bool,
+    /// True if unparsed bytes are forwarded (mode tcp).
+    is_tcp: bool,
+    /// True if the server accepts no more of the request.
+    is_request_broken: bool,
+    /// True if a new connection is required because an idle one has just failed.
+    needs_new_connection: bool,
+    /// Number of retries for which an idle connection had ended before it carried anything.
+    unreceived_count: u8,
+    interim_count: u32,
     priority: Priority,
-    /// When its client leaves; [`NEVER`]: it does not say.
+    /// Time until which the client waits; [`NEVER`]: not given.
     deadline_ns: u64,
-    /// Bytes of the body when its progress was looked at last, and when that was.
-    progress: (u64, u64),
-    /// When the wait for the response's head began; 0: it has not.
-    first_byte_from_ns: u64,
-    /// Bytes that the blocked receiver had not confirmed at the last check, and when that was.
+    /// Bytes of the body at the last progress check, and the time of that check.
+    body_progress: (u64, u64),
+    /// Time when the wait for the response's head began; 0: not yet.
+    first_byte_wait_start_ns: u64,
+    /// Bytes that the blocked receiver had not confirmed at the last check, and the time of that
+    /// check.
     stalled: Option<(u64, u64)>,
-    pub(crate) facts: Facts,
+    pub(crate) outcome: OutcomeBuilder,
 }
 
-/// Room at a server.
+/// A slot taken at a server.
 #[derive(Debug)]
-struct Place {
+struct ServerSlot {
     pool: Rc<Pool>,
     server: usize,
 }
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>>>>;
 
-enum Stage {
+enum ExchangeStage {
     /// Not in use.
-    Spare,
-    /// Kept waiting, to be refused.
+    Unused,
+    /// Delayed, and rejected afterwards.
     Tarpit,
-    /// Receiving the start of its body, before it takes a slot at a server.
+    /// Receiving the start of the body, before taking a slot at a server.
     Buffering(Rc<Pool>),
-    /// Waiting for room at a server.
+    /// Waiting for a free slot at a server.
     Queued(Rc<Pool>, Rc<Ticket>),
-    /// Waiting for a connection to stand.
+    /// Waiting for the connection to be established.
     Connecting(Connecting),
-    /// With a server.
-    Open,
-    /// Our own answer is being sent.
-    Answering,
+    /// Connected to a server.
+    Connected,
+    /// Sending a response of the proxy's own.
+    Responding,
 }
 
-/// How far the response is.
+/// Progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Response {
+enum ResponseProgress {
     Head,
     Body,
     Done,
 }
 
-/// What becomes of the client's connection.
+/// Fate of the client's connection.
 #[derive(Debug)]
-pub(crate) enum After {
-    /// The next request.
-    Next,
-    /// The end, at once.
+pub(crate) enum ConnAction {
+    /// It reads the next request.
+    KeepAlive,
+    /// It is closed at once.
     Close,
-    /// The end, after the client had a chance to read its answer.
+    /// It is closed after the client had time to read the response.
     Linger,
-    /// The end, in a way that shows that something is missing.
+    /// It is reset, so that the client notices that bytes are missing.
     Reset,
-    /// The end, in a way that shows as little as can be.
-    Vanish,
-    /// Another protocol.
-    Tunnel(Box<Tunnelled>),
+    /// It ends with as little trace as possible.
+    ResetSilently,
+    /// It changes to another protocol.
+    Tunnel(Box<TunnelStart>),
 }
 
-/// What a tunnel starts from.
+/// Initial state of a tunnel.
 #[derive(Debug)]
-pub(crate) struct Tunnelled {
+pub(crate) struct TunnelStart {
     pub(crate) server: ServerConn,
     pub(crate) to_server: Vec<u8>,
     pub(crate) to_client: Vec<u8>,
-    pub(crate) tunnel_ns: u64,
+    pub(crate) tunnel_timeout_ns: u64,
 }
 
-/// What moving one direction brought.
-enum Moved {
-    /// Something moved; look again.
-    Some,
-    /// Nothing can be moved just now.
-    Nothing,
-    /// The exchange is over, and this is what becomes of the connection.
-    Over(After),
+/// Result of moving bytes in one direction.
+enum StepResult {
+    /// Something moved; try again.
+    Progressed,
+    /// Nothing can move now.
+    Blocked,
+    /// The exchange is over; the value is the fate of the connection.
+    Finished(ConnAction),
 }
 
-/// How often one poll moves something before others get their turn.
-const MOVES_MAX: u32 = 32;
+/// Maximum number of moves in one poll before other tasks get their turn.
+const STEPS_MAX: u32 = 32;
 
 impl Exchange {
     pub(crate) fn new() -> Self {
         Self {
-            stage: Stage::Spare,
-            live: None,
+            stage: ExchangeStage::Unused,
+            generation: None,
             detached: None,
             listener: 0,
-            place: None,
-            want: Want::default(),
+            slot: None,
+            requirements: ServerRequirements::default(),
             server: None,
-            up: Relay::new(),
-            down: Relay::new(),
-            held: Vec::new(),
+            request_relay: Relay::new(),
+            response_relay: Relay::new(),
+            unprocessed: Vec::new(),
             pipe: None,
-            response: Response::Head,
-            kind: wire::RequestKind::Other,
+            response: ResponseProgress::Head,
+            request_kind: wire::RequestKind::Other,
             version: wire::Version::Http11,
-            keeps: false,
+            keeps_client: false,
             may_pipeline: false,
-            server_persists: false,
-            idempotent: false,
-            upgrade: false,
-            expects: false,
-            tcp: false,
-            up_broken: false,
-            needs_new: false,
-            interim: 0,
+            keeps_server: false,
+            is_idempotent: false,
+            requests_upgrade: false,
+            expects_continue: false,
+            is_tcp: false,
+            is_request_broken: false,
+            needs_new_connection: false,
+            unreceived_count: 0,
+            interim_count: 0,
             priority: Priority::Normal,
-            deadline_ns: NEVER,
-            progress: (0, 0),
-            first_byte_from_ns: 0,
+            deadline_ns: NO_DEADLINE,
+            body_progress: (0, 0),
+            first_byte_wait_start_ns: 0,
             stalled: None,
-            facts: Facts::default(),
+            outcome: OutcomeBuilder::default(),
         }
     }
 
-    /// Makes it ready for the next request.
+    /// Resets the exchange for the next request.
     pub(crate) fn reset(&mut self) {
-        self.stage = Stage::Spare;
-        self.live = None;
+        self.stage = ExchangeStage::Unused;
+        self.generation = None;
         self.detached = None;
         self.server = None;
-        self.up.reset();
-        self.down.reset();
-        self.held = Vec::new();
+        self.request_relay.reset();
+        self.response_relay.reset();
+        self.unprocessed = Vec::new();
         self.pipe = None;
-        self.response = Response::Head;
-        self.tcp = false;
-        self.up_broken = false;
-        self.needs_new = false;
-        self.interim = 0;
+        self.response = ResponseProgress::Head;
+        self.is_tcp = false;
+        self.is_request_broken = false;
+        self.needs_new_connection = false;
+        self.unreceived_count = 0;
+        self.interim_count = 0;
         self.priority = Priority::Normal;
-        self.deadline_ns = NEVER;
-        self.progress = (0, 0);
-        self.first_byte_from_ns = 0;
+        self.deadline_ns = NO_DEADLINE;
+        self.body_progress = (0, 0);
+        self.first_byte_wait_start_ns = 0;
         self.stalled = None;
-        self.facts.clear();
+        self.outcome.clear();
     }
 
-    /// Moves whatever can be moved. Ready: it is over.
+    /// Moves everything that can move. Returns `Ready` when the exchange is over.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Poll<After> {
-        let mut moves = 0;
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<ConnAction> {
+        let mut steps = 0;
         loop {
-            let moved = match &mut self.stage {
-                Stage::Open => self.poll_open(cx, core, link, bench),
-                Stage::Answering => self.poll_answering(cx, core, link, bench),
-                Stage::Queued(..) => self.poll_queued(cx, core, link, bench),
-                Stage::Buffering(_) => self.poll_buffering(cx, core, link, bench),
-                Stage::Connecting(_) => self.poll_connecting(cx, core, link, bench),
-                Stage::Tarpit => self.poll_tarpit(cx, core, link, bench),
-                Stage::Spare => Moved::Over(After::Close),
+            let result = match &mut self.stage {
+                ExchangeStage::Connected => self.poll_connected(cx, core, client, scratch),
+                ExchangeStage::Responding => self.poll_responding(cx, core, client, scratch),
+                ExchangeStage::Queued(..) => self.poll_queued(cx, core, client, scratch),
+                ExchangeStage::Buffering(_) => self.poll_buffering(cx, core, client, scratch),
+                ExchangeStage::Connecting(_) => self.poll_connecting(cx, core, client, scratch),
+                ExchangeStage::Tarpit => self.poll_tarpit(cx, core, client, scratch),
+                ExchangeStage::Unused => StepResult::Finished(ConnAction::Close),
             };
-            match moved {
-                Moved::Over(after) => return Poll::Ready(after),
-                Moved::Nothing => return Poll::Pending,
-                Moved::Some if moves == MOVES_MAX => {
+            match result {
+                StepResult::Finished(action) => return Poll::Ready(action),
+                StepResult::Blocked => return Poll::Pending,
+                StepResult::Progressed if steps == STEPS_MAX => {
                     rt::stream::yield_turn(cx);
                     return Poll::Pending;
                 }
-                Moved::Some => moves += 1,
+                StepResult::Progressed => steps += 1,
             }
         }
     }
 
-    fn poll_open(
+    fn poll_connected(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        if self.tcp {
-            return self.open_tunnel(core, link, bench);
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        if self.is_tcp {
+            return self.start_tcp_tunnel(core, client, scratch);
         }
-        let up = match self.poll_request(cx, core, link, bench) {
-            Moved::Over(after) => return Moved::Over(after),
-            Moved::Some => true,
-            Moved::Nothing => false,
+        let has_request_progress = match self.poll_request(cx, core, client, scratch) {
+            StepResult::Finished(action) => return StepResult::Finished(action),
+            StepResult::Progressed => true,
+            StepResult::Blocked => false,
         };
-        // The request's direction may have ended the stage, for another try.
-        if !matches!(self.stage, Stage::Open) {
-            return Moved::Some;
+        // The request's direction may have left this stage, for a retry.
+        if !matches!(self.stage, ExchangeStage::Connected) {
+            return StepResult::Progressed;
         }
-        let down = match self.poll_response(cx, core, link, bench) {
-            Moved::Over(after) => return Moved::Over(after),
-            Moved::Some => true,
-            Moved::Nothing => false,
+        let has_response_progress = match self.poll_response(cx, core, client, scratch) {
+            StepResult::Finished(action) => return StepResult::Finished(action),
+            StepResult::Progressed => true,
+            StepResult::Blocked => false,
         };
-        if self.is_answered() {
-            return Moved::Over(self.finish(core, link, &mut bench.rng));
+        if self.is_complete() {
+            return StepResult::Finished(self.finish(core, client, &mut scratch.rng));
         }
-        if !matches!(self.stage, Stage::Open) || up || down {
-            link.note_progress();
-            return Moved::Some;
+        if !matches!(self.stage, ExchangeStage::Connected) || has_request_progress || has_response_progress {
+            client.note_progress();
+            return StepResult::Progressed;
         }
-        self.wait(cx, core, link, bench)
+        self.poll_timeout(cx, core, client, scratch)
     }
 
-    /// Whether nothing is left to be done for this request.
-    fn is_answered(&self) -> bool {
-        if self.response != Response::Done || !self.is_down_flushed() {
+    /// Returns whether nothing is left to do for this request.
+    fn is_complete(&self) -> bool {
+        if self.response != ResponseProgress::Done || !self.is_response_flushed() {
             return false;
         }
-        // An early answer: the rest of the request is still to be passed on, unless nobody wants it.
-        self.up.is_done() || self.up_broken || !self.server_persists || !self.keeps
+        // After an early response the rest of the request is still forwarded, unless nobody needs
+        // it.
+        self.request_relay.is_done() || self.is_request_broken || !self.keeps_server || !self.keeps_client
     }
 
-    /// Nothing moves: waits, as long as it may.
-    fn wait(
+    /// Waits when nothing moves, until a timeout.
+    fn poll_timeout(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let (armed, timeout_ns) = self.waits_for(link);
-        let late = match armed {
-            Armed::RequestBody if !self.makes_progress(core, link) => true,
-            Armed::ClientWrite | Armed::ServerWrite => {
-                self.is_stalled(cx, core, link, armed, timeout_ns)
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        let (kind, timeout_ns) = self.current_timeout(client);
+        let has_timed_out = match kind {
+            TimeoutKind::RequestBody if !self.is_body_in_time(core, client) => true,
+            TimeoutKind::ClientWrite | TimeoutKind::ServerWrite => {
+                self.is_peer_stalled(cx, core, client, kind, timeout_ns)
             }
-            Armed::FirstByte => {
+            TimeoutKind::FirstByte => {
                 let left_ns = self.first_byte_left_ns(core, timeout_ns);
-                link.is_late(cx, core, armed, left_ns)
+                client.has_timed_out(cx, core, kind, left_ns)
             }
-            _ => link.is_late(cx, core, armed, timeout_ns),
+            _ => client.has_timed_out(cx, core, kind, timeout_ns),
         };
-        if late {
-            let (end, phase) = match armed {
-                Armed::ClientWrite => (End::WriteTimeout, self.phase()),
-                Armed::RequestBody => (End::BodyTimeout, Phase::Request),
-                _ => (End::ServerTimeout, self.phase()),
+        if has_timed_out {
+            let (end, phase) = match kind {
+                TimeoutKind::ClientWrite => (EndReason::WriteTimeout, self.phase()),
+                TimeoutKind::RequestBody => (EndReason::BodyTimeout, EndPhase::Request),
+                _ => (EndReason::ServerTimeout, self.phase()),
             };
-            return self.fail(core, link, &mut bench.rng, end, phase);
+            return self.fail(core, client, &mut scratch.rng, end, phase);
         }
-        // Whoever still sends is read from; whoever waits is only watched.
-        let watch = match (self.up.is_taken(), self.up_broken) {
-            (true, _) => link.watch_client(cx, core, &mut bench.input),
-            (false, true) => link.watch_unread(cx),
-            (false, false) => Watch::Quiet,
+        // A client that still sends is read from; a client that waits is only watched.
+        let status = match (self.request_relay.is_received(), self.is_request_broken) {
+            (true, _) => client.check_client(cx, core, &mut scratch.input),
+            (false, true) => client.check_unread_client(cx),
+            (false, false) => ClientStatus::Present,
         };
-        match watch {
-            Watch::Quiet => {}
-            // It may have ended only its own side, and gets the rest of its answer.
-            Watch::Ended if link.half_close() || self.response != Response::Head => {
-                self.keeps &= !link.held.is_empty();
+        match status {
+            ClientStatus::Present => {}
+            // The client may have closed only its sending side, and gets the rest of its response.
+            ClientStatus::Eof if client.allows_half_close() || self.response != ResponseProgress::Head => {
+                self.keeps_client &= !client.buffered.is_empty();
             }
-            Watch::Ended | Watch::Gone => {
+            ClientStatus::Eof | ClientStatus::Gone => {
                 let phase = self.phase();
-                return self.fail(core, link, &mut bench.rng, End::ClientGone, phase);
+                return self.fail(core, client, &mut scratch.rng, EndReason::ClientGone, phase);
             }
         }
-        Moved::Nothing
+        StepResult::Blocked
     }
 
-    /// What it waits for just now, and for how long at most.
-    fn waits_for(&self, link: &Link) -> (Armed, u64) {
-        let Some(place) = &self.place else {
-            return (Armed::ClientWrite, link.timeouts().write_ns);
+    /// Returns the kind of the current wait, and its maximum in nanoseconds.
+    fn current_timeout(&self, client: &ClientStream) -> (TimeoutKind, u64) {
+        let Some(slot) = &self.slot else {
+            return (TimeoutKind::ClientWrite, client.timeouts().write_ns);
         };
-        let server = &place.pool.plan().timeouts;
-        if !self.is_down_flushed() {
-            (Armed::ClientWrite, link.timeouts().write_ns)
-        } else if !self.up.is_flushed() && !self.up_broken {
-            (Armed::ServerWrite, server.idle_ns)
-        } else if !self.up.is_taken() && !self.up_broken && self.response != Response::Body {
-            (Armed::RequestBody, link.timeouts().body_idle_ns)
-        } else if self.response == Response::Head {
-            (Armed::FirstByte, server.first_byte_ns)
+        let server_timeouts = &slot.pool.plan().timeouts;
+        if !self.is_response_flushed() {
+            (TimeoutKind::ClientWrite, client.timeouts().write_ns)
+        } else if !self.request_relay.is_flushed() && !self.is_request_broken {
+            (TimeoutKind::ServerWrite, server_timeouts.idle_ns)
+        } else if !self.request_relay.is_received()
+            && !self.is_request_broken
+            && self.response != ResponseProgress::Body
+        {
+            (TimeoutKind::RequestBody, client.timeouts().body_idle_ns)
+        } else if self.response == ResponseProgress::Head {
+            (TimeoutKind::FirstByte, server_timeouts.first_byte_ns)
         } else {
-            (Armed::ResponseBody, server.idle_ns)
+            (TimeoutKind::ResponseBody, server_timeouts.idle_ns)
         }
     }
 
-    /// What it is in, for its outcome.
-    fn phase(&self) -> Phase {
+    /// Returns the current phase, for the outcome.
+    fn phase(&self) -> EndPhase {
         match self.response {
-            _ if matches!(self.stage, Stage::Queued(..)) => Phase::Queue,
-            _ if matches!(self.stage, Stage::Buffering(_)) => Phase::Request,
-            _ if matches!(self.stage, Stage::Connecting(_)) => Phase::Connect,
-            _ if matches!(self.stage, Stage::Tarpit) => Phase::Tarpit,
-            Response::Head if self.up.is_done() => Phase::Head,
-            Response::Head => Phase::Request,
-            Response::Body => Phase::Data,
-            Response::Done => Phase::Last,
+            _ if matches!(self.stage, ExchangeStage::Queued(..)) => EndPhase::Queue,
+            _ if matches!(self.stage, ExchangeStage::Buffering(_)) => EndPhase::Request,
+            _ if matches!(self.stage, ExchangeStage::Connecting(_)) => EndPhase::Connect,
+            _ if matches!(self.stage, ExchangeStage::Tarpit) => EndPhase::Tarpit,
+            ResponseProgress::Head if self.request_relay.is_done() => EndPhase::Head,
+            ResponseProgress::Head => EndPhase::Request,
+            ResponseProgress::Body => EndPhase::Data,
+            ResponseProgress::Done => EndPhase::Last,
         }
     }
 
-    fn poll_answering(
+    fn poll_responding(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let _section = core.profile.enter(Section::ForwardResponse);
-        let rng = &mut bench.rng;
-        let before = self.facts.bytes_out;
-        let write_ns = link.timeouts().write_ns;
-        match self.down.poll_flush(cx, &mut link.stream, &mut self.facts.bytes_out) {
-            Poll::Ready(Ok(())) => Moved::Over(self.finish(core, link, rng)),
-            Poll::Ready(Err(_)) => self.fail(core, link, rng, End::ClientGone, Phase::Last),
-            Poll::Pending if self.facts.bytes_out > before => {
-                link.note_progress();
-                Moved::Some
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        let _section = core.profile.enter(ProfilePhase::ForwardResponse);
+        let rng = &mut scratch.rng;
+        let bytes_before = self.outcome.bytes_out;
+        let write_ns = client.timeouts().write_ns;
+        match self.response_relay.poll_flush(cx, &mut client.stream, &mut self.outcome.bytes_out) {
+            Poll::Ready(Ok(())) => StepResult::Finished(self.finish(core, client, rng)),
+            Poll::Ready(Err(_)) => self.fail(core, client, rng, EndReason::ClientGone, EndPhase::Last),
+            Poll::Pending if self.outcome.bytes_out > bytes_before => {
+                client.note_progress();
+                StepResult::Progressed
             }
-            Poll::Pending if self.is_stalled(cx, core, link, Armed::ClientWrite, write_ns) => {
-                self.fail(core, link, rng, End::WriteTimeout, Phase::Last)
+            Poll::Pending if self.is_peer_stalled(cx, core, client, TimeoutKind::ClientWrite, write_ns) => {
+                self.fail(core, client, rng, EndReason::WriteTimeout, EndPhase::Last)
             }
-            Poll::Pending => Moved::Nothing,
+            Poll::Pending => StepResult::Blocked,
         }
     }
 
@@ -423,35 +429,31 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let _section = core.profile.enter(Section::Connect);
-        let Stage::Connecting(connecting) = &mut self.stage else {
-            return Moved::Nothing;
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        let _section = core.profile.enter(ProfilePhase::Connect);
+        let ExchangeStage::Connecting(future) = &mut self.stage else {
+            return StepResult::Blocked;
         };
-        match connecting.as_mut().poll(cx) {
+        match future.as_mut().poll(cx) {
             Poll::Ready(Ok(stream)) => {
-                self.open(ServerConn::new(stream), false, now_ns());
-                Moved::Some
+                self.set_connected(ServerConn::new(stream), false, now_ns());
+                StepResult::Progressed
             }
             Poll::Ready(Err(error)) => {
-                let exhausted = rt::dial::is_exhausted(&error);
-                let end = if exhausted { End::NoDescriptor } else { End::ConnectFailed };
-                self.connect_again(core, link, (&mut bench.rng, cx.waker()), end)
+                let is_exhausted = rt::dial::is_exhausted(&error);
+                let end = if is_exhausted { EndReason::NoDescriptor } else { EndReason::ConnectFailed };
+                let failure = (end, EndPhase::Connect);
+                self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure)
             }
             Poll::Pending => {
-                let timeout_ns =
-                    self.place.as_ref().map_or(0, |p| p.pool.plan().timeouts.connect_ns);
-                if link.is_late(cx, core, Armed::Connect, timeout_ns) {
-                    return self.connect_again(
-                        core,
-                        link,
-                        (&mut bench.rng, cx.waker()),
-                        End::ConnectTimeout,
-                    );
+                let timeout_ns = self.slot.as_ref().map_or(0, |slot| slot.pool.plan().timeouts.connect_ns);
+                if client.has_timed_out(cx, core, TimeoutKind::Connect, timeout_ns) {
+                    let failure = (EndReason::ConnectTimeout, EndPhase::Connect);
+                    return self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure);
                 }
-                self.watch_early(cx, core, link, bench)
+                self.check_waiting_client(cx, core, client, scratch)
             }
         }
     }
@@ -460,14 +462,14 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        // Armed when it began.
-        if link.passed() {
-            return self.fail(core, link, &mut bench.rng, End::Tarpitted, Phase::Tarpit);
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        // The timer was armed when the tarpit began.
+        if client.is_deadline_expired() {
+            return self.fail(core, client, &mut scratch.rng, EndReason::Tarpitted, EndPhase::Tarpit);
         }
-        self.watch_early(cx, core, link, bench)
+        self.check_waiting_client(cx, core, client, scratch)
     }
 }
 

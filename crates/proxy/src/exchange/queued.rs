@@ -1,164 +1,167 @@
-//! Waiting for room at a pool: taking it at once, or a place in the queue, and what becomes of that.
+//! Waiting for a slot at a pool: taking one at once, or a position in the queue, and handling the
+//! result.
 
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use rt::clock::now_ns;
 
-use super::{Exchange, Moved, Place, Stage};
-use crate::conn::{Link, Watch};
-use crate::core::{Bench, Core, Live, QUEUE_TICK_NS};
-use crate::deadline::patience_ns;
-use crate::outcome::{End, Phase};
-use crate::pool::{Ask, NEVER, NoPlace, Pool, TicketState};
-use crate::profile::Phase as Section;
+use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
+use crate::conn::{ClientStatus, ClientStream};
+use crate::core::{ConfigGeneration, Core, QUEUE_TICK_NS, ScratchBuffers};
+use crate::deadline::client_timeout_ns;
+use crate::outcome::{EndPhase, EndReason};
+use crate::pool::{EnqueueError, EnqueueRequest, NO_DEADLINE, Pool, TicketState};
+use crate::profile::ProfilePhase;
 
 impl Exchange {
-    /// Keeps how urgent it is, and when its client leaves, which is only known of trusted peers:
-    /// whoever else may write what it likes.
-    pub(super) fn note_urgency(
+    /// Stores the request's priority, and the time until which its client waits. The latter is only
+    /// accepted from trusted peers, because anyone else may write anything.
+    pub(super) fn note_priority(
         &mut self,
-        link: &Link,
-        live: &Live,
+        client: &ClientStream,
+        generation: &ConfigGeneration,
         route: usize,
         headers: &[wire::Header<'_>],
     ) {
-        self.priority = live.plan.routes[route].priority;
-        if link.peer.trusted {
-            let fields = &live.plan.listeners[self.listener].admission.deadline_headers;
-            let patience_ns = patience_ns(headers, fields).unwrap_or(NEVER);
-            self.deadline_ns = self.facts.times.head_ns.saturating_add(patience_ns);
+        self.priority = generation.plan.routes[route].priority;
+        if client.peer.is_trusted {
+            let fields = &generation.plan.listeners[self.listener].admission.deadline_headers;
+            let timeout_ns = client_timeout_ns(headers, fields).unwrap_or(NO_DEADLINE);
+            self.deadline_ns = self.outcome.times.head_ns.saturating_add(timeout_ns);
         }
     }
 
-    /// Takes room at a server, or a place in the queue.
-    pub(super) fn enter_pool(
+    /// Takes a slot at a server, or a position in the queue.
+    pub(super) fn acquire_or_enqueue(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         pool: Rc<Pool>,
         now_ns: u64,
         (rng, waker): (&mut fastrand::Rng, &Waker),
     ) {
-        let _section = core.profile.enter(Section::Queue);
-        self.facts.pool = Some(pool.index());
-        pool.note_request(now_ns);
+        let _section = core.profile.enter(ProfilePhase::Queue);
+        self.outcome.pool = Some(pool.index());
+        pool.count_request(now_ns);
         if self.deadline_ns <= now_ns {
-            let _ = self.fail(core, link, rng, End::DeadlineMissed, Phase::Queue);
-        } else if let Some(server) = pool.acquire(self.want, now_ns, rng) {
-            self.dispatch(core, link, Place { pool, server }, now_ns);
-        } else if !pool.has_server(self.want) {
-            let _ = self.fail(core, link, rng, End::NoServer, Phase::Connect);
+            let _ = self.fail(core, client, rng, EndReason::DeadlineExceeded, EndPhase::Queue);
+        } else if let Some(server) = pool.acquire(self.requirements, now_ns, rng) {
+            self.dispatch(core, client, ServerSlot { pool, server }, now_ns);
+        } else if !pool.has_usable_server(self.requirements) {
+            let _ = self.fail(core, client, rng, EndReason::NoServer, EndPhase::Connect);
         } else {
-            self.enqueue(core, link, pool, rng, waker);
+            self.enqueue(core, client, pool, rng, waker);
         }
     }
 
     pub(super) fn enqueue(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         pool: Rc<Pool>,
         rng: &mut fastrand::Rng,
         waker: &Waker,
     ) {
-        let (want, priority, deadline_ns) = (self.want, self.priority, self.deadline_ns);
-        let ask = Ask { want, waker, priority, now_ns: now_ns(), deadline_ns };
-        let end = match pool.enqueue(&ask, rng) {
+        let (requirements, priority, deadline_ns) = (self.requirements, self.priority, self.deadline_ns);
+        let request = EnqueueRequest { requirements, waker, priority, now_ns: now_ns(), deadline_ns };
+        let end = match pool.enqueue(&request, rng) {
             Ok(ticket) => {
-                self.stage = Stage::Queued(pool, ticket);
-                watch_queues(core);
+                self.stage = ExchangeStage::Queued(pool, ticket);
+                start_queue_task(core);
                 return;
             }
-            Err(NoPlace::Full) => End::QueueFull,
-            Err(NoPlace::Deadline) => End::DeadlineMissed,
+            Err(EnqueueError::Full) => EndReason::QueueFull,
+            Err(EnqueueError::Deadline) => EndReason::DeadlineExceeded,
         };
-        self.facts.retry_after_s = pool.retry_after_s();
-        let _ = self.fail(core, link, rng, end, Phase::Queue);
+        self.outcome.retry_after_s = pool.retry_after_s();
+        let _ = self.fail(core, client, rng, end, EndPhase::Queue);
     }
 
     pub(super) fn poll_queued(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let _section = core.profile.enter(Section::Queue);
-        let Stage::Queued(pool, ticket) = &self.stage else {
-            return Moved::Nothing;
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        let _section = core.profile.enter(ProfilePhase::Queue);
+        let ExchangeStage::Queued(pool, ticket) = &self.stage else {
+            return StepResult::Blocked;
         };
         match ticket.state() {
             TicketState::Granted(server) => {
                 let now_ns = now_ns();
-                let place = Place { pool: Rc::clone(pool), server };
-                if pool.is_too_late(ticket, now_ns) {
-                    return self.refuse_queued(core, link, bench, End::DeadlineMissed);
+                let slot = ServerSlot { pool: Rc::clone(pool), server };
+                if pool.misses_deadline(ticket, now_ns) {
+                    return self.reject_queued(core, client, scratch, EndReason::DeadlineExceeded);
                 }
-                // It may have left just when its turn came.
-                match self.watch_early(cx, core, link, bench) {
-                    Moved::Nothing => self.dispatch(core, link, place, now_ns),
-                    left => return left,
+                // The client may have left just when its turn came.
+                match self.check_waiting_client(cx, core, client, scratch) {
+                    StepResult::Blocked => self.dispatch(core, client, slot, now_ns),
+                    result => return result,
                 }
-                Moved::Some
+                StepResult::Progressed
             }
-            TicketState::Expired => self.refuse_queued(core, link, bench, End::QueueTimeout),
-            TicketState::Missed => self.refuse_queued(core, link, bench, End::DeadlineMissed),
-            TicketState::Shed => self.refuse_queued(core, link, bench, End::QueueShed),
-            TicketState::Waiting => self.watch_early(cx, core, link, bench),
+            TicketState::Expired => self.reject_queued(core, client, scratch, EndReason::QueueTimeout),
+            TicketState::DeadlineExceeded => {
+                self.reject_queued(core, client, scratch, EndReason::DeadlineExceeded)
+            }
+            TicketState::Shed => self.reject_queued(core, client, scratch, EndReason::QueueShed),
+            TicketState::Waiting => self.check_waiting_client(cx, core, client, scratch),
         }
     }
 
-    fn refuse_queued(
+    fn reject_queued(
         &mut self,
         core: &Core,
-        link: &mut Link,
-        bench: &mut Bench,
-        end: End,
-    ) -> Moved {
-        if let Stage::Queued(pool, _) = &self.stage {
-            self.facts.retry_after_s = pool.retry_after_s();
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+        end: EndReason,
+    ) -> StepResult {
+        if let ExchangeStage::Queued(pool, _) = &self.stage {
+            self.outcome.retry_after_s = pool.retry_after_s();
         }
-        self.fail(core, link, &mut bench.rng, end, Phase::Queue)
+        self.fail(core, client, &mut scratch.rng, end, EndPhase::Queue)
     }
 
-    /// Leaves when the client has gone before its request went anywhere.
-    pub(super) fn watch_early(
+    /// Ends the exchange if the client leaves before its request was sent anywhere.
+    pub(super) fn check_waiting_client(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        if !self.up.is_taken() {
-            // It still sends, so its bytes say nothing.
-            return Moved::Nothing;
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        if !self.request_relay.is_received() {
+            // The client still sends, so unread bytes do not prove that it is still connected.
+            return StepResult::Blocked;
         }
-        match link.watch_client(cx, core, &mut bench.input) {
-            Watch::Quiet => Moved::Nothing,
-            Watch::Ended if link.half_close() => Moved::Nothing,
-            Watch::Ended | Watch::Gone => {
+        match client.check_client(cx, core, &mut scratch.input) {
+            ClientStatus::Present => StepResult::Blocked,
+            ClientStatus::Eof if client.allows_half_close() => StepResult::Blocked,
+            ClientStatus::Eof | ClientStatus::Gone => {
                 let phase = self.phase();
-                self.fail(core, link, &mut bench.rng, End::ClientGone, phase)
+                self.fail(core, client, &mut scratch.rng, EndReason::ClientGone, phase)
             }
         }
     }
 }
 
-/// Looks after the queues of a core as long as anybody waits in them.
-fn watch_queues(core: &Rc<Core>) {
-    if core.queues_watched.replace(true) {
+/// Polls the queues of a core as long as requests wait in them.
+fn start_queue_task(core: &Rc<Core>) {
+    if core.is_queue_task_running.replace(true) {
         return;
     }
     let core = Rc::clone(core);
     rt::tokio::task::spawn_local(async move {
         loop {
             let now_ns = now_ns();
-            let waits = core.expire_queues(now_ns);
-            // Whatever made room without a bell.
+            let has_queued = core.expire_queues(now_ns);
+            // Also serves slots that became free without a wakeup.
             core.serve_queues();
-            if !waits {
-                core.queues_watched.set(false);
+            if !has_queued {
+                core.is_queue_task_running.set(false);
                 return;
             }
             core.timers.sleep_until(now_ns + QUEUE_TICK_NS).await;

@@ -1,149 +1,149 @@
-//! The request's direction of an open exchange: from the client to the server.
+//! Forwarding of an open exchange's request, from the client to the server.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::{Exchange, Moved};
-use crate::conn::Link;
-use crate::core::{Bench, Core};
-use crate::forward::trailer_goes_on;
-use crate::outcome::{End, Phase};
-use crate::profile::Phase as Section;
+use super::{Exchange, StepResult};
+use crate::conn::ClientStream;
+use crate::core::{Core, ScratchBuffers};
+use crate::forward::is_trailer_forwarded;
+use crate::outcome::{EndPhase, EndReason};
+use crate::profile::ProfilePhase;
 use crate::relay::Batch;
 
 impl Exchange {
-    /// Moves what can be moved of the request.
+    /// Moves the request as far as possible.
     pub(super) fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        if self.up_broken || self.up.is_done() {
-            return Moved::Nothing;
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        if self.is_request_broken || self.request_relay.is_done() {
+            return StepResult::Blocked;
         }
-        let _section = core.profile.enter(Section::ForwardRequest);
-        // What came together with the head is sent together with it.
-        let together = !link.held.is_empty() && !self.up.is_taken();
-        if !together && !self.up.is_flushed() {
+        let _section = core.profile.enter(ProfilePhase::ForwardRequest);
+        // Bytes that arrived together with the head are sent together with it.
+        let is_sent_with_head = !client.buffered.is_empty() && !self.request_relay.is_received();
+        if !is_sent_with_head && !self.request_relay.is_flushed() {
             return self.flush_request(cx);
         }
-        if self.up.is_taken() {
-            return Moved::Nothing;
+        if self.request_relay.is_received() {
+            return StepResult::Blocked;
         }
-        if together {
-            let mut held = std::mem::take(&mut link.held);
-            let used = self.send_body(cx, core, link, &mut bench.rng, held.bytes());
-            let moved = match used {
+        if is_sent_with_head {
+            let mut buffered = std::mem::take(&mut client.buffered);
+            let used = self.send_body(cx, core, client, &mut scratch.rng, buffered.bytes());
+            let result = match used {
                 Ok(used) => {
-                    held.consume(used);
-                    Moved::Some
+                    buffered.consume(used);
+                    StepResult::Progressed
                 }
-                Err(moved) => moved,
+                Err(result) => result,
             };
-            link.held = held;
-            return moved;
+            client.buffered = buffered;
+            return result;
         }
-        let room = self.up.read_bytes(bench.input.len());
-        let Bench { input, rng, .. } = bench;
-        match link.stream.poll_read(cx, &mut input[..room]) {
-            Poll::Pending => Moved::Nothing,
+        let read_max = self.request_relay.read_bytes(scratch.input.len());
+        let ScratchBuffers { input, rng, .. } = scratch;
+        match client.stream.poll_read(cx, &mut input[..read_max]) {
+            Poll::Pending => StepResult::Blocked,
             Poll::Ready(Ok(0) | Err(_)) => {
-                self.fail(core, link, rng, End::ClientGone, Phase::Request)
+                self.fail(core, client, rng, EndReason::ClientGone, EndPhase::Request)
             }
-            Poll::Ready(Ok(read)) => match self.send_body(cx, core, link, rng, &input[..read]) {
-                Ok(used) if !link.hold(core, &input[used..read]) => {
-                    self.fail(core, link, rng, End::NoBuffer, Phase::Request)
+            Poll::Ready(Ok(read)) => match self.send_body(cx, core, client, rng, &input[..read]) {
+                Ok(used) if !client.buffer_bytes(core, &input[used..read]) => {
+                    self.fail(core, client, rng, EndReason::NoBuffer, EndPhase::Request)
                 }
-                Ok(_) => Moved::Some,
+                Ok(_) => StepResult::Progressed,
                 Err(moved) => moved,
             },
         }
     }
 
-    /// Finds what `input` has of the body.
-    pub(super) fn take_body(
+    /// Decodes the part of the body in `input`.
+    pub(super) fn decode_body(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         rng: &mut fastrand::Rng,
         input: &[u8],
-    ) -> Result<Batch, Moved> {
-        let batch = match self.up.take(input) {
+    ) -> Result<Batch, StepResult> {
+        let batch = match self.request_relay.decode_batch(input) {
             Ok(batch) => batch,
             Err(refusal) => {
-                self.facts.bytes_in += input.len() as u64;
-                self.facts.refusal = Some(refusal.kind());
-                self.facts.refusal_status = refusal.status();
-                return Err(self.fail(core, link, rng, End::BadRequest, Phase::Request));
+                self.outcome.bytes_in += input.len() as u64;
+                self.outcome.refusal = Some(refusal.kind());
+                self.outcome.refusal_status = refusal.status();
+                return Err(self.fail(core, client, rng, EndReason::BadRequest, EndPhase::Request));
             }
         };
-        // What is behind the end belongs to the next request.
-        self.facts.bytes_in += batch.consumed as u64;
-        if link.body_bytes_max().is_some_and(|max| self.up.content_bytes > max) {
-            return Err(self.fail(core, link, rng, End::BodyTooLarge, Phase::Request));
+        // Bytes after the end belong to the next request.
+        self.outcome.bytes_in += batch.consumed as u64;
+        if client.body_bytes_max().is_some_and(|max| self.request_relay.content_bytes > max) {
+            return Err(self.fail(core, client, rng, EndReason::BodyTooLarge, EndPhase::Request));
         }
-        if batch.end {
-            self.check_trailers(link);
+        if batch.is_last {
+            self.filter_trailers(client);
         }
         Ok(batch)
     }
 
-    /// Passes on what `input` has of the body; how many bytes were used.
+    /// Forwards the part of the body in `input`. Returns the number of bytes used.
     fn send_body(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
+        client: &mut ClientStream,
         rng: &mut fastrand::Rng,
         input: &[u8],
-    ) -> Result<usize, Moved> {
+    ) -> Result<usize, StepResult> {
         let mut at = 0;
-        let mut blocked = false;
-        while at < input.len() && !blocked && !self.up_broken {
+        let mut is_blocked = false;
+        while at < input.len() && !is_blocked && !self.is_request_broken {
             let input = &input[at..];
-            let batch = self.take_body(core, link, rng, input)?;
+            let batch = self.decode_body(core, client, rng, input)?;
             let Some(server) = &mut self.server else {
-                return Err(Moved::Nothing);
+                return Err(StepResult::Blocked);
             };
-            let mut moved = 0;
-            match self.up.poll_send(cx, &mut server.stream, input, &batch, &mut moved) {
+            let mut sent_bytes = 0;
+            match self.request_relay.poll_send(cx, &mut server.stream, input, &batch, &mut sent_bytes) {
                 Poll::Ready(Ok(())) => {}
-                // It may have answered before it closed, so that is read first.
-                Poll::Ready(Err(_)) => self.up_broken = true,
-                Poll::Pending => blocked = true,
+                // The server may have responded before it closed, so its response is read first.
+                Poll::Ready(Err(_)) => self.is_request_broken = true,
+                Poll::Pending => is_blocked = true,
             }
             at += batch.consumed;
-            if batch.end {
+            if batch.is_last {
                 break;
             }
         }
         Ok(at)
     }
 
-    /// Takes those fields out of the trailer section that the head may not have either.
-    fn check_trailers(&mut self, link: &Link) {
-        let Some(live) = &self.live else { return };
-        let forwarding = &live.plan.listeners[self.listener].forwarding;
-        let changes = self.facts.route.map_or(&[][..], |route| &live.plan.routes[route].changes);
-        let trusted = link.peer.trusted;
-        self.up.retain_trailers(|name| trailer_goes_on(name, trusted, forwarding, changes));
+    /// Removes from the trailer section the fields that the head may not have either.
+    fn filter_trailers(&mut self, client: &ClientStream) {
+        let Some(generation) = &self.generation else { return };
+        let forwarding = &generation.plan.listeners[self.listener].forwarding;
+        let changes = self.outcome.route.map_or(&[][..], |route| &generation.plan.routes[route].changes);
+        let trusted = client.peer.is_trusted;
+        self.request_relay.retain_trailers(|name| is_trailer_forwarded(name, trusted, forwarding, changes));
     }
 
-    fn flush_request(&mut self, cx: &mut Context<'_>) -> Moved {
+    fn flush_request(&mut self, cx: &mut Context<'_>) -> StepResult {
         let Some(server) = &mut self.server else {
-            return Moved::Nothing;
+            return StepResult::Blocked;
         };
-        let mut moved = 0;
-        match self.up.poll_flush(cx, &mut server.stream, &mut moved) {
-            Poll::Ready(Ok(())) => Moved::Some,
+        let mut sent_bytes = 0;
+        match self.request_relay.poll_flush(cx, &mut server.stream, &mut sent_bytes) {
+            Poll::Ready(Ok(())) => StepResult::Progressed,
             Poll::Ready(Err(_)) => {
-                self.up_broken = true;
-                Moved::Some
+                self.is_request_broken = true;
+                StepResult::Progressed
             }
-            Poll::Pending if moved > 0 => Moved::Some,
-            Poll::Pending => Moved::Nothing,
+            Poll::Pending if sent_bytes > 0 => StepResult::Progressed,
+            Poll::Pending => StepResult::Blocked,
         }
     }
 }

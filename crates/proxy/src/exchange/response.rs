@@ -1,387 +1,464 @@
-//! The response's direction of an open exchange: from the server to the client.
+//! Forwarding of an open exchange's response, from the server to the client.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
 use rt::stream::Stream;
-use wire::{Parsed, RequestKind, ResponseHead, Version};
+use wire::{Header, Parsed, RequestKind, ResponseHead, Version};
 
-use super::choice::stamp;
-use super::{After, Exchange, Moved, Response, Tunnelled};
-use crate::conn::Link;
-use crate::core::{Bench, Core};
+use super::server_selection::response_cookie;
+use super::{ConnAction, Exchange, ResponseProgress, StepResult, TunnelStart};
+use crate::conn::ClientStream;
+use crate::core::{Core, ScratchBuffers};
 use crate::forward::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
-use crate::outcome::{End, Phase};
-use crate::profile::Phase as Section;
+use crate::outcome::{EndPhase, EndReason};
+use crate::profile::ProfilePhase;
 
-/// What a head of a response leads to.
-enum Head {
-    /// It is not whole yet.
+/// Result of parsing a response's head.
+enum HeadResult {
+    /// The head is not complete yet.
     Incomplete,
-    /// It was interim: another one follows after so many bytes.
+    /// An interim head of this many bytes; another head follows.
     Interim(usize),
-    /// It was the final one, of so many bytes.
+    /// The final head, of this many bytes.
     Final(usize),
-    /// After so many bytes there is another protocol.
-    Switched(usize),
-    /// It was refused, and what became of that.
-    Failed(Moved),
+    /// A head of this many bytes, after which another protocol follows.
+    SwitchingProtocols(usize),
+    /// The head was rejected; the value is the result of that.
+    Failed(StepResult),
 }
 
 impl Exchange {
-    /// Moves what can be moved of the response.
+    /// Moves the response as far as possible.
     pub(super) fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let _section = core.profile.enter(Section::ReadResponse);
-        if !self.down.is_flushed() {
-            let _section = core.profile.enter(Section::ForwardResponse);
-            let before = self.facts.bytes_out;
-            match self.down.poll_flush(cx, &mut link.stream, &mut self.facts.bytes_out) {
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        let _section = core.profile.enter(ProfilePhase::ReadResponse);
+        if !self.response_relay.is_flushed() {
+            let _section = core.profile.enter(ProfilePhase::ForwardResponse);
+            let bytes_before = self.outcome.bytes_out;
+            match self.response_relay.poll_flush(cx, &mut client.stream, &mut self.outcome.bytes_out) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return self.client_left(core, link, bench),
-                Poll::Pending if self.facts.bytes_out > before => return Moved::Some,
-                Poll::Pending => return Moved::Nothing,
+                Poll::Ready(Err(_)) => return self.fail_client_gone(core, client, scratch),
+                Poll::Pending if self.outcome.bytes_out > bytes_before => {
+                    return StepResult::Progressed;
+                }
+                Poll::Pending => return StepResult::Blocked,
             }
         }
-        if let Some(moved) = self.poll_spliced(cx, core, link, bench) {
-            return moved;
+        if let Some(result) = self.poll_splice(cx, core, client, scratch) {
+            return result;
         }
-        if self.response == Response::Done {
-            return Moved::Nothing;
+        if self.response == ResponseProgress::Done {
+            return StepResult::Blocked;
         }
         let Some(server) = &mut self.server else {
-            return Moved::Nothing;
+            return StepResult::Blocked;
         };
-        let held = self.held.len();
-        if held > 0 {
-            bench.input[..held].copy_from_slice(&self.held);
+        let unprocessed = self.unprocessed.len();
+        if unprocessed > 0 {
+            scratch.input[..unprocessed].copy_from_slice(&self.unprocessed);
         }
-        let ready_made = held > 0 && self.response == Response::Body;
-        let mut end = held;
-        if !ready_made {
-            let room = held + self.down.read_bytes(bench.input.len() - held);
-            match server.stream.poll_read(cx, &mut bench.input[held..room]) {
-                Poll::Pending => return Moved::Nothing,
-                Poll::Ready(Ok(0)) => return self.server_ended(cx, core, link, bench, true),
-                Poll::Ready(Err(_)) => return self.server_ended(cx, core, link, bench, false),
+        let has_body_bytes = unprocessed > 0 && self.response == ResponseProgress::Body;
+        let mut end = unprocessed;
+        if !has_body_bytes {
+            let read_end = unprocessed + self.response_relay.read_bytes(scratch.input.len() - unprocessed);
+            match server.stream.poll_read(cx, &mut scratch.input[unprocessed..read_end]) {
+                Poll::Pending => return StepResult::Blocked,
+                Poll::Ready(Ok(0)) => {
+                    return self.handle_server_eof(cx, core, client, scratch, true);
+                }
+                Poll::Ready(Err(_)) => {
+                    return self.handle_server_eof(cx, core, client, scratch, false);
+                }
                 Poll::Ready(Ok(read)) => end += read,
             }
         }
-        self.held = Vec::new();
-        self.down.borrow(&mut bench.out);
-        let moved = self.handle_received(cx, core, link, bench, end);
-        // What becomes a tunnel has taken it along.
-        self.down.give_back(&mut bench.out);
-        moved
+        self.unprocessed = Vec::new();
+        self.response_relay.borrow_scratch(&mut scratch.out);
+        let result = self.handle_received(cx, core, client, scratch, end);
+        // A new tunnel has taken the buffer along.
+        self.response_relay.return_scratch(&mut scratch.out);
+        result
     }
 
-    /// Makes what it can of the first `end` bytes of the input.
+    /// Processes the first `end` bytes of the input.
     fn handle_received(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
         end: usize,
-    ) -> Moved {
+    ) -> StepResult {
         let mut at = 0;
-        while self.response == Response::Head {
-            match self.read_head(core, link, bench, at, end) {
-                Head::Incomplete => {
-                    self.held = bench.input[at..end].to_vec();
-                    // What was interim goes on its way.
-                    return match self.down.is_flushed() {
-                        true => Moved::Some,
-                        false => self.flush_response(cx, core, link, bench),
+        while self.response == ResponseProgress::Head {
+            match self.read_head(core, client, scratch, at, end) {
+                HeadResult::Incomplete => {
+                    self.unprocessed = scratch.input[at..end].to_vec();
+                    // Interim responses are sent on at once.
+                    return match self.response_relay.is_flushed() {
+                        true => StepResult::Progressed,
+                        false => self.flush_response(cx, core, client, scratch),
                     };
                 }
-                Head::Interim(used) => at += used,
-                Head::Final(used) => {
+                HeadResult::Interim(used) => at += used,
+                HeadResult::Final(used) => {
                     at += used;
-                    self.response = Response::Body;
+                    self.response = ResponseProgress::Body;
                 }
-                Head::Switched(used) => return self.switch(core, link, bench, at + used..end),
-                Head::Failed(moved) => return moved,
+                HeadResult::SwitchingProtocols(used) => {
+                    return self.start_tunnel(core, client, scratch, at + used..end);
+                }
+                HeadResult::Failed(result) => return result,
             }
         }
-        self.send_response(cx, core, link, bench, at, end)
+        self.send_response(cx, core, client, scratch, at, end)
     }
 
     fn read_head(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
         at: usize,
         end: usize,
-    ) -> Head {
-        let Bench { input, rng, .. } = bench;
+    ) -> HeadResult {
+        let ScratchBuffers { input, rng, .. } = scratch;
         let mut slots = wire::header_slots();
         let limits = self.response_limits();
-        let parsed = wire::parse_response(&input[at..end], &limits, self.kind, &mut slots);
+        let parsed = wire::parse_response(&input[at..end], &limits, self.request_kind, &mut slots);
         let (head, used) = match parsed {
             Ok(Parsed::Complete { head, bytes }) => (head, bytes),
-            Ok(Parsed::Incomplete) => return Head::Incomplete,
+            Ok(Parsed::Incomplete) => return HeadResult::Incomplete,
             Err(refusal) => {
-                self.facts.refusal = Some(refusal.kind());
-                let phase = Phase::Head;
-                return Head::Failed(self.fail(core, link, rng, End::BadResponse, phase));
+                self.outcome.refusal = Some(refusal.kind());
+                let phase = EndPhase::Head;
+                return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, phase));
             }
         };
-        if head.informational() {
-            self.interim += 1;
-            if let Err(refusal) = limits.check_interim(self.interim) {
-                self.facts.refusal = Some(refusal.kind());
-                let phase = Phase::Head;
-                return Head::Failed(self.fail(core, link, rng, End::BadResponse, phase));
+        if head.is_informational() {
+            self.interim_count += 1;
+            if let Err(refusal) = limits.check_interim(self.interim_count) {
+                self.outcome.refusal = Some(refusal.kind());
+                let phase = EndPhase::Head;
+                return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, phase));
             }
-            self.expects &= head.status != 100;
+            self.expects_continue &= head.status != 100;
             if self.version == Version::Http11 {
-                let (stays, none) = (Persistence::Stays, ClientFraming::None);
+                let (keep_alive, no_framing) = (Persistence::KeepAlive, ClientFraming::None);
                 let parts = ResponseParts {
                     version: self.version,
-                    kind: self.kind,
-                    framing: none,
-                    persistence: stays,
+                    kind: self.request_kind,
+                    framing: no_framing,
+                    persistence: keep_alive,
                     changes: &[],
-                    stamp: None,
+                    sticky_cookie: None,
                 };
-                write_response(&head, parts, self.down.head());
+                write_response(&head, parts, self.response_relay.head_buffer());
             }
-            return Head::Interim(used);
+            return HeadResult::Interim(used);
         }
-        let tunnels = self.kind == RequestKind::Connect && (200..300).contains(&head.status);
-        if head.switching() && !(self.upgrade && head.upgrade.is_some() && self.up.may_switch()) {
-            // Nobody asked for it, or the request was not whole.
-            return Head::Failed(self.fail(core, link, rng, End::BadResponse, Phase::Head));
+        let is_connect_accepted =
+            self.request_kind == RequestKind::Connect && (200..300).contains(&head.status);
+        if head.is_switching_protocols()
+            && !(self.requests_upgrade && head.upgrade.is_some() && self.request_relay.may_switch())
+        {
+            // The client did not ask for an upgrade, or its request was not complete.
+            return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, EndPhase::Head));
         }
         let first_byte_ns = now_ns();
-        self.facts.times.first_byte_ns = first_byte_ns;
-        if let Some(place) = &self.place {
-            let dispatched_ns = self.facts.times.dispatched_ns;
-            place.pool.note_service(place.server, first_byte_ns.saturating_sub(dispatched_ns));
-            place.pool.note_answer(place.server, head.status, first_byte_ns);
+        self.outcome.times.first_byte_ns = first_byte_ns;
+        if let Some(slot) = &self.slot {
+            let dispatched_ns = self.outcome.times.dispatched_ns;
+            slot.pool.record_service_time(slot.server, first_byte_ns.saturating_sub(dispatched_ns));
+            slot.pool.note_response(slot.server, head.status, first_byte_ns);
         }
-        self.facts.status = head.status;
-        self.learn_answer();
-        self.write_head(core, link, &head, tunnels || head.switching());
-        if tunnels || head.switching() { Head::Switched(used) } else { Head::Final(used) }
+        self.outcome.status = head.status;
+        self.record_response_latency();
+        self.write_head(core, client, &head, is_connect_accepted || head.is_switching_protocols());
+        if is_connect_accepted || head.is_switching_protocols() {
+            HeadResult::SwitchingProtocols(used)
+        } else {
+            HeadResult::Final(used)
+        }
     }
 
-    /// Decides how the response goes on, and writes its head.
+    /// Decides how the response is framed, and writes its head.
     fn write_head(
         &mut self,
         core: &Rc<Core>,
-        link: &Link,
+        client: &ClientStream,
         head: &ResponseHead<'_, '_>,
-        switches: bool,
+        is_switching: bool,
     ) {
         let framing = client_framing(head.framing, self.version);
-        self.server_persists = head.keep_alive;
-        // A request that cannot be sent again any more need not be kept.
-        self.up.forget_sent();
-        let again = link.may_go_on(core);
-        // Whether a client that was told to go on by no 100 still sends its body is its choice, which
-        // neither side of us could tell from the next request.
-        self.server_persists &= !self.expects || self.up.is_taken();
-        let incomplete = (self.up_broken || !self.server_persists) && !self.up.is_taken();
-        self.keeps &= again && framing != ClientFraming::UntilClose && !incomplete;
-        let persistence = match (switches, self.keeps) {
-            (true, _) => Persistence::Switches,
-            (false, true) => Persistence::Stays,
-            (false, false) => Persistence::Ends,
+        if matches!(head.status, 401 | 407)
+            && let Some(conn) = &mut self.server
+        {
+            conn.is_private |= challenges_connection(head.headers);
+        }
+        self.keeps_server = head.keep_alive;
+        // A request that cannot be retried any more need not be kept.
+        self.request_relay.forget_sent();
+        let may_keep_alive = client.may_keep_alive(core);
+        // A client that got no `100 Continue` may still send its body, or not. Neither side could
+        // tell that body from the next request.
+        self.keeps_server &= !self.expects_continue || self.request_relay.is_received();
+        let is_request_incomplete =
+            (self.is_request_broken || !self.keeps_server) && !self.request_relay.is_received();
+        self.keeps_client &= may_keep_alive && framing != ClientFraming::UntilClose && !is_request_incomplete;
+        let persistence = match (is_switching, self.keeps_client) {
+            (true, _) => Persistence::Switch,
+            (false, true) => Persistence::KeepAlive,
+            (false, false) => Persistence::Close,
         };
         let limits = self.response_limits();
-        self.down.begin(head.framing, framing, &limits);
-        let live = self.live.as_ref();
-        let route = self.facts.route;
-        let changes = live.zip(route).map_or(&[][..], |(live, at)| &live.plan.routes[at].changes);
-        let (version, kind) = (self.version, self.kind);
-        let stamp = stamp(self.place.as_ref(), self.want, self.facts.sticky);
-        let parts = ResponseParts { version, kind, framing, persistence, changes, stamp };
-        write_response(head, parts, self.down.head());
-        self.facts.head_bytes_out = self.down.head().len() as u64;
-        self.facts.until_close = framing == ClientFraming::UntilClose;
+        self.response_relay.begin(head.framing, framing, &limits);
+        let generation = self.generation.as_ref();
+        let route = self.outcome.route;
+        let changes = generation.zip(route).map_or(&[][..], |(live, index)| &live.plan.routes[index].changes);
+        let (version, kind) = (self.version, self.request_kind);
+        let sticky_cookie = response_cookie(self.slot.as_ref(), self.requirements, self.outcome.sticky);
+        let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie };
+        write_response(head, parts, self.response_relay.head_buffer());
+        self.outcome.head_bytes_out = self.response_relay.head_buffer().len() as u64;
+        self.outcome.until_close = framing == ClientFraming::UntilClose;
     }
 
-    /// Passes on what the input has of the body between `at` and `end`.
+    /// Forwards the part of the body in the input between `at` and `end`.
     fn send_response(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
         mut at: usize,
         end: usize,
-    ) -> Moved {
-        let _section = core.profile.enter(Section::ForwardResponse);
+    ) -> StepResult {
+        let _section = core.profile.enter(ProfilePhase::ForwardResponse);
         loop {
-            let input = &bench.input[at..end];
-            let batch = match self.down.take(input) {
+            let input = &scratch.input[at..end];
+            let batch = match self.response_relay.decode_batch(input) {
                 Ok(batch) => batch,
                 Err(refusal) => {
-                    self.facts.refusal = Some(refusal.kind());
+                    self.outcome.refusal = Some(refusal.kind());
                     let phase = self.forget_unsent_head();
-                    return self.fail(core, link, &mut bench.rng, End::BadResponse, phase);
+                    return self.fail(core, client, &mut scratch.rng, EndReason::BadResponse, phase);
                 }
             };
-            if batch.end {
-                self.response = Response::Done;
+            if batch.is_last {
+                self.response = ResponseProgress::Done;
                 if at + batch.consumed < end {
-                    // Nobody asked for what follows: it must not become the next answer.
-                    self.server_persists = false;
+                    // The bytes that follow were not requested and must not become the next
+                    // response.
+                    self.keeps_server = false;
                 }
             }
-            let out = &mut self.facts.bytes_out;
-            let sent = self.down.poll_send(cx, &mut link.stream, input, &batch, out);
+            let out = &mut self.outcome.bytes_out;
+            let sent = self.response_relay.poll_send(cx, &mut client.stream, input, &batch, out);
             at += batch.consumed;
-            if batch.end && self.up.is_done() {
-                self.give_server_back(core, link, &mut bench.rng);
+            if batch.is_last && self.request_relay.is_done() {
+                self.release_server(core, client, &mut scratch.rng);
             }
             match sent {
-                Poll::Ready(Ok(())) if batch.end || at == end => return Moved::Some,
+                Poll::Ready(Ok(())) if batch.is_last || at == end => return StepResult::Progressed,
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return self.client_left(core, link, bench),
+                Poll::Ready(Err(_)) => return self.fail_client_gone(core, client, scratch),
                 Poll::Pending => {
-                    if !batch.end {
-                        self.held = bench.input[at..end].to_vec();
+                    if !batch.is_last {
+                        self.unprocessed = scratch.input[at..end].to_vec();
                     }
-                    return Moved::Some;
+                    return StepResult::Progressed;
                 }
             }
         }
     }
 
-    /// Forgets the response's head if none of it was sent: the client can still be told what became of
-    /// its request. The phase that the exchange is in then.
-    fn forget_unsent_head(&mut self) -> Phase {
-        if self.down.unsent_bytes() < self.facts.head_bytes_out {
-            return Phase::Data;
+    /// Discards the response's head if none of it was sent, so that the client can still get an
+    /// error. Returns the resulting phase of the exchange.
+    fn forget_unsent_head(&mut self) -> EndPhase {
+        if self.response_relay.unsent_bytes() < self.outcome.head_bytes_out {
+            return EndPhase::Data;
         }
-        self.facts.status = 0;
-        self.facts.until_close = false;
-        self.response = Response::Head;
-        Phase::Head
+        self.outcome.status = 0;
+        self.outcome.until_close = false;
+        self.response = ResponseProgress::Head;
+        EndPhase::Head
     }
 
     fn flush_response(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        match self.down.poll_flush(cx, &mut link.stream, &mut self.facts.bytes_out) {
-            Poll::Ready(Err(_)) => self.client_left(core, link, bench),
-            Poll::Ready(Ok(())) | Poll::Pending => Moved::Some,
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        match self.response_relay.poll_flush(cx, &mut client.stream, &mut self.outcome.bytes_out) {
+            Poll::Ready(Err(_)) => self.fail_client_gone(core, client, scratch),
+            Poll::Ready(Ok(())) | Poll::Pending => StepResult::Progressed,
         }
     }
 
-    pub(super) fn client_left(&mut self, core: &Core, link: &mut Link, bench: &mut Bench) -> Moved {
-        self.facts.wasted = self.response == Response::Done;
-        let phase = if self.response == Response::Head { Phase::Head } else { Phase::Data };
-        self.fail(core, link, &mut bench.rng, End::ClientGone, phase)
+    pub(super) fn fail_client_gone(
+        &mut self,
+        core: &Core,
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        self.outcome.wasted = self.response == ResponseProgress::Done;
+        let phase = if self.response == ResponseProgress::Head { EndPhase::Head } else { EndPhase::Data };
+        self.fail(core, client, &mut scratch.rng, EndReason::ClientGone, phase)
     }
 
-    /// The server ended or reset its connection.
-    fn server_ended(
+    /// Handles a server that ended or reset its connection.
+    fn handle_server_eof(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-        orderly: bool,
-    ) -> Moved {
-        self.server_persists = false;
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+        is_orderly: bool,
+    ) -> StepResult {
+        self.keeps_server = false;
         match self.response {
-            Response::Head if self.may_send_again(orderly) => {
-                self.facts.retries += 1;
-                self.needs_new = true;
-                self.up.rewind();
-                self.up_broken = false;
-                self.reconnect(link);
-                Moved::Some
+            ResponseProgress::Head if self.may_resend(is_orderly) => {
+                self.outcome.retries += 1;
+                self.unreceived_count += u8::from(self.is_unreceived(is_orderly));
+                self.rewind_request();
+                self.reconnect(client);
+                StepResult::Progressed
             }
-            Response::Head => self.fail(core, link, &mut bench.rng, End::ServerClosed, Phase::Head),
-            _ if orderly && self.down.take_eof().is_ok() => {
-                self.response = Response::Done;
-                self.down.end();
-                self.flush_response(cx, core, link, bench)
+            // This server closes connections before it reads from them; another server may not.
+            ResponseProgress::Head
+                if !self.outcome.reused && self.is_replayable() && self.is_unreceived(is_orderly) =>
+            {
+                self.rewind_request();
+                let failure = (EndReason::ServerClosed, EndPhase::Head);
+                self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure)
             }
-            _ => self.fail(core, link, &mut bench.rng, End::ServerClosed, Phase::Data),
+            ResponseProgress::Head => {
+                self.fail(core, client, &mut scratch.rng, EndReason::ServerClosed, EndPhase::Head)
+            }
+            _ if is_orderly && self.response_relay.take_eof().is_ok() => {
+                self.response = ResponseProgress::Done;
+                self.response_relay.end();
+                self.flush_response(cx, core, client, scratch)
+            }
+            _ => self.fail(core, client, &mut scratch.rng, EndReason::ServerClosed, EndPhase::Data),
         }
     }
 
     fn response_limits(&self) -> wire::Limits {
-        self.place.as_ref().map_or_else(wire::Limits::default, |place| place.pool.plan().limits)
+        self.slot.as_ref().map_or_else(wire::Limits::default, |place| place.pool.plan().limits)
     }
 
-    /// Whether the request may go to another connection: it was sent on one that had been idle, all
-    /// of it is still here, nothing came back, and doing it twice is doing it once (RFC 9110
-    /// §9.2.2), or the server has received none of it.
-    fn may_send_again(&self, orderly: bool) -> bool {
-        let Some(place) = &self.place else { return false };
-        let retries_max = place.pool.plan().retries_max;
-        let is_unreceived = orderly && !self.has_arrived();
-        self.facts.reused
-            && (is_unreceived || self.idempotent || !self.up.has_sent())
-            && self.held.is_empty()
-            && self.interim == 0
-            && self.up.is_kept()
-            && self.facts.retries < retries_max
-            // What a server has not received is no more work for it.
-            && (is_unreceived || self.may_retry(&place.pool))
+    /// Prepares the request for a retry on a new connection.
+    fn rewind_request(&mut self) {
+        self.server = None;
+        self.needs_new_connection = true;
+        self.request_relay.rewind();
+        self.is_request_broken = false;
     }
 
-    /// Whether any byte of the request may have reached the server, which has ended its stream. Its FIN
-    /// confirms what it had received until then; what came later met a closed socket.
-    fn has_arrived(&self) -> bool {
+    /// Returns whether the request may be sent again to its server. It must have been sent on a
+    /// connection that had been idle. It must also be idempotent (RFC 9110 §9.2.2), or the server
+    /// must have received none of it.
+    fn may_resend(&self, is_orderly: bool) -> bool {
+        let Some(slot) = &self.slot else { return false };
+        let retries_max = slot.pool.plan().retries_max;
+        let is_unreceived = self.is_unreceived(is_orderly);
+        self.outcome.reused
+            && (is_unreceived || self.is_idempotent)
+            && self.is_replayable()
+            && self.outcome.retries < retries_max
+            // A request that a server has not received causes no extra work for it.
+            && (is_unreceived || self.take_retry(&slot.pool))
+    }
+
+    /// Returns whether all sent bytes of the request are still held, and no byte came back.
+    fn is_replayable(&self) -> bool {
+        self.unprocessed.is_empty() && self.interim_count == 0 && self.request_relay.can_rewind()
+    }
+
+    /// Returns whether the server ended its stream before it received any byte of the request. Its
+    /// FIN confirms what it had received until then: later bytes met a closed socket, or one that
+    /// can send no response. A reset is no proof, because it also ends a connection whose server
+    /// has read the request.
+    fn is_unreceived(&self, is_orderly: bool) -> bool {
         let stream = self.server.as_ref().map(|server| &server.stream);
-        let unconfirmed = stream.filter(|stream| stream.is_tcp()).and_then(Stream::unacknowledged);
-        unconfirmed != Some(self.up.sent_bytes())
+        let unacked_bytes = stream.filter(|stream| stream.is_tcp()).and_then(Stream::unacked_bytes);
+        !self.request_relay.has_sent() || is_orderly && unacked_bytes == Some(self.request_relay.sent_bytes())
     }
 
-    /// Leaves HTTP: what was received behind the head belongs to the other protocol.
-    fn switch(
+    /// Leaves HTTP. Bytes received after the head belong to the other protocol.
+    fn start_tunnel(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-        rest: std::ops::Range<usize>,
-    ) -> Moved {
-        let (Some(server), Some(place)) = (self.server.take(), &self.place) else {
-            return self.fail(core, link, &mut bench.rng, End::BadResponse, Phase::Head);
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+        remaining: std::ops::Range<usize>,
+    ) -> StepResult {
+        let (Some(server), Some(slot)) = (self.server.take(), &self.slot) else {
+            return self.fail(core, client, &mut scratch.rng, EndReason::BadResponse, EndPhase::Head);
         };
-        let mut to_client = std::mem::take(self.down.head());
-        to_client.extend_from_slice(&bench.input[rest]);
-        let tunnel_ns = place.pool.plan().timeouts.tunnel_ns;
-        self.response = Response::Body;
-        let to_server = self.up.take_unsent();
-        Moved::Over(After::Tunnel(Box::new(Tunnelled { server, to_server, to_client, tunnel_ns })))
+        let mut to_client = std::mem::take(self.response_relay.head_buffer());
+        to_client.extend_from_slice(&scratch.input[remaining]);
+        let tunnel_timeout_ns = slot.pool.plan().timeouts.tunnel_ns;
+        self.response = ResponseProgress::Body;
+        let to_server = self.request_relay.take_unsent();
+        StepResult::Finished(ConnAction::Tunnel(Box::new(TunnelStart {
+            server,
+            to_server,
+            to_client,
+            tunnel_timeout_ns,
+        })))
     }
 
-    /// A connection of no known protocol stands: everything else is the tunnel's.
-    pub(super) fn open_tunnel(
+    /// Starts the tunnel once a connection in mode tcp is established.
+    pub(super) fn start_tcp_tunnel(
         &mut self,
         core: &Rc<Core>,
-        link: &mut Link,
-        bench: &mut Bench,
-    ) -> Moved {
-        let (Some(server), Some(place)) = (self.server.take(), &self.place) else {
-            return self.fail(core, link, &mut bench.rng, End::ConnectFailed, Phase::Connect);
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> StepResult {
+        let (Some(server), Some(slot)) = (self.server.take(), &self.slot) else {
+            return self.fail(core, client, &mut scratch.rng, EndReason::ConnectFailed, EndPhase::Connect);
         };
-        place.pool.note_answer(place.server, 0, self.facts.times.connected_ns);
-        let tunnel_ns = place.pool.plan().timeouts.tunnel_ns;
-        self.learn_connected();
-        self.response = Response::Body;
-        let to_server = std::mem::take(self.up.head());
+        slot.pool.note_response(slot.server, 0, self.outcome.times.connected_ns);
+        let tunnel_timeout_ns = slot.pool.plan().timeouts.tunnel_ns;
+        self.record_connect_latency();
+        self.response = ResponseProgress::Body;
+        let to_server = std::mem::take(self.request_relay.head_buffer());
         let to_client = Vec::new();
-        Moved::Over(After::Tunnel(Box::new(Tunnelled { server, to_server, to_client, tunnel_ns })))
+        StepResult::Finished(ConnAction::Tunnel(Box::new(TunnelStart {
+            server,
+            to_server,
+            to_client,
+            tunnel_timeout_ns,
+        })))
     }
+}
+
+/// Returns whether a challenge authenticates the connection and not a request, as NTLM does and
+/// Negotiate may. Whoever uses that connection afterwards is taken for its user.
+fn challenges_connection(headers: &[Header<'_>]) -> bool {
+    const FIELDS: [&str; 2] = ["www-authenticate", "proxy-authenticate"];
+    const SCHEMES: [&[u8]; 2] = [b"ntlm", b"negotiate"];
+    let is_connection_auth = |challenge: &[u8]| {
+        let has_scheme = |scheme: &&[u8]| {
+            challenge.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
+        SCHEMES.iter().any(has_scheme)
+    };
+    headers
+        .iter()
+        .filter(|header| FIELDS.iter().any(|name| header.name.eq_ignore_ascii_case(name)))
+        .flat_map(|header| header.value.split(|&byte| byte == b','))
+        .any(|challenge| is_connection_auth(challenge.trim_ascii()))
 }

@@ -1,5 +1,5 @@
-//! Fields that tell a server who a client is or what it asked for: what a stranger says in them is
-//! neither forwarded nor believed. Names only; values are never looked at.
+//! Fields with the identity of a client or its original request. Values from untrusted peers are
+//! neither forwarded nor used. Only names are checked, never values.
 
 /// The fields of this kind whose names do not start with `X-Forwarded`.
 #[cfg(test)]
@@ -14,10 +14,11 @@ pub(crate) const IDENTITY_FIELDS: [&str; 8] = [
     "x-cluster-client-ip",
 ];
 
-/// Whether only a trusted peer may send a field: `Forwarded`, all that start with `X-Forwarded`,
-/// other fields with a client's address, and fields that replace the request's target.
+/// Returns whether only a trusted peer may send a field: `Forwarded`, all that start with
+/// `X-Forwarded`, other fields with a client's address, and fields that replace the request's
+/// target.
 #[inline]
-pub(crate) fn is_identity(name: &str) -> bool {
+pub(crate) fn is_identity_field(name: &str) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     match name.len() {
         // By length first: most fields are none of these.
@@ -32,20 +33,20 @@ pub(crate) fn is_identity(name: &str) -> bool {
     }
 }
 
-/// Whether a field name has an underscore, which CGI and its successors take for a hyphen.
+/// Returns whether a field name has an underscore, which CGI and its successors treat as a hyphen.
 ///
-/// Eight bytes at a time, because it is asked for each field of each request.
+/// Checks eight bytes at a time, because it runs for each field of each request.
 #[inline]
 pub(crate) fn has_underscore(name: &str) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let name = name.as_bytes();
     let mut words = name.chunks_exact(8);
-    let found = words.by_ref().any(|word| {
+    let has_match = words.by_ref().any(|word| {
         // A byte is 0 where there is an underscore, and only then does the subtraction borrow.
         let different = word.try_into().map_or(0, u64::from_ne_bytes) ^ (ONES * u64::from(b'_'));
         different.wrapping_sub(ONES) & !different & (ONES << 7) != 0
     });
-    found || words.remainder().contains(&b'_')
+    has_match || words.remainder().contains(&b'_')
 }
 
 #[cfg(test)]
@@ -56,15 +57,15 @@ mod tests {
     fn identity_fields_are_known_in_any_case() {
         let prefixed = ["X-Forwarded", "X-Forwarded-For", "x-forwarded-x", "X-FORWARDED-USER"];
         for name in IDENTITY_FIELDS.iter().chain(&prefixed) {
-            assert!(is_identity(name) && is_identity(&name.to_ascii_uppercase()), "{name}");
+            assert!(is_identity_field(name) && is_identity_field(&name.to_ascii_uppercase()), "{name}");
         }
         for name in ["", "host", "x-forwardedfor", "x-forwarder-for", "x-real-ips", "user-agent"] {
-            assert!(!is_identity(name), "{name}");
+            assert!(!is_identity_field(name), "{name}");
         }
     }
 
     #[test]
-    fn an_underscore_is_found_anywhere() {
+    fn an_underscore_is_detected_anywhere() {
         for length in 1..40 {
             let name = "a-".repeat(length)[..length].to_owned();
             assert!(!has_underscore(&name), "{name}");

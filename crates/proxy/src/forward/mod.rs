@@ -1,60 +1,67 @@
-//! Rewriting heads on their way: what ends at this hop goes, what says where a message came from
-//! comes. Pure: fields in, bytes out. Bodies are `relay`'s, routes are `route`'s.
+//! Rewriting of heads: hop-by-hop fields are removed, fields with the message's origin are added.
+//! Pure: fields in, bytes out. `relay` handles bodies, `route` handles routes.
 
 mod identity;
 mod request;
 mod response;
 mod trailers;
 
-pub(crate) use identity::{has_underscore, is_identity};
-pub(crate) use request::{
-    Origin, RequestParts, counts_hops, max_forwards, origin_form, write_request,
-};
-pub(crate) use response::{
-    ClientFraming, Persistence, ResponseParts, client_framing, write_response,
-};
-pub(crate) use trailers::trailer_goes_on;
+pub(crate) use identity::{has_underscore, is_identity_field};
+pub(crate) use request::{Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request};
+pub(crate) use response::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
+pub(crate) use trailers::is_trailer_forwarded;
 
 use wire::Header;
 
-use crate::plan::Change;
+use crate::plan::RouteChange;
 
-/// What the changes of a route say about one field of a message.
-enum Verdict {
+/// Effect of a route's changes on one field of a message.
+enum FieldAction {
     Keep,
     Drop,
 }
 
-/// Whether a field survives the changes; `of_request` says which of them count.
-fn judge(changes: &[Change], name: &str, of_request: bool) -> Verdict {
+/// Applies a route's changes to one field; `is_request` selects the changes of requests or
+/// responses.
+fn field_action(changes: &[RouteChange], name: &str, is_request: bool) -> FieldAction {
     for change in changes {
-        match (change, of_request) {
-            (Change::SetRequestHeader(named, _) | Change::RemoveRequestHeader(named), true)
-            | (Change::SetResponseHeader(named, _) | Change::RemoveResponseHeader(named), false)
-                if named.eq_ignore_ascii_case(name) =>
-            {
-                return Verdict::Drop;
-            }
-            _ => {}
+        let is_dropped = match (change, is_request) {
+            (RouteChange::SetRequestHeader(pattern, _), true)
+            | (RouteChange::SetResponseHeader(pattern, _), false) => pattern.eq_ignore_ascii_case(name),
+            (RouteChange::RemoveRequestHeader(pattern), true)
+            | (RouteChange::RemoveResponseHeader(pattern), false) => matches_removal(pattern, name),
+            _ => false,
+        };
+        if is_dropped {
+            return FieldAction::Drop;
         }
     }
-    Verdict::Keep
+    FieldAction::Keep
 }
 
-/// Whether the proxy writes this field of its own: not if a route sets or removes it.
-fn is_ours(changes: &[Change], name: &str, of_request: bool) -> bool {
-    changes.is_empty() || matches!(judge(changes, name, of_request), Verdict::Keep)
+/// Returns whether a removal of `pattern` removes this field. A final `*` matches all names with
+/// that prefix.
+fn matches_removal(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        None => pattern.eq_ignore_ascii_case(name),
+        Some(prefix) => name.get(..prefix.len()).is_some_and(|own| own.eq_ignore_ascii_case(prefix)),
+    }
 }
 
-/// Whether the proxy writes this field of an answer of its own.
-pub(crate) fn answers_with(changes: &[Change], name: &str) -> bool {
-    is_ours(changes, name, false)
+/// Returns whether the proxy writes its own value of this field: not if a route sets or removes it.
+fn writes_own_field(changes: &[RouteChange], name: &str, is_request: bool) -> bool {
+    changes.is_empty() || matches!(field_action(changes, name, is_request), FieldAction::Keep)
 }
 
-/// The value of a field as it is sent: a `Content-Length` without leading zeros, which some read as
-/// octal; any other as it came.
+/// Returns whether the proxy writes this field in its own responses.
+pub(crate) fn writes_own_response_field(changes: &[RouteChange], name: &str) -> bool {
+    writes_own_field(changes, name, false)
+}
+
+/// Returns the value of a field as it is sent: `Content-Length` without leading zeros, which some
+/// implementations read as octal; any other field unchanged.
 #[inline]
-fn sent_value<'b>(header: &Header<'b>) -> &'b [u8] {
+fn forwarded_value<'b>(header: &Header<'b>) -> &'b [u8] {
     match header.value {
         [b'0', _, ..] if header.name.eq_ignore_ascii_case("content-length") => {
             let zeros = header.value.iter().take_while(|&&digit| digit == b'0').count();
@@ -64,17 +71,18 @@ fn sent_value<'b>(header: &Header<'b>) -> &'b [u8] {
     }
 }
 
-/// Writes the fields that the changes set or add; `Host` of a request has its place before them.
-fn write_added(changes: &[Change], of_request: bool, out: &mut Vec<u8>) {
+/// Writes the fields that the changes set or add. The `Host` of a request is written elsewhere,
+/// before all others.
+fn write_set_and_added(changes: &[RouteChange], is_request: bool, out: &mut Vec<u8>) {
     for change in changes {
-        match (change, of_request) {
-            (Change::SetRequestHeader(name, _), true) if name.eq_ignore_ascii_case("host") => {}
+        match (change, is_request) {
+            (RouteChange::SetRequestHeader(name, _), true) if name.eq_ignore_ascii_case("host") => {}
             (
-                Change::SetRequestHeader(name, value) | Change::AddRequestHeader(name, value),
+                RouteChange::SetRequestHeader(name, value) | RouteChange::AddRequestHeader(name, value),
                 true,
             )
             | (
-                Change::SetResponseHeader(name, value) | Change::AddResponseHeader(name, value),
+                RouteChange::SetResponseHeader(name, value) | RouteChange::AddResponseHeader(name, value),
                 false,
             ) => wire::encode::field(out, name, value.as_bytes()),
             _ => {}
@@ -82,22 +90,21 @@ fn write_added(changes: &[Change], of_request: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes what a route sets or adds on an answer of our own.
-pub(crate) fn write_response_changes(changes: &[Change], out: &mut Vec<u8>) {
-    write_added(changes, false, out);
+/// Writes the fields that a route sets or adds in the proxy's own responses.
+pub(crate) fn write_response_changes(changes: &[RouteChange], out: &mut Vec<u8>) {
+    write_set_and_added(changes, false, out);
 }
 
-/// Whether a `Connection` field names this one, so that it ends at this hop. What the framing and
-/// the routing rely on cannot be named away (RFC 9110 §7.6.1).
-fn is_named_away(headers: &[Header<'_>], name: &str) -> bool {
-    const KEPT: [&str; 3] = ["host", "content-length", "transfer-encoding"];
+/// Returns whether a `Connection` field names this field, so that it is hop-by-hop (RFC 9110
+/// §7.6.1). Fields that framing and routing rely on cannot be removed that way.
+fn is_connection_option(headers: &[Header<'_>], name: &str) -> bool {
+    const PROTECTED: [&str; 3] = ["host", "content-length", "transfer-encoding"];
     wire::connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
-        && !KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name))
+        && !PROTECTED.iter().any(|protected| protected.eq_ignore_ascii_case(name))
 }
 
-/// Whether any `Connection` field says more than `close` or `keep-alive`.
-fn has_named_fields(headers: &[Header<'_>]) -> bool {
-    wire::connection_options(headers).any(|option| {
-        !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive")
-    })
+/// Returns whether any `Connection` field has options other than `close` and `keep-alive`.
+fn has_connection_options(headers: &[Header<'_>]) -> bool {
+    wire::connection_options(headers)
+        .any(|option| !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive"))
 }

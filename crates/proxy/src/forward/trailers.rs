@@ -1,25 +1,26 @@
-//! Which fields of a request's trailer section go on to a server. A server may merge them into the
-//! fields of the head, so nothing passes there that would not pass in the head.
+//! The fields of a request's trailer section that are forwarded. A server may merge them into the
+//! fields of the head, so a field that may not pass in the head may not pass here either.
 
-use crate::plan::{Change, Forwarding, Underscores};
+use crate::plan::{Forwarding, RouteChange, Underscores};
 
-use super::{Verdict, has_underscore, is_identity, judge};
+use super::{FieldAction, field_action, has_underscore, is_identity_field};
 
-/// Whether a trailer field is forwarded: none that is for one hop, that the proxy or a route decides,
-/// or that only a trusted peer may send; with an underscore only where all such fields pass.
-pub(crate) fn trailer_goes_on(
+/// Returns whether a trailer field is forwarded. Hop-by-hop fields, fields that the proxy or a
+/// route sets, and fields that only a trusted peer may send are not. Names with an underscore pass
+/// only if the config lets them pass or the peer is trusted.
+pub(crate) fn is_trailer_forwarded(
     name: &str,
     trusted: bool,
     forwarding: &Forwarding,
-    changes: &[Change],
+    changes: &[RouteChange],
 ) -> bool {
     let is_id = forwarding.request_id.as_ref().is_some_and(|id| id.eq_ignore_ascii_case(name));
     let is_via = name.eq_ignore_ascii_case("via");
-    let underscores = trusted || forwarding.underscores == Underscores::Pass;
-    // From trusted peers too: what the head says of the client is not said twice.
-    !(wire::is_hop_by_hop(name) || is_identity(name) || is_id || is_via)
-        && (underscores || !has_underscore(name))
-        && matches!(judge(changes, name, true), Verdict::Keep)
+    let allows_underscores = trusted || forwarding.underscores == Underscores::Pass;
+    // From trusted peers too: the head's fields about the client are not repeated.
+    !(wire::is_hop_by_hop(name) || is_identity_field(name) || is_id || is_via)
+        && (allows_underscores || !has_underscore(name))
+        && matches!(field_action(changes, name, true), FieldAction::Keep)
 }
 
 #[cfg(test)]
@@ -37,17 +38,17 @@ mod tests {
             underscores: Underscores::Drop,
         };
         let changes = [
-            Change::RemoveRequestHeader("X-User".into()),
-            Change::SetRequestHeader("x-env".into(), "1".into()),
+            RouteChange::RemoveRequestHeader("X-User".into()),
+            RouteChange::SetRequestHeader("x-env".into(), "1".into()),
         ];
-        let goes_on = |name, trusted| trailer_goes_on(name, trusted, &forwarding, &changes);
-        for name in
-            ["X-Forwarded-For", "x-real-ip", "connection", "X-USER", "X-Env", "x-request-id"]
-        {
-            assert!(!goes_on(name, false) && !goes_on(name, true), "{name}");
+        let is_forwarded = |name, trusted| is_trailer_forwarded(name, trusted, &forwarding, &changes);
+        for name in ["X-Forwarded-For", "x-real-ip", "connection", "X-USER", "X-Env", "x-request-id"] {
+            assert!(!is_forwarded(name, false) && !is_forwarded(name, true), "{name}");
         }
         assert!(
-            goes_on("X-Checksum", false) && !goes_on("x_user", false) && goes_on("x_user", true)
+            is_forwarded("X-Checksum", false)
+                && !is_forwarded("x_user", false)
+                && is_forwarded("x_user", true)
         );
     }
 }

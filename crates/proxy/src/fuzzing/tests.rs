@@ -1,17 +1,17 @@
-//! The properties, with seeded mutations of what is worth mutating. The seed is fixed: what fails
-//! here fails again. More rounds with `WEIR_FUZZ_ROUNDS=1000000`, which also moves the seed.
+//! The properties, on seeded mutations of useful inputs. The seed is fixed, so failures are
+//! reproducible. `WEIR_FUZZ_ROUNDS=1000000` runs more rounds and also changes the seed.
 
 use std::path::Path;
 
 /// Rounds of a normal run.
 const ROUNDS: usize = 10_000;
 
-/// Gives mutations of the seeds to a property; at least one in `share` is to come as far as what it
-/// is about.
-fn mutated(seeds: &[Vec<u8>], share: usize, property: impl Fn(&[u8]) -> bool) {
+/// Runs a property on mutations of the seeds. At least one in `accepted_divisor` must be valid
+/// enough to test it.
+fn run_mutations(seeds: &[Vec<u8>], accepted_divisor: usize, property: impl Fn(&[u8]) -> bool) {
     assert!(seeds.iter().any(|seed| property(seed)), "no seed is accepted");
-    let asked = std::env::var("WEIR_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok());
-    let rounds = asked.unwrap_or(ROUNDS);
+    let requested_rounds = std::env::var("WEIR_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds = requested_rounds.unwrap_or(ROUNDS);
     let mut rng = fastrand::Rng::with_seed(rounds as u64);
     let mut accepted = 0;
     for _ in 0..rounds {
@@ -19,20 +19,20 @@ fn mutated(seeds: &[Vec<u8>], share: usize, property: impl Fn(&[u8]) -> bool) {
         for _ in 0..rng.usize(1..5) {
             mutate(&mut bytes, seeds, &mut rng);
         }
-        let known = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| property(&bytes)));
-        match known {
-            Ok(came) => accepted += usize::from(came),
-            Err(why) => {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| property(&bytes)));
+        match result {
+            Ok(is_accepted) => accepted += usize::from(is_accepted),
+            Err(panic) => {
                 eprintln!("with {}", bytes.escape_ascii());
-                std::panic::resume_unwind(why);
+                std::panic::resume_unwind(panic);
             }
         }
     }
     println!("{accepted} of {rounds} accepted");
-    assert!(accepted * share >= rounds, "{accepted} of {rounds} accepted");
+    assert!(accepted * accepted_divisor >= rounds, "{accepted} of {rounds} accepted");
 }
 
-/// What is put in: what has a meaning to one parser or the other.
+/// Fragments to insert, with a meaning to one of the parsers.
 const WORDS: &[&str] = &[
     "\r\n",
     "\n",
@@ -107,9 +107,8 @@ const WORDS: &[&str] = &[
 
 fn mutate(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut fastrand::Rng) {
     let at = rng.usize(..=bytes.len());
-    // Where a line starts, a field makes most sense.
-    let line_starts: Vec<usize> =
-        (1..=bytes.len()).filter(|&end| bytes[end - 1] == b'\n').collect();
+    // A field is most useful at the start of a line.
+    let line_starts: Vec<usize> = (1..=bytes.len()).filter(|&end| bytes[end - 1] == b'\n').collect();
     match rng.u8(..7) {
         0 if at < bytes.len() => bytes[at] = rng.u8(..),
         1 if at < bytes.len() => bytes[at] ^= 1 << rng.u8(..8),
@@ -140,23 +139,23 @@ fn mutate(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut fastrand::Rng) {
     }
 }
 
-fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+fn read_corpus(target: &str) -> Vec<Vec<u8>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut files: Vec<_> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 3, "{files:?}");
     files.iter().map(|file| std::fs::read(file).unwrap()).collect()
 }
 
-fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+fn to_bytes(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
 #[test]
 fn what_is_accepted_of_a_client_is_one_request_to_a_server() {
-    let mut seeds = corpus("request_head");
-    seeds.extend(texts(&[
+    let mut seeds = read_corpus("request_head");
+    seeds.extend(to_bytes(&[
         "GET http://h:81?q HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
         "CONNECT h:443 HTTP/1.0\r\n\r\n",
         "OPTIONS http://h HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -166,13 +165,13 @@ fn what_is_accepted_of_a_client_is_one_request_to_a_server() {
         "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         "PUT /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n",
     ]));
-    mutated(&seeds, 20, super::forward_request);
+    run_mutations(&seeds, 20, super::forward_request);
 }
 
 #[test]
-fn what_is_accepted_of_a_server_is_one_answer_to_a_client() {
-    let mut seeds = corpus("response_head");
-    seeds.extend(texts(&[
+fn what_is_accepted_of_a_server_is_one_response_to_a_client() {
+    let mut seeds = read_corpus("response_head");
+    seeds.extend(to_bytes(&[
         "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\nLink: </a>\r\n\r\n",
         "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nConnection: content-length\r\n\r\n",
@@ -180,12 +179,12 @@ fn what_is_accepted_of_a_server_is_one_answer_to_a_client() {
         "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     ]));
-    mutated(&seeds, 10, super::forward_response);
+    run_mutations(&seeds, 10, super::forward_response);
 }
 
 #[test]
 fn a_target_has_one_normal_form_and_stays_a_target() {
-    let seeds = texts(&[
+    let seeds = to_bytes(&[
         "/a/./b/../c%2fd%7Ee?x=/../",
         "/a//b/%2e%2E/%zz/%",
         "http://h/a/b",
@@ -196,12 +195,12 @@ fn a_target_has_one_normal_form_and_stays_a_target() {
         "/a",
         "/../..",
     ]);
-    mutated(&seeds, 10, super::target);
+    run_mutations(&seeds, 10, super::target);
 }
 
 #[test]
 fn a_proxy_header_says_the_same_however_it_is_cut() {
-    let mut seeds = texts(&[
+    let mut seeds = to_bytes(&[
         "PROXY TCP4 1.2.3.4 5.6.7.8 1 65535\r\nGET / HTTP/1.1\r\n",
         "PROXY TCP6 ::1 2001:db8::2 1 2\r\n",
         "PROXY UNKNOWN anything\r\n",
@@ -214,12 +213,12 @@ fn a_proxy_header_says_the_same_however_it_is_cut() {
     ] {
         seeds.push([signature, rest].concat());
     }
-    mutated(&seeds, 20, super::proxy_header);
+    run_mutations(&seeds, 20, super::proxy_header);
 }
 
 #[test]
-fn a_config_is_understood_or_says_why_not() {
-    let seeds = texts(&[
+fn a_config_is_valid_or_has_a_message() {
+    let seeds = to_bytes(&[
         "threads = 2\n[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
          limits = { head = \"16k\", headers = 100 }\nforwarding = { via = false }\n\
          [pool.app]\nservers = [\"127.0.0.1:9001\"]\nqueue = { limit = 5, timeout = \"50ms\" }\n",
@@ -230,5 +229,5 @@ fn a_config_is_understood_or_says_why_not() {
          [[route]]\npath-regex = \"^/v[0-9]+/\"\ndeny = 403\n\
          [pool.app]\nservers = [\"127.0.0.1:9001\"]\nbalance = \"round-robin\"\n",
     ]);
-    mutated(&seeds, 100, super::config);
+    run_mutations(&seeds, 100, super::config);
 }

@@ -1,51 +1,51 @@
-//! The line that an agent on a server says, as HAProxy's agent checks have it: words between spaces,
-//! tabs or commas, in any order, and behind a `#` a text for people. Pure.
+//! The status line of an agent on a server, in the format of HAProxy's agent checks: words
+//! separated by spaces, tabs or commas, in any order, and after a `#` a text for people. Pure.
 
-use crate::pool::Wanted;
+use crate::pool::AdminState;
 
-/// Bytes of a line; what is longer is none.
+/// Maximum length of a line in bytes; longer ones are invalid.
 pub(super) const LINE_BYTES_MAX: usize = 1_024;
 
-/// What an agent says; what it does not mention stays as it was.
+/// Settings from an agent; those it does not mention stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    /// Whether its server is up, and in its own words why not.
-    pub(super) up: Option<Result<(), Box<str>>>,
-    pub(super) wanted: Option<Wanted>,
-    /// Of its share.
-    pub(super) percent: Option<u32>,
+pub(super) struct AgentReport {
+    /// The server's state, with the agent's reason if it is down.
+    pub(super) health: Option<Result<(), Box<str>>>,
+    pub(super) admin_state: Option<AdminState>,
+    /// Percentage of its configured weight.
+    pub(super) weight_percent: Option<u32>,
     pub(super) maxconn: Option<usize>,
 }
 
-/// Understands a line without its end. `None`: there is no word in it that we know.
-pub(super) fn parse(line: &[u8]) -> Option<Said> {
+/// Parses a line without its line end. `None`: it has no known word.
+pub(super) fn parse(line: &[u8]) -> Option<AgentReport> {
     let line = String::from_utf8_lossy(line);
     let (words, note) = line.split_once('#').unwrap_or((&line, ""));
-    let mut said = Said::default();
-    let mut known = false;
+    let mut report = AgentReport::default();
+    let mut has_known_word = false;
     for word in words.split([' ', '\t', ',']).filter(|word| !word.is_empty()) {
         let word = word.to_ascii_lowercase();
-        known |= take(&mut said, &word, note.trim());
+        has_known_word |= apply_word(&mut report, &word, note.trim());
     }
-    known.then_some(said)
+    has_known_word.then_some(report)
 }
 
-fn take(said: &mut Said, word: &str, note: &str) -> bool {
+fn apply_word(report: &mut AgentReport, word: &str, note: &str) -> bool {
     let number = |text: &str| text.parse::<u32>().ok();
     match word {
-        "up" => said.up = Some(Ok(())),
+        "up" => report.health = Some(Ok(())),
         "down" | "fail" | "failed" | "stopped" => {
             let note: String = note.chars().filter(|c| !c.is_control()).take(80).collect();
             let colon = if note.is_empty() { "" } else { ": " };
-            said.up = Some(Err(format!("{word}{colon}{note}").into()));
+            report.health = Some(Err(format!("{word}{colon}{note}").into()));
         }
-        "ready" => said.wanted = Some(Wanted::Ready),
-        "drain" => said.wanted = Some(Wanted::Drain),
-        "maint" => said.wanted = Some(Wanted::Maintenance),
+        "ready" => report.admin_state = Some(AdminState::Ready),
+        "drain" => report.admin_state = Some(AdminState::Drain),
+        "maint" => report.admin_state = Some(AdminState::Maintenance),
         _ => match (word.strip_suffix('%'), word.strip_prefix("maxconn:")) {
-            (Some(percent), _) if number(percent).is_some() => said.percent = number(percent),
+            (Some(percent), _) if number(percent).is_some() => report.weight_percent = number(percent),
             (_, Some(max)) if number(max).is_some_and(|max| max > 0) => {
-                said.maxconn = number(max).map(|max| max as usize);
+                report.maxconn = number(max).map(|max| max as usize);
             }
             _ => return false,
         },
@@ -58,51 +58,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_understood() {
-        let down = |text: &str| Said { up: Some(Err(text.into())), ..Said::default() };
-        for (line, wanted) in [
-            ("up", Said { up: Some(Ok(())), ..Said::default() }),
-            ("DOWN", down("down")),
-            ("failed", down("failed")),
-            ("fail # disk  full ", down("fail: disk  full")),
-            ("stopped", down("stopped")),
-            ("ready", Said { wanted: Some(Wanted::Ready), ..Said::default() }),
-            ("drain", Said { wanted: Some(Wanted::Drain), ..Said::default() }),
-            ("maint", Said { wanted: Some(Wanted::Maintenance), ..Said::default() }),
-            ("75%", Said { percent: Some(75), ..Said::default() }),
-            ("maxconn:30", Said { maxconn: Some(30), ..Said::default() }),
+    fn every_word_is_parsed() {
+        let down_report =
+            |text: &str| AgentReport { health: Some(Err(text.into())), ..AgentReport::default() };
+        for (line, expected) in [
+            ("up", AgentReport { health: Some(Ok(())), ..AgentReport::default() }),
+            ("DOWN", down_report("down")),
+            ("failed", down_report("failed")),
+            ("fail # disk  full ", down_report("fail: disk  full")),
+            ("stopped", down_report("stopped")),
+            ("ready", AgentReport { admin_state: Some(AdminState::Ready), ..AgentReport::default() }),
+            ("drain", AgentReport { admin_state: Some(AdminState::Drain), ..AgentReport::default() }),
+            ("maint", AgentReport { admin_state: Some(AdminState::Maintenance), ..AgentReport::default() }),
+            ("75%", AgentReport { weight_percent: Some(75), ..AgentReport::default() }),
+            ("maxconn:30", AgentReport { maxconn: Some(30), ..AgentReport::default() }),
             (
                 "ready,up\t150%  maxconn:1 hello",
-                Said {
-                    up: Some(Ok(())),
-                    wanted: Some(Wanted::Ready),
-                    percent: Some(150),
+                AgentReport {
+                    health: Some(Ok(())),
+                    admin_state: Some(AdminState::Ready),
+                    weight_percent: Some(150),
                     maxconn: Some(1),
                 },
             ),
         ] {
-            assert_eq!(parse(line.as_bytes()), Some(wanted), "{line}");
+            assert_eq!(parse(line.as_bytes()), Some(expected), "{line}");
         }
     }
 
     #[test]
-    fn nonsense_is_nothing() {
-        for line in [
-            "",
-            " ",
-            "hello",
-            "-5%",
-            "%",
-            "maxconn:",
-            "maxconn:x",
-            "maxconn:0",
-            "99999999999%",
-            "# up",
-        ] {
+    fn lines_without_a_known_word_are_rejected() {
+        for line in
+            ["", " ", "hello", "-5%", "%", "maxconn:", "maxconn:x", "maxconn:0", "99999999999%", "# up"]
+        {
             assert_eq!(parse(line.as_bytes()), None, "{line}");
         }
         assert_eq!(parse(b"\xff\xfe"), None);
         let long = parse(format!("down # {}\u{7}", "x".repeat(500)).as_bytes()).unwrap();
-        assert_eq!(long.up.unwrap().unwrap_err().len(), "down: ".len() + 80);
+        assert_eq!(long.health.unwrap().unwrap_err().len(), "down: ".len() + 80);
     }
 }

@@ -1,5 +1,5 @@
-//! Active checks of all servers that are to be checked: a task for each, one check at a time, kept
-//! across reloads for servers that stay.
+//! Active health checks: a task for each checked server, one check at a time. Reloads keep the
+//! tasks of unchanged servers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,171 +13,170 @@ use rt::tokio;
 use rt::tokio::sync::Semaphore;
 use rt::tokio::task::{AbortHandle, spawn_local};
 
-use super::agent::Said;
-use super::machine::{Machine, Verdict};
-use super::probe::{Came, Failed, Job, probe};
+use super::agent::AgentReport;
+use super::probe::{CheckFailure, CheckResult, CheckSpec, run_check};
+use super::state_machine::{CheckStateMachine, CheckVerdict};
 use crate::metrics::Snapshot;
 use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerPlan};
-use crate::pool::{Checked, LastCheck, Shared, SharedPool, Standing, Wanted};
+use crate::pool::{AdminState, CheckStatus, CrossCoreState, Eligibility, LastCheck, SharedPool};
 
-/// Checks that are made at a time; more wait for a moment.
-const AT_A_TIME_MAX: usize = 256;
+/// Maximum number of concurrent checks; further ones wait.
+const CONCURRENT_CHECKS_MAX: usize = 256;
 
-/// Everything that is checked.
+/// All checked servers.
 #[derive(Debug)]
-pub(super) struct Checks {
+pub(super) struct HealthChecks {
     timers: Timers,
     rng: RefCell<fastrand::Rng>,
-    room: Semaphore,
-    subjects: RefCell<Vec<Rc<Subject>>>,
-    /// What was counted of those that are not checked any more.
-    past: RefCell<Snapshot>,
+    permits: Semaphore,
+    checked_servers: RefCell<Vec<Rc<CheckedServer>>>,
+    /// Counters of servers that are not checked any more.
+    past_counters: RefCell<Snapshot>,
 }
 
-/// One server that is checked.
+/// One checked server.
 #[derive(Debug)]
-struct Subject {
+struct CheckedServer {
     pool: Box<str>,
     server: Box<str>,
     address: Address,
-    job: Job,
+    spec: CheckSpec,
     namespace: Option<Namespace>,
-    /// Where it is in the plan in force.
-    place: RefCell<(Arc<SharedPool>, usize)>,
-    standing: Arc<Standing>,
-    machine: Cell<Machine>,
-    /// What its agent said last of what is wanted, and of which share in percent.
-    advice: Cell<(Wanted, u32)>,
-    counts: RefCell<[u64; Came::ALL.len()]>,
-    changes: Cell<(u64, u64)>,
+    /// Its pool and index in the plan in force.
+    pool_and_index: RefCell<(Arc<SharedPool>, usize)>,
+    eligibility: Arc<Eligibility>,
+    state_machine: Cell<CheckStateMachine>,
+    /// Last report of its agent: the requested state and the percentage of the weight.
+    agent_state: Cell<(AdminState, u32)>,
+    result_counts: RefCell<[u64; CheckResult::ALL.len()]>,
+    transitions: Cell<(u64, u64)>,
     task: RefCell<Option<AbortHandle>>,
 }
 
-impl Checks {
+impl HealthChecks {
     pub(super) fn new(timers: Timers) -> Rc<Self> {
         Rc::new(Self {
             timers,
             rng: RefCell::new(fastrand::Rng::new()),
-            room: Semaphore::new(AT_A_TIME_MAX),
-            subjects: RefCell::default(),
-            past: RefCell::default(),
+            permits: Semaphore::new(CONCURRENT_CHECKS_MAX),
+            checked_servers: RefCell::default(),
+            past_counters: RefCell::default(),
         })
     }
 
-    /// Checks what `plan` wants to be checked, and nothing else.
-    pub(super) fn follow(self: &Rc<Self>, plan: &Plan, shared: &Shared) {
-        let mut old = std::mem::take(&mut *self.subjects.borrow_mut());
-        let mut subjects = Vec::new();
+    /// Starts the checks that `plan` has, and stops all others.
+    pub(super) fn apply_plan(self: &Rc<Self>, plan: &Plan, shared: &CrossCoreState) {
+        let mut old = std::mem::take(&mut *self.checked_servers.borrow_mut());
+        let mut checked_servers = Vec::new();
         for (pool, shared) in plan.pools.iter().zip(&shared.pools) {
             let Some(check) = &pool.check else { continue };
             for (index, server) in pool.servers.iter().enumerate() {
-                let known = old.iter().position(|old| {
-                    old.pool == pool.name
-                        && old.server == server.name
-                        && old.address == server.address
+                let existing = old.iter().position(|old| {
+                    old.pool == pool.name && old.server == server.name && old.address == server.address
                 });
-                let before = known.map(|at| old.swap_remove(at));
-                let place = (Arc::clone(shared), index);
-                subjects.push(self.subject(pool, server, check, place, before));
+                let previous = existing.map(|at| old.swap_remove(at));
+                let pool_and_index = (Arc::clone(shared), index);
+                checked_servers.push(self.continue_or_start(pool, server, check, pool_and_index, previous));
             }
         }
-        for gone in &old {
-            gone.stop();
-            // What it was found to be holds no longer, if it is still there at all.
-            gone.standing.found(Checked::Unchecked, now_ns());
-            gone.forget_advice();
-            let mut whole = Snapshot::default();
-            gone.add_to(&mut whole);
-            whole.carry_over(&self.past.borrow());
-            *self.past.borrow_mut() = whole;
+        for removed in &old {
+            removed.stop();
+            // The old check result is not valid any more, if the server still exists.
+            removed.eligibility.set_check_status(CheckStatus::Unchecked, now_ns());
+            removed.clear_agent_state();
+            let mut counters = Snapshot::default();
+            removed.add_metrics(&mut counters);
+            counters.carry_over(&self.past_counters.borrow());
+            *self.past_counters.borrow_mut() = counters;
         }
-        *self.subjects.borrow_mut() = subjects;
+        *self.checked_servers.borrow_mut() = checked_servers;
     }
 
-    /// The subject that is there already, or a new one that goes on where that one was.
-    fn subject(
+    /// Returns the existing server, or a new one that continues from its state.
+    fn continue_or_start(
         self: &Rc<Self>,
         pool: &PoolPlan,
         server: &ServerPlan,
         check: &CheckPlan,
-        place: (Arc<SharedPool>, usize),
-        before: Option<Rc<Subject>>,
-    ) -> Rc<Subject> {
-        let job = Job {
-            target: target(&server.address, check),
+        pool_and_index: (Arc<SharedPool>, usize),
+        previous: Option<Rc<CheckedServer>>,
+    ) -> Rc<CheckedServer> {
+        let spec = CheckSpec {
+            target: check_target(&server.address, check),
             plan: check.clone(),
             proxy_protocol: pool.send_proxy_protocol,
         };
-        let namespace = place.0.namespace();
-        let name = |namespace: &Option<Namespace>| {
-            namespace.as_ref().map(|namespace| namespace.name().to_owned())
-        };
-        let standing = place.0.standing_of(place.1);
-        if let Some(before) = &before
-            && before.job == job
-            && name(&before.namespace) == name(&namespace)
-            && Arc::ptr_eq(&before.standing, &standing)
+        let namespace = pool_and_index.0.namespace();
+        let namespace_name =
+            |namespace: &Option<Namespace>| namespace.as_ref().map(|namespace| namespace.name().to_owned());
+        let eligibility = pool_and_index.0.eligibility_handle(pool_and_index.1);
+        if let Some(previous) = &previous
+            && previous.spec == spec
+            && namespace_name(&previous.namespace) == namespace_name(&namespace)
+            && Arc::ptr_eq(&previous.eligibility, &eligibility)
         {
-            *before.place.borrow_mut() = place;
-            return Rc::clone(before);
+            *previous.pool_and_index.borrow_mut() = pool_and_index;
+            return Rc::clone(previous);
         }
-        let subject = Rc::new(Subject {
+        let checked_server = Rc::new(CheckedServer {
             pool: pool.name.clone(),
             server: server.name.clone(),
             address: server.address.clone(),
-            job,
+            spec,
             namespace,
-            place: RefCell::new(place),
-            standing,
-            machine: Cell::new(before.as_ref().map_or_else(Machine::new, |old| old.machine.get())),
-            advice: Cell::new((Wanted::Ready, 100)),
-            counts: RefCell::new(
-                before.as_ref().map(|old| *old.counts.borrow()).unwrap_or_default(),
+            pool_and_index: RefCell::new(pool_and_index),
+            eligibility,
+            state_machine: Cell::new(
+                previous.as_ref().map_or_else(CheckStateMachine::new, |old| old.state_machine.get()),
             ),
-            changes: Cell::new(before.as_ref().map(|old| old.changes.get()).unwrap_or_default()),
+            agent_state: Cell::new((AdminState::Ready, 100)),
+            result_counts: RefCell::new(
+                previous.as_ref().map(|old| *old.result_counts.borrow()).unwrap_or_default(),
+            ),
+            transitions: Cell::new(previous.as_ref().map(|old| old.transitions.get()).unwrap_or_default()),
             task: RefCell::default(),
         });
-        if let Some(before) = before {
-            before.stop();
+        if let Some(previous) = previous {
+            previous.stop();
             if !matches!(check.kind, CheckKind::Agent { .. }) {
-                subject.forget_advice();
+                checked_server.clear_agent_state();
             }
         }
-        let task = spawn_local(check_always(Rc::clone(self), Rc::clone(&subject)));
-        *subject.task.borrow_mut() = Some(task.abort_handle());
-        subject
+        let task = spawn_local(run_checks(Rc::clone(self), Rc::clone(&checked_server)));
+        *checked_server.task.borrow_mut() = Some(task.abort_handle());
+        checked_server
     }
 
-    /// Adds what was counted.
-    pub(super) fn add_to(&self, all: &mut Snapshot) {
-        for subject in &*self.subjects.borrow() {
-            subject.add_to(all);
+    /// Adds the counters.
+    pub(super) fn add_metrics(&self, snapshot: &mut Snapshot) {
+        for checked_server in &*self.checked_servers.borrow() {
+            checked_server.add_metrics(snapshot);
         }
-        all.carry_over(&self.past.borrow());
+        snapshot.carry_over(&self.past_counters.borrow());
     }
 
-    fn chance(&self) -> f64 {
+    fn random_fraction(&self) -> f64 {
         self.rng.borrow_mut().f64()
     }
 
-    async fn check(&self, subject: &Subject) {
-        let Ok(_room) = self.room.acquire().await else { return };
-        let job = &subject.job;
-        let late_ns = now_ns() + job.plan.timeout_ns;
+    async fn check(&self, checked_server: &CheckedServer) {
+        let Ok(_permit) = self.permits.acquire().await else { return };
+        let spec = &checked_server.spec;
+        let deadline_ns = now_ns() + spec.plan.timeout_ns;
         let result = tokio::select! {
             biased;
-            result = probe(job, subject.namespace.as_ref()) => result,
-            () = self.timers.sleep_until(late_ns) => {
-                let ms = job.plan.timeout_ns as f64 / 1e6;
-                Err(Failed::new(Came::Timeout, format!("not done within {ms} ms")))
+            result = run_check(spec, checked_server.namespace.as_ref()) => result,
+            () = self.timers.sleep_until(deadline_ns) => {
+                let ms = spec.plan.timeout_ns as f64 / 1e6;
+                Err(CheckFailure::new(CheckResult::Timeout, format!("no result within {ms} ms")))
             }
         };
-        subject.take_in(result, now_ns());
+        checked_server.handle_result(result, now_ns());
     }
 }
 
-/// Where the checks of a server go.
-fn target(address: &Address, check: &CheckPlan) -> Address {
+/// Returns the address that the checks of a server connect to.
+fn check_target(address: &Address, check: &CheckPlan) -> Address {
     match (&check.address, check.port, address) {
         (Some(other), ..) => other.clone(),
         (None, Some(port), Address::Tcp(address)) => {
@@ -189,109 +188,113 @@ fn target(address: &Address, check: &CheckPlan) -> Address {
     }
 }
 
-async fn check_always(checks: Rc<Checks>, subject: Rc<Subject>) {
-    let plan = &subject.job.plan;
-    let mut due_ns = now_ns() + Machine::first_wait_ns(plan, checks.chance());
+async fn run_checks(checks: Rc<HealthChecks>, checked_server: Rc<CheckedServer>) {
+    let plan = &checked_server.spec.plan;
+    let mut due_ns = now_ns() + CheckStateMachine::first_wait_ns(plan, checks.random_fraction());
     loop {
         checks.timers.sleep_until(due_ns).await;
         let start_ns = now_ns();
-        // Who takes a server out of service for maintenance does not want it to be asked.
-        if subject.standing.wanted() != Wanted::Maintenance {
-            checks.check(&subject).await;
+        // A server in maintenance is not checked.
+        if checked_server.eligibility.operator_state() != AdminState::Maintenance {
+            checks.check(&checked_server).await;
         }
-        let wait_ns = subject.machine.get().wait_ns(plan, checks.chance());
+        let wait_ns = checked_server.state_machine.get().wait_ns(plan, checks.random_fraction());
         due_ns = start_ns + wait_ns;
     }
 }
 
-impl Subject {
+impl CheckedServer {
     fn stop(&self) {
         if let Some(task) = self.task.borrow_mut().take() {
             task.abort();
         }
     }
 
-    /// What an agent said holds no longer.
-    fn forget_advice(&self) {
-        self.standing.advise(Wanted::Ready, 100, now_ns());
-        self.standing.set_last_check(None);
-        let (pool, server) = &*self.place.borrow();
-        pool.set_maxconn_by_agent(*server, None);
+    /// Resets everything that an agent has set.
+    fn clear_agent_state(&self) {
+        self.eligibility.set_agent_state(AdminState::Ready, 100, now_ns());
+        self.eligibility.set_last_check(None);
+        let (pool, server) = &*self.pool_and_index.borrow();
+        pool.set_agent_maxconn(*server, None);
     }
 
-    /// Makes what follows of a check that was made.
-    fn take_in(&self, result: Result<Said, Failed>, now_ns: u64) {
-        let (verdict, came, why) = match result {
-            Ok(Said { up: Some(Err(words)), .. }) => {
-                (Verdict::SaysDown, Came::Agent, format!("its agent says {words}"))
+    /// Applies the result of a check.
+    fn handle_result(&self, result: Result<AgentReport, CheckFailure>, now_ns: u64) {
+        let (verdict, result_code, reason) = match result {
+            Ok(AgentReport { health: Some(Err(agent_reason)), .. }) => (
+                CheckVerdict::AgentDown,
+                CheckResult::Agent,
+                format!("reported by its agent: {agent_reason}"),
+            ),
+            Ok(report) => {
+                let verdict =
+                    if report.health.is_some() { CheckVerdict::AgentUp } else { CheckVerdict::Pass };
+                self.apply_agent_report(&report, now_ns);
+                (verdict, CheckResult::Passed, String::new())
             }
-            Ok(said) => {
-                let verdict = if said.up.is_some() { Verdict::SaysUp } else { Verdict::Pass };
-                self.follow_advice(&said, now_ns);
-                (verdict, Came::Passed, String::new())
-            }
-            Err(failed) => (Verdict::Fail, failed.came, failed.text),
+            Err(failure) => (CheckVerdict::Fail, failure.result, failure.message),
         };
-        self.counts.borrow_mut()[came as usize] += 1;
-        let reason = why.as_str().into();
-        self.standing.set_last_check(Some(LastCheck {
+        self.result_counts.borrow_mut()[result_code as usize] += 1;
+        let boxed_reason = reason.as_str().into();
+        self.eligibility.set_last_check(Some(LastCheck {
             at_ns: now_ns,
-            result: came.code(),
-            reason,
+            result: result_code.code(),
+            reason: boxed_reason,
         }));
-        if came == Came::NotMade {
-            // That was our own fault, and says nothing of the server.
+        if result_code == CheckResult::Skipped {
+            // A failure on the proxy's own side; it has no meaning for the server.
             return;
         }
-        let mut machine = self.machine.get();
-        let change = machine.note(verdict, &self.job.plan);
-        self.machine.set(machine);
-        self.standing.found(machine.checked(), now_ns);
-        let Some(change) = change else { return };
-        let (up, down) = self.changes.get();
+        let mut state_machine = self.state_machine.get();
+        let change = state_machine.record(verdict, &self.spec.plan);
+        self.state_machine.set(state_machine);
+        self.eligibility.set_check_status(state_machine.check_status(), now_ns);
+        let Some(transition) = change else { return };
+        let (up, down) = self.transitions.get();
         let (pool, server) = (&self.pool, &self.server);
-        let after = match change.after {
+        let check_count_text = match transition.check_count {
             1 => "1 check".to_owned(),
-            after => format!("{after} checks in a row"),
+            check_count => format!("{check_count} consecutive checks"),
         };
-        if change.is_up {
-            self.changes.set((up + 1, down));
-            eprintln!("weir: pool {pool}: server {server} is up ({after})");
+        if transition.is_up {
+            self.transitions.set((up + 1, down));
+            eprintln!("weir: pool {pool}: server {server} is up ({check_count_text})");
         } else {
-            self.changes.set((up, down + 1));
-            eprintln!("weir: pool {pool}: server {server} is down: {why} ({after})");
+            self.transitions.set((up, down + 1));
+            eprintln!("weir: pool {pool}: server {server} is down: {reason} ({check_count_text})");
         }
     }
 
-    fn follow_advice(&self, said: &Said, now_ns: u64) {
-        let (wanted, percent) = self.advice.get();
-        let fresh = (said.wanted.unwrap_or(wanted), said.percent.unwrap_or(percent).min(100));
-        if fresh != (wanted, percent) {
-            self.advice.set(fresh);
-            self.standing.advise(fresh.0, fresh.1, now_ns);
-            let state = match fresh.0 {
-                Wanted::Ready => "ready",
-                Wanted::Drain => "drain",
-                Wanted::Maintenance => "maint",
+    fn apply_agent_report(&self, report: &AgentReport, now_ns: u64) {
+        let (admin_state, percent) = self.agent_state.get();
+        let new_state =
+            (report.admin_state.unwrap_or(admin_state), report.weight_percent.unwrap_or(percent).min(100));
+        if new_state != (admin_state, percent) {
+            self.agent_state.set(new_state);
+            self.eligibility.set_agent_state(new_state.0, new_state.1, now_ns);
+            let state = match new_state.0 {
+                AdminState::Ready => "ready",
+                AdminState::Drain => "drain",
+                AdminState::Maintenance => "maint",
             };
-            let (pool, server, percent) = (&self.pool, &self.server, fresh.1);
-            eprintln!("weir: pool {pool}: server {server}: its agent wants {state}, {percent}%");
+            let (pool, server, percent) = (&self.pool, &self.server, new_state.1);
+            eprintln!("weir: pool {pool}: server {server}: its agent sets {state}, {percent}%");
         }
-        if let Some(max) = said.maxconn {
-            let (pool, server) = &*self.place.borrow();
-            pool.set_maxconn_by_agent(*server, Some(max));
+        if let Some(max) = report.maxconn {
+            let (pool, server) = &*self.pool_and_index.borrow();
+            pool.set_agent_maxconn(*server, Some(max));
         }
     }
 
-    fn add_to(&self, all: &mut Snapshot) {
+    fn add_metrics(&self, snapshot: &mut Snapshot) {
         let (pool, server) = (&*self.pool, &*self.server);
-        let last = self.standing.last_check();
-        for (came, count) in Came::ALL.iter().zip(*self.counts.borrow()) {
-            all.add_checks(pool, server, came.code(), count);
-            let is_last = last.as_ref().is_some_and(|last| last.result == came.code());
-            all.add_last_check(pool, server, came.code(), is_last);
+        let last = self.eligibility.last_check();
+        for (result_code, count) in CheckResult::ALL.iter().zip(*self.result_counts.borrow()) {
+            snapshot.add_checks(pool, server, result_code.code(), count);
+            let is_last = last.as_ref().is_some_and(|last| last.result == result_code.code());
+            snapshot.add_last_check(pool, server, result_code.code(), is_last);
         }
-        let (up, down) = self.changes.get();
-        all.add_changes(pool, server, up, down);
+        let (up, down) = self.transitions.get();
+        snapshot.add_check_changes(pool, server, up, down);
     }
 }

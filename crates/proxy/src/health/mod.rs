@@ -1,21 +1,21 @@
-//! The health of servers, for the whole process in one thread of its own: makes active checks, looks
-//! up names, says what has changed. It writes what it finds to each server's
-//! [`Standing`](crate::pool::Standing), which is all that the data path reads of it.
+//! Server health, for the entire process in a dedicated thread: performs active checks, resolves
+//! host names, reports changes. It writes its results to each server's
+//! [`Eligibility`](crate::pool::Eligibility); the data path reads nothing else of it.
 //!
-//! A thread rather than a core, because one check of a server is made for all cores, and because a
-//! core must not wait for anything that is not a request's. It is started before them: later no
-//! runtime can be made (ARCHITECTURE.md).
+//! A thread rather than a core, because a check of a server serves all cores, and because a core
+//! must not wait for anything but requests. It is started before the cores, as no runtime can be
+//! created later (docs/decisions/0003-descriptor-table-per-core.md).
 
 mod agent;
 mod checks;
-mod machine;
 mod notices;
 mod probe;
+mod state_machine;
 
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc as wait;
+use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use rt::clock::{MILLISECOND_NS, now_ns};
@@ -23,141 +23,147 @@ use rt::timers::Timers;
 use rt::tokio::sync::{mpsc, oneshot, watch};
 use rt::tokio::task::spawn_local;
 
+use crate::dns::{DnsResolver, FIRST_LOOKUPS_TIMEOUT_NS, ResolvedServers, expand, has_named_servers};
 use crate::metrics::Snapshot;
-use crate::names::{Known, Names, PATIENCE_NS, expand, has_names};
 use crate::plan::Plan;
-use crate::pool::Shared;
-use checks::Checks;
+use crate::pool::CrossCoreState;
+use checks::HealthChecks;
+use notices::ServerNotices;
+pub(crate) use notices::display_state;
 #[cfg(test)]
-pub(crate) use machine::{Machine, Verdict};
-use notices::Notices;
-pub(crate) use notices::shown_state;
+pub(crate) use state_machine::{CheckStateMachine, CheckVerdict};
 
-/// What the thread is told.
+/// Message to the health thread.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// Look up the names of this plan, and answer when each was tried.
-    Prepare(Arc<Plan>, wait::Sender<()>),
+pub(crate) enum HealthCommand {
+    /// Resolve the names of this plan, and respond when each was tried.
+    ResolveNames(Arc<Plan>, std_mpsc::Sender<()>),
     /// This plan is in force.
-    Follow(Arc<Plan>, Arc<Shared>),
-    /// Say what you have counted.
+    ApplyPlan(Arc<Plan>, Arc<CrossCoreState>),
+    /// Send your counters.
     Snapshot(oneshot::Sender<Snapshot>),
 }
 
-/// Orders that may wait.
-const ORDERS_MAX: usize = 16;
-/// How often it is looked whether a server was ejected or is back.
-const LOOK_NS: u64 = 200 * MILLISECOND_NS;
+/// Maximum number of queued commands.
+const COMMANDS_MAX: usize = 16;
+/// Poll interval for ejected and returned servers.
+const NOTICE_POLL_NS: u64 = 200 * MILLISECOND_NS;
 
-/// The control thread's end.
+/// The control thread's handle.
 #[derive(Debug)]
 pub(crate) struct Health {
-    orders: mpsc::Sender<Order>,
-    known: watch::Receiver<Known>,
+    commands: mpsc::Sender<HealthCommand>,
+    resolved: watch::Receiver<ResolvedServers>,
 }
 
 impl Health {
-    /// Starts the thread, which ends with the process. To be called before cores are started.
+    /// Starts the thread, which ends with the process. Must be called before the cores are started.
     ///
     /// # Errors
-    /// The thread, its runtime or its timer could not be had.
+    /// The thread, its runtime or its timer could not be created.
     pub(crate) fn start() -> io::Result<Self> {
-        let (orders, taken) = mpsc::channel(ORDERS_MAX);
-        let (tell, known) = watch::channel(Known::new());
-        let (ready, is_ready) = wait::channel();
+        let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
+        let (resolved_sender, resolved) = watch::channel(ResolvedServers::new());
+        let (ready_sender, ready_receiver) = std_mpsc::channel();
         std::thread::Builder::new().name("health".to_owned()).spawn(move || {
             rt::cores::block_on(async move {
                 let timers = match Timers::start() {
                     Ok(timers) => timers,
-                    Err(error) => return drop(ready.send(Err(error))),
+                    Err(error) => return drop(ready_sender.send(Err(error))),
                 };
-                // Whoever started us waits for it.
-                let _ = ready.send(Ok(()));
-                run(timers, taken, tell).await;
+                // The starting thread waits for this message.
+                let _ = ready_sender.send(Ok(()));
+                run_commands(timers, command_receiver, resolved_sender).await;
             });
         })?;
-        let gone = |_| Err(io::Error::other("the thread for checks could not be started"));
-        is_ready.recv().unwrap_or_else(gone)?;
-        Ok(Self { orders, known })
+        let start_error = |_| Err(io::Error::other("cannot start the health thread"));
+        ready_receiver.recv().unwrap_or_else(start_error)?;
+        Ok(Self { commands, resolved })
     }
 
-    /// `template` with the servers of its names, as far as they can be had in a short time. What
-    /// comes later is told by [`Health::has_news`].
+    /// Returns `template` with the servers of its names that resolve within a short time.
+    /// [`Health::has_changes`] reports later results.
     pub(crate) fn resolve(&mut self, template: &Arc<Plan>) -> Plan {
-        if !has_names(template) {
+        if !has_named_servers(template) {
             return Plan::clone(template);
         }
-        let (done, is_done) = wait::channel();
-        if self.orders.blocking_send(Order::Prepare(Arc::clone(template), done)).is_ok() {
-            // Those that take longer come later.
-            let _ = is_done.recv_timeout(Duration::from_nanos(PATIENCE_NS));
+        let (done_sender, done_receiver) = std_mpsc::channel();
+        if self.commands.blocking_send(HealthCommand::ResolveNames(Arc::clone(template), done_sender)).is_ok()
+        {
+            // Names that take longer are added later.
+            let _ = done_receiver.recv_timeout(Duration::from_nanos(FIRST_LOOKUPS_TIMEOUT_NS));
         }
-        self.expand(template)
+        self.expand(template, None)
     }
 
-    /// `template` with the servers of its names, as they are known by now.
-    pub(crate) fn expand(&mut self, template: &Plan) -> Plan {
-        expand(template, &self.known.borrow_and_update())
+    /// Returns `template` with the servers of its names, as currently known. Shares unchanged pools
+    /// with `previous`.
+    pub(crate) fn expand(&mut self, template: &Plan, previous: Option<&Plan>) -> Plan {
+        expand(template, &self.resolved.borrow_and_update(), previous)
     }
 
-    /// Whether a name leads elsewhere since the last look.
-    pub(crate) fn has_news(&self) -> bool {
-        self.known.has_changed().unwrap_or(false)
+    /// Returns whether a name's servers have changed since the last call of `expand`.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.resolved.has_changed().unwrap_or(false)
     }
 
-    /// From now on this plan is in force.
-    pub(crate) fn follow(&self, plan: &Arc<Plan>, shared: &Arc<Shared>) {
-        let order = Order::Follow(Arc::clone(plan), Arc::clone(shared));
-        // A thread that has ended follows nothing any more.
-        let _ = self.orders.blocking_send(order);
+    /// Puts this plan into force.
+    pub(crate) fn apply_plan(&self, plan: &Arc<Plan>, shared: &Arc<CrossCoreState>) {
+        let command = HealthCommand::ApplyPlan(Arc::clone(plan), Arc::clone(shared));
+        // A thread that has ended processes no messages.
+        let _ = self.commands.blocking_send(command);
     }
 
-    /// Where to ask for what was counted.
-    pub(crate) fn orders(&self) -> mpsc::Sender<Order> {
-        self.orders.clone()
+    /// Returns the sender for commands, to request the counters.
+    pub(crate) fn commands(&self) -> mpsc::Sender<HealthCommand> {
+        self.commands.clone()
     }
 }
 
-async fn run(timers: Timers, mut orders: mpsc::Receiver<Order>, tell: watch::Sender<Known>) {
-    let names = Names::new(timers.clone(), tell);
-    let checks = Checks::new(timers.clone());
-    let mut notices = Notices::default();
-    let mut look_ns = now_ns() + LOOK_NS;
+async fn run_commands(
+    timers: Timers,
+    mut commands: mpsc::Receiver<HealthCommand>,
+    resolved_sender: watch::Sender<ResolvedServers>,
+) {
+    let names = DnsResolver::new(timers.clone(), resolved_sender);
+    let checks = HealthChecks::new(timers.clone());
+    let mut notices = ServerNotices::default();
+    let mut next_poll_ns = now_ns() + NOTICE_POLL_NS;
     loop {
-        let order = rt::tokio::select! {
+        let command = rt::tokio::select! {
             biased;
-            order = orders.recv() => order,
-            () = timers.sleep_until(look_ns) => {
+            command = commands.recv() => command,
+            () = timers.sleep_until(next_poll_ns) => {
                 let now_ns = now_ns();
-                look_ns = now_ns + LOOK_NS;
-                for notice in notices.look(now_ns) {
+                next_poll_ns = now_ns + NOTICE_POLL_NS;
+                for notice in notices.poll(now_ns) {
                     eprintln!("weir: {notice}");
                 }
                 continue;
             }
         };
-        match order {
+        match command {
             // The process ends.
             None => return,
-            Some(Order::Prepare(plan, done)) => {
+            Some(HealthCommand::ResolveNames(plan, done_sender)) => {
                 let names = Rc::clone(&names);
                 spawn_local(async move {
                     names.prepare(&plan).await;
-                    // Who asked may have gone on.
-                    let _ = done.send(());
+                    // The caller may have stopped waiting.
+                    let _ = done_sender.send(());
                 });
             }
-            Some(Order::Follow(plan, shared)) => {
-                names.follow(&plan);
-                checks.follow(&plan, &shared);
-                notices.follow(&plan, &shared);
+            Some(HealthCommand::ApplyPlan(plan, shared)) => {
+                names.set_plan(&plan);
+                checks.apply_plan(&plan, &shared);
+                notices.apply_plan(&plan, &shared);
             }
-            Some(Order::Snapshot(reply)) => {
-                let mut all = Snapshot::default();
-                names.add_to(&mut all);
-                checks.add_to(&mut all);
-                notices.add_to(&mut all, now_ns());
-                let _ = reply.send(all);
+            Some(HealthCommand::Snapshot(reply)) => {
+                let mut snapshot = Snapshot::default();
+                names.add_metrics(&mut snapshot);
+                checks.add_metrics(&mut snapshot);
+                notices.add_metrics(&mut snapshot, now_ns());
+                let _ = reply.send(snapshot);
             }
         }
     }

@@ -1,131 +1,130 @@
-//! What is told of servers besides their checks: that they were ejected or are back, and the state
-//! of each for the metrics. It only reads what cores found out.
+//! Reports about servers other than checks: ejections and recoveries on stderr, and each server's
+//! state for the metrics. Only reads state that the cores write.
 
 use std::sync::Arc;
 
 use crate::metrics::Snapshot;
-use crate::outlier::Why;
+use crate::outlier::EjectionReason;
 use crate::plan::Plan;
-use crate::pool::{Checked, Observed, Shared, Standing, Wanted};
+use crate::pool::{AdminState, CheckStatus, CrossCoreState, Eligibility, OutlierCounters};
 
 /// All servers of the plan in force.
 #[derive(Debug, Default)]
-pub(super) struct Notices {
-    servers: Vec<Server>,
-    /// What was counted of servers that are gone.
-    past: Snapshot,
+pub(super) struct ServerNotices {
+    servers: Vec<MonitoredServer>,
+    /// Counters of removed servers.
+    past_counters: Snapshot,
 }
 
 #[derive(Debug)]
-struct Server {
+struct MonitoredServer {
     pool: Box<str>,
     name: Box<str>,
-    /// As it is planned.
+    /// Configured weight.
     weight: u32,
-    standing: Arc<Standing>,
-    observed: Arc<Observed>,
-    /// What was told already.
-    told: [u64; Why::ALL.len()],
+    eligibility: Arc<Eligibility>,
+    outlier_counters: Arc<OutlierCounters>,
+    /// Ejection counts that were already reported.
+    reported: [u64; EjectionReason::ALL.len()],
     was_held_back: bool,
 }
 
-/// Every state, as its label has it; the first that holds is a server's.
-const STATES: [&str; 5] = ["maintenance", "down", "ejected", "drain", "up"];
+/// Every state, by its label. A server's state is the first one that applies.
+const STATE_LABELS: [&str; 5] = ["maintenance", "down", "ejected", "drain", "up"];
 
-/// The state of a server as people are shown it: its state, and of a server that is up whether that
-/// is known, and of use.
-pub(crate) fn shown_state(standing: &Standing, now_ns: u64) -> &'static str {
-    match state(standing, now_ns) {
-        "up" if standing.share() == 0 => "weight 0",
-        "up" if standing.checked() == Checked::Unchecked => "up, not checked",
+/// Returns a server's state for people. For a server that is up, it also reflects whether it was
+/// checked and whether its weight is 0.
+pub(crate) fn display_state(eligibility: &Eligibility, now_ns: u64) -> &'static str {
+    match metric_state(eligibility, now_ns) {
+        "up" if eligibility.effective_weight() == 0 => "up, weight 0",
+        "up" if eligibility.check_status() == CheckStatus::Unchecked => "no check",
         state => state,
     }
 }
 
-/// The state of a server that is in force, whoever brought it about, as metrics have it.
-pub(crate) fn state(standing: &Standing, now_ns: u64) -> &'static str {
-    match standing.in_force() {
-        Wanted::Maintenance => STATES[0],
-        _ if standing.checked() == Checked::Down => STATES[1],
-        _ if standing.is_ejected(now_ns) || standing.has_trial() => STATES[2],
-        Wanted::Drain => STATES[3],
-        Wanted::Ready => STATES[4],
+/// Returns a server's effective state for the metrics, whatever its cause.
+pub(crate) fn metric_state(eligibility: &Eligibility, now_ns: u64) -> &'static str {
+    match eligibility.admin_state() {
+        AdminState::Maintenance => STATE_LABELS[0],
+        _ if eligibility.check_status() == CheckStatus::Down => STATE_LABELS[1],
+        _ if eligibility.is_ejected(now_ns) || eligibility.is_recovering() => STATE_LABELS[2],
+        AdminState::Drain => STATE_LABELS[3],
+        AdminState::Ready => STATE_LABELS[4],
     }
 }
 
-impl Notices {
-    /// From now on these servers are there.
-    pub(super) fn follow(&mut self, plan: &Plan, shared: &Shared) {
+impl ServerNotices {
+    /// Replaces the servers by those of this plan.
+    pub(super) fn apply_plan(&mut self, plan: &Plan, shared: &CrossCoreState) {
         let mut old = std::mem::take(&mut self.servers);
         for (pool, shared) in plan.pools.iter().zip(&shared.pools) {
             for (index, server) in pool.servers.iter().enumerate() {
-                let observed = shared.observed(index);
-                let known = old.iter().position(|old| Arc::ptr_eq(&old.observed, observed));
-                let known = known.map(|at| old.swap_remove(at));
-                self.servers.push(Server {
+                let outlier_counters = shared.outlier_counters(index);
+                let existing =
+                    old.iter().position(|old| Arc::ptr_eq(&old.outlier_counters, outlier_counters));
+                let existing = existing.map(|at| old.swap_remove(at));
+                self.servers.push(MonitoredServer {
                     pool: pool.name.clone(),
                     name: server.name.clone(),
                     weight: server.weight,
-                    standing: shared.standing_of(index),
-                    observed: Arc::clone(observed),
-                    told: known.as_ref().map(|known| known.told).unwrap_or_default(),
-                    was_held_back: known.is_some_and(|known| known.was_held_back),
+                    eligibility: shared.eligibility_handle(index),
+                    outlier_counters: Arc::clone(outlier_counters),
+                    reported: existing.as_ref().map(|known| known.reported).unwrap_or_default(),
+                    was_held_back: existing.is_some_and(|known| known.was_held_back),
                 });
             }
         }
-        for gone in &old {
-            let mut whole = Snapshot::default();
-            gone.add_counts(&mut whole);
-            whole.carry_over(&self.past);
-            self.past = whole;
+        for removed in &old {
+            let mut counters = Snapshot::default();
+            removed.add_ejection_counts(&mut counters);
+            counters.carry_over(&self.past_counters);
+            self.past_counters = counters;
         }
     }
 
-    /// What is to be told by now.
-    pub(super) fn look(&mut self, now_ns: u64) -> Vec<String> {
-        self.servers.iter_mut().filter_map(|server| server.look(now_ns)).collect()
+    /// Returns the notices to print.
+    pub(super) fn poll(&mut self, now_ns: u64) -> Vec<String> {
+        self.servers.iter_mut().filter_map(|server| server.poll(now_ns)).collect()
     }
 
-    /// Adds states and counts.
-    pub(super) fn add_to(&self, all: &mut Snapshot, now_ns: u64) {
+    /// Adds states and counters.
+    pub(super) fn add_metrics(&self, snapshot: &mut Snapshot, now_ns: u64) {
         for server in &self.servers {
-            let own = state(&server.standing, now_ns);
-            for state in STATES {
-                all.add_state(&server.pool, &server.name, state, state == own);
+            let current = metric_state(&server.eligibility, now_ns);
+            for state in STATE_LABELS {
+                snapshot.add_state(&server.pool, &server.name, state, state == current);
             }
-            let weight = server.standing.weight_hundredths(server.weight);
-            all.add_weight(&server.pool, &server.name, weight.into());
-            server.add_counts(all);
+            let weight = server.eligibility.weight_hundredths(server.weight);
+            snapshot.add_weight(&server.pool, &server.name, weight.into());
+            server.add_ejection_counts(snapshot);
         }
-        all.carry_over(&self.past);
+        snapshot.carry_over(&self.past_counters);
     }
 }
 
-impl Server {
-    fn look(&mut self, now_ns: u64) -> Option<String> {
+impl MonitoredServer {
+    fn poll(&mut self, now_ns: u64) -> Option<String> {
         let (pool, name) = (&self.pool, &self.name);
-        let (counts, _) = self.observed.ejections();
-        let fresh = (0..counts.len()).find(|&at| counts[at] > self.told[at]);
-        let held_back = self.standing.has_trial();
-        if let Some(why) = fresh {
-            self.told = counts;
+        let (counts, _) = self.outlier_counters.ejections();
+        let new_reason = (0..counts.len()).find(|&at| counts[at] > self.reported[at]);
+        let is_held_back = self.eligibility.is_recovering();
+        if let Some(reason_index) = new_reason {
+            self.reported = counts;
             self.was_held_back = true;
-            let for_ns = self.observed.last_until_ns().saturating_sub(now_ns);
-            let (why, seconds) = (Why::ALL[why].doc(), for_ns as f64 / 1e9);
-            return Some(format!(
-                "pool {pool}: server {name} is ejected for {seconds:.1} s: {why}"
-            ));
+            let remaining_ns = self.outlier_counters.last_ejection_end_ns().saturating_sub(now_ns);
+            let (reason, seconds) = (EjectionReason::ALL[reason_index].doc(), remaining_ns as f64 / 1e9);
+            return Some(format!("pool {pool}: server {name} is ejected for {seconds:.1} s: {reason}"));
         }
-        let is_back = self.was_held_back && !held_back;
-        self.was_held_back = held_back;
-        is_back.then(|| format!("pool {pool}: server {name} is back after its ejection"))
+        let is_back = self.was_held_back && !is_held_back;
+        self.was_held_back = is_held_back;
+        is_back.then(|| format!("pool {pool}: server {name} has recovered from its ejection"))
     }
 
-    fn add_counts(&self, all: &mut Snapshot) {
-        let (counts, spared) = self.observed.ejections();
-        for (why, count) in Why::ALL.iter().zip(counts) {
-            all.add_ejections(&self.pool, &self.name, why.code(), count);
+    fn add_ejection_counts(&self, snapshot: &mut Snapshot) {
+        let (counts, suppressed) = self.outlier_counters.ejections();
+        for (reason, count) in EjectionReason::ALL.iter().zip(counts) {
+            snapshot.add_ejections(&self.pool, &self.name, reason.code(), count);
         }
-        all.add_spared(&self.pool, &self.name, spared);
+        snapshot.add_suppressed_ejections(&self.pool, &self.name, suppressed);
     }
 }

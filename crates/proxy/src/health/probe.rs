@@ -1,5 +1,5 @@
-//! One check of one server: connects, asks, and says what came of it. What that means for the server
-//! is `machine`'s.
+//! One check of one server: connects, sends a request, and returns the result. `state_machine`
+//! derives the server's state from it.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,22 +10,22 @@ use rt::namespace::Namespace;
 use rt::stream::Stream;
 use wire::{BodyDecoder, Limits, Parsed, RequestKind, encode};
 
-use super::agent::{self, LINE_BYTES_MAX, Said};
+use super::agent::{self, AgentReport, LINE_BYTES_MAX};
 use crate::plan::{CheckKind, CheckPlan, HttpCheck, ProxyVersion};
 use crate::proxy_protocol;
 
-macro_rules! results {
+macro_rules! check_results {
     ($($variant:ident, $code:literal;)*) => {
-        /// What came of a check.
+        /// Result code of a check.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Came {
+        pub(super) enum CheckResult {
             $($variant,)*
         }
 
-        impl Came {
+        impl CheckResult {
             pub(super) const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// In `snake_case`, stable.
+            /// Returns the code, in `snake_case`, stable.
             pub(super) fn code(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }
@@ -33,7 +33,7 @@ macro_rules! results {
     };
 }
 
-results! {
+check_results! {
     Passed, "passed";
     Unreachable, "unreachable";
     Timeout, "timeout";
@@ -42,53 +42,56 @@ results! {
     Status, "status";
     Body, "body";
     Agent, "agent";
-    NotMade, "not_made";
+    Skipped, "skipped";
 }
 
-/// Why a check did not pass.
+/// Reason why a check failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failed {
-    pub(super) came: Came,
-    /// As it is said to people.
-    pub(super) text: String,
+pub(super) struct CheckFailure {
+    pub(super) result: CheckResult,
+    /// Description for people.
+    pub(super) message: String,
 }
 
-impl Failed {
-    pub(super) fn new(came: Came, text: impl Into<String>) -> Self {
-        Self { came, text: text.into() }
+impl CheckFailure {
+    pub(super) fn new(result: CheckResult, message: impl Into<String>) -> Self {
+        Self { result, message: message.into() }
     }
 }
 
-/// What a check is made with.
+/// Parameters of a check.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Job {
+pub(super) struct CheckSpec {
     pub(super) target: Address,
     pub(super) plan: CheckPlan,
-    /// What the pool sends at the start of each connection.
+    /// PROXY header version that the pool sends at the start of each connection.
     pub(super) proxy_protocol: Option<ProxyVersion>,
 }
 
-/// Bytes of a response's content that are looked at.
+/// Maximum number of bytes of a response's content that are searched.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a response's head.
+/// Maximum size of a response's head in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Makes one check; an agent's words are in what it brings. Nothing here ends it in time.
-pub(super) async fn probe(job: &Job, namespace: Option<&Namespace>) -> Result<Said, Failed> {
-    let connected = rt::dial::connect_in(&job.target, None, namespace).await;
+/// Performs one check. The result contains an agent's report. The caller must enforce the timeout.
+pub(super) async fn run_check(
+    spec: &CheckSpec,
+    namespace: Option<&Namespace>,
+) -> Result<AgentReport, CheckFailure> {
+    let connected = rt::dial::connect_in(&spec.target, None, namespace).await;
     let mut stream = connected.map_err(|error| match rt::dial::is_exhausted(&error) {
-        true => Failed::new(Came::NotMade, format!("the check was not made: {error}")),
-        false => Failed::new(Came::Unreachable, format!("no connection: {error}")),
+        true => CheckFailure::new(CheckResult::Skipped, format!("check skipped: {error}")),
+        false => CheckFailure::new(CheckResult::Unreachable, format!("no connection: {error}")),
     })?;
     let mut out = Vec::new();
-    if let Some(version) = job.proxy_protocol {
-        // The connection is our own.
-        proxy_protocol::write(version, None, None, &mut out);
+    if let Some(version) = spec.proxy_protocol {
+        // The connection is the proxy's own, without a client.
+        proxy_protocol::write_header(version, None, None, &mut out);
     }
-    match &job.plan.kind {
+    match &spec.plan.kind {
         CheckKind::Tcp => {
             send(&mut stream, &out).await?;
-            Ok(Said::default())
+            Ok(AgentReport::default())
         }
         CheckKind::Agent { send: text } => {
             out.extend_from_slice(text.as_bytes());
@@ -96,13 +99,13 @@ pub(super) async fn probe(job: &Job, namespace: Option<&Namespace>) -> Result<Sa
             let line = read_line(&mut stream).await?;
             agent::parse(&line).ok_or_else(|| {
                 let line = String::from_utf8_lossy(&line[..line.len().min(60)]).into_owned();
-                Failed::new(Came::Malformed, format!("the agent says {line:?}"))
+                CheckFailure::new(CheckResult::Malformed, format!("invalid line from the agent: {line:?}"))
             })
         }
         CheckKind::Http(check) => {
-            write_request(check, &job.target, &mut out);
+            write_request(check, &spec.target, &mut out);
             send(&mut stream, &out).await?;
-            judge_response(&mut stream, check).await.map(|()| Said::default())
+            check_response(&mut stream, check).await.map(|()| AgentReport::default())
         }
     }
 }
@@ -131,16 +134,16 @@ fn write_request(check: &HttpCheck, target: &Address, out: &mut Vec<u8>) {
     encode::end_of_head(out);
 }
 
-fn lost(error: &io::Error) -> Failed {
-    Failed::new(Came::Closed, format!("the connection was lost: {error}"))
+fn connection_lost(error: &io::Error) -> CheckFailure {
+    CheckFailure::new(CheckResult::Closed, format!("the connection was lost: {error}"))
 }
 
-async fn send(stream: &mut Stream, mut bytes: &[u8]) -> Result<(), Failed> {
+async fn send(stream: &mut Stream, mut bytes: &[u8]) -> Result<(), CheckFailure> {
     poll_fn(|cx| {
         while !bytes.is_empty() {
             match stream.poll_write(cx, bytes) {
                 Poll::Ready(Ok(sent)) => bytes = &bytes[sent..],
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(lost(&error))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(connection_lost(&error))),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -149,106 +152,111 @@ async fn send(stream: &mut Stream, mut bytes: &[u8]) -> Result<(), Failed> {
     .await
 }
 
-/// Adds what comes to `bytes`; whether anything came before the end.
-async fn receive(stream: &mut Stream, bytes: &mut Vec<u8>) -> Result<bool, Failed> {
+/// Appends received data to `bytes`. Returns `false` at the end of the stream.
+async fn receive(stream: &mut Stream, bytes: &mut Vec<u8>) -> Result<bool, CheckFailure> {
     let mut buffer = [0; 4_096];
     let read = poll_fn(|cx| stream.poll_read(cx, &mut buffer)).await;
-    let read = read.map_err(|error| lost(&error))?;
+    let read = read.map_err(|error| connection_lost(&error))?;
     bytes.extend_from_slice(&buffer[..read]);
     Ok(read > 0)
 }
 
-async fn read_line(stream: &mut Stream) -> Result<Vec<u8>, Failed> {
+async fn read_line(stream: &mut Stream) -> Result<Vec<u8>, CheckFailure> {
     let mut bytes = Vec::new();
     loop {
-        let came = receive(stream, &mut bytes).await?;
+        let has_more = receive(stream, &mut bytes).await?;
         let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
         if let Some(end) = end {
             bytes.truncate(end);
             return Ok(bytes);
         }
-        match came {
+        match has_more {
             _ if bytes.len() > LINE_BYTES_MAX => {
-                return Err(Failed::new(Came::Malformed, "the agent's line is too long"));
+                return Err(CheckFailure::new(CheckResult::Malformed, "the agent's line is too long"));
             }
-            // HAProxy wants the end of the line; agents that only close are common.
+            // HAProxy requires the end of the line, but agents that only close are common.
             false if !bytes.is_empty() => return Ok(bytes),
-            false => return Err(Failed::new(Came::Closed, "the agent said nothing")),
+            false => return Err(CheckFailure::new(CheckResult::Closed, "the agent sent no line")),
             true => {}
         }
     }
 }
 
 /// A response's head: its status, its framing, and where its content starts.
-struct Head {
+struct CheckResponse {
     status: u16,
     decoder: BodyDecoder,
     bytes: usize,
 }
 
-fn read_head(bytes: &[u8], kind: RequestKind) -> Result<Option<Head>, Failed> {
+fn read_head(bytes: &[u8], kind: RequestKind) -> Result<Option<CheckResponse>, CheckFailure> {
     let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, ..Limits::default() };
     let mut at = 0;
     loop {
         let mut slots = wire::header_slots();
         match wire::parse_response(&bytes[at..], &limits, kind, &mut slots) {
-            Ok(Parsed::Complete { head, bytes }) if head.informational() => at += bytes,
+            Ok(Parsed::Complete { head, bytes }) if head.is_informational() => at += bytes,
             Ok(Parsed::Complete { head, bytes }) => {
                 let decoder = BodyDecoder::new(head.framing, &limits);
-                return Ok(Some(Head { status: head.status, decoder, bytes: at + bytes }));
+                return Ok(Some(CheckResponse { status: head.status, decoder, bytes: at + bytes }));
             }
             Ok(Parsed::Incomplete) if bytes.len() < 4 * HEAD_BYTES_MAX => return Ok(None),
-            Ok(_) => return Err(Failed::new(Came::Malformed, "too many interim answers")),
+            Ok(_) => {
+                return Err(CheckFailure::new(CheckResult::Malformed, "too many interim responses"));
+            }
             Err(refusal) => {
-                return Err(Failed::new(Came::Malformed, format!("not an answer: {refusal}")));
+                return Err(CheckFailure::new(
+                    CheckResult::Malformed,
+                    format!("invalid response: {refusal}"),
+                ));
             }
         }
     }
 }
 
-async fn judge_response(stream: &mut Stream, check: &HttpCheck) -> Result<(), Failed> {
-    let kind = RequestKind::of(&check.method);
+async fn check_response(stream: &mut Stream, check: &HttpCheck) -> Result<(), CheckFailure> {
+    let kind = RequestKind::from_method(&check.method);
     let mut bytes = Vec::new();
     let head = loop {
-        let came = receive(stream, &mut bytes).await?;
+        let has_more = receive(stream, &mut bytes).await?;
         if let Some(head) = read_head(&bytes, kind)? {
             break head;
         }
-        if !came {
-            return Err(Failed::new(Came::Closed, "the connection ended before an answer"));
+        if !has_more {
+            return Err(CheckFailure::new(CheckResult::Closed, "the connection ended before a response"));
         }
     };
-    let Head { status, mut decoder, bytes: head_bytes } = head;
+    let CheckResponse { status, mut decoder, bytes: head_bytes } = head;
     if !check.statuses.contains(status) {
-        let text = format!("http status {status}, expected {}", check.statuses);
-        return Err(Failed::new(Came::Status, text));
+        let message = format!("http status {status}, expected {}", check.statuses);
+        return Err(CheckFailure::new(CheckResult::Status, message));
     }
-    let Some(wanted) = &check.body else { return Ok(()) };
+    let Some(expected) = &check.body else { return Ok(()) };
     bytes.drain(..head_bytes);
     let mut content = Vec::new();
     loop {
-        let ended = decode(&mut decoder, &mut bytes, &mut content)?;
-        if memchr::memmem::find(&content, wanted.as_bytes()).is_some() {
+        let is_complete = decode(&mut decoder, &mut bytes, &mut content)?;
+        if memchr::memmem::find(&content, expected.as_bytes()).is_some() {
             return Ok(());
         }
-        let full = content.len() >= BODY_BYTES_MAX;
-        if ended || full || !receive(stream, &mut bytes).await? {
-            return Err(Failed::new(Came::Body, format!("no {wanted:?} in the content")));
+        let is_full = content.len() >= BODY_BYTES_MAX;
+        if is_complete || is_full || !receive(stream, &mut bytes).await? {
+            return Err(CheckFailure::new(CheckResult::Body, format!("{expected:?} is not in the content")));
         }
     }
 }
 
-/// Moves what is decoded to `content`; whether the content has ended.
+/// Moves decoded data to `content`. Returns whether the content has ended.
 fn decode(
     decoder: &mut BodyDecoder,
     bytes: &mut Vec<u8>,
     content: &mut Vec<u8>,
-) -> Result<bool, Failed> {
+) -> Result<bool, CheckFailure> {
     let mut at = 0;
     loop {
-        let step = decoder
-            .decode(&bytes[at..])
-            .map_err(|refusal| Failed::new(Came::Malformed, format!("not an answer: {refusal}")))?;
+        let step = decoder.decode(&bytes[at..]).map_err(|refusal| {
+            CheckFailure::new(CheckResult::Malformed, format!("invalid response: {refusal}"))
+        })?;
         content.extend_from_slice(&bytes[at..][step.data.clone()]);
         at += step.consumed;
         if decoder.is_done() || step.consumed == 0 {
@@ -263,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_one_whole_head() {
+    fn a_request_is_one_complete_head() {
         let check = HttpCheck {
             method: "GET".into(),
             path: "/health?a=1".into(),
@@ -293,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn interim_answers_are_passed_over() {
+    fn interim_responses_are_skipped() {
         let bytes = b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 204 No\r\n\r\n";
         for end in 0..bytes.len() {
             assert!(read_head(&bytes[..end], RequestKind::Other).unwrap().is_none(), "{end}");

@@ -1,18 +1,20 @@
 //! A plan and outcomes for the tests of logs and metrics.
 
-use crate::outcome::{Asked, End, Outcome, Phase, Times};
+use std::sync::Arc;
+
+use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
 use crate::plan::{
-    Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan,
-    ListenerPlan, Mode, PathRule, Plan, PoolBounds, PoolPlan, Priority, PrivilegesPlan, QueueOrder,
-    QueuePlan, Reuse, RoutePlan, ServerPlan, ServerTimeouts, Underscores,
+    Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan,
+    Mode, PathRule, Plan, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan, Reuse,
+    RoutePlan, ServerPlan, ServerTimeouts, Underscores,
 };
 
-/// Listeners `web` and `raw` (TCP), routes and pools as given, a pool's servers after its colon:
-/// `app: a b`.
+/// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
+/// of a pool follow its colon: `app: a b`.
 pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
     Plan {
         threads: 1,
-        threads_given: true,
+        is_threads_set: true,
         pin: Vec::new(),
         connections_max: None,
         drain_timeout_ns: 0,
@@ -21,10 +23,10 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         admin: None,
         admin_access: Default::default(),
         control: None,
-        source: Box::default(),
-        listeners: vec![listener("web", Mode::Http), listener("raw", Mode::Tcp(0))],
+        source: "".into(),
+        listeners: Arc::new([listener("web", Mode::Http), listener("raw", Mode::Tcp(0))]),
         routes: routes.iter().map(|name| route(name)).collect(),
-        pools: pools.iter().map(|pool| self::pool(pool)).collect(),
+        pools: pools.iter().map(|pool| Arc::new(self::pool(pool))).collect(),
     }
 }
 
@@ -32,12 +34,12 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
     ListenerPlan {
         name: name.into(),
         bind: Vec::new(),
-        unix: Default::default(),
+        unix_access: Default::default(),
         namespace: None,
         mode,
         proxy_protocol: false,
         trusted: Vec::new(),
-        trusts_unix: false,
+        is_unix_trusted: false,
         connections_max: None,
         requests_max: None,
         limits: wire::Limits::default(),
@@ -97,13 +99,8 @@ fn pool(text: &str) -> PoolPlan {
         reuse: Reuse::Safe,
         idle_max: 0,
         idle_timeout_ns: 0,
-        queue: QueuePlan {
-            limit: 0,
-            timeout_ns: 0,
-            order: QueueOrder::Adaptive,
-            stands_after_ns: 0,
-        },
-        bounds: PoolBounds::default(),
+        queue: QueuePlan { limit: 0, timeout_ns: 0, order: QueueOrder::Adaptive, standing_after_ns: 0 },
+        overload_limits: PoolLimits::default(),
         timeouts: ServerTimeouts {
             connect_ns: 0,
             first_byte_ns: 0,
@@ -112,7 +109,7 @@ fn pool(text: &str) -> PoolPlan {
             abandoned_ns: 0,
         },
         limits: wire::Limits::default(),
-        names: Vec::new(),
+        named_servers: Vec::new(),
         resolve: crate::plan::ResolvePlan::default(),
         check: None,
         outlier: crate::plan::OutlierPlan::off(),
@@ -125,9 +122,9 @@ fn pool(text: &str) -> PoolPlan {
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// A request that went well: 1 ms for the head, 2 in the queue, 3 to connect, 4 to the response's
-/// head, 5 for the rest.
-pub(crate) fn done() -> Outcome<'static> {
+/// Returns a successful request: 1 ms for the head, 2 in the queue, 3 to connect, 4 to the
+/// response's head, 5 for the rest.
+pub(crate) fn successful_request() -> Outcome<'static> {
     let start_ns = 1_000 * MS;
     Outcome {
         client: Some([10, 0, 0, 7].into()),
@@ -136,7 +133,7 @@ pub(crate) fn done() -> Outcome<'static> {
         route: Some(0),
         pool: Some(0),
         server: Some(1),
-        request: Some(Asked {
+        request: Some(LoggedRequest {
             method: b"GET",
             target: b"/a?b=1&token=xyz",
             version: wire::Version::Http11,
@@ -146,8 +143,8 @@ pub(crate) fn done() -> Outcome<'static> {
             request_id: b"0192f0c1d2e3",
         }),
         status: 200,
-        end: End::Done,
-        phase: Phase::Over,
+        end: EndReason::Done,
+        phase: EndPhase::Over,
         refusal: None,
         times: Times {
             start_ns,
@@ -167,8 +164,8 @@ pub(crate) fn done() -> Outcome<'static> {
     }
 }
 
-/// One whose head could not be read.
-pub(crate) fn unreadable() -> Outcome<'static> {
+/// Returns a request whose head could not be parsed.
+pub(crate) fn malformed_request() -> Outcome<'static> {
     let start_ns = 1_000 * MS;
     Outcome {
         route: None,
@@ -176,18 +173,18 @@ pub(crate) fn unreadable() -> Outcome<'static> {
         server: None,
         request: None,
         status: 400,
-        end: End::BadRequest,
-        phase: Phase::Request,
+        end: EndReason::BadRequest,
+        phase: EndPhase::Request,
         refusal: Some(wire::RefusalKind::BareLf),
         times: Times { start_ns, end_ns: start_ns + 2 * MS, ..Times::default() },
         content_bytes_out: 0,
         retries: 0,
-        ..done()
+        ..successful_request()
     }
 }
 
-/// A TCP connection.
-pub(crate) fn tcp() -> Outcome<'static> {
+/// Returns a TCP connection.
+pub(crate) fn tcp_connection() -> Outcome<'static> {
     let start_ns = 1_000 * MS;
     Outcome {
         listener: 1,
@@ -198,9 +195,9 @@ pub(crate) fn tcp() -> Outcome<'static> {
             head_ns: 0,
             first_byte_ns: 0,
             end_ns: start_ns + 7_000 * MS,
-            ..done().times
+            ..successful_request().times
         },
         retries: 0,
-        ..done()
+        ..successful_request()
     }
 }

@@ -1,20 +1,22 @@
-//! HAProxy's own formats: `option httplog` for requests, `option tcplog` for TCP connections
-//! (configuration manual, §8.2.2 and §8.2.3), so that tools which read those read ours. Times are in
-//! milliseconds and -1 where it never came to it. There are no cookies here: their letters are `--`.
+//! HAProxy's formats: `option httplog` for requests, `option tcplog` for TCP connections
+//! (configuration manual, §8.2.2 and §8.2.3), for use with existing tools. Times are in
+//! milliseconds, and -1 for phases that were not reached. There are no cookies; their letters are
+//! `--`.
 
 use super::date::milliseconds;
-use super::escape::Escape;
+use super::escape::EscapeRule;
 use super::line::{
-    Entry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url, version,
+    LogEntry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url, version_text,
 };
-use super::names::NO_SERVER;
-use super::sink::Sink;
+use super::names::NO_SERVER_NAME;
+use super::sink::LineBuffer;
 
-/// Writes the line, without the `process[pid]: ` in front.
-pub(super) fn push(out: &mut Sink<'_>, entry: &Entry<'_>) {
+/// Writes the line, without the `process[pid]: ` prefix.
+pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let outcome = entry.outcome;
-    let is_tcp = entry.names.listeners.get(outcome.listener).is_some_and(|known| known.is_tcp);
-    push_who(out, entry);
+    let is_tcp =
+        entry.names.listeners.get(outcome.listener).is_some_and(|listener_name| listener_name.is_tcp);
+    push_prefix(out, entry);
     let timers = &entry.timers;
     if is_tcp {
         push_times(out, &[timers.tw_ns, timers.tc_ns, Some(timers.total_ns)]);
@@ -40,41 +42,41 @@ pub(super) fn push(out: &mut Sink<'_>, entry: &Entry<'_>) {
     out.byte(b'\n');
 }
 
-/// `10.0.0.1:5000 [21/Nov/2026:08:30:40.123] web app/b `
+/// Writes `10.0.0.1:5000 [21/Nov/2026:08:30:40.123] web app/b `.
 #[inline]
-fn push_who(out: &mut Sink<'_>, entry: &Entry<'_>) {
+fn push_prefix(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let (outcome, names) = (entry.outcome, entry.names);
     match outcome.client {
         Some(address) => push_address(out, address),
         None => out.fixed(b"unix"),
     }
     out.number_after(b":", u64::from(outcome.client_port));
-    // One store for all of ` [21/Nov/2026:08:30:40.123] `.
+    // A single store for all of ` [21/Nov/2026:08:30:40.123] `.
     let mut time = *b" [                        ] ";
-    time[2..22].copy_from_slice(entry.start.log());
+    time[2..22].copy_from_slice(entry.start.clf());
     time[22..26].copy_from_slice(&milliseconds(entry.start_wall_ns));
     out.fixed(&time);
     let listener = names.listeners.get(outcome.listener);
-    let listener = listener.map_or(&b"-"[..], |known| &known.name.haproxy);
+    let listener = listener.map_or(&b"-"[..], |listener_name| &listener_name.name.haproxy_text);
     out.slice(listener);
     out.byte(b' ');
     match names.server(outcome.pool, outcome.server).or_else(|| names.pool(outcome.pool)) {
-        Some(name) => out.slice(&name.haproxy),
+        Some(name) => out.slice(&name.haproxy_text),
         None => {
-            // Without a backend, HAProxy gives the frontend's name in its place.
+            // Without a backend, HAProxy writes the frontend's name in its place.
             out.slice(listener);
             out.byte(b'/');
-            out.slice(NO_SERVER);
+            out.slice(NO_SERVER_NAME);
             out.byte(b' ');
         }
     }
 }
 
 #[inline]
-fn push_times<const N: usize>(out: &mut Sink<'_>, times: &[Option<u64>; N]) {
-    // Mostly each is a digit.
-    if let Some(text) = digits(times) {
-        out.part_of(&text, 2 * N - 1);
+fn push_times<const N: usize>(out: &mut LineBuffer<'_>, times: &[Option<u64>; N]) {
+    // In most lines each time is a single digit.
+    if let Some(text) = single_digit_times(times) {
+        out.fixed_prefix(&text, 2 * N - 1);
         return;
     }
     for (index, time) in times.iter().enumerate() {
@@ -88,9 +90,9 @@ fn push_times<const N: usize>(out: &mut Sink<'_>, times: &[Option<u64>; N]) {
     }
 }
 
-/// The times with a `/` between them, if each is there and less than 10 ms.
+/// Returns the times separated by `/`, if each is present and less than 10 ms.
 #[inline]
-fn digits<const N: usize>(times: &[Option<u64>; N]) -> Option<[u8; 10]> {
+fn single_digit_times<const N: usize>(times: &[Option<u64>; N]) -> Option<[u8; 10]> {
     let mut text = [b'/'; 10];
     for (time, digit) in times.iter().zip(text.iter_mut().step_by(2)) {
         let time_ns = time.filter(|&time_ns| time_ns < 10_000_000)?;
@@ -99,35 +101,35 @@ fn digits<const N: usize>(times: &[Option<u64>; N]) -> Option<[u8; 10]> {
     Some(text)
 }
 
-/// `actconn/feconn/beconn/srv_conn/retries srv_queue/backend_queue`
+/// Writes `actconn/feconn/beconn/srv_conn/retries srv_queue/backend_queue`.
 #[inline]
-fn push_load(out: &mut Sink<'_>, entry: &Entry<'_>) {
+fn push_load(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let load = entry.load;
-    out.number(u64::from(load.process));
-    for number in [load.listener, load.pool, load.server] {
+    out.number(u64::from(load.actconn));
+    for number in [load.feconn, load.beconn, load.srv_conn] {
         out.number_after(b"/", u64::from(number));
     }
     let retries = entry.outcome.retries;
-    if (retries, load.server_queue, load.pool_queue) == (0, 0, 0) {
+    if (retries, load.srv_queue, load.backend_queue) == (0, 0, 0) {
         out.fixed(b"/0 0/0");
         return;
     }
     out.number_after(b"/", u64::from(retries));
-    out.number_after(b" ", u64::from(load.server_queue));
-    out.number_after(b"/", u64::from(load.pool_queue));
+    out.number_after(b" ", u64::from(load.srv_queue));
+    out.number_after(b"/", u64::from(load.backend_queue));
 }
 
 #[inline]
-fn push_request(out: &mut Sink<'_>, entry: &Entry<'_>) {
-    let Some(asked) = &entry.outcome.request else {
+fn push_request(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
+    let Some(request) = &entry.outcome.request else {
         out.fixed(b" \"<BADREQ>\"");
         return;
     };
     out.fixed(b" \"");
-    push_text(out, Escape::Haproxy, asked.method, METHOD_BYTES_MAX);
+    push_text(out, EscapeRule::Haproxy, request.method, METHOD_BYTES_MAX);
     out.byte(b' ');
-    push_url(out, Escape::Haproxy, asked.target, TARGET_BYTES_MAX);
-    let mut end = *b" HTTP/1.1\"";
-    end[1..9].copy_from_slice(version(asked.version));
-    out.fixed(&end);
+    push_url(out, EscapeRule::Haproxy, request.target, TARGET_BYTES_MAX);
+    let mut quoted_version = *b" HTTP/1.1\"";
+    quoted_version[1..9].copy_from_slice(version_text(request.version));
+    out.fixed(&quoted_version);
 }

@@ -1,65 +1,65 @@
-//! One JSON object a line. The fields are always all there, in the order of [`FIELDS`].
+//! JSON format: one object per line. All fields are always present, in the order of [`FIELDS`].
 
 use super::date::milliseconds;
-use super::escape::Escape;
+use super::escape::EscapeRule;
 use super::line::{
-    Entry, FIELD_BYTES_MAX, METHOD_BYTES_MAX, SHORT_BYTES_MAX, TARGET_BYTES_MAX, push_address,
-    push_text, push_url, version,
+    FIELD_BYTES_MAX, LogEntry, METHOD_BYTES_MAX, SHORT_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text,
+    push_url, version_text,
 };
-use super::sink::Sink;
+use super::sink::LineBuffer;
 
-/// Every field and what it means, in their order.
+/// All fields and their meanings, in order.
 pub(crate) const FIELDS: &[(&str, &str)] = &[
-    ("time", "when the request's first byte was there, RFC 3339 in UTC, with milliseconds"),
+    ("time", "time of the request's first byte, RFC 3339 in UTC, with milliseconds"),
     ("client", "the client's address; `unix` on a unix socket"),
-    ("client_port", "its port; 0 on a unix socket"),
+    ("client_port", "client port; 0 on a unix socket"),
     ("listener", "the listener's name"),
-    ("route", "the route's name; null: none was taken"),
-    ("pool", "the pool's name; null: it went to none"),
-    ("server", "the server's name; null: it went to none"),
-    ("method", "the method; null for TCP and for a head that could not be read, as the next three"),
-    ("target", "the target as it was sent; values of parameters named like secrets are `***`"),
-    ("host", "whom the request was for"),
+    ("route", "the route's name; null: no route"),
+    ("pool", "the pool's name; null: no pool"),
+    ("server", "the server's name; null: no server"),
+    ("method", "the method; like `target`, `host` and `version` null for TCP and for an invalid head"),
+    ("target", "the target as received; values of parameters with names of secrets are `***`"),
+    ("host", "the host of the request"),
     ("version", "`HTTP/1.0` or `HTTP/1.1`"),
-    ("status", "the status that the client was sent; 0: none"),
-    ("end", "how it ended; `done` and `answered` are regular"),
-    ("termination", "HAProxy's two letters for who ended it, and in which phase"),
-    ("refusal", "what was wrong with the bytes; null: nothing"),
-    ("bytes_in", "bytes received from the client, head included"),
-    ("bytes_out", "bytes sent to the client, head included"),
-    ("content_bytes", "of those, content"),
-    ("tq_us", "microseconds for receiving the head; these are null where it never came to it"),
+    ("status", "the status sent to the client; 0: none"),
+    ("end", "end code; `done` and `local_response` are successes"),
+    ("termination", "HAProxy's termination code: cause and phase of the end"),
+    ("refusal", "reason for rejecting a message; null: none"),
+    ("bytes_in", "bytes received from the client, including the head"),
+    ("bytes_out", "bytes sent to the client, including the head"),
+    ("content_bytes", "content bytes sent to the client"),
+    ("tq_us", "microseconds to receive the head; a time is null if its phase was not reached"),
     ("tw_us", "microseconds in the queue"),
-    ("tc_us", "microseconds for connecting"),
-    ("tr_us", "microseconds until the response's head"),
-    ("td_us", "microseconds for passing the response on"),
+    ("tc_us", "microseconds to connect"),
+    ("tr_us", "microseconds to the response head"),
+    ("td_us", "microseconds to forward the response"),
     ("total_us", "microseconds from the first byte to the end"),
-    ("retries", "how often it was sent again"),
-    ("reused", "whether the connection to the server had carried a request before"),
-    ("wasted", "whether the server finished an answer that nobody was there to take"),
+    ("retries", "number of retries"),
+    ("reused", "true if the server connection was reused"),
+    ("wasted", "true if the server completed a response after the client had left"),
     ("request_id", "the request's id; null: none"),
     ("user_agent", "the field `User-Agent`; null: none"),
-    ("referer", "the field `Referer`, secrets hidden; null: none"),
+    ("referer", "the field `Referer`, without secrets; null: none"),
 ];
 
 /// Writes the line.
-pub(super) fn push(out: &mut Sink<'_>, entry: &Entry<'_>) {
-    push_who(out, entry);
-    push_what(out, entry);
-    push_how(out, entry);
+pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
+    push_origin(out, entry);
+    push_request(out, entry);
+    push_result(out, entry);
     push_times(out, entry);
-    let asked = entry.outcome.request.as_ref();
+    let request = entry.outcome.request.as_ref();
     out.fixed(b",\"request_id\":");
-    push_string(out, asked.map(|asked| asked.request_id), SHORT_BYTES_MAX);
+    push_string(out, request.map(|asked| asked.request_id), SHORT_BYTES_MAX);
     out.fixed(b",\"user_agent\":");
-    push_string(out, asked.map(|asked| asked.user_agent), FIELD_BYTES_MAX);
+    push_string(out, request.map(|asked| asked.user_agent), FIELD_BYTES_MAX);
     out.fixed(b",\"referer\":");
-    push_quoted_url(out, asked.map(|asked| asked.referer), FIELD_BYTES_MAX);
+    push_quoted_url(out, request.map(|asked| asked.referer), FIELD_BYTES_MAX);
     out.fixed(b"}\n");
 }
 
 #[inline]
-fn push_who(out: &mut Sink<'_>, entry: &Entry<'_>) {
+fn push_origin(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let outcome = entry.outcome;
     let mut time = *b"{\"time\":\"2026-11-21T08:30:40.123Z\",\"client\":\"";
     time[9..28].copy_from_slice(entry.start.iso());
@@ -72,39 +72,39 @@ fn push_who(out: &mut Sink<'_>, entry: &Entry<'_>) {
     out.number_after(b"\",\"client_port\":", u64::from(outcome.client_port));
     let names = entry.names;
     match names.listeners.get(outcome.listener) {
-        Some(listener) => out.slice(&listener.name.json),
+        Some(listener) => out.slice(&listener.name.json_member),
         None => out.fixed(b",\"listener\":null"),
     }
     match outcome.route.and_then(|route| names.routes.get(route)) {
-        Some(route) => out.slice(&route.json),
+        Some(route) => out.slice(&route.json_member),
         None => out.fixed(b",\"route\":null"),
     }
     match (names.pool(outcome.pool), names.server(outcome.pool, outcome.server)) {
-        (_, Some(server)) => out.slice(&server.json),
-        (Some(pool), None) => out.slice(&pool.json),
+        (_, Some(server)) => out.slice(&server.json_member),
+        (Some(pool), None) => out.slice(&pool.json_member),
         (None, None) => out.fixed(b",\"pool\":null,\"server\":null"),
     }
 }
 
 #[inline]
-fn push_what(out: &mut Sink<'_>, entry: &Entry<'_>) {
-    let Some(asked) = &entry.outcome.request else {
+fn push_request(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
+    let Some(request) = &entry.outcome.request else {
         out.fixed(b",\"method\":null,\"target\":null,\"host\":null,\"version\":null");
         return;
     };
     out.fixed(b",\"method\":");
-    push_string(out, Some(asked.method), METHOD_BYTES_MAX);
+    push_string(out, Some(request.method), METHOD_BYTES_MAX);
     out.fixed(b",\"target\":");
-    push_quoted_url(out, Some(asked.target), TARGET_BYTES_MAX);
+    push_quoted_url(out, Some(request.target), TARGET_BYTES_MAX);
     out.fixed(b",\"host\":");
-    push_string(out, Some(asked.host), SHORT_BYTES_MAX);
+    push_string(out, Some(request.host), SHORT_BYTES_MAX);
     out.fixed(b",\"version\":\"");
-    out.fixed(version(asked.version));
+    out.fixed(version_text(request.version));
     out.byte(b'"');
 }
 
 #[inline]
-fn push_how(out: &mut Sink<'_>, entry: &Entry<'_>) {
+fn push_result(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let outcome = entry.outcome;
     out.number_after(b",\"status\":", u64::from(outcome.status));
     out.fixed(b",\"end\":\"");
@@ -127,7 +127,7 @@ fn push_how(out: &mut Sink<'_>, entry: &Entry<'_>) {
 }
 
 #[inline]
-fn push_times(out: &mut Sink<'_>, entry: &Entry<'_>) {
+fn push_times(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let timers = &entry.timers;
     push_us(out, b",\"tq_us\":", timers.tq_ns);
     push_us(out, b",\"tw_us\":", timers.tw_ns);
@@ -145,7 +145,7 @@ fn push_times(out: &mut Sink<'_>, entry: &Entry<'_>) {
 }
 
 #[inline]
-fn push_us<const N: usize>(out: &mut Sink<'_>, label: &[u8; N], time_ns: Option<u64>) {
+fn push_us<const N: usize>(out: &mut LineBuffer<'_>, label: &[u8; N], time_ns: Option<u64>) {
     match time_ns {
         Some(time_ns) => out.number_after(label, time_ns / 1_000),
         None => {
@@ -156,24 +156,24 @@ fn push_us<const N: usize>(out: &mut Sink<'_>, label: &[u8; N], time_ns: Option<
 }
 
 #[inline]
-fn push_string(out: &mut Sink<'_>, text: Option<&[u8]>, bytes_max: usize) {
+fn push_string(out: &mut LineBuffer<'_>, text: Option<&[u8]>, bytes_max: usize) {
     match text {
         None | Some([]) => out.fixed(b"null"),
         Some(text) => {
             out.byte(b'"');
-            push_text(out, Escape::Json, text, bytes_max);
+            push_text(out, EscapeRule::Json, text, bytes_max);
             out.byte(b'"');
         }
     }
 }
 
 #[inline]
-fn push_quoted_url(out: &mut Sink<'_>, url: Option<&[u8]>, bytes_max: usize) {
+fn push_quoted_url(out: &mut LineBuffer<'_>, url: Option<&[u8]>, bytes_max: usize) {
     match url {
         None | Some([]) => out.fixed(b"null"),
         Some(url) => {
             out.byte(b'"');
-            push_url(out, Escape::Json, url, bytes_max);
+            push_url(out, EscapeRule::Json, url, bytes_max);
             out.byte(b'"');
         }
     }

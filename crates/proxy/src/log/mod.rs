@@ -1,10 +1,10 @@
-//! The logs of requests: a line for each outcome, in one of three formats, written by one thread for
-//! all cores and all targets.
+//! Access logs: one line per outcome, in one of three formats. One thread writes the lines of all
+//! cores to all targets.
 //!
-//! A core gathers lines in a batch a target and hands the batch over when it is full or a tick old.
-//! It never waits: when a target is slower than the requests and as many batches as allowed are on
-//! their way, lines are dropped and counted. Buffers come back and are used again. Nothing in here
-//! decides anything about a request, and it is not where the proxy says how it is itself.
+//! A core collects lines in one batch per target. It hands the batch over when it is full or a tick
+//! old. It never waits: when a target is slower than the requests and the maximum number of batches
+//! is in flight, it drops and counts lines. Buffers come back and are reused. Nothing here affects
+//! the handling of requests. The proxy's own messages are not logged here.
 
 mod combined;
 mod date;
@@ -29,158 +29,162 @@ use std::sync::atomic::Ordering;
 
 use rt::tokio::sync::mpsc;
 
-pub(crate) use date::{Wall, http_date};
+pub(crate) use date::{WallClock, http_date};
 pub(crate) use json::FIELDS;
-pub(crate) use line::{Load, Timers};
-pub(crate) use names::Names;
-pub(crate) use writer::Writer;
+pub(crate) use line::{LoadCounts, Timers};
+pub(crate) use names::LogNames;
+pub(crate) use writer::LogWriter;
 
-use crate::outcome::{End, Outcome};
+use crate::outcome::{EndReason, Outcome};
 use crate::plan::{LogFormat, LogPlan, LogTarget};
-use line::{Entry, LINE_BYTES_MAX, Seconds};
-use sink::Sink;
-use writer::{Batch, Buffer, Counts, Message, Say, Target};
+use line::{LINE_BYTES_MAX, LogEntry, SecondCache};
+use sink::LineBuffer;
+use writer::{Buffer, LineBatch, LineCounts, PrintMessage, TargetWriter, WriterMessage};
 
-/// A batch is handed over when it has so many bytes; it can be longer by one line.
+/// Size in bytes at which a batch is handed over; it can be longer by one line.
 const BATCH_BYTES: usize = 32 * 1024;
-/// How many batches a core may have on their way to a target.
+/// Maximum number of batches in flight from a core to a target.
 const BATCHES_MAX: usize = 16;
-/// How many buffers a core keeps for the next batches of a target.
-const FREE_MAX: usize = 2;
-/// Bytes of a batch's buffer: of what it holds, only the part that is used costs memory.
+/// Number of buffers that a core keeps for the next batches of a target.
+const FREE_BUFFERS_MAX: usize = 2;
+/// Size of a batch's buffer in bytes. Only the used part costs memory.
 const BUFFER_BYTES: usize = BATCH_BYTES + LINE_BYTES_MAX;
-/// Room for messages to the log thread that are no batches.
+/// Channel capacity for messages to the log thread that are not batches.
 const REOPENS_MAX: usize = 4;
 
 /// Facility local0, severity informational (RFC 5424 §6.2.1).
 const SYSLOG_PRIORITY: &[u8; 5] = b"<134>";
 
-/// What the cores share of the logs: the plan of each, what became of its lines, and the way to the
-/// log thread. Cheap to clone.
+/// State of the logs shared by all cores: the plan and the line counters of each log, and the
+/// channel to the log thread. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Sender {
-    logs: Arc<[(LogPlan, Arc<Counts>)]>,
-    messages: mpsc::Sender<Message>,
+pub(crate) struct LogSender {
+    logs: Arc<[(LogPlan, Arc<LineCounts>)]>,
+    messages: mpsc::Sender<WriterMessage>,
 }
 
-/// What became of the lines of one target.
+/// Line counters of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetCounts {
-    /// The target, as the config has it.
+    /// The target, as in the config.
     pub(crate) target: String,
-    /// Lines that got out.
+    /// Lines that were written.
     pub(crate) written: u64,
-    /// Lines that were dropped because as many batches as allowed were on their way.
-    pub(crate) behind: u64,
+    /// Lines that were dropped because the maximum number of batches was in flight.
+    pub(crate) overflowed: u64,
     /// Lines that the target refused.
     pub(crate) failed: u64,
     /// Lines that were not tried because the target had just refused others.
-    pub(crate) waiting: u64,
+    pub(crate) backoff: u64,
 }
 
-/// Opens all targets and starts the log thread for `cores` cores. To be called before privileges are
-/// dropped.
+/// Opens all targets and starts the log thread for `cores` cores. Must be called before privileges
+/// are dropped.
 ///
 /// # Errors
-/// Every file that could not be opened, or there is no thread to be had.
-pub(crate) fn start(logs: &[LogPlan], cores: usize) -> io::Result<(Sender, Writer)> {
-    start_saying(logs, cores, Box::new(|text| eprintln!("weir: {text}")))
+/// Returns the errors of all files that could not be opened, or the error of starting the thread.
+pub(crate) fn start(logs: &[LogPlan], cores: usize) -> io::Result<(LogSender, LogWriter)> {
+    start_with_printer(logs, cores, Box::new(|text| eprintln!("weir: {text}")))
 }
 
-fn start_saying(logs: &[LogPlan], cores: usize, say: Say) -> io::Result<(Sender, Writer)> {
-    let (messages, waiting) = mpsc::channel(BATCHES_MAX * cores * logs.len() + REOPENS_MAX);
+fn start_with_printer(
+    logs: &[LogPlan],
+    cores: usize,
+    printer: PrintMessage,
+) -> io::Result<(LogSender, LogWriter)> {
+    let (messages, receiver) = mpsc::channel(BATCHES_MAX * cores * logs.len() + REOPENS_MAX);
     let (mut targets, mut shared, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for log in logs {
-        let counts = Arc::<Counts>::default();
-        match Target::open(log, Arc::clone(&counts)) {
+        let counts = Arc::<LineCounts>::default();
+        match TargetWriter::open(log, Arc::clone(&counts)) {
             Ok(target) => targets.push(target),
             Err(error) => problems.push(error),
         }
         shared.push((log.clone(), counts));
     }
-    if let Some(first) = problems.first() {
+    if let Some(first_problem) = problems.first() {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        return Err(io::Error::new(first.kind(), texts.join("\n")));
+        return Err(io::Error::new(first_problem.kind(), texts.join("\n")));
     }
     let writer = if targets.is_empty() {
-        Writer::none()
+        LogWriter::disabled()
     } else {
-        Writer::start(targets, messages.clone(), waiting, say)?
+        LogWriter::start(targets, messages.clone(), receiver, printer)?
     };
-    Ok((Sender { logs: shared.into(), messages }, writer))
+    Ok((LogSender { logs: shared.into(), messages }, writer))
 }
 
-/// What became of the lines, for whoever only wants to know that: unlike a [`Sender`], it does not
-/// keep the log thread waiting for more.
+/// Read access to the line counters. Unlike a [`Sender`], it does not keep the log thread waiting
+/// for more messages.
 #[derive(Clone, Debug)]
-pub(crate) struct Tally {
-    logs: Arc<[(LogPlan, Arc<Counts>)]>,
+pub(crate) struct LineCounters {
+    logs: Arc<[(LogPlan, Arc<LineCounts>)]>,
 }
 
-impl Sender {
-    /// A view of what becomes of the lines.
-    pub(crate) fn tally(&self) -> Tally {
-        Tally { logs: Arc::clone(&self.logs) }
+impl LogSender {
+    /// Returns a handle to the line counters.
+    pub(crate) fn line_counters(&self) -> LineCounters {
+        LineCounters { logs: Arc::clone(&self.logs) }
     }
 }
 
-impl Tally {
-    /// Whether it is about the same logs as `other`.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+impl LineCounters {
+    /// Returns whether it counts the same logs as `other`.
+    pub(crate) fn has_same_logs(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.logs, &other.logs)
     }
 
-    /// What became of the lines so far, by target.
+    /// Returns the line counters so far, by target.
     pub(crate) fn counts(&self) -> Vec<TargetCounts> {
-        let counts = |(log, counts): &(LogPlan, Arc<Counts>)| TargetCounts {
+        let counts = |(log, counts): &(LogPlan, Arc<LineCounts>)| TargetCounts {
             target: output::describe(&log.target),
             written: counts.written.load(Ordering::Relaxed),
-            behind: counts.behind.load(Ordering::Relaxed),
+            overflowed: counts.overflowed.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),
-            waiting: counts.waiting.load(Ordering::Relaxed),
+            backoff: counts.backoff.load(Ordering::Relaxed),
         };
         self.logs.iter().map(counts).collect()
     }
 }
 
-/// One core's end of the logs.
+/// One core's side of the logs.
 #[derive(Debug)]
 pub(crate) struct CoreLog {
-    inner: RefCell<Inner>,
-    messages: mpsc::Sender<Message>,
+    state: RefCell<CoreLogState>,
+    messages: mpsc::Sender<WriterMessage>,
     wants_fields: bool,
-    tally: Tally,
+    line_counters: LineCounters,
 }
 
 #[derive(Debug)]
-struct Inner {
-    lanes: Vec<Lane>,
-    seconds: Seconds,
-    chance: fastrand::Rng,
+struct CoreLogState {
+    targets: Vec<CoreTarget>,
+    seconds: SecondCache,
+    rng: fastrand::Rng,
 }
 
-/// One core's way to one target.
+/// One core's channel to one target.
 #[derive(Debug)]
-struct Lane {
+struct CoreTarget {
     target: usize,
     plan: LogPlan,
-    /// What stands before and after the time at the start of a line.
-    prefix: Prefix,
+    /// Text before and after the time at the start of a line.
+    prefix: LinePrefix,
     batch: Buffer,
-    /// How far the batch is filled.
+    /// Number of bytes used in the batch.
     filled: usize,
     lines: u64,
     dropped: u64,
-    free: Vec<Buffer>,
-    /// Batches on their way.
-    away: usize,
-    back: (mpsc::Sender<Buffer>, mpsc::Receiver<Buffer>),
-    counts: Arc<Counts>,
+    free_buffers: Vec<Buffer>,
+    /// Number of batches in flight.
+    in_flight: usize,
+    return_channel: (mpsc::Sender<Buffer>, mpsc::Receiver<Buffer>),
+    counts: Arc<LineCounts>,
 }
 
-/// What stands at the start of a line, before the format's own.
+/// Prefix of a line, before the format's own text.
 #[derive(Debug)]
-enum Prefix {
+enum LinePrefix {
     None,
     /// `weir[123]: `
     Process(Box<[u8]>),
@@ -191,98 +195,105 @@ enum Prefix {
 }
 
 impl CoreLog {
-    /// The end of core `core`, for all targets of `sender`.
-    pub(crate) fn new(sender: Sender, core: usize) -> Self {
-        let lane = |(target, (plan, counts)): (usize, &(LogPlan, Arc<Counts>))| Lane {
+    /// Creates the side of core `core`, for all targets of `sender`.
+    pub(crate) fn new(sender: LogSender, core: usize) -> Self {
+        let core_target = |(target, (plan, counts)): (usize, &(LogPlan, Arc<LineCounts>))| CoreTarget {
             target,
             plan: plan.clone(),
-            prefix: Prefix::of(plan),
-            batch: buffer(),
+            prefix: LinePrefix::for_log(plan),
+            batch: new_buffer(),
             filled: 0,
             lines: 0,
             dropped: 0,
-            free: Vec::with_capacity(FREE_MAX),
-            away: 0,
-            back: mpsc::channel(BATCHES_MAX),
+            free_buffers: Vec::with_capacity(FREE_BUFFERS_MAX),
+            in_flight: 0,
+            return_channel: mpsc::channel(BATCHES_MAX),
             counts: Arc::clone(counts),
         };
-        let lanes: Vec<Lane> = sender.logs.iter().enumerate().map(lane).collect();
-        let wants_fields = lanes.iter().any(|lane| lane.plan.format != LogFormat::Haproxy);
-        let chance = fastrand::Rng::with_seed(fastrand::u64(..) ^ core as u64);
-        let inner = RefCell::new(Inner { lanes, seconds: Seconds::new(), chance });
-        let tally = sender.tally();
-        Self { inner, messages: sender.messages, wants_fields, tally }
+        let core_targets: Vec<CoreTarget> = sender.logs.iter().enumerate().map(core_target).collect();
+        let wants_fields =
+            core_targets.iter().any(|core_target| core_target.plan.format != LogFormat::Haproxy);
+        let rng = fastrand::Rng::with_seed(fastrand::u64(..) ^ core as u64);
+        let state = RefCell::new(CoreLogState { targets: core_targets, seconds: SecondCache::new(), rng });
+        let line_counters = sender.line_counters();
+        Self { state, messages: sender.messages, wants_fields, line_counters }
     }
 
-    /// Whether host, referrer, user agent and request id have to be captured at all.
+    /// Returns whether host, referrer, user agent and request id must be captured at all.
     #[inline]
     pub(crate) fn wants_fields(&self) -> bool {
         self.wants_fields
     }
 
-    /// What becomes of the lines of all cores.
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
+    /// Returns the line counters of all cores.
+    pub(crate) fn line_counters(&self) -> &LineCounters {
+        &self.line_counters
     }
 
-    /// Adds a line for `outcome` to each log that wants it. `names` are those of the plan that the
-    /// request ran under.
+    /// Adds a line for `outcome` to each log that accepts it. `names` are those of the plan under
+    /// which the request ran.
     #[inline]
-    pub(crate) fn record(&self, outcome: &Outcome<'_>, names: &Names, wall: Wall, load: &Load) {
-        let inner = &mut *self.inner.borrow_mut();
-        if inner.lanes.is_empty() {
+    pub(crate) fn record(
+        &self,
+        outcome: &Outcome<'_>,
+        names: &LogNames,
+        clock: WallClock,
+        load: &LoadCounts,
+    ) {
+        let state = &mut *self.state.borrow_mut();
+        if state.targets.is_empty() {
             return;
         }
-        let failed = is_failed(outcome);
-        let entry = inner.seconds.entry(outcome, names, load, wall);
-        for lane in &mut inner.lanes {
-            if lane.wants(failed, &mut inner.chance) && lane.has_room(&self.messages) {
-                lane.push(&entry);
+        let failed = is_failure(outcome);
+        let entry = state.seconds.entry(outcome, names, load, clock);
+        for core_target in &mut state.targets {
+            if core_target.wants(failed, &mut state.rng) && core_target.has_room(&self.messages) {
+                core_target.push(&entry);
             }
         }
     }
 
-    /// Hands over what there is; to be called each tick. `false` when a target is too far behind.
+    /// Hands over the batches; must be called each tick. Returns `false` if a target is too far
+    /// behind.
     pub(crate) fn hand_over(&self) -> bool {
-        let inner = &mut *self.inner.borrow_mut();
-        let mut handed_over = true;
-        for lane in &mut inner.lanes {
-            handed_over &= lane.hand_over(&self.messages);
+        let state = &mut *self.state.borrow_mut();
+        let mut all_handed_over = true;
+        for core_target in &mut state.targets {
+            all_handed_over &= core_target.hand_over(&self.messages);
         }
-        handed_over
+        all_handed_over
     }
 
-    /// Lines that this core dropped, for all targets.
+    /// Returns the number of lines that this core dropped, for all targets.
     #[cfg(test)]
     pub(crate) fn dropped(&self) -> u64 {
-        self.inner.borrow().lanes.iter().map(|lane| lane.dropped).sum()
+        self.state.borrow().targets.iter().map(|core_target| core_target.dropped).sum()
     }
 }
 
 impl Drop for CoreLog {
-    /// The connections that the end of a drain cuts off are logged after everything else.
+    /// Hands over the last batches: the end of a drain cuts connections off, and they are logged
+    /// after everything else.
     fn drop(&mut self) {
-        // What a target is too far behind for is lost, and counted.
+        // If a target is too far behind, these lines are lost, and counted.
         self.hand_over();
     }
 }
 
-/// Whether it went wrong: what `only-errors` and `sample` always log.
-fn is_failed(outcome: &Outcome<'_>) -> bool {
-    outcome.status >= 500 || !matches!(outcome.end, End::Done | End::Answered)
+/// Returns whether the request failed. `only-errors` and `sample` always log such requests.
+fn is_failure(outcome: &Outcome<'_>) -> bool {
+    outcome.status >= 500 || !matches!(outcome.end, EndReason::Done | EndReason::LocalResponse)
 }
 
-impl Lane {
+impl CoreTarget {
     #[inline]
-    fn wants(&self, failed: bool, chance: &mut fastrand::Rng) -> bool {
-        failed
-            || (!self.plan.only_errors
-                && (self.plan.sample >= 1.0 || chance.f64() < self.plan.sample))
+    fn wants(&self, failed: bool, rng: &mut fastrand::Rng) -> bool {
+        failed || (!self.plan.only_errors && (self.plan.sample >= 1.0 || rng.f64() < self.plan.sample))
     }
 
-    /// Whether a line may be added; counts the one that may not.
+    /// Returns whether there is room for a line; counts a dropped line if not.
     #[inline]
-    fn has_room(&mut self, messages: &mpsc::Sender<Message>) -> bool {
+    fn has_room(&mut self, messages: &mpsc::Sender<WriterMessage>) -> bool {
         if self.filled < BATCH_BYTES || self.hand_over(messages) {
             return true;
         }
@@ -290,62 +301,62 @@ impl Lane {
         false
     }
 
-    fn hand_over(&mut self, messages: &mpsc::Sender<Message>) -> bool {
-        while let Ok(buffer) = self.back.1.try_recv() {
-            self.away -= 1;
-            if self.free.len() < FREE_MAX {
-                self.free.push(buffer);
+    fn hand_over(&mut self, messages: &mpsc::Sender<WriterMessage>) -> bool {
+        while let Ok(buffer) = self.return_channel.1.try_recv() {
+            self.in_flight -= 1;
+            if self.free_buffers.len() < FREE_BUFFERS_MAX {
+                self.free_buffers.push(buffer);
             }
         }
         if self.lines == 0 {
             return true;
         }
-        if self.away == BATCHES_MAX {
+        if self.in_flight == BATCHES_MAX {
             return false;
         }
-        let Ok(place) = messages.try_reserve() else {
+        let Ok(permit) = messages.try_reserve() else {
             return false;
         };
-        let next = self.free.pop().unwrap_or_else(buffer);
-        let bytes = std::mem::replace(&mut self.batch, next);
+        let next_buffer = self.free_buffers.pop().unwrap_or_else(new_buffer);
+        let bytes = std::mem::replace(&mut self.batch, next_buffer);
         let (filled, lines) = (std::mem::take(&mut self.filled), std::mem::take(&mut self.lines));
-        let (target, back) = (self.target, self.back.0.clone());
-        place.send(Message::Batch(Batch { target, bytes, filled, lines, back }));
-        self.away += 1;
+        let (target, return_sender) = (self.target, self.return_channel.0.clone());
+        permit.send(WriterMessage::Batch(LineBatch { target, bytes, filled, lines, return_sender }));
+        self.in_flight += 1;
         true
     }
 
     #[inline]
-    fn push(&mut self, entry: &Entry<'_>) {
-        let out = &mut Sink::new(&mut self.batch, self.filled);
+    fn push(&mut self, entry: &LogEntry<'_>) {
+        let out = &mut LineBuffer::new(&mut self.batch, self.filled);
         self.prefix.push(out, entry);
         match self.plan.format {
-            LogFormat::Json => json::push(out, entry),
-            LogFormat::Combined => combined::push(out, entry),
-            LogFormat::Haproxy => haproxy::push(out, entry),
+            LogFormat::Json => json::push_line(out, entry),
+            LogFormat::Combined => combined::push_line(out, entry),
+            LogFormat::Haproxy => haproxy::push_line(out, entry),
         }
         if out.is_full() {
-            // Only names in the config that are thousands of bytes long can do that.
+            // Only names in the config that are thousands of bytes long can cause that.
             self.drop_line();
             return;
         }
-        self.filled = out.filled();
+        self.filled = out.len();
         self.lines += 1;
     }
 
     #[cold]
     fn drop_line(&mut self) {
         self.dropped += 1;
-        self.counts.behind.fetch_add(1, Ordering::Relaxed);
+        self.counts.overflowed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn buffer() -> Buffer {
+fn new_buffer() -> Buffer {
     vec![0; BUFFER_BYTES].into()
 }
 
-impl Prefix {
-    fn of(log: &LogPlan) -> Self {
+impl LinePrefix {
+    fn for_log(log: &LogPlan) -> Self {
         let mut text = Vec::new();
         let process = std::process::id();
         // Writing to a Vec cannot fail.
@@ -367,7 +378,7 @@ impl Prefix {
     }
 
     #[inline]
-    fn push(&self, out: &mut Sink<'_>, entry: &Entry<'_>) {
+    fn push(&self, out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
         match self {
             Self::None => {}
             Self::Process(text) => out.slice(text),
@@ -388,7 +399,7 @@ impl Prefix {
     }
 }
 
-/// This machine's name as RFC 5424 §6.2.4 allows it; `-` when there is none.
+/// Returns this machine's name in the form of RFC 5424 §6.2.4; `-` if there is none.
 fn host_name() -> String {
     let name = rt::machine::host_name();
     let name: String = name.chars().filter(char::is_ascii_graphic).take(255).collect();

@@ -1,104 +1,121 @@
-//! The names in a plan, as each format writes them: made once, so that a line only copies.
+//! Names of a plan, rendered once for each format, so that a line only copies them.
 
-use super::escape::Escape;
-use super::sink::written;
+use std::rc::Rc;
+
+use super::escape::EscapeRule;
+use super::sink::render_to_vec;
 use crate::plan::{Mode, Plan, PoolPlan};
 
-/// The names of one plan. A line is written with those of the plan that its request ran under.
+/// Names of one plan. A line is written with the names of the plan under which its request ran.
 #[derive(Debug)]
-pub(crate) struct Names {
-    pub(super) listeners: Vec<ListenerName>,
-    pub(super) routes: Vec<Name>,
-    pub(super) pools: Vec<PoolName>,
+pub(crate) struct LogNames {
+    pub(super) listeners: Rc<[ListenerLogName]>,
+    pub(super) routes: Rc<[LogName]>,
+    pub(super) pools: Vec<Rc<PoolLogName>>,
 }
 
 #[derive(Debug)]
-pub(super) struct ListenerName {
-    pub(super) name: Name,
-    /// Whether it passes on connections and not requests.
+pub(super) struct ListenerLogName {
+    pub(super) name: LogName,
+    /// True if it forwards connections and not requests.
     pub(super) is_tcp: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct PoolName {
-    pub(super) name: Name,
-    pub(super) servers: Vec<Name>,
+pub(super) struct PoolLogName {
+    pub(super) name: LogName,
+    pub(super) servers: Vec<LogName>,
 }
 
-/// What HAProxy's formats have in a server's place when there was none.
-pub(super) const NO_SERVER: &[u8] = b"<NOSRV>";
+/// Placeholder for a missing server in HAProxy's formats.
+pub(super) const NO_SERVER_NAME: &[u8] = b"<NOSRV>";
 
 /// One name.
 #[derive(Debug)]
-pub(super) struct Name {
-    /// As a whole member of an object, with the comma before it.
-    pub(super) json: Box<[u8]>,
-    /// Without blanks, which separate fields. A server's is `pool/server ` as a whole.
-    pub(super) haproxy: Box<[u8]>,
+pub(super) struct LogName {
+    /// Complete member of an object, with the comma before it.
+    pub(super) json_member: Box<[u8]>,
+    /// Name without blanks, which separate fields. For a server it is the complete `pool/server `.
+    pub(super) haproxy_text: Box<[u8]>,
 }
 
-impl Name {
-    fn new(member: &str, name: &str) -> Self {
-        let haproxy = written(6 * name.len(), |out| {
+impl LogName {
+    fn new(key: &str, name: &str) -> Self {
+        let haproxy = render_to_vec(6 * name.len(), |out| {
             for (index, part) in name.split(' ').enumerate() {
                 if index > 0 {
                     out.fixed(b"#20");
                 }
-                Escape::Haproxy.push(out, part.as_bytes());
+                EscapeRule::Haproxy.push_escaped(out, part.as_bytes());
             }
         });
-        Self { json: json(member, name), haproxy: haproxy.into() }
+        Self { json_member: render_json_member(key, name), haproxy_text: haproxy.into() }
     }
 }
 
-/// `,"member":"name"`
-fn json(member: &str, name: &str) -> Box<[u8]> {
-    let bytes = written(member.len() + 6 * name.len() + 6, |out| {
+/// Renders `,"member":"name"`.
+fn render_json_member(key: &str, name: &str) -> Box<[u8]> {
+    let bytes = render_to_vec(key.len() + 6 * name.len() + 6, |out| {
         out.fixed(b",\"");
-        out.slice(member.as_bytes());
+        out.slice(key.as_bytes());
         out.fixed(b"\":\"");
-        Escape::Json.push(out, name.as_bytes());
+        EscapeRule::Json.push_escaped(out, name.as_bytes());
         out.byte(b'"');
     });
     bytes.into()
 }
 
-impl PoolName {
-    /// A server's name comes with its pool's, and a pool's with the server that is missing, as a
-    /// line has them.
-    fn of(pool: &PoolPlan) -> Self {
-        let name = Name::new("pool", &pool.name);
-        let joined = |json: &[u8], haproxy: &[u8]| Name {
-            json: [&*name.json, json].concat().into(),
-            haproxy: [&*name.haproxy, b"/", haproxy, b" "].concat().into(),
+impl PoolLogName {
+    /// Renders the names of a pool. A server's name includes the pool's name, and a pool's name
+    /// includes the placeholder for a missing server, as in a line.
+    fn new(pool: &PoolPlan) -> Self {
+        let name = LogName::new("pool", &pool.name);
+        let join_names = |json: &[u8], haproxy: &[u8]| LogName {
+            json_member: [&*name.json_member, json].concat().into(),
+            haproxy_text: [&*name.haproxy_text, b"/", haproxy, b" "].concat().into(),
         };
-        let servers = pool.servers.iter().map(|planned| {
-            let server = Name::new("server", &planned.name);
-            joined(&server.json, &server.haproxy)
+        let servers = pool.servers.iter().map(|server_plan| {
+            let server = LogName::new("server", &server_plan.name);
+            join_names(&server.json_member, &server.haproxy_text)
         });
-        Self { servers: servers.collect(), name: joined(b",\"server\":null", NO_SERVER) }
+        Self { servers: servers.collect(), name: join_names(b",\"server\":null", NO_SERVER_NAME) }
     }
 }
 
-impl Names {
-    pub(crate) fn of(plan: &Plan) -> Self {
-        let listeners = plan.listeners.iter().map(|listener| ListenerName {
-            name: Name::new("listener", &listener.name),
+impl LogNames {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let listeners = plan.listeners.iter().map(|listener| ListenerLogName {
+            name: LogName::new("listener", &listener.name),
             is_tcp: matches!(listener.mode, Mode::Tcp(_)),
         });
-        let routes = plan.routes.iter().map(|route| Name::new("route", &route.name));
+        let routes = plan.routes.iter().map(|route| LogName::new("route", &route.name));
         Self {
             listeners: listeners.collect(),
             routes: routes.collect(),
-            pools: plan.pools.iter().map(PoolName::of).collect(),
+            pools: plan.pools.iter().map(|pool| Rc::new(PoolLogName::new(pool))).collect(),
         }
     }
 
-    pub(super) fn pool(&self, pool: Option<usize>) -> Option<&Name> {
+    /// Returns the names of a plan that differs only in the pools for which `is_changed` returns
+    /// true.
+    pub(crate) fn with_pools_of(&self, plan: &Plan, is_changed: impl Fn(usize) -> bool) -> Self {
+        let pools = plan.pools.iter().zip(&self.pools).enumerate();
+        let pools = pools.map(|(index, (pool, old_pool))| match is_changed(index) {
+            true => Rc::new(PoolLogName::new(pool)),
+            false => Rc::clone(old_pool),
+        });
+        Self {
+            listeners: Rc::clone(&self.listeners),
+            routes: Rc::clone(&self.routes),
+            pools: pools.collect(),
+        }
+    }
+
+    pub(super) fn pool(&self, pool: Option<usize>) -> Option<&LogName> {
         self.pools.get(pool?).map(|pool| &pool.name)
     }
 
-    pub(super) fn server(&self, pool: Option<usize>, server: Option<usize>) -> Option<&Name> {
+    pub(super) fn server(&self, pool: Option<usize>, server: Option<usize>) -> Option<&LogName> {
         self.pools.get(pool?)?.servers.get(server?)
     }
 }
@@ -109,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_name_cannot_break_a_line() {
-        let name = Name::new("route", "a \"b\"\n#");
-        assert_eq!(&*name.json, b",\"route\":\"a \\\"b\\\"\\u000A#\"");
-        assert_eq!(&*name.haproxy, b"a#20#22b#22#0A#23");
+        let name = LogName::new("route", "a \"b\"\n#");
+        assert_eq!(&*name.json_member, b",\"route\":\"a \\\"b\\\"\\u000A#\"");
+        assert_eq!(&*name.haproxy_text, b"a#20#22b#22#0A#23");
     }
 }

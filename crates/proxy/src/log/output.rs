@@ -1,5 +1,4 @@
-//! Where lines go in the end: one open target. It writes, and says how far it came; when to try
-//! again is not its business.
+//! An open log target. It writes lines and reports its progress. Retries are the caller's task.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,61 +9,57 @@ use std::time::Duration;
 
 use crate::plan::LogTarget;
 
-/// How long a datagram may wait for room with a syslog daemon of this machine.
-const SYSLOG_WAIT: Duration = Duration::from_millis(100);
+/// Timeout for sending a datagram to a local syslog daemon whose buffer is full.
+const SYSLOG_SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// An open target.
 #[derive(Debug)]
-pub(super) enum Output {
-    /// A file, or standard output without the buffer in front of it.
-    Lines(File),
+pub(super) enum LogOutput {
+    /// A file, or standard output without its buffer.
+    Stream(File),
     Udp(UdpSocket),
     Unix(UnixDatagram),
 }
 
-/// What became of a batch.
+/// Result of writing a batch.
 #[derive(Debug)]
-pub(super) struct Written {
-    /// Lines that are wholly out.
+pub(super) struct WriteOutcome {
+    /// Lines that were written completely.
     pub(super) lines: u64,
-    /// Whether a part of one more is out.
-    pub(super) mid_line: bool,
+    /// True if one more line was written in part.
+    pub(super) is_mid_line: bool,
     pub(super) result: io::Result<()>,
 }
 
-impl Output {
+impl LogOutput {
     /// Opens `target`; the error names it.
     pub(super) fn open(target: &LogTarget) -> io::Result<Self> {
-        let opened = match target {
-            LogTarget::Stdout => {
-                io::stdout().as_fd().try_clone_to_owned().map(|fd| Self::Lines(fd.into()))
-            }
+        let result = match target {
+            LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned().map(|fd| Self::Stream(fd.into())),
             LogTarget::File(path) => {
-                OpenOptions::new().append(true).create(true).open(path).map(Self::Lines)
+                OpenOptions::new().append(true).create(true).open(path).map(Self::Stream)
             }
-            LogTarget::SyslogUdp(server) => udp(*server).map(Self::Udp),
+            LogTarget::SyslogUdp(server) => connect_udp(*server).map(Self::Udp),
             LogTarget::SyslogUnix(path) => UnixDatagram::unbound().and_then(|socket| {
                 socket.connect(path)?;
-                socket.set_write_timeout(Some(SYSLOG_WAIT))?;
+                socket.set_write_timeout(Some(SYSLOG_SEND_TIMEOUT))?;
                 Ok(Self::Unix(socket))
             }),
         };
-        opened.map_err(|error| {
-            io::Error::new(error.kind(), format!("log {}: {error}", describe(target)))
-        })
+        result.map_err(|error| io::Error::new(error.kind(), format!("log {}: {error}", describe(target))))
     }
 
-    /// Writes whole lines, as far as it goes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Written {
+    /// Writes as many complete lines as possible.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> WriteOutcome {
         match self {
-            Self::Lines(file) => write_lines(file, bytes),
+            Self::Stream(file) => write_lines(file, bytes),
             Self::Udp(socket) => send_lines(bytes, |line| socket.send(line)),
             Self::Unix(socket) => send_lines(bytes, |line| socket.send(line)),
         }
     }
 }
 
-/// As the config has it.
+/// Returns the target as in the config.
 pub(super) fn describe(target: &LogTarget) -> String {
     match target {
         LogTarget::Stdout => "stdout".to_owned(),
@@ -74,26 +69,26 @@ pub(super) fn describe(target: &LogTarget) -> String {
     }
 }
 
-fn udp(server: SocketAddr) -> io::Result<UdpSocket> {
-    let own: SocketAddr = match server {
+fn connect_udp(server: SocketAddr) -> io::Result<UdpSocket> {
+    let local_address: SocketAddr = match server {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let socket = UdpSocket::bind(own)?;
+    let socket = UdpSocket::bind(local_address)?;
     socket.connect(server)?;
     Ok(socket)
 }
 
-pub(super) fn write_lines(output: &mut impl Write, bytes: &[u8]) -> Written {
-    let mut at = 0;
+pub(super) fn write_lines(output: &mut impl Write, bytes: &[u8]) -> WriteOutcome {
+    let mut written = 0;
     let mut result = Ok(());
-    while at < bytes.len() {
-        match output.write(&bytes[at..]) {
+    while written < bytes.len() {
+        match output.write(&bytes[written..]) {
             Ok(0) => {
                 result = Err(io::ErrorKind::WriteZero.into());
                 break;
             }
-            Ok(moved) => at += moved,
+            Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 result = Err(error);
@@ -101,12 +96,13 @@ pub(super) fn write_lines(output: &mut impl Write, bytes: &[u8]) -> Written {
             }
         }
     }
-    let lines = memchr::memchr_iter(b'\n', &bytes[..at]).count() as u64;
-    Written { lines, mid_line: at > 0 && bytes[at - 1] != b'\n', result }
+    let lines = memchr::memchr_iter(b'\n', &bytes[..written]).count() as u64;
+    WriteOutcome { lines, is_mid_line: written > 0 && bytes[written - 1] != b'\n', result }
 }
 
-/// A datagram a line, without its line feed. No line has one inside: they are escaped.
-fn send_lines(bytes: &[u8], mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> Written {
+/// Sends one datagram per line, without the line feed. Lines contain no line feeds, as these are
+/// escaped.
+fn send_lines(bytes: &[u8], mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> WriteOutcome {
     let mut lines = 0;
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -117,9 +113,9 @@ fn send_lines(bytes: &[u8], mut send: impl FnMut(&[u8]) -> io::Result<usize>) ->
             }
         };
         if let Err(error) = result {
-            return Written { lines, mid_line: false, result: Err(error) };
+            return WriteOutcome { lines, is_mid_line: false, result: Err(error) };
         }
         lines += 1;
     }
-    Written { lines, mid_line: false, result: Ok(()) }
+    WriteOutcome { lines, is_mid_line: false, result: Ok(()) }
 }

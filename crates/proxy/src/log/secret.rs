@@ -1,13 +1,14 @@
-//! What of a URL is not logged: the user's name and password, and the values of parameters that are
-//! named like secrets. The text is given in pieces, so that nothing is copied.
+//! Redaction of URLs for logs: the user information (name and password), and the values of
+//! parameters that are named like secrets. The text is passed on in pieces, so that nothing is
+//! copied.
 //!
-//! It cannot know what a site calls its secrets; a parameter outside of the table is logged.
+//! Sites name their secrets as they like; a parameter that is not in the tables is logged.
 
-/// What stands in for a secret.
-const HIDDEN: &[u8] = b"***";
+/// Replacement for a secret.
+const REDACTED: &[u8] = b"***";
 
-/// A parameter's name, its letters and digits in lower case only, that **ends** like one of these is
-/// a secret's: `access_token`, `X-Amz-Signature`, `user[password]`.
+/// Endings of secret parameters' names. A name is compared by its letters and digits only, in lower
+/// case: `access_token`, `X-Amz-Signature`, `user[password]`.
 pub(super) const SECRET_ENDINGS: &[&[u8]] = &[
     b"accesskey",
     b"apikey",
@@ -27,45 +28,36 @@ pub(super) const SECRET_ENDINGS: &[&[u8]] = &[
     b"token",
 ];
 
-/// And one that **is** one of these.
-pub(super) const SECRET_NAMES: &[&[u8]] = &[
-    b"auth",
-    b"authorization",
-    b"code",
-    b"key",
-    b"pass",
-    b"pw",
-    b"pwd",
-    b"session",
-    b"sid",
-    b"sig",
-];
+/// Complete names of secret parameters, compared in the same way.
+pub(super) const SECRET_NAMES: &[&[u8]] =
+    &[b"auth", b"authorization", b"code", b"key", b"pass", b"pw", b"pwd", b"session", b"sid", b"sig"];
 
-/// Names are compared by at most so many of their last letters.
+/// Maximum number of final letters and digits of a name that are compared.
 const NAME_BYTES: usize = 32;
 
-/// Gives `url` (a target in any form, or a referrer) to `piece` with its secrets replaced.
+/// Passes `url` (a target in any form, or a referrer) to `piece` with its secrets replaced.
 #[inline]
-pub(super) fn redact<'a>(url: &'a [u8], mut piece: impl FnMut(&'a [u8])) {
+pub(super) fn redact<'a>(url: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
     let query = memchr::memchr(b'?', url);
     if query.is_none() && url.first() == Some(&b'/') {
-        piece(url);
+        emit(url);
         return;
     }
-    let (before, query) = url.split_at(query.unwrap_or(url.len()));
-    let rest = match userinfo(before) {
+    let (before_query, query) = url.split_at(query.unwrap_or(url.len()));
+    let rest = match userinfo(before_query) {
         Some((start, end)) => {
-            piece(&before[..start]);
-            piece(HIDDEN);
-            &before[end..]
+            emit(&before_query[..start]);
+            emit(REDACTED);
+            &before_query[end..]
         }
-        None => before,
+        None => before_query,
     };
-    piece(rest);
-    redact_query(query, piece);
+    emit(rest);
+    redact_query(query, emit);
 }
 
-/// Where the user information of an absolute URL without query starts and ends (before its `@`).
+/// Returns start and end of the user information in an absolute URL without query. The end is
+/// before the `@`.
 fn userinfo(url: &[u8]) -> Option<(usize, usize)> {
     if url.first() == Some(&b'/') {
         return None;
@@ -76,71 +68,73 @@ fn userinfo(url: &[u8]) -> Option<(usize, usize)> {
     Some((start, start + memchr::memrchr(b'@', authority)?))
 }
 
-fn redact_query<'a>(mut query: &'a [u8], mut piece: impl FnMut(&'a [u8])) {
-    let separator = |byte: &u8| matches!(byte, b'&' | b';' | b'?');
+fn redact_query<'a>(mut query: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
+    let is_separator = |byte: &u8| matches!(byte, b'&' | b';' | b'?');
     while let Some((_, parameter)) = query.split_first() {
-        let length = 1 + parameter.iter().position(separator).unwrap_or(parameter.len());
+        let length = 1 + parameter.iter().position(is_separator).unwrap_or(parameter.len());
         let (parameter, rest) = query.split_at(length);
         match memchr::memchr(b'=', parameter) {
             Some(equals) if is_secret(&parameter[1..equals]) && equals + 1 < parameter.len() => {
-                piece(&parameter[..=equals]);
-                piece(HIDDEN);
+                emit(&parameter[..=equals]);
+                emit(REDACTED);
             }
-            _ => piece(parameter),
+            _ => emit(parameter),
         }
         query = rest;
     }
 }
 
-/// The last letters of all names in the tables, a bit each.
+/// Last letters of all names in the tables, one bit each.
 const LAST_LETTERS: u32 = last_letters(SECRET_ENDINGS) | last_letters(SECRET_NAMES);
 
 const fn last_letters(names: &[&[u8]]) -> u32 {
-    let (mut letters, mut at) = (0, 0);
-    while at < names.len() {
-        letters |= 1 << (names[at][names[at].len() - 1] - b'a');
-        at += 1;
+    let (mut letters, mut index) = (0, 0);
+    while index < names.len() {
+        letters |= 1 << (names[index][names[index].len() - 1] - b'a');
+        index += 1;
     }
     letters
 }
 
-fn may_be_last(letter: u8) -> bool {
+fn is_possible_last_letter(letter: u8) -> bool {
     LAST_LETTERS & 1 << (letter.to_ascii_lowercase() - b'a') != 0
 }
 
 fn is_secret(name: &[u8]) -> bool {
-    // Most names are told by their last letter. One behind a `%` may stand for another.
+    // The last letter rules most names out. After a `%` it may encode another one.
     match name {
         [.., b'%', _] | [.., b'%', _, _] | [] => {}
         [.., last] if last.is_ascii_digit() => return false,
-        [.., last] if last.is_ascii_alphabetic() && !may_be_last(*last) => return false,
+        [.., last] if last.is_ascii_alphabetic() && !is_possible_last_letter(*last) => {
+            return false;
+        }
         _ => {}
     }
     let mut letters = [0; NAME_BYTES];
-    let mut at = NAME_BYTES;
+    let mut index = NAME_BYTES;
     let mut rest = name;
-    while let Some((&byte, before)) = rest.split_last() {
-        let (byte, before) = match before {
-            [before @ .., b'%', high] => match (hex(*high), hex(byte)) {
-                (Some(high), Some(low)) => (high << 4 | low, before),
+    while let Some((&byte, remaining)) = rest.split_last() {
+        let (byte, remaining) = match remaining {
+            [remaining @ .., b'%', high] => match (hex_value(*high), hex_value(byte)) {
+                (Some(high), Some(low)) => (high << 4 | low, remaining),
                 _ => (byte, &rest[..rest.len() - 1]),
             },
-            before => (byte, before),
+            remaining => (byte, remaining),
         };
         if byte.is_ascii_alphanumeric() {
-            if at == 0 {
+            if index == 0 {
                 break;
             }
-            at -= 1;
-            letters[at] = byte.to_ascii_lowercase();
+            index -= 1;
+            letters[index] = byte.to_ascii_lowercase();
         }
-        rest = before;
+        rest = remaining;
     }
-    let letters = &letters[at..];
-    SECRET_NAMES.contains(&letters) || SECRET_ENDINGS.iter().any(|end| letters.ends_with(end))
+    let letters = &letters[index..];
+    SECRET_NAMES.contains(&letters) || SECRET_ENDINGS.iter().any(|ending| letters.ends_with(ending))
 }
 
-fn hex(digit: u8) -> Option<u8> {
+fn hex_value(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
@@ -150,13 +144,13 @@ mod tests {
 
     fn redacted(url: &str) -> String {
         let mut out = Vec::new();
-        redact(url.as_bytes(), |piece| out.extend_from_slice(piece));
+        redact(url.as_bytes(), |emit| out.extend_from_slice(emit));
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn secrets_are_hidden_and_the_rest_stays() {
-        for (url, shown) in [
+        for (url, expected) in [
             ("/", "/"),
             ("*", "*"),
             ("", ""),
@@ -182,15 +176,15 @@ mod tests {
             ("%", "%"),
             ("/?%=1&%7=2&%zz=3&=token", "/?%=1&%7=2&%zz=3&=token"),
         ] {
-            assert_eq!(redacted(url), shown, "{url}");
+            assert_eq!(redacted(url), expected, "{url}");
         }
     }
 
     #[test]
-    fn a_long_name_is_judged_by_its_end() {
-        let long = "x".repeat(1000);
-        assert_eq!(redacted(&format!("/?{long}token=1")), format!("/?{long}token=***"));
-        assert_eq!(redacted(&format!("/?{long}=1")), format!("/?{long}=1"));
+    fn a_long_name_is_matched_by_its_end() {
+        let long_name = "x".repeat(1000);
+        assert_eq!(redacted(&format!("/?{long_name}token=1")), format!("/?{long_name}token=***"));
+        assert_eq!(redacted(&format!("/?{long_name}=1")), format!("/?{long_name}=1"));
     }
 
     #[test]

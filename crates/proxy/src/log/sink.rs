@@ -1,61 +1,62 @@
-//! Where a line is built: a piece of memory with room for the longest line, and how far it is
-//! filled. What does not fit is left out and shows in [`Sink::is_full`]; nothing is allocated.
+//! Buffer in which a line is built, with room for the longest line. Text that does not fit is left
+//! out and sets [`Sink::is_full`]. Nothing is allocated.
 
 use std::fmt;
 
 /// The rest of a batch, while a line is added to it.
 #[derive(Debug)]
-pub(super) struct Sink<'a> {
+pub(super) struct LineBuffer<'a> {
     bytes: &'a mut [u8],
-    at: usize,
-    full: bool,
+    position: usize,
+    is_overflowed: bool,
 }
 
-impl<'a> Sink<'a> {
-    /// Goes on in `bytes` at `at`.
+impl<'a> LineBuffer<'a> {
+    /// Continues in `bytes` at offset `at`.
     #[inline]
-    pub(super) fn new(bytes: &'a mut [u8], at: usize) -> Self {
-        Self { bytes, at, full: false }
+    pub(super) fn new(bytes: &'a mut [u8], position: usize) -> Self {
+        Self { bytes, position, is_overflowed: false }
     }
 
-    /// How far it is filled.
+    /// Returns the number of bytes in use.
     #[inline]
-    pub(super) fn filled(&self) -> usize {
-        self.at
+    pub(super) fn len(&self) -> usize {
+        self.position
     }
 
-    /// Whether something did not fit.
+    /// Returns whether some text did not fit.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.full
+        self.is_overflowed
     }
 
-    /// Bytes whose number the compiler knows, so that they are stored and no function is called.
+    /// Writes bytes whose number is known at compile time, so that they are stored without a
+    /// function call.
     #[inline]
     pub(super) fn fixed<const N: usize>(&mut self, bytes: &[u8; N]) {
-        self.part_of(bytes, N);
+        self.fixed_prefix(bytes, N);
     }
 
     /// Stores all of `bytes` and keeps the first `kept` of them.
     #[inline]
-    pub(super) fn part_of<const N: usize>(&mut self, bytes: &[u8; N], kept: usize) {
-        match self.bytes.get_mut(self.at..).and_then(|rest| rest.first_chunk_mut()) {
-            Some(room) => {
-                *room = *bytes;
-                self.at += kept;
+    pub(super) fn fixed_prefix<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
+        match self.bytes.get_mut(self.position..).and_then(|rest| rest.first_chunk_mut()) {
+            Some(target) => {
+                *target = *bytes;
+                self.position += length;
             }
-            None => self.full = true,
+            None => self.is_overflowed = true,
         }
     }
 
     #[inline]
     pub(super) fn slice(&mut self, bytes: &[u8]) {
-        match self.bytes.get_mut(self.at..self.at + bytes.len()) {
-            Some(room) => {
-                room.copy_from_slice(bytes);
-                self.at += bytes.len();
+        match self.bytes.get_mut(self.position..self.position + bytes.len()) {
+            Some(target) => {
+                target.copy_from_slice(bytes);
+                self.position += bytes.len();
             }
-            None => self.full = true,
+            None => self.is_overflowed = true,
         }
     }
 
@@ -64,14 +65,15 @@ impl<'a> Sink<'a> {
         self.fixed(&[byte]);
     }
 
-    /// A number in decimal.
+    /// Writes a number in decimal.
     #[inline]
     pub(super) fn number(&mut self, number: u64) {
         self.number_after(b"", number);
     }
 
-    /// A label and a number in decimal: nearly all have at most eight digits and take one store. One
-    /// step for both, because each waits for the one before it to have moved `at`.
+    /// Writes a label and a number in decimal. Nearly all numbers have at most eight digits and
+    /// take one store. Both are written in one step, because each step waits until the one before
+    /// has moved `at`.
     #[inline]
     pub(super) fn number_after<const N: usize>(&mut self, label: &[u8; N], number: u64) {
         let (text, length) = match number {
@@ -88,42 +90,42 @@ impl<'a> Sink<'a> {
                 return;
             }
         };
-        match self.bytes.get_mut(self.at..).and_then(|rest| rest.get_mut(..N + 8)) {
-            Some(room) => {
-                room[..N].copy_from_slice(label);
-                room[N..N + 8].copy_from_slice(&text);
-                self.at += N + length;
+        match self.bytes.get_mut(self.position..).and_then(|rest| rest.get_mut(..N + 8)) {
+            Some(target) => {
+                target[..N].copy_from_slice(label);
+                target[N..N + 8].copy_from_slice(&text);
+                self.position += N + length;
             }
-            None => self.full = true,
+            None => self.is_overflowed = true,
         }
     }
 }
 
-/// The eight digits of a number below 100,000,000, a byte each, the first digit lowest. The number
-/// is halved three times, all halves at once; the factors are 1/100 and 1/10 in fixed point, which
-/// are exact for four and for two digits.
+/// Returns the eight digits of a number below 100,000,000, one byte each, the first digit in the
+/// lowest byte. Splits the number in half three times, all parts at once. The factors are 1/100 and
+/// 1/10 in fixed point, which are exact for four and for two digits.
 #[inline]
 fn eight_digits(number: u64) -> u64 {
-    let fours = (number / 10_000) | ((number % 10_000) << 32);
-    let hundreds = ((fours * 10_486) >> 20) & 0x7f_0000_007f;
-    let twos = hundreds | ((fours - hundreds * 100) << 16);
+    let quads = (number / 10_000) | ((number % 10_000) << 32);
+    let hundreds = ((quads * 10_486) >> 20) & 0x7f_0000_007f;
+    let twos = hundreds | ((quads - hundreds * 100) << 16);
     let tens = ((twos * 103) >> 10) & 0xf_000f_000f_000f;
     tens | ((twos - tens * 10) << 8)
 }
 
-impl fmt::Write for Sink<'_> {
+impl fmt::Write for LineBuffer<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.slice(text.as_bytes());
         Ok(())
     }
 }
 
-/// What `write` writes, for tests and for what is made once.
-pub(super) fn written(bytes_max: usize, write: impl FnOnce(&mut Sink<'_>)) -> Vec<u8> {
+/// Returns the bytes written by `write`, for tests and for texts that are rendered once.
+pub(super) fn render_to_vec(bytes_max: usize, write: impl FnOnce(&mut LineBuffer<'_>)) -> Vec<u8> {
     let mut bytes = vec![0; bytes_max];
-    let mut sink = Sink::new(&mut bytes, 0);
-    write(&mut sink);
-    let filled = sink.filled();
+    let mut line = LineBuffer::new(&mut bytes, 0);
+    write(&mut line);
+    let filled = line.len();
     bytes.truncate(filled);
     bytes
 }
@@ -134,15 +136,14 @@ mod tests {
 
     #[test]
     fn numbers_are_written_as_everywhere() {
-        let mut numbers: Vec<u64> =
-            (0..20_000).chain([u64::MAX, 99_999_999, 100_000_000]).collect();
+        let mut numbers: Vec<u64> = (0..20_000).chain([u64::MAX, 99_999_999, 100_000_000]).collect();
         for power in 0..20 {
             let power = 10u64.pow(power);
             numbers.extend([power - 1, power, power + 1, power / 10 * 9]);
         }
         numbers.extend((0..20_000).map(|step| step * 4_999));
         for number in numbers {
-            let text = written(40, |out| out.number(number));
+            let text = render_to_vec(40, |out| out.number(number));
             assert_eq!(text, number.to_string().as_bytes());
         }
     }
@@ -150,12 +151,12 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_left_out_and_shows() {
         let mut bytes = [0; 4];
-        let mut sink = Sink::new(&mut bytes, 1);
-        sink.slice(b"ab");
-        assert!(!sink.is_full());
-        sink.slice(b"cd");
-        sink.fixed(b"ef");
-        assert!(sink.is_full() && sink.filled() == 3);
+        let mut line = LineBuffer::new(&mut bytes, 1);
+        line.slice(b"ab");
+        assert!(!line.is_full());
+        line.slice(b"cd");
+        line.fixed(b"ef");
+        assert!(line.is_full() && line.len() == 3);
         assert_eq!(&bytes, b"\0ab\0");
     }
 }

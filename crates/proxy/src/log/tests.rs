@@ -1,4 +1,5 @@
-//! Whole lines in every format, and the way of batches through the thread to real targets.
+//! Tests of complete lines in every format, and of batches that go through the thread to real
+//! targets.
 
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
@@ -7,63 +8,63 @@ use std::time::Duration;
 
 use rt::clock::{SECOND_NS, now_ns};
 
-use super::fixtures::{MS, done, plan, tcp, unreadable};
+use super::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
 use super::*;
-use crate::outcome::{Asked, Phase};
+use crate::outcome::{EndPhase, LoggedRequest};
 
-/// Monotonic second 1 is 2026-11-21 08:30:40.123 then.
-const WALL: Wall = Wall::ahead_by(1_795_249_839_123 * MS);
-const LOAD: Load =
-    Load { process: 9, listener: 8, pool: 7, server: 6, server_queue: 5, pool_queue: 4 };
-const PATIENCE: Duration = Duration::from_secs(20);
+/// With this offset, monotonic second 1 is 2026-11-21 08:30:40.123.
+const WALL: WallClock = WallClock::ahead_by(1_795_249_839_123 * MS);
+const LOAD: LoadCounts =
+    LoadCounts { actconn: 9, feconn: 8, beconn: 7, srv_conn: 6, srv_queue: 5, backend_queue: 4 };
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn log(target: LogTarget, format: LogFormat) -> LogPlan {
     LogPlan { target, format, sample: 1.0, only_errors: false }
 }
 
-fn names() -> Names {
-    Names::of(&plan(&["api"], &["app: a b"]))
+fn names() -> LogNames {
+    LogNames::new(&plan(&["api"], &["app: a b"]))
 }
 
-/// A core's end whose batches go nowhere.
-fn loose(plan: LogPlan) -> (CoreLog, mpsc::Receiver<Message>) {
-    let (messages, waiting) = mpsc::channel(1_000);
+/// Returns a core's side whose batches go nowhere.
+fn detached_log(plan: LogPlan) -> (CoreLog, mpsc::Receiver<WriterMessage>) {
+    let (messages, receiver) = mpsc::channel(1_000);
     let logs = Arc::from([(plan, Arc::default())]);
-    (CoreLog::new(Sender { logs, messages }, 0), waiting)
+    (CoreLog::new(LogSender { logs, messages }, 0), receiver)
 }
 
 fn line_of(format: LogFormat, outcome: &Outcome<'_>) -> String {
-    let (core, _waiting) = loose(log(LogTarget::Stdout, format));
+    let (core, _receiver) = detached_log(log(LogTarget::Stdout, format));
     core.record(outcome, &names(), WALL, &LOAD);
-    let inner = core.inner.borrow();
-    let lane = &inner.lanes[0];
-    String::from_utf8(lane.batch[..lane.filled].to_vec()).unwrap()
+    let state = core.state.borrow();
+    let core_target = &state.targets[0];
+    String::from_utf8(core_target.batch[..core_target.filled].to_vec()).unwrap()
 }
 
-/// An HAProxy line without the process in front, which differs from run to run.
+/// Returns an HAProxy line without the process prefix, which differs from run to run.
 fn haproxy_line(outcome: &Outcome<'_>) -> String {
     let line = line_of(LogFormat::Haproxy, outcome);
     let prefix = format!("weir[{}]: ", std::process::id());
     line.strip_prefix(&prefix).and_then(|line| line.strip_suffix('\n')).unwrap().to_owned()
 }
 
-/// What its target file holds.
-fn read(path: &Path) -> String {
+/// Returns the content of the target file.
+fn read_file(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Waits for something that another thread does.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits for a condition that another thread makes true.
+fn wait_until(condition_name: &str, mut is_met: impl FnMut() -> bool) {
     let deadline_ns = now_ns() + 20 * SECOND_NS;
-    while !holds() {
-        assert!(now_ns() < deadline_ns, "{what}");
+    while !is_met() {
+        assert!(now_ns() < deadline_ns, "{condition_name}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
 fn json_has_everything_and_no_secret() {
-    let line = line_of(LogFormat::Json, &done());
+    let line = line_of(LogFormat::Json, &successful_request());
     assert_eq!(
         line,
         "{\"time\":\"2026-11-21T08:30:40.123Z\",\"client\":\"10.0.0.7\",\"client_port\":41000,\
@@ -78,93 +79,97 @@ fn json_has_everything_and_no_secret() {
 }
 
 #[test]
-fn json_says_null_for_what_never_was() {
-    let line = line_of(LogFormat::Json, &unreadable());
-    let read: serde_json::Value = serde_json::from_str(&line).unwrap();
-    for name in ["route", "pool", "server", "method", "target", "host", "version", "tq_us", "tw_us"]
-    {
-        assert!(read[name].is_null(), "{name}: {line}");
+fn json_has_null_for_absent_values() {
+    let line = line_of(LogFormat::Json, &malformed_request());
+    let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
+    for name in ["route", "pool", "server", "method", "target", "host", "version", "tq_us", "tw_us"] {
+        assert!(parsed[name].is_null(), "{name}: {line}");
     }
-    assert_eq!((&read["refusal"], &read["total_us"]), (&"bare_lf".into(), &2_000.into()));
-    assert_eq!(read["termination"], "PR");
+    assert_eq!((&parsed["refusal"], &parsed["total_us"]), (&"bare_lf".into(), &2_000.into()));
+    assert_eq!(parsed["termination"], "PR");
 }
 
 #[test]
 fn json_lines_have_the_fields_of_the_table_in_its_order() {
-    for outcome in [done(), unreadable(), tcp(), Outcome { client: None, ..done() }] {
+    for outcome in [
+        successful_request(),
+        malformed_request(),
+        tcp_connection(),
+        Outcome { client: None, ..successful_request() },
+    ] {
         let line = line_of(LogFormat::Json, &outcome);
-        let read: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
-        assert_eq!(read.len(), FIELDS.len());
-        let places: Vec<_> =
+        let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
+        assert_eq!(parsed.len(), FIELDS.len());
+        let positions: Vec<_> =
             FIELDS.iter().map(|(name, _)| line.find(&format!("\"{name}\":")).unwrap()).collect();
-        assert!(places.is_sorted(), "{line}");
+        assert!(positions.is_sorted(), "{line}");
     }
 }
 
 #[test]
 fn combined_is_as_nginx_has_it() {
     assert_eq!(
-        line_of(LogFormat::Combined, &done()),
+        line_of(LogFormat::Combined, &successful_request()),
         "10.0.0.7 - - [21/Nov/2026:08:30:40 +0000] \"GET /a?b=1&token=*** HTTP/1.1\" 200 100 \
          \"http://***@a.example/?key=***\" \"curl/8.5.0\"\n"
     );
     assert_eq!(
-        line_of(LogFormat::Combined, &unreadable()),
+        line_of(LogFormat::Combined, &malformed_request()),
         "10.0.0.7 - - [21/Nov/2026:08:30:40 +0000] \"-\" 400 0 \"-\" \"-\"\n"
     );
-    let left = Outcome { status: 0, end: End::ClientGone, client: None, ..unreadable() };
-    let line = line_of(LogFormat::Combined, &left);
+    let client_left = Outcome { status: 0, end: EndReason::ClientGone, client: None, ..malformed_request() };
+    let line = line_of(LogFormat::Combined, &client_left);
     assert!(line.starts_with("unix: - - [") && line.contains("\"-\" 499 0 "), "{line}");
-    let slow = Outcome { status: 0, end: End::WriteTimeout, ..done() };
+    let slow = Outcome { status: 0, end: EndReason::WriteTimeout, ..successful_request() };
     assert!(line_of(LogFormat::Combined, &slow).contains("HTTP/1.1\" 000 100 "));
 }
 
 #[test]
 fn haproxy_lines_are_those_of_httplog() {
     assert_eq!(
-        haproxy_line(&done()),
+        haproxy_line(&successful_request()),
         "10.0.0.7:41000 [21/Nov/2026:08:30:40.123] web app/b 1/2/3/4/15 200 350 - - ---- 9/8/7/6/1 \
          5/4 \"GET /a?b=1&token=*** HTTP/1.1\""
     );
     assert_eq!(
-        haproxy_line(&unreadable()),
+        haproxy_line(&malformed_request()),
         "10.0.0.7:41000 [21/Nov/2026:08:30:40.123] web web/<NOSRV> -1/-1/-1/-1/2 400 350 - - PR-- \
          9/8/7/6/0 5/4 \"<BADREQ>\""
     );
 }
 
 #[test]
-fn haproxy_codes_say_who_ended_it_and_where() {
+fn haproxy_codes_have_the_end_and_the_phase() {
     let start_ns = 1_000 * MS;
     let times = |dispatched_ns, connected_ns, first_byte_ns| crate::outcome::Times {
         dispatched_ns,
         connected_ns,
         first_byte_ns,
-        ..done().times
+        ..successful_request().times
     };
     let none = times(0, 0, 0);
     for (end, phase, status, times, expected) in [
-        (End::Answered, Phase::Request, 301, none, "1/-1/-1/-1/15 301 350 - - LR-- "),
-        (End::Denied, Phase::Request, 403, none, "1/-1/-1/-1/15 403 350 - - PR-- "),
-        // It waited, though it never got a server: the wait is what tells.
-        (End::QueueTimeout, Phase::Queue, 503, none, "1/14/-1/-1/15 503 350 - - sQ-- "),
+        (EndReason::LocalResponse, EndPhase::Request, 301, none, "1/-1/-1/-1/15 301 350 - - LR-- "),
+        (EndReason::Denied, EndPhase::Request, 403, none, "1/-1/-1/-1/15 403 350 - - PR-- "),
+        // It waited, though it never got a server; the waiting time shows that.
+        (EndReason::QueueTimeout, EndPhase::Queue, 503, none, "1/14/-1/-1/15 503 350 - - sQ-- "),
         (
-            End::ConnectFailed,
-            Phase::Connect,
+            EndReason::ConnectFailed,
+            EndPhase::Connect,
             503,
             times(start_ns + 3 * MS, 0, 0),
             "1/2/-1/-1/15 503 350 - - SC-- ",
         ),
         (
-            End::ServerTimeout,
-            Phase::Head,
+            EndReason::ServerTimeout,
+            EndPhase::Head,
             504,
             times(start_ns + 3 * MS, start_ns + 3 * MS, 0),
             "1/2/0/-1/15 504 350 - - sH-- ",
         ),
-        (End::ClientGone, Phase::Data, 0, done().times, "1/2/3/4/15 -1 350 - - CD-- "),
+        (EndReason::ClientGone, EndPhase::Data, 0, successful_request().times, "1/2/3/4/15 -1 350 - - CD-- "),
     ] {
-        let line = haproxy_line(&Outcome { end, phase, status, times, ..done() });
+        let line = haproxy_line(&Outcome { end, phase, status, times, ..successful_request() });
         assert!(line.contains(expected), "{end:?}: {line}");
     }
 }
@@ -172,7 +177,7 @@ fn haproxy_codes_say_who_ended_it_and_where() {
 #[test]
 fn tcp_connections_have_the_form_of_tcplog() {
     assert_eq!(
-        haproxy_line(&tcp()),
+        haproxy_line(&tcp_connection()),
         "10.0.0.7:41000 [21/Nov/2026:08:30:40.123] raw app/b 3/3/7000 350 -- 9/8/7/6/0 5/4"
     );
     let refused = Outcome {
@@ -180,10 +185,10 @@ fn tcp_connections_have_the_form_of_tcplog() {
         server: None,
         client: None,
         client_port: 0,
-        end: End::NoServer,
-        phase: Phase::Connect,
-        times: unreadable().times,
-        ..tcp()
+        end: EndReason::NoServer,
+        phase: EndPhase::Connect,
+        times: malformed_request().times,
+        ..tcp_connection()
     };
     assert_eq!(
         haproxy_line(&refused),
@@ -195,7 +200,7 @@ fn tcp_connections_have_the_form_of_tcplog() {
 fn no_text_of_a_client_can_forge_a_line() {
     let mut hostile = b"\"} {\n\r\\\" 200 [x] \x1b[2J\0\xff\xc3\xa4".to_vec();
     hostile.extend(0..=255u8);
-    let asked = Asked {
+    let request = LoggedRequest {
         method: &hostile,
         target: &hostile,
         version: wire::Version::Http10,
@@ -204,7 +209,7 @@ fn no_text_of_a_client_can_forge_a_line() {
         user_agent: &hostile,
         request_id: &hostile,
     };
-    let outcome = Outcome { request: Some(asked), ..done() };
+    let outcome = Outcome { request: Some(request), ..successful_request() };
     for format in [LogFormat::Json, LogFormat::Combined, LogFormat::Haproxy] {
         let line = line_of(format, &outcome);
         let (text, end) = line.split_at(line.len() - 1);
@@ -212,8 +217,8 @@ fn no_text_of_a_client_can_forge_a_line() {
         assert!(!text.chars().any(char::is_control), "{format:?}: {text}");
     }
     let line = line_of(LogFormat::Json, &outcome);
-    let read: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
-    assert_eq!(read.len(), FIELDS.len());
+    let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
+    assert_eq!(parsed.len(), FIELDS.len());
     let quotes = |format| line_of(format, &outcome).matches('"').count();
     assert_eq!((quotes(LogFormat::Combined), quotes(LogFormat::Haproxy)), (6, 2));
 }
@@ -221,7 +226,7 @@ fn no_text_of_a_client_can_forge_a_line() {
 #[test]
 fn the_longest_line_has_its_bound() {
     let long = vec![0; 100_000];
-    let asked = Asked {
+    let request = LoggedRequest {
         method: &long,
         target: &long,
         version: wire::Version::Http11,
@@ -231,7 +236,7 @@ fn the_longest_line_has_its_bound() {
         request_id: &long,
     };
     for format in [LogFormat::Json, LogFormat::Combined, LogFormat::Haproxy] {
-        let line = line_of(format, &Outcome { request: Some(asked), ..done() });
+        let line = line_of(format, &Outcome { request: Some(request), ..successful_request() });
         assert!(line.len() > 5_000 && line.len() <= LINE_BYTES_MAX, "{}", line.len());
         assert!(line.contains("..."));
     }
@@ -239,63 +244,66 @@ fn the_longest_line_has_its_bound() {
 
 #[test]
 fn a_log_that_does_not_keep_up_drops_and_does_not_wait() {
-    let (core, _waiting) = loose(log(LogTarget::Stdout, LogFormat::Json));
+    let (core, _receiver) = detached_log(log(LogTarget::Stdout, LogFormat::Json));
     let names = names();
-    let bytes = line_of(LogFormat::Json, &done()).len();
-    let lines_a_batch = BATCH_BYTES.div_ceil(bytes) as u64;
-    // Batches on their way, and one that waits for its turn.
-    let room = (BATCHES_MAX as u64 + 1) * lines_a_batch;
-    for _ in 0..room + 100 {
-        core.record(&done(), &names, WALL, &LOAD);
+    let bytes = line_of(LogFormat::Json, &successful_request()).len();
+    let lines_per_batch = BATCH_BYTES.div_ceil(bytes) as u64;
+    // Batches in flight, and one that waits for its turn.
+    let capacity = (BATCHES_MAX as u64 + 1) * lines_per_batch;
+    for _ in 0..capacity + 100 {
+        core.record(&successful_request(), &names, WALL, &LOAD);
     }
     assert_eq!(core.dropped(), 100);
     assert!(!core.hand_over());
-    assert_eq!(core.inner.borrow().lanes[0].counts.behind.load(Ordering::Relaxed), 100);
+    assert_eq!(core.state.borrow().targets[0].counts.overflowed.load(Ordering::Relaxed), 100);
 }
 
 #[test]
 fn buffers_come_back_and_lines_are_taken_again() {
-    let (core, mut waiting) = loose(log(LogTarget::Stdout, LogFormat::Json));
+    let (core, mut receiver) = detached_log(log(LogTarget::Stdout, LogFormat::Json));
     let names = names();
     while core.dropped() == 0 {
-        core.record(&done(), &names, WALL, &LOAD);
+        core.record(&successful_request(), &names, WALL, &LOAD);
     }
-    while let Ok(Message::Batch(batch)) = waiting.try_recv() {
-        batch.back.try_send(batch.bytes).unwrap();
+    while let Ok(WriterMessage::Batch(batch)) = receiver.try_recv() {
+        batch.return_sender.try_send(batch.bytes).unwrap();
     }
-    core.record(&done(), &names, WALL, &LOAD);
+    core.record(&successful_request(), &names, WALL, &LOAD);
     assert_eq!(core.dropped(), 1);
-    let inner = core.inner.borrow();
-    let lane = &inner.lanes[0];
-    assert_eq!((lane.away, lane.free.len(), lane.lines), (1, FREE_MAX - 1, 1));
+    let state = core.state.borrow();
+    let core_target = &state.targets[0];
+    assert_eq!(
+        (core_target.in_flight, core_target.free_buffers.len(), core_target.lines),
+        (1, FREE_BUFFERS_MAX - 1, 1)
+    );
 }
 
 #[test]
 fn errors_are_always_logged_and_the_rest_by_chance() {
     let count = |sample, only_errors, outcome: &Outcome<'_>| {
         let plan = LogPlan { sample, only_errors, ..log(LogTarget::Stdout, LogFormat::Haproxy) };
-        let (core, _waiting) = loose(plan);
+        let (core, _receiver) = detached_log(plan);
         let names = names();
         for _ in 0..1_000 {
             core.record(outcome, &names, WALL, &LOAD);
         }
-        let inner = core.inner.borrow();
-        inner.lanes[0].lines + {
-            let sent = inner.lanes[0].away;
+        let state = core.state.borrow();
+        state.targets[0].lines + {
+            let batches_sent = state.targets[0].in_flight;
             // All lines have the same length here.
             let batch = BATCH_BYTES.div_ceil(haproxy_bytes(outcome));
-            (sent * batch) as u64
+            (batches_sent * batch) as u64
         }
     };
-    let failed = Outcome { status: 502, end: End::ServerClosed, ..done() };
-    let upstream = Outcome { status: 500, ..done() };
-    for bad in [&failed, &upstream, &unreadable()] {
-        assert_eq!(count(0.0, true, bad), 1_000);
+    let failed = Outcome { status: 502, end: EndReason::ServerClosed, ..successful_request() };
+    let upstream = Outcome { status: 500, ..successful_request() };
+    for failure in [&failed, &upstream, &malformed_request()] {
+        assert_eq!(count(0.0, true, failure), 1_000);
     }
-    assert_eq!(count(1.0, false, &done()), 1_000);
-    assert_eq!(count(0.0, false, &done()), 0);
-    assert_eq!(count(1.0, true, &done()), 0);
-    let half = count(0.5, false, &done());
+    assert_eq!(count(1.0, false, &successful_request()), 1_000);
+    assert_eq!(count(0.0, false, &successful_request()), 0);
+    assert_eq!(count(1.0, true, &successful_request()), 0);
+    let half = count(0.5, false, &successful_request());
     assert!((300..700).contains(&half), "{half}");
 }
 
@@ -305,95 +313,95 @@ fn haproxy_bytes(outcome: &Outcome<'_>) -> usize {
 
 #[test]
 fn fields_are_captured_only_for_formats_that_show_them() {
-    let wants = |format| loose(log(LogTarget::Stdout, format)).0.wants_fields();
+    let wants = |format| detached_log(log(LogTarget::Stdout, format)).0.wants_fields();
     assert!(wants(LogFormat::Json) && wants(LogFormat::Combined) && !wants(LogFormat::Haproxy));
     let (sender, writer) = start(&[], 2).unwrap();
     let core = CoreLog::new(sender, 1);
-    core.record(&done(), &names(), WALL, &LOAD);
+    core.record(&successful_request(), &names(), WALL, &LOAD);
     assert!(!core.wants_fields() && core.hand_over());
     drop(core);
-    assert!(writer.finish(PATIENCE));
+    assert!(writer.finish(TIMEOUT));
 }
 
 #[test]
 fn a_renamed_file_is_left_for_a_new_one_of_its_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+    let directory = tempfile::tempdir().unwrap();
+    let (path, old) = (directory.path().join("log"), directory.path().join("log.1"));
     std::fs::write(&path, "before\n").unwrap();
     let plan = log(LogTarget::File(path.clone()), LogFormat::Combined);
     let (sender, writer) = start(&[plan], 1).unwrap();
     let core = CoreLog::new(sender.clone(), 0);
     let names = names();
-    core.record(&done(), &names, WALL, &LOAD);
+    core.record(&successful_request(), &names, WALL, &LOAD);
     assert!(core.hand_over());
     std::fs::rename(&path, &old).unwrap();
     writer.reopen().unwrap();
     assert!(path.exists());
     for _ in 0..2 {
-        core.record(&done(), &names, WALL, &LOAD);
+        core.record(&successful_request(), &names, WALL, &LOAD);
         assert!(core.hand_over());
     }
-    let expected = line_of(LogFormat::Combined, &done());
-    let counts = || sender.tally().counts()[0].clone();
-    eventually("all is written", || counts().written == 3);
+    let expected = line_of(LogFormat::Combined, &successful_request());
+    let counts = || sender.line_counters().counts()[0].clone();
+    wait_until("all is written", || counts().written == 3);
     drop((core, sender));
-    assert!(writer.finish(PATIENCE));
-    assert_eq!(read(&old), format!("before\n{expected}"));
-    assert_eq!(read(&path), expected.repeat(2));
+    assert!(writer.finish(TIMEOUT));
+    assert_eq!(read_file(&old), format!("before\n{expected}"));
+    assert_eq!(read_file(&path), expected.repeat(2));
 }
 
 #[test]
 fn a_file_that_cannot_be_opened_again_stays_and_is_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+    let directory = tempfile::tempdir().unwrap();
+    let (path, old) = (directory.path().join("log"), directory.path().join("log.1"));
     let plan = log(LogTarget::File(path.clone()), LogFormat::Combined);
     let (sender, writer) = start(&[plan], 1).unwrap();
     std::fs::rename(&path, &old).unwrap();
     std::fs::create_dir(&path).unwrap();
     let text = writer.reopen().unwrap_err().to_string();
-    assert!(text.contains("log file:") && text.ends_with("it was not opened again"), "{text}");
+    assert!(text.contains("log file:") && text.ends_with("not reopened"), "{text}");
     let core = CoreLog::new(sender, 0);
-    core.record(&done(), &names(), WALL, &LOAD);
+    core.record(&successful_request(), &names(), WALL, &LOAD);
     assert!(core.hand_over());
     drop(core);
-    assert!(writer.finish(PATIENCE));
-    assert_eq!(read(&old), line_of(LogFormat::Combined, &done()));
+    assert!(writer.finish(TIMEOUT));
+    assert_eq!(read_file(&old), line_of(LogFormat::Combined, &successful_request()));
 }
 
 #[test]
 fn every_file_that_cannot_be_opened_is_named_at_once() {
-    let bad = |name: &str| log(LogTarget::File(format!("/nowhere/{name}").into()), LogFormat::Json);
-    let error = start(&[bad("a"), bad("b")], 1).unwrap_err().to_string();
+    let unopenable = |name: &str| log(LogTarget::File(format!("/nowhere/{name}").into()), LogFormat::Json);
+    let error = start(&[unopenable("a"), unopenable("b")], 1).unwrap_err().to_string();
     assert!(error.contains("file:/nowhere/a: ") && error.contains("file:/nowhere/b: "), "{error}");
 }
 
 #[test]
 fn a_full_device_loses_lines_which_are_counted_and_reported_once() {
-    let (said, heard) = std::sync::mpsc::channel();
-    let say = Box::new(move |text: &str| said.send(text.to_owned()).unwrap());
+    let (message_sender, message_receiver) = std::sync::mpsc::channel();
+    let printer = Box::new(move |text: &str| message_sender.send(text.to_owned()).unwrap());
     let plan = log(LogTarget::File("/dev/full".into()), LogFormat::Json);
-    let (sender, writer) = start_saying(&[plan], 1, say).unwrap();
+    let (sender, writer) = start_with_printer(&[plan], 1, printer).unwrap();
     let core = CoreLog::new(sender.clone(), 0);
-    let counts = || sender.tally().counts().remove(0);
-    let lost = |counts: TargetCounts| counts.failed + counts.waiting;
+    let counts = || sender.line_counters().counts().remove(0);
+    let lost = |counts: TargetCounts| counts.failed + counts.backoff;
     let mut lines = 0;
-    // A log thread that is held up for longer than the target is left alone tries each batch; but it
-    // is left alone for longer after each.
-    eventually("the target is left alone", || {
+    // A log thread that is delayed for longer than the backoff tries each batch; but the backoff
+    // grows after each.
+    wait_until("the target is left alone", || {
         for _ in 0..3 {
-            core.record(&done(), &names(), WALL, &LOAD);
-            core.record(&done(), &names(), WALL, &LOAD);
+            core.record(&successful_request(), &names(), WALL, &LOAD);
+            core.record(&successful_request(), &names(), WALL, &LOAD);
             lines += 2;
             assert!(core.hand_over());
         }
-        eventually("all is lost", || lost(counts()) == lines);
-        counts().waiting > 0
+        wait_until("all is lost", || lost(counts()) == lines);
+        counts().backoff > 0
     });
     let counts = counts();
-    assert!(counts.written == 0 && counts.failed >= 2 && counts.waiting >= 2, "{counts:?}");
+    assert!(counts.written == 0 && counts.failed >= 2 && counts.backoff >= 2, "{counts:?}");
     drop((core, sender));
-    assert!(writer.finish(PATIENCE));
-    assert_eq!(heard.try_iter().count(), 1);
+    assert!(writer.finish(TIMEOUT));
+    assert_eq!(message_receiver.try_iter().count(), 1);
 }
 
 #[test]
@@ -403,10 +411,10 @@ fn half_a_line_is_not_continued() {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             match 5 - self.0.len() {
                 0 => Err(io::ErrorKind::StorageFull.into()),
-                room => {
-                    let taken = room.min(bytes.len()).min(2);
-                    self.0.extend_from_slice(&bytes[..taken]);
-                    Ok(taken)
+                remaining => {
+                    let count = remaining.min(bytes.len()).min(2);
+                    self.0.extend_from_slice(&bytes[..count]);
+                    Ok(count)
                 }
             }
         }
@@ -415,24 +423,25 @@ fn half_a_line_is_not_continued() {
         }
     }
     let written = output::write_lines(&mut Short(Vec::new()), b"abc\nd\nef\n");
-    assert!(written.lines == 1 && written.mid_line && written.result.is_err(), "{written:?}");
+    assert!(written.lines == 1 && written.is_mid_line && written.result.is_err(), "{written:?}");
     let written = output::write_lines(&mut Short(Vec::new()), b"a\nbc\n");
-    assert!(written.lines == 2 && !written.mid_line && written.result.is_ok(), "{written:?}");
+    assert!(written.lines == 2 && !written.is_mid_line && written.result.is_ok(), "{written:?}");
 }
 
 #[test]
 fn a_pipe_that_nobody_reads_stops_no_core_and_no_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
-    assert!(made.success());
-    // Open for both, so that the writer's open does not wait for a reader; nobody reads.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pipe");
+    let mkfifo = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(mkfifo.success());
+    // Opened for reading and writing, so that the writer's open does not wait for a reader. Nobody
+    // reads.
     let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (sender, writer) = start(&[log(LogTarget::File(path), LogFormat::Json)], 1).unwrap();
     let core = CoreLog::new(sender, 0);
     let names = names();
     while core.dropped() == 0 {
-        core.record(&done(), &names, WALL, &LOAD);
+        core.record(&successful_request(), &names, WALL, &LOAD);
     }
     drop(core);
     assert!(!writer.finish(Duration::from_millis(100)));
@@ -442,15 +451,15 @@ fn a_pipe_that_nobody_reads_stops_no_core_and_no_end() {
 #[test]
 fn syslog_over_udp_is_a_datagram_a_line() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
     let target = LogTarget::SyslogUdp(server.local_addr().unwrap());
     let (sender, writer) = start(&[log(target, LogFormat::Haproxy)], 1).unwrap();
     let core = CoreLog::new(sender, 0);
-    for outcome in [done(), tcp()] {
+    for outcome in [successful_request(), tcp_connection()] {
         core.record(&outcome, &names(), WALL, &LOAD);
     }
     assert!(core.hand_over());
-    for outcome in [done(), tcp()] {
+    for outcome in [successful_request(), tcp_connection()] {
         let mut buffer = [0; 2_000];
         let bytes = server.recv(&mut buffer).unwrap();
         let expected = format!(
@@ -462,55 +471,59 @@ fn syslog_over_udp_is_a_datagram_a_line() {
         assert_eq!(String::from_utf8_lossy(&buffer[..bytes]), expected);
     }
     drop(core);
-    assert!(writer.finish(PATIENCE));
+    assert!(writer.finish(TIMEOUT));
 }
 
 #[test]
 fn a_local_syslog_that_comes_late_gets_what_comes_then() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
     let plan = log(LogTarget::SyslogUnix(path.clone()), LogFormat::Combined);
     let (sender, writer) = start(&[plan], 1).unwrap();
     let core = CoreLog::new(sender.clone(), 0);
-    core.record(&done(), &names(), WALL, &LOAD);
+    core.record(&successful_request(), &names(), WALL, &LOAD);
     assert!(core.hand_over());
-    eventually("the first line is lost", || sender.tally().counts()[0].failed == 1);
+    wait_until("the first line is lost", || sender.line_counters().counts()[0].failed == 1);
     let server = UnixDatagram::bind(&path).unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    eventually("it is tried again", || {
-        core.record(&done(), &names(), WALL, &LOAD);
-        // Refused while as many batches as allowed are on their way; the next time takes them along.
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
+    wait_until("it is tried again", || {
+        core.record(&successful_request(), &names(), WALL, &LOAD);
+        // Refused while the maximum number of batches is in flight; the next call takes them along.
         core.hand_over();
-        sender.tally().counts()[0].written > 0
+        sender.line_counters().counts()[0].written > 0
     });
     let mut buffer = [0; 2_000];
     let bytes = server.recv(&mut buffer).unwrap();
     let expected = format!(
         "<134>Nov 21 08:30:40 weir[{}]: {}",
         std::process::id(),
-        line_of(LogFormat::Combined, &done())
+        line_of(LogFormat::Combined, &successful_request())
     );
     assert_eq!(String::from_utf8_lossy(&buffer[..bytes]), expected.trim_end());
     drop((core, sender));
-    assert!(writer.finish(PATIENCE));
+    assert!(writer.finish(TIMEOUT));
 }
 
-/// What recording costs: `cargo test -p proxy --release -- --ignored --nocapture cost`.
+/// Measures the cost of recording: `cargo test -p proxy --release -- --ignored --nocapture cost`.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_a_line() {
-    // Few at a time and often, so that the best is one which nothing else interrupted.
+    // Few lines and many rounds, so that nothing else interrupted the best round.
     const LINES: u64 = 5_000;
     let names = names();
-    let plain = Asked { target: b"/api/v1/items/12345", referer: b"", ..done().request.unwrap() };
+    let plain = LoggedRequest {
+        target: b"/api/v1/items/12345",
+        referer: b"",
+        ..successful_request().request.unwrap()
+    };
     let agent = b"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
         Chrome/131.0.0.0 Safari/537.36";
-    let browser = Asked { referer: b"https://example.org/start", user_agent: agent, ..plain };
-    let query = done().request.unwrap();
+    let browser = LoggedRequest { referer: b"https://example.org/start", user_agent: agent, ..plain };
+    let query = successful_request().request.unwrap();
     for format in [LogFormat::Json, LogFormat::Combined, LogFormat::Haproxy] {
-        for (what, asked) in [("curl", plain), ("browser", browser), ("secrets", query)] {
-            let (core, mut waiting) = loose(log(LogTarget::Stdout, format));
-            let mut outcome = Outcome { request: Some(asked), ..done() };
+        for (case_name, request) in [("curl", plain), ("browser", browser), ("secrets", query)] {
+            let (core, mut receiver) = detached_log(log(LogTarget::Stdout, format));
+            let mut outcome = Outcome { request: Some(request), ..successful_request() };
             let mut best_ns = u64::MAX;
             for _ in 0..200 {
                 let start_ns = now_ns();
@@ -521,16 +534,16 @@ fn cost_of_a_line() {
                     if line % 32 != 0 {
                         continue;
                     }
-                    if let Ok(Message::Batch(batch)) = waiting.try_recv() {
-                        batch.back.try_send(batch.bytes).unwrap();
+                    if let Ok(WriterMessage::Batch(batch)) = receiver.try_recv() {
+                        batch.return_sender.try_send(batch.bytes).unwrap();
                     }
                 }
                 best_ns = best_ns.min(now_ns() - start_ns);
             }
             assert_eq!(core.dropped(), 0);
-            let empty = Outcome { request: Some(asked), ..done() };
+            let empty = Outcome { request: Some(request), ..successful_request() };
             let bytes = line_of(format, &empty).len();
-            println!("{format:?} {what}: {} ns a line of {bytes} bytes", best_ns / LINES);
+            println!("{format:?} {case_name}: {} ns a line of {bytes} bytes", best_ns / LINES);
         }
     }
 }

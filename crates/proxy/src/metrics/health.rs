@@ -1,52 +1,53 @@
-//! What is counted of servers' health, of their ejections and of DNS, by names.
+//! Metrics of servers' health, of their ejections and of DNS, by name.
 
 use super::snapshot::Snapshot;
 use super::table::Metric;
 
 impl Snapshot {
-    /// Whether a server is in a state.
-    pub(crate) fn add_state(&mut self, pool: &str, server: &str, state: &str, holds: bool) {
-        self.add(Metric::ServerState, &[pool, server, state], holds.into());
+    /// Sets whether a server is in the state `state`.
+    pub(crate) fn add_state(&mut self, pool: &str, server: &str, state: &str, is_current: bool) {
+        self.add(Metric::ServerState, &[pool, server, state], is_current.into());
     }
 
-    /// The weight of a server that is in force.
+    /// Sets the effective weight of a server.
     pub(crate) fn add_weight(&mut self, pool: &str, server: &str, hundredths: u64) {
         self.add(Metric::ServerWeight, &[pool, server], hundredths);
     }
 
-    /// Whether a result is that of the last check of a server.
-    pub(crate) fn add_last_check(&mut self, pool: &str, server: &str, result: &str, holds: bool) {
-        self.add(Metric::LastCheck, &[pool, server, result], holds.into());
+    /// Sets whether `result` is the result of a server's last check.
+    pub(crate) fn add_last_check(&mut self, pool: &str, server: &str, result: &str, is_current: bool) {
+        self.add(Metric::LastCheck, &[pool, server, result], is_current.into());
     }
 
-    /// Checks of a server, by what came of them.
+    /// Adds checks of a server, by result.
     pub(crate) fn add_checks(&mut self, pool: &str, server: &str, result: &str, count: u64) {
         self.add(Metric::Checks, &[pool, server, result], count);
     }
 
-    /// How often checks found a server up that was down, and the other way round.
-    pub(crate) fn add_changes(&mut self, pool: &str, server: &str, up: u64, down: u64) {
+    /// Adds the number of changes from down to up and from up to down that checks of a server
+    /// found.
+    pub(crate) fn add_check_changes(&mut self, pool: &str, server: &str, up: u64, down: u64) {
         self.add(Metric::CheckChanges, &[pool, server, "up"], up);
         self.add(Metric::CheckChanges, &[pool, server, "down"], down);
     }
 
-    /// Ejections of a server, by why.
-    pub(crate) fn add_ejections(&mut self, pool: &str, server: &str, why: &str, count: u64) {
-        self.add(Metric::Ejections, &[pool, server, why], count);
+    /// Adds ejections of a server, by reason.
+    pub(crate) fn add_ejections(&mut self, pool: &str, server: &str, reason: &str, count: u64) {
+        self.add(Metric::Ejections, &[pool, server, reason], count);
     }
 
-    /// Ejections that were not made.
-    pub(crate) fn add_spared(&mut self, pool: &str, server: &str, count: u64) {
-        self.add(Metric::Spared, &[pool, server], count);
+    /// Adds ejections of a server that were suppressed.
+    pub(crate) fn add_suppressed_ejections(&mut self, pool: &str, server: &str, count: u64) {
+        self.add(Metric::EjectionsSuppressed, &[pool, server], count);
     }
 
-    /// Questions to nameservers, by what came of them.
+    /// Adds queries to nameservers, by result.
     pub(crate) fn add_dns_queries(&mut self, name: &str, result: &str, count: u64) {
         self.add(Metric::DnsQueries, &[name, result], count);
     }
 
-    /// Whether a name has no answer just now. The same name may stand in several pools.
-    pub(crate) fn add_dns_failing(&mut self, name: &str, fails: bool) {
-        self.add(Metric::DnsFailing, &[name], fails.into());
+    /// Sets whether the last lookup of a name failed. Several pools may use the same name.
+    pub(crate) fn add_dns_failing(&mut self, name: &str, is_failing: bool) {
+        self.add(Metric::DnsFailing, &[name], is_failing.into());
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of the process: what it uses, which version it is, how its reloads went.
+//! Metrics of the process: its resources, its version, and the results of its reloads.
 
 use rt::clock::unix_ns;
 use rt::process_stats::ProcessStats;
@@ -8,13 +8,9 @@ use super::table::Metric;
 use crate::ctl::ReloadResults;
 
 impl Snapshot {
-    /// Adds what the process uses; `threads` is how many serve connections.
-    pub(crate) fn add_process(
-        &mut self,
-        stats: &ProcessStats,
-        started_unix_ns: u64,
-        threads: usize,
-    ) {
+    /// Adds the resource usage of the process; `threads` is the number of threads that serve
+    /// connections.
+    pub(crate) fn add_process(&mut self, stats: &ProcessStats, started_unix_ns: u64, threads: usize) {
         self.add(Metric::BuildInfo, &[env!("CARGO_PKG_VERSION")], 1);
         for (metric, number) in [
             (Metric::Uptime, unix_ns().saturating_sub(started_unix_ns)),
@@ -29,6 +25,11 @@ impl Snapshot {
         ] {
             self.add(metric, &[], number);
         }
+    }
+
+    /// Adds the number of configurations that a core holds.
+    pub(crate) fn add_generations(&mut self, number: u64) {
+        self.add(Metric::Generations, &[], number);
     }
 
     /// Adds the results of reloads.

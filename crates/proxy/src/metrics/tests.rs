@@ -1,24 +1,28 @@
-//! Counting, adding up, carrying over, and the text under a strict reader of its own.
+//! Tests of counting, adding up and carrying over, and of the text with a strict parser of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::snapshot::SERIES_RETIRED_MAX;
-use super::table::Kind;
+use super::table::MetricKind;
 use super::*;
 use crate::log::TargetCounts;
-use crate::log::fixtures::{MS, done, plan, tcp, unreadable};
-use crate::outcome::Phase;
-use crate::plan::{SameSite, Secret, StickyMode, StickyPlan};
+use crate::log::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
+use std::sync::Arc;
+
+use crate::balance::sticky::StickyLookup;
+use crate::outcome::EndPhase;
+use crate::plan::{Balance, SameSite, Secret, StickyMode, StickyPlan};
 
 fn metrics() -> Metrics {
     Metrics::new(&plan(&["api", "odd \"\\\n"], &["app: a b"]))
 }
 
-/// Of a pool that goes by a key, whose clients stick.
+/// Returns metrics of a pool that hashes by a key and has a sticky cookie.
 fn sticky_metrics() -> Metrics {
     let mut plan = plan(&["api"], &["app: a b"]);
-    plan.pools[0].balance = Balance::ConsistentHash;
-    plan.pools[0].sticky = Some(StickyPlan {
+    let pool = Arc::make_mut(&mut plan.pools[0]);
+    pool.balance = Balance::ConsistentHash;
+    pool.sticky = Some(StickyPlan {
         cookie: "SRV".into(),
         mode: StickyMode::Insert,
         key: Secret::new(b"a key of the tests"),
@@ -34,29 +38,33 @@ fn sticky_metrics() -> Metrics {
 #[test]
 fn cookies_and_keys_count_where_a_pool_has_them() {
     let metrics = sticky_metrics();
-    for found in [Found::Hit, Found::Hit, Found::Invalid] {
-        metrics.record(&Outcome { sticky: Some(found), ..done() });
+    for cookie_result in [StickyLookup::Hit, StickyLookup::Hit, StickyLookup::Invalid] {
+        metrics.record(&Outcome { sticky: Some(cookie_result), ..successful_request() });
     }
-    metrics.went_elsewhere(0, 3);
-    let all = metrics.snapshot();
-    for (found, wanted) in [("hit", 2), ("missing", 0), ("invalid", 1), ("down", 0)] {
-        assert_eq!(all.number(Metric::Sticky, &["app", found]), Some(wanted), "{found}");
+    metrics.add_hash_overflow(0, 3);
+    let snapshot = metrics.snapshot();
+    for (cookie_result, expected) in [("hit", 2), ("missing", 0), ("invalid", 1), ("down", 0)] {
+        assert_eq!(
+            snapshot.number(Metric::Sticky, &["app", cookie_result]),
+            Some(expected),
+            "{cookie_result}"
+        );
     }
-    assert_eq!(all.number(Metric::Elsewhere, &["app"]), Some(3));
+    assert_eq!(snapshot.number(Metric::HashOverflow, &["app"]), Some(3));
     let metrics = self::metrics();
-    metrics.record(&done());
-    metrics.went_elsewhere(0, 3);
-    let all = metrics.snapshot();
-    assert_eq!(all.number(Metric::Sticky, &["app", "missing"]), None);
-    assert_eq!(all.number(Metric::Elsewhere, &["app"]), None);
+    metrics.record(&successful_request());
+    metrics.add_hash_overflow(0, 3);
+    let snapshot = metrics.snapshot();
+    assert_eq!(snapshot.number(Metric::Sticky, &["app", "missing"]), None);
+    assert_eq!(snapshot.number(Metric::HashOverflow, &["app"]), None);
 }
 
 #[test]
 fn one_request_counts_where_it_belongs() {
     let metrics = metrics();
-    metrics.record(&done());
-    let all = metrics.snapshot();
-    let number = |metric, labels: &[&str]| all.number(metric, labels);
+    metrics.record(&successful_request());
+    let snapshot = metrics.snapshot();
+    let number = |metric, labels: &[&str]| snapshot.number(metric, labels);
     for (metric, labels, expected) in [
         (Metric::Requests, &["web", "done"][..], 1),
         (Metric::RequestSeconds, &["api", "2xx"], 1),
@@ -79,113 +87,116 @@ fn one_request_counts_where_it_belongs() {
 #[test]
 fn a_reused_connection_was_not_connected_to() {
     let metrics = metrics();
-    metrics.record(&Outcome { reused: true, wasted: true, ..done() });
-    let all = metrics.snapshot();
-    assert_eq!(all.number(Metric::ConnectSeconds, &["app", "b"]), None);
-    assert_eq!(all.number(Metric::ServerConnections, &["app", "b", "reused"]), Some(1));
-    assert_eq!(all.number(Metric::Wasted, &["app"]), Some(1));
+    metrics.record(&Outcome { reused: true, wasted: true, ..successful_request() });
+    let snapshot = metrics.snapshot();
+    assert_eq!(snapshot.number(Metric::ConnectSeconds, &["app", "b"]), None);
+    assert_eq!(snapshot.number(Metric::ServerConnections, &["app", "b", "reused"]), Some(1));
+    assert_eq!(snapshot.number(Metric::Wasted, &["app"]), Some(1));
 }
 
 #[test]
 fn what_was_refused_says_by_whom_and_why() {
     let metrics = metrics();
-    metrics.record(&unreadable());
-    metrics.record(&Outcome { end: End::BadResponse, ..unreadable() });
-    metrics.refused(Reason::ListenerFull);
-    let all = metrics.snapshot();
-    assert_eq!(all.number(Metric::Refusals, &["client", "bare_lf"]), Some(1));
-    assert_eq!(all.number(Metric::Refusals, &["server", "bare_lf"]), Some(1));
-    assert_eq!(all.number(Metric::RequestSeconds, &["-", "4xx"]), Some(2));
-    assert_eq!(all.number(Metric::Refused, &["listener_full"]), Some(1));
-    assert_eq!(all.number(Metric::Refused, &["draining"]), Some(0));
+    metrics.record(&malformed_request());
+    metrics.record(&Outcome { end: EndReason::BadResponse, ..malformed_request() });
+    metrics.refused(RejectReason::ListenerFull);
+    let snapshot = metrics.snapshot();
+    assert_eq!(snapshot.number(Metric::Refusals, &["client", "bare_lf"]), Some(1));
+    assert_eq!(snapshot.number(Metric::Refusals, &["server", "bare_lf"]), Some(1));
+    assert_eq!(snapshot.number(Metric::RequestSeconds, &["-", "4xx"]), Some(2));
+    assert_eq!(snapshot.number(Metric::Refused, &["listener_full"]), Some(1));
+    assert_eq!(snapshot.number(Metric::Refused, &["draining"]), Some(0));
 }
 
 #[test]
 fn tcp_connections_are_apart_from_requests() {
     let metrics = metrics();
-    metrics.record(&tcp());
-    let all = metrics.snapshot();
-    assert_eq!(all.number(Metric::Requests, &["raw", "done"]), Some(1));
-    assert_eq!(all.number(Metric::RequestSeconds, &["-", "none"]), None);
-    assert_eq!(all.number(Metric::ServerSeconds, &["app", "b", "tcp"]), Some(1));
+    metrics.record(&tcp_connection());
+    let snapshot = metrics.snapshot();
+    assert_eq!(snapshot.number(Metric::Requests, &["raw", "done"]), Some(1));
+    assert_eq!(snapshot.number(Metric::RequestSeconds, &["-", "none"]), None);
+    assert_eq!(snapshot.number(Metric::ServerSeconds, &["app", "b", "tcp"]), Some(1));
 }
 
 #[test]
-fn a_wait_that_was_given_up_is_a_wait() {
+fn the_wait_of_a_request_that_gave_up_is_counted() {
     let metrics = metrics();
     let times = crate::outcome::Times {
         dispatched_ns: 0,
         connected_ns: 0,
         first_byte_ns: 0,
         end_ns: 1_101 * MS,
-        ..done().times
+        ..successful_request().times
     };
-    let (end, phase) = (End::QueueTimeout, Phase::Queue);
-    metrics.record(&Outcome { end, phase, times, server: None, status: 503, ..done() });
+    let (end, phase) = (EndReason::QueueTimeout, EndPhase::Queue);
+    metrics.record(&Outcome { end, phase, times, server: None, status: 503, ..successful_request() });
     let text = prometheus(&metrics.snapshot());
-    assert!(
-        text.contains("weir_pool_queue_seconds_sum{pool=\"app\",class=\"5xx\"} 0.1\n"),
-        "{text}"
-    );
+    assert!(text.contains("weir_pool_queue_seconds_sum{pool=\"app\",class=\"5xx\"} 0.1\n"), "{text}");
 }
 
 #[test]
 fn an_index_that_the_plan_does_not_have_counts_nowhere_and_does_not_panic() {
     let metrics = metrics();
-    let before = metrics.snapshot();
-    let far = Some(99);
-    metrics.record(&Outcome { listener: 99, ..done() });
+    let previous = metrics.snapshot();
+    let missing_index = Some(99);
+    metrics.record(&Outcome { listener: 99, ..successful_request() });
     metrics.accepted(99);
     metrics.closed(99);
     metrics.set_idle(99, 0, 1);
     metrics.set_idle(0, 99, 1);
-    assert_eq!(metrics.snapshot(), before);
-    metrics.record(&Outcome { route: far, pool: far, server: far, status: 999, ..done() });
+    assert_eq!(metrics.snapshot(), previous);
+    metrics.record(&Outcome {
+        route: missing_index,
+        pool: missing_index,
+        server: missing_index,
+        status: 999,
+        ..successful_request()
+    });
     assert_eq!(metrics.snapshot().number(Metric::RequestSeconds, &["-", "none"]), Some(1));
 }
 
 #[test]
 fn cores_add_up() {
     let (first, second) = (metrics(), metrics());
-    first.record(&done());
-    second.record(&done());
+    first.record(&successful_request());
+    second.record(&successful_request());
     first.accepted(0);
     second.accepted(0);
     second.closed(0);
     first.set_idle(0, 1, 3);
     second.set_idle(0, 1, 4);
-    let mut all = first.snapshot();
-    all.merge(second.snapshot());
-    assert_eq!(all.number(Metric::RequestSeconds, &["api", "2xx"]), Some(2));
-    assert_eq!(all.number(Metric::Open, &["web"]), Some(1));
-    assert_eq!(all.number(Metric::Idle, &["app", "b"]), Some(7));
+    let mut snapshot = first.snapshot();
+    snapshot.merge(second.snapshot());
+    assert_eq!(snapshot.number(Metric::RequestSeconds, &["api", "2xx"]), Some(2));
+    assert_eq!(snapshot.number(Metric::Open, &["web"]), Some(1));
+    assert_eq!(snapshot.number(Metric::Idle, &["app", "b"]), Some(7));
 }
 
 #[test]
 fn counts_stay_with_their_names_over_a_reload() {
     let old = Metrics::new(&plan(&["gone", "api"], &["app: a b", "left: c"]));
-    old.record(&Outcome { route: Some(0), ..done() });
-    old.record(&Outcome { route: Some(1), server: Some(0), ..done() });
+    old.record(&Outcome { route: Some(0), ..successful_request() });
+    old.record(&Outcome { route: Some(1), server: Some(0), ..successful_request() });
     old.accepted(0);
     old.accepted(0);
     old.closed(0);
     old.set_idle(0, 0, 5);
-    old.released(0);
-    let before = old.snapshot();
-    // Other places, another server, and one route and one pool less.
+    old.connection_released(0);
+    let previous = old.snapshot();
+    // Other positions, another server, and one route and one pool less.
     let new = Metrics::new(&plan(&["new", "api"], &["app: z b a"]));
-    new.adopted(0);
-    new.record(&Outcome { server: Some(2), ..done() });
-    let mut all = new.snapshot();
-    all.carry_over(&before);
-    let number = |metric, labels: &[&str]| all.number(metric, labels);
+    new.connection_adopted(0);
+    new.record(&Outcome { server: Some(2), ..successful_request() });
+    let mut snapshot = new.snapshot();
+    snapshot.carry_over(&previous);
+    let number = |metric, labels: &[&str]| snapshot.number(metric, labels);
     assert_eq!(number(Metric::ServerSeconds, &["app", "a", "2xx"]), Some(2));
     assert_eq!(number(Metric::ServerSeconds, &["app", "b", "2xx"]), Some(1));
     assert_eq!(number(Metric::RequestSeconds, &["api", "2xx"]), Some(1));
     assert_eq!(number(Metric::RequestSeconds, &["gone", "2xx"]), Some(1));
     assert_eq!(number(Metric::RequestSeconds, &["new", "2xx"]), Some(1));
     assert_eq!(number(Metric::Accepted, &["web"]), Some(2));
-    // What is now is not what was then.
+    // Gauges are not carried over.
     assert_eq!(number(Metric::Open, &["web"]), Some(1));
     assert_eq!(number(Metric::Idle, &["app", "a"]), Some(0));
     assert_eq!(number(Metric::Idle, &["left", "c"]), None);
@@ -196,10 +207,10 @@ fn a_second_reload_keeps_what_the_first_kept() {
     let mut base = Snapshot::default();
     for name in ["one", "two", "three"] {
         let metrics = Metrics::new(&plan(&[name], &["app: a b"]));
-        metrics.record(&done());
-        let mut all = metrics.snapshot();
-        all.carry_over(&base);
-        base = all;
+        metrics.record(&successful_request());
+        let mut snapshot = metrics.snapshot();
+        snapshot.carry_over(&base);
+        base = snapshot;
     }
     for name in ["one", "two", "three"] {
         assert_eq!(base.number(Metric::RequestSeconds, &[name, "2xx"]), Some(1));
@@ -210,24 +221,23 @@ fn a_second_reload_keeps_what_the_first_kept() {
 #[test]
 fn names_that_come_and_go_are_bounded() {
     let mut old = Snapshot::default();
-    let names: Vec<String> =
-        (0..SERIES_RETIRED_MAX + 5).map(|number| format!("{number:06}")).collect();
+    let names: Vec<String> = (0..SERIES_RETIRED_MAX + 5).map(|number| format!("{number:06}")).collect();
     for name in &names {
         old.add(Metric::Retries, &[name], 1);
     }
-    let mut all = Snapshot::default();
-    all.add(Metric::Retries, &[names.last().unwrap()], 1);
-    all.carry_over(&old);
-    assert_eq!(all.number(Metric::SeriesDropped, &[]), Some(4));
-    assert_eq!(all.number(Metric::Retries, &[&names[0]]), Some(1));
-    assert_eq!(all.number(Metric::Retries, &[names.last().unwrap()]), Some(2));
+    let mut snapshot = Snapshot::default();
+    snapshot.add(Metric::Retries, &[names.last().unwrap()], 1);
+    snapshot.carry_over(&old);
+    assert_eq!(snapshot.number(Metric::SeriesDropped, &[]), Some(4));
+    assert_eq!(snapshot.number(Metric::Retries, &[&names[0]]), Some(1));
+    assert_eq!(snapshot.number(Metric::Retries, &[names.last().unwrap()]), Some(2));
 }
 
 /// One sample: its name, its labels and its value.
 type Sample = (String, Vec<(String, String)>, f64);
 
-/// Reads one line of the exposition format, or says that it is none.
-fn sample(line: &str) -> Option<Sample> {
+/// Parses one line of the exposition format. Returns `None` if it is invalid.
+fn parse_sample(line: &str) -> Option<Sample> {
     let name_end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(name_end);
     let mut labels = Vec::new();
@@ -235,7 +245,7 @@ fn sample(line: &str) -> Option<Sample> {
         rest = inner;
         loop {
             let (label, after) = rest.split_once("=\"")?;
-            let (value, after) = quoted(after)?;
+            let (value, after) = parse_quoted(after)?;
             labels.push((label.to_owned(), value));
             match after.strip_prefix(',') {
                 Some(next) => rest = next,
@@ -246,17 +256,16 @@ fn sample(line: &str) -> Option<Sample> {
             }
         }
     }
-    let is_name = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-    };
+    let is_name =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let value = rest.strip_prefix(' ')?;
-    let all_names = is_name(name) && labels.iter().all(|(label, _)| is_name(label));
-    let plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    Some((name.to_owned(), labels, value.parse().ok()?)).filter(|_| all_names && plain)
+    let all_are_names = is_name(name) && labels.iter().all(|(label, _)| is_name(label));
+    let is_decimal = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    Some((name.to_owned(), labels, value.parse().ok()?)).filter(|_| all_are_names && is_decimal)
 }
 
-/// The value up to its closing quote, and what follows.
-fn quoted(text: &str) -> Option<(String, &str)> {
+/// Returns the value up to its closing quote, and the rest.
+fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
     while let Some((at, character)) = characters.next() {
@@ -275,45 +284,45 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Holds the text against the rules of the format, and returns the samples.
-fn check(text: &str) -> Vec<Sample> {
+/// Checks the text against the rules of the format, and returns the samples.
+fn check_exposition(text: &str) -> Vec<Sample> {
     assert!(text.ends_with('\n'));
     let mut samples: Vec<Sample> = Vec::new();
-    let (mut seen, mut series) = (BTreeSet::new(), BTreeSet::new());
+    let (mut names_seen, mut series) = (BTreeSet::new(), BTreeSet::new());
     let (mut current, mut kind) = (String::new(), String::new());
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, doc) = help.split_once(' ').unwrap();
-            assert!(seen.insert(name.to_owned()), "{name} is in two places");
+            assert!(names_seen.insert(name.to_owned()), "{name} is in two places");
             assert!(!doc.is_empty());
             let declared = lines.next().and_then(|line| line.strip_prefix("# TYPE ")).unwrap();
-            let (typed, is) = declared.split_once(' ').unwrap();
-            assert_eq!(typed, name);
-            (current, kind) = (name.to_owned(), is.to_owned());
+            let (typed_name, type_name) = declared.split_once(' ').unwrap();
+            assert_eq!(typed_name, name);
+            (current, kind) = (name.to_owned(), type_name.to_owned());
             continue;
         }
-        let read = sample(line).unwrap_or_else(|| panic!("no sample: {line}"));
-        let suffix = read.0.strip_prefix(&current).unwrap_or_else(|| panic!("misplaced: {line}"));
+        let parsed = parse_sample(line).unwrap_or_else(|| panic!("no sample: {line}"));
+        let suffix = parsed.0.strip_prefix(&current).unwrap_or_else(|| panic!("misplaced: {line}"));
         match kind.as_str() {
             "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
             _ => assert!(suffix.is_empty() && ["counter", "gauge"].contains(&&*kind), "{line}"),
         }
-        assert!(series.insert(format!("{}{:?}", read.0, read.1)), "twice: {line}");
-        samples.push(read);
+        assert!(series.insert(format!("{}{:?}", parsed.0, parsed.1)), "twice: {line}");
+        samples.push(parsed);
     }
     check_histograms(&samples);
     samples
 }
 
-/// Buckets rise to `+Inf`, which is the count, and each histogram is whole.
+/// Checks that buckets increase up to `+Inf`, which equals the count, and that each histogram is
+/// complete.
 fn check_histograms(samples: &[Sample]) {
     let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     let (mut counts, mut sums) = (BTreeMap::new(), BTreeSet::new());
     for (name, labels, value) in samples {
         if let Some(name) = name.strip_suffix("_bucket") {
-            let (bounds, rest): (Vec<_>, Vec<_>) =
-                labels.iter().partition(|(label, _)| label == "le");
+            let (bounds, rest): (Vec<_>, Vec<_>) = labels.iter().partition(|(label, _)| label == "le");
             assert_eq!(bounds.len(), 1);
             let bound = match bounds[0].1.as_str() {
                 "+Inf" => f64::INFINITY,
@@ -327,8 +336,8 @@ fn check_histograms(samples: &[Sample]) {
         }
     }
     for (name, buckets) in &buckets {
-        let rise = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
-        assert!(buckets.windows(2).all(rise), "{name}: {buckets:?}");
+        let is_increasing = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
+        assert!(buckets.windows(2).all(is_increasing), "{name}: {buckets:?}");
         let last = buckets.last().unwrap();
         assert!(last.0.is_infinite() && Some(&last.1) == counts.get(name), "{name}");
         assert!(sums.contains(name), "{name}");
@@ -339,97 +348,100 @@ fn check_histograms(samples: &[Sample]) {
 #[test]
 fn the_text_is_as_prometheus_wants_it() {
     let metrics = metrics();
-    for (number, &end) in End::ALL.iter().enumerate() {
-        let mut outcome =
-            Outcome { end, status: 100 * (number as u16 % 7), route: Some(number % 2), ..done() };
+    for (number, &end) in EndReason::ALL.iter().enumerate() {
+        let mut outcome = Outcome {
+            end,
+            status: 100 * (number as u16 % 7),
+            route: Some(number % 2),
+            ..successful_request()
+        };
         outcome.times.end_ns += (number as u64).pow(8);
         metrics.record(&outcome);
     }
-    metrics.record(&unreadable());
-    metrics.record(&tcp());
+    metrics.record(&malformed_request());
+    metrics.record(&tcp_connection());
     metrics.set_idle_clients(4, 2_400);
     metrics.set_buffers(3, 1);
     metrics.set_queued(0, 2);
-    let mut all = metrics.snapshot();
-    all.add_logs(&[TargetCounts {
+    let mut snapshot = metrics.snapshot();
+    snapshot.add_logs(&[TargetCounts {
         target: "file:/a \"b\"".to_owned(),
         written: 5,
-        behind: 1,
+        overflowed: 1,
         failed: 2,
-        waiting: 3,
+        backoff: 3,
     }]);
-    all.merge(self::metrics().snapshot());
-    let text = prometheus(&all);
-    let samples = check(&text);
+    snapshot.merge(self::metrics().snapshot());
+    let text = prometheus(&snapshot);
+    let samples = check_exposition(&text);
     let value = |name: &str, labels: &[(&str, &str)]| {
-        let found = samples.iter().find(|(known, with, _)| {
-            known == name
-                && with.iter().map(|(label, value)| (&**label, &**value)).eq(labels.iter().copied())
+        let matching = samples.iter().find(|(sample_name, sample_labels, _)| {
+            sample_name == name
+                && sample_labels.iter().map(|(label, value)| (&**label, &**value)).eq(labels.iter().copied())
         });
-        found.map(|(.., value)| *value)
+        matching.map(|(.., value)| *value)
     };
     assert_eq!(value("weir_idle_connection_bytes", &[]), Some(600.0));
-    let lost = [("target", "file:/a \"b\""), ("result", "behind")];
+    let lost = [("target", "file:/a \"b\""), ("result", "overflow")];
     assert_eq!(value("weir_log_lines_total", &lost), Some(1.0));
     let odd = [("route", "odd \"\\\n"), ("class", "1xx")];
     assert!(value("weir_request_seconds_count", &odd).is_some(), "{text}");
     assert_eq!(
         value("weir_server_connect_seconds_sum", &[("pool", "app"), ("server", "b")]),
-        Some(0.003 * (End::ALL.len() + 1) as f64)
+        Some(0.003 * (EndReason::ALL.len() + 1) as f64)
     );
 }
 
 #[test]
 fn every_metric_of_the_table_is_exported() {
     let metrics = sticky_metrics();
-    metrics.record(&done());
-    metrics.record(&unreadable());
-    let mut all = metrics.snapshot();
-    all.add_logs(&[TargetCounts {
+    metrics.record(&successful_request());
+    metrics.record(&malformed_request());
+    let mut snapshot = metrics.snapshot();
+    snapshot.add_logs(&[TargetCounts {
         target: "stdout".to_owned(),
         written: 0,
-        behind: 0,
+        overflowed: 0,
         failed: 0,
-        waiting: 0,
+        backoff: 0,
     }]);
-    all.add_state("app", "a", "up", true);
-    all.add_checks("app", "a", "passed", 1);
-    all.add_last_check("app", "a", "passed", true);
-    all.add_weight("app", "a", 150);
-    all.add_process(&rt::process_stats::ProcessStats::default(), 0, 1);
-    all.add_reloads(&crate::ctl::ReloadResults::default());
-    all.add_changes("app", "a", 1, 1);
-    all.add_ejections("app", "a", "failures", 1);
-    all.add_spared("app", "a", 1);
-    all.add_dns_queries("app.x:80", "answered", 1);
-    all.add_dns_failing("app.x:80", false);
-    let text = prometheus(&all);
+    snapshot.add_state("app", "a", "up", true);
+    snapshot.add_checks("app", "a", "passed", 1);
+    snapshot.add_last_check("app", "a", "passed", true);
+    snapshot.add_weight("app", "a", 150);
+    snapshot.add_process(&rt::process_stats::ProcessStats::default(), 0, 1);
+    snapshot.add_reloads(&crate::ctl::ReloadResults::default());
+    snapshot.add_generations(1);
+    snapshot.add_check_changes("app", "a", 1, 1);
+    snapshot.add_ejections("app", "a", "failures", 1);
+    snapshot.add_suppressed_ejections("app", "a", 1);
+    snapshot.add_dns_queries("app.x:80", "answered", 1);
+    snapshot.add_dns_failing("app.x:80", false);
+    let text = prometheus(&snapshot);
     assert!(text.contains("weir_server_weight{pool=\"app\",server=\"a\"} 1.5\n"), "{text}");
     for metric in Metric::ALL {
         let (name, kind) = (metric.row().name, metric.row().kind);
         assert!(text.contains(&format!("# TYPE {name} {}\n", kind.name())), "{name}");
     }
-    assert!(Metric::ALL.iter().any(|metric| metric.row().kind == Kind::Gauge));
+    assert!(Metric::ALL.iter().any(|metric| metric.row().kind == MetricKind::Gauge));
 }
 
 #[test]
-fn the_reader_of_these_tests_is_strict() {
-    for line in
-        ["a", "a 1 2", "a{b=\"c} 1", "a{b=\"c\"} x", "a{b=\"\\x\"} 1", "A 1", "a{} 1", "a 1e5"]
-    {
-        assert!(sample(line).is_none(), "{line}");
+fn the_parser_of_these_tests_is_strict() {
+    for line in ["a", "a 1 2", "a{b=\"c} 1", "a{b=\"c\"} x", "a{b=\"\\x\"} 1", "A 1", "a{} 1", "a 1e5"] {
+        assert!(parse_sample(line).is_none(), "{line}");
     }
-    assert!(sample("a{b=\"c\\\"\\\\\\n\",d=\"\"} 1.5").is_some());
+    assert!(parse_sample("a{b=\"c\\\"\\\\\\n\",d=\"\"} 1.5").is_some());
 }
 
-/// What recording costs: `cargo test -p proxy --release -- --ignored --nocapture cost`.
+/// Measures the cost of recording: `cargo test -p proxy --release -- --ignored --nocapture cost`.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_counting() {
-    // Few at a time and often, so that the best is one which nothing else interrupted.
+    // Few requests and many rounds, so that nothing else interrupted the best round.
     const REQUESTS: u64 = 10_000;
     let metrics = metrics();
-    let mut outcome = done();
+    let mut outcome = successful_request();
     let mut best_ns = u64::MAX;
     for _ in 0..200 {
         let start_ns = rt::clock::now_ns();
@@ -446,15 +458,15 @@ fn cost_of_counting() {
 #[test]
 fn rows_are_those_of_a_metric_and_of_its_first_labels() {
     let metrics = metrics();
-    metrics.record(&done());
-    metrics.record(&done());
+    metrics.record(&successful_request());
+    metrics.record(&successful_request());
     metrics.set_in_flight(0, 1, 3);
-    let all = metrics.snapshot();
-    assert_eq!(all.sum("weir_server_request_seconds", &["app", "b"]), 2);
-    assert_eq!(all.sum("weir_server_request_seconds", &["app"]), 2);
-    assert_eq!(all.sum("weir_server_request_seconds", &["app", "c"]), 0);
-    assert_eq!(all.sum("weir_server_requests_in_flight", &["app", "b"]), 3);
-    let (labels, amount) = all.rows("weir_server_request_seconds", &["app"]).next().unwrap();
+    let snapshot = metrics.snapshot();
+    assert_eq!(snapshot.sum("weir_server_request_seconds", &["app", "b"]), 2);
+    assert_eq!(snapshot.sum("weir_server_request_seconds", &["app"]), 2);
+    assert_eq!(snapshot.sum("weir_server_request_seconds", &["app", "c"]), 0);
+    assert_eq!(snapshot.sum("weir_server_requests_in_flight", &["app", "b"]), 3);
+    let (labels, value) = snapshot.series_of("weir_server_request_seconds", &["app"]).next().unwrap();
     assert_eq!(labels.iter().map(|label| &**label).collect::<Vec<_>>(), ["app", "b", "2xx"]);
-    assert!(matches!(amount, Amount::Times(buckets) if buckets.iter().sum::<u64>() == 2));
+    assert!(matches!(value, SeriesValueRef::Times(buckets) if buckets.iter().sum::<u64>() == 2));
 }

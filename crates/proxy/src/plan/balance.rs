@@ -1,25 +1,25 @@
-//! How a pool chooses a server: the algorithm, what a hash goes by, what makes a client stick. Types
-//! only; `balance` decides by them.
+//! Server selection of a pool: the algorithm, the key of a hash, and the sticky cookie. Types only;
+//! `balance` implements them.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// How a server is chosen. One row each: its name in the config, and what it does.
+/// Algorithms that select a server. One row each: its name in the config, and its description.
 macro_rules! balances {
     ($($variant:ident, $name:literal, $doc:literal;)*) => {
-        /// How a server is chosen.
+        /// Algorithm that selects a server.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Balance {
             $(#[doc = $doc] $variant,)*
         }
 
         impl Balance {
-            /// Every one, in the order of the table.
+            /// All algorithms, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
             /// Their names, in the same order.
             pub const NAMES: &'static [&'static str] = &[$($name,)*];
 
-            /// As the config has it.
+            /// Returns the name in the config.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -29,32 +29,32 @@ macro_rules! balances {
 }
 
 balances! {
-    RandomOfTwo, "random-of-two", "The one of two random ones with fewer requests in flight for its weight. The default.";
-    Latency, "latency", "The one of two random ones with the shorter response time, times its requests in flight, for its weight.";
-    RoundRobin, "round-robin", "In turn, by weight, smoothly.";
-    LeastConnections, "least-connections", "The one with the fewest requests in flight for its weight.";
-    ConsistentHash, "consistent-hash", "The one that a key of the request belongs to, unless that has more than its share.";
-    First, "first", "The first that is not at its `maxconn`.";
+    RandomOfTwo, "random-of-two", "Of two random servers, the one with fewer requests in flight for its weight. The default.";
+    Latency, "latency", "Of two random servers, the one with the lower response time multiplied by its requests in flight, for its weight.";
+    RoundRobin, "round-robin", "Each server in turn, smoothly weighted.";
+    LeastConnections, "least-connections", "The server with the fewest requests in flight for its weight.";
+    ConsistentHash, "consistent-hash", "The server of the request's key, unless it has reached its load factor.";
+    First, "first", "The first server below its `maxconn`.";
 }
 
 impl Balance {
-    /// The one of that name.
+    /// Returns the algorithm of that name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|balance| balance.name() == name)
     }
 }
 
-/// What a consistent hash goes by, and how far.
+/// Key and load limit of a consistent hash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HashPlan {
-    /// What of a request is its key.
+    /// Part of a request that is hashed.
     pub key: HashKey,
-    /// How many requests a server may have, as a multiple of its share of those in flight: 1.25.
+    /// Maximum number of requests of a server, as a multiple of its weighted part of those in flight: 1.25.
     pub load_factor: f64,
 }
 
-/// What of a request is its key.
+/// Part of a request that is hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashKey {
     /// The client's address (IPv6: its /64).
@@ -81,35 +81,37 @@ impl fmt::Display for HashKey {
 /// A cookie that keeps a client at its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StickyPlan {
-    /// Its name.
+    /// Name of the cookie.
     pub cookie: Box<str>,
-    /// Whose cookie it is.
+    /// Owner of the cookie.
     pub mode: StickyMode,
-    /// What authenticates it.
+    /// Key that authenticates the cookie.
     pub key: Secret,
-    /// Where the key was read from, if that was a file of its own.
+    /// File from which the key was read, if it has one of its own.
     pub key_file: Option<PathBuf>,
-    /// How long the cookie lives from the last request on; `None`: as long as the browser.
+    /// Lifetime of the cookie in seconds, from the last request on; `None`: until the browser is
+    /// closed.
     pub max_age_s: Option<u64>,
-    /// Whether it is only sent over TLS.
+    /// True if it is only sent over TLS.
     pub secure: bool,
-    /// Whether scripts do not see it; on by default.
+    /// True if scripts cannot read it; on by default.
     pub http_only: bool,
-    /// When other sites' requests have it: `Lax` by default.
+    /// `SameSite` attribute, for requests from other sites: `Lax` by default.
     pub same_site: SameSite,
 }
 
-/// Whose cookie a client sticks by.
+/// Owner of a sticky cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StickyMode {
-    /// One of our own, which servers never see.
+    /// The proxy inserts its own cookie, which servers never see.
     Insert,
-    /// The application's, which gets a prefix on its way to the client and loses it on its way back.
+    /// The application's cookie. It gets a prefix on its way to the client and loses it on its way
+    /// back.
     Prefix,
 }
 
 impl StickyMode {
-    /// As the config has it.
+    /// Returns the name in the config.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,19 +121,19 @@ impl StickyMode {
     }
 }
 
-/// The attribute of that name of a cookie.
+/// The `SameSite` attribute of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SameSite {
-    /// Never.
+    /// Requests from other sites never carry it.
     Strict,
-    /// When a link is followed.
+    /// Requests from other sites carry it when a link is followed.
     Lax,
-    /// Always; browsers want `Secure` with it.
+    /// Requests from other sites always carry it; browsers require `Secure` then.
     None,
 }
 
 impl SameSite {
-    /// As a cookie has it.
+    /// Returns the name in a cookie.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -147,13 +149,13 @@ impl SameSite {
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// Hides them.
+    /// Wraps a copy of the bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
 
-    /// For those who compute with them.
+    /// Returns the bytes, for computations with them.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -179,8 +181,8 @@ mod tests {
     #[test]
     fn every_balance_has_its_name() {
         for (balance, name) in Balance::ALL.iter().zip(Balance::NAMES) {
-            assert_eq!((balance.name(), Balance::named(name)), (*name, Some(*balance)));
+            assert_eq!((balance.name(), Balance::from_name(name)), (*name, Some(*balance)));
         }
-        assert_eq!(Balance::named("leastconn"), None);
+        assert_eq!(Balance::from_name("leastconn"), None);
     }
 }

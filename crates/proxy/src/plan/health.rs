@@ -1,5 +1,5 @@
-//! What a plan says about the health of a pool's servers and about their names: active checks,
-//! ejection of outliers, and look-ups in DNS. Types only.
+//! Health of a pool's servers, and their names: active checks, ejection of outliers, and DNS
+//! lookups. Types only.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -8,41 +8,41 @@ use rt::address::Address;
 
 use super::ServerPlan;
 
-/// `[pool.NAME.check]`: how the proxy itself looks whether servers are well.
+/// `[pool.NAME.check]`: active health checks by the proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckPlan {
-    /// What is done.
+    /// Type of the check.
     pub kind: CheckKind,
-    /// Where to, if not to the server's own address.
+    /// Address to check; `None`: the server's own.
     pub address: Option<Address>,
-    /// To which port, if not to the server's own.
+    /// Port to check; `None`: the server's own.
     pub port: Option<u16>,
-    /// Between two checks: 2 s.
+    /// Interval between two checks: 2 s.
     pub interval_ns: u64,
-    /// Between two checks while a server is on its way up or down.
+    /// Interval between two checks while a server is on its way up or down.
     pub fast_interval_ns: u64,
-    /// Between two checks while a server is down.
+    /// Interval between two checks while a server is down.
     pub down_interval_ns: u64,
-    /// How long one check may take, all of it: 1 s.
+    /// Maximum duration of one complete check: 1 s.
     pub timeout_ns: u64,
-    /// Checks in a row that have to pass until a server that was down is up: 2.
+    /// Number of successive checks that must pass until a down server is up: 2.
     pub rise: u32,
-    /// Checks in a row that have to fail until a server that was up is down: 3.
+    /// Number of successive checks that must fail until an up server is down: 3.
     pub fall: u32,
-    /// By which share, at most, an interval is longer or shorter by chance: 0.1.
+    /// Maximum random variation of an interval, as a fraction of it: 0.1.
     pub jitter: f64,
 }
 
-/// What a check does.
+/// Type of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckKind {
     /// Connects.
     Tcp,
-    /// Sends a request and looks at the answer.
+    /// Sends a request and evaluates the response.
     Http(Box<HttpCheck>),
     /// Reads a line of an agent on the server, as HAProxy's agent checks do.
     Agent {
-        /// What is sent to it first.
+        /// Text to send first.
         send: Box<str>,
     },
 }
@@ -54,22 +54,22 @@ pub struct HttpCheck {
     pub method: Box<str>,
     /// The request target, `/` by default.
     pub path: Box<str>,
-    /// The `Host`; `None`: the server's address.
+    /// `Host` of the request; `None`: the server's address.
     pub host: Option<Box<str>>,
-    /// Further fields.
+    /// Additional fields.
     pub headers: Vec<(Box<str>, Box<str>)>,
-    /// Which statuses pass: 200 to 399.
+    /// Statuses that pass: 200 to 399.
     pub statuses: Statuses,
-    /// What the content has to have in it; `None`: it is not read.
+    /// Text that the content must contain; `None`: the content is not read.
     pub body: Option<Box<str>>,
 }
 
-/// Some statuses.
+/// A set of status codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statuses(pub Vec<RangeInclusive<u16>>);
 
 impl Statuses {
-    /// Whether `status` is one of them.
+    /// Returns whether `status` is in the set.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))
@@ -89,34 +89,35 @@ impl std::fmt::Display for Statuses {
     }
 }
 
-/// `[pool.NAME.outlier]`: when a server that fails real requests gets none for a while.
+/// `[pool.NAME.outlier]`: conditions for ejecting a server that fails real requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutlierPlan {
-    /// Failures in a row; 0: not looked at. 5.
+    /// Number of successive failures until ejection: 5; 0: not checked.
     pub failures: u32,
-    /// Failures and answers with one of [`OutlierPlan::statuses`] in a row; `None`: not looked at.
+    /// Number of successive failures and responses with one of [`OutlierPlan::statuses`] until
+    /// ejection; `None`: not checked.
     pub errors: Option<u32>,
-    /// Which answers are errors: 500 to 599.
+    /// Statuses that are errors: 500 to 599.
     pub statuses: Statuses,
-    /// The share of requests in a window that may be errors; `None`: not looked at.
+    /// Maximum fraction of errors among the requests in a window; `None`: not checked.
     pub error_rate: Option<f64>,
-    /// How many times the pool's median a server's time to the first byte may be; `None`: not
-    /// looked at.
+    /// Maximum time to the first byte, as a multiple of the pool's median; `None`: not checked.
     pub latency_factor: Option<u32>,
-    /// What rates and latencies are taken over: 10 s.
+    /// Window of rates and latencies: 10 s.
     pub window_ns: u64,
-    /// Requests that a server needs in a window to be judged by it: 20.
+    /// Minimum number of requests of a server in a window for its evaluation: 20.
     pub requests_min: u32,
-    /// For how long the first ejection is; each one after it is longer by as much. 10 s.
+    /// Duration of the first ejection: 10 s. Each following one is longer by as much.
     pub ejection_ns: u64,
-    /// The longest ejection: 5 min.
+    /// Maximum duration of an ejection: 5 min.
     pub ejection_max_ns: u64,
-    /// The share of a pool's servers that may be ejected at a time, one at least: 0.5.
+    /// Maximum fraction of a pool's servers that may be ejected at a time, but at least one server:
+    /// 0.5.
     pub max_ejected: f64,
 }
 
 impl OutlierPlan {
-    /// Whether anything is looked at.
+    /// Returns whether anything is checked.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.failures > 0
@@ -126,29 +127,29 @@ impl OutlierPlan {
     }
 }
 
-/// Servers whose addresses DNS says. They stand in [`super::PoolPlan::servers`] once it has.
+/// Servers whose addresses come from DNS. Once resolved, they are in [`super::PoolPlan::servers`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedServers {
-    /// What is asked for.
+    /// Query to resolve.
     pub lookup: Lookup,
-    /// Whether the config gives them a name, which is then in front of each one's address.
+    /// True if the config gives them a name, which then precedes each server's address.
     pub is_named: bool,
-    /// What each of them is like but for its address; its name is the one of the config, or what is
-    /// looked up.
-    pub like: ServerPlan,
+    /// Settings of each server except its address. The name is that of the config, or else the
+    /// looked-up name.
+    pub template: ServerPlan,
 }
 
-/// What is asked of DNS.
+/// A DNS query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lookup {
-    /// The addresses of a host.
+    /// Addresses of a host.
     Host {
-        /// Its name, in lower case, without a dot at its end.
+        /// Name of the host, in lower case, without a final dot.
         name: Box<str>,
-        /// The port on each of them.
+        /// Port at each address.
         port: u16,
     },
-    /// The hosts and ports of a service (RFC 2782), and then their addresses.
+    /// Hosts and ports of a service (RFC 2782), and then their addresses.
     Service(Box<str>),
 }
 
@@ -161,28 +162,28 @@ impl std::fmt::Display for Lookup {
     }
 }
 
-/// `[pool.NAME.resolve]`: how names of servers are looked up.
+/// `[pool.NAME.resolve]`: settings for resolving names of servers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResolvePlan {
-    /// Whom to ask; empty: those of `/etc/resolv.conf`, after a look into `/etc/hosts`.
+    /// Nameservers to query; empty: those of `/etc/resolv.conf`, after `/etc/hosts`.
     pub nameservers: Vec<SocketAddr>,
-    /// The longest time between two look-ups: 10 s.
+    /// Maximum time between two lookups: 10 s.
     pub interval_ns: u64,
-    /// The shortest, however short the records' TTL is: 1 s.
+    /// Minimum time between two lookups, even if the records' TTL is shorter: 1 s.
     pub interval_min_ns: u64,
-    /// How long a nameserver may take: 1 s.
+    /// Timeout of a nameserver: 1 s.
     pub timeout_ns: u64,
-    /// How long what was known last is kept while DNS has no answer: 1 h.
+    /// Time for which the last result is kept while DNS has no answer: 1 h.
     pub hold_ns: u64,
-    /// Servers that one name may become: 16.
+    /// Maximum number of servers for one name: 16.
     pub servers_max: usize,
-    /// The family of addresses that is asked for first; the other one only if there is none.
-    pub prefer: Prefer,
+    /// Address family that is queried first; the other one is used only if it has no addresses.
+    pub prefer: PreferredFamily,
 }
 
-/// A family of addresses.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Prefer {
+pub enum PreferredFamily {
     /// IPv4. The default.
     Ipv4,
     /// IPv6.
@@ -191,7 +192,7 @@ pub enum Prefer {
 
 #[cfg(test)]
 impl OutlierPlan {
-    /// Nothing is looked at.
+    /// Returns a plan with all checks off.
     pub(crate) fn off() -> Self {
         Self {
             failures: 0,
@@ -218,7 +219,7 @@ impl Default for ResolvePlan {
             timeout_ns: 1,
             hold_ns: 1_000,
             servers_max: 4,
-            prefer: Prefer::Ipv4,
+            prefer: PreferredFamily::Ipv4,
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What a plan says of overload: bounds, queues, budgets, and what becomes of what does not fit.
-//! Types and their defaults only, as in [`super`].
+//! Overload control: limits, queues, budgets, and the treatment of excess load. Types and their
+//! defaults only, as in [`super`].
 
-/// In what order a queue is served.
+/// Order in which a queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// The oldest first, and the newest first once it has stood for [`super::QueuePlan::stands_after_ns`].
-    /// The default.
+    /// The oldest first, and the newest first once the queue has stood for
+    /// `super::QueuePlan::standing_after_ns`. The default.
     Adaptive,
     /// The oldest first, always.
     OldestFirst,
@@ -13,7 +13,7 @@ pub enum QueueOrder {
     NewestFirst,
 }
 
-/// How urgent a route's requests are in a queue.
+/// Priority of a route's requests in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// Before all others.
@@ -21,65 +21,67 @@ pub enum Priority {
     /// The default.
     #[default]
     Normal,
-    /// After all others, and put out first.
+    /// After all others, and dropped first.
     Low,
 }
 
 impl Priority {
-    /// How many there are.
+    /// Number of priorities.
     pub const COUNT: usize = 3;
 }
 
-/// Bounds of a pool beside those of its servers, and its budget of retries.
+/// Limits of a pool beside those of its servers, and its retry budget.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PoolBounds {
-    /// Requests that all servers together may have at a time, on all cores; `None`: any number.
+pub struct PoolLimits {
+    /// Maximum number of requests at a time for all servers together, on all cores; `None`:
+    /// unlimited.
     pub maxconn: Option<usize>,
-    /// Servers' bounds follow what they can do; `None`: they stay as they are.
+    /// Adaptive limits of the servers; `None`: they are fixed.
     pub adaptive: Option<AdaptivePlan>,
-    /// How many retries there may be for so many requests.
+    /// Limit of the retries.
     pub retry_budget: RetryBudgetPlan,
 }
 
-/// A bound of each server that follows what it can do.
+/// Adaptive request limit of each server, which follows its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptivePlan {
-    /// Requests that a server may always have: 4.
+    /// Minimum of the limit: 4.
     pub min: usize,
-    /// Requests that it may have at most: 1,000; a server's own `maxconn` is less, if it has one.
+    /// Maximum of the limit: 1,000; a server's own `maxconn` applies if it is lower.
     pub max: usize,
 }
 
-/// How many retries there may be.
+/// Limit of the retries of a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryBudgetPlan {
-    /// Of the requests of the window: 0.2.
-    pub share: f64,
-    /// So many are allowed in any window: 3.
+    /// Maximum retries as a fraction of the requests in the window: 0.2.
+    pub fraction: f64,
+    /// Number of retries that are allowed in any window: 3.
     pub min: u32,
-    /// How far back is counted: 10 s.
+    /// Length of the window: 10 s.
     pub window_ns: u64,
 }
 
 impl Default for RetryBudgetPlan {
     fn default() -> Self {
-        Self { share: 0.2, min: 3, window_ns: 10_000_000_000 }
+        Self { fraction: 0.2, min: 3, window_ns: 10_000_000_000 }
     }
 }
 
-/// Which connections and requests a listener takes on.
+/// Limits of a listener for new connections and requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admission {
-    /// Connections that the kernel keeps, for each core, that nobody has accepted: 1,024.
+    /// Maximum number of connections, for each core, that the kernel queues until they are
+    /// accepted: 1,024.
     pub backlog: u32,
-    /// How many connections a second, on all cores; `None`: any number.
-    pub connections_rate: Option<Rate>,
-    /// What becomes of a connection over a bound; `None`: it is rejected over a rate, and waits over
+    /// Maximum rate of new connections, on all cores; `None`: unlimited.
+    pub connections_rate: Option<TokenRate>,
+    /// Treatment of a connection over a limit; `None`: it is rejected over a rate, and waits over
     /// `connections-max`.
     pub on_limit: Option<OnLimit>,
-    /// What one network of clients may have; `None`: no bound.
+    /// Limits of one client network; `None`: none.
     pub per_source: Option<SourcePlan>,
-    /// Fields in which trusted peers tell how long their client waits.
+    /// Fields in which trusted peers give the remaining time of their client.
     pub deadline_headers: Vec<Box<str>>,
 }
 
@@ -95,19 +97,19 @@ impl Default for Admission {
     }
 }
 
-/// So many a second, and so many at once.
+/// Rate and burst of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
-    /// A second.
+pub struct TokenRate {
+    /// Events per second.
     pub rate_per_s: f64,
-    /// At once.
+    /// Maximum number of events at once.
     pub burst: u32,
 }
 
-/// What becomes of a connection over a bound.
+/// Treatment of a connection over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLimit {
-    /// Its first request is answered with a status, and it is closed; in mode tcp it is reset.
+    /// Its first request gets an error status, and it is closed; in mode tcp it is reset.
     Reject,
     /// It is reset at once.
     Reset,
@@ -115,19 +117,19 @@ pub enum OnLimit {
     Wait,
 }
 
-/// What one network of clients may have, on all cores.
+/// Limits of one client network, on all cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourcePlan {
-    /// Connections at a time.
+    /// Maximum number of connections at a time.
     pub connections: Option<u32>,
-    /// New connections.
-    pub connections_rate: Option<Rate>,
-    /// Requests.
-    pub requests_rate: Option<Rate>,
+    /// Maximum rate of new connections.
+    pub connections_rate: Option<TokenRate>,
+    /// Maximum rate of requests.
+    pub requests_rate: Option<TokenRate>,
     /// Leading bits of an IPv4 address that make one source: 32.
     pub prefix4: u8,
     /// Leading bits of an IPv6 address that make one source: 64.
     pub prefix6: u8,
-    /// How many sources are remembered: 10,000.
+    /// Maximum number of remembered sources: 10,000.
     pub entries: usize,
 }

@@ -1,67 +1,68 @@
-//! How many requests a server may have at a time, found by how long it takes: more as long as more
-//! make it no slower, fewer when they only wait inside it. TCP Vegas's way (Brakmo and Peterson 1995),
-//! as in Netflix's concurrency-limits. Pure: windows of samples in, a bound out.
+//! Adaptive request limit of a server, derived from its latency. The limit grows as long as more
+//! requests do not slow the server down, and shrinks when requests only wait inside it. The
+//! algorithm is TCP Vegas (Brakmo and Peterson 1995), as in Netflix's concurrency-limits. Pure:
+//! samples in, a limit out.
 //!
-//! What a server takes without a queue is the least mean of the windows of the last
-//! [`BASE_WINDOWS`]: a mean and no single sample, because the quickest of many different requests
-//! says nothing about a queue.
+//! The latency without a queue is the minimum mean of the last [`BASE_WINDOWS`] windows. It is a
+//! mean and not a single sample, because the fastest of many different requests says nothing about
+//! a queue.
 
 use crate::plan::AdaptivePlan;
 
-/// What all cores saw of a server in one step of time.
+/// Samples of a server from all cores in one time step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// Answers that have begun.
+pub(crate) struct LatencyWindow {
+    /// Number of responses that have begun.
     pub(crate) samples: u64,
-    /// From the dispatch to the first byte, all together.
+    /// Sum of the times from the dispatch to the first byte.
     pub(crate) sum_ns: u64,
-    /// Requests that timed out, or whose connection failed.
+    /// Number of requests that timed out, or whose connection failed.
     pub(crate) failed: u64,
-    /// Requests that it has at the end.
+    /// Requests in flight at the end of the step.
     pub(crate) in_flight: usize,
 }
 
-/// A bound on its way.
+/// State of one adaptive limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Limit {
+pub(crate) struct AdaptiveLimit {
     plan: AdaptivePlan,
     limit: f64,
-    /// The least mean of this epoch and of the one before; 0: none yet.
-    least_ns: [u64; 2],
-    /// Windows in this epoch.
+    /// Minimum mean of this epoch and of the previous one; 0: none yet.
+    min_mean_ns: [u64; 2],
+    /// Number of windows in this epoch.
     windows: u32,
-    /// What was not enough for a window yet.
-    pending: Window,
+    /// Samples collected so far, too few for a window.
+    pending: LatencyWindow,
 }
 
-/// A window with fewer samples waits for the next.
+/// Minimum samples of a window; smaller windows are merged with the next.
 const SAMPLES_MIN: u64 = 10;
-/// Half of the windows that the base is the least of.
+/// Number of windows in an epoch, which is half of the windows for the base latency.
 const BASE_WINDOWS: u32 = 300;
-/// More than this part of failures is too much.
-const FAILED_PART: u64 = 10;
-/// What is left of a bound then.
-const AFTER_FAILURES: f64 = 0.9;
+/// Divisor of the samples: more failures than this part of them (a tenth) lower the limit.
+const FAILED_DIVISOR: u64 = 10;
+/// Factor of the limit after too many failures.
+const FAILURE_FACTOR: f64 = 0.9;
 
-impl Limit {
-    /// Begins low, and not at the least.
+impl AdaptiveLimit {
+    /// Starts low, but above the minimum.
     pub(crate) fn new(plan: AdaptivePlan) -> Self {
         let limit = plan.max.min(plan.min.saturating_mul(4)) as f64;
-        Self { plan, limit, least_ns: [0; 2], windows: 0, pending: Window::default() }
+        Self { plan, limit, min_mean_ns: [0; 2], windows: 0, pending: LatencyWindow::default() }
     }
 
     pub(crate) fn plan(&self) -> AdaptivePlan {
         self.plan
     }
 
-    /// The bound.
+    /// Returns the limit.
     pub(crate) fn get(&self) -> usize {
-        // It is within the plan's bounds, which are integers.
+        // The value is within the plan's bounds, which are integers.
         (self.limit as usize).clamp(self.plan.min, self.plan.max.max(self.plan.min))
     }
 
-    /// What becomes of it after one more window.
-    pub(crate) fn update(&mut self, window: Window) -> usize {
+    /// Processes one more window, and returns the new limit.
+    pub(crate) fn update(&mut self, window: LatencyWindow) -> usize {
         self.pending.samples += window.samples;
         self.pending.sum_ns += window.sum_ns;
         self.pending.failed += window.failed;
@@ -70,26 +71,26 @@ impl Limit {
             return self.get();
         }
         let window = std::mem::take(&mut self.pending);
-        if window.failed * FAILED_PART > window.samples {
-            self.set(self.limit * AFTER_FAILURES);
+        if window.failed * FAILED_DIVISOR > window.samples {
+            self.set(self.limit * FAILURE_FACTOR);
         } else {
             let mean_ns = (window.sum_ns / window.samples.max(1)).max(1);
-            let base_ns = self.base_ns(mean_ns);
-            self.follow(base_ns as f64 / mean_ns as f64, window.in_flight);
+            let base_ns = self.update_base_ns(mean_ns);
+            self.adjust(base_ns as f64 / mean_ns as f64, window.in_flight);
         }
         self.get()
     }
 
-    /// `idle_part` is the part of the time that is no waiting.
-    fn follow(&mut self, idle_part: f64, in_flight: usize) {
-        let waiting = self.limit * (1.0 - idle_part);
+    /// Follows the latency. `unqueued_fraction` is the fraction of the time without waiting.
+    fn adjust(&mut self, unqueued_fraction: f64, in_flight: usize) {
+        let queued = self.limit * (1.0 - unqueued_fraction);
         let step = self.limit.log10().max(1.0);
-        let (few, many) = (3.0 * step, 6.0 * step);
-        // A bound that nobody comes near to says nothing by not being felt.
-        let is_felt = in_flight as f64 * 2.0 >= self.limit;
-        if waiting > many {
+        let (alpha, beta) = (3.0 * step, 6.0 * step);
+        // While few requests are in flight, good latency does not show that the limit could grow.
+        let is_utilised = in_flight as f64 * 2.0 >= self.limit;
+        if queued > beta {
             self.set(self.limit - step.max(self.limit * 0.05));
-        } else if waiting < few && is_felt {
+        } else if queued < alpha && is_utilised {
             self.set(self.limit + step);
         }
     }
@@ -98,18 +99,18 @@ impl Limit {
         self.limit = limit.clamp(self.plan.min as f64, self.plan.max.max(self.plan.min) as f64);
     }
 
-    /// The least mean of the last windows, this one included.
-    fn base_ns(&mut self, mean_ns: u64) -> u64 {
+    /// Returns the minimum mean of the last windows, including this one.
+    fn update_base_ns(&mut self, mean_ns: u64) -> u64 {
         self.windows += 1;
         if self.windows > BASE_WINDOWS {
             self.windows = 1;
-            self.least_ns = [0, self.least_ns[0]];
+            self.min_mean_ns = [0, self.min_mean_ns[0]];
         }
-        let least = |one: u64, other: u64| {
+        let min_known = |one: u64, other: u64| {
             if one == 0 || other == 0 { one.max(other) } else { one.min(other) }
         };
-        self.least_ns[0] = least(self.least_ns[0], mean_ns);
-        least(self.least_ns[0], self.least_ns[1])
+        self.min_mean_ns[0] = min_known(self.min_mean_ns[0], mean_ns);
+        min_known(self.min_mean_ns[0], self.min_mean_ns[1])
     }
 }
 
@@ -119,24 +120,25 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A server of so many workers, each of which takes so long, with as many requests as allowed.
-    struct Server {
+    /// A server with this many workers and this time per request, under as many requests as
+    /// allowed.
+    struct SimulatedServer {
         workers: usize,
         service_ns: u64,
         random: fastrand::Rng,
     }
 
-    impl Server {
-        fn window(&mut self, limit: usize) -> Window {
-            // What does not fit waits inside it; times differ by a quarter.
+    impl SimulatedServer {
+        fn window(&mut self, limit: usize) -> LatencyWindow {
+            // Requests beyond the workers wait inside the server; times differ by a quarter.
             let stretch = (limit as f64 / self.workers as f64).max(1.0);
             let noise = 0.75 + 0.5 * self.random.f64();
             let samples = (self.workers.min(limit) * 5) as u64;
             let each_ns = self.service_ns as f64 * stretch * noise.mul_add(0.2, 0.8);
-            Window { samples, sum_ns: samples * each_ns as u64, failed: 0, in_flight: limit }
+            LatencyWindow { samples, sum_ns: samples * each_ns as u64, failed: 0, in_flight: limit }
         }
 
-        fn settle(&mut self, limit: &mut Limit, windows: usize) -> usize {
+        fn run_windows(&mut self, limit: &mut AdaptiveLimit, windows: usize) -> usize {
             (0..windows).map(|_| limit.update(self.window(limit.get()))).last().unwrap()
         }
     }
@@ -146,18 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_what_a_server_can_do_and_follows_it() {
+    fn it_reaches_the_capacity_of_a_server_and_adjusts_to_changes() {
         for seed in 0..64 {
             let random = fastrand::Rng::with_seed(seed);
-            let mut server = Server { workers: 50, service_ns: 20 * MS, random };
-            let mut limit = Limit::new(plan(4, 1_000));
-            let found = server.settle(&mut limit, 500);
-            assert!((45..=80).contains(&found), "seed {seed}: {found}");
+            let mut server = SimulatedServer { workers: 50, service_ns: 20 * MS, random };
+            let mut limit = AdaptiveLimit::new(plan(4, 1_000));
+            let reached = server.run_windows(&mut limit, 500);
+            assert!((45..=80).contains(&reached), "seed {seed}: {reached}");
             server.workers = 10;
-            let fewer = server.settle(&mut limit, 500);
+            let fewer = server.run_windows(&mut limit, 500);
             assert!((8..=35).contains(&fewer), "seed {seed}: {fewer}");
             server.workers = 100;
-            let more = server.settle(&mut limit, 1_500);
+            let more = server.run_windows(&mut limit, 1_500);
             assert!((80..=150).contains(&more), "seed {seed}: {more}");
         }
     }
@@ -165,48 +167,48 @@ mod tests {
     #[test]
     fn a_server_that_became_slower_for_good_gets_its_load_again() {
         let random = fastrand::Rng::with_seed(1);
-        let mut server = Server { workers: 50, service_ns: 20 * MS, random };
-        let mut limit = Limit::new(plan(4, 1_000));
-        server.settle(&mut limit, 500);
+        let mut server = SimulatedServer { workers: 50, service_ns: 20 * MS, random };
+        let mut limit = AdaptiveLimit::new(plan(4, 1_000));
+        server.run_windows(&mut limit, 500);
         server.service_ns = 60 * MS;
-        assert!(server.settle(&mut limit, 250) <= 10);
-        let found = server.settle(&mut limit, 1_500);
-        assert!((45..=85).contains(&found), "{found}");
+        assert!(server.run_windows(&mut limit, 250) <= 10);
+        let reached = server.run_windows(&mut limit, 1_500);
+        assert!((45..=85).contains(&reached), "{reached}");
     }
 
     #[test]
-    fn failures_lower_it_down_to_the_least() {
-        let mut limit = Limit::new(plan(4, 100));
+    fn failures_lower_it_down_to_the_minimum() {
+        let mut limit = AdaptiveLimit::new(plan(4, 100));
         assert_eq!(limit.get(), 16);
-        let failing = Window { samples: 10, sum_ns: MS, failed: 10, in_flight: 16 };
+        let failing = LatencyWindow { samples: 10, sum_ns: MS, failed: 10, in_flight: 16 };
         assert_eq!(limit.update(failing), 14);
         assert_eq!((0..50).map(|_| limit.update(failing)).last(), Some(4));
     }
 
     #[test]
-    fn what_nobody_comes_near_to_does_not_grow() {
-        let mut limit = Limit::new(plan(4, 100));
-        let idle = Window { samples: 20, sum_ns: 20 * MS, failed: 0, in_flight: 2 };
+    fn an_unused_limit_does_not_grow() {
+        let mut limit = AdaptiveLimit::new(plan(4, 100));
+        let idle = LatencyWindow { samples: 20, sum_ns: 20 * MS, failed: 0, in_flight: 2 };
         assert_eq!((0..500).map(|_| limit.update(idle)).last(), Some(16));
-        // Too little to be sure of anything.
-        let busy = Window { samples: 1, sum_ns: 90 * MS, failed: 0, in_flight: 16 };
+        // Too few samples for any conclusion.
+        let busy = LatencyWindow { samples: 1, sum_ns: 90 * MS, failed: 0, in_flight: 16 };
         assert_eq!(limit.update(busy), 16);
     }
 
     #[test]
-    fn it_stays_within_its_bounds_whatever_it_is_told() {
+    fn it_stays_within_its_bounds_for_any_samples() {
         for seed in 0..256 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let (min, more) = (random.usize(1..20), random.usize(0..200));
-            let mut limit = Limit::new(plan(min, min + more));
+            let (min, span) = (random.usize(1..20), random.usize(0..200));
+            let mut limit = AdaptiveLimit::new(plan(min, min + span));
             for _ in 0..300 {
-                let window = Window {
+                let window = LatencyWindow {
                     samples: random.u64(..50),
                     sum_ns: random.u64(..u64::from(u32::MAX)),
                     failed: random.u64(..5),
                     in_flight: random.usize(..300),
                 };
-                assert!((min..=min + more).contains(&limit.update(window)), "seed {seed}");
+                assert!((min..=min + span).contains(&limit.update(window)), "seed {seed}");
             }
         }
     }

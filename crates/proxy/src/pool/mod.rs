@@ -1,23 +1,24 @@
-//! One core's view of a pool: its servers, their idle connections, and the requests of this core
-//! that wait for room. What all cores share of it is in [`shared`].
+//! A pool as seen by one core: its servers, their idle connections, and the core's requests that
+//! wait for a slot. The state that all cores share is in [`shared`].
 //!
 //! ```text
-//!              room                          connection
-//! request -> acquire ----------------> server -> idle one, or a new one -> request in flight -> release
-//!              | none                    ^                                                        |
-//!              v                         | granted                                                |
-//!            queue (bounded in length and age, see there for the order) <-----------------------'
+//!              free slot                     connection
+//! request -> acquire ----------------> server -> idle or new one -> request in flight -> release
+//!              | none                    ^                                                 |
+//!              v                         | granted                                         |
+//!            queue (bounded in length and age, order: see `queue`) <------------------------'
 //! ```
 
 mod adaptive;
 mod codel;
-mod gate;
-mod line;
-mod observed;
+mod concurrency_limit;
+mod cross_core_wakeup;
+mod eligibility;
+mod outlier_counters;
 mod queue;
 mod retry_budget;
 mod shared;
-mod standing;
+mod wait_queue;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,158 +27,168 @@ use std::sync::Arc;
 use rt::namespace::Namespace;
 use rt::stream::Stream;
 
-pub(crate) use line::{Ask, NoPlace, Ticket, TicketState};
-pub(crate) use observed::Observed;
-pub(crate) use queue::NEVER;
-pub(crate) use shared::{Bells, Shared, SharedPool};
-pub(crate) use standing::{Checked, LastCheck, Standing, Wanted};
+pub(crate) use cross_core_wakeup::CoreWakeups;
+pub(crate) use eligibility::{AdminState, CheckStatus, Eligibility, LastCheck};
+pub(crate) use outlier_counters::OutlierCounters;
+pub(crate) use queue::NO_DEADLINE;
+pub(crate) use shared::{CrossCoreState, SharedPool};
+pub(crate) use wait_queue::{EnqueueError, EnqueueRequest, Ticket, TicketState};
 
-use adaptive::Limit;
-use gate::Entry;
-use queue::{Queue, Rules};
+use adaptive::AdaptiveLimit;
+use concurrency_limit::AcquireResult;
+use queue::{Queue, QueueRules};
 
-use crate::balance::sticky::Tokens;
-use crate::balance::{Candidate, How, Latency, Turns, choose, digest};
+use crate::balance::sticky::ServerTokens;
+use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
 use crate::outcome::Outcome;
-use crate::outlier::{Sign, sign_of_status};
+use crate::outlier::{FailureSignal, classify_status};
 use crate::plan::{Balance, Plan, PoolPlan, QueuePlan, Reuse};
 
-/// One core's view of one pool.
+/// A pool as seen by one core.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    plan: Arc<Plan>,
+    plan: Arc<PoolPlan>,
     index: usize,
     core: usize,
     shared: Arc<SharedPool>,
-    servers: Vec<Rc<Server>>,
-    turns: RefCell<Turns>,
-    /// The digests of the servers' names, for the choice by a key.
-    names: Box<[u64]>,
-    /// What names the servers to clients that stick to them.
-    tokens: Option<Tokens>,
+    servers: Vec<Rc<CoreServer>>,
+    round_robin_state: RefCell<RoundRobinState>,
+    /// Digests of the servers' names, for selection by a key.
+    name_digests: Box<[u64]>,
+    /// Tokens of the servers in sticky cookies.
+    tokens: Option<ServerTokens>,
     has_backups: bool,
-    /// Requests that did not go where their key belongs, since they were asked for.
-    elsewhere: Cell<u64>,
-    /// The time of what was done last here.
+    /// Requests that did not go to the server of their key, since the last call of
+    /// `take_hash_overflow`.
+    hash_overflow: Cell<u64>,
+    /// Time of the last operation here.
     now_ns: Cell<u64>,
     queue: RefCell<Queue<Rc<Ticket>>>,
-    /// From a request's dispatch to its answer's first byte, of late.
+    /// Recent average time from a request's dispatch to its response's first byte.
     service_ns: Cell<u64>,
-    /// On the first core, where servers' bounds follow what they do.
-    limits: RefCell<Vec<Limit>>,
-    /// Idle connections that this core may keep to each server.
+    /// Adaptive limits of the servers; only on the first core.
+    adaptive_limits: RefCell<Vec<AdaptiveLimit>>,
+    /// Maximum number of idle connections that this core may keep to each server.
     idle_max: usize,
-    /// Whether failures of servers are looked at.
-    observes: bool,
-    /// When the windows of their rates are over; looked at by the first core.
+    /// True if failures of servers are evaluated.
+    detects_outliers: bool,
+    /// Time when the windows of error rates end; checked by the first core.
     window_end_ns: Cell<u64>,
 }
 
-/// One core's view of one server.
+/// A server as seen by one core.
 #[derive(Debug, Default)]
-pub(crate) struct Server {
+pub(crate) struct CoreServer {
     in_flight: Cell<usize>,
-    /// Only kept where the choice goes by it.
-    latency: Cell<Latency>,
-    /// Of those, how many the server's bound counts. While it has a bound all that come, and while it
-    /// has none nobody; which of them leaves first is the same to everybody.
-    counted: Cell<usize>,
-    /// The one used last is at the end, and is used first.
-    idle: RefCell<Vec<ServerConn>>,
-    seen: observed::Seen,
+    /// Only maintained if the balancing algorithm uses it.
+    latency: Cell<PeakEwma>,
+    /// Number of those requests that count toward the server's limit. While it has a limit, all new
+    /// requests count; while it has none, none do. It makes no difference which request leaves
+    /// first.
+    counted_in_flight: Cell<usize>,
+    /// Idle connections. The most recently used one is at the end, and is used first.
+    idle_conns: RefCell<Vec<ServerConn>>,
+    outlier_window: outlier_counters::CoreOutlierWindow,
 }
 
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct ServerConn {
     pub(crate) stream: Stream,
-    /// Requests that it has carried to their end.
-    pub(crate) served: u32,
+    /// Number of completed requests on it.
+    pub(crate) served_requests: u32,
+    /// True if the server authenticated the connection, so that only one client may use it.
+    pub(crate) is_private: bool,
     idle_since_ns: u64,
 }
 
-/// What a request wants of a pool.
+/// A request's requirements on the server of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Want {
-    /// The digest of what it is chosen by, where that is a key.
+pub(crate) struct ServerRequirements {
+    /// Digest of the key, if the server is selected by one.
     pub(crate) key: Option<u64>,
-    /// The server that its client sticks to: no other will do while that is up.
+    /// Server to which the client sticks. No other one is used while it is up.
     pub(crate) pinned: Option<usize>,
-    /// A server that has just failed it.
+    /// Server that has just failed the request.
     pub(crate) avoid: Option<usize>,
 }
 
 impl Pool {
-    /// Takes over what `before` was of the same pool: idle connections and counts of the servers
-    /// that stay.
+    /// Creates the pool. Takes over idle connections and counts of the servers that `before`, the
+    /// previous state of the same pool, has in common with it.
     pub(crate) fn new(
-        plan: Arc<Plan>,
+        plan: &Plan,
         index: usize,
         core: (usize, usize),
         shared: Arc<SharedPool>,
-        before: Option<&Self>,
+        previous: Option<&Self>,
     ) -> Self {
-        let own = &plan.pools[index];
+        let pool_plan = &plan.pools[index];
+        let plan = Arc::clone(pool_plan);
         let (core, cores) = core;
         let server = |server: &crate::plan::ServerPlan| {
-            let kept = before.and_then(|before| {
-                let old = before
+            let reused = previous.and_then(|before| {
+                let old_index = before
                     .plan()
                     .servers
                     .iter()
                     .position(|old| old.name == server.name && old.address == server.address)?;
-                // Connections were made in another namespace, or told another client's address.
-                (before.plan().namespace == own.namespace
-                    && before.plan().send_proxy_protocol == own.send_proxy_protocol)
-                    .then(|| Rc::clone(&before.servers[old]))
+                // Otherwise connections were made in another namespace, or carry another client's
+                // address.
+                (before.plan().namespace == pool_plan.namespace
+                    && before.plan().send_proxy_protocol == pool_plan.send_proxy_protocol)
+                    .then(|| Rc::clone(&before.servers[old_index]))
             });
-            kept.unwrap_or_default()
+            reused.unwrap_or_default()
         };
-        let servers: Vec<_> = own.servers.iter().map(server).collect();
-        let turns = RefCell::new(Turns::new(servers.len()));
-        let idle_max = own.idle_max.div_ceil(cores);
-        let names = own.servers.iter().map(|server| digest(server.name.as_bytes())).collect();
-        let server_names = own.servers.iter().map(|server| &*server.name);
-        let tokens =
-            own.sticky.as_ref().map(|sticky| Tokens::new(&sticky.key, &own.name, server_names));
-        let has_backups = own.servers.iter().any(|server| server.backup);
-        let QueuePlan { timeout_ns, order, stands_after_ns, .. } = own.queue;
-        let queue = RefCell::new(Queue::new(Rules { order, timeout_ns, stands_after_ns }));
-        let service_ns = before.map_or(0, |before| before.service_ns.get());
-        let limits = RefCell::new(line::limits(own, before));
-        let observes = own.outlier.is_on();
+        let servers: Vec<_> = pool_plan.servers.iter().map(server).collect();
+        let round_robin_state = RefCell::new(RoundRobinState::new(servers.len()));
+        let idle_max = pool_plan.idle_max.div_ceil(cores);
+        let name_digests = pool_plan.servers.iter().map(|server| digest(server.name.as_bytes())).collect();
+        let server_names = pool_plan.servers.iter().map(|server| &*server.name);
+        let tokens = pool_plan
+            .sticky
+            .as_ref()
+            .map(|sticky| ServerTokens::new(&sticky.key, &pool_plan.name, server_names));
+        let has_backups = pool_plan.servers.iter().any(|server| server.backup);
+        let QueuePlan { timeout_ns, order, standing_after_ns: stands_after_ns, .. } = pool_plan.queue;
+        let queue =
+            RefCell::new(Queue::new(QueueRules { order, timeout_ns, standing_after_ns: stands_after_ns }));
+        let service_ns = previous.map_or(0, |before| before.service_ns.get());
+        let adaptive_limits = RefCell::new(wait_queue::adaptive_limits(pool_plan, previous));
+        let detects_outliers = pool_plan.outlier.is_on();
         Self {
             plan,
             index,
             core,
             shared,
             servers,
-            turns,
-            names,
+            round_robin_state,
+            name_digests,
             tokens,
             has_backups,
-            elsewhere: Cell::new(0),
+            hash_overflow: Cell::new(0),
             now_ns: Cell::new(0),
             queue,
             service_ns: Cell::new(service_ns),
-            limits,
+            adaptive_limits,
             idle_max,
-            observes,
+            detects_outliers,
             window_end_ns: Cell::new(0),
         }
     }
 
     pub(crate) fn plan(&self) -> &PoolPlan {
-        &self.plan.pools[self.index]
+        &self.plan
     }
 
-    /// The network namespace of its servers, if it is not our own.
+    /// Returns the network namespace of its servers, if it is not the proxy's own.
     pub(crate) fn namespace(&self) -> Option<Namespace> {
         self.shared.namespace()
     }
 
-    /// Which connections a request may go over. One that told the server who the client is can only
-    /// carry that client's requests.
+    /// Returns the kind of connections that a request may use. A connection with a PROXY header can
+    /// only carry requests of the client in that header.
     pub(crate) fn reuse(&self) -> Reuse {
         match self.plan().send_proxy_protocol {
             Some(_) => Reuse::Never,
@@ -189,229 +200,236 @@ impl Pool {
         self.index
     }
 
-    /// The state of a server, which stays the same object across reloads as long as connections to the
-    /// server may be kept.
-    pub(crate) fn server(&self, index: usize) -> &Rc<Server> {
+    /// Returns the state of a server. It stays the same object across reloads as long as
+    /// connections to the server may be kept.
+    pub(crate) fn server(&self, index: usize) -> &Rc<CoreServer> {
         &self.servers[index]
     }
 
-    /// What names its servers to clients that stick to them.
-    pub(crate) fn tokens(&self) -> Option<&Tokens> {
+    /// Returns the servers' tokens for sticky cookies.
+    pub(crate) fn tokens(&self) -> Option<&ServerTokens> {
         self.tokens.as_ref()
     }
 
-    /// Whether requests of clients that stick to a server still go there.
-    pub(crate) fn is_up(&self, server: usize, now_ns: u64) -> bool {
-        self.shared.standing(server).is_open(now_ns)
+    /// Returns whether a server still gets requests of clients that stick to it.
+    pub(crate) fn accepts_sticky(&self, server: usize, now_ns: u64) -> bool {
+        self.shared.eligibility(server).accepts_request(now_ns)
     }
 
-    /// Whether the choice goes by response times.
-    pub(crate) fn wants_latency(&self) -> bool {
+    /// Returns whether the balancing algorithm uses response times.
+    pub(crate) fn uses_latency(&self) -> bool {
         self.plan().balance == Balance::Latency
     }
 
-    /// Remembers how long a server took.
-    pub(crate) fn learn(&self, server: usize, sample_ns: u64, now_ns: u64) {
+    /// Records a response time of a server.
+    pub(crate) fn record_latency(&self, server: usize, sample_ns: u64, now_ns: u64) {
         let latency = &self.servers[server].latency;
-        latency.set(latency.get().with(sample_ns, now_ns));
+        latency.set(latency.get().with_sample(sample_ns, now_ns));
     }
 
-    /// How many requests did not go where their key belongs, since this was asked last.
-    pub(crate) fn take_elsewhere(&self) -> u64 {
-        self.elsewhere.take()
+    /// Returns the number of requests that did not go to the server of their key, since the last
+    /// call.
+    pub(crate) fn take_hash_overflow(&self) -> u64 {
+        self.hash_overflow.take()
     }
 
-    /// Takes room at a server, unless none has any or others wait for the same already.
+    /// Takes a slot at a server. Returns `None` if there is none, or if other requests already wait
+    /// for the same.
     pub(crate) fn acquire(
         &self,
-        want: Want,
+        requirements: ServerRequirements,
         now_ns: u64,
         rng: &mut fastrand::Rng,
     ) -> Option<usize> {
         self.now_ns.set(now_ns);
-        let pinned = self.pinned(want);
+        let effective_pin = self.effective_pin(requirements);
         let waits_for_same = {
             let queue = self.queue.borrow();
-            // Who sticks to a server that is full keeps nobody from the others.
-            let same = |other: &Rc<Ticket>| self.pinned(other.want()) == pinned;
-            !queue.is_empty() && (self.tokens.is_none() || queue.any(same))
+            // Requests pinned to a full server do not block requests for the others.
+            let waits_for_same_pin =
+                |other: &Rc<Ticket>| self.effective_pin(other.requirements()) == effective_pin;
+            !queue.is_empty() && (self.tokens.is_none() || queue.any(waits_for_same_pin))
         };
         if waits_for_same {
             return None;
         }
-        self.try_acquire(want, rng)
+        self.try_acquire(requirements, rng)
     }
 
-    /// The only server that will do, if there is one.
-    fn pinned(&self, want: Want) -> Option<usize> {
+    /// Returns the only acceptable server, if the request is pinned to one.
+    fn effective_pin(&self, requirements: ServerRequirements) -> Option<usize> {
         let now_ns = self.now_ns.get();
-        want.pinned.filter(|server| want.avoid != Some(*server) && self.is_up(*server, now_ns))
+        requirements
+            .pinned
+            .filter(|server| requirements.avoid != Some(*server) && self.accepts_sticky(*server, now_ns))
     }
 
-    fn try_acquire(&self, want: Want, rng: &mut fastrand::Rng) -> Option<usize> {
-        if !self.shared.whole_has_room() {
+    fn try_acquire(&self, requirements: ServerRequirements, rng: &mut fastrand::Rng) -> Option<usize> {
+        if !self.shared.has_free_pool_slot() {
             return None;
         }
-        if let Some(server) = self.pinned(want) {
-            return self.enter(server).then_some(server);
+        if let Some(server) = self.effective_pin(requirements) {
+            return self.take_slot(server).then_some(server);
         }
         if self.servers.len() == 1 {
-            let usable = self.shared.standing(0).share() > 0 && self.enter(0);
+            let usable = self.shared.eligibility(0).effective_weight() > 0 && self.take_slot(0);
             return usable.then_some(0);
         }
         let plan = self.plan();
-        let how = How {
+        let input = BalanceInput {
             balance: plan.balance,
-            key: want.key,
-            names: &self.names,
+            key: requirements.key,
+            name_digests: &self.name_digests,
             load_factor: plan.hash.load_factor,
             now_ns: self.now_ns.get(),
         };
-        let turns = &mut *self.turns.borrow_mut();
-        let backups = self.has_backups && !self.has_usable(false);
-        // Another core may take the last place between the look and the step, so look again.
+        let round_robin_state = &mut *self.round_robin_state.borrow_mut();
+        let use_backups = self.has_backups && !self.has_usable(false);
+        // Another core may take the last slot between the check and the attempt, so this retries.
         for _ in 0..=self.servers.len() {
-            let choose = |avoid: Option<usize>, turns: &mut Turns, rng: &mut fastrand::Rng| {
-                let candidate = |index: usize| self.candidate(index, avoid, backups);
-                choose(how, self.servers.len(), candidate, turns, rng)
-            };
-            let chosen = match choose(want.avoid, turns, rng) {
-                // The one that has failed is better than none.
-                None if want.avoid.is_some() => choose(None, turns, rng)?,
+            let choose =
+                |avoid: Option<usize>, round_robin_state: &mut RoundRobinState, rng: &mut fastrand::Rng| {
+                    let candidate = |index: usize| self.candidate(index, avoid, use_backups);
+                    choose(input, self.servers.len(), candidate, round_robin_state, rng)
+                };
+            let chosen = match choose(requirements.avoid, round_robin_state, rng) {
+                // The server that has failed is better than none.
+                None if requirements.avoid.is_some() => choose(None, round_robin_state, rng)?,
                 chosen => chosen?,
             };
-            if self.enter(chosen.server) {
-                let elsewhere = u64::from(chosen.is_elsewhere);
-                self.elsewhere.set(self.elsewhere.get() + elsewhere);
+            if self.take_slot(chosen.server) {
+                let hash_overflow = u64::from(chosen.is_hash_overflow);
+                self.hash_overflow.set(self.hash_overflow.get() + hash_overflow);
                 return Some(chosen.server);
             }
         }
         None
     }
 
-    fn candidate(&self, index: usize, avoid: Option<usize>, backups: bool) -> Candidate {
+    fn candidate(&self, index: usize, avoid: Option<usize>, use_backups: bool) -> Candidate {
         let server = &self.plan().servers[index];
-        let share = self.shared.standing(index).share();
-        let is_first = self.plan().balance == Balance::First;
+        let weight = self.shared.eligibility(index).effective_weight();
+        let fills_in_order = self.plan().balance == Balance::First;
         Candidate {
-            weight: if server.backup == backups { share } else { 0 },
+            weight: if server.backup == use_backups { weight } else { 0 },
             in_flight: self.servers[index].in_flight.get(),
-            open: avoid != Some(index) && self.shared.has_room(index),
-            eased: !is_first || self.shared.has_eased_room(index, server.weight),
+            is_available: avoid != Some(index) && self.shared.has_free_slot(index),
+            is_below_slow_start_limit: !fills_in_order
+                || self.shared.is_below_slow_start_limit(index, server.weight),
             latency: self.servers[index].latency.get(),
         }
     }
 
-    /// Whether any server gets requests by its standing, of the backups or of the others.
-    fn has_usable(&self, backups: bool) -> bool {
+    /// Returns whether any of the backups, or of the other servers, may get requests.
+    fn has_usable(&self, use_backups: bool) -> bool {
         let servers = self.plan().servers.iter().enumerate();
-        let mut of_kind = servers.filter(|(_, server)| server.backup == backups);
-        of_kind.any(|(index, _)| self.shared.standing(index).share() > 0)
+        let mut candidates = servers.filter(|(_, server)| server.backup == use_backups);
+        candidates.any(|(index, _)| self.shared.eligibility(index).effective_weight() > 0)
     }
 
-    /// Takes room at a server, if it has any.
-    fn enter(&self, index: usize) -> bool {
+    /// Takes a slot at a server, if one is free.
+    fn take_slot(&self, index: usize) -> bool {
         let server = &self.servers[index];
-        match self.shared.try_enter(self.core, index) {
-            Entry::Full => return false,
-            Entry::Uncounted => {}
-            Entry::Counted => server.counted.set(server.counted.get() + 1),
+        match self.shared.try_acquire(self.core, index) {
+            AcquireResult::Full => return false,
+            AcquireResult::Uncounted => {}
+            AcquireResult::Counted => server.counted_in_flight.set(server.counted_in_flight.get() + 1),
         }
         server.in_flight.set(server.in_flight.get() + 1);
         true
     }
 
-    /// Counts the requests of servers that have a bound by now, and had none when they came.
-    pub(crate) fn recount(&self) {
+    /// Counts requests at servers that have got a limit since the requests started.
+    pub(crate) fn count_unlimited_requests(&self) {
         for (index, server) in self.servers.iter().enumerate() {
-            let late = server.in_flight.get().saturating_sub(server.counted.get());
-            if late > 0 && self.shared.counts(index) {
-                self.shared.count_late(index, late);
-                server.counted.set(server.in_flight.get());
+            let uncounted = server.in_flight.get().saturating_sub(server.counted_in_flight.get());
+            if uncounted > 0 && self.shared.has_server_limit(index) {
+                self.shared.add_in_flight(index, uncounted);
+                server.counted_in_flight.set(server.in_flight.get());
             }
         }
     }
 
-    /// Whether any server may get such a request, now or once it has room.
-    pub(crate) fn has_server(&self, want: Want) -> bool {
-        self.pinned(want).is_some() || self.has_usable(false) || self.has_usable(true)
+    /// Returns whether any server may get this request, now or once it has a free slot.
+    pub(crate) fn has_usable_server(&self, requirements: ServerRequirements) -> bool {
+        self.effective_pin(requirements).is_some() || self.has_usable(false) || self.has_usable(true)
     }
 
-    /// Notes what a request that has ended shows of its server.
+    /// Records the result of a completed request for its server's outlier detection.
     #[inline]
-    pub(crate) fn observe(&self, outcome: &Outcome<'_>) {
-        if let Some(server) = outcome.server.filter(|_| self.observes) {
-            let seen = &self.servers[server].seen;
-            self.shared.observe(&self.plan().outlier, server, seen, outcome);
+    pub(crate) fn record_outcome(&self, outcome: &Outcome<'_>) {
+        if let Some(server) = outcome.server.filter(|_| self.detects_outliers) {
+            let window = &self.servers[server].outlier_window;
+            self.shared.record_outcome(&self.plan().outlier, server, window, outcome);
         }
     }
 
-    /// A request could not connect to a server, and goes to another one.
+    /// Records that a request could not connect to a server and goes to another one.
     pub(crate) fn note_unreachable(&self, server: usize, now_ns: u64) {
-        if self.observes {
-            self.shared.note(&self.plan().outlier, server, Sign::Failure, now_ns);
+        if self.detects_outliers {
+            self.shared.record_signal(&self.plan().outlier, server, FailureSignal::Failure, now_ns);
         }
     }
 
-    /// A server answers: if that was to be found out, it is. `status` is 0 where there is none.
+    /// Completes the probe if the server's response is successful. `status` is 0 if there is none.
     #[inline]
-    pub(crate) fn note_answer(&self, server: usize, status: u16, now_ns: u64) {
-        let standing = self.shared.standing(server);
-        let errors = self.plan().outlier.errors;
-        if standing.has_trial()
-            && (errors.is_none() || sign_of_status(status, &self.plan().outlier) == Sign::Fine)
+    pub(crate) fn note_response(&self, server: usize, status: u16, now_ns: u64) {
+        let eligibility = self.shared.eligibility(server);
+        let errors_max = self.plan().outlier.errors;
+        if eligibility.is_recovering()
+            && (errors_max.is_none()
+                || classify_status(status, &self.plan().outlier) == FailureSignal::Success)
         {
-            standing.pass_trial(now_ns);
+            eligibility.complete_probe(now_ns);
         }
     }
 
-    /// Brings what this core saw of its servers to the others, and judges by it where it is the
-    /// first one.
-    pub(crate) fn judge(&self, now_ns: u64) {
-        if !self.observes {
+    /// Publishes this core's observations of its servers. The first core also evaluates them.
+    pub(crate) fn evaluate_outliers(&self, now_ns: u64) {
+        if !self.detects_outliers {
             return;
         }
         for (index, server) in self.servers.iter().enumerate() {
-            server.seen.hand_over(self.shared.observed(index));
+            server.outlier_window.publish(self.shared.outlier_counters(index));
         }
         let end_ns = self.window_end_ns.get();
         if self.core == 0 && now_ns >= end_ns {
             let plan = &self.plan().outlier;
             self.window_end_ns.set(now_ns + plan.window_ns);
-            // What was counted before the first window is of no known length.
+            // The counts before the first window cover an unknown time.
             if end_ns > 0 {
-                self.shared.judge_windows(plan, now_ns);
+                self.shared.evaluate_windows(plan, now_ns);
             }
         }
     }
 
-    /// Works out anew what share of the load each server gets.
-    pub(crate) fn settle(&self, now_ns: u64) {
-        self.adapt();
-        self.shared.settle(self.plan(), now_ns);
+    /// Recomputes each server's share of the load.
+    pub(crate) fn recompute(&self, now_ns: u64) {
+        self.update_adaptive_limits();
+        self.shared.recompute(self.plan(), now_ns);
     }
 
-    /// Gives room back, to who waits for it.
+    /// Releases a slot, and wakes a core whose requests wait for one.
     pub(crate) fn release(&self, server: usize, rng: &mut fastrand::Rng) {
-        let Server { in_flight, counted, .. } = &*self.servers[server];
+        let CoreServer { in_flight, counted_in_flight, .. } = &*self.servers[server];
         in_flight.set(in_flight.get().saturating_sub(1));
-        let was_counted = counted.get() > in_flight.get();
+        let was_counted = counted_in_flight.get() > in_flight.get();
         if was_counted {
-            counted.set(counted.get() - 1);
+            counted_in_flight.set(counted_in_flight.get() - 1);
         }
-        if self.shared.leave(server, was_counted) && self.shared.is_waited_for() {
-            let own = !self.queue.borrow().is_empty();
-            if !self.shared.ring_other(self.core, own) {
+        if self.shared.release(server, was_counted) && self.shared.has_queued() {
+            let has_own_queued = !self.queue.borrow().is_empty();
+            if !self.shared.wake_other(self.core, has_own_queued) {
                 self.serve_queue(rng);
             }
         }
     }
 
-    /// An idle connection that is alive, the one used last; dead ones are closed.
+    /// Returns the most recently used idle connection that is alive. Closes dead ones.
     pub(crate) fn take_idle(&self, server: usize) -> Option<ServerConn> {
-        let idle = &self.servers[server].idle;
+        let idle_conns = &self.servers[server].idle_conns;
         loop {
-            let conn = idle.borrow_mut().pop()?;
+            let conn = idle_conns.borrow_mut().pop()?;
             if conn.is_alive() {
                 return Some(conn);
             }
@@ -420,10 +438,10 @@ impl Pool {
 
     /// Keeps a connection for the next request, unless there are enough.
     pub(crate) fn keep_idle(&self, server: usize, mut conn: ServerConn, now_ns: u64) {
-        let mut idle = self.servers[server].idle.borrow_mut();
+        let mut idle_conns = self.servers[server].idle_conns.borrow_mut();
         conn.idle_since_ns = now_ns;
-        if idle.len() < self.idle_max {
-            idle.push(conn);
+        if idle_conns.len() < self.idle_max {
+            idle_conns.push(conn);
         }
     }
 
@@ -431,49 +449,50 @@ impl Pool {
     pub(crate) fn sweep_idle(&self, now_ns: u64) {
         let timeout_ns = self.plan().idle_timeout_ns;
         for (index, server) in self.servers.iter().enumerate() {
-            let mut idle = server.idle.borrow_mut();
-            // Nothing of ours is to be left at a server that is worked on.
-            let away = self.shared.standing(index).in_force() == Wanted::Maintenance;
-            idle.retain(|conn| {
-                let young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
-                young && !away && conn.is_alive()
+            let mut idle_conns = server.idle_conns.borrow_mut();
+            // A server in maintenance must not keep connections of the proxy.
+            let is_in_maintenance = self.shared.eligibility(index).admin_state() == AdminState::Maintenance;
+            idle_conns.retain(|conn| {
+                let is_young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
+                is_young && !is_in_maintenance && conn.is_alive()
             });
         }
     }
 
     /// Closes the idle connections of servers that no other pool has.
-    pub(crate) fn close_idle_of_gone(&self) {
+    pub(crate) fn close_idle_of_removed(&self) {
         for server in self.servers.iter().filter(|server| Rc::strong_count(server) == 1) {
-            server.idle.borrow_mut().clear();
+            server.idle_conns.borrow_mut().clear();
         }
     }
 
-    /// Requests of this core that all servers have.
+    /// Returns the number of this core's requests at all servers.
     pub(crate) fn in_flight(&self) -> usize {
         self.servers.iter().map(|server| server.in_flight.get()).sum()
     }
 
-    /// Idle connections and requests in flight of one server, and requests that wait for the pool.
+    /// Returns the idle connections and the requests in flight of one server, and the requests that
+    /// wait for the pool.
     pub(crate) fn load(&self, server: usize) -> (usize, usize, usize) {
         let server = &self.servers[server];
-        (server.idle.borrow().len(), server.in_flight.get(), self.queued())
+        (server.idle_conns.borrow().len(), server.in_flight.get(), self.queued())
     }
 }
 
 impl ServerConn {
     pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, served: 0, idle_since_ns: 0 }
+        Self { stream, served_requests: 0, is_private: false, idle_since_ns: 0 }
     }
 
-    /// Whether an idle connection can still be used: one that can be read from has ended, or says
-    /// what nobody asked for. Mostly the runtime knows from its last look, so that it costs no system
-    /// call; where the last response ended just where a read did, the kernel is asked once.
+    /// Returns whether an idle connection can still be used. A readable one has ended, or has
+    /// unrequested data. Mostly the runtime knows this from its last poll, without a system call.
+    /// If the last response ended exactly with a read, the kernel is polled once.
     pub(crate) fn is_alive(&self) -> bool {
-        self.stream.is_quiet()
+        self.stream.is_idle()
     }
 }
 
 #[cfg(test)]
-mod choice_tests;
+mod selection_tests;
 #[cfg(test)]
 mod tests;

@@ -1,112 +1,112 @@
-//! The line of one core before a pool: who is next, who has waited too long, who has to go for
-//! another. Pure: time is an argument, what waits is any `T`.
+//! Queue of one core for a pool: chooses the next request, expires those that waited too long, and
+//! evicts requests for others. Pure: time is an argument, and entries are of any type `T`.
 //!
 //! ```text
-//! push --> high    oldest ... newest   strict, but who is passed over PASSES_MAX times has a turn;
+//! push --> high    oldest ... newest   strict, but after PASSES_MAX passes a class has a turn;
 //!          normal  oldest ... newest   the oldest first while a class is short,
-//!          low     oldest ... newest   the newest first when it stands (codel)
+//!          low     oldest ... newest   the newest first when it stands or clients leave it (codel)
 //!            |         |         |
-//!            |         |         '--> evict: for a more urgent one, or, when it stands, a newer one
-//!            |         '--> expire: too old, or its client's deadline cannot be held any more
-//!            '--> take: room came up
+//!            |         |         '--> evict: for a more urgent entry, or, when it stands, a newer
+//!            |         '--> expire: too old, or the client's deadline cannot be met any more
+//!            '--> take: a slot is free
 //! ```
 
 use std::collections::VecDeque;
 
-use super::codel::Window;
+use super::codel::StandingDetector;
 use crate::plan::{Priority, QueueOrder};
 
-/// How often a class that waits is passed over before it has a turn: of so many and one, it gets
-/// one.
+/// Maximum number of times that a waiting class is passed over before it has a turn. It gets at
+/// least one of `PASSES_MAX + 1` turns.
 const PASSES_MAX: u32 = 15;
 
-/// How many are asked at a time whether there is room for them, where some will have one server
-/// only.
-const LOOKS_MAX: usize = 256;
+/// Maximum number of entries that are offered a slot in one call, if some of them accept only one
+/// server.
+const OFFERS_MAX: usize = 256;
 
-/// What there is for one that waits.
+/// Offer to a waiting entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer<R> {
-    /// Room.
-    Room(R),
-    /// Nothing, but there may be something for another.
-    NotThis,
-    /// Nothing for anybody.
-    Nobody,
+    /// A slot.
+    Slot(R),
+    /// Nothing, but there may be a slot for another entry.
+    Skip,
+    /// Nothing for any entry.
+    Stop,
 }
 
 /// No deadline.
-pub(crate) const NEVER: u64 = u64::MAX;
+pub(crate) const NO_DEADLINE: u64 = u64::MAX;
 
-/// How a queue is served.
+/// Rules by which a queue is served.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct QueueRules {
     pub(crate) order: QueueOrder,
     pub(crate) timeout_ns: u64,
-    pub(crate) stands_after_ns: u64,
+    pub(crate) standing_after_ns: u64,
 }
 
-/// A place in the queue, for who wants to leave it.
+/// Position in the queue, for removing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    class: Priority,
+pub(crate) struct QueuePosition {
+    priority: Priority,
     serial: u64,
 }
 
-/// Why one is put out before its turn.
+/// Reason for expiring an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Late {
-    /// It has waited for as long as any may.
-    Waited,
-    /// Its client would have left before the answer.
+pub(crate) enum ExpiryReason {
+    /// It has waited for the maximum time.
+    Timeout,
+    /// Its client would leave before the response.
     Deadline,
 }
 
-/// Those that wait.
+/// The waiting entries.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    rules: Rules,
-    classes: [Class<T>; Priority::COUNT],
+    rules: QueueRules,
+    classes: [ClassQueue<T>; Priority::COUNT],
     next_serial: u64,
 }
 
 #[derive(Debug)]
-struct Class<T> {
-    waiting: VecDeque<Waiting<T>>,
-    window: Window,
-    /// Grants to other classes since its last one, while it waited.
-    passed: u32,
-    /// No deadline of those that wait is earlier.
-    first_deadline_ns: u64,
+struct ClassQueue<T> {
+    entries: VecDeque<QueueEntry<T>>,
+    standing_detector: StandingDetector,
+    /// Number of grants to other classes since the last one, while this class waited.
+    pass_count: u32,
+    /// Lower bound of the deadlines of all waiting entries.
+    earliest_deadline_ns: u64,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct QueueEntry<T> {
     serial: u64,
-    since_ns: u64,
-    /// When its client leaves; [`NEVER`]: it does not say.
+    enqueued_ns: u64,
+    /// Time when its client leaves; [`NEVER`]: not given.
     deadline_ns: u64,
     item: T,
 }
 
-const CLASSES: [Priority; Priority::COUNT] = [Priority::High, Priority::Normal, Priority::Low];
+const PRIORITIES: [Priority; Priority::COUNT] = [Priority::High, Priority::Normal, Priority::Low];
 
-impl<T> Class<T> {
+impl<T> ClassQueue<T> {
     fn new() -> Self {
         Self {
-            waiting: VecDeque::new(),
-            window: Window::new(),
-            passed: 0,
-            first_deadline_ns: NEVER,
+            entries: VecDeque::new(),
+            standing_detector: StandingDetector::new(),
+            pass_count: 0,
+            earliest_deadline_ns: NO_DEADLINE,
         }
     }
 
-    /// Whether the newest is first.
-    fn is_reversed(&mut self, rules: &Rules, now_ns: u64) -> bool {
-        let oldest_ns = self.waiting.front().map(|oldest| oldest.since_ns);
-        let stands = self.window.look(oldest_ns, rules.stands_after_ns, now_ns);
+    /// Returns whether the newest entry is served first.
+    fn serves_newest_first(&mut self, rules: &QueueRules, now_ns: u64) -> bool {
+        let oldest_ns = self.entries.front().map(|oldest| oldest.enqueued_ns);
+        let is_standing = self.standing_detector.update(oldest_ns, rules.standing_after_ns, now_ns);
         match rules.order {
-            QueueOrder::Adaptive => stands,
+            QueueOrder::Adaptive => is_standing,
             QueueOrder::OldestFirst => false,
             QueueOrder::NewestFirst => true,
         }
@@ -114,179 +114,187 @@ impl<T> Class<T> {
 }
 
 impl<T> Queue<T> {
-    pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, classes: std::array::from_fn(|_| Class::new()), next_serial: 0 }
+    pub(crate) fn new(rules: QueueRules) -> Self {
+        Self { rules, classes: std::array::from_fn(|_| ClassQueue::new()), next_serial: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.classes.iter().all(|class| class.waiting.is_empty())
+        self.classes.iter().all(|class| class.entries.is_empty())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.classes.iter().map(|class| class.waiting.len()).sum()
+        self.classes.iter().map(|class| class.entries.len()).sum()
     }
 
-    /// For how long the class that has stood longest has stood.
-    pub(crate) fn stood_ns(&self, now_ns: u64) -> u64 {
-        self.classes.iter().map(|class| class.window.stood_ns(now_ns)).max().unwrap_or(0)
+    /// Returns the longest time for which any class has stood.
+    pub(crate) fn standing_ns(&self, now_ns: u64) -> u64 {
+        self.classes.iter().map(|class| class.standing_detector.standing_ns(now_ns)).max().unwrap_or(0)
     }
 
-    /// Goes to the end of the line. Its length is bounded by the caller, who knows of other cores.
+    /// Appends an entry. The caller bounds the queue's length, because it knows about other cores.
     pub(crate) fn push(
         &mut self,
-        class: Priority,
+        priority: Priority,
         now_ns: u64,
         deadline_ns: u64,
         item: T,
-    ) -> Place {
+    ) -> QueuePosition {
         let serial = self.next_serial;
         self.next_serial += 1;
         let rules = self.rules;
-        let line = &mut self.classes[class as usize];
-        // How it was until now, with the newcomer left out.
-        line.is_reversed(&rules, now_ns);
-        line.first_deadline_ns = line.first_deadline_ns.min(deadline_ns);
-        line.waiting.push_back(Waiting { serial, since_ns: now_ns, deadline_ns, item });
-        Place { class, serial }
+        let class_queue = &mut self.classes[priority as usize];
+        // Updates the state up to now, without the newcomer.
+        class_queue.serves_newest_first(&rules, now_ns);
+        class_queue.earliest_deadline_ns = class_queue.earliest_deadline_ns.min(deadline_ns);
+        class_queue.entries.push_back(QueueEntry { serial, enqueued_ns: now_ns, deadline_ns, item });
+        QueuePosition { priority, serial }
     }
 
-    /// The next one to be served.
+    /// Returns the next entry to be served.
     #[cfg(test)]
     pub(crate) fn take(&mut self, now_ns: u64) -> Option<T> {
-        self.take_with(now_ns, &mut |_| Offer::Room(())).map(|(item, ())| item)
+        self.offer_slots(now_ns, &mut |_| Offer::Slot(())).map(|(item, ())| item)
     }
 
-    /// The next one to be served that there is room for, with what that is. At most
-    /// [`LOOKS_MAX`] are asked.
-    pub(crate) fn take_with<R>(
+    /// Returns the next entry that accepts a slot, with that slot. Makes offers to at most
+    /// [`OFFERS_MAX`] entries.
+    pub(crate) fn offer_slots<R>(
         &mut self,
         now_ns: u64,
         offer: &mut impl FnMut(&T) -> Offer<R>,
     ) -> Option<(T, R)> {
-        let first = self.next_class()?;
-        let others = CLASSES.into_iter().filter(|class| *class != first);
-        let mut looks = LOOKS_MAX;
-        for class in std::iter::once(first).chain(others) {
+        let first_priority = self.next_class()?;
+        let others = PRIORITIES.into_iter().filter(|priority| *priority != first_priority);
+        let mut offers_left = OFFERS_MAX;
+        for priority in std::iter::once(first_priority).chain(others) {
             let rules = self.rules;
-            let line = &mut self.classes[class as usize];
-            let newest = line.is_reversed(&rules, now_ns);
-            let length = line.waiting.len();
-            for step in 0..length.min(looks) {
-                let at = if newest { length - 1 - step } else { step };
-                match offer(&line.waiting[at].item) {
-                    Offer::NotThis => {}
-                    Offer::Nobody => return None,
-                    Offer::Room(room) => {
-                        let taken = line.waiting.remove(at)?.item;
-                        if line.waiting.is_empty() {
-                            line.is_reversed(&rules, now_ns);
-                            line.first_deadline_ns = NEVER;
+            let class_queue = &mut self.classes[priority as usize];
+            let newest_first = class_queue.serves_newest_first(&rules, now_ns);
+            let length = class_queue.entries.len();
+            for step in 0..length.min(offers_left) {
+                let at = if newest_first { length - 1 - step } else { step };
+                match offer(&class_queue.entries[at].item) {
+                    Offer::Skip => {}
+                    Offer::Stop => return None,
+                    Offer::Slot(slot) => {
+                        let item = class_queue.entries.remove(at)?.item;
+                        if class_queue.entries.is_empty() {
+                            class_queue.serves_newest_first(&rules, now_ns);
+                            class_queue.earliest_deadline_ns = NO_DEADLINE;
                         }
-                        self.note_taken(class);
-                        return Some((taken, room));
+                        self.count_passes(priority);
+                        return Some((item, slot));
                     }
                 }
             }
-            looks -= length.min(looks);
+            offers_left -= length.min(offers_left);
         }
         None
     }
 
-    /// The others were passed over.
-    fn note_taken(&mut self, chosen: Priority) {
-        for class in CLASSES {
-            let line = &mut self.classes[class as usize];
-            line.passed = match class == chosen || line.waiting.is_empty() {
+    /// Updates the number of times that the other classes were passed over.
+    fn count_passes(&mut self, chosen_priority: Priority) {
+        for priority in PRIORITIES {
+            let class_queue = &mut self.classes[priority as usize];
+            class_queue.pass_count = match priority == chosen_priority || class_queue.entries.is_empty() {
                 true => 0,
-                false => line.passed + 1,
+                false => class_queue.pass_count + 1,
             };
         }
     }
 
-    /// Whether one of those that wait is such.
-    pub(crate) fn any(&self, is_such: impl Fn(&T) -> bool) -> bool {
-        self.classes.iter().any(|class| class.waiting.iter().any(|one| is_such(&one.item)))
+    /// Returns whether any waiting entry satisfies the condition.
+    pub(crate) fn any(&self, predicate: impl Fn(&T) -> bool) -> bool {
+        self.classes.iter().any(|class| class.entries.iter().any(|entry| predicate(&entry.item)))
     }
 
-    /// The most urgent class, unless another was passed over too often.
+    /// Returns the most urgent class, unless another one was passed over too often.
     fn next_class(&self) -> Option<Priority> {
-        let waits = |class: &Priority| !self.classes[*class as usize].waiting.is_empty();
-        let starves = |class: &Priority| self.classes[*class as usize].passed >= PASSES_MAX;
-        let starved = CLASSES.into_iter().rev().find(|class| waits(class) && starves(class));
-        starved.or_else(|| CLASSES.into_iter().find(waits))
+        let has_entries = |priority: &Priority| !self.classes[*priority as usize].entries.is_empty();
+        let is_starved = |priority: &Priority| self.classes[*priority as usize].pass_count >= PASSES_MAX;
+        let starved =
+            PRIORITIES.into_iter().rev().find(|priority| has_entries(priority) && is_starved(priority));
+        starved.or_else(|| PRIORITIES.into_iter().find(has_entries))
     }
 
-    /// Puts one out for a newcomer of `class`: the one of the least urgent class below its own that
-    /// would be served last; or, where its own class is served newest first, the oldest of that.
-    pub(crate) fn evict_for(&mut self, class: Priority, now_ns: u64) -> Option<T> {
+    /// Evicts an entry for a newcomer of `class`. Takes the least urgent class below its own, and
+    /// from that the entry that would be served last. If there is none and its own class is served
+    /// newest first, evicts the oldest entry of that class.
+    pub(crate) fn evict_for(&mut self, priority: Priority, now_ns: u64) -> Option<T> {
         let rules = self.rules;
-        for lower in CLASSES.into_iter().rev().take_while(|lower| *lower > class) {
-            let line = &mut self.classes[lower as usize];
-            if !line.waiting.is_empty() {
-                let newest_first = line.is_reversed(&rules, now_ns);
-                let waiting = &mut line.waiting;
-                let out = if newest_first { waiting.pop_front() } else { waiting.pop_back() };
-                return out.map(|out| out.item);
+        for lower in PRIORITIES.into_iter().rev().take_while(|lower| *lower > priority) {
+            let class_queue = &mut self.classes[lower as usize];
+            if !class_queue.entries.is_empty() {
+                let newest_first = class_queue.serves_newest_first(&rules, now_ns);
+                let entries = &mut class_queue.entries;
+                let evicted = if newest_first { entries.pop_front() } else { entries.pop_back() };
+                return evicted.map(|out| out.item);
             }
         }
-        let own = &mut self.classes[class as usize];
-        match own.is_reversed(&rules, now_ns) {
-            true => own.waiting.pop_front().map(|out| out.item),
+        let own_queue = &mut self.classes[priority as usize];
+        match own_queue.serves_newest_first(&rules, now_ns) {
+            true => own_queue.entries.pop_front().map(|evicted| evicted.item),
             false => None,
         }
     }
 
-    /// Puts out those that have waited too long, and those whose client leaves within `service_ns`,
-    /// which is what an answer takes.
-    pub(crate) fn expire(&mut self, now_ns: u64, service_ns: u64, mut out: impl FnMut(T, Late)) {
+    /// Expires entries that have waited too long, and those whose client leaves within
+    /// `service_ns`, the usual time of a response.
+    pub(crate) fn expire(
+        &mut self,
+        now_ns: u64,
+        service_ns: u64,
+        mut on_expired: impl FnMut(T, ExpiryReason),
+    ) {
         let rules = self.rules;
         let end_ns = now_ns.saturating_add(service_ns);
-        for line in &mut self.classes {
-            // Before the old ones are gone, or it would never be seen to stand.
-            line.is_reversed(&rules, now_ns);
-            let is_old = |one: &Waiting<T>| now_ns.saturating_sub(one.since_ns) >= rules.timeout_ns;
-            while let Some(old) = line.waiting.pop_front_if(|oldest| is_old(oldest)) {
-                out(old.item, Late::Waited);
+        for class_queue in &mut self.classes {
+            // Before old entries are removed, or the queue would never count as a standing queue.
+            class_queue.serves_newest_first(&rules, now_ns);
+            let is_old = |entry: &QueueEntry<T>| now_ns.saturating_sub(entry.enqueued_ns) >= rules.timeout_ns;
+            while let Some(expired) = class_queue.entries.pop_front_if(|oldest| is_old(oldest)) {
+                on_expired(expired.item, ExpiryReason::Timeout);
             }
-            if line.first_deadline_ns < end_ns {
-                line.expire_deadlines(end_ns, &mut out);
+            if class_queue.earliest_deadline_ns < end_ns {
+                class_queue.expire_deadlines(end_ns, &mut on_expired);
             }
         }
     }
 
-    /// Leaves before its turn; `None`: it has left already.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<T> {
-        let waiting = &mut self.classes[place.class as usize].waiting;
-        let at = waiting.binary_search_by_key(&place.serial, |one| one.serial).ok()?;
-        waiting.remove(at).map(|one| one.item)
+    /// Removes an entry before its turn. Returns `None` if it has already left.
+    pub(crate) fn remove(&mut self, position: QueuePosition, now_ns: u64) -> Option<T> {
+        let ClassQueue { entries, standing_detector, .. } = &mut self.classes[position.priority as usize];
+        let at = entries.binary_search_by_key(&position.serial, |one| one.serial).ok()?;
+        standing_detector.note_departure(now_ns);
+        entries.remove(at).map(|one| one.item)
     }
 }
 
-impl<T> Class<T> {
-    fn expire_deadlines(&mut self, end_ns: u64, out: &mut impl FnMut(T, Late)) {
+impl<T> ClassQueue<T> {
+    fn expire_deadlines(&mut self, end_ns: u64, on_expired: &mut impl FnMut(T, ExpiryReason)) {
         let mut at = 0;
-        self.first_deadline_ns = NEVER;
-        while let Some(one) = self.waiting.get(at) {
-            if one.deadline_ns >= end_ns {
-                self.first_deadline_ns = self.first_deadline_ns.min(one.deadline_ns);
+        self.earliest_deadline_ns = NO_DEADLINE;
+        while let Some(entry) = self.entries.get(at) {
+            if entry.deadline_ns >= end_ns {
+                self.earliest_deadline_ns = self.earliest_deadline_ns.min(entry.deadline_ns);
                 at += 1;
-            } else if let Some(late) = self.waiting.remove(at) {
-                out(late.item, Late::Deadline);
+            } else if let Some(expired) = self.entries.remove(at) {
+                on_expired(expired.item, ExpiryReason::Deadline);
             }
         }
     }
 }
 
-/// In how many seconds a client that was refused may find room: what waits divided by what is
-/// served, and not before the queue has stood as long again. From 1 to [`RETRY_AFTER_MAX_S`].
-pub(crate) fn retry_after_s(waiting: usize, service_ns: u64, places: usize, stood_ns: u64) -> u64 {
-    let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
-    let places = u64::try_from(places).unwrap_or(u64::MAX).max(1);
-    let drained_ns = waiting.saturating_mul(service_ns) / places;
-    drained_ns.max(stood_ns).div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S)
+/// Returns the time in seconds after which a rejected client may find a slot. This is the time to
+/// drain the queue, but at least as long as the queue has stood. From 1 to [`RETRY_AFTER_MAX_S`].
+pub(crate) fn retry_after_s(queued: usize, service_ns: u64, slots: usize, standing_ns: u64) -> u64 {
+    let queued = u64::try_from(queued).unwrap_or(u64::MAX);
+    let slots = u64::try_from(slots).unwrap_or(u64::MAX).max(1);
+    let drain_ns = queued.saturating_mul(service_ns) / slots;
+    drain_ns.max(standing_ns).div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S)
 }
 
-/// What a client is told to wait at most.
+/// Maximum of `Retry-After` in seconds.
 pub(crate) const RETRY_AFTER_MAX_S: u64 = 30;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What all cores share of the pools: how many requests each bounded server has, how many wait, and
-//! a bell for each core. Touched once at the start and once at the end of a request, and only for
-//! servers that have a bound.
+//! Pool state shared by all cores: the number of requests at each server with a limit, the number
+//! of waiting requests, and a wakeup for each core. A request accesses it once at the start and
+//! once at the end, and only for servers that have a limit.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,483 +9,505 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rt::namespace::Namespace;
-use rt::tokio::sync::Notify;
 
-use super::adaptive::{Limit, Window};
-use super::gate::{Entry, Gate, Samples};
-use super::observed::Observed;
+use super::adaptive::{AdaptiveLimit, LatencyWindow};
+use super::concurrency_limit::{AcquireResult, ConcurrencyLimit, LatencySamples};
+use super::cross_core_wakeup::CoreWakeups;
+use super::eligibility::Eligibility;
+use super::outlier_counters::OutlierCounters;
 use super::retry_budget::RetryBudget;
-use super::standing::Standing;
-use crate::admission::{Gatekeeper, gatekeepers};
+use crate::admission::{ListenerLimits, create_listener_limits};
 use crate::plan::{AdaptivePlan, Plan, PoolPlan, RoutePlan, ServerPlan};
 use crate::route::Buckets;
 
-/// What all cores share of all pools, for one plan.
+/// State of all pools that all cores share, for one plan.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct CrossCoreState {
     pub(crate) pools: Vec<Arc<SharedPool>>,
-    /// By listener.
-    pub(crate) keepers: Vec<Arc<Gatekeeper>>,
-    /// The token buckets of routes, where a route has a rate limit.
-    pub(crate) limits: Vec<Option<Arc<Buckets>>>,
+    /// Limits of each listener.
+    pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
+    /// Token buckets of the routes that have a rate limit.
+    pub(crate) rate_limits: Vec<Option<Arc<Buckets>>>,
 }
 
-/// A bell for each core: rung when room came up elsewhere that it may wait for.
-#[derive(Clone, Debug)]
-pub(crate) struct Bells(Arc<[Notify]>);
-
-/// What all cores share of one pool.
+/// State of one pool that all cores share.
 #[derive(Debug)]
 pub(crate) struct SharedPool {
-    /// Of all its servers together.
-    whole: Arc<Gate>,
-    gates: Vec<Arc<Gate>>,
-    retries: Arc<RetryBudget>,
-    /// What is seen of servers whose bounds follow it.
-    samples: Vec<Arc<Samples>>,
-    standings: Vec<Arc<Standing>>,
-    observed: Vec<Arc<Observed>>,
-    line: Arc<Line>,
-    bells: Bells,
-    /// Opened while that was still allowed.
+    /// Limit for all servers together.
+    pool_limit: Arc<ConcurrencyLimit>,
+    server_limits: Vec<Arc<ConcurrencyLimit>>,
+    retry_budget: Arc<RetryBudget>,
+    /// Samples for the adaptive limits.
+    samples: Vec<Arc<LatencySamples>>,
+    eligibilities: Vec<Arc<Eligibility>>,
+    outlier_counters: Vec<Arc<OutlierCounters>>,
+    queue_counters: Arc<QueueCounters>,
+    wakeups: CoreWakeups,
+    /// Opened while that was still permitted.
     namespace: Option<Namespace>,
 }
 
-/// How many requests of each core wait for a pool.
+/// Number of requests of each core that wait for a pool.
 #[derive(Debug)]
-struct Line {
-    waiting: AtomicUsize,
-    by_core: Box<[AtomicUsize]>,
-    turn: AtomicUsize,
-    /// Whether some core decides just now whether to eject a server.
-    judging: AtomicBool,
+struct QueueCounters {
+    queued: AtomicUsize,
+    queued_by_core: Box<[AtomicUsize]>,
+    next_core: AtomicUsize,
+    /// True while a core decides whether to eject a server.
+    is_evaluating: AtomicBool,
 }
 
-/// The right to decide whether to eject a server, of one core at a time.
-pub(super) struct Judging<'a>(&'a AtomicBool);
+/// Lock for deciding on ejections; only one core holds it at a time.
+pub(super) struct EvaluationGuard<'a>(&'a AtomicBool);
 
-impl Drop for Judging<'_> {
+impl Drop for EvaluationGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
-impl Bells {
-    pub(crate) fn new(cores: usize) -> Self {
-        Self((0..cores).map(|_| Notify::new()).collect())
-    }
-
-    /// Waits until somebody rings for `core`.
-    pub(crate) async fn rung(&self, core: usize) {
-        self.0[core].notified().await;
-    }
-
-    fn cores(&self) -> usize {
-        self.0.len()
-    }
-}
-
-impl Shared {
-    /// Takes over the counts of the pools and servers of `before` that have the same names.
+impl CrossCoreState {
+    /// Creates the state. Takes over the counts of the pools and servers of `previous` that have
+    /// the same names.
     ///
     /// # Errors
-    /// A network namespace cannot be opened, or was not open before: cores have tables of
-    /// descriptors of their own, in which only those are that were there when they started. Nothing
-    /// of `before` has changed then.
+    /// Fails if a network namespace cannot be opened, or was not open before. Each core has its own
+    /// table of descriptors, which only has those that existed when the core started. Then nothing
+    /// of `previous` has changed.
     pub(crate) fn new(
         plan: &Plan,
-        bells: &Bells,
-        before: Option<(&Plan, &Self)>,
+        wakeups: &CoreWakeups,
+        previous: Option<(&Plan, &Self)>,
     ) -> io::Result<Self> {
-        let old = |pool: &PoolPlan| {
-            before.and_then(|(plan, shared)| {
+        let old_pool = |pool: &PoolPlan| {
+            previous.and_then(|(plan, shared)| {
                 let at = plan.pools.iter().position(|old| old.name == pool.name)?;
-                Some((&plan.pools[at], &shared.pools[at]))
+                Some((&*plan.pools[at], &shared.pools[at]))
             })
         };
-        // Before anything else: a name may be out of reach by now that was not when it was opened.
-        let namespace = |pool: &PoolPlan| {
+        // First of all, because a namespace that was opened earlier may be inaccessible by now.
+        let namespace = |pool: &Arc<PoolPlan>| {
             let Some(name) = &pool.namespace else { return Ok(None) };
-            let Some((_, shared)) = before else { return Namespace::open(name).map(Some) };
-            let known = shared.pools.iter().find_map(|pool| {
-                pool.namespace.as_ref().filter(|namespace| namespace.name() == name)
-            });
-            known.map(|known| Some(known.clone())).ok_or_else(|| unknown(&pool.name, name))
+            let Some((_, shared)) = previous else { return Namespace::open(name).map(Some) };
+            let existing = shared
+                .pools
+                .iter()
+                .find_map(|pool| pool.namespace.as_ref().filter(|namespace| namespace.name() == name));
+            existing.map(|known| Some(known.clone())).ok_or_else(|| unknown_namespace_error(&pool.name, name))
         };
         let namespaces = plan.pools.iter().map(namespace).collect::<io::Result<Vec<_>>>()?;
-        let pool = |(pool, namespace): (&PoolPlan, Option<Namespace>)| {
-            let old = old(pool);
-            let gates = pool.servers.iter().map(|server| server_gate(pool, server, old)).collect();
-            let (standings, observed) =
-                pool.servers.iter().map(|server| known(server, old)).unzip();
-            let line = old.map_or_else(
-                || Arc::new(Line::new(bells.cores())),
-                |(_, shared)| Arc::clone(&shared.line),
-            );
-            let kept = old.map(|(_, shared)| &shared.retries);
-            let kept = kept.filter(|kept| kept.plan() == pool.bounds.retry_budget).cloned();
-            let retries = kept.unwrap_or_else(|| {
-                Arc::new(RetryBudget::new(pool.bounds.retry_budget, bells.cores()))
-            });
-            Arc::new(SharedPool {
-                whole: whole_gate(pool, old),
-                gates,
-                retries,
-                samples: pool.servers.iter().map(|_| Arc::default()).collect(),
-                standings,
-                observed,
-                line,
-                bells: bells.clone(),
-                namespace,
-            })
+        let pool = |(pool, namespace): (&Arc<PoolPlan>, Option<Namespace>)| {
+            Arc::new(SharedPool::new(pool, old_pool(pool), wakeups, namespace))
         };
         let pools = plan.pools.iter().zip(namespaces).map(pool).collect();
-        let keepers =
-            gatekeepers(plan, before.map(|(plan, shared)| (plan, shared.keepers.as_slice())));
-        Ok(Self { pools, keepers, limits: limits(plan, bells.cores(), before) })
+        let listener_limits = create_listener_limits(
+            plan,
+            previous.map(|(plan, shared)| (plan, shared.listener_limits.as_slice())),
+        );
+        Ok(Self {
+            pools,
+            listener_limits,
+            rate_limits: create_rate_limits(plan, wakeups.core_count(), previous),
+        })
+    }
+
+    /// Returns the state for `plan`, which differs from `previous_plan` only in the servers of some
+    /// pools.
+    pub(crate) fn with_servers_of(&self, plan: &Plan, previous_plan: &Plan) -> Self {
+        let plans = plan.pools.iter().zip(&previous_plan.pools);
+        let pools = plans.zip(&self.pools).map(|((plan, previous_plan), shared)| {
+            if Arc::ptr_eq(plan, previous_plan) {
+                return Arc::clone(shared);
+            }
+            let old = Some((&**previous_plan, shared));
+            Arc::new(SharedPool::new(plan, old, &shared.wakeups, shared.namespace.clone()))
+        });
+        Self {
+            pools: pools.collect(),
+            listener_limits: self.listener_limits.clone(),
+            rate_limits: self.rate_limits.clone(),
+        }
     }
 }
 
-/// The token buckets of a plan's routes. A limit that stays the same keeps its buckets, so that a
-/// reload does not lift it.
-fn limits(
+/// Returns the token buckets of a plan's routes. An unchanged limit keeps its buckets, so that a
+/// reload does not reset it.
+fn create_rate_limits(
     plan: &Plan,
     cores: usize,
-    before: Option<(&Plan, &Shared)>,
+    previous: Option<(&Plan, &CrossCoreState)>,
 ) -> Vec<Option<Arc<Buckets>>> {
     let limit = |route: &RoutePlan| {
         let limit = route.rate_limit.as_ref()?;
-        let kept = before.and_then(|(plan, shared)| {
-            let at = plan.routes.iter().position(|old| old.name == route.name)?;
-            let same = plan.routes[at].rate_limit.as_ref() == Some(limit);
-            shared.limits.get(at).filter(|_| same)?.clone()
+        let unchanged = previous.and_then(|(plan, shared)| {
+            let index = plan.routes.iter().position(|old| old.name == route.name)?;
+            let is_same = plan.routes[index].rate_limit.as_ref() == Some(limit);
+            shared.rate_limits.get(index).filter(|_| is_same)?.clone()
         });
-        Some(kept.unwrap_or_else(|| Arc::new(Buckets::new(limit, cores))))
+        Some(unchanged.unwrap_or_else(|| Arc::new(Buckets::new(limit, cores))))
     };
     plan.routes.iter().map(limit).collect()
 }
 
-/// The adaptive bound of a server, its own `maxconn` considered.
-pub(super) fn adaptive_of(pool: &PoolPlan, server: &ServerPlan) -> Option<AdaptivePlan> {
-    let AdaptivePlan { min, max } = pool.bounds.adaptive?;
-    let most = server.maxconn.unwrap_or(usize::MAX);
-    Some(AdaptivePlan { min: min.min(most), max: max.min(most) })
+/// Returns the bounds of a server's adaptive limit, capped by its own `maxconn`.
+pub(super) fn adaptive_plan(pool: &PoolPlan, server: &ServerPlan) -> Option<AdaptivePlan> {
+    let AdaptivePlan { min, max } = pool.overload_limits.adaptive?;
+    let maxconn = server.maxconn.unwrap_or(usize::MAX);
+    Some(AdaptivePlan { min: min.min(maxconn), max: max.min(maxconn) })
 }
 
-/// What a server may have when it starts.
-fn first_bound(pool: &PoolPlan, server: &ServerPlan) -> Option<usize> {
-    adaptive_of(pool, server).map(|plan| Limit::new(plan).get()).or(server.maxconn)
+/// Returns the initial request limit of a server.
+fn initial_limit(pool: &PoolPlan, server: &ServerPlan) -> Option<usize> {
+    adaptive_plan(pool, server).map(|plan| AdaptiveLimit::new(plan).get()).or(server.maxconn)
 }
 
-/// A gate stays with its server, whose requests it counts.
-fn server_gate(
+/// Returns the concurrency limit of a server. It is kept across reloads, because it counts the
+/// server's requests.
+fn reuse_or_create_server_limit(
     pool: &PoolPlan,
     server: &ServerPlan,
     old: Option<(&PoolPlan, &Arc<SharedPool>)>,
-) -> Arc<Gate> {
-    let bound = first_bound(pool, server);
-    let kept = old.and_then(|(plan, shared)| {
-        let at = plan.servers.iter().position(|old| old.name == server.name)?;
-        let adaptive = adaptive_of(pool, server);
-        let follows_on = adaptive.is_some() && adaptive_of(plan, &plan.servers[at]) == adaptive;
-        Some((Arc::clone(&shared.gates[at]), follows_on))
+) -> Arc<ConcurrencyLimit> {
+    let max = initial_limit(pool, server);
+    let reused = old.and_then(|(plan, shared)| {
+        let index = plan.servers.iter().position(|old| old.name == server.name)?;
+        let adaptive = adaptive_plan(pool, server);
+        let keeps_adaptive = adaptive.is_some() && adaptive_plan(plan, &plan.servers[index]) == adaptive;
+        Some((Arc::clone(&shared.server_limits[index]), keeps_adaptive))
     });
-    let (gate, follows_on) = kept.unwrap_or_else(|| (Arc::new(Gate::new()), false));
-    if !follows_on {
-        gate.follow(bound);
+    let (limit, keeps_adaptive) = reused.unwrap_or_else(|| (Arc::new(ConcurrencyLimit::new()), false));
+    if !keeps_adaptive {
+        limit.set_configured(max);
     }
-    gate
+    limit
 }
 
-fn whole_gate(pool: &PoolPlan, old: Option<(&PoolPlan, &Arc<SharedPool>)>) -> Arc<Gate> {
-    let bound = pool.bounds.maxconn;
-    let kept = old.filter(|(plan, _)| plan.bounds.maxconn.is_some() == bound.is_some());
-    let gate = kept.map_or_else(|| Arc::new(Gate::new()), |(_, old)| Arc::clone(&old.whole));
-    gate.follow(bound);
-    gate
+fn reuse_or_create_pool_limit(
+    pool: &PoolPlan,
+    old: Option<(&PoolPlan, &Arc<SharedPool>)>,
+) -> Arc<ConcurrencyLimit> {
+    let max = pool.overload_limits.maxconn;
+    let reused = old.filter(|(plan, _)| plan.overload_limits.maxconn.is_some() == max.is_some());
+    let limit =
+        reused.map_or_else(|| Arc::new(ConcurrencyLimit::new()), |(_, old)| Arc::clone(&old.pool_limit));
+    limit.set_configured(max);
+    limit
 }
 
-/// What is known of a server: what was, if it is the same one.
-fn known(
+/// Returns the eligibility and the outlier counters of a server, which an unchanged server keeps.
+fn reuse_or_create_server_state(
     server: &ServerPlan,
     old: Option<(&PoolPlan, &Arc<SharedPool>)>,
-) -> (Arc<Standing>, Arc<Observed>) {
-    let kept = old.and_then(|(plan, shared)| {
-        let same = |old: &ServerPlan| old.name == server.name && old.address == server.address;
-        let at = plan.servers.iter().position(same)?;
-        Some((Arc::clone(&shared.standings[at]), Arc::clone(&shared.observed[at])))
+) -> (Arc<Eligibility>, Arc<OutlierCounters>) {
+    let reused = old.and_then(|(plan, shared)| {
+        let is_same = |old: &ServerPlan| old.name == server.name && old.address == server.address;
+        let index = plan.servers.iter().position(is_same)?;
+        Some((Arc::clone(&shared.eligibilities[index]), Arc::clone(&shared.outlier_counters[index])))
     });
-    kept.unwrap_or_else(|| (Arc::new(Standing::new(server.weight)), Arc::default()))
+    reused.unwrap_or_else(|| (Arc::new(Eligibility::new(server.weight)), Arc::default()))
 }
 
-fn unknown(pool: &str, namespace: &Path) -> io::Error {
+fn unknown_namespace_error(pool: &str, namespace: &Path) -> io::Error {
     let namespace = namespace.display();
     io::Error::other(format!(
         "pool {pool}: the network namespace {namespace} was not in the config when the proxy \
-         started; it takes a restart"
+         started; restart the proxy to use it"
     ))
 }
 
-impl Line {
+impl QueueCounters {
     fn new(cores: usize) -> Self {
         let by_core = (0..cores).map(|_| AtomicUsize::new(0)).collect();
-        Self { waiting: 0.into(), by_core, turn: 0.into(), judging: false.into() }
+        Self { queued: 0.into(), queued_by_core: by_core, next_core: 0.into(), is_evaluating: false.into() }
     }
 }
 
 impl SharedPool {
-    /// The numbers of its descriptors, to be kept by cores with a table of their own.
-    pub(crate) fn numbers(&self) -> Vec<RawFd> {
-        self.namespace.iter().flat_map(Namespace::numbers).collect()
+    /// Creates the state. Takes over the counts of the servers of `old` that have the same names.
+    fn new(
+        pool: &PoolPlan,
+        old: Option<(&PoolPlan, &Arc<Self>)>,
+        wakeups: &CoreWakeups,
+        namespace: Option<Namespace>,
+    ) -> Self {
+        let server_limits =
+            pool.servers.iter().map(|server| reuse_or_create_server_limit(pool, server, old)).collect();
+        let (eligibilities, outlier_counters) =
+            pool.servers.iter().map(|server| reuse_or_create_server_state(server, old)).unzip();
+        let queue_counters = old.map_or_else(
+            || Arc::new(QueueCounters::new(wakeups.core_count())),
+            |(_, shared)| Arc::clone(&shared.queue_counters),
+        );
+        let reused = old.map(|(_, shared)| &shared.retry_budget);
+        let reused = reused.filter(|kept| kept.plan() == pool.overload_limits.retry_budget).cloned();
+        let retry_budget = reused.unwrap_or_else(|| {
+            Arc::new(RetryBudget::new(pool.overload_limits.retry_budget, wakeups.core_count()))
+        });
+        Self {
+            pool_limit: reuse_or_create_pool_limit(pool, old),
+            server_limits,
+            retry_budget,
+            samples: pool.servers.iter().map(|_| Arc::default()).collect(),
+            eligibilities,
+            outlier_counters,
+            queue_counters,
+            wakeups: wakeups.clone(),
+            namespace,
+        }
     }
 
-    /// The network namespace of its servers, if it is not our own.
+    /// Returns the numbers of its descriptors, which cores with their own descriptor table must
+    /// keep.
+    pub(crate) fn raw_fds(&self) -> Vec<RawFd> {
+        self.namespace.iter().flat_map(Namespace::raw_fds).collect()
+    }
+
+    /// Returns the network namespace of its servers, if it is not the proxy's own.
     pub(crate) fn namespace(&self) -> Option<Namespace> {
         self.namespace.clone()
     }
 
-    /// Where a server stands.
+    /// Returns the eligibility of a server.
     #[inline]
-    pub(crate) fn standing(&self, server: usize) -> &Standing {
-        &self.standings[server]
+    pub(crate) fn eligibility(&self, server: usize) -> &Eligibility {
+        &self.eligibilities[server]
     }
 
-    /// Where a server stands, to be kept.
-    pub(crate) fn standing_of(&self, server: usize) -> Arc<Standing> {
-        Arc::clone(&self.standings[server])
+    /// Returns a shared reference to the eligibility of a server.
+    pub(crate) fn eligibility_handle(&self, server: usize) -> Arc<Eligibility> {
+        Arc::clone(&self.eligibilities[server])
     }
 
-    /// What requests showed of a server.
+    /// Returns the outlier counters of a server.
     #[inline]
-    pub(crate) fn observed(&self, server: usize) -> &Arc<Observed> {
-        &self.observed[server]
+    pub(crate) fn outlier_counters(&self, server: usize) -> &Arc<OutlierCounters> {
+        &self.outlier_counters[server]
     }
 
-    /// How many servers there are.
-    pub(super) fn servers(&self) -> usize {
-        self.standings.len()
+    /// Returns the number of servers.
+    pub(super) fn server_count(&self) -> usize {
+        self.eligibilities.len()
     }
 
-    /// The right to decide about ejections; `None`: another core has it.
-    pub(super) fn start_judging(&self) -> Option<Judging<'_>> {
-        let flag = &self.line.judging;
-        (!flag.swap(true, Ordering::SeqCst)).then_some(Judging(flag))
+    /// Takes the lock for deciding on ejections. Returns `None` if another core holds it.
+    pub(super) fn try_start_evaluation(&self) -> Option<EvaluationGuard<'_>> {
+        let flag = &self.queue_counters.is_evaluating;
+        (!flag.swap(true, Ordering::SeqCst)).then_some(EvaluationGuard(flag))
     }
 
-    /// Works out anew what share of the load each server gets: after a change, and once a tick. When
-    /// nobody would get any, ejections are taken back: a server that may fail is better than none.
-    pub(crate) fn settle(&self, plan: &PoolPlan, now_ns: u64) {
-        let settle = || {
-            let servers = plan.servers.iter().zip(&self.standings);
-            servers.fold(false, |any, (server, standing)| {
-                standing.settle(server.weight, plan.slow_start_ns, now_ns);
-                any | (standing.share() > 0)
+    /// Recomputes each server's share of the load: after a change, and once a tick. If no server
+    /// would get requests, cancels the ejections, because a server that may fail is better than
+    /// none.
+    pub(crate) fn recompute(&self, plan: &PoolPlan, now_ns: u64) {
+        let recompute_all = || {
+            let servers = plan.servers.iter().zip(&self.eligibilities);
+            servers.fold(false, |any, (server, eligibility)| {
+                eligibility.recompute(server.weight, plan.slow_start_ns, now_ns);
+                any | (eligibility.effective_weight() > 0)
             })
         };
-        if settle() {
+        if recompute_all() {
             return;
         }
-        let ejected = self.standings.iter().filter(|standing| standing.has_trial());
-        if ejected.map(|standing| standing.reprieve(now_ns)).count() > 0 {
-            settle();
+        let ejected = self.eligibilities.iter().filter(|eligibility| eligibility.is_recovering());
+        if ejected.map(|standing| standing.cancel_ejection(now_ns)).count() > 0 {
+            recompute_all();
         }
     }
 
-    /// Sets how many requests a server may have that has a bound; whether it has. What an operator
-    /// set holds.
-    pub(crate) fn limit(&self, server: usize, max: usize) -> bool {
-        let gate = &self.gates[server];
-        let is_bounded = gate.is_bounded();
+    /// Sets the configured request limit of a server, if it has one, and returns whether it has.
+    /// An operator's limit has precedence.
+    pub(crate) fn set_adaptive_max(&self, server: usize, max: usize) -> bool {
+        let limit = &self.server_limits[server];
+        let is_bounded = limit.is_bounded();
         if is_bounded {
-            gate.follow(Some(max));
+            limit.set_configured(Some(max));
         }
         is_bounded
     }
 
-    /// Sets how many requests a server may have by the word of its agent; `None`: it says nothing.
-    /// Requests that it has already are counted by each core with its next tick.
-    pub(crate) fn set_maxconn_by_agent(&self, server: usize, max: Option<usize>) {
-        self.gates[server].set_by_agent(max);
+    /// Sets the request limit that the server's agent requests; `None`: none. Each core counts the
+    /// requests in flight at its next tick.
+    pub(crate) fn set_agent_maxconn(&self, server: usize, max: Option<usize>) {
+        self.server_limits[server].set_agent_max(max);
     }
 
-    /// Whether a server could get one more request just now.
-    pub(crate) fn has_room(&self, server: usize) -> bool {
-        self.gates[server].has_room()
+    /// Returns whether a server could get one more request now.
+    pub(crate) fn has_free_slot(&self, server: usize) -> bool {
+        self.server_limits[server].has_free_slot()
     }
 
-    /// Whether a server has less than what a slow start leaves of its bound.
-    pub(crate) fn has_eased_room(&self, server: usize, planned_weight: u32) -> bool {
-        let (gate, standing) = (&self.gates[server], self.standing(server));
-        let (share, whole) = (standing.share(), standing.full_share(planned_weight));
-        match gate.max() {
-            Some(max) if share < whole => {
-                let eased = max.saturating_mul(share as usize).div_ceil(whole as usize);
-                gate.in_flight() < eased
+    /// Returns whether a server has fewer requests than a slow start permits of its limit.
+    pub(crate) fn is_below_slow_start_limit(&self, server: usize, planned_weight: u32) -> bool {
+        let (limit, eligibility) = (&self.server_limits[server], self.eligibility(server));
+        let (weight, full_weight) = (eligibility.effective_weight(), eligibility.full_weight(planned_weight));
+        match limit.max() {
+            Some(max) if weight < full_weight => {
+                let slow_start_max = max.saturating_mul(weight as usize).div_ceil(full_weight as usize);
+                limit.in_flight() < slow_start_max
             }
             _ => true,
         }
     }
 
-    /// Whether all servers together could get one more request just now.
+    /// Returns whether all servers together could get one more request now.
     #[inline]
-    pub(crate) fn whole_has_room(&self) -> bool {
-        self.whole.has_room()
+    pub(crate) fn has_free_pool_slot(&self) -> bool {
+        self.pool_limit.has_free_slot()
     }
 
-    /// Takes room at a server, if there is any there and in the whole pool, and its standing lets
-    /// anybody in.
+    /// Takes a slot at a server. Succeeds if the server and the whole pool have a free slot, and
+    /// the server is eligible.
     #[inline]
-    pub(crate) fn try_enter(&self, core: usize, server: usize) -> Entry {
-        let entry = self.gates[server].try_enter();
-        if entry == Entry::Full {
-            return Entry::Full;
+    pub(crate) fn try_acquire(&self, core: usize, server: usize) -> AcquireResult {
+        let result = self.server_limits[server].try_acquire();
+        if result == AcquireResult::Full {
+            return AcquireResult::Full;
         }
-        if self.whole.try_enter() != Entry::Full {
-            if self.standings[server].try_pass() {
-                return entry;
+        if self.pool_limit.try_acquire() != AcquireResult::Full {
+            if self.eligibilities[server].try_admit() {
+                return result;
             }
-            self.leave_whole();
+            self.release_pool_slot();
         }
-        if entry == Entry::Counted {
-            self.gates[server].leave();
-            // Whoever looked meanwhile saw a server that seemed to be full.
-            if self.whole.has_room() && self.is_waited_for() {
-                self.ring_other(core, false);
+        if result == AcquireResult::Counted {
+            self.server_limits[server].release();
+            // A core that checked in the meantime saw a server that seemed to be full.
+            if self.pool_limit.has_free_slot() && self.has_queued() {
+                self.wake_other(core, false);
             }
         }
-        Entry::Full
+        AcquireResult::Full
     }
 
-    /// Gives it back; whether somebody may wait for it.
+    /// Releases the slot. Returns whether a request may wait for it.
     #[inline]
-    pub(crate) fn leave(&self, server: usize, was_counted: bool) -> bool {
-        let whole = self.leave_whole();
+    pub(crate) fn release(&self, server: usize, was_counted: bool) -> bool {
+        let had_pool_limit = self.release_pool_slot();
         if was_counted {
-            self.gates[server].leave();
+            self.server_limits[server].release();
         }
-        was_counted || whole
+        was_counted || had_pool_limit
     }
 
-    /// A pool's own bound comes and goes with a plan, which has a gate of its own then, so that
-    /// whoever came in through one leaves through the same.
+    /// Releases a slot of the pool's own limit. A reload that adds or removes the limit creates
+    /// another one, so a request releases its slot at the limit that granted it.
     #[inline]
-    fn leave_whole(&self) -> bool {
-        let is_bounded = self.whole.is_bounded();
+    fn release_pool_slot(&self) -> bool {
+        let is_bounded = self.pool_limit.is_bounded();
         if is_bounded {
-            self.whole.leave();
+            self.pool_limit.release();
         }
         is_bounded
     }
 
-    /// Whether a request there takes room that others may wait for.
-    pub(crate) fn is_bounded(&self, server: usize) -> bool {
-        self.whole.is_bounded() || self.gates[server].is_bounded()
+    /// Returns whether a request to this server takes a slot that others may wait for.
+    pub(crate) fn has_limit(&self, server: usize) -> bool {
+        self.pool_limit.is_bounded() || self.server_limits[server].is_bounded()
     }
 
-    /// How many requests a server may have; `None`: any number.
-    pub(crate) fn bound(&self, server: usize) -> Option<usize> {
-        self.gates[server].max()
+    /// Returns the maximum number of requests of a server; `None`: unlimited.
+    pub(crate) fn requests_max(&self, server: usize) -> Option<usize> {
+        self.server_limits[server].max()
     }
 
-    /// How many requests count toward a server's bound.
-    pub(crate) fn slots(&self, server: usize) -> usize {
-        self.gates[server].in_flight()
+    /// Returns the number of requests that count toward a server's limit.
+    pub(crate) fn slots_in_use(&self, server: usize) -> usize {
+        self.server_limits[server].in_flight()
     }
 
-    /// How many requests all servers may have together; `None`: any number.
-    pub(crate) fn places(&self) -> Option<usize> {
-        let servers = self.gates.iter().map(|gate| gate.max());
-        let servers = servers.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
-        match (servers, self.whole.max()) {
-            (Some(servers), Some(whole)) => Some(servers.min(whole)),
+    /// Returns the maximum number of requests for all servers together; `None`: unlimited.
+    pub(crate) fn slots_max(&self) -> Option<usize> {
+        let servers_max = self.server_limits.iter().map(|gate| gate.max());
+        let servers_max = servers_max.reduce(|all, one| Some(all?.saturating_add(one?))).flatten();
+        match (servers_max, self.pool_limit.max()) {
+            (Some(servers), Some(pool_max)) => Some(servers.min(pool_max)),
             (servers, whole) => servers.or(whole),
         }
     }
 
-    /// The budget of requests that are sent again.
+    /// Returns the retry budget.
     #[inline]
-    pub(crate) fn retries(&self) -> &RetryBudget {
-        &self.retries
+    pub(crate) fn retry_budget(&self) -> &RetryBudget {
+        &self.retry_budget
     }
 
-    /// What is seen of a server whose bound follows it.
+    /// Returns the samples for a server's adaptive limit.
     #[inline]
-    pub(super) fn samples(&self, server: usize) -> &Samples {
+    pub(super) fn samples(&self, server: usize) -> &LatencySamples {
         &self.samples[server]
     }
 
-    /// What all cores saw of a server since the last look.
-    pub(super) fn take_window(&self, server: usize) -> Window {
-        self.samples[server].take(self.gates[server].in_flight())
+    /// Returns the samples of all cores about a server since the last call.
+    pub(super) fn take_window(&self, server: usize) -> LatencyWindow {
+        self.samples[server].take(self.server_limits[server].in_flight())
     }
 
-    /// How many requests wait, on all cores.
-    pub(crate) fn waiting(&self) -> usize {
-        self.line.waiting.load(Ordering::Relaxed)
+    /// Returns the number of waiting requests, on all cores.
+    pub(crate) fn queued_count(&self) -> usize {
+        self.queue_counters.queued.load(Ordering::Relaxed)
     }
 
-    /// Bounds a server for as long as the process runs; `None`: as the plan has it. Requests that it
-    /// has are let be: below a lower bound it gets new ones again.
-    pub(crate) fn set_maxconn(&self, server: usize, set: Option<usize>, planned: Option<usize>) {
-        self.gates[server].set_by_operator(set);
-        self.gates[server].follow(planned);
+    /// Sets a server's request limit until the process ends; `None`: the configured one. Requests
+    /// in flight are not affected; a server above a lowered limit gets new ones once it is below.
+    pub(crate) fn set_maxconn(&self, server: usize, operator_max: Option<usize>, configured: Option<usize>) {
+        self.server_limits[server].set_operator_max(operator_max);
+        self.server_limits[server].set_configured(configured);
     }
 
-    /// The bound that an operator set while running.
+    /// Returns the limit that an operator set at run time.
     #[cfg(test)]
-    pub(crate) fn maxconn_set(&self, server: usize) -> Option<usize> {
-        self.gates[server].set()
+    pub(crate) fn operator_maxconn(&self, server: usize) -> Option<usize> {
+        self.server_limits[server].operator_max()
     }
 
-    /// Whether a server has a bound of its own.
-    pub(crate) fn counts(&self, server: usize) -> bool {
-        self.gates[server].is_bounded()
+    /// Returns whether a server has its own limit.
+    pub(crate) fn has_server_limit(&self, server: usize) -> bool {
+        self.server_limits[server].is_bounded()
     }
 
-    /// Counts requests that a server had before it had a bound.
-    pub(crate) fn count_late(&self, server: usize, requests: usize) {
-        self.gates[server].count_late(requests);
+    /// Counts requests that were at a server before it had a limit.
+    pub(crate) fn add_in_flight(&self, server: usize, requests: usize) {
+        self.server_limits[server].add_in_flight(requests);
     }
 
-    /// Counts one more that waits, unless there are `limit` already.
+    /// Counts one more waiting request, unless there are already `limit`.
     pub(crate) fn join_queue(&self, core: usize, limit: usize) -> bool {
-        let joined = self
-            .line
-            .waiting
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| {
-                (now < limit).then_some(now + 1)
-            })
+        let has_joined = self
+            .queue_counters
+            .queued
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| (now < limit).then_some(now + 1))
             .is_ok();
-        if joined {
-            self.line.by_core[core].fetch_add(1, Ordering::SeqCst);
+        if has_joined {
+            self.queue_counters.queued_by_core[core].fetch_add(1, Ordering::SeqCst);
         }
-        joined
+        has_joined
     }
 
-    /// One fewer waits.
+    /// Counts one waiting request less.
     pub(crate) fn leave_queue(&self, core: usize) {
-        self.line.waiting.fetch_sub(1, Ordering::SeqCst);
-        self.line.by_core[core].fetch_sub(1, Ordering::SeqCst);
+        self.queue_counters.queued.fetch_sub(1, Ordering::SeqCst);
+        self.queue_counters.queued_by_core[core].fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether a request of any core waits.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.line.waiting.load(Ordering::SeqCst) > 0
+    /// Returns whether a request of any core waits.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queue_counters.queued.load(Ordering::SeqCst) > 0
     }
 
-    /// Rings for a core with requests that wait, if it is its turn before `core` serves its own;
-    /// `own` says whether it has some. After a reload it rings for itself: they wait in the queue of
-    /// another [`super::Pool`].
-    pub(crate) fn ring_other(&self, core: usize, own: bool) -> bool {
-        let cores = self.line.by_core.len();
-        let turn = self.line.turn.fetch_add(1, Ordering::Relaxed);
+    /// Wakes a core with waiting requests, if its turn is before that of `core`. `has_own_queued`:
+    /// `core` has waiting requests itself. After a reload a core also wakes itself, because
+    /// requests wait in the queue of another [`super::Pool`].
+    pub(crate) fn wake_other(&self, core: usize, has_own_queued: bool) -> bool {
+        let cores = self.queue_counters.queued_by_core.len();
+        let first = self.queue_counters.next_core.fetch_add(1, Ordering::Relaxed);
         for step in 0..cores {
-            let other = (turn + step) % cores;
-            if other == core && own {
+            let other = (first + step) % cores;
+            if other == core && has_own_queued {
                 return false;
             }
-            if self.line.by_core[other].load(Ordering::SeqCst) > 0 {
-                self.bells.0[other].notify_one();
+            if self.queue_counters.queued_by_core[other].load(Ordering::SeqCst) > 0 {
+                self.wakeups.wake(other);
                 return true;
             }
         }

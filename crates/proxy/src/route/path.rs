@@ -1,21 +1,21 @@
-//! A request target taken apart, and its path in the one form in which it is matched. What is sent
-//! on is `rewrite`'s business; nothing here decides which route a request takes.
+//! Splits a request target, and computes the form of its path for matching. `rewrite` determines
+//! the forwarded target; nothing here decides about routes.
 
-/// The path and the query (with its `?`, or empty) of a target.
+/// Returns the path and the query (with its `?`, or empty) of a target.
 ///
-/// Of an absolute-form target they are what comes after the authority, with `/` for an empty path.
+/// For an absolute-form target they are the part after the authority, with `/` for an empty path.
 /// The path of `*` and of an authority-form target is the target itself.
 pub(crate) fn split_target(target: &str) -> (&str, &str) {
-    let local = if target.starts_with('/') { target } else { after_authority(target) };
-    match memchr::memchr(b'?', local.as_bytes()) {
-        Some(0) => ("/", local),
-        Some(at) => local.split_at(at),
-        None if local.is_empty() => ("/", ""),
-        None => (local, ""),
+    let path_and_query = if target.starts_with('/') { target } else { after_authority(target) };
+    match memchr::memchr(b'?', path_and_query.as_bytes()) {
+        Some(0) => ("/", path_and_query),
+        Some(at) => path_and_query.split_at(at),
+        None if path_and_query.is_empty() => ("/", ""),
+        None => (path_and_query, ""),
     }
 }
 
-/// What comes after `http://authority`; any other text unchanged.
+/// Returns the part after `http://authority`; any other text unchanged.
 #[cold]
 fn after_authority(target: &str) -> &str {
     match target.split_once("://") {
@@ -28,50 +28,51 @@ fn after_authority(target: &str) -> &str {
     }
 }
 
-/// The path as it is matched: percent-encoded unreserved characters decoded, other triplets in
-/// upper case, a stray `%` as `%25`, dot segments removed (RFC 3986 §5.2.4 and §6.2.2), and then
-/// empty segments left out. A path that does not start with `/` is left alone.
+/// Returns the path for matching: percent-encoded unreserved characters are decoded, other triplets
+/// are in upper case, and a stray `%` becomes `%25`. Dot segments are removed (RFC 3986 §5.2.4 and
+/// §6.2.2), then empty segments. A path that does not start with `/` is unchanged.
 ///
-/// `room` is only written to when the path is not normal already.
-pub(crate) fn normal<'a>(path: &'a str, room: &'a mut String) -> &'a str {
+/// `room` is only written to if the path is not normal already.
+pub(crate) fn normalise<'a>(path: &'a str, buffer: &'a mut String) -> &'a str {
     if is_normal(path) {
         return path;
     }
-    room.clear();
-    normalise_into(path, room);
-    merge_slashes(room);
-    room
+    buffer.clear();
+    normalise_into(path, buffer);
+    merge_slashes(buffer);
+    buffer
 }
 
-/// Whether a path is certainly in its normal form; `/.well-known` is and is not found to be.
+/// Returns whether a path is certainly in its normal form. It may miss some: `/.well-known` is
+/// normal, but reported as not.
 ///
-/// Without an early exit, so that the compiler looks at sixteen bytes at once.
+/// Without an early exit, so that the compiler processes sixteen bytes at once.
 #[inline]
 pub(crate) fn is_normal(path: &str) -> bool {
     let path = path.as_bytes();
     let Some(rest) = path.get(1..) else {
         return true;
     };
-    let bad = path.iter().zip(rest).fold(0, |bad, (&first, &second)| {
-        let doubtful = u8::from(second == b'/') | u8::from(second == b'.');
-        bad | (u8::from(first == b'/') & doubtful) | u8::from(second == b'%')
+    let suspicious = path.iter().zip(rest).fold(0, |bad, (&first, &second)| {
+        let is_suspicious = u8::from(second == b'/') | u8::from(second == b'.');
+        bad | (u8::from(first == b'/') & is_suspicious) | u8::from(second == b'%')
     });
-    bad == 0 || path[0] != b'/'
+    suspicious == 0 || path[0] != b'/'
 }
 
-/// Appends the normal form of a path that starts with `/`, by RFC 3986: empty segments are segments
-/// like any other, so `/a//../b` is `/a/b`.
+/// Appends the normal form of a path that starts with `/`, by RFC 3986: empty segments count as
+/// segments, so `/a//../b` becomes `/a/b`.
 pub(crate) fn normalise_into(path: &str, out: &mut String) {
     let start = out.len();
     let mut ends_in_dots = false;
     for segment in path.split('/').skip(1) {
-        let mark = out.len();
+        let segment_start = out.len();
         out.push('/');
         decode_unreserved(segment, out);
-        ends_in_dots = matches!(&out[mark + 1..], "." | "..");
+        ends_in_dots = matches!(&out[segment_start + 1..], "." | "..");
         if ends_in_dots {
-            let is_parent = out.len() - mark == 3;
-            out.truncate(mark);
+            let is_parent = out.len() - segment_start == 3;
+            out.truncate(segment_start);
             if is_parent {
                 let parent = out[start..].rfind('/').unwrap_or(0);
                 out.truncate(start + parent);
@@ -83,49 +84,49 @@ pub(crate) fn normalise_into(path: &str, out: &mut String) {
     }
 }
 
-/// Leaves out empty segments.
+/// Removes empty segments.
 fn merge_slashes(path: &mut String) {
     let mut previous = None;
     path.retain(|byte| {
-        let keeps = byte != '/' || previous != Some('/');
+        let is_kept = byte != '/' || previous != Some('/');
         previous = Some(byte);
-        keeps
+        is_kept
     });
 }
 
-/// A normal path without its parameters (`;…` up to the end of a segment), which some servers
-/// ignore; the path itself when it has none.
-pub(crate) fn without_parameters<'a>(path: &'a str, room: &'a mut String) -> &'a str {
+/// Returns a normal path without its parameters (`;…` up to the end of a segment), which some
+/// servers ignore. A path without parameters is returned as it is.
+pub(crate) fn without_parameters<'a>(path: &'a str, buffer: &'a mut String) -> &'a str {
     if memchr::memchr(b';', path.as_bytes()).is_none() {
         return path;
     }
-    let mut bare = String::with_capacity(path.len());
+    let mut stripped = String::with_capacity(path.len());
     for segment in path.split('/').skip(1) {
-        bare.push('/');
-        bare.push_str(segment.split(';').next().unwrap_or_default());
+        stripped.push('/');
+        stripped.push_str(segment.split(';').next().unwrap_or_default());
     }
-    // What is left of `..;x` is a dot segment.
-    room.clear();
-    normalise_into(&bare, room);
-    merge_slashes(room);
-    room
+    // The remainder of `..;x` is a dot segment.
+    buffer.clear();
+    normalise_into(&stripped, buffer);
+    merge_slashes(buffer);
+    buffer
 }
 
-/// What is left of `path` below `prefix`: empty, or from a `/` on. Empty segments and parameters of
-/// the path do not count, as when it is matched; those of the rest stay.
-pub(crate) fn rest_below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
+/// Returns the rest of `path` below `prefix`: empty, or starting with `/`. Empty segments and
+/// parameters of the path are ignored, as in matching; those of the rest are kept.
+pub(crate) fn strip_prefix_segments<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let mut rest = path;
-    for wanted in prefix.trim_end_matches('/').split('/').skip(1) {
+    for prefix_segment in prefix.trim_end_matches('/').split('/').skip(1) {
         loop {
             let inner = rest.strip_prefix('/')?;
             let end = memchr::memchr(b'/', inner.as_bytes()).unwrap_or(inner.len());
             let (segment, after) = inner.split_at(end);
-            let name = segment.split(';').next().unwrap_or_default();
+            let segment_name = segment.split(';').next().unwrap_or_default();
             rest = after;
-            if segment == wanted || name == wanted {
+            if segment == prefix_segment || segment_name == prefix_segment {
                 break;
             }
-            if !name.is_empty() {
+            if !segment_name.is_empty() {
                 return None;
             }
         }
@@ -136,11 +137,11 @@ pub(crate) fn rest_below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
 }
 
 /// Appends `text` with each triplet of an unreserved character decoded and any other in upper case.
-/// A `%` that starts no triplet becomes `%25`: left alone, it could become one with what follows.
+/// A `%` that starts no triplet becomes `%25`; otherwise it could form one with the following text.
 fn decode_unreserved(mut text: &str, out: &mut String) {
     while let Some(at) = memchr::memchr(b'%', text.as_bytes()) {
         out.push_str(&text[..at]);
-        let Some(byte) = triplet(&text.as_bytes()[at..]) else {
+        let Some(byte) = decode_triplet(&text.as_bytes()[at..]) else {
             out.push_str("%25");
             text = &text[at + 1..];
             continue;
@@ -155,8 +156,8 @@ fn decode_unreserved(mut text: &str, out: &mut String) {
     out.push_str(text);
 }
 
-/// The byte that `%XX` at the start of `text` stands for.
-pub(super) fn triplet(text: &[u8]) -> Option<u8> {
+/// Decodes `%XX` at the start of `text`.
+pub(super) fn decode_triplet(text: &[u8]) -> Option<u8> {
     let &[b'%', high, low, ..] = text else {
         return None;
     };
@@ -164,7 +165,8 @@ pub(super) fn triplet(text: &[u8]) -> Option<u8> {
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
-/// Whether `path` is `prefix`, or lies below it. `/` is above everything, `*` and `host:port` too.
+/// Returns whether `path` is `prefix` or lies below it. `/` is above everything, including `*` and
+/// `host:port`.
 pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
     if prefix == "/" {
         return true;
@@ -175,22 +177,22 @@ pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
     }
 }
 
-/// A host as it is compared: lower case, without port and without the dot at its end.
+/// Returns a host in the form for comparison: lower case, without the port and the final dot.
 ///
-/// `room` is only written to when there is upper case.
-pub(crate) fn bare_host<'a>(host: &'a str, room: &'a mut String) -> &'a str {
+/// `room` is only written to if there is upper case.
+pub(crate) fn normalise_host<'a>(host: &'a str, buffer: &'a mut String) -> &'a str {
     let host = without_port(host);
     let host = host.strip_suffix('.').unwrap_or(host);
     if !host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return host;
     }
-    room.clear();
-    room.push_str(host);
-    room.make_ascii_lowercase();
-    room
+    buffer.clear();
+    buffer.push_str(host);
+    buffer.make_ascii_lowercase();
+    buffer
 }
 
-/// An authority without its port: `[::1]:80` is `[::1]`.
+/// Returns an authority without its port: `[::1]` for `[::1]:80`.
 pub(crate) fn without_port(authority: &str) -> &str {
     match authority.rfind([':', ']']) {
         Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
@@ -203,7 +205,7 @@ mod tests {
     use super::*;
 
     fn normalised(path: &str) -> String {
-        normal(path, &mut String::new()).to_owned()
+        normalise(path, &mut String::new()).to_owned()
     }
 
     #[test]
@@ -241,17 +243,17 @@ mod tests {
             ("*", "*"),
             ("a:80", "a:80"),
         ];
-        for (path, wanted) in table {
-            assert_eq!(normalised(path), wanted, "{path}");
+        for (path, expected) in table {
+            assert_eq!(normalised(path), expected, "{path}");
         }
     }
 
     #[test]
     fn a_normal_path_is_not_copied() {
         for path in ["/", "/a/b.c", "/a-b_c~d", "/x:y@z/;p=1", ""] {
-            let mut room = String::new();
-            assert_eq!(normal(path, &mut room), path);
-            assert!(room.is_empty() && room.capacity() == 0, "{path}");
+            let mut buffer = String::new();
+            assert_eq!(normalise(path, &mut buffer), path);
+            assert!(buffer.is_empty() && buffer.capacity() == 0, "{path}");
         }
     }
 
@@ -264,10 +266,10 @@ mod tests {
             for _ in 0..random.usize(0..12) {
                 path.push_str(alphabet[random.usize(0..alphabet.len())]);
             }
-            let once = normalised(&path);
-            assert_eq!(normalised(&once), once, "{path}");
-            assert!(once.starts_with('/') && !once.contains("//"), "{path}");
-            assert!(!once.split('/').any(|part| part == "." || part == ".."), "{path}: {once}");
+            let normal_form = normalised(&path);
+            assert_eq!(normalised(&normal_form), normal_form, "{path}");
+            assert!(normal_form.starts_with('/') && !normal_form.contains("//"), "{path}");
+            assert!(!normal_form.split('/').any(|part| part == "." || part == ".."), "{path}: {normal_form}");
         }
     }
 
@@ -283,8 +285,8 @@ mod tests {
             ("h:443", ("h:443", "")),
             ("/x?u=http://y/", ("/x", "?u=http://y/")),
         ];
-        for (target, wanted) in table {
-            assert_eq!(split_target(target), wanted, "{target}");
+        for (target, expected) in table {
+            assert_eq!(split_target(target), expected, "{target}");
         }
     }
 
@@ -292,14 +294,14 @@ mod tests {
     fn a_prefix_ends_at_a_segment() {
         let below = [("/api", "/api"), ("/api/x", "/api"), ("/api/", "/api/"), ("/api/x", "/api/")];
         assert!(below.iter().all(|(path, prefix)| is_below(path, prefix)));
-        let not = [("/apix", "/api"), ("/ap", "/api"), ("/api", "/api/"), ("/x/api", "/api")];
-        assert!(!not.iter().any(|(path, prefix)| is_below(path, prefix)));
+        let not_below = [("/apix", "/api"), ("/ap", "/api"), ("/api", "/api/"), ("/x/api", "/api")];
+        assert!(!not_below.iter().any(|(path, prefix)| is_below(path, prefix)));
         assert!(is_below("*", "/") && is_below("/x", "/"));
     }
 
     #[test]
     fn parameters_and_empty_segments_do_not_count() {
-        let bare = |path: &str| without_parameters(path, &mut String::new()).to_owned();
+        let strip = |path: &str| without_parameters(path, &mut String::new()).to_owned();
         let table = [
             ("/a/b", "/a/b"),
             ("/a;x=1/b;y", "/a/b"),
@@ -307,8 +309,8 @@ mod tests {
             ("/a/..;/b", "/b"),
             ("/a/;x/", "/a/"),
         ];
-        for (path, wanted) in table {
-            assert_eq!(bare(path), wanted, "{path}");
+        for (path, expected) in table {
+            assert_eq!(strip(path), expected, "{path}");
         }
         let rests = [
             ("/api/x", "/api", Some("/x")),
@@ -321,8 +323,8 @@ mod tests {
             ("/a/b", "/a/b/c", None),
             ("//a//b", "/", Some("/a//b")),
         ];
-        for (path, prefix, wanted) in rests {
-            assert_eq!(rest_below(path, prefix), wanted, "{path} below {prefix}");
+        for (path, prefix, expected) in rests {
+            assert_eq!(strip_prefix_segments(path, prefix), expected, "{path} below {prefix}");
         }
     }
 
@@ -336,8 +338,8 @@ mod tests {
             ("[::A]", "[::a]"),
             ("", ""),
         ];
-        for (host, wanted) in table {
-            assert_eq!(bare_host(host, &mut String::new()), wanted, "{host}");
+        for (host, expected) in table {
+            assert_eq!(normalise_host(host, &mut String::new()), expected, "{host}");
         }
     }
 }

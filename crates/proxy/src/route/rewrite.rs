@@ -1,59 +1,58 @@
-//! What becomes of a target: rewritten for the server, or the `Location` of a redirect. Field
-//! changes are not made here, but where heads are written.
+//! Target rewriting: the target for the server, and the `Location` of a redirect. Field changes are
+//! applied where heads are written.
 
-use crate::plan::Change;
+use crate::plan::RouteChange;
 
-use super::path::{is_normal, normalise_into, rest_below, split_target, without_port};
+use super::path::{is_normal, normalise_into, split_target, strip_prefix_segments, without_port};
 
-/// Whether any of `changes` is one to the target.
-pub(crate) fn rewrites(changes: &[Change]) -> bool {
+/// Returns whether any of `changes` affects the target.
+pub(crate) fn changes_target(changes: &[RouteChange]) -> bool {
     changes
         .iter()
-        .any(|change| matches!(change, Change::ReplacePrefix { .. } | Change::ReplacePath(_)))
+        .any(|change| matches!(change, RouteChange::ReplacePrefix { .. } | RouteChange::ReplacePath(_)))
 }
 
 /// Appends the target for the server, in origin-form, with the first change to it that applies; a
-/// config has one at the most.
+/// config has at most one.
 ///
-/// A replaced prefix is that of the normal path, as it was matched, so `/x/../api/a` loses its
-/// `/api` too and nothing escapes by dot segments. Without such a change the path stays as it is
-/// given. `*` and authority-form targets are never changed. It allocates only for a path that is not
-/// normal.
-pub(crate) fn rewrite_target(changes: &[Change], target: &str, out: &mut Vec<u8>) {
-    let (given, query) = split_target(target);
-    let mut room = String::new();
-    let mut path = given;
-    if path.starts_with('/') && rewrites(changes) && !is_normal(path) {
-        normalise_into(path, &mut room);
-        path = &room;
+/// A replaced prefix is that of the normal path, as it was matched. So `/x/../api/a` loses its
+/// `/api` too, and dot segments cannot escape. Without such a change the path is unchanged. `*` and
+/// authority-form targets are never changed. It allocates only for a path that is not normal.
+pub(crate) fn rewrite_target(changes: &[RouteChange], target: &str, out: &mut Vec<u8>) {
+    let (original_path, query) = split_target(target);
+    let mut buffer = String::new();
+    let mut path = original_path;
+    if path.starts_with('/') && changes_target(changes) && !is_normal(path) {
+        normalise_into(path, &mut buffer);
+        path = &buffer;
     }
     let (start, rest) =
-        changes.iter().find_map(|change| replaced(change, path)).unwrap_or(("", given));
+        changes.iter().find_map(|change| replace_path(change, path)).unwrap_or(("", original_path));
     for part in [start, rest, query] {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-/// The two parts of the new path; `None` when `change` is none to this one.
-fn replaced<'a>(change: &'a Change, path: &'a str) -> Option<(&'a str, &'a str)> {
+/// Returns the two parts of the new path; `None` if `change` does not apply.
+fn replace_path<'a>(change: &'a RouteChange, path: &'a str) -> Option<(&'a str, &'a str)> {
     match change {
-        Change::ReplacePath(with) if path.starts_with('/') => Some((with, "")),
-        Change::ReplacePrefix { prefix, with } if path.starts_with('/') => {
-            let rest = rest_below(path, prefix)?;
-            let with = if rest.is_empty() { with } else { with.trim_end_matches('/') };
-            Some((with, rest))
+        RouteChange::ReplacePath(replacement) if path.starts_with('/') => Some((replacement, "")),
+        RouteChange::ReplacePrefix { prefix, replacement } if path.starts_with('/') => {
+            let rest = strip_prefix_segments(path, prefix)?;
+            let replacement = if rest.is_empty() { replacement } else { replacement.trim_end_matches('/') };
+            Some((replacement, rest))
         }
         _ => None,
     }
 }
 
-/// The `Location` of a redirect: `{host}` is the request's host without its port, `{path}` its path
-/// as it is given, `{query}` its query with the `?`, or nothing.
+/// Builds the `Location` of a redirect. `{host}` is the request's host without its port, `{path}`
+/// its path as given, `{query}` its query with the `?`, or nothing.
 ///
-/// Neither can end the field or lead to another host than the template names: what is not visible
-/// ASCII is percent-encoded, and a path starts with exactly one slash and has no backslash, which
-/// browsers take for one.
-pub(crate) fn location(template: &str, host: Option<&str>, target: &str) -> Vec<u8> {
+/// The parts cannot end the field or lead to another host than the template names: anything but
+/// visible ASCII is percent-encoded. A path starts with exactly one slash and has no backslash,
+/// which browsers treat as a slash.
+pub(crate) fn build_location(template: &str, host: Option<&str>, target: &str) -> Vec<u8> {
     let (path, query) = split_target(target);
     let mut out = Vec::with_capacity(template.len() + target.len());
     let mut rest = template;
@@ -61,14 +60,14 @@ pub(crate) fn location(template: &str, host: Option<&str>, target: &str) -> Vec<
         out.extend_from_slice(&rest.as_bytes()[..at]);
         let (name, after) = rest[at + 1..].split_once('}').unwrap_or(("", ""));
         match name {
-            "host" => append_visible(without_port(host.unwrap_or_default()), b"/\\?#@", &mut out),
+            "host" => append_encoded(without_port(host.unwrap_or_default()), b"/\\?#@", &mut out),
             "path" => {
                 out.push(b'/');
                 if let Some(path) = path.strip_prefix('/') {
-                    append_visible(path.trim_start_matches(['/', '\\']), b"\\", &mut out);
+                    append_encoded(path.trim_start_matches(['/', '\\']), b"\\", &mut out);
                 }
             }
-            "query" => append_visible(query, b"", &mut out),
+            "query" => append_encoded(query, b"", &mut out),
             _ => {}
         }
         rest = after;
@@ -77,13 +76,13 @@ pub(crate) fn location(template: &str, host: Option<&str>, target: &str) -> Vec<
     out
 }
 
-/// Appends `text`, percent-encoding what is not visible ASCII and the `unsafe_bytes`.
-fn append_visible(text: &str, unsafe_bytes: &[u8], out: &mut Vec<u8>) {
+/// Appends `text` with `unsafe_bytes` and everything but visible ASCII percent-encoded.
+fn append_encoded(text: &str, unsafe_bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in text.as_bytes() {
         if byte.is_ascii_graphic() && !unsafe_bytes.contains(&byte) {
             out.push(byte);
         } else {
-            let digit = |half: u8| b"0123456789ABCDEF"[usize::from(half)];
+            let digit = |nibble: u8| b"0123456789ABCDEF"[usize::from(nibble)];
             out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
         }
     }
@@ -93,8 +92,8 @@ fn append_visible(text: &str, unsafe_bytes: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn rewritten(prefix: &str, with: &str, target: &str) -> String {
-        let change = Change::ReplacePrefix { prefix: prefix.into(), with: with.into() };
+    fn rewritten(prefix: &str, replacement: &str, target: &str) -> String {
+        let change = RouteChange::ReplacePrefix { prefix: prefix.into(), replacement: replacement.into() };
         let mut out = b"GET ".to_vec();
         rewrite_target(&[change], target, &mut out);
         String::from_utf8(out).unwrap().split_off(4)
@@ -120,22 +119,22 @@ mod tests {
             ("/", "/v1", "*", "*"),
             ("/", "/v1", "h:443", "h:443"),
         ];
-        for (prefix, with, target, wanted) in table {
-            assert_eq!(rewritten(prefix, with, target), wanted, "{prefix} {with} {target}");
+        for (prefix, replacement, target, expected) in table {
+            assert_eq!(rewritten(prefix, replacement, target), expected, "{prefix} {replacement} {target}");
         }
     }
 
     #[test]
     fn a_replaced_path_keeps_the_query() {
         let mut out = Vec::new();
-        rewrite_target(&[Change::ReplacePath("/x".into())], "/a/b?c=d", &mut out);
+        rewrite_target(&[RouteChange::ReplacePath("/x".into())], "/a/b?c=d", &mut out);
         assert_eq!(out, b"/x?c=d");
     }
 
     #[test]
     fn without_a_change_the_path_stays_as_it_was_sent() {
         let mut out = Vec::new();
-        let change = Change::RemoveRequestHeader("x".into());
+        let change = RouteChange::RemoveRequestHeader("x".into());
         rewrite_target(&[change], "http://h/a//%2e?q", &mut out);
         assert_eq!(out, b"/a//%2e?q");
     }
@@ -154,9 +153,9 @@ mod tests {
             ("/fixed", "a", "/x?y", "/fixed"),
             ("/a{query}", "a", "/x\r\n?y\n", "/a?y%0A"),
         ];
-        for (template, host, target, wanted) in table {
-            let got = String::from_utf8(location(template, Some(host), target)).unwrap();
-            assert_eq!(got, wanted, "{template} {host} {target}");
+        for (template, host, target, expected) in table {
+            let actual = String::from_utf8(build_location(template, Some(host), target)).unwrap();
+            assert_eq!(actual, expected, "{template} {host} {target}");
         }
     }
 }

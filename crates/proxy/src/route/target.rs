@@ -1,25 +1,26 @@
 //! The form in which a request's target is routed and forwarded, by the listener's rule. A target
-//! whose path servers read in different ways is refused: a route would be chosen by one of the
-//! readings, and the server might act on another.
+//! whose path servers interpret in different ways is refused: the route would depend on one
+//! interpretation, and the server might use another.
 
 use crate::plan::PathRule;
 
 use super::path::{normalise_into, split_target};
 
-/// The target to route by and to forward, `target` itself or its normal form in `room`, and whether
-/// it is known to be plain (see [`is_plain`]). `None`: the listener's rule refuses it.
+/// Returns the target to route and to forward: `target` itself or its normal form in `room`. Also
+/// returns whether it is known to be plain (see [`is_plain`]). `None`: the listener's rule refuses
+/// it.
 ///
-/// A target that needs no change costs one look at each byte up to its query.
+/// A target that needs no change costs one check of each byte up to its query.
 #[inline]
-pub(crate) fn forwarded<'a>(
+pub(crate) fn forwarded_target<'a>(
     target: &'a str,
     rule: PathRule,
-    room: &'a mut String,
+    buffer: &'a mut String,
 ) -> Option<(&'a str, bool)> {
     if is_plain(target.as_bytes()) {
         return Some((target, true));
     }
-    let form = if rule == PathRule::Raw { Some(target) } else { checked(target, rule, room) };
+    let form = if rule == PathRule::Raw { Some(target) } else { normalise_checked(target, rule, buffer) };
     form.map(|form| (form, false))
 }
 
@@ -28,7 +29,7 @@ const DOT: u8 = 2;
 const SPECIAL: u8 = 4;
 const QUERY: u8 = 8;
 
-/// The bytes of a path that need a second look, alone or behind a slash.
+/// The bytes of a path that need a second check, alone or behind a slash.
 const CLASS: [u8; 256] = {
     let mut class = [0; 256];
     class[b'/' as usize] = SLASH;
@@ -40,73 +41,74 @@ const CLASS: [u8; 256] = {
     class
 };
 
-/// Whether a target is in origin-form and its path certainly has one reading: no `%`, `\` and `;`,
-/// and no `/.` and `//`.
+/// Returns whether a target is in origin-form and its path certainly has one interpretation: no
+/// `%`, `\` and `;`, and no `/.` and `//`.
 #[inline]
 pub(crate) fn is_plain(target: &[u8]) -> bool {
-    let mut before = 0;
+    let mut previous_class = 0;
     for &byte in target {
         let class = CLASS[usize::from(byte)];
         if class != 0 {
             if class == QUERY {
                 break;
             }
-            if class == SPECIAL || before == SLASH {
+            if class == SPECIAL || previous_class == SLASH {
                 return false;
             }
         }
-        before = class;
+        previous_class = class;
     }
     target.first() == Some(&b'/')
 }
 
 #[cold]
-fn checked<'a>(target: &'a str, rule: PathRule, room: &'a mut String) -> Option<&'a str> {
+fn normalise_checked<'a>(target: &'a str, rule: PathRule, buffer: &'a mut String) -> Option<&'a str> {
     let (path, query) = split_target(target);
     if !path.starts_with('/') || path.len() + query.len() > target.len() {
         // `*`, an authority, or an absolute form without a path.
         return Some(target);
     }
     let authority = &target[..target.len() - path.len() - query.len()];
-    room.clear();
-    room.push_str(authority);
-    normalise_into(path, room);
-    let normal = &room[authority.len()..];
-    let is_same = normal == path;
-    if is_ambiguous(normal) || rule == PathRule::Strict && (!is_same || normal.contains("//")) {
+    buffer.clear();
+    buffer.push_str(authority);
+    normalise_into(path, buffer);
+    let normal = &buffer[authority.len()..];
+    let is_unchanged = normal == path;
+    if is_ambiguous(normal) || rule == PathRule::Strict && (!is_unchanged || normal.contains("//")) {
         return None;
     }
-    if is_same {
+    if is_unchanged {
         return Some(target);
     }
-    room.push_str(query);
-    Some(room)
+    buffer.push_str(query);
+    Some(buffer)
 }
 
-/// Whether servers read a normal path in different ways: a backslash, which some take for a slash; an
-/// encoded slash, backslash or NUL; a dot or one of those encoded twice, or in too many bytes; and
-/// parameters of an empty or a dot segment, which some servers remove before they look at dots.
+/// Returns whether servers interpret a normal path in different ways. Such paths have a backslash,
+/// which some treat as a slash; an encoded slash, backslash or NUL; a dot or one of those encoded
+/// twice or overlong; or parameters of an empty or a dot segment, which some servers remove before
+/// they process dots.
 fn is_ambiguous(path: &str) -> bool {
     let bytes = path.as_bytes();
     let encoded = memchr::memchr2_iter(b'%', b'\\', bytes)
-        .any(|at| bytes[at] == b'\\' || is_ambiguous_triplet(&path[at + 1..]));
-    encoded || path.split('/').skip(1).any(has_parameters_of_dots)
+        .any(|at| bytes[at] == b'\\' || is_ambiguous_escape(&path[at + 1..]));
+    encoded || path.split('/').skip(1).any(has_dot_segment_parameters)
 }
 
-/// Whether a `%` with this behind it is one of those.
-fn is_ambiguous_triplet(mut rest: &str) -> bool {
+/// Returns whether a `%` followed by `rest` is one of those.
+fn is_ambiguous_escape(mut rest: &str) -> bool {
     const HIDDEN: [&str; 4] = ["2F", "5C", "00", "2E"];
-    // Two, three and four bytes for what has one (RFC 3629 §3).
+    // Two, three and four bytes for a one-byte character (RFC 3629 §3).
     const OVERLONG: [&str; 5] = ["C0%A", "C0%8", "C1%9", "E0%80", "F0%80"];
-    while let Some(twice) = rest.strip_prefix("25") {
-        rest = twice;
+    while let Some(inner) = rest.strip_prefix("25") {
+        rest = inner;
     }
-    let starts =
+    let starts_rest =
         |start: &str| rest.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
-    HIDDEN.iter().chain(&OVERLONG).any(|start| starts(start))
+    HIDDEN.iter().chain(&OVERLONG).any(|start| starts_rest(start))
 }
 
-fn has_parameters_of_dots(segment: &str) -> bool {
+fn has_dot_segment_parameters(segment: &str) -> bool {
     let end = segment.find(';').or_else(|| segment.find("%3B"));
     end.is_some_and(|end| matches!(&segment[..end], "" | "." | ".."))
 }
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     fn form(target: &str, rule: PathRule) -> Option<String> {
-        forwarded(target, rule, &mut String::new()).map(|(form, _)| form.to_owned())
+        forwarded_target(target, rule, &mut String::new()).map(|(form, _)| form.to_owned())
     }
 
     #[test]
@@ -137,12 +139,12 @@ mod tests {
             ("h:443", "h:443"),
             ("/a?b=%2F..%2F\\", "/a?b=%2F..%2F\\"),
         ];
-        for (target, wanted) in table {
-            assert_eq!(form(target, PathRule::Normalise).as_deref(), Some(wanted), "{target}");
+        for (target, expected) in table {
+            assert_eq!(form(target, PathRule::Normalise).as_deref(), Some(expected), "{target}");
             assert_eq!(form(target, PathRule::Raw).as_deref(), Some(target), "{target}");
-            let strictly = form(target, PathRule::Strict);
-            let is_strict = wanted == target && !target.starts_with("/a//");
-            assert_eq!(strictly.as_deref(), is_strict.then_some(target), "{target}");
+            let strict_form = form(target, PathRule::Strict);
+            let is_strict = expected == target && !target.starts_with("/a//");
+            assert_eq!(strict_form.as_deref(), is_strict.then_some(target), "{target}");
         }
     }
 
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_target_is_found_with_one_look() {
+    fn a_plain_target_is_found_with_one_check() {
         for plain in ["/", "/a/b.c?d=%2F//..", "/a-b_c~d:x@y,z", "/a./b", "/a?"] {
             assert!(is_plain(plain.as_bytes()), "{plain}");
         }

@@ -1,4 +1,4 @@
-//! The router against a slow one that reads the plan's words literally, on random plans.
+//! The router against a naive one that interprets the plan literally, on random plans.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,26 +6,26 @@ use super::*;
 use crate::plan::{Action, Network, RoutePlan, TextCondition, ValueCondition};
 
 fn plan(text: &str) -> Plan {
-    crate::config::parse("t.toml", text).unwrap_or_else(|why| panic!("{why:?}")).plan
+    crate::config::parse("t.toml", text).unwrap_or_else(|problems| panic!("{problems:?}")).plan
 }
 
-fn asked<'a>(target: &'a str, host: Option<&'a str>) -> Asked<'a> {
-    Asked {
+fn request_for<'a>(target: &'a str, host: Option<&'a str>) -> RouteRequest<'a> {
+    RouteRequest {
         listener: 0,
         method: "GET",
         target,
         is_plain: false,
-        trusted: false,
+        is_trusted: false,
         host,
         headers: &[],
         source: None,
     }
 }
 
-/// The name of the route taken.
-fn picked(plan: &Plan, asked: &Asked<'_>) -> Option<String> {
-    let mut scratch = Scratch::default();
-    let route = Router::new(plan).pick(asked, &mut scratch)?;
+/// Returns the name of the chosen route.
+fn picked_route(plan: &Plan, request: &RouteRequest<'_>) -> Option<String> {
+    let mut scratch = RouteScratch::default();
+    let route = Router::new(plan).pick(request, &mut scratch)?;
     Some(plan.routes[route].name.to_string())
 }
 
@@ -40,19 +40,19 @@ deny = true
 [[route]]
 name = "deep"
 host = "*.a.example.org"
-answer = {}
+return = {}
 [[route]]
 name = "exact"
 host = ["www.example.org", "[::1]"]
-answer = {}
+return = {}
 [[route]]
 name = "wild"
 host = "*.example.org"
-answer = {}
+return = {}
 [[route]]
 name = "rest"
 path-prefix = "/x"
-answer = {}
+return = {}
 "#;
 
 #[test]
@@ -74,29 +74,29 @@ fn the_first_that_matches_decides_whatever_the_index_of_hosts() {
         ("/", None, None),
         ("http://www.example.org/admin", Some("www.example.org"), Some("admin")),
     ];
-    for (target, host, wanted) in table {
-        let got = picked(&plan, &asked(target, host));
-        assert_eq!(got.as_deref(), wanted, "{target} {host:?}");
+    for (target, host, expected) in table {
+        let actual = picked_route(&plan, &request_for(target, host));
+        assert_eq!(actual.as_deref(), expected, "{target} {host:?}");
     }
     let long = format!("{}.example.org", "a.".repeat(10_000));
-    assert_eq!(picked(&plan, &asked("/", Some(&long))).as_deref(), Some("wild"));
+    assert_eq!(picked_route(&plan, &request_for("/", Some(&long))).as_deref(), Some("wild"));
 }
 
 #[test]
-fn one_route_without_conditions_needs_no_look() {
-    let plan = plan("[listener.web]\nbind = \"127.0.0.1:0\"\n[[route]]\nanswer = {}\n");
-    let mut scratch = Scratch::default();
+fn one_route_without_conditions_needs_no_check() {
+    let plan = plan("[listener.web]\nbind = \"127.0.0.1:0\"\n[[route]]\nreturn = {}\n");
+    let mut scratch = RouteScratch::default();
     let router = Router::new(&plan);
-    assert_eq!(router.pick(&asked("/a/../%41", Some("HOST")), &mut scratch), Some(0));
+    assert_eq!(router.pick(&request_for("/a/../%41", Some("HOST")), &mut scratch), Some(0));
     assert!(scratch.path.capacity() == 0 && scratch.host.capacity() == 0);
-    assert_eq!(router.pick(&Asked { listener: 9, ..asked("/", None) }, &mut scratch), None);
+    assert_eq!(router.pick(&RouteRequest { listener: 9, ..request_for("/", None) }, &mut scratch), None);
 }
 
 #[test]
 fn a_normal_request_writes_nothing() {
     let plan = plan(HOSTS);
-    let mut scratch = Scratch::default();
-    Router::new(&plan).pick(&asked("/a/b.c?d=../..//", Some("www.example.org:80")), &mut scratch);
+    let mut scratch = RouteScratch::default();
+    Router::new(&plan).pick(&request_for("/a/b.c?d=../..//", Some("www.example.org:80")), &mut scratch);
     assert!(scratch.path.capacity() == 0 && scratch.host.capacity() == 0);
 }
 
@@ -115,7 +115,7 @@ fn random_value(random: &mut fastrand::Rng) -> ValueCondition {
     match random.u8(0..4) {
         0 => ValueCondition::Present,
         1 => ValueCondition::Absent,
-        2 => ValueCondition::Is(one_of(random, &VALUES).into()),
+        2 => ValueCondition::Equals(one_of(random, &VALUES).into()),
         _ => ValueCondition::Matches(regex::Regex::new("^[1v]").unwrap()),
     }
 }
@@ -126,8 +126,7 @@ fn random_text(random: &mut fastrand::Rng) -> TextCondition {
 
 fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
     let mut conditions = Conditions::default();
-    let few =
-        |random: &mut fastrand::Rng| if random.u8(0..3) == 0 { random.usize(1..3) } else { 0 };
+    let few = |random: &mut fastrand::Rng| if random.u8(0..3) == 0 { random.usize(1..3) } else { 0 };
     for _ in 0..few(random) {
         conditions.listeners.push(random.usize(0..2));
     }
@@ -166,8 +165,8 @@ fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
     }
 }
 
-/// What a random request is made of, before it is spelt in one of many ways.
-struct Meant {
+/// Contents of a random request, before it is spelt in one of many ways.
+struct RequestSpec {
     listener: usize,
     method: &'static str,
     host: Option<&'static str>,
@@ -177,35 +176,34 @@ struct Meant {
     source: Option<IpAddr>,
 }
 
-fn random_meaning(random: &mut fastrand::Rng) -> Meant {
+fn random_request(random: &mut fastrand::Rng) -> RequestSpec {
     let pairs = |random: &mut fastrand::Rng| {
         let count = random.usize(0..3);
         (0..count).map(|_| (one_of(random, &FIELDS), one_of(random, &VALUES))).collect()
     };
-    Meant {
+    RequestSpec {
         listener: random.usize(0..2),
         method: one_of(random, &METHODS),
         host: (random.u8(0..8) > 0).then(|| one_of(random, &HOST_WORDS)),
         path: one_of(random, &PATH_WORDS),
         query: pairs(random),
         fields: pairs(random),
-        source: (random.u8(0..8) > 0)
-            .then(|| Ipv4Addr::new(10, random.u8(0..3), random.u8(..), 1).into()),
+        source: (random.u8(0..8) > 0).then(|| Ipv4Addr::new(10, random.u8(0..3), random.u8(..), 1).into()),
     }
 }
 
-fn spelt(random: &mut fastrand::Rng, meant: &Meant) -> (String, Option<String>) {
+fn random_spelling(random: &mut fastrand::Rng, spec: &RequestSpec) -> (String, Option<String>) {
     let mut path = match random.u8(0..5) {
-        0 => meant.path.replace('a', "%61"),
-        1 => format!("/./q/..{}", meant.path),
-        2 => meant.path.replace('/', "//"),
-        _ => meant.path.to_owned(),
+        0 => spec.path.replace('a', "%61"),
+        1 => format!("/./q/..{}", spec.path),
+        2 => spec.path.replace('/', "//"),
+        _ => spec.path.to_owned(),
     };
-    for (at, (name, value)) in meant.query.iter().enumerate() {
+    for (at, (name, value)) in spec.query.iter().enumerate() {
         let mark = if at == 0 { '?' } else { '&' };
         path.push_str(&format!("{mark}{}={value}", name.replace('x', "%78")));
     }
-    let host = meant.host.map(|host| match random.u8(0..4) {
+    let host = spec.host.map(|host| match random.u8(0..4) {
         0 => format!("{host}:8080"),
         1 => host.to_uppercase(),
         2 => format!("{host}."),
@@ -217,87 +215,87 @@ fn spelt(random: &mut fastrand::Rng, meant: &Meant) -> (String, Option<String>) 
     (path, host)
 }
 
-/// The words of `plan`, read literally.
-fn naive(plan: &Plan, meant: &Meant) -> Option<usize> {
-    let text_holds = |wanted: &TextCondition, given: &[(&str, &str)]| {
+/// Interprets the conditions of `plan` literally.
+fn naive_route(plan: &Plan, spec: &RequestSpec) -> Option<usize> {
+    let text_holds = |expected: &TextCondition, actual: &[(&str, &str)]| {
         let values: Vec<&str> =
-            given.iter().filter(|(name, _)| *name == &*wanted.name).map(|(_, v)| *v).collect();
-        match &wanted.value {
+            actual.iter().filter(|(name, _)| *name == &*expected.name).map(|(_, v)| *v).collect();
+        match &expected.value {
             ValueCondition::Present => !values.is_empty(),
             ValueCondition::Absent => values.is_empty(),
-            ValueCondition::Is(text) => values.contains(&&**text),
+            ValueCondition::Equals(text) => values.contains(&&**text),
             ValueCondition::Matches(_) => values.iter().any(|value| value.starts_with(['1', 'v'])),
         }
     };
-    let host_is = |wanted: &str| match (meant.host, wanted.strip_prefix("*.")) {
+    let host_is = |expected: &str| match (spec.host, expected.strip_prefix("*.")) {
         (None, _) => false,
-        (Some(host), None) => host == wanted,
+        (Some(host), None) => host == expected,
         (Some(host), Some(parent)) => host.ends_with(&format!(".{parent}")),
     };
-    let path_is = |wanted: &PathCondition| match wanted {
-        PathCondition::Exact(path) => **path == *meant.path,
+    let path_is = |expected: &PathCondition| match expected {
+        PathCondition::Exact(path) => **path == *spec.path,
         PathCondition::Prefix(prefix) => {
             let prefix = prefix.trim_end_matches('/');
-            meant.path == prefix || meant.path.starts_with(&format!("{prefix}/"))
+            spec.path == prefix || spec.path.starts_with(&format!("{prefix}/"))
         }
-        PathCondition::Regex(regex) => regex.as_str() == format!("^{}$", meant.path),
+        PathCondition::Regex(regex) => regex.as_str() == format!("^{}$", spec.path),
     };
     let source_in = |network: &Network| {
-        let (IpAddr::V4(of), Some(IpAddr::V4(source))) = (network.address, meant.source) else {
+        let (IpAddr::V4(network_address), Some(IpAddr::V4(source))) = (network.address, spec.source) else {
             return false;
         };
         let shift = 32 - u32::from(network.prefix);
-        of.to_bits() >> shift == source.to_bits() >> shift
+        network_address.to_bits() >> shift == source.to_bits() >> shift
     };
     plan.routes.iter().position(|route| {
         let c = &route.conditions;
-        (c.listeners.is_empty() || c.listeners.contains(&meant.listener))
+        (c.listeners.is_empty() || c.listeners.contains(&spec.listener))
             && (c.hosts.is_empty() || c.hosts.iter().any(|host| host_is(host)))
             && (c.paths.is_empty() || c.paths.iter().any(path_is))
-            && (c.methods.is_empty() || c.methods.iter().any(|method| **method == *meant.method))
-            && c.headers.iter().all(|condition| text_holds(condition, &meant.fields))
-            && c.query.iter().all(|condition| text_holds(condition, &meant.query))
+            && (c.methods.is_empty() || c.methods.iter().any(|method| **method == *spec.method))
+            && c.headers.iter().all(|condition| text_holds(condition, &spec.fields))
+            && c.query.iter().all(|condition| text_holds(condition, &spec.query))
             && (c.sources.is_empty() || c.sources.iter().any(source_in))
     })
 }
 
 #[test]
-fn it_picks_what_a_literal_reading_picks() {
+fn it_picks_the_route_of_a_literal_interpretation() {
     let two = "[listener.a]\nbind=\"127.0.0.1:0\"\n[listener.b]\nbind=\"127.0.0.1:0\"\n";
     let empty = plan(two);
     let mut random = fastrand::Rng::with_seed(20);
-    let mut scratch = Scratch::default();
-    let (mut taken, mut explained) = (0, 0);
+    let mut scratch = RouteScratch::default();
+    let (mut matched_count, mut explained) = (0, 0);
     for _ in 0..400 {
         let mut plan = empty.clone();
         plan.routes = (0..random.usize(1..9)).map(|n| random_route(&mut random, n)).collect();
         let router = Router::new(&plan);
         for _ in 0..60 {
-            let meant = random_meaning(&mut random);
-            let (target, host) = spelt(&mut random, &meant);
-            let headers: Vec<_> = meant
+            let spec = random_request(&mut random);
+            let (target, host) = random_spelling(&mut random, &spec);
+            let headers: Vec<_> = spec
                 .fields
                 .iter()
                 .map(|(name, value)| wire::Header { name, value: value.as_bytes() })
                 .collect();
-            let asked = Asked {
-                listener: meant.listener,
-                method: meant.method,
+            let request = RouteRequest {
+                listener: spec.listener,
+                method: spec.method,
                 target: &target,
                 is_plain: is_plain(target.as_bytes()),
-                trusted: false,
+                is_trusted: false,
                 host: host.as_deref(),
                 headers: &headers,
-                source: meant.source,
+                source: spec.source,
             };
-            let wanted = naive(&plan, &meant);
-            assert_eq!(router.pick(&asked, &mut scratch), wanted, "{asked:?} {:?}", plan.routes);
-            let explanation = explain::of(&plan, &asked);
-            assert_eq!(explanation.route(), wanted, "{explanation}");
-            taken += usize::from(wanted.is_some());
+            let expected = naive_route(&plan, &spec);
+            assert_eq!(router.pick(&request, &mut scratch), expected, "{request:?} {:?}", plan.routes);
+            let explanation = explain::explain_request(&plan, &request);
+            assert_eq!(explanation.route(), expected, "{explanation}");
+            matched_count += usize::from(expected.is_some());
             explained += explanation.to_string().len();
         }
     }
-    // Or else the plans never matched anything, and all of this showed nothing.
-    assert!((4_000..22_000).contains(&taken) && explained > taken, "{taken}");
+    // Otherwise the plans never matched anything, and the test would prove nothing.
+    assert!((4_000..22_000).contains(&matched_count) && explained > matched_count, "{matched_count}");
 }

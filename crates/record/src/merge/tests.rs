@@ -1,23 +1,26 @@
-//! Merging: counts add up, percentiles come from the sum, the order does not matter.
+//! Tests of merging: counts add up, percentiles come from the sum, the order does not matter.
 
 use super::*;
 use crate::facts::HostFacts;
-use crate::run::{Connections, Cpu, Identity, Interval, Objective, Rates, SCHEMA, Weir, Window};
+use crate::run::{
+    Baseline, ConnectionTotals, GeneratorCpu, Interval, MeasuredWindow, ObjectiveResult, Rates, RunIdentity,
+    SCHEMA, WeirVersion,
+};
 
-fn pair(values: &[u64]) -> Pair {
-    let mut latencies = Latencies::new();
+fn pair(values: &[u64]) -> LatencyPair {
+    let mut latencies = LatencyHistogram::new();
     values.iter().for_each(|&value| latencies.record(value));
-    Pair { service: latencies.summary(), response: latencies.summary() }
+    LatencyPair { service: latencies.summary(), response: latencies.summary() }
 }
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
-fn identity(id: &str, start_unix_ns: u64) -> Identity {
-    Identity { id: id.to_owned(), host: "h".to_owned(), pid: 7, start_unix_ns }
+fn identity(id: &str, start_unix_ns: u64) -> RunIdentity {
+    RunIdentity { id: id.to_owned(), host: "h".to_owned(), pid: 7, start_unix_ns }
 }
 
-/// A run of some seconds with ten responses in each, that began so late.
-fn steady(id: &str, seconds: u32, after_s: f64) -> Run {
+/// Creates a run of `seconds` with ten responses in each, starting `after_s` after the first.
+fn steady_run(id: &str, seconds: u32, after_s: f64) -> Run {
     let one = run(id, &[1_000; 10]);
     let interval = &one.intervals[0];
     let each = (1..=seconds).map(|second| Interval {
@@ -31,41 +34,40 @@ fn steady(id: &str, seconds: u32, after_s: f64) -> Run {
         intervals: each.collect(),
         identities: vec![identity(id, START_NS + (after_s * 1e9) as u64)],
         duration_s: f64::from(seconds),
-        window: Window { to_s: f64::from(seconds), ..Window::default() },
+        window: MeasuredWindow { to_s: f64::from(seconds), ..MeasuredWindow::default() },
         ..one
     }
 }
 
 #[test]
 fn the_same_run_is_refused_and_so_is_one_of_another_time() {
-    let error = merge(&[steady("a", 4, 0.0), steady("a", 4, 0.0)]).unwrap_err().to_string();
+    let error = merge(&[steady_run("a", 4, 0.0), steady_run("a", 4, 0.0)]).unwrap_err().to_string();
     assert!(error.contains("records 1 and 2 are the same run (a of process 7)"), "{error}");
-    let error = merge(&[steady("a", 4, 9.0), steady("b", 4, 0.0)]).unwrap_err().to_string();
+    let error = merge(&[steady_run("a", 4, 9.0), steady_run("b", 4, 0.0)]).unwrap_err().to_string();
     assert!(error.contains("records 2 and 1 were not measured at the same time (5.0 s"), "{error}");
-    let both = merge(&[steady("a", 4, 0.0), steady("b", 4, 0.0)]).unwrap();
-    assert!(merge(&[both, steady("b", 4, 0.0)]).is_err(), "it is in there already");
-    let mut old = steady("b", 4, 0.0);
+    let both = merge(&[steady_run("a", 4, 0.0), steady_run("b", 4, 0.0)]).unwrap();
+    assert!(merge(&[both, steady_run("b", 4, 0.0)]).is_err(), "it is in there already");
+    let mut old = steady_run("b", 4, 0.0);
     old.identities.clear();
-    let error = merge(&[steady("a", 4, 0.0), old]).unwrap_err();
+    let error = merge(&[steady_run("a", 4, 0.0), old]).unwrap_err();
     assert!(matches!(error, MergeError::NoIdentity { index: 2 }));
 }
 
 #[test]
 fn rates_are_over_the_common_time_and_seconds_lie_on_one_clock() {
-    let together = merge(&[steady("a", 4, 0.2), steady("b", 4, 0.0)]).unwrap();
+    let together = merge(&[steady_run("a", 4, 0.2), steady_run("b", 4, 0.0)]).unwrap();
     assert!((together.rates.responses_per_s - 20.0).abs() < 1e-9, "{:?}", together.rates);
-    assert_eq!(together.validity.verdict, Verdict::Valid);
+    assert_eq!(together.validity.verdict, ValidityVerdict::Valid);
     assert_eq!(together.intervals.iter().map(|i| i.responses).collect::<Vec<_>>(), [20; 4]);
-    let apart = merge(&[steady("a", 4, 0.0), steady("b", 4, 2.0)]).unwrap();
+    let apart = merge(&[steady_run("a", 4, 0.0), steady_run("b", 4, 2.0)]).unwrap();
     assert!((apart.rates.responses_per_s - 20.0).abs() < 1e-9, "{:?}", apart.rates);
     assert!((apart.rates.goodput_per_s.unwrap() - 18.0).abs() < 1e-9);
     assert_eq!((apart.window.from_s, apart.window.to_s, apart.duration_s), (2.0, 4.0, 6.0));
-    let seconds: Vec<_> =
-        apart.intervals.iter().map(|i| (i.time_s, i.responses, i.measured)).collect();
+    let seconds: Vec<_> = apart.intervals.iter().map(|i| (i.time_s, i.responses, i.measured)).collect();
     let one = |time_s| (time_s, 10, false);
     let two = |time_s| (time_s, 20, true);
     assert_eq!(seconds, [one(1.0), one(2.0), two(3.0), two(4.0), one(5.0), one(6.0)]);
-    assert_eq!(apart.validity.verdict, Verdict::Suspect);
+    assert_eq!(apart.validity.verdict, ValidityVerdict::Suspect);
     let text = &apart.validity.reasons[0].text;
     assert!(text.contains("together for 2.0 s, of up to 4.0 s each"), "{text}");
 }
@@ -74,7 +76,7 @@ fn run(started_at: &str, values: &[u64]) -> Run {
     let count = values.len() as u64;
     Run {
         schema: SCHEMA.to_owned(),
-        weir: Weir { version: "0".to_owned(), commit: "unknown".to_owned() },
+        weir: WeirVersion { version: "0".to_owned(), commit: "unknown".to_owned() },
         command: vec!["weir".to_owned()],
         started_at: started_at.to_owned(),
         identities: vec![identity(started_at, START_NS)],
@@ -83,27 +85,27 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         host: HostFacts::default(),
         plan: serde_json::json!({"connections": 10, "threads": 1}),
         validity: Validity::from_reasons(vec![]),
-        objectives: vec![Objective { text: "p99<1s".to_owned(), met: true, value: 1.0 }],
-        totals: Totals {
+        objectives: vec![ObjectiveResult { text: "p99<1s".to_owned(), met: true, value: 1.0 }],
+        totals: RunTotals {
             requests: count,
             responses: count,
             status: BTreeMap::from([(200, count)]),
             errors: BTreeMap::from([("timeout".to_owned(), 1)]),
             timeout_age_ns: Some((count, count * 10)),
-            connections: Connections { wanted: 10, obtained: 10, ..Connections::default() },
-            ..Totals::default()
+            connections: ConnectionTotals { requested: 10, max_open: 10, ..ConnectionTotals::default() },
+            ..RunTotals::default()
         },
         rates: Rates { responses_per_s: count as f64, ..Rates::default() },
-        window: Window { from_s: 0.0, to_s: 1.0, ..Window::default() },
+        window: MeasuredWindow { from_s: 0.0, to_s: 1.0, ..MeasuredWindow::default() },
         baseline: None,
-        latency: Latency {
+        latency: PhaseLatencies {
             connect: pair(&[]),
             first_byte: pair(values),
             last_byte: pair(values),
             last_byte_bad: None,
         },
-        generator: Generator { threads: 1, ..Generator::default() },
-        cpu: Cpu { per_core: vec![0.5], ..Cpu::default() },
+        generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
+        cpu: GeneratorCpu { per_core: vec![0.5], ..GeneratorCpu::default() },
         intervals: vec![Interval {
             time_s: 1.0,
             length_s: 1.0,
@@ -127,7 +129,7 @@ fn percentiles_are_read_off_the_sum() {
     assert_eq!(merged.totals.responses, 100);
     assert_eq!(merged.totals.errors["timeout"], 2);
     assert_eq!(merged.totals.timeout_age_ns, Some((1, 990)));
-    assert_eq!(merged.totals.connections.wanted, 20);
+    assert_eq!(merged.totals.connections.requested, 20);
     assert_eq!(merged.started_at, "a");
     assert_eq!(merged.intervals[0].p99_ns, None);
     assert!((merged.intervals[0].last_byte_mean_ns - 98.02).abs() < 0.001);
@@ -150,18 +152,18 @@ fn merging_is_associative() {
 #[test]
 fn the_gravest_verdict_stays_with_its_origin() {
     let mut bad = run("b", &[1]);
-    bad.validity = Validity::from_reasons(vec![Reason {
+    bad.validity = Validity::from_reasons(vec![ValidityReason {
         code: "client_bound".to_owned(),
-        verdict: Verdict::Invalid,
+        verdict: ValidityVerdict::Invalid,
         text: "busy".to_owned(),
     }]);
     let merged = merge(&[run("a", &[1]), bad]).unwrap();
-    assert_eq!(merged.validity.verdict, Verdict::Invalid);
+    assert_eq!(merged.validity.verdict, ValidityVerdict::Invalid);
     assert_eq!(merged.validity.reasons[0].text, "record 2: busy");
 }
 
 #[test]
-fn what_cannot_be_merged_is_said() {
+fn merge_errors_state_the_reason() {
     assert!(matches!(merge(&[]), Err(MergeError::Empty)));
     let mut other = run("a", &[1]);
     other.plan["connections"] = 20.into();
@@ -169,8 +171,53 @@ fn what_cannot_be_merged_is_said() {
     assert!(error.to_string().contains("record 2") && error.to_string().contains("connections"));
     let mut broken = run("b", &[1]);
     broken.latency.last_byte.service.hdr = "x".to_owned();
-    assert!(matches!(
-        merge(&[run("a", &[1]), broken]),
-        Err(MergeError::Histogram { index: 2, .. })
-    ));
+    assert!(matches!(merge(&[run("a", &[1]), broken]), Err(MergeError::Histogram { index: 2, .. })));
+}
+
+/// Creates a run that starts `start_s` after the first, with a baseline of a second and `good`
+/// responses under load.
+fn with_baseline(id: &str, start_s: f64, good: u64, baseline_ns: &[u64]) -> Run {
+    let mut run = steady_run(id, 4, start_s);
+    run.totals.good = Some(good);
+    let mut latencies = LatencyHistogram::new();
+    baseline_ns.iter().for_each(|ns| latencies.record(*ns));
+    let summary = latencies.summary();
+    run.baseline = Some(Baseline {
+        duration_s: 1.0,
+        requests: summary.count,
+        good: summary.count,
+        min_ns: latencies.value_at_quantile(0.0),
+        p50_ns: summary.p50_ns,
+        mean_ns: summary.mean_ns,
+        hdr: summary.hdr,
+    });
+    run
+}
+
+#[test]
+fn a_baseline_is_of_the_load_that_all_made_together() {
+    // The near generator sends nine sequential requests while the distant one sends one, and both
+    // carry as much.
+    let near = with_baseline("a", 0.0, 100, &[1_000_000; 9]);
+    let far = with_baseline("b", 0.1, 100, &[9_000_000]);
+    let merged = merge(&[near.clone(), far.clone()]).unwrap().baseline.unwrap();
+    assert_eq!((merged.requests, merged.good), (10, 10));
+    assert!((merged.mean_ns - 5e6).abs() < 5e4, "{merged:?}");
+    assert!(merged.min_ns < 1_010_000 && merged.p50_ns < 1_010_000, "{merged:?}");
+    assert_eq!(LatencyHistogram::decode(&merged.hdr).unwrap().count(), 10);
+    // One run has no baseline, or is from an older version.
+    let mut none = far.clone();
+    none.baseline = None;
+    assert_eq!(merge(&[near.clone(), none]).unwrap().baseline, None);
+    let mut old = far;
+    old.baseline.as_mut().unwrap().hdr.clear();
+    assert_eq!(merge(&[near, old]).unwrap().baseline, None);
+}
+
+#[test]
+fn a_baseline_that_was_measured_under_the_load_of_another_run_is_none() {
+    let first = with_baseline("a", 0.0, 100, &[1_000_000; 9]);
+    let late = with_baseline("b", 1.0, 100, &[1_000_000; 9]);
+    assert_eq!(merge(&[first.clone(), late.clone()]).unwrap().baseline, None);
+    assert_eq!(merge(&[late, first]).unwrap().baseline, None);
 }

@@ -1,49 +1,49 @@
-//! What a control group used of CPU time, memory and disks, and how long its tasks stalled.
+//! Use of CPU time, memory and disks by a control group, and the stalls of its tasks.
 //!
-//! Not for reading the files of a group.
+//! The files of a group are read elsewhere.
 
 use serde::{Deserialize, Serialize};
 
 /// A control group, v1 or v2.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CgroupUse {
-    /// Processors that its quota allows; absent: no quota.
+    /// CPUs that its quota allows; absent: no quota.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quota_cpus: Option<f64>,
-    /// The quota's period, in seconds.
+    /// Period of the quota, in seconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub period_s: Option<f64>,
-    /// CPU time that its processes used, as CPUs.
+    /// CPU time used by its processes, as CPUs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub used_cpus: Option<f64>,
-    /// Share of the periods in which it was throttled.
+    /// Fraction of the periods in which it was throttled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throttled_periods: Option<f64>,
-    /// Time throttled (of all its processors) per second.
+    /// Throttled time (of all its CPUs) per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub throttled_cpus: Option<f64>,
-    /// Memory that is charged to it.
+    /// Memory charged to it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub memory_bytes: Option<u64>,
-    /// Its bound of memory; absent: none.
+    /// Memory limit; absent: none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub memory_max_bytes: Option<u64>,
-    /// Times it hit that bound, per second.
+    /// Number of times that usage reached the limit, per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub memory_max_hits_per_s: Option<f64>,
-    /// Bound of bytes written to disks, per second; absent: none.
+    /// Limit of bytes written to disks, per second; absent: none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub disk_write_max_bytes_per_s: Option<f64>,
-    /// What the group did with disks; absent where it has no such counters.
+    /// Disk use of the group; absent if it has no such counters.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub disk: Option<DiskUse>,
-    /// Its own pressure; absent where the kernel keeps none.
+    /// Pressure of the group; absent if the kernel does not record it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pressure: Option<Pressure>,
 }
 
-/// Disks, as a control group is charged for them. With version 1 what goes through the page cache is
-/// nobody's, and new kernels count only where a disk has a bound.
+/// Disk use charged to a control group. With version 1, I/O through the page cache is charged to no
+/// group, and new kernels count only if a disk has a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskUse {
     /// Bytes read, per second.
@@ -56,17 +56,18 @@ pub struct DiskUse {
     pub writes_per_s: f64,
 }
 
-/// Pressure stall information, as shares of the time (K:accounting/psi): some task, or all, waited.
+/// Pressure stall information, as fractions of the time (K:accounting/psi): some task, or all,
+/// waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pressure {
-    /// Some waited for a processor.
+    /// Some task waited for a CPU.
     pub cpu_some: f64,
-    /// Some waited for memory.
+    /// Some task waited for memory.
     pub memory_some: f64,
-    /// All waited for memory.
+    /// All tasks waited for memory.
     pub memory_full: f64,
-    /// Some waited for a disk.
+    /// Some task waited for a disk.
     pub io_some: f64,
-    /// All waited for a disk.
+    /// All tasks waited for a disk.
     pub io_full: f64,
 }

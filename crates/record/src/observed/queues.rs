@@ -1,82 +1,82 @@
-//! The sockets of the watched ports: what waits to be accepted, what waits to be read or sent.
+//! Sockets of the watched ports: connections to accept, bytes to read or send.
 //!
-//! Not for the rest of what is observed, nor for a socket of its own: these are sums.
+//! All figures are sums; single sockets are not recorded.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The sockets of the watched ports at one moment.
+/// Sockets of the watched ports at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueSnapshot {
-    /// When.
+    /// Time of the snapshot.
     pub time_s: f64,
-    /// Listening sockets, one entry a port (sums, where there are several).
+    /// Listening sockets, one entry per port (sums, if there are several).
     pub listeners: Vec<ListenerQueue>,
     /// Both ends of the connections of each port.
     pub ends: Vec<EndQueues>,
-    /// Unix sockets, one entry a path.
+    /// Unix sockets, one entry per path.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub unix: Vec<UnixQueues>,
 }
 
-/// The sockets of one listening unix socket and of its connections. Unix sockets have no `TCP_INFO`:
-/// whether a request is out cannot be seen, only what is unread.
+/// Sockets of one listening unix socket and of its connections. Unix sockets have no `TCP_INFO`:
+/// unread bytes are visible, but not outstanding requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixQueues {
-    /// The path that is listened on; `@name` for an abstract one.
+    /// Listening path; `@name` for an abstract one.
     pub path: String,
     /// Connections that wait to be accepted.
     pub waiting: u32,
-    /// The most that may wait.
+    /// Maximum number of waiting connections.
     pub backlog: u32,
-    /// Listening sockets of that path.
+    /// Number of listening sockets with that path.
     pub sockets: u32,
-    /// The end that accepted.
+    /// Accepting end.
     pub server: UnixEnd,
-    /// The end that connected.
+    /// Connecting end.
     pub client: UnixEnd,
 }
 
 /// One end of the connections of a unix socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixEnd {
-    /// Connected sockets.
+    /// Number of connected sockets.
     pub established: u64,
-    /// Those that hold bytes which their program has not read.
+    /// Number of sockets with bytes that their process has not read.
     pub with_unread: u64,
-    /// Those bytes.
+    /// Number of those bytes.
     pub unread_bytes: u64,
-    /// The most unread bytes of one socket.
+    /// Maximum number of unread bytes of one socket.
     pub unread_bytes_max: u64,
 }
 
 /// Connections that wait to be accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenerQueue {
-    /// The port.
+    /// Port number.
     pub port: u16,
-    /// Connections that wait, of all listening sockets.
+    /// Number of waiting connections, of all listening sockets.
     pub waiting: u32,
-    /// The most that may wait in one of them.
+    /// Maximum number of waiting connections in one of them.
     pub backlog: u32,
-    /// How many of these sockets are full.
+    /// Number of full sockets among them.
     pub full: u32,
-    /// How many there are.
+    /// Number of listening sockets.
     pub sockets: u32,
-    /// Connections that they dropped since they were opened (`SK_MEMINFO_DROPS`): which listener the
-    /// namespace's `TcpExt.ListenDrops` is of.
+    /// Connections that they dropped since they were opened (`SK_MEMINFO_DROPS`). This shows to
+    /// which listener the namespace's `TcpExt.ListenDrops` belongs.
     #[serde(default)]
     pub dropped: u64,
 }
 
-/// Which end of a connection.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum End {
-    /// It connected.
+pub enum ConnectionEnd {
+    /// The connecting end.
     Client,
-    /// It accepted.
+    /// The accepting end.
     #[default]
     Server,
 }
@@ -85,88 +85,90 @@ pub enum End {
 /// medians over the established ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndQueues {
-    /// The port that the server listens on.
+    /// Port that the server listens on.
     pub port: u16,
-    /// Which end.
-    pub end: End,
-    /// Sockets by state, named as `ss` names them: `established`, `syn-sent`, `time-wait`, …
+    /// End of the connections.
+    pub end: ConnectionEnd,
+    /// Number of sockets by state, with the names of `ss`: `established`, `syn-sent`, `time-wait`,
+    /// …
     pub states: BTreeMap<String, u64>,
-    /// Established sockets that hold bytes which their program has not read.
+    /// Number of established sockets with bytes that their process has not read.
     pub with_unread: u64,
-    /// Those bytes.
+    /// Number of those bytes.
     pub unread_bytes: u64,
-    /// Established sockets with bytes that the other end has not acknowledged.
+    /// Number of established sockets with bytes that the other end has not acknowledged.
     pub with_unsent: u64,
-    /// Those bytes.
+    /// Number of those bytes.
     pub unsent_bytes: u64,
-    /// The most unread bytes of one socket.
+    /// Maximum number of unread bytes of one socket.
     pub unread_bytes_max: u64,
-    /// Bytes that were not even sent yet (`tcpi_notsent_bytes`).
+    /// Bytes not yet sent (`tcpi_notsent_bytes`).
     pub not_sent_bytes: u64,
     /// Median round-trip time, in microseconds.
     pub rtt_us: f64,
-    /// Median of the least round-trip time of each.
+    /// Median of the minimum round-trip time of each socket.
     pub rtt_min_us: f64,
-    /// Time in which there was something to send, of all sockets since they were opened.
+    /// Time with data to send, of all sockets since they were opened.
     pub busy_us: u64,
-    /// The part of it in which the receiver's window was full.
+    /// Part of it with a full receive window.
     pub receive_window_limited_us: u64,
-    /// The part of it in which the send buffer was full.
+    /// Part of it with a full send buffer.
     pub send_buffer_limited_us: u64,
-    /// Segments sent again, of all sockets since they were opened.
+    /// Segments retransmitted, of all sockets since they were opened.
     pub retransmitted: u64,
-    /// Their bytes (`tcpi_bytes_retrans`); this and the next two are absent before Linux 4.19.
+    /// Bytes retransmitted (`tcpi_bytes_retrans`); this and the next two are absent before Linux
+    /// 4.19.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retransmitted_bytes: Option<u64>,
-    /// Segments that the other end had twice: sent again for nothing (`tcpi_dsack_dups`).
+    /// Duplicate segments at the other end: unnecessary retransmissions (`tcpi_dsack_dups`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub duplicates: Option<u64>,
-    /// Times that segments turned out to be out of order and not lost (`tcpi_reord_seen`).
+    /// Number of detected reorderings, without loss (`tcpi_reord_seen`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reorderings: Option<u64>,
     /// Sum of the latest delivery rates, bytes per second.
     pub delivery_bytes_per_s: f64,
-    /// Sockets whose latest delivery rate was bounded by what the program gave.
+    /// Number of sockets whose latest delivery rate was limited by the application.
     pub application_limited: u64,
-    /// Memory of all of them in the kernel, whatever their state: both queues with what is around the
-    /// bytes, and what is set aside (`SK_MEMINFO_*`).
+    /// Kernel memory of all of them, in any state: both queues including overhead, and reserved
+    /// memory (`SK_MEMINFO_*`).
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Sockets on which data moved in the last second, either way: a pool of idle connections has
-    /// none. This and the next six are absent in records of older versions (read as 0).
+    /// Number of sockets with data in the last second, in either direction; 0 for a pool of idle
+    /// connections. This and the next six are absent in records of older versions (read as 0).
     #[serde(default)]
     pub active: u64,
-    /// Client end: established sockets that sent after they last received, with nothing unread. A
-    /// request is out and the server has not replied. One connection counts once, however many HTTP/2
-    /// streams it has.
+    /// Client end: number of established sockets that sent after they last received, with nothing
+    /// unread. A request is outstanding and the server has not responded. One connection counts
+    /// once, however many HTTP/2 streams it has.
     #[serde(default)]
-    pub awaiting_reply: u64,
-    /// Median time since those sent, in milliseconds (kernel ticks: 1 to 10 ms).
+    pub awaiting_response: u64,
+    /// Median time since they sent, in milliseconds (kernel ticks: 1 to 10 ms).
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub awaiting_reply_ms: Option<f64>,
-    /// Server end: established sockets that received after they last sent, with nothing unread. The
-    /// program has read a request and has not replied.
+    pub awaiting_response_ms: Option<f64>,
+    /// Server end: number of established sockets that received after they last sent, with nothing
+    /// unread. The process has read a request and has not responded.
     #[serde(default)]
-    pub owed_reply: u64,
-    /// Median time since those received, in milliseconds.
+    pub pending_response: u64,
+    /// Median time since they received, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub owed_reply_ms: Option<f64>,
-    /// Established sockets with nothing unread that sent and received within one kernel tick, where
-    /// the order cannot be seen; in neither count.
+    pub pending_response_ms: Option<f64>,
+    /// Number of established sockets with nothing unread that sent and received within one kernel
+    /// tick, so that the order is unknown; in neither count.
     #[serde(default)]
-    pub tied: u64,
-    /// Data segments sent, of all sockets since they were opened, with those sent again.
+    pub order_unknown: u64,
+    /// Data segments sent, of all sockets since they were opened, including retransmissions.
     #[serde(default)]
     pub segments_sent: u64,
-    /// Seconds since the snapshot before, which the rates below are differences to. The last part of
-    /// what a socket moved before it closed is not in them, nor a socket that lived in between: see
-    /// `opened` and `closed`. Absent in the first snapshot of a port, and so are they.
+    /// Seconds since the snapshot before, which the rates below refer to. The rates lack the last
+    /// traffic of a socket before it closed, and any socket that lived only in between: see
+    /// `opened` and `closed`. This and the rates are absent in the first snapshot of a port.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub since_s: Option<f64>,
-    /// Sockets that were not there in the snapshot before.
+    /// Number of sockets that are new since the snapshot before.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub opened: Option<u64>,
-    /// Sockets that have gone since the snapshot before.
+    /// Number of sockets that have gone since the snapshot before.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub closed: Option<u64>,
     /// Payload bytes received per second.
@@ -175,17 +177,77 @@ pub struct EndQueues {
     /// Payload bytes sent and acknowledged per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes_acked_per_s: Option<f64>,
-    /// Data segments sent per second, with those sent again.
+    /// Data segments sent per second, including retransmissions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub segments_sent_per_s: Option<f64>,
-    /// Segments sent again per second: over `segments_sent_per_s` it is the loss rate of this end.
+    /// Segments retransmitted per second: divided by `segments_sent_per_s` it is the loss rate of
+    /// this end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retransmitted_per_s: Option<f64>,
-    /// Client end: the most local ports that are taken towards one destination address, in any state
-    /// with TIME_WAIT. A port is free again for every other destination.
+    /// Client end: maximum number of local ports in use to one destination address, in any state
+    /// including TIME_WAIT. Such a port remains usable for every other destination.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_ports_max: Option<u64>,
-    /// Client end: destination addresses with this port.
+    /// Client end: number of destination addresses with this port.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub destinations: Option<u64>,
+}
+
+impl EndQueues {
+    /// Returns the number of sockets in a state, by its name in `ss`.
+    #[must_use]
+    pub fn count_in_state(&self, state: &str) -> u64 {
+        self.states.get(state).copied().unwrap_or(0)
+    }
+
+    /// Returns the sum of two ends. Medians (round trips) are those of the end with more
+    /// connections; a figure that one of them lacks is the other's.
+    #[must_use]
+    pub fn merged_with(self, other: &Self) -> Self {
+        let sum = self;
+        let established = |ends: &Self| ends.count_in_state("established");
+        let typical = if established(other) > established(&sum) { other.clone() } else { sum.clone() };
+        let add_rates = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
+        let mut states = sum.states;
+        for (state, count) in &other.states {
+            *states.entry(state.clone()).or_default() += count;
+        }
+        let add_counts = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
+        Self {
+            states,
+            with_unread: sum.with_unread + other.with_unread,
+            unread_bytes: sum.unread_bytes + other.unread_bytes,
+            with_unsent: sum.with_unsent + other.with_unsent,
+            unsent_bytes: sum.unsent_bytes + other.unsent_bytes,
+            unread_bytes_max: sum.unread_bytes_max.max(other.unread_bytes_max),
+            not_sent_bytes: sum.not_sent_bytes + other.not_sent_bytes,
+            busy_us: sum.busy_us + other.busy_us,
+            receive_window_limited_us: sum.receive_window_limited_us + other.receive_window_limited_us,
+            send_buffer_limited_us: sum.send_buffer_limited_us + other.send_buffer_limited_us,
+            retransmitted: sum.retransmitted + other.retransmitted,
+            delivery_bytes_per_s: sum.delivery_bytes_per_s + other.delivery_bytes_per_s,
+            application_limited: sum.application_limited + other.application_limited,
+            memory_bytes: sum.memory_bytes + other.memory_bytes,
+            active: sum.active + other.active,
+            awaiting_response: sum.awaiting_response + other.awaiting_response,
+            pending_response: sum.pending_response + other.pending_response,
+            order_unknown: sum.order_unknown + other.order_unknown,
+            segments_sent: sum.segments_sent + other.segments_sent,
+            bytes_received_per_s: add_rates(sum.bytes_received_per_s, other.bytes_received_per_s),
+            bytes_acked_per_s: add_rates(sum.bytes_acked_per_s, other.bytes_acked_per_s),
+            segments_sent_per_s: add_rates(sum.segments_sent_per_s, other.segments_sent_per_s),
+            retransmitted_per_s: add_rates(sum.retransmitted_per_s, other.retransmitted_per_s),
+            opened: add_counts(sum.opened, other.opened),
+            closed: add_counts(sum.closed, other.closed),
+            destinations: add_counts(sum.destinations, other.destinations),
+            local_ports_max: sum.local_ports_max.max(other.local_ports_max),
+            ..typical
+        }
+    }
 }

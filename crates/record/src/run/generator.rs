@@ -1,89 +1,91 @@
-//! How the generator of a run itself did: its lag, its stalls, its pauses, and how near it was to its own
+//! Figures about the generator of a run: its lag, its stalls, its pauses, and its margin to its own
 //! limit.
 
 use serde::{Deserialize, Serialize};
 
-/// How the generator itself did.
+/// Figures about the generator itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Generator {
-    /// Threads that drove the load.
+pub struct GeneratorStats {
+    /// Number of load threads.
     pub threads: u32,
-    /// What lag is: `send` (open loop: every due request, until it was sent or, without a free
-    /// connection, until it was queued) or `loop` (closed loop: regular wake-ups, also missed ones).
-    pub lag_of: String,
+    /// Definition of lag: `send` (open loop: every due request, until it was sent or, without a
+    /// free connection, until it was queued) or `loop` (closed loop: regular wake-ups, also missed
+    /// ones).
+    pub lag_kind: String,
     /// Median lag.
     pub lag_p50_ns: u64,
-    /// 99 % of lags are no longer.
+    /// 99th percentile of the lag.
     pub lag_p99_ns: u64,
-    /// The longest lag.
+    /// Maximum lag.
     pub lag_max_ns: u64,
-    /// Lags beyond the bound of 1 ms.
+    /// Number of lags beyond the limit of 1 ms.
     pub late: u64,
-    /// Times in which its threads did not run although they had to.
+    /// Times in which its threads could not run although they had work.
     #[serde(default)]
-    pub stalls: Stalls,
+    pub stalls: StallTotals,
     /// Requests of an open loop that waited while the generator paused after a failed connect.
     #[serde(default)]
-    pub back_off: BackOff,
-    /// Share of one core that the busiest of its threads used, in the window.
+    pub back_off: BackOffTotals,
+    /// Fraction of one core that the busiest of its threads used, in the window.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub busiest_thread_share: Option<f64>,
-    /// Share of the window that its threads waited for a processor.
+    /// Fraction of the window that its threads waited for a CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub run_queue_wait_share: Option<f64>,
-    /// Mean number of requests in flight, counted.
+    /// Mean number of requests in flight, as counted.
     pub in_flight_mean: f64,
-    /// What Little's law makes of rate and mean latency; should be the same.
+    /// Requests in flight by Little's law, from rate and mean latency; should be equal.
     pub in_flight_by_littles_law: f64,
-    /// What a stored calibration says this machine can drive, for the nearest profile.
+    /// Capacity of this machine by a stored calibration, for the nearest profile.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub calibrated: Option<Calibrated>,
+    pub calibrated: Option<CalibratedCapacity>,
 }
 
-/// Requests of an open loop that waited for a connection while the one that took them paused, because
-/// connecting had failed. Their response latency counts from the due time and so contains the pause,
-/// which is the generator's. In a closed loop the next request is due behind the pause.
+/// Requests of an open loop that waited for a connection during a pause of its task after a failed
+/// connect. Their response latency counts from the due time and so contains the pause, which is the
+/// generator's. In a closed loop the next request is due after the pause.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BackOff {
-    /// How many.
+pub struct BackOffTotals {
+    /// Number of such requests.
     pub requests: u64,
-    /// The time that they waited so, in all.
+    /// Total time that they waited.
     pub total_ns: u64,
-    /// The longest such time.
+    /// Longest such time.
     pub longest_ns: u64,
 }
 
-/// Times of at least 10 ms in which threads of the generator did not run although they had to, because the
-/// process was stopped, its CPU was taken away, or one task held an event loop. From the window on.
+/// Stalls of at least 10 ms, in which threads of the generator could not run although they had
+/// work. The process was stopped, its CPU was taken away, or one task blocked an event loop.
+/// Counted from the start of the window on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stalls {
+pub struct StallTotals {
     /// Number of stalls; two threads that stall together count twice.
     pub count: u64,
-    /// Time of all threads in stalls.
+    /// Total time of all threads in stalls.
     pub total_ns: u64,
-    /// The longest.
+    /// Longest stall.
     pub longest_ns: u64,
     /// Requests that were due in a stall.
     pub requests_due: u64,
-    /// Requests that were in flight in a stall and answered right behind it.
+    /// Requests that were in flight in a stall and got a response right after it.
     pub requests_in_flight: u64,
 }
 
-impl Stalls {
-    /// Requests whose response latency has a stall in it.
+impl StallTotals {
+    /// Returns the number of requests whose response latency contains a stall.
     #[must_use]
-    pub fn affected(&self) -> u64 {
+    pub fn affected_requests(&self) -> u64 {
         self.requests_due + self.requests_in_flight
     }
 }
 
-/// A stored calibration that a run was held against.
+/// Stored calibration that a run was compared with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Calibrated {
+pub struct CalibratedCapacity {
     /// Responses per second that the same threads can drive.
     pub responses_per_s: f64,
-    /// Share of it that this run used.
+    /// Fraction of it that this run used.
     pub used_share: f64,
-    /// Which profile it was made with.
+    /// Profile of the calibration.
     pub profile: String,
 }

@@ -1,37 +1,37 @@
-//! An origin of its own for each test, and a client that reads answers byte by byte if need be.
+//! A separate origin for each test, and a client that can read responses byte by byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use rt::address::Address;
-use rt::drain::{Drain, Stage};
-use serve::{Plan, PlanText, Running, Stats, start};
+use rt::drain::{Drain, DrainStage};
+use serve::{OriginPlan, OriginPlanText, OriginStats, RunningOrigin, start};
 
-pub(crate) struct Origin {
-    running: Option<Running>,
+pub(crate) struct TestOrigin {
+    running: Option<RunningOrigin>,
     pub(crate) drain: Drain,
 }
 
-impl Origin {
-    /// One thread on a port from the kernel, with what `adjust` changes.
-    pub(crate) fn start(adjust: impl FnOnce(&mut PlanText)) -> Self {
-        let mut text = PlanText {
+impl TestOrigin {
+    /// Starts one thread on a port from the kernel, with the changes of `adjust`.
+    pub(crate) fn start(adjust: impl FnOnce(&mut OriginPlanText)) -> Self {
+        let mut text = OriginPlanText {
             listen: vec!["127.0.0.1:0".to_owned()],
             threads: "1".to_owned(),
-            ..PlanText::default()
+            ..OriginPlanText::default()
         };
         adjust(&mut text);
         let drain = Drain::default();
-        let running = start(Plan::parse(&text).unwrap(), drain.clone()).unwrap();
+        let running = start(OriginPlan::parse(&text).unwrap(), drain.clone()).unwrap();
         Self { running: Some(running), drain }
     }
 
-    pub(crate) fn plain() -> Self {
+    pub(crate) fn start_default() -> Self {
         Self::start(|_| {})
     }
 
-    pub(crate) fn running(&self) -> &Running {
+    pub(crate) fn running(&self) -> &RunningOrigin {
         self.running.as_ref().unwrap()
     }
 
@@ -49,12 +49,12 @@ impl Origin {
         Client { stream, received: Vec::new() }
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> OriginStats {
         self.running().stats()
     }
 
-    /// Waits until `done` says so of the counters, which are then returned.
-    pub(crate) fn stats_when(&self, done: impl Fn(&Stats) -> bool) -> Stats {
+    /// Waits until the counters fulfil `done`, and returns them.
+    pub(crate) fn stats_when(&self, done: impl Fn(&OriginStats) -> bool) -> OriginStats {
         for _ in 0..3000 {
             let stats = self.stats();
             if done(&stats) {
@@ -65,15 +65,15 @@ impl Origin {
         panic!("{}", self.stats().to_json());
     }
 
-    /// Waits for the end, which the test has asked for.
-    pub(crate) fn join(mut self) -> Stats {
+    /// Waits for the end that the test has requested.
+    pub(crate) fn join(mut self) -> OriginStats {
         self.running.take().unwrap().join().unwrap()
     }
 }
 
-impl Drop for Origin {
+impl Drop for TestOrigin {
     fn drop(&mut self) {
-        self.drain.advance(Stage::Now);
+        self.drain.advance(DrainStage::Abort);
         if let Some(running) = self.running.take() {
             running.join().unwrap();
         }
@@ -86,12 +86,12 @@ pub(crate) struct Client<S> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn status(&self) -> u16 {
         self.head[9..12].parse().unwrap()
     }
@@ -107,42 +107,42 @@ impl<S: Read + Write> Client<S> {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Asks for a target with GET and reads the answer.
-    pub(crate) fn get(&mut self, target: &str) -> Answer {
+    /// Sends a GET for a target and reads the response.
+    pub(crate) fn get(&mut self, target: &str) -> TestResponse {
         self.send(get(target));
-        self.answer()
+        self.read_response()
     }
 
-    pub(crate) fn answer(&mut self) -> Answer {
-        self.answer_to(false)
+    pub(crate) fn read_response(&mut self) -> TestResponse {
+        self.read_response_to(false)
     }
 
-    /// Reads one answer; one to a HEAD has no body.
-    pub(crate) fn answer_to(&mut self, is_head: bool) -> Answer {
+    /// Reads one response; one to a HEAD has no body.
+    pub(crate) fn read_response_to(&mut self, is_head: bool) -> TestResponse {
         let end = self.fill_until(|bytes| find(bytes, b"\r\n\r\n")) + 4;
         let head: Vec<u8> = self.received.drain(..end).collect();
-        let mut answer = Answer { head: String::from_utf8(head).unwrap(), body: Vec::new() };
-        if is_head || matches!(answer.status(), 100..200 | 204 | 304) {
-            return answer;
+        let mut response = TestResponse { head: String::from_utf8(head).unwrap(), body: Vec::new() };
+        if is_head || matches!(response.status(), 100..200 | 204 | 304) {
+            return response;
         }
-        if let Some(length) = answer.field("Content-Length") {
-            answer.body = self.take(length.parse().unwrap());
-        } else if answer.field("Transfer-Encoding").is_some() {
-            answer.body = self.chunks().concat();
+        if let Some(length) = response.field("Content-Length") {
+            response.body = self.read_exact(length.parse().unwrap());
+        } else if response.field("Transfer-Encoding").is_some() {
+            response.body = self.read_chunks().concat();
         } else {
-            answer.body = self.rest();
+            response.body = self.read_to_end();
         }
-        answer
+        response
     }
 
-    /// The data of the chunks up to the last one.
-    pub(crate) fn chunks(&mut self) -> Vec<Vec<u8>> {
+    /// Returns the data of the chunks up to the last one.
+    pub(crate) fn read_chunks(&mut self) -> Vec<Vec<u8>> {
         let mut chunks = Vec::new();
         loop {
             let end = self.fill_until(|bytes| find(bytes, b"\r\n"));
             let line: Vec<u8> = self.received.drain(..end + 2).collect();
             let size = std::str::from_utf8(&line[..end]).unwrap();
-            let mut data = self.take(usize::from_str_radix(size, 16).unwrap() + 2);
+            let mut data = self.read_exact(usize::from_str_radix(size, 16).unwrap() + 2);
             assert!(data.ends_with(b"\r\n"));
             data.truncate(data.len() - 2);
             if data.is_empty() {
@@ -152,13 +152,13 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    pub(crate) fn take(&mut self, bytes: usize) -> Vec<u8> {
+    pub(crate) fn read_exact(&mut self, bytes: usize) -> Vec<u8> {
         self.fill_until(|received| (received.len() >= bytes).then_some(0));
         self.received.drain(..bytes).collect()
     }
 
-    /// Everything up to the end of the connection; a reset is an end too.
-    pub(crate) fn rest(&mut self) -> Vec<u8> {
+    /// Returns all bytes up to the end of the connection; a reset is an end too.
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.received);
         let mut buffer = [0; 65536];
         while let Ok(read @ 1..) = self.read(&mut buffer) {
@@ -167,7 +167,8 @@ impl<S: Read + Write> Client<S> {
         rest
     }
 
-    /// A read with a time-out is interrupted when the process is stopped and goes on (signal(7)).
+    /// Reads again after an interruption: a stopped and continued process interrupts a read with a
+    /// timeout (signal(7)).
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
             match self.stream.read(buffer) {
@@ -180,8 +181,8 @@ impl<S: Read + Write> Client<S> {
     fn fill_until(&mut self, done: impl Fn(&[u8]) -> Option<usize>) -> usize {
         let mut buffer = [0; 65536];
         loop {
-            if let Some(at) = done(&self.received) {
-                return at;
+            if let Some(position) = done(&self.received) {
+                return position;
             }
             let read = self.read(&mut buffer).unwrap();
             assert!(read > 0, "ended after {:?}", String::from_utf8_lossy(&self.received));
@@ -199,6 +200,6 @@ pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     line.iter().copied().cycle().take(bytes).collect()
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|window| window == needle)
 }

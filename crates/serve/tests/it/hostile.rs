@@ -1,12 +1,12 @@
-//! Clients that mean no good, or are simply broken: others are served meanwhile.
+//! Malicious or broken clients: others are served meanwhile.
 
 use std::io::Write;
 
-use crate::client::{Origin, get};
+use crate::client::{TestOrigin, get};
 
 #[test]
 fn bytes_that_are_no_http_do_no_harm() {
-    let origin = Origin::plain();
+    let origin = TestOrigin::start_default();
     let mut rng: u64 = 42;
     for _ in 0..200 {
         let mut client = origin.client();
@@ -19,13 +19,13 @@ fn bytes_that_are_no_http_do_no_harm() {
         let _ = client.stream.write_all(&bytes);
     }
     let stats = origin.stats_when(|stats| stats.sum.connections_open == 0);
-    assert_eq!((stats.sum.buffers_lent, stats.sum.totals.requests), (0, 0));
+    assert_eq!((stats.sum.buffers_in_use, stats.sum.totals.requests), (0, 0));
     assert_eq!(origin.client().get("/?s=10").body.len(), 10);
 }
 
 #[test]
 fn clients_that_leave_in_the_middle_leave_nothing_behind() {
-    let origin = Origin::plain();
+    let origin = TestOrigin::start_default();
     for part in [
         "GET / HT".to_owned(),
         get("/?s=1g"),
@@ -39,16 +39,16 @@ fn clients_that_leave_in_the_middle_leave_nothing_behind() {
         }
     }
     let stats = origin.stats_when(|stats| stats.sum.connections_open == 0);
-    assert_eq!((stats.sum.buffers_lent, stats.sum.totals.in_flight), (0, 0));
+    assert_eq!((stats.sum.buffers_in_use, stats.sum.totals.in_flight), (0, 0));
 }
 
 #[test]
-fn one_who_takes_all_it_can_does_not_keep_others_waiting() {
-    let origin = Origin::plain();
+fn a_greedy_client_does_not_delay_others() {
+    let origin = TestOrigin::start_default();
     let mut greedy = origin.client();
     greedy.send(get("/?s=4g"));
     let reading = std::thread::spawn(move || {
-        greedy.take(200_000_000);
+        greedy.read_exact(200_000_000);
     });
     let mut client = origin.client();
     for _ in 0..50 {

@@ -1,12 +1,12 @@
-//! The origin as its clients see it: real sockets, ports from the kernel.
+//! Tests of the origin from the side of its clients: real sockets, ports from the kernel.
 
-// Helpers of tests are tests, which the lint cannot see.
+// Helpers of tests are tests, which the lint cannot recognise.
 #![allow(clippy::unwrap_used)]
 
 mod client;
+mod counters;
 mod hostile;
-mod language;
 mod limits;
 mod protocol;
 mod stop;
-mod tally;
+mod url_options;

@@ -1,15 +1,15 @@
-//! Writing heads and chunks.
+//! Encodes heads and chunks.
 //!
-//! Everything appends to a buffer of the caller and nothing fails: what could be wrong (a CR in a
-//! value) is checked once, where a plan is made, with the `check_*` functions below, and never
-//! again where it is sent.
+//! Every function appends to a buffer of the caller and cannot fail. Possible errors (such as a CR
+//! in a value) are checked once, when a plan is made, by the `check_*` functions below, and not
+//! again when it is sent.
 
 use std::fmt;
 
 use super::explain::{is_field_value, is_token};
 use super::head::Version;
 
-/// Writes a whole HTTP/1.1 request head with its empty line.
+/// Writes a complete HTTP/1.1 request head with its empty line.
 ///
 /// `headers` are written in their order, `Host` and framing included: nothing is added.
 pub fn request_head<N: AsRef<str>, V: AsRef<[u8]>>(
@@ -75,15 +75,14 @@ pub fn end_of_head(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a whole interim response without fields: `100 Continue` (RFC 9110 §15.2).
+/// Writes a complete interim response without fields: `100 Continue` (RFC 9110 §15.2).
 pub fn interim(out: &mut Vec<u8>, status: u16) {
     debug_assert!((100..=199).contains(&status), "status {status}");
     status_line(out, Version::Http11, status);
     end_of_head(out);
 }
 
-/// Writes the size line of a chunk of `len` bytes; the data and a CRLF are to follow (RFC 9112
-/// §7.1).
+/// Writes the size line of a chunk of `len` bytes; the data and a CRLF must follow (RFC 9112 §7.1).
 ///
 /// A chunk of 0 bytes would end the body, so that `len` 0 is a bug of the caller and panics in
 /// debug builds: see [`last_chunk`].
@@ -109,9 +108,9 @@ pub fn last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// Which part of a message cannot be written.
+/// Part of a message that cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum MessagePart {
     /// A method.
     Method,
     /// A request target.
@@ -122,39 +121,39 @@ pub enum Part {
     FieldValue,
 }
 
-/// Why a text cannot be written into a head: the plan is wrong, not the peer.
+/// Reason why a text cannot be written into a head: an error of the plan, not of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unwritable {
-    /// It is empty and must not be.
+pub enum EncodeError {
+    /// The text is empty and must not be.
     Empty {
-        /// What the text was to be.
-        part: Part,
+        /// Intended part of the message.
+        part: MessagePart,
     },
-    /// It has a byte that may not stand there.
+    /// The text has a byte that is not allowed.
     Byte {
-        /// What the text was to be.
-        part: Part,
-        /// Where the byte is, in bytes from 0.
+        /// Intended part of the message.
+        part: MessagePart,
+        /// Position of the byte, in bytes from 0.
         at: usize,
         /// The byte.
         byte: u8,
     },
 }
 
-impl fmt::Display for Unwritable {
+impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |part: Part| match part {
-            Part::Method => "method",
-            Part::Target => "request target",
-            Part::FieldName => "field name",
-            Part::FieldValue => "field value",
+        let name = |part: MessagePart| match part {
+            MessagePart::Method => "method",
+            MessagePart::Target => "request target",
+            MessagePart::FieldName => "field name",
+            MessagePart::FieldValue => "field value",
         };
         match *self {
             Self::Empty { part } => write!(f, "the {} is empty", name(part)),
             Self::Byte { part, at, byte } => {
                 write!(
                     f,
-                    "the {} has {:?} at byte {at}, which may not stand there",
+                    "the {} has {:?} at byte {at}, which is not allowed there",
                     name(part),
                     char::from(byte)
                 )
@@ -163,56 +162,57 @@ impl fmt::Display for Unwritable {
     }
 }
 
-impl std::error::Error for Unwritable {}
+impl std::error::Error for EncodeError {}
 
-/// Whether a method can be written: a token (RFC 9110 §9.1).
+/// Checks that a method can be written: a token (RFC 9110 §9.1).
 ///
 /// # Errors
-/// What is wrong with it, and where.
-pub fn check_method(method: &str) -> Result<(), Unwritable> {
-    check(Part::Method, method.as_bytes(), is_token)
+/// The defect, and its position.
+pub fn check_method(method: &str) -> Result<(), EncodeError> {
+    check(MessagePart::Method, method.as_bytes(), is_token)
 }
 
-/// Whether a request target can be written: visible ASCII without `#` (RFC 9112 §3.2). Which form
-/// suits which method is not looked at.
+/// Checks that a request target can be written: visible ASCII without `#` (RFC 9112 §3.2). The form
+/// that the method requires is not checked.
 ///
 /// # Errors
-/// What is wrong with it, and where.
-pub fn check_target(target: &str) -> Result<(), Unwritable> {
-    check(Part::Target, target.as_bytes(), |byte| byte.is_ascii_graphic() && byte != b'#')
+/// The defect, and its position.
+pub fn check_target(target: &str) -> Result<(), EncodeError> {
+    check(MessagePart::Target, target.as_bytes(), |byte| byte.is_ascii_graphic() && byte != b'#')
 }
 
-/// Whether a field name can be written: a token (RFC 9110 §5.1).
+/// Checks that a field name can be written: a token (RFC 9110 §5.1).
 ///
 /// # Errors
-/// What is wrong with it, and where.
-pub fn check_field_name(name: &str) -> Result<(), Unwritable> {
-    check(Part::FieldName, name.as_bytes(), is_token)
+/// The defect, and its position.
+pub fn check_field_name(name: &str) -> Result<(), EncodeError> {
+    check(MessagePart::FieldName, name.as_bytes(), is_token)
 }
 
-/// Whether a field value can be written: no control but HTAB, hence neither CR, LF nor NUL (RFC
+/// Checks that a field value can be written: no control but HTAB, hence neither CR, LF nor NUL (RFC
 /// 9110 §5.5). It may be empty.
 ///
 /// # Errors
-/// What is wrong with it, and where.
-pub fn check_field_value(value: &[u8]) -> Result<(), Unwritable> {
+/// The defect, and its position.
+pub fn check_field_value(value: &[u8]) -> Result<(), EncodeError> {
     if value.is_empty() {
         return Ok(());
     }
-    check(Part::FieldValue, value, is_field_value)
+    check(MessagePart::FieldValue, value, is_field_value)
 }
 
-fn check(part: Part, text: &[u8], fine: impl Fn(u8) -> bool) -> Result<(), Unwritable> {
+fn check(part: MessagePart, text: &[u8], is_allowed: impl Fn(u8) -> bool) -> Result<(), EncodeError> {
     if text.is_empty() {
-        return Err(Unwritable::Empty { part });
+        return Err(EncodeError::Empty { part });
     }
-    match text.iter().position(|&byte| !fine(byte)) {
+    match text.iter().position(|&byte| !is_allowed(byte)) {
         None => Ok(()),
-        Some(at) => Err(Unwritable::Byte { part, at, byte: text[at] }),
+        Some(at) => Err(EncodeError::Byte { part, at, byte: text[at] }),
     }
 }
 
-/// The reason phrase of a status (RFC 9110 §15 and the IANA registry); empty when there is none.
+/// Returns the reason phrase of a status (RFC 9110 §15 and the IANA registry); empty if there is
+/// none.
 #[must_use]
 pub fn reason(status: u16) -> &'static str {
     match status {

@@ -1,33 +1,34 @@
-//! A second reader of heads: slow, strict, byte by byte, independent of httparse.
+//! Second parser of heads: slow, strict, byte by byte, independent of httparse.
 //!
-//! The fast path only learns *that* a head is wrong; this says *why*, for the counter and the
-//! status. It decides at the first byte that is wrong and never looks ahead, so that a refusal is
-//! the same however the bytes were cut. Tests and fuzz targets also hold it against the fast path:
-//! what was accepted must have nothing to explain. It knows lines and bytes only; what fields mean
-//! is in `fields`.
+//! The fast path only detects *that* a head is wrong; this determines *why*, for the counter and
+//! the status. It decides at the first wrong byte and never looks ahead, so that a refusal does not
+//! depend on how the bytes were cut. Tests and fuzz targets also compare it with the fast path: it
+//! must find nothing wrong in an accepted head. It handles only lines and bytes; `fields`
+//! interprets the fields.
 
 use super::refusal::RefusalKind;
 
-/// Why the lines of a request head are wrong; `None` when they are right as far as they go.
+/// Returns the error in the lines of a request head; `None` if the present part is correct.
 pub(crate) fn explain_request(window: &[u8], headers_max: usize) -> Option<RefusalKind> {
     let mut cursor = Cursor { rest: window };
-    first_offence(cursor.request_line().and_then(|()| cursor.field_lines(headers_max)))
+    violation(cursor.request_line().and_then(|()| cursor.field_lines(headers_max)))
 }
 
-/// Why the lines of a response head are wrong; `None` when they are right as far as they go.
+/// Returns the error in the lines of a response head; `None` if the present part is correct.
 pub(crate) fn explain_response(window: &[u8], headers_max: usize) -> Option<RefusalKind> {
     let mut cursor = Cursor { rest: window };
-    first_offence(cursor.status_line().and_then(|()| cursor.field_lines(headers_max)))
+    violation(cursor.status_line().and_then(|()| cursor.field_lines(headers_max)))
 }
 
-/// Why one whole line of a trailer section, with its line end, is not a field line.
+/// Returns the reason why one complete line of a trailer section, with its line end, is not a field
+/// line.
 pub(super) fn explain_field_line(line: &[u8]) -> Option<RefusalKind> {
     let mut cursor = Cursor { rest: line };
-    first_offence(cursor.field_line().map(|_| ()))
+    violation(cursor.field_line().map(|_| ()))
 }
 
-/// Whether the target is longer than allowed, as far as it is there.
-pub(super) fn overlong_target(window: &[u8], target_bytes_max: usize) -> bool {
+/// Returns true if the present part of the target is longer than allowed.
+pub(super) fn is_target_too_long(window: &[u8], target_bytes_max: usize) -> bool {
     if window.len() <= target_bytes_max {
         return false;
     }
@@ -36,33 +37,33 @@ pub(super) fn overlong_target(window: &[u8], target_bytes_max: usize) -> bool {
         return false;
     };
     let visible = target.iter().take_while(|byte| byte.is_ascii_graphic()).count();
-    // Without a method it is wrong from its first byte, and refused for that alone.
+    // An empty method is wrong from its first byte, and refused for that alone.
     method > 0 && visible > target_bytes_max
 }
 
-/// Whether a byte may stand in a token: a method, a field name (RFC 9110 §5.6.2).
+/// Returns true if a token may contain the byte: a method, a field name (RFC 9110 §5.6.2).
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether a byte may stand in a field value: not a control, except HTAB (RFC 9110 §5.5).
+/// Returns true if a field value may contain the byte: not a control, except HTAB (RFC 9110 §5.5).
 pub(super) fn is_field_value(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-/// Why reading stopped before the end of the head.
-enum Stop {
-    /// The bytes ended; nothing was wrong.
-    End,
-    Offence(RefusalKind),
+/// Reason why parsing stopped before the end of the head.
+enum ParseStop {
+    /// The bytes ended without an error.
+    Incomplete,
+    Violation(RefusalKind),
 }
 
-type Step<T> = Result<T, Stop>;
+type ParseStep<T> = Result<T, ParseStop>;
 
-fn first_offence(step: Step<()>) -> Option<RefusalKind> {
+fn violation(step: ParseStep<()>) -> Option<RefusalKind> {
     match step {
-        Ok(()) | Err(Stop::End) => None,
-        Err(Stop::Offence(kind)) => Some(kind),
+        Ok(()) | Err(ParseStop::Incomplete) => None,
+        Err(ParseStop::Violation(kind)) => Some(kind),
     }
 }
 
@@ -71,46 +72,46 @@ struct Cursor<'b> {
 }
 
 impl Cursor<'_> {
-    fn next(&mut self) -> Step<u8> {
-        let (&byte, rest) = self.rest.split_first().ok_or(Stop::End)?;
+    fn next(&mut self) -> ParseStep<u8> {
+        let (&byte, rest) = self.rest.split_first().ok_or(ParseStop::Incomplete)?;
         self.rest = rest;
         Ok(byte)
     }
 
-    fn expect(&mut self, wanted: impl Fn(u8) -> bool, otherwise: RefusalKind) -> Step<u8> {
+    fn expect(&mut self, is_expected: impl Fn(u8) -> bool, error: RefusalKind) -> ParseStep<u8> {
         let byte = self.next()?;
-        if wanted(byte) { Ok(byte) } else { Err(Stop::Offence(otherwise)) }
+        if is_expected(byte) { Ok(byte) } else { Err(ParseStop::Violation(error)) }
     }
 
-    /// Bytes of one kind, at least one, and the byte after them.
-    fn run(&mut self, wanted: impl Fn(u8) -> bool, otherwise: RefusalKind) -> Step<u8> {
-        self.expect(&wanted, otherwise)?;
+    /// Parses bytes of one kind, at least one, and the byte after them.
+    fn skip_run(&mut self, is_expected: impl Fn(u8) -> bool, error: RefusalKind) -> ParseStep<u8> {
+        self.expect(&is_expected, error)?;
         loop {
             let byte = self.next()?;
-            if !wanted(byte) {
+            if !is_expected(byte) {
                 return Ok(byte);
             }
         }
     }
 
-    fn request_line(&mut self) -> Step<()> {
+    fn request_line(&mut self) -> ParseStep<()> {
         use RefusalKind::{InvalidMethod, InvalidRequestLine, InvalidTarget};
-        match self.run(is_token, InvalidMethod)? {
+        match self.skip_run(is_token, InvalidMethod)? {
             b' ' => {}
-            b'\r' | b'\n' => return Err(Stop::Offence(InvalidRequestLine)),
-            _ => return Err(Stop::Offence(InvalidMethod)),
+            b'\r' | b'\n' => return Err(ParseStop::Violation(InvalidRequestLine)),
+            _ => return Err(ParseStop::Violation(InvalidMethod)),
         }
-        match self.run(|byte| byte.is_ascii_graphic(), InvalidTarget)? {
+        match self.skip_run(|byte| byte.is_ascii_graphic(), InvalidTarget)? {
             b' ' => {}
-            b'\r' | b'\n' => return Err(Stop::Offence(InvalidRequestLine)),
-            _ => return Err(Stop::Offence(InvalidTarget)),
+            b'\r' | b'\n' => return Err(ParseStop::Violation(InvalidRequestLine)),
+            _ => return Err(ParseStop::Violation(InvalidTarget)),
         }
         self.version()?;
         let byte = self.next()?;
         self.line_end(byte, InvalidRequestLine)
     }
 
-    fn status_line(&mut self) -> Step<()> {
+    fn status_line(&mut self) -> ParseStep<()> {
         use RefusalKind::InvalidStatusLine;
         self.version()?;
         self.expect(|byte| byte == b' ', InvalidStatusLine)?;
@@ -127,44 +128,42 @@ impl Cursor<'_> {
         self.line_end(byte, InvalidStatusLine)
     }
 
-    /// `HTTP/1.0` or `HTTP/1.1`; another number in a right place is another version, anything else
-    /// is none. A 0 is no start of a number: it is wrong before `HTTP/01.01` shows that it is.
-    fn version(&mut self) -> Step<()> {
-        for (at, &wanted) in b"HTTP/1.".iter().enumerate() {
+    /// Parses `HTTP/1.0` or `HTTP/1.1`. Another number in the right position is another version;
+    /// anything else is no version. A leading 0 is wrong at once, before `HTTP/01.01` is complete.
+    fn version(&mut self) -> ParseStep<()> {
+        for (at, &expected) in b"HTTP/1.".iter().enumerate() {
             let byte = self.next()?;
-            if byte != wanted {
-                let other = at == 5 && matches!(byte, b'2'..=b'9');
-                return Err(Stop::Offence(not_ours(other)));
+            if byte != expected {
+                let is_other_version = at == 5 && matches!(byte, b'2'..=b'9');
+                return Err(ParseStop::Violation(version_error(is_other_version)));
             }
         }
         match self.next()? {
             b'0' | b'1' => Ok(()),
-            byte => Err(Stop::Offence(not_ours(byte.is_ascii_digit()))),
+            byte => Err(ParseStop::Violation(version_error(byte.is_ascii_digit()))),
         }
     }
 
-    /// Field lines up to the empty one.
-    fn field_lines(&mut self, headers_max: usize) -> Step<()> {
-        let mut seen = 0;
+    /// Parses field lines up to the empty one.
+    fn field_lines(&mut self, headers_max: usize) -> ParseStep<()> {
+        let mut count = 0;
         while self.field_line()? {
-            seen += 1;
-            if seen > headers_max {
-                return Err(Stop::Offence(RefusalKind::TooManyFields));
+            count += 1;
+            if count > headers_max {
+                return Err(ParseStop::Violation(RefusalKind::TooManyFields));
             }
         }
         Ok(())
     }
 
-    /// One field line, or the empty line, which is `false`.
-    fn field_line(&mut self) -> Step<bool> {
-        use RefusalKind::{
-            EmptyFieldName, InvalidFieldName, InvalidFieldValue, ObsFold, SpaceInFieldName,
-        };
+    /// Parses one field line; returns false for the empty line.
+    fn field_line(&mut self) -> ParseStep<bool> {
+        use RefusalKind::{EmptyFieldName, InvalidFieldName, InvalidFieldValue, ObsFold, SpaceInFieldName};
         let mut byte = self.next()?;
         match byte {
             b'\r' | b'\n' => return self.line_end(byte, RefusalKind::BareCr).map(|()| false),
-            b' ' | b'\t' => return Err(Stop::Offence(ObsFold)),
-            b':' => return Err(Stop::Offence(EmptyFieldName)),
+            b' ' | b'\t' => return Err(ParseStop::Violation(ObsFold)),
+            b':' => return Err(ParseStop::Violation(EmptyFieldName)),
             _ => {}
         }
         while is_token(byte) {
@@ -172,8 +171,8 @@ impl Cursor<'_> {
         }
         match byte {
             b':' => {}
-            b' ' | b'\t' => return Err(Stop::Offence(SpaceInFieldName)),
-            _ => return Err(Stop::Offence(InvalidFieldName)),
+            b' ' | b'\t' => return Err(ParseStop::Violation(SpaceInFieldName)),
+            _ => return Err(ParseStop::Violation(InvalidFieldName)),
         }
         byte = self.next()?;
         while is_field_value(byte) {
@@ -182,16 +181,16 @@ impl Cursor<'_> {
         self.line_end(byte, InvalidFieldValue).map(|()| true)
     }
 
-    /// The end of a line, of which `byte` was read already.
-    fn line_end(&mut self, byte: u8, otherwise: RefusalKind) -> Step<()> {
+    /// Parses the end of a line, of which `byte` was already read.
+    fn line_end(&mut self, byte: u8, error: RefusalKind) -> ParseStep<()> {
         match byte {
             b'\r' => self.expect(|byte| byte == b'\n', RefusalKind::BareCr).map(|_| ()),
-            b'\n' => Err(Stop::Offence(RefusalKind::BareLf)),
-            _ => Err(Stop::Offence(otherwise)),
+            b'\n' => Err(ParseStop::Violation(RefusalKind::BareLf)),
+            _ => Err(ParseStop::Violation(error)),
         }
     }
 }
 
-fn not_ours(another: bool) -> RefusalKind {
-    if another { RefusalKind::UnsupportedVersion } else { RefusalKind::InvalidVersion }
+fn version_error(is_other_version: bool) -> RefusalKind {
+    if is_other_version { RefusalKind::UnsupportedVersion } else { RefusalKind::InvalidVersion }
 }

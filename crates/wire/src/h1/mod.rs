@@ -1,9 +1,9 @@
 //! HTTP/1.0 and HTTP/1.1: heads, body framing, encoding.
 //!
-//! One file per question: what a head is ([`head`]), how a request and a response are read
-//! ([`request`], [`response`]), what their fields decide ([`fields`], [`target`]), why something is
-//! refused ([`refusal`], [`explain`]), where a body ends ([`body`]), and how to write all of it
-//! ([`encode`]). It keeps no connection state.
+//! Each file has one responsibility: the types of heads ([`head`]), parsing of requests and
+//! responses ([`request`], [`response`]), the semantics of their fields ([`fields`], [`target`]),
+//! reasons of refusals ([`refusal`], [`explain`]), body framing ([`body`]), and encoding
+//! ([`encode`]). Nothing keeps connection state.
 
 mod body;
 pub mod encode;
@@ -33,8 +33,8 @@ mod tests_response;
 
 pub use body::{BodyDecoder, Decoded, Skipped};
 pub use head::{
-    Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestHead, RequestKind, ResponseHead,
-    Version, head_may_be_complete, header_slots,
+    Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestHead, RequestKind, ResponseHead, Version,
+    head_may_be_complete, header_slots,
 };
 pub use limits::Limits;
 pub use refusal::{Refusal, RefusalKind};

@@ -1,45 +1,46 @@
-//! Why bytes are refused: one table, one row a reason.
+//! Reasons to refuse bytes: one table with one entry per reason.
 //!
-//! The code counts it, the status answers it, the section proves it. Nothing is decided in here.
+//! Each entry has the code of the counter, the status of the response and the section of the RFC.
+//! Nothing is decided here.
 
 use std::fmt;
 
-/// Why a message was refused, and what a server answers.
+/// Reason why a message was refused, with the status of a server's response.
 ///
-/// It is always the peer's fault: a refusal means that the connection cannot be read any further,
-/// so that after the answer (if there is one to give) it must be closed.
+/// It is always the peer's fault: the connection cannot be read any further, so it must be closed
+/// after the response (if there is one to send).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Refusal {
     kind: RefusalKind,
-    from_server: bool,
+    is_from_server: bool,
 }
 
 impl Refusal {
-    /// A client sent it: the status is that of the table.
-    pub(crate) fn of_client(kind: RefusalKind) -> Self {
-        Self { kind, from_server: false }
+    /// Refuses bytes of a client: the status is that of the table.
+    pub(crate) fn from_client(kind: RefusalKind) -> Self {
+        Self { kind, is_from_server: false }
     }
 
-    /// A server sent it: whoever waits for the answer is told 502.
-    pub(crate) fn of_server(kind: RefusalKind) -> Self {
-        Self { kind, from_server: true }
+    /// Refuses bytes of a server: the waiting client gets 502.
+    pub(crate) fn from_server(kind: RefusalKind) -> Self {
+        Self { kind, is_from_server: true }
     }
 
-    /// The reason.
+    /// Returns the reason.
     #[must_use]
     pub fn kind(&self) -> RefusalKind {
         self.kind
     }
 
-    /// The status to answer with: the one of [`RefusalKind::status`] when a client sent the bytes,
-    /// and 502 when [`parse_response`](super::parse_response) refused what a server sent (RFC 9110
-    /// §15.6.3).
+    /// Returns the status of the response: that of [`RefusalKind::status`] if a client sent the
+    /// bytes, and 502 if [`parse_response`](super::parse_response) refused bytes of a server (RFC
+    /// 9110 §15.6.3).
     ///
-    /// A [`BodyDecoder`](super::BodyDecoder) does not know whose body it reads and says what a
-    /// client would be told.
+    /// A [`BodyDecoder`](super::BodyDecoder) does not know the sender of its body and returns the
+    /// status for a client.
     #[must_use]
     pub fn status(&self) -> u16 {
-        if self.from_server { 502 } else { self.kind.status() }
+        if self.is_from_server { 502 } else { self.kind.status() }
     }
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-struct Row {
+struct RefusalInfo {
     code: &'static str,
     status: u16,
     section: &'static str,
@@ -70,8 +71,8 @@ macro_rules! refusal_kinds {
             )*
         }
 
-        const ROWS: &[Row] =
-            &[$(Row { code: $code, status: $status, section: $section, doc: $doc },)*];
+        const REFUSALS: &[RefusalInfo] =
+            &[$(RefusalInfo { code: $code, status: $status, section: $section, doc: $doc },)*];
 
         impl RefusalKind {
             /// Every kind, in the order of the table: `kind as usize` is its index, so that an
@@ -82,29 +83,29 @@ macro_rules! refusal_kinds {
 }
 
 impl RefusalKind {
-    /// The reason in `snake_case`, unique and stable, for counters and logs.
+    /// Returns the reason in `snake_case`, unique and stable, for counters and logs.
     #[must_use]
     pub fn code(self) -> &'static str {
-        ROWS[self as usize].code
+        REFUSALS[self as usize].code
     }
 
-    /// The status that a server answers when a client sent this; 502 for what only a server can
-    /// send.
+    /// Returns the status of a server's response to a client that sent this; 502 for messages that
+    /// only a server can send.
     #[must_use]
     pub fn status(self) -> u16 {
-        ROWS[self as usize].status
+        REFUSALS[self as usize].status
     }
 
-    /// The section of the RFC that allows or demands the refusal.
+    /// Returns the section of the RFC that allows or requires the refusal.
     #[must_use]
     pub fn section(self) -> &'static str {
-        ROWS[self as usize].section
+        REFUSALS[self as usize].section
     }
 
-    /// One clause for a person, without a full stop.
+    /// Returns a description in one clause, without a full stop.
     #[must_use]
     pub fn doc(self) -> &'static str {
-        ROWS[self as usize].doc
+        REFUSALS[self as usize].doc
     }
 }
 
@@ -113,7 +114,7 @@ refusal_kinds! {
     BareLf, "bare_lf", 400, "RFC 9112 §2.2", "a line ends with LF without CR";
     BareCr, "bare_cr", 400, "RFC 9112 §2.2", "a CR is not followed by LF";
     InvalidMethod, "invalid_method", 400, "RFC 9110 §9.1", "the method is not a token";
-    InvalidTarget, "invalid_target", 400, "RFC 9112 §3.2", "the request target is empty or has a byte that no URI has";
+    InvalidTarget, "invalid_target", 400, "RFC 9112 §3.2", "the request target is empty or has a byte that is invalid in a URI";
     TargetForm, "target_form", 400, "RFC 9112 §3.2", "this form of request target does not belong to this method";
     TargetTooLong, "target_too_long", 414, "RFC 9110 §15.5.15", "the request target is longer than allowed";
     InvalidVersion, "invalid_version", 400, "RFC 9112 §2.3", "the protocol version is malformed";

@@ -1,67 +1,69 @@
-//! Reading the head of a request (RFC 9112 §2 and §3).
+//! Parses the head of a request (RFC 9112 §2 and §3).
 //!
-//! httparse cuts the bytes into lines and tokens; what it tolerates and we do not is checked here,
-//! and what the fields mean is asked of `fields` and `target`. Nothing is kept between two calls.
+//! httparse splits the bytes into lines and tokens. This module rejects what httparse tolerates and
+//! weir does not; `fields` and `target` interpret the fields. Nothing is kept between two calls.
 
-use super::explain::{explain_request, overlong_target};
-use super::fields::Fields;
+use super::explain::{explain_request, is_target_too_long};
+use super::fields::FieldSemantics;
 use super::head::{Framing, HEADERS_CAP, Header, HeaderSlots, Parsed, RequestHead, Version};
 use super::limits::Limits;
 use super::refusal::{Refusal, RefusalKind};
 use super::target;
 
-/// Reads the head of a request from the start of `bytes`; up to eight empty lines before it are
+/// Parses the head of a request from the start of `bytes`; up to eight empty lines before it are
 /// skipped (RFC 9112 §2.2).
 ///
 /// The head borrows from `bytes` and `slots`; nothing is allocated. [`Parsed::Incomplete`] means
-/// that all is well so far: see [`head_may_be_complete`](super::head_may_be_complete) for when to
-/// ask again. The answer does not depend on how the bytes arrived: what is refused in the end is
-/// refused with the same kind at any point before.
+/// that there is no error so far: see [`head_may_be_complete`](super::head_may_be_complete) for
+/// when to call again. The result does not depend on how the bytes arrived: a refusal has the same
+/// kind at any earlier point.
 ///
 /// # Errors
-/// A [`Refusal`] with the status to answer, after which the connection is to be closed.
+/// A [`Refusal`] with the status of the response, after which the connection must be closed.
 pub fn parse_request<'h, 'b>(
     bytes: &'b [u8],
     limits: &Limits,
     slots: &'h mut HeaderSlots<'b>,
 ) -> Result<Parsed<RequestHead<'h, 'b>>, Refusal> {
-    // Where a refusal is found, and not around it all: a head that is made in place is not copied.
-    let refused = Refusal::of_client;
-    // Nothing beyond the limit is looked at, so the answer cannot depend on how much was received
-    // with the head.
+    // Refusals are created where they are found, and not around the whole function: so a head made
+    // in place is not copied.
+    let reject = Refusal::from_client;
+    // Nothing beyond the limit is parsed, so the result cannot depend on how much was received with
+    // the head.
     let window = &bytes[..bytes.len().min(limits.head_bytes_max)];
-    let skipped = match window {
-        [b'\r' | b'\n', ..] => empty_lines(window).map_err(refused)?,
+    let empty_len = match window {
+        [b'\r' | b'\n', ..] => leading_empty_lines_len(window).map_err(reject)?,
         _ => 0,
     };
-    let window = &window[skipped..];
+    let window = &window[empty_len..];
     let headers_max = limits.headers_max.min(HEADERS_CAP);
     let mut request = httparse::Request::new(&mut []);
-    let used = match request.parse_with_uninit_headers(window, &mut slots[..headers_max]) {
-        Ok(httparse::Status::Complete(used)) => used,
-        Ok(httparse::Status::Partial) => return incomplete(bytes, window, limits).map_err(refused),
-        Err(error) => return Err(refused(explain(window, limits, error))),
+    let head_len = match request.parse_with_uninit_headers(window, &mut slots[..headers_max]) {
+        Ok(httparse::Status::Complete(head_len)) => head_len,
+        Ok(httparse::Status::Partial) => {
+            return incomplete_or_error(bytes, window, limits).map_err(reject);
+        }
+        Err(error) => return Err(reject(explain_error(window, limits, error))),
     };
-    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version)
-    else {
-        return Err(refused(RefusalKind::InvalidRequestLine));
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
+        return Err(reject(RefusalKind::InvalidRequestLine));
     };
-    // First, because a part of this head was already refused for it.
+    // This check is first, because a part of this head was already refused for it.
     if target.len() > limits.target_bytes_max {
-        return Err(refused(RefusalKind::TargetTooLong));
+        return Err(reject(RefusalKind::TargetTooLong));
     }
     let headers: &'h [Header<'b>] = request.headers;
-    if !lines_end_in_crlf(&window[..used], headers) {
-        let kind = explain_request(&window[..used], headers_max);
-        return Err(refused(kind.unwrap_or(RefusalKind::BareLf)));
+    if !lines_end_in_crlf(&window[..head_len], headers) {
+        let kind = explain_request(&window[..head_len], headers_max);
+        return Err(reject(kind.unwrap_or(RefusalKind::BareLf)));
     }
-    let version = Version::of_minor(minor);
-    let fields = Fields::of_request(headers, version).map_err(refused)?;
-    let host = target::authority(method, target, version, fields.host).map_err(refused)?;
+    let version = Version::from_minor(minor);
+    let fields = FieldSemantics::from_request(headers, version).map_err(reject)?;
+    let host = target::request_host(method, target, version, fields.host).map_err(reject)?;
     let framing = fields.framing(Framing::None);
     let has_body = !matches!(framing, Framing::None | Framing::Length(0));
     if has_body && method == "CONNECT" {
-        return Err(refused(RefusalKind::BodyOnConnect));
+        return Err(reject(RefusalKind::BodyOnConnect));
     }
     let head = RequestHead {
         method,
@@ -70,36 +72,36 @@ pub fn parse_request<'h, 'b>(
         headers,
         host,
         framing,
-        keep_alive: fields.persists(version),
+        keep_alive: fields.is_persistent(version),
         expect_continue: fields.expect_continue && has_body && version == Version::Http11,
         upgrade: fields.upgrade_to(version),
     };
-    Ok(Parsed::Complete { head, bytes: skipped + used })
+    Ok(Parsed::Complete { head, bytes: empty_len + head_len })
 }
 
-/// Whether each line of a head that httparse accepted ends in CR LF: httparse takes a bare LF as
-/// well.
+/// Returns true if each line of a head that httparse accepted ends in CR LF: httparse accepts a
+/// bare LF as well.
 ///
-/// A line ends right before the name of the next field, and the last two end the head; names are
-/// never empty, so their addresses say where they are. That costs two loads a field, where
+/// A line ends right before the name of the next field, and the last two end the head. Names are
+/// never empty, so their addresses give their positions. That costs two loads per field, whereas
 /// searching the head again would cost its length.
 #[inline]
 pub(super) fn lines_end_in_crlf(head: &[u8], headers: &[Header<'_>]) -> bool {
     let start = head.as_ptr() as usize;
     head.ends_with(b"\r\n\r\n")
         && headers.iter().all(|header| {
-            let name_at = header.name.as_ptr() as usize - start;
-            matches!(head.get(name_at.wrapping_sub(2)..name_at), Some(b"\r\n"))
+            let name_offset = header.name.as_ptr() as usize - start;
+            matches!(head.get(name_offset.wrapping_sub(2)..name_offset), Some(b"\r\n"))
         })
 }
 
-/// Empty lines before a request line that are ignored.
+/// Maximum number of ignored empty lines before a request line.
 const EMPTY_LINES_MAX: usize = 8;
 
-/// The length of the empty lines that come first; more than [`EMPTY_LINES_MAX`], or half of one, is
-/// refused.
+/// Returns the length of the leading empty lines; more than [`EMPTY_LINES_MAX`], or half of one, is
+/// an error.
 #[cold]
-fn empty_lines(window: &[u8]) -> Result<usize, RefusalKind> {
+fn leading_empty_lines_len(window: &[u8]) -> Result<usize, RefusalKind> {
     let mut rest = window;
     let mut lines = 0;
     loop {
@@ -107,7 +109,7 @@ fn empty_lines(window: &[u8]) -> Result<usize, RefusalKind> {
             [b'\n', ..] => return Err(RefusalKind::BareLf),
             [b'\r', ..] if lines == EMPTY_LINES_MAX => return Err(RefusalKind::EmptyLines),
             [b'\r', b'\n', after @ ..] => after,
-            // Only a CR is there yet: it is skipped as well, so that the parser sees nothing and
+            // Only a CR has arrived yet: it is skipped as well, so that the parser gets nothing and
             // waits.
             [b'\r'] => &[],
             [b'\r', ..] => return Err(RefusalKind::BareCr),
@@ -118,12 +120,12 @@ fn empty_lines(window: &[u8]) -> Result<usize, RefusalKind> {
 }
 
 #[cold]
-fn incomplete<'h, 'b>(
+fn incomplete_or_error<'h, 'b>(
     bytes: &[u8],
     window: &[u8],
     limits: &Limits,
 ) -> Result<Parsed<RequestHead<'h, 'b>>, RefusalKind> {
-    if overlong_target(window, limits.target_bytes_max) {
+    if is_target_too_long(window, limits.target_bytes_max) {
         return Err(RefusalKind::TargetTooLong);
     }
     if bytes.len() >= limits.head_bytes_max {
@@ -133,11 +135,11 @@ fn incomplete<'h, 'b>(
 }
 
 #[cold]
-fn explain(window: &[u8], limits: &Limits, error: httparse::Error) -> RefusalKind {
-    if overlong_target(window, limits.target_bytes_max) {
+fn explain_error(window: &[u8], limits: &Limits, error: httparse::Error) -> RefusalKind {
+    if is_target_too_long(window, limits.target_bytes_max) {
         return RefusalKind::TargetTooLong;
     }
-    let found = explain_request(window, limits.headers_max.min(HEADERS_CAP));
-    debug_assert!(found.is_some(), "httparse alone refuses this: {error}");
-    found.unwrap_or(RefusalKind::InvalidRequestLine)
+    let kind = explain_request(window, limits.headers_max.min(HEADERS_CAP));
+    debug_assert!(kind.is_some(), "httparse alone refuses this: {error}");
+    kind.unwrap_or(RefusalKind::InvalidRequestLine)
 }

@@ -1,37 +1,35 @@
-//! What an intermediary has to know about fields: which of them end at this hop, and how to find
-//! one.
+//! Rules for intermediaries: hop-by-hop fields, and finding a field.
 //!
-//! It looks at fields that were parsed; it neither removes nor writes any.
+//! It reads parsed fields; it neither removes nor writes any.
 
 use super::head::Header;
 
-/// The value of the first field with this name, compared without case.
+/// Returns the value of the first field with this name, ignoring case.
 #[must_use]
 pub fn field_value<'b>(headers: &[Header<'b>], name: &str) -> Option<&'b [u8]> {
     headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
-/// Every option of every `Connection` field: `close`, `keep-alive`, `upgrade`, or the name of a
-/// field that is only for this hop (RFC 9110 §7.6.1). Trimmed, never empty, in the sender's case.
+/// Returns every option of every `Connection` field: `close`, `keep-alive`, `upgrade`, or the name
+/// of a field that is only for this hop (RFC 9110 §7.6.1). Trimmed, never empty, in the sender's
+/// case.
 ///
-/// An intermediary drops the fields that are named so, but must not let a peer drop what it relies
-/// on itself: `Host`, `Content-Length` and the like stay whatever the list says.
-pub fn connection_options<'h, 'b: 'h>(
-    headers: &'h [Header<'b>],
-) -> impl Iterator<Item = &'b [u8]> + 'h {
+/// An intermediary drops the named fields. But a peer must not make it drop fields that it relies
+/// on itself: `Host`, `Content-Length` and the like stay whatever the list contains.
+pub fn connection_options<'h, 'b: 'h>(headers: &'h [Header<'b>]) -> impl Iterator<Item = &'b [u8]> + 'h {
     headers
         .iter()
         .filter(|header| header.name.eq_ignore_ascii_case("connection"))
-        .flat_map(|header| list(header.value))
+        .flat_map(|header| list_members(header.value))
 }
 
-/// Whether a field with this name, in any case, is for this hop only and never forwarded as it is
-/// (RFC 9110 §7.6.1).
+/// Returns true if a field with this name, in any case, is for this hop only and never forwarded as
+/// it is (RFC 9110 §7.6.1).
 #[must_use]
 pub fn is_hop_by_hop(name: &str) -> bool {
-    // By length first: this runs for each field of each forwarded message, and most lengths are not
-    // here.
-    let known = match name.len() {
+    // By length first: this runs for each field of each forwarded message, and most lengths have no
+    // match.
+    let candidate = match name.len() {
         2 => "te",
         7 => match name.as_bytes()[0] | 0x20 {
             b'u' => "upgrade",
@@ -45,10 +43,11 @@ pub fn is_hop_by_hop(name: &str) -> bool {
         17 => "transfer-encoding",
         _ => return false,
     };
-    name.eq_ignore_ascii_case(known)
+    name.eq_ignore_ascii_case(candidate)
 }
 
-/// The members of a comma-separated list, trimmed, without the empty ones (RFC 9110 §5.6.1).
-pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Returns the members of a comma-separated list, trimmed, without the empty ones (RFC 9110
+/// §5.6.1).
+pub(super) fn list_members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }

@@ -1,25 +1,25 @@
-//! Whom a request is for: the four forms of a request target, and the `Host` that must agree with
-//! it.
+//! Target host of a request: the four forms of a request target, and the `Host` that must agree
+//! with it.
 //!
-//! RFC 9112 §3.2 and RFC 9110 §7.2. It does not decode, normalise or split a path: that is the
-//! router's.
+//! RFC 9112 §3.2 and RFC 9110 §7.2. Decoding, normalising and splitting a path is the router's
+//! task.
 
 use super::head::Version;
 use super::refusal::RefusalKind;
 
-/// Checks target and `Host` together, and says whom the request is for.
+/// Checks target and `Host` together, and returns the host of the request.
 #[inline]
-pub(super) fn authority<'b>(
+pub(super) fn request_host<'b>(
     method: &str,
     target: &'b str,
     version: Version,
     host: Option<&'b [u8]>,
 ) -> Result<Option<&'b str>, RefusalKind> {
-    if !target_bytes_are_fine(target.as_bytes()) {
+    if !is_valid_target(target.as_bytes()) {
         return Err(RefusalKind::InvalidTarget);
     }
     let host = match host {
-        Some(value) => Some(checked_host(value)?),
+        Some(value) => Some(validate_host(value)?),
         None if version == Version::Http11 => return Err(RefusalKind::HostMissing),
         None => None,
     };
@@ -29,32 +29,32 @@ pub(super) fn authority<'b>(
             _ => Ok(host),
         };
     }
-    other_forms(method, target, host)
+    check_other_forms(method, target, host)
 }
 
-/// Whether every byte may stand in a target: visible ASCII, and no `#`, which starts what no client
-/// sends.
+/// Returns true if every byte is allowed in a target: visible ASCII, and no `#`, which starts a
+/// fragment that no client sends.
 ///
-/// Without an early exit, so that the compiler looks at sixteen bytes at once; httparse has already
-/// refused controls and spaces, which leaves `#` and non-ASCII.
+/// It has no early exit, so that the compiler checks sixteen bytes at once. httparse has already
+/// rejected controls and spaces, which leaves `#` and non-ASCII.
 #[inline]
-fn target_bytes_are_fine(target: &[u8]) -> bool {
-    target.iter().fold(0, |bad, &byte| bad | (byte & 0x80) | u8::from(byte == b'#')) == 0
+fn is_valid_target(target: &[u8]) -> bool {
+    target.iter().fold(0, |invalid_bits, &byte| invalid_bits | (byte & 0x80) | u8::from(byte == b'#')) == 0
 }
 
-/// A `Host` value as text: empty, or a host with an optional port.
+/// Checks a `Host` value and returns it as text: empty, or a host with an optional port.
 #[inline]
-fn checked_host(value: &[u8]) -> Result<&str, RefusalKind> {
-    if !value.is_empty() && split(value).is_none() {
+fn validate_host(value: &[u8]) -> Result<&str, RefusalKind> {
+    if !value.is_empty() && split_host_port(value).is_none() {
         return Err(RefusalKind::HostInvalid);
     }
     std::str::from_utf8(value).map_err(|_| RefusalKind::HostInvalid)
 }
 
-/// Asterisk-form, authority-form and absolute-form (RFC 9112 §3.2.2 to §3.2.4): rare, so out of the
-/// way.
+/// Checks asterisk-form, authority-form and absolute-form (RFC 9112 §3.2.2 to §3.2.4): rare, so out
+/// of line.
 #[cold]
-fn other_forms<'b>(
+fn check_other_forms<'b>(
     method: &str,
     target: &'b str,
     host: Option<&'b str>,
@@ -63,33 +63,30 @@ fn other_forms<'b>(
         return if method == "OPTIONS" { Ok(host) } else { Err(RefusalKind::TargetForm) };
     }
     if method == "CONNECT" {
-        return connect_form(target, host);
+        return check_connect_form(target, host);
     }
-    absolute_form(target, host)
+    check_absolute_form(target, host)
 }
 
-/// `host:port`, with the port. The `Host` field of a CONNECT may leave the port out; the host must
-/// be the same.
-fn connect_form<'b>(
-    target: &'b str,
-    host: Option<&'b str>,
-) -> Result<Option<&'b str>, RefusalKind> {
-    let Some((name, Some(_port))) = split(target.as_bytes()) else {
+/// Checks `host:port`, with the port. The `Host` of a CONNECT must be the same (RFC 9112 §3.2.2). A
+/// `Host` without a port implies one of the default ports, as in a URL.
+fn check_connect_form<'b>(target: &'b str, host: Option<&'b str>) -> Result<Option<&'b str>, RefusalKind> {
+    let Some((name, Some(port))) = split_host_port(target.as_bytes()) else {
         return Err(RefusalKind::TargetForm);
     };
-    match host.map(|host| split(host.as_bytes())) {
+    let has_same_port = |other: Option<u16>| other.map_or(matches!(port, 80 | 443), |other| other == port);
+    match host.map(|host| split_host_port(host.as_bytes())) {
         None => Ok(Some(target)),
-        Some(Some((other, _))) if other.eq_ignore_ascii_case(name) => Ok(Some(target)),
+        Some(Some((other, other_port))) if other.eq_ignore_ascii_case(name) && has_same_port(other_port) => {
+            Ok(Some(target))
+        }
         Some(None) => Err(RefusalKind::HostInvalid),
         Some(Some(_)) => Err(RefusalKind::HostMismatch),
     }
 }
 
-/// `scheme://authority…` for http and https, without user information.
-fn absolute_form<'b>(
-    target: &'b str,
-    host: Option<&'b str>,
-) -> Result<Option<&'b str>, RefusalKind> {
+/// Checks `scheme://authority…` for http and https, without user information.
+fn check_absolute_form<'b>(target: &'b str, host: Option<&'b str>) -> Result<Option<&'b str>, RefusalKind> {
     let Some((scheme, rest)) = target.split_once("://") else {
         return Err(RefusalKind::TargetForm);
     };
@@ -99,13 +96,13 @@ fn absolute_form<'b>(
         _ => return Err(RefusalKind::TargetForm),
     };
     let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
-    let Some((name, port)) = split(authority.as_bytes()) else {
+    let Some((name, port)) = split_host_port(authority.as_bytes()) else {
         return Err(RefusalKind::InvalidTarget);
     };
     let Some(host) = host else {
         return Ok(Some(authority));
     };
-    match split(host.as_bytes()) {
+    match split_host_port(host.as_bytes()) {
         None => Err(RefusalKind::HostInvalid),
         Some((other, other_port))
             if other.eq_ignore_ascii_case(name)
@@ -118,34 +115,34 @@ fn absolute_form<'b>(
 }
 
 /// Splits `host[:port]` (RFC 3986 §3.2): a name or an address, an IP literal in brackets; no user
-/// information and no percent-encoding, which no resolver would take. An empty port (`host:`)
+/// information and no percent-encoding, which no resolver would accept. An empty port (`host:`)
 /// counts as none.
 #[inline]
-fn split(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
+fn split_host_port(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
     let end = if authority.first() == Some(&b'[') {
-        ip_literal_end(authority)?
+        find_ip_literal_end(authority)?
     } else {
-        authority.iter().position(|&byte| !NAME_BYTE[usize::from(byte)]).unwrap_or(authority.len())
+        authority.iter().position(|&byte| !IS_NAME_BYTE[usize::from(byte)]).unwrap_or(authority.len())
     };
     match (&authority[..end], &authority[end..]) {
         ([], _) => None,
         (name, [] | [b':']) => Some((name, None)),
-        (name, [b':', digits @ ..]) => Some((name, Some(port(digits)?))),
+        (name, [b':', digits @ ..]) => Some((name, Some(parse_port(digits)?))),
         _ => None,
     }
 }
 
-/// The index after `]`. Hexadecimal digits, colons and dots only: IPv6 with an embedded IPv4, no
-/// zone.
-fn ip_literal_end(authority: &[u8]) -> Option<usize> {
+/// Returns the index after `]`. Hexadecimal digits, colons and dots only: IPv6 with an embedded
+/// IPv4, no zone.
+fn find_ip_literal_end(authority: &[u8]) -> Option<usize> {
     let close = authority.iter().position(|&byte| byte == b']')?;
     let inside = &authority[1..close];
-    let fine = inside.contains(&b':')
-        && inside.iter().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte));
-    fine.then_some(close + 1)
+    let is_valid =
+        inside.contains(&b':') && inside.iter().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte));
+    is_valid.then_some(close + 1)
 }
 
-fn port(digits: &[u8]) -> Option<u16> {
+fn parse_port(digits: &[u8]) -> Option<u16> {
     if digits.len() > 5 {
         return None;
     }
@@ -159,8 +156,8 @@ fn port(digits: &[u8]) -> Option<u16> {
     u16::try_from(port).ok()
 }
 
-/// The unreserved characters and sub-delimiters of RFC 3986 §2: what a registered name is made of.
-const NAME_BYTE: [bool; 256] = {
+/// Bytes allowed in a registered name: the unreserved characters and sub-delimiters of RFC 3986 §2.
+const IS_NAME_BYTE: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {

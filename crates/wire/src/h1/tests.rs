@@ -1,9 +1,9 @@
-//! Request vectors: each is fed whole, cut at every byte, and with other bytes after it.
+//! Request vectors: each is fed complete, cut at every byte, and with other bytes after it.
 
 use super::*;
 
-/// Checks one request, given what it comes to in one line: a refusal as `status code`, a head as
-/// `method target version host framing persistence`.
+/// Checks one request against its result in one line: a refusal as `status code`, a head as `method
+/// target version host framing persistence`.
 #[track_caller]
 pub(super) fn check(bytes: impl AsRef<[u8]>, expect: &str) {
     check_with(&Limits::default(), bytes.as_ref(), expect);
@@ -65,8 +65,8 @@ fn framing(framing: Framing) -> String {
     }
 }
 
-/// A request with `Host: a` and these field lines.
-pub(super) fn with(lines: &str) -> String {
+/// Returns a request with `Host: a` and these field lines.
+pub(super) fn with_fields(lines: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")
 }
 
@@ -180,6 +180,9 @@ fn target_forms() {
         ("CONNECT a:443 HTTP/1.1\r\nHost: A\r\n\r\n", "CONNECT a:443 1.1 a:443 none keep"),
         ("CONNECT [::1]:80 HTTP/1.0\r\n\r\n", "CONNECT [::1]:80 1.0 [::1]:80 none close"),
         ("CONNECT a:443 HTTP/1.1\r\nHost: b:443\r\n\r\n", "400 host_mismatch"),
+        ("CONNECT a:443 HTTP/1.1\r\nHost: a:80\r\n\r\n", "400 host_mismatch"),
+        ("CONNECT a:8443 HTTP/1.1\r\nHost: a:8443\r\n\r\n", "CONNECT a:8443 1.1 a:8443 none keep"),
+        ("CONNECT a:8443 HTTP/1.1\r\nHost: a\r\n\r\n", "400 host_mismatch"),
         ("CONNECT a:443 HTTP/1.1\r\nHost:\r\n\r\n", "400 host_invalid"),
         ("CONNECT a HTTP/1.1\r\nHost: a\r\n\r\n", "400 target_form"),
         ("CONNECT a: HTTP/1.1\r\nHost: a\r\n\r\n", "400 target_form"),
@@ -267,7 +270,7 @@ fn field_lines() {
         ("X: \u{b}\r\n", "400 invalid_field_value"),
         ("X: abcdefghijklmnopqrstuvwxyz0123456789\u{7f}\r\n", "400 invalid_field_value"),
     ] {
-        check(with(lines), expect);
+        check(with_fields(lines), expect);
     }
     check("GET / HTTP/1.1\r\n Host: a\r\n\r\n", "400 obs_fold");
 }

@@ -1,11 +1,11 @@
-//! Body vectors: each is fed whole, byte by byte, and cut at every pair of places.
+//! Body vectors: each is fed complete, byte by byte, and cut at every pair of positions.
 
 use super::*;
 
-/// What a body came to: content, what is left of the input, trailers; or why it was refused.
-type Outcome = Result<(Vec<u8>, Vec<u8>, Vec<u8>), RefusalKind>;
+/// Outcome of a body: content, remaining input and trailers; or the reason of the refusal.
+type DecodeResult = Result<(Vec<u8>, Vec<u8>, Vec<u8>), RefusalKind>;
 
-fn decode(limits: &Limits, framing: Framing, parts: &[&[u8]]) -> Outcome {
+fn decode(limits: &Limits, framing: Framing, parts: &[&[u8]]) -> DecodeResult {
     let mut decoder = BodyDecoder::new(framing, limits);
     let mut content = Vec::new();
     let mut left = Vec::new();
@@ -28,7 +28,7 @@ fn decode(limits: &Limits, framing: Framing, parts: &[&[u8]]) -> Outcome {
 }
 
 #[track_caller]
-fn check_in_parts(limits: &Limits, framing: Framing, bytes: &[u8], expect: &Outcome) {
+fn check_in_parts(limits: &Limits, framing: Framing, bytes: &[u8], expect: &DecodeResult) {
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     assert_eq!(&decode(limits, framing, &[bytes]), expect, "{shown:?}");
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
@@ -56,7 +56,7 @@ fn check(bytes: &str, content: &str, left: &str, trailers: &str) {
 }
 
 #[track_caller]
-fn refuse(bytes: &str, kind: RefusalKind) {
+fn check_refused(bytes: &str, kind: RefusalKind) {
     check_in_parts(&Limits::default(), Framing::Chunked, bytes.as_bytes(), &Err(kind));
 }
 
@@ -77,7 +77,7 @@ fn extensions() {
     check("1;x=\"; 5\"\r\na\r\n0\r\n\r\n", "a", "", "");
     check("1 \t;x = y ; z\r\na\r\n0\r\n\r\n", "a", "", "");
     check("1;a=\"\\\"\u{e9};\";b=\"\"\r\na\r\n0\r\n\r\n", "a", "", "");
-    for wrong in [
+    for invalid in [
         "",
         "=",
         "=a",
@@ -97,15 +97,15 @@ fn extensions() {
         "\"a\"",
         "a=\"b\\\"",
     ] {
-        let bytes = format!("1;{wrong}\r\na\r\n0\r\n\r\n");
-        refuse(&bytes, RefusalKind::ChunkExtensionInvalid);
+        let bytes = format!("1;{invalid}\r\na\r\n0\r\n\r\n");
+        check_refused(&bytes, RefusalKind::ChunkExtensionInvalid);
     }
-    refuse("1;a\nb\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
-    refuse("1;a\rb\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
-    refuse("1;a=b\r\r\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
-    refuse("1;a=\"\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
-    refuse("1;a\0\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
-    refuse("1;a\u{7f}\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
+    check_refused("1;a\nb\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
+    check_refused("1;a\rb\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
+    check_refused("1;a=b\r\r\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareCr);
+    check_refused("1;a=\"\n\"\r\na\r\n0\r\n\r\n", RefusalKind::BareLf);
+    check_refused("1;a\0\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
+    check_refused("1;a\u{7f}\r\na\r\n0\r\n\r\n", RefusalKind::ChunkExtensionInvalid);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn malformed_chunks() {
         ("0\r\n\r", Truncated),
         ("0\r\nX: y\r\n", Truncated),
     ] {
-        refuse(bytes, kind);
+        check_refused(bytes, kind);
     }
 }
 
@@ -153,19 +153,18 @@ fn malformed_chunks() {
 fn trailers() {
     check("0\r\nX: y\r\n\r\nrest", "", "rest", "X: y\r\n");
     check("1\r\na\r\n0\r\nX: y\r\nZ:\r\n\r\n", "a", "", "X: y\r\nZ:\r\n");
-    for bytes in ["0\r\nX : y\r\n\r\n", "0\r\n X: y\r\n\r\n", "0\r\nX\r\n\r\n", "0\r\n: y\r\n\r\n"]
-    {
-        refuse(bytes, RefusalKind::TrailerInvalid);
+    for bytes in ["0\r\nX : y\r\n\r\n", "0\r\n X: y\r\n\r\n", "0\r\nX\r\n\r\n", "0\r\n: y\r\n\r\n"] {
+        check_refused(bytes, RefusalKind::TrailerInvalid);
     }
-    refuse("0\r\nX: \0\r\n\r\n", RefusalKind::TrailerInvalid);
-    refuse("0\r\nX: y\r\n z\r\n\r\n", RefusalKind::TrailerInvalid);
-    refuse("0\r\nX: y\n\r\n", RefusalKind::BareLf);
-    refuse("0\r\nX: y\rz\r\n\r\n", RefusalKind::BareCr);
-    refuse("0\r\nContent-Length: 5\r\n\r\n", RefusalKind::TrailerForbidden);
-    refuse("0\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n", RefusalKind::TrailerForbidden);
-    refuse("0\r\nHOST: b\r\n\r\n", RefusalKind::TrailerForbidden);
-    // The classic: a second request where the reader stops at the first empty line.
-    refuse("0\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", RefusalKind::TrailerInvalid);
+    check_refused("0\r\nX: \0\r\n\r\n", RefusalKind::TrailerInvalid);
+    check_refused("0\r\nX: y\r\n z\r\n\r\n", RefusalKind::TrailerInvalid);
+    check_refused("0\r\nX: y\n\r\n", RefusalKind::BareLf);
+    check_refused("0\r\nX: y\rz\r\n\r\n", RefusalKind::BareCr);
+    check_refused("0\r\nContent-Length: 5\r\n\r\n", RefusalKind::TrailerForbidden);
+    check_refused("0\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n", RefusalKind::TrailerForbidden);
+    check_refused("0\r\nHOST: b\r\n\r\n", RefusalKind::TrailerForbidden);
+    // The classic: a second request behind the first empty line, where a careless reader stops.
+    check_refused("0\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", RefusalKind::TrailerInvalid);
 }
 
 #[test]
@@ -194,7 +193,7 @@ fn limits() {
     ] {
         check_in_parts(&limits, Framing::Chunked, bytes.as_bytes(), &expect);
     }
-    // A line that is whole at once is held to the limit as well.
+    // A line that arrives completely is also subject to the limit.
     let short = Limits { chunk_line_bytes_max: 5, ..limits };
     let expect = ok("a", "");
     check_in_parts(&short, Framing::Chunked, b"001\r\na\r\n0\r\n\r\n", &expect);
@@ -252,7 +251,7 @@ fn skipping_counts() {
     assert_eq!(body.skip(b""), expect(0, 0, true));
 }
 
-/// Random bodies in random chunks with random cuts, from a seed: what went in comes out.
+/// Random bodies in random chunks with random cuts, from a seed, are decoded unchanged.
 #[test]
 fn random_bodies() {
     for seed in 0..256u64 {
@@ -284,25 +283,24 @@ fn random_bodies() {
 struct Lcg(u64);
 
 impl Lcg {
-    /// A number below `bound`, which is not 0; 0 when it is.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound.max(1)
     }
 }
 
 #[test]
-fn what_goes_another_way_counts() {
+fn bypassed_bytes_count() {
     let limits = Limits::default();
     let mut body = BodyDecoder::new(Framing::Length(10), &limits);
     assert_eq!(body.decode(b"abc").unwrap().consumed, 3);
-    assert_eq!(body.length_left(), Some(7));
-    assert!(!body.pass(5));
-    assert_eq!(body.length_left(), Some(2));
-    assert!(body.pass(2) && body.is_done());
-    assert_eq!(body.length_left(), None);
+    assert_eq!(body.remaining_length(), Some(7));
+    assert!(!body.record_bypassed(5));
+    assert_eq!(body.remaining_length(), Some(2));
+    assert!(body.record_bypassed(2) && body.is_done());
+    assert_eq!(body.remaining_length(), None);
     for framing in [Framing::None, Framing::Chunked, Framing::UntilClose] {
-        assert_eq!(BodyDecoder::new(framing, &limits).length_left(), None);
+        assert_eq!(BodyDecoder::new(framing, &limits).remaining_length(), None);
     }
 }

@@ -1,13 +1,13 @@
-//! Request vectors of the fields that decide something: framing, connection, expectation.
+//! Request vectors of the fields with semantics: framing, connection, expectation.
 
-use super::tests::{check, with};
+use super::tests::{check, with_fields};
 
 #[test]
 fn content_lengths() {
-    check(with("Content-Length: 0\r\n"), "POST / 1.1 a 0 keep");
-    check(with("content-length:\t7 \r\n"), "POST / 1.1 a 7 keep");
-    let most = "18446744073709551615";
-    check(with(&format!("Content-Length: {most}\r\n")), &format!("POST / 1.1 a {most} keep"));
+    check(with_fields("Content-Length: 0\r\n"), "POST / 1.1 a 0 keep");
+    check(with_fields("content-length:\t7 \r\n"), "POST / 1.1 a 7 keep");
+    let max = "18446744073709551615";
+    check(with_fields(&format!("Content-Length: {max}\r\n")), &format!("POST / 1.1 a {max} keep"));
     for value in [
         "",
         "+5",
@@ -25,7 +25,7 @@ fn content_lengths() {
         "00",
         "\u{b2}",
     ] {
-        check(with(&format!("Content-Length: {value}\r\n")), "400 content_length_invalid");
+        check(with_fields(&format!("Content-Length: {value}\r\n")), "400 content_length_invalid");
     }
     for lines in [
         "Content-Length: 5\r\nContent-Length: 5\r\n",
@@ -33,14 +33,14 @@ fn content_lengths() {
         "Content-Length: 5, 5\r\n",
         "Content-Length: 5,6\r\n",
     ] {
-        check(with(lines), "400 content_length_repeated");
+        check(with_fields(lines), "400 content_length_repeated");
     }
 }
 
 #[test]
 fn transfer_encodings() {
-    check(with("Transfer-Encoding: chunked\r\n"), "POST / 1.1 a chunked keep");
-    check(with("transfer-encoding:\tCHUNKED\t\r\n"), "POST / 1.1 a chunked keep");
+    check(with_fields("Transfer-Encoding: chunked\r\n"), "POST / 1.1 a chunked keep");
+    check(with_fields("transfer-encoding:\tCHUNKED\t\r\n"), "POST / 1.1 a chunked keep");
     for value in [
         "",
         "identity",
@@ -57,26 +57,20 @@ fn transfer_encodings() {
         "gzip, chunked, chunked",
         "chunked\u{b5}",
     ] {
-        check(with(&format!("Transfer-Encoding: {value}\r\n")), "400 transfer_encoding_invalid");
+        check(with_fields(&format!("Transfer-Encoding: {value}\r\n")), "400 transfer_encoding_invalid");
     }
     for value in ["gzip, chunked", "gzip,,chunked", "identity, chunked", "x,y , Chunked"] {
-        check(
-            with(&format!("Transfer-Encoding: {value}\r\n")),
-            "501 transfer_encoding_unsupported",
-        );
+        check(with_fields(&format!("Transfer-Encoding: {value}\r\n")), "501 transfer_encoding_unsupported");
     }
-    let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
-    check(with(twice), "400 transfer_encoding_repeated");
-    check(
-        "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
-        "400 transfer_encoding_on_http10",
-    );
+    let repeated = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
+    check(with_fields(repeated), "400 transfer_encoding_repeated");
+    check("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", "400 transfer_encoding_on_http10");
     for lines in [
         "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
         "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
     ] {
-        check(with(lines), "400 framing_conflict");
+        check(with_fields(lines), "400 framing_conflict");
     }
 }
 
@@ -100,10 +94,7 @@ fn connections() {
         ("Connection: closed\r\n", "POST / 1.1 a none keep"),
         ("Connection: x-close, clos e\r\n", "POST / 1.1 a none keep"),
         ("Connection: ,,\r\n", "POST / 1.1 a none keep"),
-        (
-            "Connection: upgrade\r\nUpgrade: websocket\r\n",
-            "POST / 1.1 a none keep upgrade=websocket",
-        ),
+        ("Connection: upgrade\r\nUpgrade: websocket\r\n", "POST / 1.1 a none keep upgrade=websocket"),
         (
             "Upgrade: h2c\r\nUpgrade: x\r\nConnection: keep-alive, Upgrade\r\n",
             "POST / 1.1 a none keep upgrade=h2c",
@@ -111,7 +102,7 @@ fn connections() {
         ("Upgrade: websocket\r\n", "POST / 1.1 a none keep"),
         ("Connection: upgrade\r\n", "POST / 1.1 a none keep"),
     ] {
-        check(with(lines), expect);
+        check(with_fields(lines), expect);
     }
     for (lines, expect) in [
         ("Connection: keep-alive\r\n", "GET / 1.0 - none keep"),
@@ -125,17 +116,14 @@ fn connections() {
 
 #[test]
 fn expectations() {
-    let body = |lines: &str| with(&format!("Content-Length: 4\r\n{lines}"));
+    let body = |lines: &str| with_fields(&format!("Content-Length: 4\r\n{lines}"));
     check(body("Expect: 100-continue\r\n"), "POST / 1.1 a 4 keep expect");
     check(body("Expect: 100-Continue\r\n"), "POST / 1.1 a 4 keep expect");
     check(body("Expect: 100-continue\r\nExpect: 100-continue\r\n"), "POST / 1.1 a 4 keep expect");
-    check(with("Expect: 100-continue\r\n"), "POST / 1.1 a none keep");
-    check(with("Content-Length: 0\r\nExpect: 100-continue\r\n"), "POST / 1.1 a 0 keep");
+    check(with_fields("Expect: 100-continue\r\n"), "POST / 1.1 a none keep");
+    check(with_fields("Content-Length: 0\r\nExpect: 100-continue\r\n"), "POST / 1.1 a 0 keep");
     check(body("Expect: 101-continue\r\n"), "417 expectation_failed");
     check(body("Expect:\r\n"), "417 expectation_failed");
     check(body("Expect: 100-continue, x\r\n"), "417 expectation_failed");
-    check(
-        "POST / HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
-        "POST / 1.0 - 4 close",
-    );
+    check("POST / HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", "POST / 1.0 - 4 close");
 }

@@ -1,4 +1,4 @@
-//! What happens at each limit of a head, and one beyond it; what a refusal says.
+//! Tests at each limit of a head, and one beyond it; and of the texts of refusals.
 
 use super::*;
 
@@ -20,11 +20,11 @@ fn request(limits: &Limits, bytes: &[u8]) -> Result<bool, RefusalKind> {
     }
 }
 
-/// The answer to a request that arrives byte by byte: the first that is not "incomplete".
-fn dripped(limits: &Limits, bytes: &[u8]) -> (usize, Result<bool, RefusalKind>) {
+/// Returns the result of a request that arrives byte by byte: the first that is not "incomplete".
+fn parse_byte_by_byte(limits: &Limits, bytes: &[u8]) -> (usize, Result<bool, RefusalKind>) {
     (0..=bytes.len())
         .map(|at| (at, request(limits, &bytes[..at])))
-        .find(|(_, answer)| *answer != Ok(false))
+        .find(|(_, result)| *result != Ok(false))
         .unwrap_or((bytes.len(), Ok(false)))
 }
 
@@ -34,15 +34,15 @@ fn head_bytes() {
         let start = "GET / HTTP/1.1\r\nHost: a\r\nX: ";
         format!("{start}{}\r\n\r\n", "x".repeat(len - start.len() - 4)).into_bytes()
     };
-    assert_eq!(dripped(&SMALL, &padded(128)), (128, Ok(true)));
-    assert_eq!(dripped(&SMALL, &padded(129)), (128, Err(RefusalKind::HeadTooLarge)));
+    assert_eq!(parse_byte_by_byte(&SMALL, &padded(128)), (128, Ok(true)));
+    assert_eq!(parse_byte_by_byte(&SMALL, &padded(129)), (128, Err(RefusalKind::HeadTooLarge)));
     assert_eq!(request(&SMALL, &padded(129)), Err(RefusalKind::HeadTooLarge));
     assert_eq!(request(&SMALL, &padded(9_000)), Err(RefusalKind::HeadTooLarge));
     assert_eq!(request(&Limits::default(), &padded(16_384)), Ok(true));
     assert_eq!(request(&Limits::default(), &padded(16_385)), Err(RefusalKind::HeadTooLarge));
-    // The empty line that is skipped counts.
+    // The skipped empty line counts.
     let led = [b"\r\n", &padded(126)[..]].concat();
-    assert_eq!(dripped(&SMALL, &led), (128, Ok(true)));
+    assert_eq!(parse_byte_by_byte(&SMALL, &led), (128, Ok(true)));
     let led = [b"\r\n", &padded(127)[..]].concat();
     assert_eq!(request(&SMALL, &led), Err(RefusalKind::HeadTooLarge));
 }
@@ -55,23 +55,22 @@ fn a_body_behind_the_head_does_not_count() {
 
 #[test]
 fn target_bytes() {
-    let target = |len: usize| {
-        format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(len - 1)).into_bytes()
-    };
+    let target =
+        |len: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(len - 1)).into_bytes();
     assert_eq!(request(&SMALL, &target(20)), Ok(true));
     assert_eq!(request(&SMALL, &target(21)), Err(RefusalKind::TargetTooLong));
-    // As soon as it is too long, and not once the head is full.
-    assert_eq!(dripped(&SMALL, &target(30)), (25, Err(RefusalKind::TargetTooLong)));
+    // The refusal comes as soon as it is too long, and not once the head is full.
+    assert_eq!(parse_byte_by_byte(&SMALL, &target(30)), (25, Err(RefusalKind::TargetTooLong)));
     assert_eq!(request(&SMALL, &target(500)), Err(RefusalKind::TargetTooLong));
     assert_eq!(request(&Limits::default(), &target(8_192)), Ok(true));
     assert_eq!(request(&Limits::default(), &target(60_000)), Err(RefusalKind::TargetTooLong));
-    // A target that is too long hides what is wrong behind it.
+    // An overlong target hides errors behind it.
     let mut bad = target(30);
     bad.truncate(bad.len() - 2);
     bad.extend_from_slice(b"X : y\r\n\r\n");
     assert_eq!(request(&SMALL, &bad), Err(RefusalKind::TargetTooLong));
     // A long method is not a long target.
-    assert_eq!(dripped(&SMALL, &[b'M'; 200]), (128, Err(RefusalKind::HeadTooLarge)));
+    assert_eq!(parse_byte_by_byte(&SMALL, &[b'M'; 200]), (128, Err(RefusalKind::HeadTooLarge)));
 }
 
 #[test]
@@ -97,7 +96,7 @@ fn interim_responses() {
 }
 
 #[test]
-fn worth_a_parse() {
+fn heads_that_may_be_complete() {
     for (new_bytes, expect) in [
         (&b""[..], false),
         (b"\n", true),
@@ -115,7 +114,7 @@ fn worth_a_parse() {
     }
 }
 
-/// Each row: a code of its own that suits a metric, an error status, a section, and one clause.
+/// Each row has a unique code that suits a metric, an error status, a section, and one clause.
 #[test]
 fn the_table_of_refusals() {
     let mut codes = std::collections::BTreeSet::new();
@@ -123,10 +122,7 @@ fn the_table_of_refusals() {
         assert_eq!(kind as usize, at);
         let code = kind.code();
         assert!(codes.insert(code), "{code} twice");
-        assert!(
-            code.bytes().all(|byte| byte.is_ascii_lowercase() || b"_01".contains(&byte)),
-            "{code}"
-        );
+        assert!(code.bytes().all(|byte| byte.is_ascii_lowercase() || b"_01".contains(&byte)), "{code}");
         assert!(matches!(kind.status(), 400 | 414 | 417 | 431 | 501 | 502 | 505), "{code}");
         assert_ne!(encode::reason(kind.status()), "", "{code}");
         assert!(kind.section().starts_with("RFC "), "{code}");
@@ -134,7 +130,7 @@ fn the_table_of_refusals() {
         let name = format!("{kind:?}").to_lowercase();
         assert_eq!(name, code.replace('_', ""), "{code}");
     }
-    let refusal = Refusal::of_client(RefusalKind::BareLf);
+    let refusal = Refusal::from_client(RefusalKind::BareLf);
     assert_eq!(refusal.to_string(), "a line ends with LF without CR (RFC 9112 §2.2)");
-    assert_eq!(Refusal::of_server(RefusalKind::BareLf).status(), 502);
+    assert_eq!(Refusal::from_server(RefusalKind::BareLf).status(), 502);
 }

@@ -1,9 +1,9 @@
-//! Response vectors: each is fed whole, cut at every byte, and with other bytes after it.
+//! Response vectors: each is fed complete, cut at every byte, and with other bytes after it.
 
 use super::*;
 
-/// Checks one response, given what it comes to in one line: a refusal as its code, a head as
-/// `version status framing persistence`.
+/// Checks one response against its result in one line: a refusal as its code, a head as `version
+/// status framing persistence`.
 #[track_caller]
 fn check(kind: RequestKind, bytes: impl AsRef<[u8]>, expect: &str) {
     let bytes = bytes.as_ref();
@@ -101,7 +101,7 @@ fn framings() {
         ("Transfer-Encoding: chunked\r\n", "1.1 200 chunked keep"),
         ("Transfer-Encoding: chunked\r\nConnection: close\r\n", "1.1 200 chunked close"),
         ("Content-Length: 1\r\nConnection: keep-alive, close\r\n", "1.1 200 1 close"),
-        // Neither matters in a response.
+        // Neither is relevant in a response.
         ("Content-Length: 1\r\nHost: a\r\nHost: b/\r\nExpect: x\r\n", "1.1 200 1 keep"),
         ("Content-Length: 1\r\nContent-Length: 1\r\n", "content_length_repeated"),
         ("Content-Length: 1, 1\r\n", "content_length_repeated"),
@@ -149,17 +149,9 @@ fn responses_without_a_body() {
             "HTTP/1.1 101 Switch\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n",
             "1.1 101 none keep upgrade=websocket",
         ),
-        // A conflict is refused even where there is no body: another reader may see one.
-        (
-            Head,
-            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
-            "content_length_repeated",
-        ),
-        (
-            Other,
-            "HTTP/1.1 304 No\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
-            "framing_conflict",
-        ),
+        // A conflict is refused even without a body: another reader may see one.
+        (Head, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n", "content_length_repeated"),
+        (Other, "HTTP/1.1 304 No\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n", "framing_conflict"),
     ] {
         check(kind, format!("{start}\r\n"), expect);
     }
@@ -176,13 +168,13 @@ fn kinds_of_status() {
         keep_alive: true,
         upgrade: None,
     };
-    assert!(head(100).informational() && !head(100).switching());
-    assert!(!head(101).informational() && head(101).switching());
-    assert!(head(103).informational() && head(199).informational());
-    assert!(!head(200).informational() && !head(200).switching());
-    assert_eq!(RequestKind::of("HEAD"), RequestKind::Head);
-    assert_eq!(RequestKind::of("CONNECT"), RequestKind::Connect);
-    assert_eq!(RequestKind::of("head"), RequestKind::Other);
+    assert!(head(100).is_informational() && !head(100).is_switching_protocols());
+    assert!(!head(101).is_informational() && head(101).is_switching_protocols());
+    assert!(head(103).is_informational() && head(199).is_informational());
+    assert!(!head(200).is_informational() && !head(200).is_switching_protocols());
+    assert_eq!(RequestKind::from_method("HEAD"), RequestKind::Head);
+    assert_eq!(RequestKind::from_method("CONNECT"), RequestKind::Connect);
+    assert_eq!(RequestKind::from_method("head"), RequestKind::Other);
 }
 
 #[test]
@@ -198,39 +190,23 @@ fn reason_phrases() {
 #[test]
 fn fields_of_this_hop() {
     let mut slots = header_slots();
-    let bytes =
-        b"HTTP/1.1 200 OK\r\nX: 1\r\nConnection: close, X ,,\r\nx: 2\r\nconnection: Y\r\n\r\n";
+    let bytes = b"HTTP/1.1 200 OK\r\nX: 1\r\nConnection: close, X ,,\r\nx: 2\r\nconnection: Y\r\n\r\n";
     let Ok(Parsed::Complete { head, .. }) =
         parse_response(bytes, &Limits::default(), RequestKind::Other, &mut slots)
     else {
-        panic!("it is whole");
+        panic!("it is complete");
     };
     let options: Vec<_> = connection_options(head.headers).collect();
     assert_eq!(options, [&b"close"[..], b"X", b"Y"]);
     assert_eq!(field_value(head.headers, "X"), Some(&b"1"[..]));
     assert_eq!(field_value(head.headers, "Z"), None);
-    for name in [
-        "TE",
-        "Trailer",
-        "upgrade",
-        "Connection",
-        "keep-alive",
-        "Proxy-Connection",
-        "Transfer-Encoding",
-    ] {
+    for name in
+        ["TE", "Trailer", "upgrade", "Connection", "keep-alive", "Proxy-Connection", "Transfer-Encoding"]
+    {
         assert!(is_hop_by_hop(name), "{name}");
     }
-    for name in [
-        "",
-        "a",
-        "t",
-        "Te-",
-        "expires",
-        "user-agent",
-        "Content-Length",
-        "X-Forwarded-Proto",
-        "Host",
-    ] {
+    for name in ["", "a", "t", "Te-", "expires", "user-agent", "Content-Length", "X-Forwarded-Proto", "Host"]
+    {
         assert!(!is_hop_by_hop(name), "{name}");
     }
 }

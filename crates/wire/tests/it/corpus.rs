@@ -1,4 +1,4 @@
-//! The corpora of the fuzz targets, replayed: what was found once stays found.
+//! Replays the corpora of the fuzz targets, so that a case found once stays fixed.
 
 use std::io;
 use std::path::Path;
@@ -23,15 +23,15 @@ fn chunked_body() -> io::Result<()> {
 #[test]
 fn differential() -> io::Result<()> {
     replay("differential", hyper_peer::check)?;
-    // Any request is a connection as well.
+    // Any request is also a connection.
     replay("request_head", hyper_peer::check)
 }
 
-/// Gives each file of a corpus to a property; the last name in the output of a failure is its file.
+/// Runs a property on each file of a corpus; the last name in the output of a failure is its file.
 fn replay(target: &str, property: impl Fn(&[u8])) -> io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         files.push(entry?.path());
     }
     files.sort();

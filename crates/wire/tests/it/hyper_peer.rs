@@ -1,8 +1,8 @@
-//! The same bytes given to hyper's server: whatever we accept, hyper accepts too, with the same
-//! method, target and content.
+//! Comparison with hyper's server on the same bytes: hyper accepts whatever we accept, with the
+//! same method, target and content.
 //!
-//! The other direction is not asked for: we refuse more on purpose. The server runs over memory,
-//! with neither a runtime nor a clock. The fuzz target `differential` includes this file.
+//! The opposite is not checked: we reject more on purpose. The server runs over memory, with
+//! neither a runtime nor a clock. The fuzz target `differential` includes this file.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -15,60 +15,60 @@ use hyper::body::{Bytes, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::{Response, Uri};
 
-/// Compares what hyper and what we make of a connection on which these bytes arrive.
+/// Compares hyper's and our interpretation of a connection on which these bytes arrive.
 ///
 /// # Panics
-/// When we accept what hyper refuses, or understand it in another way.
+/// If we accept a request that hyper rejects, or interpret it differently.
 pub(crate) fn check(bytes: &[u8]) {
-    let ours = wire::fuzzing::requests(bytes);
+    let ours = wire::fuzzing::accepted_requests(bytes);
     if ours.is_empty() {
         return;
     }
     let theirs = serve(bytes);
     for (at, request) in ours.iter().enumerate() {
         let Ok(uri) = request.target.parse::<Uri>() else {
-            // hyper's type for a target is stricter than the bytes that RFC 9112 lets through.
+            // hyper's type for a target is stricter than RFC 9112.
             return;
         };
         let Some(other) = theirs.get(at) else {
             panic!("request {at} is refused by hyper: {request:?}");
         };
         assert_eq!((&request.method, &uri), (&other.method, &other.uri), "request {at}");
-        let old = request.version == wire::Version::Http10;
-        assert_eq!(old, other.version == hyper::Version::HTTP_10, "request {at}");
-        if request.whole {
+        let is_http10 = request.version == wire::Version::Http10;
+        assert_eq!(is_http10, other.version == hyper::Version::HTTP_10, "request {at}");
+        if request.is_complete {
             assert_eq!(Some(&request.content), other.content.as_ref(), "request {at}");
         }
     }
 }
 
-/// One request that hyper gave to its service.
+/// Request that hyper passed to its service.
 #[derive(Debug)]
-struct Served {
+struct ServedRequest {
     method: String,
     uri: Uri,
     version: hyper::Version,
-    /// `None` when it was refused or did not arrive.
+    /// `None` if it was rejected or did not arrive.
     content: Option<Vec<u8>>,
 }
 
-fn serve(bytes: &[u8]) -> Vec<Served> {
+fn serve(bytes: &[u8]) -> Vec<ServedRequest> {
     let served = Rc::new(RefCell::new(Vec::new()));
-    let seen = Rc::clone(&served);
+    let recorded = Rc::clone(&served);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let seen = Rc::clone(&seen);
+        let recorded = Rc::clone(&recorded);
         async move {
             let (head, body) = request.into_parts();
-            // Entered before the body is there: when it is cut off, this does not go on.
-            let at = seen.borrow().len();
-            seen.borrow_mut().push(Served {
+            // Recorded before the body arrives: if the body is cut off, this does not continue.
+            let index = recorded.borrow().len();
+            recorded.borrow_mut().push(ServedRequest {
                 method: head.method.to_string(),
                 uri: head.uri,
                 version: head.version,
                 content: None,
             });
             let content = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
-            seen.borrow_mut()[at].content = content;
+            recorded.borrow_mut()[index].content = content;
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
     });
@@ -79,11 +79,12 @@ fn serve(bytes: &[u8]) -> Vec<Served> {
     served.take()
 }
 
-/// Polls a future that never has to wait for anything.
+/// Polls a future that never has to wait.
 fn run(future: impl Future) {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
-    // It yields now and then out of fairness, but a script of this size is over long before this.
+    // The future yields now and then out of fairness, but a script of this size ends long before
+    // this.
     for _ in 0..1_000_000 {
         if future.as_mut().poll(&mut context).is_ready() {
             return;
@@ -92,7 +93,7 @@ fn run(future: impl Future) {
     panic!("hyper waits for something");
 }
 
-/// A peer that has sent everything, has closed its side, and takes whatever is answered.
+/// Peer that has sent everything, has closed its side, and accepts any response.
 struct Script {
     rest: Vec<u8>,
     at: usize,
@@ -112,11 +113,7 @@ impl Read for Script {
 }
 
 impl Write for Script {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -129,18 +126,18 @@ impl Write for Script {
     }
 }
 
-/// That the judge is awake: it sees each request and each content of a connection.
+/// Checks that the comparison works: it sees each request and each content of a connection.
 #[test]
-fn serves_what_is_pipelined() {
+fn pipelined_requests_are_served() {
     let bytes = b"POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
         3\r\nabc\r\n0\r\n\r\nGET /2 HTTP/1.0\r\n\r\n";
-    let served = serve(bytes);
-    let seen: Vec<_> = served
+    let requests = serve(bytes);
+    let received: Vec<_> = requests
         .iter()
-        .map(|one| (one.method.as_str(), one.uri.path(), one.content.as_deref()))
+        .map(|request| (request.method.as_str(), request.uri.path(), request.content.as_deref()))
         .collect();
-    assert_eq!(seen, [("POST", "/1", Some(&b"abc"[..])), ("GET", "/2", Some(b""))]);
-    let ours = wire::fuzzing::requests(bytes);
+    assert_eq!(received, [("POST", "/1", Some(&b"abc"[..])), ("GET", "/2", Some(b""))]);
+    let ours = wire::fuzzing::accepted_requests(bytes);
     assert_eq!(ours.len(), 2);
-    assert_eq!((ours[0].content.as_slice(), ours[0].whole), (&b"abc"[..], true));
+    assert_eq!((ours[0].content.as_slice(), ours[0].is_complete), (&b"abc"[..], true));
 }

@@ -1,4 +1,4 @@
-//! What `wire` shows to the outside: corpora replayed, and another server as the judge.
+//! Integration tests of `wire`: replayed corpora, and a comparison with another server.
 
 mod corpus;
 mod hyper_peer;

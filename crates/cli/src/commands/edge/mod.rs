@@ -1,139 +1,161 @@
-//! `weir edge`: searches, drives the ladder, fits, looks for drift, and says what it found.
+//! `weir edge`: searches, drives the ladder, fits, detects drift, and reports the result.
 
-mod asked;
-mod bench;
-mod missed;
+mod failed_levels;
+mod options;
+mod trial_runner;
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use host::budget::FdBudget;
-use load::edge::{
-    Ask, Find, Purpose, RUNGS, Search, Step, added, closed_plan, goal, knee, observer_plan,
-    observer_rate_per_s, operating_range, rungs, scaling, scaling_connections, scaling_points,
-    trial_plan,
+use load::capacity_search::{
+    LADDER_FRACTIONS, LevelSearch, SearchQuantity, SearchStep, TrialPurpose, TrialSpec, added_latency,
+    closed_loop_plan, find_knee, fit_scaling, ladder_levels, level_objectives, observer_plan,
+    observer_rate_per_s, operating_range, scaling_connections, scaling_points, trial_plan,
 };
-use load::plan::{Objective, Plan};
-use record::edge::{Conclusion, Edge, End, Knee, Outcome, SCHEMA, Scaling, Trial};
-use record::problem::Problem;
-use record::run::{Run, Weir};
-use rt::drain::{Drain, DrainWatch, Held, hold_signals};
+use load::plan::{Objective, RunPlan};
+use record::capacity_search::{
+    CapacitySearch, Conclusion, Knee, LevelOutcome, SCHEMA, Scaling, SearchEnd, SearchTrial,
+};
+use record::problem::InputProblem;
+use record::run::{Baseline, Run, WeirVersion};
+use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
 
-use asked::Asked;
-pub(super) use asked::check;
-use bench::{Bench, Setup};
-use missed::{HeldLevel, Miss, Missed};
+use failed_levels::{FailedLevel, FailedLevels, HeldLevel};
+use options::EdgeOptions;
+pub(super) use options::parse_flags;
+use trial_runner::{TrialRunner, TrialSetup};
 
-use super::load::recorded_host;
+use super::load::{baseline, host_record};
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
-use crate::output::edge::{announcement, summary, trial_line, words};
+use crate::flags::CommandArgs;
+use crate::output::edge::{announcement, result_sentence, summary, trial_line};
 use crate::output::file::write_json;
-use crate::output::{colour, print};
+use crate::output::{is_coloured, print};
 use crate::preflight;
 
-pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
-    let mut asked = check(typed, typed.values())?;
-    preflight::outputs(typed, &["json"], &[])?;
-    preflight::check_sources(&asked.base)?;
-    if let Some(folder) = &asked.keep {
-        std::fs::create_dir_all(folder)
-            .map_err(|why| Problem::new("--keep", format!("{}: {why}", folder.display())))
+pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    let mut options = parse_flags(args, args.values())?;
+    preflight::outputs(args, &["json"], &[])?;
+    preflight::check_sources(&options.base)?;
+    if let Some(directory) = &options.records_directory {
+        std::fs::create_dir_all(directory)
+            .map_err(|why| InputProblem::new("--keep", format!("{}: {why}", directory.display())))
             .map_err(|problem| vec![problem])?;
     }
-    let own_limit = bound_by_descriptors(&mut asked);
+    let descriptor_limit = limit_to_descriptors(&mut options);
     let drain = Drain::default();
     let stop = drain.watch();
-    hold_signals(Held::Stop)?.follow(drain, None)?;
-    let json = typed.text("json");
+    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
+    let json = args.text("json");
     let quiet = json.as_deref() == Some("-");
     if !quiet {
-        print(&announcement(&asked.base, asked.find, duration_ns(&asked)));
+        print(&announcement(&options.base, options.quantity, duration_ns(&options)));
     }
-    let lines = !quiet && std::io::stdout().is_terminal();
-    let started_at = record::file::wall_clock();
-    let edge =
-        Explorer::new(&asked, (typed, arguments), &stop, lines).explore(own_limit, started_at)?;
+    let show_lines = !quiet && std::io::stdout().is_terminal();
+    let started_at = record::file::wall_clock_now();
+    let edge = EdgeExplorer::new(&options, (args, arguments), &stop, show_lines)
+        .explore(descriptor_limit, started_at)?;
     if !quiet {
-        print(&summary(&edge, colour()));
+        print(&summary(&edge, is_coloured()));
     }
     write_json(&edge, json.as_deref())?;
-    Ok(exit_of(&edge, asked.bounded))
+    Ok(exit_code(&edge, options.has_max_level))
 }
 
-/// Connections are bounded by what this process may open; the sentence that says so.
-fn bound_by_descriptors(asked: &mut Asked) -> Option<String> {
-    let limit = rt::limits::raise_descriptor_limit().now;
+/// Limits connections to the file descriptors of this process. Returns the sentence that reports
+/// it.
+fn limit_to_descriptors(options: &mut EdgeOptions) -> Option<String> {
+    let limit = rt::limits::raise_descriptor_limit().current;
     let shortage = FdBudget::client(load::plan::CONNECTIONS_MAX, limit).check().err()?;
-    if asked.find != Find::Connections {
+    if options.quantity != SearchQuantity::Connections {
         return None;
     }
-    let settings = &mut asked.settings;
-    // With fewer than that it is the preflight of the first trial that says what is short.
-    let possible = (shortage.connections_possible as f64).max(settings.lowest);
-    if settings.highest <= possible {
+    let settings = &mut options.settings;
+    // Below the lowest level, the preflight check of the first trial reports the shortage.
+    let possible = (shortage.connections_possible as f64).max(settings.min_level);
+    if settings.max_level <= possible {
         return None;
     }
-    settings.highest = possible;
-    settings.from = settings.from.min(possible);
+    settings.max_level = possible;
+    settings.first_level = settings.first_level.min(possible);
     Some(format!("descriptors: this process may open {limit} files, so {possible} connections"))
 }
 
-/// How long it takes: as a rule, and at the most, in ns.
-fn duration_ns(asked: &Asked) -> (u64, u64) {
-    let settings = &asked.settings;
-    let (usual_ns, most_ns) = settings.duration_ns();
-    if asked.search_only || asked.find == Find::Connections {
-        return (usual_ns, most_ns);
+/// Returns the usual and the maximum duration, in ns.
+fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
+    let settings = &options.settings;
+    let (mut usual_ns, mut max_ns) = settings.duration_ns();
+    if options.baseline {
+        let baselines = 1 + u64::from(options.direct.is_some());
+        usual_ns += baselines * baseline::DURATION_NS;
+        max_ns += baselines * baseline::DURATION_NS_MAX;
     }
-    let ladders = if asked.direct.is_some() { 2 } else { 1 };
-    let ladder_ns = ladders * RUNGS.len() as u64 * settings.full_ns;
-    let scaling_ns = match asked.find {
-        Find::Rate if !asked.bounded => {
-            scaling_connections(asked.base.connections).len() as u64 * settings.full_ns
+    if options.search_only || options.quantity == SearchQuantity::Connections {
+        return (usual_ns, max_ns);
+    }
+    let ladders = if options.direct.is_some() { 2 } else { 1 };
+    let ladder_ns = ladders * LADDER_FRACTIONS.len() as u64 * settings.full_trial_ns;
+    let scaling_ns = match options.quantity {
+        SearchQuantity::Rate if !options.has_max_level => {
+            scaling_connections(options.base.connections).len() as u64 * settings.full_trial_ns
         }
         _ => 0,
     };
-    let behind_ns = ladder_ns + scaling_ns + settings.full_ns;
-    (usual_ns + behind_ns, most_ns + 2 * behind_ns)
+    let after_search_ns = ladder_ns + scaling_ns + settings.full_trial_ns;
+    (usual_ns + after_search_ns, max_ns + 2 * after_search_ns)
 }
 
-/// After a trial that overloaded the subject, or in which something disturbed us, it is quiet for so long.
-const CALM: Duration = Duration::from_millis(300);
+/// Purpose of trials of the server behind the subject.
+const DIRECT: &str = "direct";
 
-struct Explorer<'a> {
-    asked: &'a Asked,
-    bench: Bench<'a>,
+/// Pause after a trial that overloaded the subject or that something disturbed.
+const PAUSE_AFTER_OVERLOAD: Duration = Duration::from_millis(300);
+
+struct EdgeExplorer<'a> {
+    options: &'a EdgeOptions,
+    runner: TrialRunner<'a>,
     arguments: &'a [String],
-    lines: bool,
+    show_lines: bool,
     objectives: Vec<Objective>,
+    /// Baselines from requests sent one at a time before the search: with the subject, and without
+    /// it.
+    baseline: Option<Baseline>,
+    direct_baseline: Option<Baseline>,
     /// Mean latency of the first level that held.
-    reference_ns: Option<u64>,
-    /// The last verifying run that held, of each level; after a drift also the rechecking one.
-    held: Vec<(f64, Run)>,
-    missed: Missed<Run>,
+    base_latency_ns: Option<u64>,
+    /// For each level, the last verifying run that held; after a drift also the rechecking run.
+    held_runs: Vec<(f64, Run)>,
+    failed_levels: FailedLevels<Run>,
     knee: Option<Knee>,
     operating_range: Option<(f64, f64)>,
     scaling: Option<Scaling>,
     notes: Vec<String>,
 }
 
-impl<'a> Explorer<'a> {
+impl<'a> EdgeExplorer<'a> {
     fn new(
-        asked: &'a Asked,
-        (typed, arguments): (Typed<'a>, &'a [String]),
+        options: &'a EdgeOptions,
+        (args, arguments): (CommandArgs<'a>, &'a [String]),
         stop: &'a DrainWatch,
-        lines: bool,
+        show_lines: bool,
     ) -> Self {
         Self {
-            asked,
-            bench: Bench::new((typed, arguments), stop, asked.find, asked.keep.as_deref()),
+            options,
+            runner: TrialRunner::new(
+                (args, arguments),
+                stop,
+                options.quantity,
+                options.records_directory.as_deref(),
+            ),
             arguments,
-            lines,
-            objectives: goal(&asked.base.objectives, None),
-            reference_ns: None,
-            held: Vec::new(),
-            missed: Missed::default(),
+            show_lines,
+            objectives: level_objectives(&options.base.objectives, None),
+            baseline: None,
+            direct_baseline: None,
+            base_latency_ns: None,
+            held_runs: Vec::new(),
+            failed_levels: FailedLevels::default(),
             knee: None,
             operating_range: None,
             scaling: None,
@@ -141,32 +163,48 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    fn explore(mut self, own_limit: Option<String>, started_at: String) -> Result<Edge, Failure> {
-        let mut search = Search::new(self.asked.settings);
-        let mut conclusion = self.follow(&mut search)?;
-        let found = matches!(conclusion.end, End::Found | End::Top);
-        if let (true, Some(level), false) = (found, conclusion.level, self.bench.is_stopped()) {
-            if self.asked.find != Find::Connections && !self.asked.search_only {
-                self.ladder(level)?;
-                self.scaling()?;
+    fn explore(
+        mut self,
+        descriptor_limit: Option<String>,
+        started_at: String,
+    ) -> Result<CapacitySearch, Failure> {
+        self.baseline = self.measure_baseline(&self.options.base);
+        self.direct_baseline = self.options.direct.as_ref().and_then(|direct| self.measure_baseline(direct));
+        let mut search = LevelSearch::new(self.options.settings);
+        let mut conclusion = self.run_search(&mut search)?;
+        let is_found = matches!(conclusion.end, SearchEnd::Found | SearchEnd::MaxLevel);
+        if let (true, Some(level), false) = (is_found, conclusion.level, self.runner.is_stopped()) {
+            if self.options.quantity != SearchQuantity::Connections && !self.options.search_only {
+                self.run_ladder(level)?;
+                self.run_scaling()?;
             }
-            search.recheck();
-            conclusion = self.follow(&mut search)?;
-            self.drifted_to(conclusion.level);
+            search.start_recheck();
+            conclusion = self.run_search(&mut search)?;
+            self.apply_drift(conclusion.level);
         }
-        if let (End::Top, Some(own_limit)) = (conclusion.end, own_limit) {
-            conclusion.end = End::GeneratorLimit;
+        if let (SearchEnd::MaxLevel, Some(descriptor_limit)) = (conclusion.end, descriptor_limit) {
+            conclusion.end = SearchEnd::GeneratorLimit;
             conclusion.limited_at = conclusion.level;
-            conclusion.reasons = vec![own_limit];
+            conclusion.reasons = vec![descriptor_limit];
         }
-        if self.bench.is_stopped() {
-            self.notes.push("ended by hand: this is what was known then".to_owned());
+        if self.runner.is_stopped() {
+            self.notes.push("stopped by the user: partial result".to_owned());
         }
         Ok(self.into_edge(conclusion, started_at))
     }
 
-    /// What follows from the edge is of the one that was found last; of none, nothing does.
-    fn drifted_to(&mut self, level: Option<f64>) {
+    /// Sends requests one at a time, in the form of the trials' requests. Runs once per search: the
+    /// duration of a request without load does not depend on the level, and trials are too short to
+    /// have a baseline each.
+    fn measure_baseline(&self, plan: &RunPlan) -> Option<Baseline> {
+        let settings = &self.options.settings;
+        let plan = trial_plan(plan, self.options.quantity, settings.first_level, settings.short_trial_ns);
+        self.options.baseline.then(|| self.runner.baseline(&plan)).flatten()
+    }
+
+    /// Derives the results that depend on the edge from the last edge; without an edge, clears
+    /// them.
+    fn apply_drift(&mut self, level: Option<f64>) {
         let range = |level| operating_range(level, self.knee.as_ref());
         self.operating_range = self.operating_range.and_then(|_| level.map(range));
         if level.is_none() {
@@ -174,99 +212,103 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Runs what the search asks for, until it ends or is ended.
-    fn follow(&mut self, search: &mut Search) -> Result<Conclusion, Failure> {
+    /// Runs the trials that the search requests, until it ends or the user stops it.
+    fn run_search(&mut self, search: &mut LevelSearch) -> Result<Conclusion, Failure> {
         loop {
-            let ask = match search.next() {
-                Step::Ended(conclusion) => return Ok(conclusion),
-                Step::Try(ask) => ask,
+            let spec = match search.next() {
+                SearchStep::Ended(conclusion) => return Ok(conclusion),
+                SearchStep::Run(spec) => spec,
             };
-            if self.bench.is_stopped() || self.is_over() {
-                return Ok(search.stopped());
+            if self.runner.is_stopped() || self.is_timed_out() {
+                return Ok(search.current_conclusion());
             }
-            let plan = self.plan_of(&self.asked.base, &ask);
-            let Some(driven) = self.try_one(plan, ask, ask.purpose.name(), None)? else {
-                return Ok(search.stopped());
+            let plan = self.plan_of(&self.options.base, &spec);
+            let Some(completed) = self.run_trial(plan, spec, spec.purpose.name(), None)? else {
+                return Ok(search.current_conclusion());
             };
-            let (outcome, reasons) = (driven.trial.outcome, driven.trial.reasons.clone());
-            self.remember(&ask, driven);
-            search.tell(outcome, &reasons);
+            let (outcome, reasons) = (completed.trial.outcome, completed.trial.reasons.clone());
+            self.store_result(&spec, completed);
+            search.record_outcome(outcome, &reasons);
         }
     }
 
-    /// Whether the time is over that was told in advance.
-    fn is_over(&mut self) -> bool {
-        let over = self.bench.elapsed_s() > duration_ns(self.asked).1 as f64 / 1e9;
-        if over {
-            self.notes.push("given up: it took longer than was told in advance".to_owned());
+    /// Returns whether the announced maximum duration is over.
+    fn is_timed_out(&mut self) -> bool {
+        let is_over = self.runner.elapsed_s() > duration_ns(self.options).1 as f64 / 1e9;
+        if is_over {
+            self.notes.push("stopped: exceeded the announced duration".to_owned());
         }
-        over
+        is_over
     }
 
-    fn plan_of(&self, base: &Plan, ask: &Ask) -> Plan {
-        let mut plan = trial_plan(base, self.asked.find, ask.level, ask.length_ns);
+    fn plan_of(&self, base: &RunPlan, spec: &TrialSpec) -> RunPlan {
+        let mut plan = trial_plan(base, self.options.quantity, spec.level, spec.length_ns);
         plan.objectives.clone_from(&self.objectives);
         plan
     }
 
-    /// Runs a trial; `None` when it was ended by hand, so that it says nothing.
-    fn try_one(
+    /// Runs a trial; `None` if the user stopped it, because it proves nothing then.
+    fn run_trial(
         &mut self,
-        plan: Plan,
-        ask: Ask,
+        plan: RunPlan,
+        spec: TrialSpec,
         purpose: &'static str,
-        beside: Option<Plan>,
-    ) -> Result<Option<bench::Driven>, Failure> {
-        let setup = Setup { ask, purpose, waiting_ns: self.reference_ns, beside };
-        let driven = match self.bench.drive(plan, setup) {
-            // Ended before it began, which the engine calls a failure.
-            Err(_) if self.bench.is_stopped() => return Ok(None),
-            driven => driven?,
+        observer_plan: Option<RunPlan>,
+    ) -> Result<Option<trial_runner::CompletedTrial>, Failure> {
+        let baseline = if purpose == DIRECT { &self.direct_baseline } else { &self.baseline };
+        let baseline = baseline.clone();
+        let setup =
+            TrialSetup { spec, purpose, base_latency_ns: self.base_latency_ns, observer_plan, baseline };
+        let completed = match self.runner.run_trial(plan, setup) {
+            // The user stopped it before it began. The engine reports that as a failure.
+            Err(_) if self.runner.is_stopped() => return Ok(None),
+            completed => completed?,
         };
-        if self.bench.is_stopped() {
-            self.bench.trials.pop();
+        if self.runner.is_stopped() {
+            self.runner.trials.pop();
             return Ok(None);
         }
-        if self.lines {
-            print(&trial_line(&driven.trial, self.asked.find));
+        if self.show_lines {
+            print(&trial_line(&completed.trial, self.options.quantity));
         }
-        if driven.trial.outcome != Outcome::Held {
-            std::thread::sleep(CALM);
+        if completed.trial.outcome != LevelOutcome::Held {
+            std::thread::sleep(PAUSE_AFTER_OVERLOAD);
         }
-        Ok(Some(driven))
+        Ok(Some(completed))
     }
 
-    /// Keeps the reference, and the runs at the edge.
-    fn remember(&mut self, ask: &Ask, driven: bench::Driven) {
-        let (trial, Some(run)) = (driven.trial, driven.run) else {
+    /// Keeps the reference and the runs at the edge.
+    fn store_result(&mut self, spec: &TrialSpec, completed: trial_runner::CompletedTrial) {
+        let (trial, Some(run)) = (completed.trial, completed.run) else {
             return;
         };
         match trial.outcome {
-            Outcome::Held => {
-                if self.reference_ns.is_none() {
-                    self.reference_ns = Some(trial.mean_ns as u64);
-                    // With idle connections latency is not what is asked about.
-                    let bound = (self.asked.find != Find::Connections).then_some(trial.p99_ns);
-                    self.objectives = goal(&self.asked.base.objectives, bound);
+            LevelOutcome::Held => {
+                if self.base_latency_ns.is_none() {
+                    self.base_latency_ns = Some(trial.mean_ns as u64);
+                    // With idle connections, latency is not the subject of the search.
+                    let bound =
+                        (self.options.quantity != SearchQuantity::Connections).then_some(trial.p99_ns);
+                    self.objectives = level_objectives(&self.options.base.objectives, bound);
                 }
-                let is_known = self.held.iter().any(|(level, _)| *level == ask.level);
-                match ask.purpose {
-                    Purpose::Verify => {
-                        self.held.retain(|(level, _)| *level != ask.level);
-                        self.held.push((ask.level, run));
+                let is_known = self.held_runs.iter().any(|(level, _)| *level == spec.level);
+                match spec.purpose {
+                    TrialPurpose::Verify => {
+                        self.held_runs.retain(|(level, _)| *level != spec.level);
+                        self.held_runs.push((spec.level, run));
                     }
-                    // Shorter; it counts where nothing longer held.
-                    Purpose::Recheck if !is_known => self.held.push((ask.level, run)),
+                    // A recheck is shorter; it counts where nothing longer held.
+                    TrialPurpose::Recheck if !is_known => self.held_runs.push((spec.level, run)),
                     _ => {}
                 }
             }
-            Outcome::Missed => self.miss(&trial, run),
-            Outcome::NoVerdict => {}
+            LevelOutcome::Missed => self.record_failed_level(&trial, run),
+            LevelOutcome::NoVerdict => {}
         }
     }
 
-    fn miss(&mut self, trial: &Trial, run: Run) {
-        self.missed.add(Miss {
+    fn record_failed_level(&mut self, trial: &SearchTrial, run: Run) {
+        self.failed_levels.add(FailedLevel {
             level: trial.level,
             goodput_per_s: trial.goodput_per_s(),
             reasons: trial.reasons.clone(),
@@ -275,112 +317,111 @@ impl<'a> Explorer<'a> {
         });
     }
 
-    /// Drives the ladder, in turn with the direct one, for the knee and the range to run it at.
-    fn ladder(&mut self, edge: f64) -> Result<(), Failure> {
-        for level in rungs(edge, self.asked.settings.highest) {
-            let ask =
-                Ask { level, length_ns: self.asked.settings.full_ns, purpose: Purpose::Confirm };
-            let mut plan = self.plan_of(&self.asked.base, &ask);
-            let beside = observer_plan(&mut plan, observer_rate_per_s(level));
-            let Some(driven) = self.try_one(plan, ask, "ladder", Some(beside))? else {
+    /// Drives the ladder, alternating with the direct one, for the knee and the operating range.
+    fn run_ladder(&mut self, edge: f64) -> Result<(), Failure> {
+        for level in ladder_levels(edge, self.options.settings.max_level) {
+            let spec = TrialSpec {
+                level,
+                length_ns: self.options.settings.full_trial_ns,
+                purpose: TrialPurpose::Confirm,
+            };
+            let mut plan = self.plan_of(&self.options.base, &spec);
+            let observer_plan = observer_plan(&mut plan, observer_rate_per_s(level));
+            let Some(completed) = self.run_trial(plan, spec, "ladder", Some(observer_plan))? else {
                 return Ok(());
             };
-            if let (Outcome::Missed, Some(run)) = (driven.trial.outcome, driven.run) {
-                self.miss(&driven.trial, run);
+            if let (LevelOutcome::Missed, Some(run)) = (completed.trial.outcome, completed.run) {
+                self.record_failed_level(&completed.trial, run);
             }
-            if let Some(direct) = &self.asked.direct {
-                let plan = self.plan_of(direct, &ask);
-                if self.try_one(plan, ask, "direct", None)?.is_none() {
+            if let Some(direct) = &self.options.direct {
+                let plan = self.plan_of(direct, &spec);
+                if self.run_trial(plan, spec, DIRECT, None)?.is_none() {
                     return Ok(());
                 }
             }
         }
         let of_ladder = self
-            .bench
+            .runner
             .trials
             .iter()
-            .filter(|trial| trial.purpose == "ladder" && trial.outcome != Outcome::NoVerdict);
+            .filter(|trial| trial.purpose == "ladder" && trial.outcome != LevelOutcome::NoVerdict);
         let points: Vec<_> = of_ladder.map(|trial| (trial.level, trial.p99_ns as f64)).collect();
-        self.knee = knee(&points, self.asked.base.seed).map_err(|why| self.notes.push(why)).ok();
+        self.knee = find_knee(&points, self.options.base.seed).map_err(|why| self.notes.push(why)).ok();
         self.operating_range = Some(operating_range(edge, self.knee.as_ref()));
         Ok(())
     }
 
-    /// Drives a closed loop with one connection, and more and more, for the law of scaling.
-    fn scaling(&mut self) -> Result<(), Failure> {
-        if self.asked.find != Find::Rate {
+    /// Drives a closed loop with one connection and then ever more, for the scaling law.
+    fn run_scaling(&mut self) -> Result<(), Failure> {
+        if self.options.quantity != SearchQuantity::Rate {
             return Ok(());
         }
-        if self.asked.bounded {
-            self.notes.push(
-                "no law of scaling: a closed loop is as fast as its answers, and --to bounds the rate"
-                    .to_owned(),
-            );
+        if self.options.has_max_level {
+            self.notes.push("no scaling law: --to limits the rate, which a closed loop cannot do".to_owned());
             return Ok(());
         }
-        let length_ns = self.asked.settings.full_ns;
-        let base = Plan { objectives: self.objectives.clone(), ..self.asked.base.clone() };
+        let length_ns = self.options.settings.full_trial_ns;
+        let base = RunPlan { objectives: self.objectives.clone(), ..self.options.base.clone() };
         let mut trials = Vec::new();
         for connections in scaling_connections(base.connections) {
-            let plan = closed_plan(&base, connections, length_ns);
-            let ask = Ask { level: connections as f64, length_ns, purpose: Purpose::Confirm };
-            let Some(driven) = self.try_one(plan, ask, "scaling", None)? else {
+            let plan = closed_loop_plan(&base, connections, length_ns);
+            let spec = TrialSpec { level: connections as f64, length_ns, purpose: TrialPurpose::Confirm };
+            let Some(completed) = self.run_trial(plan, spec, "scaling", None)? else {
                 return Ok(());
             };
             let met = |run: &Run| run.objectives.iter().all(|objective| objective.met);
-            let met = driven.run.as_ref().is_none_or(met);
-            trials.push((driven.trial, met));
+            let met = completed.run.as_ref().is_none_or(met);
+            trials.push((completed.trial, met));
         }
         let (points, left_out) = scaling_points(&trials);
         self.notes.extend(left_out);
-        let fitted = scaling(&points, self.asked.base.seed);
+        let fitted = fit_scaling(&points, self.options.base.seed);
         self.scaling = fitted.map_err(|why| self.notes.push(why)).ok();
         Ok(())
     }
 
-    fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> Edge {
+    fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> CapacitySearch {
         let is_found = |(level, _): &(f64, Run)| Some(*level) == conclusion.level;
-        let held = self.held.into_iter().find(is_found).map(|(_, run)| run);
+        let held = self.held_runs.into_iter().find(is_found).map(|(_, run)| run);
         let verdict = held.as_ref().and_then(|run| run.diagnosis.as_ref());
         let verdict = verdict.map_or("unknown", |diagnosis| diagnosis.verdict.as_str());
         let edge = conclusion.level.map(|level| HeldLevel { level, verdict });
-        let (stopped, note) = self.missed.stopped_by(edge);
+        let (limiting, note) = self.failed_levels.limiting_level(edge);
         self.notes.extend(note);
-        let (stopped_by, stopped_run) = match stopped {
+        let (stopped_by, stopped_run) = match limiting {
             Some(miss) => (miss.diagnosis, Some(Box::new(miss.run))),
             None => (None, None),
         };
-        let at_edge = held.or_else(|| self.missed.lowest().map(|miss| miss.run.clone()));
+        let at_edge = held.or_else(|| self.failed_levels.lowest().map(|miss| miss.run.clone()));
         if let Some(run) = &at_edge
-            && run.generator.in_flight_mean > CONNECTIONS_SHARE * self.asked.base.connections as f64
-            && self.asked.find != Find::Connections
+            && run.generator.in_flight_mean
+                > CONNECTIONS_IN_USE_FRACTION * self.options.base.connections as f64
+            && self.options.quantity != SearchQuantity::Connections
         {
             self.notes.push(format!(
-                "at the edge {:.0} of {} connections were in use: it may take more with a larger -c",
-                run.generator.in_flight_mean, self.asked.base.connections
+                "at the edge {:.0} of {} connections were in use: it may sustain more with a larger -c",
+                run.generator.in_flight_mean, self.options.base.connections
             ));
         }
-        let mut edge = Edge {
+        let mut edge = CapacitySearch {
             schema: SCHEMA.to_owned(),
-            weir: Weir {
+            weir: WeirVersion {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 commit: env!("WEIR_COMMIT").to_owned(),
             },
             command: self.arguments.to_vec(),
             started_at,
-            duration_s: self.bench.elapsed_s(),
-            host: recorded_host(host::facts::read(), Vec::new()),
-            plan: serde_json::to_value(&self.asked.base).unwrap_or_default(),
-            find: self.asked.find.name().to_owned(),
-            objectives: self
-                .objectives
-                .iter()
-                .map(|objective| objective.text().to_owned())
-                .collect(),
+            duration_s: self.runner.elapsed_s(),
+            host: host_record(host::facts::read(), Vec::new()),
+            plan: serde_json::to_value(&self.options.base).unwrap_or_default(),
+            quantity: self.options.quantity.name().to_owned(),
+            baseline: self.baseline,
+            direct_baseline: self.direct_baseline,
+            objectives: self.objectives.iter().map(|objective| objective.text().to_owned()).collect(),
             conclusion,
-            words: String::new(),
-            added: added(&self.bench.trials),
-            trials: self.bench.trials,
+            summary: String::new(),
+            added_latency: added_latency(&self.runner.trials),
+            trials: self.runner.trials,
             knee: self.knee,
             operating_range: self.operating_range,
             scaling: self.scaling,
@@ -389,22 +430,24 @@ impl<'a> Explorer<'a> {
             stopped_run,
             at_edge: at_edge.map(Box::new),
         };
-        edge.words = words(&edge);
+        edge.summary = result_sentence(&edge);
         edge
     }
 }
 
-/// When more of the connections are in use at the edge, they may be what limits it.
-const CONNECTIONS_SHARE: f64 = 0.8;
+/// Above this fraction of connections in use at the edge, they may be the limit.
+const CONNECTIONS_IN_USE_FRACTION: f64 = 0.8;
 
-/// That the highest level held is a success only for who named that level.
-fn exit_of(edge: &Edge, bounded: bool) -> Exit {
+/// Returns the exit code. A highest level that held is a success only if the user set that level.
+fn exit_code(edge: &CapacitySearch, bounded: bool) -> Exit {
     match edge.conclusion.end {
-        End::Found => Exit::Done,
-        End::Top if bounded => Exit::Done,
-        End::BelowLowest => Exit::ObjectiveMissed,
-        End::Top | End::GeneratorLimit | End::NotVerified | End::Drifted | End::Stopped => {
-            Exit::Invalid
-        }
+        SearchEnd::Found => Exit::Done,
+        SearchEnd::MaxLevel if bounded => Exit::Done,
+        SearchEnd::BelowLowest => Exit::ObjectiveMissed,
+        SearchEnd::MaxLevel
+        | SearchEnd::GeneratorLimit
+        | SearchEnd::NotVerified
+        | SearchEnd::Drifted
+        | SearchEnd::Stopped => Exit::Invalid,
     }
 }

@@ -1,173 +1,183 @@
-//! The experiments that lie in a folder, and what each of them says in a line. Not for running or judging
-//! them.
+//! The experiments below a directory, each summarised in a line. Does not run or judge them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::engine::folder::{EXPERIMENT, Folder, FolderError, Listed, PLAN, TRIALS, list};
-use record::experiment::{Experiment, ONLY_LOAD, Outcome, Plan, SCHEMA};
-use record::problem::Problem;
+use lab::engine::experiment_dir::{
+    CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentEntry, PLAN_FILE, TRIALS_DIR,
+    list_experiments,
+};
+use record::experiment::{ComparisonOutcome, Experiment, ExperimentPlan, ONLY_LOAD, SCHEMA};
+use record::problem::InputProblem;
 use serde::Serialize;
 
 use crate::exit::Failure;
-use crate::flags::Typed;
+use crate::flags::CommandArgs;
 
-/// Where experiments are, if nothing else is said.
-pub(crate) const FOLDER: &str = "weir-lab";
-/// How deep below a folder experiments are, at the most: as [`list`] looks for them.
+/// Default directory of experiments.
+pub(crate) const DIRECTORY_DEFAULT: &str = "weir-lab";
+/// Maximum depth of experiments below a directory, the same as in `list`.
 const DEPTH_MAX: usize = 3;
 
-/// How far an experiment is.
+/// Progress of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
-    /// Its rule ended it.
+pub(crate) enum ExperimentState {
+    /// Ended by its stopping rule.
     Done,
-    /// Ended by hand, and judged.
+    /// Stopped by the user, and judged.
     Partial,
-    /// A process is at it.
+    /// A process is running it.
     Running,
     /// Ended without a judgement: killed.
     #[default]
-    Begun,
+    Unfinished,
 }
 
-impl State {
-    /// The word for it.
-    pub(crate) fn word(self) -> &'static str {
+impl ExperimentState {
+    /// Returns the state as a word.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Partial => "partial",
             Self::Running => "running",
-            Self::Begun => "begun",
+            Self::Unfinished => "unfinished",
         }
     }
 }
 
-/// One experiment in a line.
+/// One experiment, summarised in a line.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Row {
-    /// The name of its folder.
-    pub(crate) folder: String,
-    /// Its own name.
+pub(crate) struct ExperimentRow {
+    /// Name of its directory.
+    pub(crate) directory: String,
+    /// Name from its file.
     pub(crate) name: String,
-    /// What is asked.
+    /// Question that the experiment asks.
     pub(crate) title: String,
-    /// When it began.
+    /// Start time.
     pub(crate) started_at: String,
-    /// Its arms, the one that shows the noise left out.
+    /// Arms, except the one that shows the noise.
     pub(crate) arms: Vec<String>,
-    /// How many loads.
+    /// Number of loads.
     pub(crate) loads: usize,
-    /// Blocks that count; of one that runs, the block that it is at.
+    /// Number of counted blocks; while it runs, the current block.
     pub(crate) blocks: u32,
-    /// Fewest and most blocks.
+    /// Minimum number of blocks.
     pub(crate) blocks_min: u32,
-    /// See there.
+    /// Maximum number of blocks.
     pub(crate) blocks_max: u32,
-    /// Trials that were run.
+    /// Number of trials that ran.
     pub(crate) trials: usize,
-    /// How far it is.
-    pub(crate) state: State,
-    /// What came of it: its first sentence.
-    pub(crate) answer: String,
-    /// What each arm is in the metric that decides.
-    pub(crate) outcomes: Vec<Said>,
+    /// Progress of the experiment.
+    pub(crate) state: ExperimentState,
+    /// First sentence of the result.
+    pub(crate) conclusion: String,
+    /// Outcome of each arm in the primary metric.
+    pub(crate) outcomes: Vec<ArmOutcome>,
 }
 
-/// What is said of one arm under one load.
+/// Outcome of one arm under one load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Said {
-    /// The arm, and the load where there are several.
+pub(crate) struct ArmOutcome {
+    /// Name of the arm, and of the load where there are several.
     pub(crate) label: String,
-    /// What it is.
-    pub(crate) outcome: Outcome,
-    /// The same in the words of its metric.
+    /// Trial outcome compared with the baseline.
+    pub(crate) outcome: ComparisonOutcome,
+    /// The outcome as a word for its metric.
     pub(crate) word: &'static str,
-    /// Its ratio to the baseline.
+    /// Ratio to the baseline.
     pub(crate) ratio: Option<f64>,
 }
 
-/// The folder that was named, or where experiments are if none was.
-pub(super) fn folder(typed: Typed<'_>) -> Result<PathBuf, Vec<Problem>> {
-    let named = typed.values();
-    let folder = match named.as_slice() {
-        [] => return Ok(PathBuf::from(FOLDER)),
+/// Returns the directory that was named, or the default directory.
+pub(super) fn parse_directory(args: CommandArgs<'_>) -> Result<PathBuf, Vec<InputProblem>> {
+    let paths = args.values();
+    let directory = match paths.as_slice() {
+        [] => return Ok(PathBuf::from(DIRECTORY_DEFAULT)),
         [one] => PathBuf::from(one),
-        _ => return Err(vec![Problem::new("FOLDER", "give one folder")]),
+        _ => return Err(vec![InputProblem::new("DIR", "more than one directory; name one")]),
     };
-    if folder.is_dir() {
-        return Ok(folder);
+    if directory.is_dir() {
+        return Ok(directory);
     }
-    Err(vec![Problem::new("FOLDER", format!("{} is no folder", folder.display()))])
+    Err(vec![InputProblem::new("DIR", format!("{} is not a directory", directory.display()))])
 }
 
-/// Why a folder cannot be used: the fault of who named it, or not.
-pub(super) fn failure(error: FolderError) -> Failure {
+/// Converts an error of a directory: a usage error if the user named an unsuitable one.
+pub(super) fn directory_failure(error: ExperimentDirError) -> Failure {
     match error {
-        FolderError::Exists(_) => vec![Problem::new("--folder", error.to_string())].into(),
-        FolderError::NotOne(..) | FolderError::Edited(..) | FolderError::Broken(..) => {
-            vec![Problem::new("FOLDER", error.to_string())].into()
-        }
-        FolderError::Held(..) | FolderError::Read(_) | FolderError::Io(_) => {
+        ExperimentDirError::Exists(_) => vec![InputProblem::new("--output", error.to_string())].into(),
+        ExperimentDirError::NotAnExperiment(..)
+        | ExperimentDirError::PlanChanged(..)
+        | ExperimentDirError::Invalid(..) => vec![InputProblem::new("DIR", error.to_string())].into(),
+        ExperimentDirError::InUse(..) | ExperimentDirError::Read(_) | ExperimentDirError::Io(_) => {
             Failure::CannotRun(error.to_string())
         }
     }
 }
 
-/// The experiments below a folder, the newest first; and whether there are more than are looked at.
-pub(super) fn rows(root: &Path) -> (Vec<Row>, bool) {
-    let listing = list(root);
-    let rows = listing.experiments.iter().map(|listed| row(root, listed));
-    (rows.collect(), listing.cut)
+/// Returns the experiments below a directory, newest first, and whether the listing was cut.
+pub(super) fn experiment_rows(root: &Path) -> (Vec<ExperimentRow>, bool) {
+    let listing = list_experiments(root);
+    let rows = listing.experiments.iter().map(|listed| experiment_row(root, listed));
+    (rows.collect(), listing.is_truncated)
 }
 
-fn row(root: &Path, listed: &Listed) -> Row {
-    let below = listed.path.strip_prefix(root).unwrap_or(&listed.path);
-    let is_running = listed.running.is_some();
-    let mut row = Row {
-        folder: below.to_string_lossy().into_owned(),
+fn experiment_row(root: &Path, listed: &ExperimentEntry) -> ExperimentRow {
+    let relative = listed.path.strip_prefix(root).unwrap_or(&listed.path);
+    let is_running = listed.running_pid.is_some();
+    let mut row = ExperimentRow {
+        directory: relative.to_string_lossy().into_owned(),
         name: listed.name.clone(),
         title: listed.title.clone(),
         started_at: listed.started_at.clone(),
         blocks: listed.blocks,
-        state: match (is_running, listed.whole, listed.sentence.is_empty()) {
-            (true, ..) => State::Running,
-            (false, true, _) => State::Done,
-            (false, false, false) => State::Partial,
-            (false, false, true) => State::Begun,
+        state: match (is_running, listed.is_complete, listed.summary.is_empty()) {
+            (true, ..) => ExperimentState::Running,
+            (false, true, _) => ExperimentState::Done,
+            (false, false, false) => ExperimentState::Partial,
+            (false, false, true) => ExperimentState::Unfinished,
         },
-        answer: listed.problem.clone().unwrap_or_else(|| listed.sentence.clone()),
-        ..Row::default()
+        conclusion: listed.problem.clone().unwrap_or_else(|| listed.summary.clone()),
+        ..ExperimentRow::default()
     };
-    if let Ok(folder) = record::file::read::<Experiment>(&listed.path.join(EXPERIMENT), SCHEMA) {
-        planned(&mut row, &folder.plan);
-        row.trials = folder.trials.len();
-        row.outcomes = said(&folder);
-    } else if let Ok(row_of_plan) = begun(&listed.path) {
-        row = Row { folder: row.folder, state: row.state, answer: row.answer, ..row_of_plan };
+    if let Ok(directory) =
+        record::file::read_record::<Experiment>(&listed.path.join(CONCLUSIONS_FILE), SCHEMA)
+    {
+        fill_plan(&mut row, &directory.plan);
+        row.trials = directory.trials.len();
+        row.outcomes = arm_outcomes(&directory);
+    } else if let Ok(row_of_plan) = read_unfinished(&listed.path) {
+        row = ExperimentRow {
+            directory: row.directory,
+            state: row.state,
+            conclusion: row.conclusion,
+            ..row_of_plan
+        };
     }
     if is_running {
-        // Who sees a result before the end is tempted to stop at it.
-        row.answer = String::new();
+        // A visible intermediate result would tempt the user to stop the experiment at it.
+        row.conclusion = String::new();
         row.outcomes = Vec::new();
     }
     row
 }
 
-/// What is known of an experiment without reading its trials: how far it is by their names. It is asked
-/// often while the experiment runs, and must not disturb it.
-pub(super) fn begun(path: &Path) -> Result<Row, record::file::ReadError> {
-    let schema = lab::engine::folder::PLAN_SCHEMA;
-    let start: lab::engine::folder::Start = record::file::read(&path.join(PLAN), schema)?;
-    let mut row = Row {
+/// Summarises an experiment without reading its trials: their file names show its progress. This is
+/// called often while the experiment runs, and must not disturb it.
+pub(super) fn read_unfinished(path: &Path) -> Result<ExperimentRow, record::file::ReadError> {
+    let schema = lab::engine::experiment_dir::PLAN_SCHEMA;
+    let start: lab::engine::experiment_dir::ExperimentStart =
+        record::file::read_record(&path.join(PLAN_FILE), schema)?;
+    let mut row = ExperimentRow {
         name: start.plan.name.clone(),
         title: start.plan.title.clone(),
         started_at: start.started_at,
-        ..Row::default()
+        ..ExperimentRow::default()
     };
-    planned(&mut row, &start.plan);
-    for entry in fs::read_dir(path.join(TRIALS)).into_iter().flatten().flatten() {
+    fill_plan(&mut row, &start.plan);
+    for entry in fs::read_dir(path.join(TRIALS_DIR)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".json") && !name.starts_with('.') {
             row.trials += 1;
@@ -177,46 +187,45 @@ pub(super) fn begun(path: &Path) -> Result<Row, record::file::ReadError> {
     Ok(row)
 }
 
-/// The block of a trial, by its file's name: `0007-b02-…`.
+/// Returns the block of a trial from its file name: `0007-b02-…`.
 fn block_of(name: &str) -> Option<u32> {
     name.split('-').nth(1)?.strip_prefix('b')?.parse().ok()
 }
 
-fn planned(row: &mut Row, plan: &Plan) {
-    let own = plan.arms.iter().filter(|arm| arm.again.is_none());
-    row.arms = own.map(|arm| arm.name.clone()).collect();
+fn fill_plan(row: &mut ExperimentRow, plan: &ExperimentPlan) {
+    let arms = plan.arms.iter().filter(|arm| arm.repeats.is_none());
+    row.arms = arms.map(|arm| arm.name.clone()).collect();
     row.loads = plan.loads.len();
     (row.blocks_min, row.blocks_max) = (plan.blocks_min, plan.blocks_max);
 }
 
-/// What is said of each arm in the metric that decides.
-fn said(experiment: &Experiment) -> Vec<Said> {
-    let compared = experiment.comparisons.iter().filter(|one| one.primary && !one.noise);
+/// Returns the outcome of each arm in the primary metric.
+fn arm_outcomes(experiment: &Experiment) -> Vec<ArmOutcome> {
+    let comparisons = experiment.comparisons.iter().filter(|one| one.primary && !one.noise);
     let unit = experiment.plan.primary().map_or("", |metric| metric.unit.as_str());
-    let said = compared.map(|one| Said {
+    let outcomes = comparisons.map(|one| ArmOutcome {
         label: match one.load == ONLY_LOAD {
             true => one.arm.clone(),
             false => format!("{} under {}", one.arm, one.load),
         },
         outcome: one.outcome,
-        word: one.outcome.of(unit),
+        word: one.outcome.as_str_for_unit(unit),
         ratio: one.ratio,
     });
-    said.collect()
+    outcomes.collect()
 }
 
-/// The experiment below `root` that the first of `parts` name, and how many of them do: a folder with a
-/// plan, and no link out of the root.
-pub(super) fn find(root: &Path, parts: &[&str]) -> Option<(PathBuf, usize)> {
-    let is_name = |part: &&str| {
-        !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\\', '\0'])
-    };
+/// Returns the experiment below `root` that the first of `parts` name, and the number of those
+/// parts. It must be a directory with a plan, and no link out of the root.
+pub(super) fn find_experiment(root: &Path, parts: &[&str]) -> Option<(PathBuf, usize)> {
+    let is_name =
+        |part: &&str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\\', '\0']);
     let names = parts.iter().take_while(|part| is_name(part)).count().min(DEPTH_MAX);
     let canonical = root.canonicalize().ok()?;
     let mut path = root.to_owned();
     for (at, part) in parts[..names].iter().enumerate() {
         path.push(part);
-        if path.join(PLAN).is_file() {
+        if path.join(PLAN_FILE).is_file() {
             let inside = path.canonicalize().is_ok_and(|path| path.starts_with(&canonical));
             return inside.then_some((path, at + 1));
         }
@@ -224,9 +233,9 @@ pub(super) fn find(root: &Path, parts: &[&str]) -> Option<(PathBuf, usize)> {
     None
 }
 
-/// Opens an experiment's folder to look at it.
-pub(super) fn open(path: &Path) -> Result<Folder, Failure> {
-    Folder::read(path).map_err(failure)
+/// Opens an experiment's directory for reading.
+pub(super) fn open(path: &Path) -> Result<ExperimentDir, Failure> {
+    ExperimentDir::read(path).map_err(directory_failure)
 }
 
 #[cfg(test)]
@@ -241,18 +250,16 @@ mod tests {
         let root = outer.path().join("root");
         for name in ["root/a", "root/b/c", "elsewhere"] {
             fs::create_dir_all(outer.path().join(name)).unwrap();
-            fs::write(outer.path().join(name).join(PLAN), "{}").unwrap();
+            fs::write(outer.path().join(name).join(PLAN_FILE), "{}").unwrap();
         }
         symlink(outer.path().join("elsewhere"), root.join("link")).unwrap();
         symlink("..", root.join("up")).unwrap();
-        let found = |parts: &[&str]| find(&root, parts).map(|(_, names)| names);
-        assert_eq!(found(&["a", ""]), Some(1));
-        assert_eq!(found(&["a", "trials", "x.json"]), Some(1));
-        assert_eq!(found(&["b", "c", ""]), Some(2));
-        for parts in
-            [&["b"][..], &[""], &[], &["..", "elsewhere"], &["link"], &["up", "elsewhere"], &["."]]
-        {
-            assert_eq!(found(parts), None, "{parts:?}");
+        let matched_parts = |parts: &[&str]| find_experiment(&root, parts).map(|(_, names)| names);
+        assert_eq!(matched_parts(&["a", ""]), Some(1));
+        assert_eq!(matched_parts(&["a", "trials", "x.json"]), Some(1));
+        assert_eq!(matched_parts(&["b", "c", ""]), Some(2));
+        for parts in [&["b"][..], &[""], &[], &["..", "elsewhere"], &["link"], &["up", "elsewhere"], &["."]] {
+            assert_eq!(matched_parts(parts), None, "{parts:?}");
         }
     }
 

@@ -1,55 +1,55 @@
-//! `weir lab list FOLDER`: the experiments in a folder, a line each.
+//! `weir lab list DIR`: the experiments in a directory, one line each.
 
-use super::experiments::{Row, State, folder, rows};
+use super::experiments::{ExperimentRow, ExperimentState, experiment_rows, parse_directory};
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
+use crate::flags::CommandArgs;
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::output::table::table;
 
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let root = folder(typed)?;
-    let (rows, cut) = rows(&root);
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let root = parse_directory(args)?;
+    let (rows, cut) = experiment_rows(&root);
     if cut {
-        note!("weir: there is more in {} than is looked at", root.display());
+        warn!("weir: {} has more entries than weir lists; the list is incomplete", root.display());
     }
-    if typed.is_set("json") {
+    if args.is_set("json") {
         write_json(&rows, Some("-"))?;
     } else if rows.is_empty() {
-        print(&format!("in {} there is no experiment\n", root.display()));
+        print(&format!("no experiments in {}\n", root.display()));
     } else {
-        print(&text(&rows));
+        print(&format_rows(&rows));
     }
     Ok(Exit::Done)
 }
 
-fn text(rows: &[Row]) -> String {
-    let heads = ["folder", "when", "arms", "loads", "blocks", "state"];
+fn format_rows(rows: &[ExperimentRow]) -> String {
+    let heads = ["directory", "started", "arms", "loads", "blocks", "state"];
     let mut lines = vec![heads.map(str::to_owned).to_vec()];
-    let mut answers = Vec::new();
+    let mut conclusions = Vec::new();
     for row in rows {
         lines.push(vec![
-            // One that was named itself has nothing below it.
-            if row.folder.is_empty() { ".".to_owned() } else { row.folder.clone() },
+            // An experiment that the user named itself has an empty relative path.
+            if row.directory.is_empty() { ".".to_owned() } else { row.directory.clone() },
             row.started_at.chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect(),
             row.arms.len().to_string(),
             row.loads.to_string(),
             row.blocks.to_string(),
-            row.state.word().to_owned(),
+            row.state.as_str().to_owned(),
         ]);
-        answers.push(match (row.answer.as_str(), row.state) {
-            ("", State::Begun) => "ended before there was a result; --resume goes on".to_owned(),
+        conclusions.push(match (row.conclusion.as_str(), row.state) {
+            ("", ExperimentState::Unfinished) => "stopped before a result; continue with --resume".to_owned(),
             ("", _) => String::new(),
-            (answer, _) => answer.to_owned(),
+            (conclusion, _) => conclusion.to_owned(),
         });
     }
-    // Answers are sentences: behind the columns, and to the left.
+    // Results are sentences: they follow the columns, aligned to the left.
     let columns = table(&lines);
     let mut columns = columns.lines();
-    let mut text = format!("{}  answer\n", columns.next().unwrap_or_default());
-    let width = text.trim_end().len() - "answer".len();
-    for (line, answer) in columns.zip(answers) {
-        text.push_str(format!("{line:width$}{answer}").trim_end());
+    let mut text = format!("{}  conclusion\n", columns.next().unwrap_or_default());
+    let width = text.trim_end().len() - "conclusion".len();
+    for (line, conclusion) in columns.zip(conclusions) {
+        text.push_str(format!("{line:width$}{conclusion}").trim_end());
         text.push('\n');
     }
     text
@@ -60,25 +60,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_stand_behind_the_columns() {
-        let row = |name: &str, answer: &str, state: State| Row {
-            folder: name.to_owned(),
+    fn conclusions_follow_the_columns() {
+        let row = |name: &str, conclusion: &str, state: ExperimentState| ExperimentRow {
+            directory: name.to_owned(),
             started_at: "2026-01-02T03:04:05Z".to_owned(),
-            answer: answer.to_owned(),
+            conclusion: conclusion.to_owned(),
             state,
-            ..Row::default()
+            ..ExperimentRow::default()
         };
         let rows = [
-            row("long-name", "A is faster than B.", State::Done),
-            row("", "", State::Begun),
-            row("c", "", State::Running),
+            row("long-name", "A is faster than B.", ExperimentState::Done),
+            row("", "", ExperimentState::Unfinished),
+            row("c", "", ExperimentState::Running),
         ];
-        let text = text(&rows);
+        let text = format_rows(&rows);
         let lines: Vec<&str> = text.lines().collect();
-        let at = lines[0].find("answer").unwrap();
+        let at = lines[0].find("conclusion").unwrap();
         assert_eq!(&lines[1][at..], "A is faster than B.");
         assert!(lines[1].starts_with("long-name  2026-01-02 03:04"), "{text}");
-        assert!(lines[2].starts_with('.') && lines[2].ends_with("--resume goes on"), "{text}");
+        assert!(lines[2].starts_with('.') && lines[2].ends_with("--resume"), "{text}");
         assert!(lines[3].ends_with("running"), "{text}");
     }
 }

@@ -1,99 +1,101 @@
-//! `weir lab`: experiments. Each command below it is a file here.
+//! `weir lab`: experiments. Each subcommand has its own file here.
 
 mod compare;
 mod diagnose;
 mod experiments;
+mod faulty_server;
 mod judging;
 mod list;
 mod profile;
 mod run;
+mod run_once;
 mod selftest;
 mod selftest_results;
 mod serve;
 mod show;
-mod sick;
-mod subject;
-mod try_;
+mod target;
 
 use std::path::PathBuf;
 
-use lab::scenario::journal::folder;
-use lab::scenario::kit::{self, Context};
-use record::run::Weir;
+use lab::scenario::journal::journal_directory;
+use lab::scenario::testbed::{self, TestbedContext};
+use record::run::WeirVersion;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
+use crate::flags::CommandArgs;
 
-/// Runs the command that was typed below `weir lab`.
-pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
-    match typed.0.subcommand() {
-        Some(("diagnose", typed)) => diagnose::run(Typed(typed)),
-        Some(("profile", typed)) => profile::run(Typed(typed)),
-        Some(("run", typed)) => run::run(Typed(typed), arguments),
-        Some(("list", typed)) => list::run(Typed(typed)),
-        Some(("show", typed)) => show::run(Typed(typed)),
-        Some(("compare", typed)) => compare::run(Typed(typed)),
-        Some(("serve", typed)) => serve::run(Typed(typed)),
-        Some(("try", typed)) => try_::run(Typed(typed)),
-        Some(("selftest", typed)) => selftest::run(Typed(typed)),
-        Some(("sick", typed)) => sick::run(Typed(typed)),
+/// Runs the subcommand of `weir lab`.
+pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    match args.0.subcommand() {
+        Some(("diagnose", args)) => diagnose::run(CommandArgs(args)),
+        Some(("profile", args)) => profile::run(CommandArgs(args)),
+        Some(("run", args)) => run::run(CommandArgs(args), arguments),
+        Some(("list", args)) => list::run(CommandArgs(args)),
+        Some(("show", args)) => show::run(CommandArgs(args)),
+        Some(("compare", args)) => compare::run(CommandArgs(args)),
+        Some(("serve", args)) => serve::run(CommandArgs(args)),
+        Some(("try", args)) => run_once::run(CommandArgs(args)),
+        Some(("selftest", args)) => selftest::run(CommandArgs(args)),
+        Some(("faulty-server", args)) => faulty_server::run(CommandArgs(args)),
         _ => {
-            note!("weir: give a command: weir lab diagnose, for instance; --help lists them");
+            warn!("weir: missing command, for example weir lab diagnose (--help lists them)");
             Ok(Exit::Usage)
         }
     }
 }
 
-/// What scenarios are made with; what killed runs left is removed first.
-fn context(typed: Typed<'_>) -> Context {
-    sweep();
-    let (allow_global, clock) = (typed.is_set("allow-global"), rt::clock::now_ns);
-    Context { journals: journals(), allow_global, clock }
+/// Returns the context for scenarios. Removes the remains of killed runs first.
+fn context(args: CommandArgs<'_>) -> TestbedContext {
+    remove_leftovers();
+    let (allow_global, clock) = (args.is_set("allow-global"), rt::clock::now_ns);
+    TestbedContext { journals: journals_directory(), allow_global, clock }
 }
 
-fn journals() -> PathBuf {
-    folder(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).as_deref())
+fn journals_directory() -> PathBuf {
+    journal_directory(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).as_deref())
 }
 
-/// Removes what killed runs left, and says so.
-pub(super) fn sweep() {
-    let swept = kit::sweep(&journals());
-    for run in &swept.runs {
-        note!("weir: removed what the killed run {run} had left");
+/// Removes the remains of killed runs, and reports it.
+pub(super) fn remove_leftovers() {
+    let removed = testbed::sweep(&journals_directory());
+    for run in &removed.undone_runs {
+        warn!("weir: removed leftovers of the killed run {run}");
     }
-    for problem in &swept.problems {
-        note!("weir: left by a killed run, and still there: {problem}");
+    for problem in &removed.problems {
+        warn!("weir: leftover of a killed run cannot be removed: {problem}");
     }
 }
 
-/// This program, which is the load generator and the sick server of experiments too.
+/// Returns the path of this program, which is also the load generator and the faulty server of
+/// experiments.
 fn own_path() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::cannot("the path of this program", error))
 }
 
-/// Which weir this is, for records.
-fn build() -> Weir {
-    Weir { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
+/// Returns version and commit of this weir, for records.
+fn build_info() -> WeirVersion {
+    WeirVersion { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
 }
 
-/// Everything that is wrong with the flags of `weir lab profile`, for the test of the flag tables.
+/// Returns everything that is wrong with the flags of `weir lab profile`, for the test of the flag
+/// tables.
 #[cfg(test)]
-pub(super) fn check_profile(typed: Typed<'_>) -> Result<(), Vec<record::problem::Problem>> {
-    profile::check(typed).map(|_| ())
+pub(super) fn check_profile_flags(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
+    profile::parse_flags(args).map(|_| ())
 }
 
 #[cfg(test)]
-pub(super) use sick::illness as check_sick;
+pub(super) use faulty_server::parse_fault as check_faulty_server;
 
-/// The same of `weir lab run`, `compare` and `serve`.
+/// Does the same for `weir lab run`, `compare` and `serve`.
 #[cfg(test)]
 pub(super) fn check_experiment(
     command: &str,
-    typed: Typed<'_>,
-) -> Result<(), Vec<record::problem::Problem>> {
+    args: CommandArgs<'_>,
+) -> Result<(), Vec<record::problem::InputProblem>> {
     match command {
-        "lab run" => run::check(typed),
-        "lab compare" => compare::check(typed),
-        _ => serve::check(typed),
+        "lab run" => run::check(args),
+        "lab compare" => compare::check(args),
+        _ => serve::check(args),
     }
 }

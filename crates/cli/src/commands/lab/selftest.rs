@@ -1,174 +1,174 @@
-//! `weir lab selftest`: induces each illness, and counts what is said about it.
+//! `weir lab selftest`: injects each fault, and counts the diagnoses.
 
 use std::path::{Path, PathBuf};
 
 use lab::engine::environment::program_file;
-use lab::selftest::cases::{Case, Machine, NOT_INDUCED, Set};
-use lab::selftest::matrix::{NotHere, Outcome, SCHEMA, SelfTest, text};
+use lab::selftest::cases::{CaseSet, HostCapabilities, NOT_INDUCED, TestCase};
+use lab::selftest::matrix::{CaseOutcome, NotInducible, SCHEMA, SelfTest, matrix_text};
 use lab::selftest::order::order;
-use lab::selftest::split::Part;
+use lab::selftest::split::CasePart;
 use lab::selftest::{markdown, reliability};
-use lab::trial::Tools;
-use record::problem::Problem;
+use lab::trial::TrialTools;
+use record::problem::InputProblem;
 use record::run::Run;
 use record::units::{DurationUnit, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
-use rt::drain::{Drain, Held, Stage, hold_signals};
+use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
 
-use super::try_::DURATION;
-use super::{build, context, own_path};
+use super::run_once::DURATION_DEFAULT;
+use super::{build_info, context, own_path};
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
+use crate::flags::CommandArgs;
 use crate::output::print;
 
 const REPETITIONS: u32 = 5;
 const REPETITIONS_MAX: u64 = 1000;
-/// The length of each load with --quick.
+/// Length of each load with --quick.
 const QUICK_NS: u64 = 3_000_000_000;
-/// What a run takes besides its load: scenario, programs, warm-up.
-const AROUND_S: f64 = 2.5;
+/// Estimated time of a run besides its load: scenario, programs, warm-up.
+const OVERHEAD_S: f64 = 2.5;
 
-/// What was asked for.
+/// Options of `weir lab selftest`.
 #[derive(Debug)]
-pub(super) struct Asked {
-    set: Set,
-    /// Of the proving ground; absent: all of it.
-    part: Option<Part>,
+pub(super) struct SelftestOptions {
+    set: CaseSet,
+    /// Part of the proving ground; `None`: all of it.
+    part: Option<CasePart>,
     only: Vec<String>,
     repetitions: u32,
     duration_ns: u64,
     seed: u64,
 }
 
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let asked = asked(typed)?;
-    if typed.is_set("reliability") {
-        return super::selftest_results::add_up(typed);
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let options = parse_options(args)?;
+    if args.is_set("reliability") {
+        return super::selftest_results::print_sum(args);
     }
-    let (cases, not_here) = chosen(typed, &asked);
-    if typed.is_set("list") {
-        print(&list(&cases, &not_here));
+    let (cases, skipped) = select_cases(args, &options);
+    if args.is_set("list") {
+        print(&list(&cases, &skipped));
         return Ok(Exit::Done);
     }
     if cases.is_empty() {
-        let why = not_here.iter().map(|one| format!("{}: {}", one.name, one.why));
+        let why = skipped.iter().map(|one| format!("{}: {}", one.name, one.why));
         let why: Vec<String> = why.collect();
         return Err(Failure::cannot("nothing to run here", why.join("; ")));
     }
-    let json = typed.text("json");
-    crate::preflight::outputs(typed, &["json"], &["markdown"])?;
-    let keep = typed.text("keep").map(PathBuf::from);
-    if let Some(folder) = &keep {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| Failure::cannot(folder.display(), error))?;
+    let json = args.text("json");
+    crate::preflight::outputs(args, &["json"], &["markdown"])?;
+    let keep = args.text("keep").map(PathBuf::from);
+    if let Some(directory) = &keep {
+        std::fs::create_dir_all(directory).map_err(|error| Failure::cannot(directory.display(), error))?;
     }
-    let result = test(typed, &asked, &cases, not_here, keep.as_deref())?;
+    let result = run_cases(args, &options, &cases, skipped, keep.as_deref())?;
     show(&result, json.as_deref())?;
-    write_markdown(&result, typed.text("markdown").as_deref())?;
+    write_markdown(&result, args.text("markdown").as_deref())?;
     Ok(if result.passed { Exit::Done } else { Exit::Invalid })
 }
 
-fn test(
-    typed: Typed<'_>,
-    asked: &Asked,
-    cases: &[&'static Case],
-    not_here: Vec<NotHere>,
+fn run_cases(
+    args: CommandArgs<'_>,
+    options: &SelftestOptions,
+    cases: &[&'static TestCase],
+    skipped: Vec<NotInducible>,
     keep: Option<&Path>,
 ) -> Result<SelfTest, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
-    hold_signals(Held::Stop)?.follow(drain, None)?;
-    let context = context(typed);
+    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
+    let context = context(args);
     let weir = own_path()?;
-    let stopped = || stop.stage() > Stage::Running;
-    let duration_ns = asked.duration_ns;
-    let build = build();
-    let tools = Tools {
+    let stopped = || stop.stage() > DrainStage::Running;
+    let duration_ns = options.duration_ns;
+    let build = build_info();
+    let tools = TrialTools {
         weir: &weir,
         build: &build,
         context: &context,
         wall_ns: record::file::wall_clock_ns,
         duration_ns,
-        show: false,
-        stop: &stopped,
+        shows_output: false,
+        should_stop: &stopped,
     };
-    let order = order(cases, asked.repetitions, asked.seed);
-    announce(order.len(), cases.len(), asked);
-    let started_at = record::file::wall_clock();
+    let order = order(cases, options.repetitions, options.seed);
+    announce(order.len(), cases.len(), options);
+    let started_at = record::file::wall_clock_now();
     let begin_ns = now_ns();
     let mut number = 0;
     let mut not_kept = None;
     let outcomes = lab::selftest::run(&order, tools, &mut |outcome, run| {
         number += 1;
-        note!("{number:4}/{} {}", order.len(), line(outcome));
-        if let (Some(folder), Some(run)) = (keep, run)
-            && let Err(error) = kept(folder, outcome, run)
+        warn!("{number:4}/{} {}", order.len(), outcome_line(outcome));
+        if let (Some(directory), Some(run)) = (keep, run)
+            && let Err(error) = save_record(directory, outcome, run)
         {
             not_kept = Some(error);
         }
     });
     if let Some(error) = not_kept {
-        note!("weir: --keep: {error}");
+        warn!("weir: --keep: {error}");
     }
-    let part = (asked.set == Set::Foreign).then(|| asked.part.map_or("all", Part::name).to_owned());
+    let part =
+        (options.set == CaseSet::Foreign).then(|| options.part.map_or("all", CasePart::name).to_owned());
     let result = SelfTest {
         schema: SCHEMA.to_owned(),
         started_at,
         duration_s: (now_ns() - begin_ns) as f64 / 1e9,
-        seed: asked.seed,
-        set: asked.set.name().to_owned(),
+        seed: options.seed,
+        set: options.set.name().to_owned(),
         part,
         partial: outcomes.len() < order.len(),
-        not_here,
+        not_inducible: skipped,
         outcomes,
         ..SelfTest::default()
     };
-    Ok(result.summed_up())
+    Ok(result.with_summaries())
 }
 
-/// Says how many runs there will be, and how long they take.
-fn announce(runs: usize, cases: usize, asked: &Asked) {
-    let expected_s = runs as f64 * (asked.duration_ns as f64 / 1e9 + AROUND_S);
-    note!(
+/// Announces the number of runs and their duration.
+fn announce(runs: usize, cases: usize, options: &SelftestOptions) {
+    let expected_s = runs as f64 * (options.duration_ns as f64 / 1e9 + OVERHEAD_S);
+    warn!(
         "{} of {}, about {}; seed {}",
-        lab::words::count(runs, "run"),
-        lab::words::count(cases, "case"),
-        lab::words::estimate(expected_s),
-        asked.seed
+        lab::format::count(runs, "run"),
+        lab::format::count(cases, "case"),
+        lab::format::duration_estimate(expected_s),
+        options.seed
     );
 }
 
-fn kept(folder: &Path, outcome: &Outcome, run: &Run) -> std::io::Result<()> {
-    let path = folder.join(Case::record_name(&outcome.case, outcome.repetition));
+fn save_record(directory: &Path, outcome: &CaseOutcome, run: &Run) -> std::io::Result<()> {
+    let path = directory.join(TestCase::record_name(&outcome.case, outcome.repetition));
     record::file::write_json(&path, run)
 }
 
-fn line(outcome: &Outcome) -> String {
+fn outcome_line(outcome: &CaseOutcome) -> String {
     let mark = match (outcome.is_right(), &outcome.reported) {
         (true, _) => "right ",
         (false, Some(_)) => "WRONG ",
         (false, None) => "FAILED",
     };
-    let said = match (&outcome.reported, &outcome.error) {
+    let verdict_text = match (&outcome.reported, &outcome.error) {
         (Some(verdict), _) => {
-            let level = outcome.confidence.as_deref().map(|level| format!(" ({level})"));
-            format!("{verdict}{}", level.unwrap_or_default())
+            let confidence = outcome.confidence.as_deref().map(|level| format!(" ({level})"));
+            format!("{verdict}{}", confidence.unwrap_or_default())
         }
         (None, why) => format!("failed: {}", why.clone().unwrap_or_default()),
     };
-    format!("{mark} {}: {said}", outcome.case)
+    format!("{mark} {}: {verdict_text}", outcome.case)
 }
 
 pub(super) fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure> {
     if json != Some("-") {
-        let early = if result.partial { "ended early; " } else { "" };
+        let early = if result.partial { "stopped early; " } else { "" };
         let part = result.part.as_ref().map(|part| format!(", part {part}")).unwrap_or_default();
         print(&format!(
             "{}\n{}\n{}\n{}{}set {}{part}; {early}took {:.0} s, seed {}: {}\n",
-            text(&result.verdicts),
-            text(&result.cases),
-            reliability::text(&result.reliability),
-            not_here_text(&result.not_here),
+            matrix_text(&result.verdicts),
+            matrix_text(&result.cases),
+            reliability::reliability_text(&result.reliability),
+            skipped_text(&result.not_inducible),
             counts_text(result),
             result.set,
             result.duration_s,
@@ -180,19 +180,19 @@ pub(super) fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure>
 }
 
 fn counts_text(result: &SelfTest) -> String {
-    let mut text = format!("{} wrong and sure", result.wrong_sure);
+    let mut text = format!("{} wrong with high confidence", result.wrong_sure);
     if result.failed > 0 {
-        let failed = lab::words::count(result.failed as usize, "run");
-        text.push_str(&format!("; {failed} failed, and counted as not right"));
+        let failed = lab::format::count(result.failed as usize, "run");
+        text.push_str(&format!("; {failed} failed, counted as incorrect"));
     }
-    if let (runs @ 1.., both) = result.both {
-        text.push_str(&format!("; of {runs} runs of two causes {both} reported both"));
+    if let (runs @ 1.., both_count) = result.both {
+        text.push_str(&format!("; of {runs} runs of two causes {both_count} reported both"));
     }
     text.push('\n');
     text
 }
 
-/// Fills the marked places of a document that is there, or writes one of its own.
+/// Fills the marked sections of an existing document, or writes a new one.
 pub(super) fn write_markdown(result: &SelfTest, path: Option<&str>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let sections = markdown::sections(result);
@@ -201,68 +201,71 @@ pub(super) fn write_markdown(result: &SelfTest, path: Option<&str>) -> Result<()
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(Failure::cannot(path, error)),
     };
-    let text = match markdown::filled(&before, &sections) {
+    let text = match markdown::fill_sections(&before, &sections) {
         Some(text) => text,
         None if before.is_empty() => markdown::document(&sections),
         None => {
-            let why =
-                "it has no place marked '<!-- begin selftest ... -->', and is not overwritten";
+            let why = "no section '<!-- begin selftest ... -->': the file is not overwritten";
             return Err(Failure::cannot(path, why));
         }
     };
     std::fs::write(path, text).map_err(|error| Failure::cannot(path, error))
 }
 
-fn not_here_text(not_here: &[NotHere]) -> String {
-    let lines = not_here.iter().map(|one| format!("  {}: {}\n", one.name, one.why));
-    match not_here.is_empty() {
+fn skipped_text(skipped: &[NotInducible]) -> String {
+    let lines = skipped.iter().map(|one| format!("  {}: {}\n", one.name, one.why));
+    match skipped.is_empty() {
         true => String::new(),
-        false => format!("not induced here:\n{}\n", lines.collect::<String>()),
+        false => format!("not supported here:\n{}\n", lines.collect::<String>()),
     }
 }
 
-fn list(cases: &[&'static Case], not_here: &[NotHere]) -> String {
+fn list(cases: &[&'static TestCase], skipped: &[NotInducible]) -> String {
     let mut text = String::new();
     for case in cases {
         let title = case.experiment().map(|experiment| experiment.title).unwrap_or_default();
         let part = case.part().map(|part| format!("{:12} ", part.name())).unwrap_or_default();
         text.push_str(&format!("{:24} {:32} {part}{title}\n", case.verdict, case.name));
     }
-    format!("{text}{}", not_here_text(not_here))
+    format!("{text}{}", skipped_text(skipped))
 }
 
-/// The cases that run here, and why others do not.
-fn chosen(typed: Typed<'_>, asked: &Asked) -> (Vec<&'static Case>, Vec<NotHere>) {
-    let machine = Machine {
-        root: lab::scenario::kit::is_root(),
-        cpus: rt::cores::available().len() as u32,
-        allow_global: typed.is_set("allow-global"),
-        has: &|name| program_file(name).is_some(),
+/// Returns the cases that can run here, and the reasons why others cannot.
+fn select_cases(
+    args: CommandArgs<'_>,
+    options: &SelftestOptions,
+) -> (Vec<&'static TestCase>, Vec<NotInducible>) {
+    let machine = HostCapabilities {
+        is_root: lab::scenario::testbed::is_root(),
+        cpus: rt::cores::available_cpus().len() as u32,
+        allow_global: args.is_set("allow-global"),
+        has_program: &|name| program_file(name).is_some(),
     };
-    let wanted = |code: &str| asked.only.is_empty() || asked.only.iter().any(|one| one == code);
+    let is_selected = |code: &str| options.only.is_empty() || options.only.iter().any(|one| one == code);
     let mut cases = Vec::new();
-    let mut not_here = Vec::new();
-    let of_part = |case: &&Case| asked.part.is_none() || case.part() == asked.part;
-    let all = asked.set.cases().iter().filter(of_part);
-    for case in all.filter(|case| wanted(case.verdict) || wanted(case.name)) {
-        match case.missing(machine) {
+    let mut skipped = Vec::new();
+    let in_part = |case: &&TestCase| options.part.is_none() || case.part() == options.part;
+    let all = options.set.cases().iter().filter(in_part);
+    for case in all.filter(|case| is_selected(case.verdict) || is_selected(case.name)) {
+        match case.missing_requirement(machine) {
             None => cases.push(case),
-            Some(why) => not_here.push(NotHere { name: case.name.to_owned(), why }),
+            Some(why) => skipped.push(NotInducible { name: case.name.to_owned(), why }),
         }
     }
-    let not_induced: &[_] = if asked.set == Set::Induced { NOT_INDUCED } else { &[] };
-    for (code, why) in not_induced.iter().filter(|(code, _)| wanted(code)) {
-        not_here.push(NotHere { name: (*code).to_owned(), why: (*why).to_owned() });
+    let not_induced: &[_] = if options.set == CaseSet::Induced { NOT_INDUCED } else { &[] };
+    for (code, why) in not_induced.iter().filter(|(code, _)| is_selected(code)) {
+        skipped.push(NotInducible { name: (*code).to_owned(), why: (*why).to_owned() });
     }
-    (cases, not_here)
+    (cases, skipped)
 }
 
-/// What was typed, or everything that is wrong with it.
-pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
+/// Parses the flags; returns everything that is wrong with them.
+pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Vec<InputProblem>> {
     let mut problems = Vec::new();
-    let mut note = |flag: &str, why: String| problems.push(Problem::new(format!("--{flag}"), why));
-    let (set, part) = set_and_part(typed, &mut note);
-    let only: Vec<String> = typed
+    let mut add_problem =
+        |flag: &str, why: String| problems.push(InputProblem::new(format!("--{flag}"), why));
+    let (set, part) = parse_set_and_part(args, &mut add_problem);
+    let only: Vec<String> = args
         .text("only")
         .unwrap_or_default()
         .split(',')
@@ -274,59 +277,60 @@ pub(super) fn asked(typed: Typed<'_>) -> Result<Asked, Vec<Problem>> {
         let known = set.cases().iter().flat_map(|case| [case.verdict, case.name]);
         let known = known.chain(NOT_INDUCED.iter().map(|(code, _)| *code));
         if !known.into_iter().any(|one| one == code) {
-            note("only", format!("there is no verdict and no case '{code}'; --list lists them"));
+            add_problem("only", format!("no verdict or case '{code}' (--list lists them)"));
         }
     }
-    if typed.is_set("reliability") == typed.values().is_empty() {
-        note(
+    if args.is_set("reliability") == args.values().is_empty() {
+        add_problem(
             "reliability",
-            "it takes the files that --json wrote, and nothing else does".to_owned(),
+            "files written by --json need --reliability, and it needs them".to_owned(),
         );
     }
-    let quick = typed.is_set("quick");
+    let quick = args.is_set("quick");
     let mut repetitions = if quick { 1 } else { REPETITIONS };
-    if let Some(text) = typed.text("repetitions") {
+    if let Some(text) = args.text("repetitions") {
         match parse_count(&text) {
             Ok(count) if (1..=REPETITIONS_MAX).contains(&count) => repetitions = count as u32,
-            Ok(_) => {
-                note("repetitions", format!("'{text}' is not between 1 and {REPETITIONS_MAX}"))
-            }
-            Err(why) => note("repetitions", why),
+            Ok(_) => add_problem("repetitions", format!("'{text}' is not between 1 and {REPETITIONS_MAX}")),
+            Err(why) => add_problem("repetitions", why),
         }
     }
-    let default = if quick { format!("{}ms", QUICK_NS / 1_000_000) } else { DURATION.to_owned() };
-    let duration = typed.text("duration").unwrap_or(default);
+    let default = if quick { format!("{}ms", QUICK_NS / 1_000_000) } else { DURATION_DEFAULT.to_owned() };
+    let duration = args.text("duration").unwrap_or(default);
     let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds);
-    let duration_ns = duration_ns.map_err(|why| note("duration", why)).unwrap_or(0);
-    let seed = match typed.text("seed").map(|text| parse_count(&text)) {
+    let duration_ns = duration_ns.map_err(|why| add_problem("duration", why)).unwrap_or(0);
+    let seed = match args.text("seed").map(|text| parse_count(&text)) {
         None => now_ns() % 1_000_000,
         Some(Ok(seed)) => seed,
         Some(Err(why)) => {
-            note("seed", why);
+            add_problem("seed", why);
             0
         }
     };
     match problems.is_empty() {
-        true => Ok(Asked { set, part, only, repetitions, duration_ns, seed }),
+        true => Ok(SelftestOptions { set, part, only, repetitions, duration_ns, seed }),
         false => Err(problems),
     }
 }
 
-/// The set of cases and its part, or what is wrong with them.
-fn set_and_part(typed: Typed<'_>, note: &mut dyn FnMut(&str, String)) -> (Set, Option<Part>) {
-    let set = typed.text("set").unwrap_or_else(|| Set::Induced.name().to_owned());
-    let set = Set::named(&set).unwrap_or_else(|| {
-        note("set", format!("'{set}' is neither induced nor foreign"));
-        Set::Induced
+/// Parses the set of cases and its part; reports what is wrong with them.
+fn parse_set_and_part(
+    args: CommandArgs<'_>,
+    add_problem: &mut dyn FnMut(&str, String),
+) -> (CaseSet, Option<CasePart>) {
+    let set = args.text("set").unwrap_or_else(|| CaseSet::Induced.name().to_owned());
+    let set = CaseSet::from_name(&set).unwrap_or_else(|| {
+        add_problem("set", format!("'{set}' is neither induced nor foreign"));
+        CaseSet::Induced
     });
     let mut part = None;
-    if let Some(name) = typed.text("part") {
-        part = Part::named(&name);
+    if let Some(name) = args.text("part") {
+        part = CasePart::from_name(&name);
         if part.is_none() && name != "all" {
-            note("part", format!("'{name}' is not development, held-out or all"));
+            add_problem("part", format!("'{name}' is not development, held-out or all"));
         }
-        if set == Set::Induced && part.is_some() {
-            note("part", "only the set foreign has parts: --set foreign".to_owned());
+        if set == CaseSet::Induced && part.is_some() {
+            add_problem("part", "only the set foreign has parts: add --set foreign".to_owned());
         }
     }
     (set, part)

@@ -1,43 +1,42 @@
 //! `weir lab selftest --reliability FILE...`: adds up stored results of self-tests.
 //!
-//! Not for running one: that is [`super::selftest`]'s.
+//! [`super::selftest`] runs the self-tests.
 
-use lab::selftest::matrix::{SelfTest, read};
+use lab::selftest::matrix::{SelfTest, parse_self_test};
 
 use super::selftest::{show, write_markdown};
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
+use crate::flags::CommandArgs;
 
-/// The largest result that is read: 100,000 runs.
+/// Maximum size of a result file: 100,000 runs.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Prints the matrices and the reliability table of all runs together.
-pub(super) fn add_up(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let paths = typed.values();
-    let json = typed.text("json");
-    crate::preflight::outputs(typed, &["json"], &["markdown"])?;
+pub(super) fn print_sum(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let paths = args.values();
+    let json = args.text("json");
+    crate::preflight::outputs(args, &["json"], &["markdown"])?;
     let mut results = Vec::new();
     for path in &paths {
-        results.push(stored(path).map_err(|why| Failure::cannot(path, why))?);
+        results.push(read_result(path).map_err(|why| Failure::cannot(path, why))?);
     }
-    let sum = summed(results);
+    let sum = sum_results(results);
     show(&sum, json.as_deref())?;
-    write_markdown(&sum, typed.text("markdown").as_deref())?;
+    write_markdown(&sum, args.text("markdown").as_deref())?;
     Ok(if sum.passed { Exit::Done } else { Exit::Invalid })
 }
 
-fn stored(path: &str) -> Result<SelfTest, String> {
+fn read_result(path: &str) -> Result<SelfTest, String> {
     let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if bytes > BYTES_MAX {
         return Err(format!("it has {bytes} bytes, more than {BYTES_MAX}"));
     }
-    read(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
+    parse_self_test(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
 }
 
-/// One result of all runs. Sets and parts are joined where they differ.
-fn summed(results: Vec<SelfTest>) -> SelfTest {
-    let mut sum =
-        SelfTest { schema: lab::selftest::matrix::SCHEMA.to_owned(), ..SelfTest::default() };
+/// Sums the results of all runs. Sets and parts are joined where they differ.
+fn sum_results(results: Vec<SelfTest>) -> SelfTest {
+    let mut sum = SelfTest { schema: lab::selftest::matrix::SCHEMA.to_owned(), ..SelfTest::default() };
     let mut sets: Vec<String> = Vec::new();
     let mut parts: Vec<String> = Vec::new();
     for result in results {
@@ -48,9 +47,9 @@ fn summed(results: Vec<SelfTest>) -> SelfTest {
         sum.partial |= result.partial;
         sets.push(result.set);
         parts.extend(result.part);
-        for one in result.not_here {
-            if !sum.not_here.contains(&one) {
-                sum.not_here.push(one);
+        for one in result.not_inducible {
+            if !sum.not_inducible.contains(&one) {
+                sum.not_inducible.push(one);
             }
         }
         sum.outcomes.extend(result.outcomes);
@@ -61,5 +60,5 @@ fn summed(results: Vec<SelfTest>) -> SelfTest {
     }
     sum.set = sets.join("+");
     sum.part = (!parts.is_empty()).then(|| parts.join("+"));
-    sum.summed_up()
+    sum.with_summaries()
 }

@@ -1,76 +1,77 @@
-//! `weir lab show FOLDER`: an experiment judged again from its trials, in words and as reports.
+//! `weir lab show DIR`: judges an experiment again from its trials; prints text and writes
+//! reports.
 
 use std::path::Path;
 
-use lab::engine::Case;
-use lab::engine::blocks::mark;
-use lab::engine::folder::Folder;
-use lab::words::count;
-use record::experiment::{Experiment, SCHEMA, Stopped, TrialLine, Warning, blocks_counting};
-use record::file::write_whole;
-use record::problem::Problem;
+use lab::engine::JudgeInput;
+use lab::engine::blocks::mark_discarded;
+use lab::engine::experiment_dir::ExperimentDir;
+use lab::format::count;
+use record::experiment::{Experiment, SCHEMA, StopReason, TrialSummary, Warning, counted_blocks};
+use record::file::write_atomically;
+use record::problem::InputProblem;
 
-use super::build;
+use super::build_info;
 use super::experiments::open;
-use super::judging::{Records, judge, parse_again, unreadable, write_page};
+use super::judging::{Records, judge, parse_stored, unreadable_note, write_page};
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
-use crate::output::experiment::text;
+use crate::flags::CommandArgs;
+use crate::output::experiment::format_experiment;
 use crate::output::file::write_json;
 use crate::output::print;
 
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let named = typed.values();
-    let [path] = named.as_slice() else {
-        return Err(vec![Problem::new("FOLDER", "give one: an experiment's folder")].into());
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let paths = args.values();
+    let [path] = paths.as_slice() else {
+        return Err(vec![InputProblem::new("DIR", "name one experiment directory")].into());
     };
-    crate::preflight::outputs(typed, &["json", "markdown"], &["html"])?;
-    let [html, markdown, json] = ["html", "markdown", "json"].map(|flag| typed.text(flag));
-    let folder = open(Path::new(path))?;
-    let experiment = judged_again(&folder)?;
+    crate::preflight::outputs(args, &["json", "markdown"], &["html"])?;
+    let [html, markdown, json] = ["html", "markdown", "json"].map(|flag| args.text(flag));
+    let directory = open(Path::new(path))?;
+    let experiment = rejudge(&directory)?;
     if let Some(to) = html {
-        write_page(&lab::report::html(&experiment, &Records(&folder)), Path::new(&to))?;
+        write_page(&lab::report::html(&experiment, &Records(&directory)), Path::new(&to))?;
     }
-    let words = lab::report::markdown(&experiment, &Records(&folder));
+    let markdown_text = lab::report::markdown(&experiment, &Records(&directory));
     match markdown.as_deref() {
-        Some("-") => print(&words),
-        Some(to) => write_whole(Path::new(to), words.as_bytes())?,
+        Some("-") => print(&markdown_text),
+        Some(to) => write_atomically(Path::new(to), markdown_text.as_bytes())?,
         None => {}
     }
     if markdown.as_deref() != Some("-") && json.as_deref() != Some("-") {
-        print(&text(&experiment, &Records(&folder)));
+        print(&format_experiment(&experiment, &Records(&directory)));
     }
     write_json(&experiment, json.as_deref())?;
     Ok(Exit::Done)
 }
 
-/// The experiment, with everything worked out anew from the trials on the disk.
-fn judged_again(folder: &Folder) -> Result<Experiment, Failure> {
-    let start = folder.start();
-    let file = parse_again(folder, None)?;
-    let stored = folder.experiment().ok();
+/// Returns the experiment, with everything computed again from the trials on the disk.
+fn rejudge(directory: &ExperimentDir) -> Result<Experiment, Failure> {
+    let start = directory.start();
+    let file = parse_stored(directory, None)?;
+    let stored = directory.experiment().ok();
     let mut plan = start.plan.clone();
-    plan.warm_up_s = plan.warm_up_s.or_else(|| folder.warm_up().map(|it| it.warm_up_s));
-    let mut lines = folder.lines().to_vec();
-    mark(&plan, &mut lines, &folder.changed_after());
-    let changes = folder.changes();
-    let case = Case { plan: &plan, lines: &lines, folder, changes: &changes };
+    plan.warm_up_s = plan.warm_up_s.or_else(|| directory.warm_up().map(|it| it.warm_up_s));
+    let mut lines = directory.trials().to_vec();
+    mark_discarded(&plan, &mut lines, &directory.environment_changes());
+    let changes = directory.change_descriptions();
+    let case = JudgeInput { plan: &plan, trials: &lines, directory, changes: &changes };
     let judged = judge(&file, case);
-    // What was concluded before the last trials ran is not how it ended.
+    // A conclusion from before the last trials is outdated.
     let concluded = stored.filter(|stored| stored.trials.len() >= lines.len());
     let (stopped, partial) = concluded
-        .map_or_else(|| (unfinished(&lines), true), |stored| (stored.stopped, stored.partial));
-    let mut warnings = Vec::from_iter(not_read(folder));
+        .map_or_else(|| (unfinished_reason(&lines), true), |stored| (stored.stopped, stored.partial));
+    let mut warnings = Vec::from_iter(unreadable_warning(directory));
     warnings.extend(judged.warnings);
-    warnings.extend(lab::engine::warnings(folder, &plan, &lines));
+    warnings.extend(lab::engine::warnings(directory, &plan, &lines));
     Ok(Experiment {
         schema: SCHEMA.to_owned(),
-        weir: build(),
+        weir: build_info(),
         command: start.command.clone(),
         started_at: start.started_at.clone(),
-        duration_s: folder.sessions().iter().map(|session| session.took_s).sum(),
+        duration_s: directory.sessions().iter().map(|session| session.duration_s).sum(),
         partial,
-        resumed: (folder.sessions().len() as u32).saturating_sub(1),
+        resumed: (directory.sessions().len() as u32).saturating_sub(1),
         host: start.host.clone(),
         environment: start.environment.clone(),
         plan,
@@ -84,21 +85,18 @@ fn judged_again(folder: &Folder) -> Result<Experiment, Failure> {
     })
 }
 
-/// Why there are not more blocks, of an experiment that nobody concluded.
-fn unfinished(lines: &[TrialLine]) -> Stopped {
-    let text = match blocks_counting(lines) {
-        0 => "it was ended, or is running, before its first block was through".to_owned(),
-        blocks => format!(
-            "it was killed, or is running, after {} that can be compared",
-            count(blocks, "block")
-        ),
+/// Explains why an experiment without a conclusion has no more blocks.
+fn unfinished_reason(lines: &[TrialSummary]) -> StopReason {
+    let text = match counted_blocks(lines) {
+        0 => "stopped or running; no block is complete yet".to_owned(),
+        blocks => format!("killed or running; {} can be compared", count(blocks, "block")),
     };
-    Stopped { code: "interrupted".to_owned(), text }
+    StopReason { code: "interrupted".to_owned(), text }
 }
 
-/// Records that stand in the folder and cannot be read: what is left out has to be known.
-fn not_read(folder: &Folder) -> Option<Warning> {
-    let text = unreadable(folder)?;
+/// Warns about unreadable records in the directory, which are left out.
+fn unreadable_warning(directory: &ExperimentDir) -> Option<Warning> {
+    let text = unreadable_note(directory)?;
     Some(Warning { code: "broken_record".to_owned(), arm: None, text })
 }
 
@@ -107,11 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_an_unfinished_experiment_ended_is_what_its_trials_say() {
-        let mut line = TrialLine::default();
-        assert!(unfinished(&[line.clone()]).text.contains("before its first block"));
-        line.place.block = 1;
-        let text = unfinished(&[line]).text;
-        assert!(text.ends_with("after 1 block that can be compared"), "{text}");
+    fn the_end_of_an_unfinished_experiment_follows_from_its_trials() {
+        let mut line = TrialSummary::default();
+        assert!(unfinished_reason(&[line.clone()]).text.contains("no block is complete"));
+        line.position.block = 1;
+        let text = unfinished_reason(&[line]).text;
+        assert!(text.contains("1 block "), "{text}");
     }
 }

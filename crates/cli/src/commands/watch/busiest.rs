@@ -1,5 +1,5 @@
-//! Which programs of the machine are the busiest, when none was named. Processes with one name are
-//! one program: a server with ten workers counts as one.
+//! The busiest programs of the machine, for when the user named no target. Processes of one name
+//! count as one program: a server with ten workers is one.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use host::process::ProcessReader;
 
-/// Between the two looks of which the difference says who is busy.
-const BETWEEN: Duration = Duration::from_millis(250);
-/// Processes that are looked at.
+/// Time between the two samples that show who is busy.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum number of sampled processes.
 const PROCESSES_MAX: usize = 20_000;
 
 /// A program: its name and its processes, in ascending order.
 pub(super) type Program = (String, Vec<i32>);
 
-/// The busiest programs, `most` at the most; programs that did nothing are not among them.
-pub(super) fn find(most: usize) -> Vec<Program> {
-    let own = std::process::id().cast_signed();
+/// Returns the busiest programs, at most `most`; leaves out programs that did nothing.
+pub(super) fn find_busiest(max: usize) -> Vec<Program> {
+    let own_pid = std::process::id().cast_signed();
     let mut readers: Vec<(i32, ProcessReader)> = pids()
         .into_iter()
-        .filter(|pid| *pid != own)
+        .filter(|pid| *pid != own_pid)
         .filter_map(|pid| Some((pid, ProcessReader::open(pid).ok()?)))
         .collect();
-    let before = look(&mut readers);
-    sleep(BETWEEN);
-    rank(&before, &look(&mut readers), most)
+    let before = sample_ticks(&mut readers);
+    sleep(SAMPLE_INTERVAL);
+    rank_by_ticks(&before, &sample_ticks(&mut readers), max)
 }
 
 fn pids() -> Vec<i32> {
@@ -36,11 +36,11 @@ fn pids() -> Vec<i32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).take(PROCESSES_MAX).collect()
 }
 
-/// Names and processor time, in ticks, by process.
-type Look = BTreeMap<i32, (String, u64)>;
+/// Names and CPU time, in ticks, by process.
+type CpuTicks = BTreeMap<i32, (String, u64)>;
 
-/// Processes that have ended since are left out.
-fn look(readers: &mut [(i32, ProcessReader)]) -> Look {
+/// Samples all processes; leaves out those that have ended since.
+fn sample_ticks(readers: &mut [(i32, ProcessReader)]) -> CpuTicks {
     let one = |(pid, reader): &mut (i32, ProcessReader)| {
         let times = reader.sample().ok()?;
         Some((*pid, (times.name.clone(), times.user_ticks + times.system_ticks)))
@@ -48,7 +48,7 @@ fn look(readers: &mut [(i32, ProcessReader)]) -> Look {
     readers.iter_mut().filter_map(one).collect()
 }
 
-fn rank(before: &Look, after: &Look, most: usize) -> Vec<Program> {
+fn rank_by_ticks(before: &CpuTicks, after: &CpuTicks, max: usize) -> Vec<Program> {
     let mut programs: BTreeMap<&str, (u64, Vec<i32>)> = BTreeMap::new();
     for (pid, (name, ticks)) in after {
         let earlier = before.get(pid).map_or(*ticks, |(_, ticks)| *ticks);
@@ -58,7 +58,7 @@ fn rank(before: &Look, after: &Look, most: usize) -> Vec<Program> {
     }
     let mut busy: Vec<_> = programs.into_iter().filter(|(_, (ticks, _))| *ticks > 0).collect();
     busy.sort_by_key(|(_, (ticks, _))| std::cmp::Reverse(*ticks));
-    busy.truncate(most);
+    busy.truncate(max);
     busy.into_iter().map(|(name, (_, pids))| (name.to_owned(), pids)).collect()
 }
 
@@ -68,21 +68,20 @@ mod tests {
 
     #[test]
     fn programs_are_ranked_by_what_all_their_processes_used() {
-        let look = |rows: &[(i32, &str, u64)]| -> Look {
+        let ticks = |rows: &[(i32, &str, u64)]| -> CpuTicks {
             rows.iter().map(|(pid, name, ticks)| (*pid, ((*name).to_owned(), *ticks))).collect()
         };
-        let before = look(&[(1, "init", 9), (2, "nginx", 5), (3, "nginx", 5), (4, "db", 0)]);
-        let after =
-            look(&[(1, "init", 9), (2, "nginx", 8), (3, "nginx", 8), (4, "db", 5), (9, "new", 4)]);
-        let ranked = rank(&before, &after, 5);
+        let before = ticks(&[(1, "init", 9), (2, "nginx", 5), (3, "nginx", 5), (4, "db", 0)]);
+        let after = ticks(&[(1, "init", 9), (2, "nginx", 8), (3, "nginx", 8), (4, "db", 5), (9, "new", 4)]);
+        let ranked = rank_by_ticks(&before, &after, 5);
         assert_eq!(ranked, [("nginx".to_owned(), vec![2, 3]), ("db".to_owned(), vec![4])]);
-        assert_eq!(rank(&before, &after, 1).len(), 1);
+        assert_eq!(rank_by_ticks(&before, &after, 1).len(), 1);
     }
 
     #[test]
     fn this_machine_has_processes_and_this_one_is_not_among_the_busiest() {
-        let own = std::process::id().cast_signed();
-        assert!(pids().contains(&own));
-        assert!(find(5).iter().all(|(_, pids)| !pids.contains(&own) && !pids.is_empty()));
+        let own_pid = std::process::id().cast_signed();
+        assert!(pids().contains(&own_pid));
+        assert!(find_busiest(5).iter().all(|(_, pids)| !pids.contains(&own_pid) && !pids.is_empty()));
     }
 }

@@ -1,87 +1,87 @@
-//! The full screen: waits for keys and samples, and gives the terminal back whatever happens.
+//! The full screen: waits for keys and samples, and restores the terminal in every case.
 
 use std::io;
 use std::time::Duration;
 
-use lab::marks::{LIVE, Screen, screen};
+use lab::alerts::{LIVE_WINDOWS, Screen, screen};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use record::observed::Observed;
+use record::observed::MachineObservation;
 use rt::clock::now_ns;
-use rt::drain::{DrainWatch, Stage};
+use rt::drain::{DrainStage, DrainWatch};
 
-use super::{Looks, Seen};
+use super::{LastShown, WatchView};
 use crate::output;
 use crate::output::watch::Glyphs;
-use crate::output::watch::screen::{Dress, Key, Next, Position, draw};
+use crate::output::watch::screen::{DisplayOptions, Key, KeyAction, ViewState, draw};
 
-/// How often the end is looked for; a key is seen at once.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Rows of a turn of the wheel, or of an arrow key.
+/// Interval at which it polls for the end; a key takes effect at once.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Rows per turn of the wheel or per arrow key.
 const SCROLL_ROWS: i32 = 1;
 
-/// Gives the terminal back, also when something fails. A panic and its text are taken care of by
-/// the hook that `ratatui::try_init` sets.
-struct Taken(DefaultTerminal);
+/// Guard that restores the terminal, also on failure. The hook of `ratatui::try_init` handles a
+/// panic and its text.
+struct TerminalGuard(DefaultTerminal);
 
-impl Drop for Taken {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         ratatui::restore();
     }
 }
 
-/// Shows what is watched until a key, a signal or the time ends it.
-pub(super) fn run(looks: &Looks<'_>, end_ns: u64, stop: &DrainWatch) -> io::Result<()> {
-    let mut terminal = Taken(ratatui::try_init()?);
-    let dress = Dress { glyphs: Glyphs::of_locale(), colour: output::colour() };
-    let mut position = Position::default();
-    let mut shown = Shown::new(looks.latest());
-    let mut seen = Seen::default();
-    let mut page = 1;
+/// Shows the observation until a key, a signal or the time ends it.
+pub(super) fn run(view: &WatchView<'_>, end_ns: u64, stop: &DrainWatch) -> io::Result<()> {
+    let mut terminal = TerminalGuard(ratatui::try_init()?);
+    let display = DisplayOptions { glyphs: Glyphs::from_locale(), colour: output::is_coloured() };
+    let mut position = ViewState::default();
+    let mut shown = ScreenContent::new(view.latest_observation());
+    let mut last_shown = LastShown::default();
+    let mut page_rows = 1;
     let mut stale = true;
-    while stop.stage() == Stage::Running && now_ns() < end_ns {
+    while stop.stage() == DrainStage::Running && now_ns() < end_ns {
         if stale {
-            let Shown { observed, screen } = &shown;
-            terminal.0.draw(|frame| page = draw(frame, observed, screen, &mut position, dress))?;
+            let ScreenContent { observed, screen } = &shown;
+            terminal.0.draw(|frame| page_rows = draw(frame, observed, screen, &mut position, display))?;
         }
         stale = false;
-        if event::poll(PATIENCE)? {
-            match act(&event::read()?, &mut position, page) {
-                Next::Quit => break,
-                Next::GoOn => stale = true,
+        if event::poll(POLL_INTERVAL)? {
+            match handle_event(&event::read()?, &mut position, page_rows) {
+                KeyAction::Quit => break,
+                KeyAction::Continue => stale = true,
             }
         }
-        let newer = if position.paused { None } else { looks.newer(&mut seen) };
+        let newer = if position.paused { None } else { view.newer_observation(&mut last_shown) };
         if let Some(observed) = newer {
-            shown = Shown::new(observed);
+            shown = ScreenContent::new(observed);
             stale = true;
         }
     }
     Ok(())
 }
 
-/// What is on the screen.
-struct Shown {
-    observed: Observed,
+/// Content of the screen.
+struct ScreenContent {
+    observed: MachineObservation,
     screen: Screen,
 }
 
-impl Shown {
-    fn new(observed: Observed) -> Self {
-        let screen = screen(&observed, LIVE);
+impl ScreenContent {
+    fn new(observed: MachineObservation) -> Self {
+        let screen = screen(&observed, LIVE_WINDOWS);
         Self { observed, screen }
     }
 }
 
-fn act(event: &Event, position: &mut Position, page: usize) -> Next {
+fn handle_event(event: &Event, position: &mut ViewState, page_rows: usize) -> KeyAction {
     let Event::Key(key) = event else {
-        // A new size, for instance: everything is drawn again.
-        return Next::GoOn;
+        // Another event, such as a new size, redraws everything.
+        return KeyAction::Continue;
     };
-    key_of(key).map_or(Next::GoOn, |key| position.key(key, page))
+    parse_key(key).map_or(KeyAction::Continue, |key| position.handle_key(key, page_rows))
 }
 
-fn key_of(key: &KeyEvent) -> Option<Key> {
+fn parse_key(key: &KeyEvent) -> Option<Key> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
@@ -108,9 +108,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_what_the_help_says() {
-        let plain = |code| key_of(&KeyEvent::new(code, KeyModifiers::NONE));
-        let control = |code| key_of(&KeyEvent::new(code, KeyModifiers::CONTROL));
+    fn keys_match_the_help() {
+        let plain = |code| parse_key(&KeyEvent::new(code, KeyModifiers::NONE));
+        let control = |code| parse_key(&KeyEvent::new(code, KeyModifiers::CONTROL));
         assert_eq!(plain(KeyCode::Char('q')), Some(Key::Quit));
         assert_eq!(control(KeyCode::Char('c')), Some(Key::Quit));
         assert_eq!(plain(KeyCode::Char('c')), None);

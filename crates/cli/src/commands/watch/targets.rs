@@ -1,148 +1,149 @@
-//! From what was named to what is watched: processes, their roles, the ports on which they meet.
+//! Resolves targets to processes, their roles, and the ports that connect them.
 
 use host::NotObservable;
-use host::observe::{Chain, SUBJECT, Spec, Watched, chain, chain_at};
+use host::observe::{MonitorSpec, RoleSpec, SUBJECT, Topology, discover_topology, discover_topology_at};
 use host::process::ProcessReader;
-use host::sockets::ports_of;
+use host::sockets::listening_ports;
 use load::plan::Authority;
-use record::observed::{Missing, PortUse};
-use record::problem::Problem;
+use record::observed::{MissingFigure, PortRoles};
+use record::problem::InputProblem;
 use rt::address::Address;
 
 use super::busiest;
-use super::plan::{At, Plan, Target};
+use super::plan::{TargetLocator, WatchPlan, WatchTarget};
 use crate::exit::Failure;
 
-/// Programs that are shown when none was named.
-const BUSIEST: usize = 5;
-/// Ports of a program whose sockets are looked at; more would make each look expensive.
+/// Number of programs shown when the user named none.
+const BUSIEST_SHOWN: usize = 5;
+/// Maximum number of ports of a process whose sockets are sampled; more would make each sample
+/// expensive.
 const PORTS_MAX: usize = 16;
-/// Looks at the sockets in an interval; a median needs some.
-const QUEUES_PER_INTERVAL: u64 = 5;
-/// Least time between two of them: dumps of sockets disturb whoever is measured.
-const QUEUE_NS_MIN: u64 = 200_000_000;
+/// Socket samples per interval; a median needs several.
+const QUEUE_SAMPLES_PER_INTERVAL: u64 = 5;
+/// Minimum time between two socket samples: socket dumps disturb the measured process.
+const QUEUE_INTERVAL_NS_MIN: u64 = 200_000_000;
 
-/// What is watched, and what could not be found out about it.
+/// Resolved targets, and what could not be determined about them.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) spec: Spec,
-    pub(super) missing: Vec<Missing>,
+pub(super) struct ResolvedTargets {
+    pub(super) spec: MonitorSpec,
+    pub(super) missing: Vec<MissingFigure>,
 }
 
-/// Finds everything that was named; what is not there is told together.
-pub(super) fn find(plan: &Plan) -> Result<Found, Failure> {
-    let mut all = Gathered::default();
-    let (mut absent, mut twice) = (Vec::new(), Vec::new());
+/// Resolves all targets; reports all missing ones together.
+pub(super) fn resolve_targets(plan: &WatchPlan) -> Result<ResolvedTargets, Failure> {
+    let mut targets = TargetSet::default();
+    let (mut absent, mut duplicates) = (Vec::new(), Vec::new());
     for target in &plan.targets {
-        match found(target) {
+        match resolve_target(target) {
             Ok(one) => {
-                twice.extend(all.known_as_another(target, &one.pids));
-                all.add(target, one);
+                duplicates.extend(targets.name_conflict(target, &one.pids));
+                targets.add_target(target, one);
             }
             Err(why) => absent.push(why),
         }
     }
-    if !twice.is_empty() {
-        return Err(twice.into());
+    if !duplicates.is_empty() {
+        return Err(duplicates.into());
     }
     if !absent.is_empty() {
         return Err(Failure::CannotRun(absent.join("; ")));
     }
     if plan.targets.is_empty() {
-        for (role, pids) in busiest::find(BUSIEST) {
-            all.add_ports_of(&role, &pids);
-            all.roles.push(Watched { role, pids });
+        for (role, pids) in busiest::find_busiest(BUSIEST_SHOWN) {
+            targets.add_ports_of(&role, &pids);
+            targets.roles.push(RoleSpec { role, pids });
         }
     }
-    all.ports.truncate(PORTS_MAX);
-    let spec = Spec {
-        roles: all.roles,
-        ports: all.ports,
-        sample_ns: plan.every_ns,
-        queue_ns: QUEUE_NS_MIN.max(plan.every_ns / QUEUES_PER_INTERVAL),
-        ..Spec::default()
+    targets.ports.truncate(PORTS_MAX);
+    let spec = MonitorSpec {
+        roles: targets.roles,
+        ports: targets.ports,
+        sample_ns: plan.interval_ns,
+        queue_ns: QUEUE_INTERVAL_NS_MIN.max(plan.interval_ns / QUEUE_SAMPLES_PER_INTERVAL),
+        ..MonitorSpec::default()
     };
-    Ok(Found { spec, missing: all.missing })
+    Ok(ResolvedTargets { spec, missing: targets.missing })
 }
 
-/// One target: its processes, and the chain that they are in.
-struct One {
+/// One target: its processes, and its connection chain.
+struct ResolvedTarget {
     pids: Vec<i32>,
-    chain: Chain,
+    topology: Topology,
 }
 
-fn found(target: &Target) -> Result<One, String> {
-    match &target.at {
-        At::Pid(pid) => by_pid(*pid),
-        At::Port(port) => by_chain(chain(&[*port]), &format!("port {port}")),
-        At::Url(authority) => {
-            let address = resolve(authority)?;
-            by_chain(chain_at(&[address], &[]), &authority.to_string())
+fn resolve_target(target: &WatchTarget) -> Result<ResolvedTarget, String> {
+    match &target.locator {
+        TargetLocator::Pid(pid) => resolve_pid(*pid),
+        TargetLocator::Port(port) => resolve_topology(discover_topology(&[*port]), &format!("port {port}")),
+        TargetLocator::Url(authority) => {
+            let address = resolve_address(authority)?;
+            resolve_topology(discover_topology_at(&[address], &[]), &authority.to_string())
         }
     }
 }
 
-fn by_pid(pid: i32) -> Result<One, String> {
-    let there = ProcessReader::open(pid).and_then(|mut reader| reader.sample().map(|_| ()));
-    there.map_err(|_| format!("--pid {pid}: there is no such process"))?;
-    let ports = ports_of(&[pid]).unwrap_or_default();
+fn resolve_pid(pid: i32) -> Result<ResolvedTarget, String> {
+    let process = ProcessReader::open(pid).and_then(|mut reader| reader.sample().map(|_| ()));
+    process.map_err(|_| format!("--pid {pid}: no such process"))?;
+    let ports = listening_ports(&[pid]).unwrap_or_default();
     let ports = &ports[..ports.len().min(PORTS_MAX)];
-    let chain = if ports.is_empty() { Chain::default() } else { chain(ports) };
-    Ok(One { pids: vec![pid], chain })
+    let topology = if ports.is_empty() { Topology::default() } else { discover_topology(ports) };
+    Ok(ResolvedTarget { pids: vec![pid], topology })
 }
 
-fn resolve(authority: &Authority) -> Result<std::net::SocketAddr, String> {
+fn resolve_address(authority: &Authority) -> Result<std::net::SocketAddr, String> {
     match authority.resolve() {
         Ok(Address::Tcp(address)) => Ok(address),
-        Ok(Address::Unix(path)) => Err(format!("{}: is no TCP address", path.display())),
+        Ok(Address::Unix(path)) => Err(format!("{}: not a TCP address", path.display())),
         Err(why) => Err(format!("{authority}: {why}")),
     }
 }
 
-fn by_chain(chain: Chain, what: &str) -> Result<One, String> {
-    let subject = chain.roles.iter().find(|watched| watched.role == SUBJECT);
+fn resolve_topology(topology: Topology, what: &str) -> Result<ResolvedTarget, String> {
+    let subject = topology.roles.iter().find(|watched| watched.role == SUBJECT);
     let Some(pids) = subject.map(|watched| watched.pids.clone()) else {
-        let why: Vec<String> = chain.not_observable.iter().map(NotObservable::to_string).collect();
+        let why: Vec<String> = topology.not_observable.iter().map(NotObservable::to_string).collect();
         return Err(match why.is_empty() {
-            true => format!("{what}: no program of this machine listens there"),
+            true => format!("{what}: no process on this machine listens there"),
             false => format!("{what}: {}", why.join("; ")),
         });
     };
-    Ok(One { pids, chain })
+    Ok(ResolvedTarget { pids, topology })
 }
 
-/// What was found until now.
+/// Targets resolved so far.
 #[derive(Debug, Default)]
-struct Gathered {
-    roles: Vec<Watched>,
-    ports: Vec<PortUse>,
-    missing: Vec<Missing>,
+struct TargetSet {
+    roles: Vec<RoleSpec>,
+    ports: Vec<PortRoles>,
+    missing: Vec<MissingFigure>,
 }
 
-impl Gathered {
-    /// The servers behind a subject are watched with it; nobody is a generator here.
-    fn add(&mut self, target: &Target, one: One) {
-        let role = self.name(target, &one.pids);
-        for port in one.chain.ports {
+impl TargetSet {
+    /// Adds a target. Servers behind a subject are watched with it; no process is a generator here.
+    fn add_target(&mut self, target: &WatchTarget, one: ResolvedTarget) {
+        let role = self.role_name(target, &one.pids);
+        for port in one.topology.ports {
             let is_its_own = port.served_by.as_deref() == Some(SUBJECT);
             if is_its_own {
-                self.port(PortUse { served_by: Some(role.clone()), used_by: None, ..port });
+                self.add_port(PortRoles { served_by: Some(role.clone()), used_by: None, ..port });
             } else if role == SUBJECT {
-                self.port(port);
+                self.add_port(port);
             }
         }
-        self.missing.extend(one.chain.not_observable.into_iter().map(Missing::from));
-        self.role(role.clone(), one.pids);
-        let behind = one.chain.roles.into_iter().filter(|watched| {
+        self.missing.extend(one.topology.not_observable.into_iter().map(MissingFigure::from));
+        self.add_role(role.clone(), one.pids);
+        let servers = one.topology.roles.into_iter().filter(|watched| {
             role == SUBJECT && ![SUBJECT, host::observe::GENERATOR].contains(&&*watched.role)
         });
-        for watched in behind {
-            self.role(watched.role, watched.pids);
+        for watched in servers {
+            self.add_role(watched.role, watched.pids);
         }
     }
 
-    /// That all of what was given a name is watched under another already: it would not be shown.
-    fn known_as_another(&self, target: &Target, pids: &[i32]) -> Option<Problem> {
+    /// Reports a named target whose processes all have another name already: it would not be shown.
+    fn name_conflict(&self, target: &WatchTarget, pids: &[i32]) -> Option<InputProblem> {
         let name = target.name.as_ref()?;
         let role_of = |pid: &i32| self.roles.iter().find(|watched| watched.pids.contains(pid));
         let known = pids.iter().map(role_of).collect::<Option<Vec<_>>>()?;
@@ -150,48 +151,48 @@ impl Gathered {
         let text = format!(
             "{} is watched as '{}' already, so '{name}' would not be shown: give it one name, or leave \
              one of the two out",
-            target.at, other.role
+            target.locator, other.role
         );
-        Some(Problem::new(target.at.flag(), text))
+        Some(InputProblem::new(target.locator.flag(), text))
     }
 
-    /// The given name; or `subject` for the first; or the command and the number.
-    fn name(&self, target: &Target, pids: &[i32]) -> String {
+    /// Returns the given name, else `subject` for the first target, else command and number.
+    fn role_name(&self, target: &WatchTarget, pids: &[i32]) -> String {
         if let Some(name) = &target.name {
             return name.clone();
         }
         if self.roles.iter().all(|watched| watched.role != SUBJECT) {
             return SUBJECT.to_owned();
         }
-        let number = match &target.at {
-            At::Pid(pid) => pid.to_string(),
-            At::Port(port) => port.to_string(),
-            At::Url(authority) => authority.port.to_string(),
+        let number = match &target.locator {
+            TargetLocator::Pid(pid) => pid.to_string(),
+            TargetLocator::Port(port) => port.to_string(),
+            TargetLocator::Url(authority) => authority.port.to_string(),
         };
         let reader = pids.first().map(|pid| ProcessReader::open(*pid));
         let command = reader.and_then(|reader| Some(reader.ok()?.sample().ok()?.name.clone()));
         format!("{} {number}", command.unwrap_or_default()).trim().to_owned()
     }
 
-    fn role(&mut self, role: String, mut pids: Vec<i32>) {
+    fn add_role(&mut self, role: String, mut pids: Vec<i32>) {
         let known = |pid: &i32| self.roles.iter().any(|watched| watched.pids.contains(pid));
         pids.retain(|pid| !known(pid));
         match self.roles.iter_mut().find(|watched| watched.role == role) {
             Some(watched) => watched.pids.extend(pids),
             None if pids.is_empty() => {}
-            None => self.roles.push(Watched { role, pids }),
+            None => self.roles.push(RoleSpec { role, pids }),
         }
     }
 
-    fn port(&mut self, port: PortUse) {
+    fn add_port(&mut self, port: PortRoles) {
         if self.ports.iter().all(|known| known.port != port.port) {
             self.ports.push(port);
         }
     }
 
     fn add_ports_of(&mut self, role: &str, pids: &[i32]) {
-        for port in ports_of(pids).unwrap_or_default() {
-            self.port(PortUse { port, served_by: Some(role.to_owned()), used_by: None });
+        for port in listening_ports(pids).unwrap_or_default() {
+            self.add_port(PortRoles { port, served_by: Some(role.to_owned()), used_by: None });
         }
     }
 }
@@ -200,68 +201,67 @@ impl Gathered {
 mod tests {
     use super::*;
 
-    fn one(pids: &[i32], subject: u16, behind: &[(u16, i32)]) -> One {
-        let watched = |role: &str, pids: &[i32]| Watched { role: role.into(), pids: pids.into() };
+    fn resolved_target(pids: &[i32], subject: u16, behind: &[(u16, i32)]) -> ResolvedTarget {
+        let watched = |role: &str, pids: &[i32]| RoleSpec { role: role.into(), pids: pids.into() };
         let origin: Vec<i32> = behind.iter().map(|(_, pid)| *pid).collect();
-        let port = |port, served_by: &str| PortUse {
+        let port = |port, served_by: &str| PortRoles {
             port,
             served_by: Some(served_by.to_owned()),
             used_by: Some("generator".to_owned()),
         };
         let mut ports = vec![port(subject, "subject")];
         ports.extend(behind.iter().map(|(number, _)| port(*number, "origin")));
-        let roles =
-            vec![watched("generator", &[1]), watched("subject", pids), watched("origin", &origin)];
-        One { pids: pids.into(), chain: Chain { roles, ports, not_observable: Vec::new() } }
+        let roles = vec![watched("generator", &[1]), watched("subject", pids), watched("origin", &origin)];
+        ResolvedTarget { pids: pids.into(), topology: Topology { roles, ports, not_observable: Vec::new() } }
     }
 
-    fn target(name: Option<&str>, port: u16) -> Target {
-        Target { name: name.map(str::to_owned), at: At::Port(port) }
+    fn target(name: Option<&str>, port: u16) -> WatchTarget {
+        WatchTarget { name: name.map(str::to_owned), locator: TargetLocator::Port(port) }
     }
 
     #[test]
     fn the_servers_behind_a_subject_are_watched_with_it() {
-        let mut all = Gathered::default();
-        all.add(&target(None, 80), one(&[-5, -6], 80, &[(9000, -7)]));
+        let mut targets = TargetSet::default();
+        targets.add_target(&target(None, 80), resolved_target(&[-5, -6], 80, &[(9000, -7)]));
         let roles: Vec<_> =
-            all.roles.iter().map(|watched| (watched.role.as_str(), &watched.pids[..])).collect();
+            targets.roles.iter().map(|watched| (watched.role.as_str(), &watched.pids[..])).collect();
         assert_eq!(roles, [("subject", &[-5, -6][..]), ("origin", &[-7])]);
-        assert_eq!(all.ports[0].used_by, None);
-        assert_eq!(all.ports[1].served_by.as_deref(), Some("origin"));
+        assert_eq!(targets.ports[0].used_by, None);
+        assert_eq!(targets.ports[1].served_by.as_deref(), Some("origin"));
     }
 
     #[test]
-    fn names_that_are_given_hold_and_others_are_told_apart() {
-        let mut all = Gathered::default();
-        all.add(&target(Some("origin"), 9000), one(&[-7], 9000, &[(5432, -9)]));
-        all.add(&target(None, 80), one(&[-5], 80, &[(9000, -7)]));
-        all.add(&target(None, 81), one(&[-8], 81, &[]));
-        let names: Vec<_> = all.roles.iter().map(|watched| watched.role.as_str()).collect();
+    fn given_names_are_used_and_others_are_distinguished() {
+        let mut targets = TargetSet::default();
+        targets.add_target(&target(Some("origin"), 9000), resolved_target(&[-7], 9000, &[(5432, -9)]));
+        targets.add_target(&target(None, 80), resolved_target(&[-5], 80, &[(9000, -7)]));
+        targets.add_target(&target(None, 81), resolved_target(&[-8], 81, &[]));
+        let names: Vec<_> = targets.roles.iter().map(|watched| watched.role.as_str()).collect();
         assert_eq!(names, ["origin", "subject", "81"]);
-        let ports: Vec<u16> = all.ports.iter().map(|port| port.port).collect();
+        let ports: Vec<u16> = targets.ports.iter().map(|port| port.port).collect();
         assert_eq!(ports, [9000, 80, 81]);
     }
 
     #[test]
     fn a_name_for_what_has_another_is_refused() {
-        let mut all = Gathered::default();
-        all.add(&target(Some("a"), 80), one(&[-5, -6], 80, &[]));
-        let same = all.known_as_another(&target(Some("b"), 81), &[-6]).unwrap().to_string();
+        let mut targets = TargetSet::default();
+        targets.add_target(&target(Some("a"), 80), resolved_target(&[-5, -6], 80, &[]));
+        let same = targets.name_conflict(&target(Some("b"), 81), &[-6]).unwrap().to_string();
         assert!(same.starts_with("--port: port 81 is watched as 'a' already"), "{same}");
-        assert_eq!(all.known_as_another(&target(Some("a"), 81), &[-6]), None);
-        assert_eq!(all.known_as_another(&target(None, 81), &[-6]), None);
-        assert_eq!(all.known_as_another(&target(Some("b"), 81), &[-6, -7]), None);
+        assert_eq!(targets.name_conflict(&target(Some("a"), 81), &[-6]), None);
+        assert_eq!(targets.name_conflict(&target(None, 81), &[-6]), None);
+        assert_eq!(targets.name_conflict(&target(Some("b"), 81), &[-6, -7]), None);
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
-        let why = by_pid(i32::MAX).err().unwrap();
-        assert_eq!(why, format!("--pid {}: there is no such process", i32::MAX));
-        // Somebody has this port all the while, and nobody listens at it.
+    fn missing_targets_are_reported() {
+        let why = resolve_pid(i32::MAX).err().unwrap();
+        assert_eq!(why, format!("--pid {}: no such process", i32::MAX));
+        // A client holds this port all the time, and nobody listens on it.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let port = client.local_addr().unwrap().port();
-        let why = found(&target(None, port)).err().unwrap();
-        assert_eq!(why, format!("port {port}: no program of this machine listens there"));
+        let why = resolve_target(&target(None, port)).err().unwrap();
+        assert_eq!(why, format!("port {port}: no process on this machine listens there"));
     }
 }

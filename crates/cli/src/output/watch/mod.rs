@@ -1,29 +1,28 @@
-//! How a watched machine is shown: lines as rows of styled text, which a terminal draws and a pipe
-//! gets as they are. What the lines say, `lab::marks` decides.
+//! Display of a watched machine: lines as rows of styled text, which a terminal draws and a pipe
+//! gets unchanged. `lab::marks` decides the content of the lines.
 
-mod bars;
 pub(crate) mod layout;
 pub(crate) mod screen;
+mod sparkline;
 pub(crate) mod text;
 
-use lab::marks::Mark;
+use lab::alerts::Severity;
 
-/// What a piece of text is, for its colour.
+/// Kind of a piece of text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
-    /// Beside the matter: names of columns, history.
+    /// Secondary text: names of columns, history.
     Dim,
-    /// Headings.
     Heading,
-    /// A line that is marked.
-    Marked(Mark),
+    /// A line with a mark.
+    Alert(Severity),
     /// Parts of a bar.
     User,
     System,
     Interrupt,
     Steal,
-    Share,
+    Fraction,
 }
 
 /// A piece of a row.
@@ -40,9 +39,9 @@ impl Span {
 }
 
 /// One row of the screen.
-pub(crate) type Row = Vec<Span>;
+pub(crate) type StyledRow = Vec<Span>;
 
-/// Which characters the terminal has.
+/// Characters that the terminal can display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Glyphs {
     /// Block elements of Unicode.
@@ -51,8 +50,9 @@ pub(crate) enum Glyphs {
 }
 
 impl Glyphs {
-    /// By the locale, as nl_langinfo(3) would: the first of these variables that is set decides.
-    pub(crate) fn of_locale() -> Self {
+    /// Detects the glyphs from the locale, as nl_langinfo(3) would: the first of these variables
+    /// that is set decides.
+    pub(crate) fn from_locale() -> Self {
         let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
@@ -60,22 +60,22 @@ impl Glyphs {
     }
 }
 
-/// Characters of a text, which is as wide as it is drawn: all of ours are one column wide.
+/// Returns the width of a text in columns. All characters in use are one column wide.
 fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A text cut to a width; what is left out is shown.
-fn cut(text: &str, width_max: usize) -> String {
+/// Cuts a text to a width, and marks the cut.
+fn truncate(text: &str, width_max: usize) -> String {
     if width(text) <= width_max {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(width_max.saturating_sub(1)).collect();
-    format!("{kept}~")
+    let head: String = text.chars().take(width_max.saturating_sub(1)).collect();
+    format!("{head}~")
 }
 
-/// A text in lines of a width, broken between words; a word that is longer is cut in pieces.
-fn wrapped(text: &str, width_max: usize) -> Vec<String> {
+/// Breaks a text into lines of a width between words; cuts a longer word into pieces.
+fn wrap(text: &str, width_max: usize) -> Vec<String> {
     let width_max = width_max.max(8);
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn texts_are_cut_and_broken_at_their_width() {
-        assert_eq!(cut("abcdef", 6), "abcdef");
-        assert_eq!(cut("abcdefg", 6), "abcde~");
-        assert_eq!(wrapped("one two three four", 9), ["one two", "three", "four"]);
-        assert_eq!(wrapped("123456789012", 8), ["12345678", "9012"]);
-        assert!(wrapped("", 8).is_empty());
+        assert_eq!(truncate("abcdef", 6), "abcdef");
+        assert_eq!(truncate("abcdefg", 6), "abcde~");
+        assert_eq!(wrap("one two three four", 9), ["one two", "three", "four"]);
+        assert_eq!(wrap("123456789012", 8), ["12345678", "9012"]);
+        assert!(wrap("", 8).is_empty());
     }
 }

@@ -1,22 +1,22 @@
-//! `--check`, `--explain` and `--schema`: what is said about a config without running it.
+//! Tests of `--check`, `--explain` and `--schema`: reports about a config without running it.
 
 use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{Output, beside_others, folder, start, weir};
+use crate::support::{RunOutput, run_weir, shared_machine, start, temp_dir};
 
 /// Runs `weir proxy` on a file with this text.
-fn run(config: &str, flags: &[&str]) -> Output {
-    let folder = folder();
-    let path = folder.path().join("weir.toml");
+fn run_check(config: &str, flags: &[&str]) -> RunOutput {
+    let directory = temp_dir();
+    let path = directory.path().join("weir.toml");
     fs::write(&path, config).unwrap();
     let mut all = vec!["proxy", "--config", path.to_str().unwrap()];
     all.extend(flags);
     start(crate::support::WEIR, &all).finish()
 }
 
-const GOOD: &str = r#"
+const VALID_CONFIG: &str = r#"
 threads = 2
 connections-max = "20k"
 drain-timeout = "30s"
@@ -70,30 +70,27 @@ queue = { limit = 10, timeout = "100ms" }
 "#;
 
 #[test]
-fn a_good_config_is_found_good_and_nothing_listens() {
-    let _shared = beside_others();
-    let output = run(GOOD, &["--check"]);
+fn a_valid_config_passes_and_nothing_listens() {
+    let _shared = shared_machine();
+    let output = run_check(VALID_CONFIG, &["--check"]);
     assert_eq!(output.code, 0, "{output:?}");
     assert!(!output.stdout.contains("listening on"), "{}", output.stdout);
 }
 
-/// A line with a mistake in it, and a part of what has to be said about it.
-const MISTAKES: &[(&str, &str)] = &[
+/// Lines with a mistake, each with a required part of its error message.
+const CONFIG_ERRORS: &[(&str, &str)] = &[
     ("threads = 0", "threads"),
     ("drain-timeout = \"30 parsecs\"", "parsecs"),
     ("colour = \"red\"", "colour"),
     ("[[log]]\nformat = \"xml\"", "xml"),
     ("[[log]]\nto = \"file:/tmp/x\"\nsample = 7.0", "sample"),
     ("[listener.web]\nbind = \"127.0.0.1:99999\"", "99999"),
-    (
-        "[listener.two]\nbind = \"127.0.0.1:0\"\ntimeouts = { head = \"10\" , foot = \"1s\" }",
-        "foot",
-    ),
+    ("[listener.two]\nbind = \"127.0.0.1:0\"\ntimeouts = { head = \"10\" , foot = \"1s\" }", "foot"),
     ("[listener.raw]\nbind = \"127.0.0.1:0\"\nmode = \"tcp\"", "pool"),
     ("[[route]]\nlistener = \"nowhere\"\ndeny = true", "nowhere"),
     ("[[route]]\npool = \"nothing\"", "nothing"),
     ("[[route]]\npool = \"app\"\ndeny = true", "action"),
-    ("[[route]]\npath-prefix = \"/x\"", "does nothing"),
+    ("[[route]]\npath-prefix = \"/x\"", "no action"),
     ("[[route]]\npath-regex = \"(\"\ndeny = true", "("),
     ("[[route]]\nrewrite-prefix = \"/x\"\npool = \"app\"", "path-prefix"),
     ("[[route]]\nsource = [\"10.0.0.0/99\"]\ndeny = true", "10.0.0.0/99"),
@@ -105,29 +102,29 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[pool.odder]\nservers = [\"127.0.0.1:1\"]\nsend-proxy-protocol = \"v3\"", "v3"),
 ];
 
-/// `LINE:COLUMN: text` after the file's name, and both as numbers.
-fn place(line: &str) -> Option<(usize, usize)> {
+/// Parses `LINE:COLUMN: text` after the file's name; returns both numbers.
+fn error_position(line: &str) -> Option<(usize, usize)> {
     let mut parts = line.split_once("weir.toml:")?.1.splitn(3, ':');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 #[test]
-fn each_mistake_is_told_with_its_place() {
-    let _shared = beside_others();
-    for (mistake, part) in MISTAKES {
+fn each_error_is_reported_with_its_position() {
+    let _shared = shared_machine();
+    for (mistake, part) in CONFIG_ERRORS {
         let base = "[pool.app]\nservers = [\"127.0.0.1:1\"]\n";
-        // What belongs to the top comes before any table.
+        // Top-level keys come before any table.
         let config = if mistake.starts_with('[') {
             format!("{base}{mistake}\n")
         } else {
             format!("{mistake}\n{base}")
         };
-        let output = run(&config, &["--check"]);
+        let output = run_check(&config, &["--check"]);
         assert_eq!(output.code, 2, "{mistake}: {output:?}");
         let lines = config.lines().count();
-        let told = output.stderr.lines().filter_map(|line| Some((place(line)?, line)));
-        let told: Vec<_> = told.collect();
-        let right = told.iter().any(|((line, column), text)| {
+        let positioned = output.stderr.lines().filter_map(|line| Some((error_position(line)?, line)));
+        let positioned: Vec<_> = positioned.collect();
+        let right = positioned.iter().any(|((line, column), text)| {
             (1..=lines).contains(line)
                 && *column >= 1
                 && (text.contains(part) || text.contains(part.trim_matches('"')))
@@ -137,15 +134,14 @@ fn each_mistake_is_told_with_its_place() {
 }
 
 #[test]
-fn all_mistakes_of_a_file_are_told_at_once() {
-    let _shared = beside_others();
-    let config =
-        "threads = 0\nfoo = 1\n\n[listener.web]\nbind = \"x\"\n\n[[route]]\npool = \"y\"\n";
+fn all_errors_of_a_file_are_reported_at_once() {
+    let _shared = shared_machine();
+    let config = "threads = 0\nfoo = 1\n\n[listener.web]\nbind = \"x\"\n\n[[route]]\npool = \"y\"\n";
     for flags in [&["--check"][..], &[]] {
-        let output = run(config, flags);
+        let output = run_check(config, flags);
         assert_eq!(output.code, 2, "{output:?}");
         let mut lines: Vec<usize> =
-            output.stderr.lines().filter_map(place).map(|(line, _)| line).collect();
+            output.stderr.lines().filter_map(error_position).map(|(line, _)| line).collect();
         lines.sort_unstable();
         lines.dedup();
         assert_eq!(lines, [1, 2, 5, 8], "{}", output.stderr);
@@ -153,17 +149,17 @@ fn all_mistakes_of_a_file_are_told_at_once() {
 }
 
 #[test]
-fn what_is_no_toml_and_what_is_no_file_is_told() {
-    let _shared = beside_others();
-    let output = run("[listener.web\nbind = 1\n", &["--check"]);
+fn invalid_toml_and_a_missing_file_are_reported() {
+    let _shared = shared_machine();
+    let output = run_check("[listener.web\nbind = 1\n", &["--check"]);
     assert_eq!(output.code, 2);
     assert!(output.stderr.contains("weir.toml:1:"), "{}", output.stderr);
-    let output = weir(&["proxy", "--config", "/nowhere/weir.toml", "--check"]);
+    let output = run_weir(&["proxy", "--config", "/nowhere/weir.toml", "--check"]);
     assert_eq!(output.code, 2);
     assert!(output.stderr.contains("/nowhere/weir.toml"), "{}", output.stderr);
 }
 
-const EXPLAINED: &str = r#"
+const EXPLAINED_CONFIG: &str = r#"
 [listener.web]
 bind = "127.0.0.1:0"
 
@@ -192,47 +188,47 @@ servers = ["127.0.0.1:9001", { address = "127.0.0.1:9002", name = "second" }]
 
 #[test]
 fn a_request_is_explained_route_by_route() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let explain = |flags: &[&str]| {
-        let output = run(EXPLAINED, &[&["--explain"], flags].concat());
+        let output = run_check(EXPLAINED_CONFIG, &[&["--explain"], flags].concat());
         assert_eq!(output.code, 0, "{flags:?}: {output:?}");
         output.stdout
     };
-    let said = explain(&["POST http://example.org/api/users", "--header", "x-key: 1"]);
+    let explanation = explain(&["POST http://example.org/api/users", "--header", "x-key: 1"]);
     for part in ["web", "admin", "api", "/v1/users", "x-env", "prod", "app", "9001", "second"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(explanation.contains(part), "{part}: {explanation}");
     }
-    assert!(!said.contains("rest"), "routes after the one that is taken are not tried: {said}");
-    let said = explain(&["http://example.org/api/users"]);
+    assert!(!explanation.contains("rest"), "routes after the match are not tried: {explanation}");
+    let explanation = explain(&["http://example.org/api/users"]);
     for part in ["admin", "api", "method", "rest", "403"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(explanation.contains(part), "{part}: {explanation}");
     }
-    // The source decides, and the path is what it means, not what it looks like.
+    // The source decides, and the path counts in its normalised form.
     let url = "http://example.org/x/../%61dmin";
-    let said = explain(&[url, "--source", "10.1.2.3"]);
-    assert!(said.contains("9001") && !said.contains("rest"), "{said}");
-    let said = explain(&[url, "--source", "192.0.2.1"]);
-    assert!(said.contains("source") && said.contains("rest"), "{said}");
+    let explanation = explain(&[url, "--source", "10.1.2.3"]);
+    assert!(explanation.contains("9001") && !explanation.contains("rest"), "{explanation}");
+    let explanation = explain(&[url, "--source", "192.0.2.1"]);
+    assert!(explanation.contains("source") && explanation.contains("rest"), "{explanation}");
 }
 
-/// Every name of a property that a schema has, at any depth.
-fn properties(schema: &Value, found: &mut Vec<String>) {
+/// Collects every property name of a schema, at any depth.
+fn collect_properties(schema: &Value, names: &mut Vec<String>) {
     match schema {
         Value::Object(members) => {
             for (key, value) in members {
                 if let ("properties", Value::Object(own)) = (key.as_str(), value) {
-                    found.extend(own.keys().cloned());
+                    names.extend(own.keys().cloned());
                 }
-                properties(value, found);
+                collect_properties(value, names);
             }
         }
-        Value::Array(members) => members.iter().for_each(|one| properties(one, found)),
+        Value::Array(members) => members.iter().for_each(|one| collect_properties(one, names)),
         _ => {}
     }
 }
 
 #[rustfmt::skip]
-const KEYS: &[&str] = &[
+const SCHEMA_KEYS: &[&str] = &[
     "threads", "pin", "connections-max", "drain-timeout", "admin",
     "privileges", "user", "group", "no-new-privileges", "landlock",
     "log", "to", "format", "sample", "only-errors",
@@ -244,7 +240,7 @@ const KEYS: &[&str] = &[
     "source", "rewrite-prefix", "rewrite-path", "set-request-header", "add-request-header",
     "remove-request-header", "set-response-header", "add-response-header",
     "remove-response-header", "rate-limit", "rate", "burst", "key", "status", "keys-max",
-    "redirect", "location", "answer", "content-type", "body", "deny", "tarpit", "delay",
+    "redirect", "location", "return", "content-type", "body", "deny", "tarpit", "delay",
     "servers", "address", "weight", "maxconn", "balance", "reuse", "idle-max", "idle-timeout",
     "queue", "limit", "timeout", "connect", "first-byte", "idle", "tunnel", "retries",
     "send-proxy-protocol",
@@ -252,40 +248,40 @@ const KEYS: &[&str] = &[
 
 #[test]
 fn the_schema_is_json_and_names_every_key() {
-    let _shared = beside_others();
-    let output = weir(&["proxy", "--schema"]);
+    let _shared = shared_machine();
+    let output = run_weir(&["proxy", "--schema"]);
     assert_eq!(output.code, 0, "{output:?}");
     let schema: Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert!(schema["$schema"].as_str().is_some_and(|url| url.contains("json-schema.org")));
-    let mut found = Vec::new();
-    properties(&schema, &mut found);
+    let mut names = Vec::new();
+    collect_properties(&schema, &mut names);
     let missing: Vec<&&str> =
-        KEYS.iter().filter(|key| !found.iter().any(|name| name == **key)).collect();
+        SCHEMA_KEYS.iter().filter(|key| !names.iter().any(|name| name == **key)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
 fn a_check_finds_what_would_keep_the_proxy_from_starting_or_serving() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let with = |log: &str, server: &str| {
         format!(
             "[[log]]\nto = \"{log}\"\n[listener.web]\nbind = \"127.0.0.1:8099\"\npool = \"app\"\n\
              [pool.app]\nservers = [\"{server}\"]\n"
         )
     };
-    for (config, wanted) in [
-        (with("file:/no/such/place/log", "127.0.0.1:1"), "there is no directory /no/such/place"),
+    for (config, expected) in [
+        (with("file:/no/such/place/log", "127.0.0.1:1"), "missing directory: /no/such/place"),
         (with("file:/dev", "127.0.0.1:1"), "it is a directory"),
-        (with("stdout", "127.0.0.1:8099"), "they would come back for ever"),
+        (with("stdout", "127.0.0.1:8099"), "its requests would loop"),
         (
             with("stdout", "127.0.0.1:8099").replace("bind = \"127.0.0.1", "bind = \"0.0.0.0"),
-            "is listener 'web'",
+            "the address of listener 'web'",
         ),
     ] {
-        let output = run(&config, &["--check"]);
-        assert_eq!(output.code, 2, "{wanted}: {output:?}");
-        assert!(output.stderr.contains(wanted), "{wanted}: {output:?}");
+        let output = run_check(&config, &["--check"]);
+        assert_eq!(output.code, 2, "{expected}: {output:?}");
+        assert!(output.stderr.contains(expected), "{expected}: {output:?}");
     }
-    let output = run(&with("stdout", "127.0.0.1:8098"), &["--check"]);
+    let output = run_check(&with("stdout", "127.0.0.1:8098"), &["--check"]);
     assert_eq!(output.code, 0, "{output:?}");
 }

@@ -1,4 +1,4 @@
-//! The life of a proxy: read anew under load, drained, stopped at once, with fewer privileges.
+//! The life of a proxy: reloaded under load, drained, stopped at once, with fewer privileges.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -6,16 +6,16 @@ use std::io::{Read, Write};
 use rt::clock::now_ns;
 use rustix::process::Signal;
 
-use super::{Client, Door, door, text};
-use crate::support::faulty::{Gated, answering_each, ok, telling};
+use super::{Client, ProxyUnderTest, body_text, start_proxy};
+use crate::support::faulty_origins::{GatedServer, echoing_server, ok_response, respond_to_each};
+use crate::support::hostile_client::{BackgroundClients, connect, read_response};
 use crate::support::metrics::REQUESTS;
-use crate::support::rude::{Crowd, connect, see};
-use crate::support::{PATIENCE, beside_others, within};
+use crate::support::{EVENT_TIMEOUT, shared_machine, within};
 
-const TOP: &str = "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n";
+const CONFIG_HEAD: &str = "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n";
 
-/// The config of round N: its number is what `/version` answers.
-fn round(number: u32, [a, b]: [&str; 2]) -> String {
+/// Returns the config of a round: its number is the response of `/version`.
+fn round_config(number: u32, [a, b]: [&str; 2]) -> String {
     let weight = number % 3 + 1;
     let extra = if number % 2 == 1 {
         "[listener.extra]\nbind = \"127.0.0.1:0\"\n[[route]]\nlistener = \"extra\"\ndeny = 418\n"
@@ -23,8 +23,8 @@ fn round(number: u32, [a, b]: [&str; 2]) -> String {
         ""
     };
     format!(
-        "{TOP}{extra}[[route]]\npath = \"/version\"\n\
-         answer = {{ status = 200, body = \"{number}\" }}\n\
+        "{CONFIG_HEAD}{extra}[[route]]\npath = \"/version\"\n\
+         return = {{ status = 200, body = \"{number}\" }}\n\
          [[route]]\nname = \"only-{number}\"\npath = \"/only/{number}\"\ndeny = true\n\
          [[route]]\nname = \"main\"\npool = \"app-{pool}\"\n\
          [pool.app-{pool}]\n\
@@ -33,154 +33,154 @@ fn round(number: u32, [a, b]: [&str; 2]) -> String {
     )
 }
 
-fn wait_for_version(door: &Door, number: u32) {
-    let wanted = number.to_string();
-    let read = within(PATIENCE, || text(&door.get("/version")) == wanted);
-    assert!(read, "round {number} was never read: {}", door.stderr());
+fn wait_for_version(proxy: &ProxyUnderTest, number: u32) {
+    let expected = number.to_string();
+    let read = within(EVENT_TIMEOUT, || body_text(&proxy.get("/version")) == expected);
+    assert!(read, "round {number} was never read: {}", proxy.stderr());
 }
 
 #[test]
 fn twenty_reloads_under_load_lose_no_request() {
-    let _shared = beside_others();
-    let (a, b) = (telling("a"), telling("b"));
+    let _shared = shared_machine();
+    let (a, b) = (echoing_server("a"), echoing_server("b"));
     let servers = [a.authority.as_str(), b.authority.as_str()];
-    let mut door = Door::weir(&round(0, servers));
-    let crowd = Crowd::start(door.authority(), "/", 8);
+    let mut proxy = ProxyUnderTest::weir(&round_config(0, servers));
+    let background = BackgroundClients::start(proxy.authority(), "/", 8);
     let mut counted = 0.0;
     for number in 1..=20 {
-        door.reload(&round(number, servers));
-        wait_for_version(&door, number);
-        crowd.wait_for(50);
+        proxy.reload(&round_config(number, servers));
+        wait_for_version(&proxy, number);
+        background.wait_for(50);
         if number == 1 {
-            let extra = door.wait_for_listener("extra");
-            assert_eq!(Client::connect(&extra).ask("/").status, 418);
+            let extra = proxy.wait_for_listener("extra");
+            assert_eq!(Client::connect(&extra).get("/").status, 418);
         } else if number == 2 {
-            let extra = door.wait_for_listener("extra");
-            let gone = || !door.listens_at(&extra);
-            assert!(within(PATIENCE, gone), "a removed listener still accepts");
+            let extra = proxy.wait_for_listener("extra");
+            let is_closed = || !proxy.listens_at(&extra);
+            assert!(within(EVENT_TIMEOUT, is_closed), "a removed listener still accepts");
         }
-        // What was counted stays counted.
-        let now = door.metrics().known(REQUESTS, &[("listener", "web")]);
+        // A reload keeps the counters.
+        let now = proxy.metrics().sum_known(REQUESTS, &[("listener", "web")]);
         assert!(now > counted, "{now} after {counted}");
         counted = now;
     }
-    let answered = crowd.finish() as f64;
-    // The crowd's own, and the ones to `/version`, all since the start.
-    let all = door.metrics_until("all are counted", |metrics| {
-        metrics.known(REQUESTS, &[("listener", "web")]) >= answered + 20.0
+    let responses = background.finish() as f64;
+    // The requests of the crowd and those to `/version`, all since the start.
+    let all = proxy.metrics_until("all are counted", |metrics| {
+        metrics.sum_known(REQUESTS, &[("listener", "web")]) >= responses + 20.0
     });
-    assert!(all.known(REQUESTS, &[("listener", "web")]) < answered + 20_000.0);
-    // The same address all the time.
-    assert_eq!(door.get("/version").status, 200);
+    assert!(all.sum_known(REQUESTS, &[("listener", "web")]) < responses + 20_000.0);
+    // The address stays the same.
+    assert_eq!(proxy.get("/version").status, 200);
 }
 
 #[test]
 fn a_bad_config_is_reported_and_the_old_one_stays() {
-    let _shared = beside_others();
-    let (a, b) = (telling("a"), telling("b"));
+    let _shared = shared_machine();
+    let (a, b) = (echoing_server("a"), echoing_server("b"));
     let servers = [a.authority.as_str(), b.authority.as_str()];
-    let door = Door::weir(&round(7, servers));
-    let crowd = Crowd::start(door.authority(), "/", 2);
-    door.reload("threads = 2\ncolour = \"red\"\n[listener.web]\nbind = 3\n");
-    let reported = within(PATIENCE, || {
-        let said = door.stderr();
-        said.contains("weir.toml:2:") && said.contains("weir.toml:4:") && said.contains("colour")
+    let proxy = ProxyUnderTest::weir(&round_config(7, servers));
+    let background = BackgroundClients::start(proxy.authority(), "/", 2);
+    proxy.reload("threads = 2\ncolour = \"red\"\n[listener.web]\nbind = 3\n");
+    let reported = within(EVENT_TIMEOUT, || {
+        let stderr = proxy.stderr();
+        stderr.contains("weir.toml:2:") && stderr.contains("weir.toml:4:") && stderr.contains("colour")
     });
-    assert!(reported, "{}", door.stderr());
-    assert_eq!(text(&door.get("/version")), "7");
-    crowd.finish();
-    // The next good one is taken.
-    door.reload(&round(8, servers));
-    wait_for_version(&door, 8);
+    assert!(reported, "{}", proxy.stderr());
+    assert_eq!(body_text(&proxy.get("/version")), "7");
+    background.finish();
+    // The next valid config is applied.
+    proxy.reload(&round_config(8, servers));
+    wait_for_version(&proxy, 8);
 }
 
-/// A proxy before a server with a gate.
-fn gated(drain: &str) -> (Door, Gated) {
-    let gated = Gated::start();
-    let door = Door::weir(&format!(
-        "drain-timeout = \"{drain}\"\n{TOP}pool = \"app\"\n[pool.app]\nservers = [\"{}\"]\n",
+/// Starts a proxy in front of a server with a gate.
+fn start_gated(drain: &str) -> (ProxyUnderTest, GatedServer) {
+    let gated = GatedServer::start();
+    let proxy = ProxyUnderTest::weir(&format!(
+        "drain-timeout = \"{drain}\"\n{CONFIG_HEAD}pool = \"app\"\n[pool.app]\nservers = [\"{}\"]\n",
         gated.server.authority
     ));
-    (door, gated)
+    (proxy, gated)
 }
 
 const REQUEST: &[u8] = b"GET /x HTTP/1.1\r\nHost: t\r\n\r\n";
 
 #[test]
 fn sigterm_lets_requests_finish_and_closes_the_idle() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     for signal in [Signal::TERM, Signal::INT] {
-        let (mut door, gated) = gated("200s");
-        let mut idle = connect(door.authority());
-        let mut busy = connect(door.authority());
+        let (mut proxy, gated) = start_gated("200s");
+        let mut idle = connect(proxy.authority());
+        let mut busy = connect(proxy.authority());
         busy.write_all(REQUEST).unwrap();
-        gated.next();
-        door.process.signal(signal);
-        // Nobody new is taken, and who has nothing in flight is sent away.
+        gated.next_target();
+        proxy.process.signal(signal);
+        // No new client is accepted, and connections without requests in flight are closed.
         assert!(matches!(idle.read(&mut [0]), Ok(0) | Err(_)));
-        let authority = door.authority().to_owned();
-        let closed = || !door.listens_at(&authority);
-        assert!(within(PATIENCE, closed), "it still accepts");
-        gated.let_one_through();
-        let seen = see(&mut busy);
-        assert!(seen.status == Some(200) && seen.whole, "{}", seen.head);
-        let says_close = seen.field("connection").is_some_and(|text| text.contains("close"));
-        assert!(says_close, "{}", seen.head);
-        // Long before the drain's time-out.
-        assert_eq!(door.process.wait(PATIENCE), 0, "{}", door.stderr());
+        let authority = proxy.authority().to_owned();
+        let closed = || !proxy.listens_at(&authority);
+        assert!(within(EVENT_TIMEOUT, closed), "it still accepts");
+        gated.admit_one();
+        let response = read_response(&mut busy);
+        assert!(response.status == Some(200) && response.is_complete, "{}", response.head);
+        let says_close = response.field("connection").is_some_and(|text| text.contains("close"));
+        assert!(says_close, "{}", response.head);
+        // Long before the drain's timeout.
+        assert_eq!(proxy.process.wait(EVENT_TIMEOUT), 0, "{}", proxy.stderr());
     }
 }
 
 #[test]
 fn a_drain_ends_at_its_timeout_and_at_a_second_signal() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     for (drain, second) in [("300ms", false), ("200s", true)] {
-        let (mut door, gated) = gated(drain);
-        let mut busy = connect(door.authority());
+        let (mut proxy, gated) = start_gated(drain);
+        let mut busy = connect(proxy.authority());
         busy.write_all(REQUEST).unwrap();
-        gated.next();
+        gated.next_target();
         let start_ns = now_ns();
-        door.process.signal(Signal::TERM);
+        proxy.process.signal(Signal::TERM);
         if second {
-            let authority = door.authority().to_owned();
-            let draining = || !door.listens_at(&authority);
-            assert!(within(PATIENCE, draining));
-            door.process.signal(Signal::TERM);
+            let authority = proxy.authority().to_owned();
+            let draining = || !proxy.listens_at(&authority);
+            assert!(within(EVENT_TIMEOUT, draining));
+            proxy.process.signal(Signal::TERM);
         }
-        let code = door.process.wait(PATIENCE);
+        let code = proxy.process.wait(EVENT_TIMEOUT);
         let took_ms = (now_ns() - start_ns) / 1_000_000;
         assert!(second || took_ms >= 290, "{took_ms} ms");
-        // The one that was cut off is not passed over in silence by a made-up answer.
-        assert_eq!(see(&mut busy).status, None);
-        // A drain that ran into its time-out has ended as it was told to.
-        assert!(code == 0 || second, "{code}: {}", door.stderr());
+        // The request that was cut off gets no invented response.
+        assert_eq!(read_response(&mut busy).status, None);
+        // A drain that reached its timeout has ended as configured.
+        assert!(code == 0 || second, "{code}: {}", proxy.stderr());
     }
 }
 
 #[test]
 fn privileges_are_dropped_once_its_sockets_are_bound() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     if !rustix::process::geteuid().is_root() {
         eprintln!("not tested: only root has privileges to drop");
         return;
     }
-    let origin = answering_each(|_, _| Some(ok(b"here")));
-    let door = Door::weir(&format!(
+    let origin = respond_to_each(|_, _| Some(ok_response(b"here")));
+    let proxy = ProxyUnderTest::weir(&format!(
         "threads = 2\n[privileges]\nuser = \"nobody\"\ngroup = \"nogroup\"\n\
          [listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
          [pool.app]\nservers = [\"{}\"]\n",
         origin.authority
     ));
-    assert_eq!(door.get("/").status, 200);
+    assert_eq!(proxy.get("/").status, 200);
     let id = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap();
         let line = text.lines().find(|line| line.starts_with(&format!("{name}:x:")));
         line.and_then(|line| line.split(':').nth(2)).expect(name).to_owned()
     };
     let (user, group) = (id("/etc/passwd", "nobody"), id("/etc/group", "nogroup"));
-    // Each thread has credentials of its own.
-    for thread in host::process::thread_ids(door.process.id()).unwrap() {
-        let status = format!("/proc/{}/task/{thread}/status", door.process.id());
+    // Each thread has its own credentials.
+    for thread in host::process::thread_ids(proxy.process.id()).unwrap() {
+        let status = format!("/proc/{}/task/{thread}/status", proxy.process.id());
         let status = fs::read_to_string(status).unwrap();
         let all = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name)).expect(name);
@@ -196,13 +196,12 @@ fn privileges_are_dropped_once_its_sockets_are_bound() {
 
 #[test]
 fn no_new_privileges_is_set_unless_it_is_turned_off() {
-    let _shared = beside_others();
-    for (text, wanted) in
-        [("", "1"), ("[privileges]\nno-new-privileges = false\nlandlock = false\n", "0")]
+    let _shared = shared_machine();
+    for (text, expected) in [("", "1"), ("[privileges]\nno-new-privileges = false\nlandlock = false\n", "0")]
     {
-        let door = door(&format!("[[route]]\ndeny = true\n{text}"));
-        let status = fs::read_to_string(format!("/proc/{}/status", door.process.id())).unwrap();
+        let proxy = start_proxy(&format!("[[route]]\ndeny = true\n{text}"));
+        let status = fs::read_to_string(format!("/proc/{}/status", proxy.process.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("NoNewPrivs:")).unwrap();
-        assert!(line.ends_with(wanted), "{text}: {line}");
+        assert!(line.ends_with(expected), "{text}: {line}");
     }
 }

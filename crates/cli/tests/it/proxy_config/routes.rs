@@ -1,27 +1,26 @@
-//! Which route a request takes: every kind of condition, their order, and paths that try to look
-//! like others. Routes answer with their own names here; what else they do is in `actions`.
+//! Matching of requests to routes: every kind of condition, their order, and disguised paths. Here,
+//! routes respond with their own names; `actions` tests their other actions.
 
-use super::{ask, door, text};
-use crate::support::beside_others;
+use super::{body_text, send_request, start_proxy};
 use crate::support::client::Client;
+use crate::support::shared_machine;
 
-/// A route that answers with its name.
-fn route(name: &str, conditions: &str) -> String {
-    format!(
-        "[[route]]\nname = \"{name}\"\n{conditions}\nanswer = {{ status = 200, body = \"{name}\" }}\n"
-    )
+/// Formats a route that responds with its name.
+fn route_config(name: &str, conditions: &str) -> String {
+    format!("[[route]]\nname = \"{name}\"\n{conditions}\nreturn = {{ status = 200, body = \"{name}\" }}\n")
 }
 
-/// Routes as (name, conditions), then requests as (line, fields, name of the route).
-fn check(routes: &[(&str, &str)], requests: &[(&str, &str, &str)]) {
-    let routes: String = routes.iter().map(|(name, conditions)| route(name, conditions)).collect();
-    let door = door(&routes);
+/// Checks requests, given as (line, fields, name of the route), against routes, given as (name,
+/// conditions).
+fn assert_routes(routes: &[(&str, &str)], requests: &[(&str, &str, &str)]) {
+    let routes: String = routes.iter().map(|(name, conditions)| route_config(name, conditions)).collect();
+    let proxy = start_proxy(&routes);
     let mut wrong = Vec::new();
-    for (line, fields, wanted) in requests {
-        let answer = ask(door.authority(), line, fields);
-        let taken = if answer.status == 404 { "none".to_owned() } else { text(&answer) };
-        if taken != *wanted {
-            wrong.push(format!("{line} {fields:?}: {wanted} wanted, {taken} taken"));
+    for (line, fields, expected) in requests {
+        let response = send_request(proxy.authority(), line, fields);
+        let taken = if response.status == 404 { "none".to_owned() } else { body_text(&response) };
+        if taken != *expected {
+            wrong.push(format!("{line} {fields:?}: {expected} wanted, {taken} taken"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -29,8 +28,8 @@ fn check(routes: &[(&str, &str)], requests: &[(&str, &str, &str)]) {
 
 #[test]
 fn hosts_are_compared_without_case_and_port_and_by_wildcard() {
-    let _shared = beside_others();
-    check(
+    let _shared = shared_machine();
+    assert_routes(
         &[
             ("exact", "host = \"example.org\""),
             ("below", "host = [\"*.example.org\"]"),
@@ -52,8 +51,8 @@ fn hosts_are_compared_without_case_and_port_and_by_wildcard() {
 
 #[test]
 fn paths_are_compared_exactly_by_prefix_and_by_regex() {
-    let _shared = beside_others();
-    check(
+    let _shared = shared_machine();
+    assert_routes(
         &[
             ("exact", "path = \"/exact\""),
             ("prefix", "path-prefix = \"/api\""),
@@ -81,8 +80,8 @@ fn paths_are_compared_exactly_by_prefix_and_by_regex() {
 
 #[test]
 fn a_path_is_what_it_means_and_not_what_it_looks_like() {
-    let _shared = beside_others();
-    check(
+    let _shared = shared_machine();
+    assert_routes(
         &[("admin", "path-prefix = \"/admin\""), ("rest", "")],
         &[
             ("GET /admin", "", "admin"),
@@ -97,7 +96,7 @@ fn a_path_is_what_it_means_and_not_what_it_looks_like() {
             ("GET /a/%2E./admin", "", "admin"),
             ("GET /../admin", "", "admin"),
             ("GET http://test/a/../admin", "", "admin"),
-            // And what is not it stays what it is.
+            // Paths that are not it stay unchanged.
             ("GET /admin/../other", "", "rest"),
             ("GET /a/admin", "", "rest"),
             ("GET /?/admin", "", "rest"),
@@ -107,12 +106,37 @@ fn a_path_is_what_it_means_and_not_what_it_looks_like() {
 }
 
 #[test]
+fn reserved_characters_are_not_their_triplets() {
+    let _shared = shared_machine();
+    assert_routes(
+        &[("plain", "path = \"/a!b\""), ("triplet", "path = \"/a%21b\""), ("rest", "")],
+        &[
+            ("GET /a!b", "", "plain"),
+            ("GET /%61!b", "", "plain"),
+            ("GET /a%21b", "", "triplet"),
+            ("GET /%61%21%62", "", "triplet"),
+            ("GET /a%2521b", "", "rest"),
+        ],
+    );
+    // The digits of a triplet are in upper case.
+    assert_routes(
+        &[("comma", "path = \"/a%2Cb\""), ("colon", "path-prefix = \"/x%3A\""), ("rest", "")],
+        &[
+            ("GET /a%2Cb", "", "comma"),
+            ("GET /a%2cb", "", "comma"),
+            ("GET /a,b", "", "rest"),
+            ("GET /x%3a/y", "", "colon"),
+            ("GET /x:/y", "", "rest"),
+        ],
+    );
+}
+
+#[test]
 fn methods_headers_queries_and_sources_all_have_to_hold() {
-    let _shared = beside_others();
-    let header =
-        "header = { x-a = \"value\", x-b = true, x-c = false, x-d = { regex = \"^v[0-9]$\" } }";
+    let _shared = shared_machine();
+    let header = "header = { x-a = \"value\", x-b = true, x-c = false, x-d = { regex = \"^v[0-9]$\" } }";
     let right = "X-A: value\r\nX-B: \r\nX-D: v1\r\n";
-    check(
+    assert_routes(
         &[
             ("method", "path = \"/method\"\nmethod = [\"GET\", \"PURGE\"]"),
             ("header", &format!("path = \"/header\"\n{header}")),
@@ -146,8 +170,8 @@ fn methods_headers_queries_and_sources_all_have_to_hold() {
 
 #[test]
 fn the_first_route_that_matches_decides() {
-    let _shared = beside_others();
-    check(
+    let _shared = shared_machine();
+    assert_routes(
         &[
             ("general", "path-prefix = \"/a\""),
             ("special", "path-prefix = \"/a/b\""),
@@ -166,25 +190,25 @@ fn the_first_route_that_matches_decides() {
 
 #[test]
 fn routes_belong_to_the_listeners_that_they_name() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     let routes = [
-        route("one", "listener = \"one\""),
-        route("two", "listener = [\"two\"]"),
-        route("both", "path = \"/never\""),
+        route_config("one", "listener = \"one\""),
+        route_config("two", "listener = [\"two\"]"),
+        route_config("both", "path = \"/never\""),
     ];
-    let door = crate::support::door::Door::weir(&format!(
+    let proxy = crate::support::proxy_under_test::ProxyUnderTest::weir(&format!(
         "[listener.one]\nbind = [\"127.0.0.1:0\", \"[::1]:0\"]\n\
          [listener.two]\nbind = \"127.0.0.1:0\"\n\
          [listener.three]\nbind = \"127.0.0.1:0\"\n{}",
         routes.concat()
     ));
-    let one = door.addresses("one");
-    assert_eq!(one.len(), 2, "one line for each address: {}", door.stdout());
+    let one = proxy.addresses("one");
+    assert_eq!(one.len(), 2, "one line for each address: {}", proxy.stdout());
     for address in &one {
-        assert_eq!(text(&Client::connect(address).ask("/")), "one");
+        assert_eq!(body_text(&Client::connect(address).get("/")), "one");
     }
-    assert_eq!(text(&Client::connect(&door.addresses("two")[0]).ask("/")), "two");
-    let three = &door.addresses("three")[0];
-    assert_eq!(Client::connect(three).ask("/").status, 404);
-    assert_eq!(text(&Client::connect(three).ask("/never")), "both");
+    assert_eq!(body_text(&Client::connect(&proxy.addresses("two")[0]).get("/")), "two");
+    let three = &proxy.addresses("three")[0];
+    assert_eq!(Client::connect(three).get("/").status, 404);
+    assert_eq!(body_text(&Client::connect(three).get("/never")), "both");
 }

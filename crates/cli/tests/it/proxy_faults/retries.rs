@@ -5,23 +5,23 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{HEAD, end_of, line_about};
-use crate::support::beside_others;
-use crate::support::client::{Answer, Client};
-use crate::support::door::Door;
-use crate::support::faulty::{Reader, close_is_a_reset, ok};
+use super::{CONFIG_HEAD, end_in_json_log, haproxy_line_for};
+use crate::support::client::{Client, Response};
+use crate::support::faulty_origins::{LaxReader, ok_response, reset_on_close};
 use crate::support::metrics::{RETRIES, SERVER_REQUESTS};
-use crate::support::peers::{Peer, Scripted};
+use crate::support::peers::{ScriptPeer, ScriptedServer};
+use crate::support::proxy_under_test::ProxyUnderTest;
+use crate::support::shared_machine;
 
-/// What a server saw of requests.
+/// Numbers of requests that a server received.
 #[derive(Debug, Default)]
-struct Counts {
+struct MethodCounts {
     gets: AtomicUsize,
     posts: AtomicUsize,
 }
 
-impl Counts {
-    fn note(&self, method: &str) {
+impl MethodCounts {
+    fn record(&self, method: &str) {
         let count = if method == "POST" { &self.posts } else { &self.gets };
         count.fetch_add(1, Ordering::SeqCst);
     }
@@ -31,161 +31,162 @@ impl Counts {
     }
 }
 
-/// How a connection ends when its second request arrives.
+/// End of a connection at its second request.
 #[derive(Clone, Copy, Debug)]
-enum Death {
-    /// Closed, the request read.
+enum ConnectionEnd {
+    /// Closed after the request was read.
     Close,
-    /// Reset, the request read.
+    /// Reset after the request was read.
     Reset,
-    /// Closed on its first byte, the rest unread, which makes it a reset.
+    /// Closed at its first byte with the rest unread, which causes a reset.
     CloseOnFirstByte,
 }
 
-/// A server that answers the first request of each connection, and at the second does this.
-fn dying(death: Death, counts: &Arc<Counts>) -> Scripted {
+/// Starts a server that responds to the first request of each connection, and dies at the second.
+fn dying_server(death: ConnectionEnd, counts: &Arc<MethodCounts>) -> ScriptedServer {
     let counts = Arc::clone(counts);
-    Scripted::start(move |peer: &mut Peer| -> io::Result<()> {
-        let mut reader = Reader::new(peer.stream.try_clone()?);
-        let Some(request) = reader.message()? else { return Ok(()) };
-        counts.note(request.method());
-        peer.send(&ok(b"first"))?;
-        if matches!(death, Death::CloseOnFirstByte) {
+    ScriptedServer::start(move |peer: &mut ScriptPeer| -> io::Result<()> {
+        let mut reader = LaxReader::new(peer.stream.try_clone()?);
+        let Some(request) = reader.read_message()? else { return Ok(()) };
+        counts.record(request.method());
+        peer.send(&ok_response(b"first"))?;
+        if matches!(death, ConnectionEnd::CloseOnFirstByte) {
             let mut first = [0];
             if peer.stream.peek(&mut first)? > 0 {
-                counts.note(if first[0] == b'P' { "POST" } else { "GET" });
+                counts.record(if first[0] == b'P' { "POST" } else { "GET" });
             }
             return Ok(());
         }
-        if let Some(request) = reader.message()? {
-            counts.note(request.method());
-            let whole = request.method() != "POST" || request.body == b"body";
-            assert!(whole, "the body of a POST is passed on");
-            if matches!(death, Death::Reset) {
-                close_is_a_reset(&peer.stream);
+        if let Some(request) = reader.read_message()? {
+            counts.record(request.method());
+            let is_complete = request.method() != "POST" || request.body == b"body";
+            assert!(is_complete, "the body of a POST is passed on");
+            if matches!(death, ConnectionEnd::Reset) {
+                reset_on_close(&peer.stream);
             }
         }
         Ok(())
     })
 }
 
-fn door(origin: &Scripted, more: &str) -> Door {
+fn start_proxy(origin: &ScriptedServer, more: &str) -> ProxyUnderTest {
     let authority = &origin.authority;
-    Door::weir(&format!(
-        "{HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
+    ProxyUnderTest::weir(&format!(
+        "{CONFIG_HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
          [pool.app]\nservers = [\"{authority}\"]\nreuse = \"always\"\n{more}\n"
     ))
 }
 
-fn post(client: &mut Client, target: &str) -> Answer {
+fn post(client: &mut Client, target: &str) -> Response {
     let head = format!("POST {target} HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nbody");
     client.send(head.as_bytes());
-    client.answer().expect("an answer")
+    client.read_response().expect("a response")
 }
 
-const DEATHS: [Death; 3] = [Death::Close, Death::Reset, Death::CloseOnFirstByte];
+const CONNECTION_ENDS: [ConnectionEnd; 3] =
+    [ConnectionEnd::Close, ConnectionEnd::Reset, ConnectionEnd::CloseOnFirstByte];
 
 #[test]
 fn a_get_on_a_connection_that_dies_is_sent_again_once_and_succeeds() {
-    let _shared = beside_others();
-    for death in DEATHS {
-        let counts = Arc::new(Counts::default());
-        let origin = dying(death, &counts);
-        let door = door(&origin, "");
-        let mut client = door.client();
-        assert_eq!(client.ask("/first").body, b"first");
-        let answer = client.ask("/second");
-        assert_eq!((answer.status, answer.body.as_slice()), (200, &b"first"[..]), "{death:?}");
+    let _shared = shared_machine();
+    for death in CONNECTION_ENDS {
+        let counts = Arc::new(MethodCounts::default());
+        let origin = dying_server(death, &counts);
+        let proxy = start_proxy(&origin, "");
+        let mut client = proxy.client();
+        assert_eq!(client.get("/first").body, b"first");
+        let response = client.get("/second");
+        assert_eq!((response.status, response.body.as_slice()), (200, &b"first"[..]), "{death:?}");
         assert_eq!(counts.get(), (3, 0), "{death:?}: one for /first, two for /second");
         assert_eq!(origin.connections(), 2);
-        let metrics = door.metrics();
-        assert_eq!(metrics.known(RETRIES, &[]), 1.0);
-        // What is counted is the connection that it was answered on.
-        assert_eq!(metrics.known(SERVER_REQUESTS, &[("connection", "new")]), 2.0, "{metrics}");
-        assert_eq!(metrics.known(SERVER_REQUESTS, &[("connection", "reused")]), 0.0, "{metrics}");
-        assert_eq!(end_of(&door, "/second"), "done");
-        assert_eq!(line_about(&door, "/second").code, "--");
+        let metrics = proxy.metrics();
+        assert_eq!(metrics.sum_known(RETRIES, &[]), 1.0);
+        // The metric counts the connection that delivered the response.
+        assert_eq!(metrics.sum_known(SERVER_REQUESTS, &[("connection", "new")]), 2.0, "{metrics}");
+        assert_eq!(metrics.sum_known(SERVER_REQUESTS, &[("connection", "reused")]), 0.0, "{metrics}");
+        assert_eq!(end_in_json_log(&proxy, "/second"), "done");
+        assert_eq!(haproxy_line_for(&proxy, "/second").code, "--");
     }
 }
 
 #[test]
 fn a_post_on_a_connection_that_dies_is_never_sent_twice() {
-    let _shared = beside_others();
-    for death in DEATHS {
-        let counts = Arc::new(Counts::default());
-        let origin = dying(death, &counts);
-        let door = door(&origin, "");
-        let mut client = door.client();
-        assert_eq!(client.ask("/first").status, 200);
+    let _shared = shared_machine();
+    for death in CONNECTION_ENDS {
+        let counts = Arc::new(MethodCounts::default());
+        let origin = dying_server(death, &counts);
+        let proxy = start_proxy(&origin, "");
+        let mut client = proxy.client();
+        assert_eq!(client.get("/first").status, 200);
         let status = post(&mut client, "/second").status;
         let (_, posts) = counts.get();
         assert!(posts <= 1, "{death:?}: it came {posts} times");
-        // One that was sent at all, and not answered, is told as it is.
+        // A request that was sent and got no response is reported as failed.
         assert_eq!((status, posts), (502, 1), "{death:?}");
-        assert_eq!(line_about(&door, "/second").code, "SH");
-        // The client's connection goes on.
-        assert_eq!(door.get("/third").status, 200);
+        assert_eq!(haproxy_line_for(&proxy, "/second").code, "SH");
+        // The client's connection stays open.
+        assert_eq!(proxy.get("/third").status, 200);
     }
 }
 
 #[test]
 fn without_retries_a_get_is_not_sent_again() {
-    let _shared = beside_others();
-    let counts = Arc::new(Counts::default());
-    let origin = dying(Death::Close, &counts);
-    let door = door(&origin, "retries = 0");
-    let mut client = door.client();
-    assert_eq!(client.ask("/first").status, 200);
-    assert_eq!(client.ask("/second").status, 502);
+    let _shared = shared_machine();
+    let counts = Arc::new(MethodCounts::default());
+    let origin = dying_server(ConnectionEnd::Close, &counts);
+    let proxy = start_proxy(&origin, "retries = 0");
+    let mut client = proxy.client();
+    assert_eq!(client.get("/first").status, 200);
+    assert_eq!(client.get("/second").status, 502);
     assert_eq!(counts.get(), (2, 0));
 }
 
 #[test]
 fn a_server_that_always_dies_is_asked_a_bounded_number_of_times() {
-    let _shared = beside_others();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let origin = Scripted::start({
-        let asked = Arc::clone(&asked);
+    let _shared = shared_machine();
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let origin = ScriptedServer::start({
+        let request_count = Arc::clone(&request_count);
         move |peer| {
             if peer.request()?.is_some() {
-                asked.fetch_add(1, Ordering::SeqCst);
+                request_count.fetch_add(1, Ordering::SeqCst);
             }
             Ok(())
         }
     });
-    let door = door(&origin, "retries = 1");
-    assert_eq!(door.get("/first").status, 502);
-    assert!((1..=2).contains(&asked.load(Ordering::SeqCst)));
+    let proxy = start_proxy(&origin, "retries = 1");
+    assert_eq!(proxy.get("/first").status, 502);
+    assert!((1..=2).contains(&request_count.load(Ordering::SeqCst)));
 }
 
 #[test]
 fn a_connection_that_was_closed_while_idle_is_not_used() {
-    let _shared = beside_others();
-    let counts = Arc::new(Counts::default());
+    let _shared = shared_machine();
+    let counts = Arc::new(MethodCounts::default());
     let closed = Arc::new(AtomicUsize::new(0));
-    let origin = Scripted::start({
+    let origin = ScriptedServer::start({
         let (counts, closed) = (Arc::clone(&counts), Arc::clone(&closed));
         move |peer| {
-            let mut reader = Reader::new(peer.stream.try_clone()?);
-            if let Some(request) = reader.message()? {
-                counts.note(request.method());
-                peer.send(&ok(b"first"))?;
+            let mut reader = LaxReader::new(peer.stream.try_clone()?);
+            if let Some(request) = reader.read_message()? {
+                counts.record(request.method());
+                peer.send(&ok_response(b"first"))?;
             }
             peer.stream.shutdown(std::net::Shutdown::Write)?;
-            // The proxy has seen it once it closes too.
-            let _ = reader.until(b"never");
+            // The proxy has noticed the end once it closes too.
+            let _ = reader.read_until(b"never");
             closed.fetch_add(1, Ordering::SeqCst);
             Ok(())
         }
     });
-    let door = door(&origin, "");
-    let mut client = door.client();
+    let proxy = start_proxy(&origin, "");
+    let mut client = proxy.client();
     for number in 0..20 {
         assert_eq!(post(&mut client, &format!("/{number}")).status, 200);
-        let gone = || closed.load(Ordering::SeqCst) == number + 1;
-        let gone = crate::support::within(crate::support::PATIENCE, gone);
-        assert!(gone, "an idle connection that the server ended is kept");
+        let is_closed = || closed.load(Ordering::SeqCst) == number + 1;
+        let closed_in_time = crate::support::within(crate::support::EVENT_TIMEOUT, is_closed);
+        assert!(closed_in_time, "an idle connection that the server ended is kept");
     }
     assert_eq!(counts.get(), (0, 20));
-    assert_eq!(door.metrics().known(RETRIES, &[]), 0.0);
+    assert_eq!(proxy.metrics().sum_known(RETRIES, &[]), 0.0);
 }

@@ -1,5 +1,5 @@
-//! The three formats, each read by a parser that is not ours: Python's `json` and `re`, HAProxy's
-//! `halog`; and what nobody may get into a line.
+//! The three formats, each read by a foreign parser: Python's `json` and `re`, HAProxy's `halog`;
+//! and content that no client may inject into a line.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,19 +7,19 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Scene;
-use crate::support::beside_others;
-use crate::support::door::Door;
-use crate::support::faulty::{answering_each, ok};
-use crate::support::hlog::HaproxyLine;
-use crate::support::proxies::is_here;
+use super::LoggedProxy;
+use crate::support::faulty_origins::{ok_response, respond_to_each};
+use crate::support::haproxy_log::HaproxyLogLine;
+use crate::support::proxies::is_installed;
+use crate::support::proxy_under_test::ProxyUnderTest;
+use crate::support::shared_machine;
 
-const JSON: &str = "to = \"file:HOME/json\"\nformat = \"json\"";
-const COMBINED: &str = "to = \"file:HOME/combined\"\nformat = \"combined\"";
-const HAPROXY: &str = "to = \"file:HOME/haproxy\"\nformat = \"haproxy\"";
+const JSON_LOG: &str = "to = \"file:HOME/json\"\nformat = \"json\"";
+const COMBINED_LOG: &str = "to = \"file:HOME/combined\"\nformat = \"combined\"";
+const HAPROXY_LOG: &str = "to = \"file:HOME/haproxy\"\nformat = \"haproxy\"";
 
 /// Names of a JSON line that scripts rely on.
-const FIELDS: &[&str] = &[
+const JSON_FIELDS: &[&str] = &[
     "time",
     "client",
     "client_port",
@@ -54,16 +54,16 @@ const FIELDS: &[&str] = &[
 
 #[test]
 fn a_json_line_is_an_object_that_says_everything() {
-    let _shared = beside_others();
-    let scene = Scene::start(&[JSON]);
-    let mut client = scene.door.client();
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&[JSON_LOG]);
+    let mut client = setup.proxy.client();
     let port = client.stream.local_addr().unwrap().port();
-    let answer = client.ask("/big");
-    let lines = scene.door.wait_for_lines_with("json", "\"/big\"", 1);
+    let response = client.get("/big");
+    let lines = setup.proxy.wait_for_lines_with("json", "\"/big\"", 1);
     let line: Value = serde_json::from_str(&lines[0]).unwrap();
-    let missing: Vec<&&str> = FIELDS.iter().filter(|name| line.get(**name).is_none()).collect();
+    let missing: Vec<&&str> = JSON_FIELDS.iter().filter(|name| line.get(**name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?} of {line:#}");
-    for (name, wanted) in [
+    for (name, expected) in [
         ("client", Value::from("127.0.0.1")),
         ("client_port", port.into()),
         ("listener", "web".into()),
@@ -74,18 +74,19 @@ fn a_json_line_is_an_object_that_says_everything() {
         ("status", 200.into()),
         ("end", "done".into()),
         ("retries", 0.into()),
-        ("bytes_out", ((answer.head.len() + answer.body.len()) as u64).into()),
+        ("bytes_out", ((response.head.len() + response.body.len()) as u64).into()),
     ] {
-        assert_eq!(line[name], wanted, "{name} of {line:#}");
+        assert_eq!(line[name], expected, "{name} of {line:#}");
     }
     assert!(line["total_us"].as_u64() > Some(0), "{line:#}");
 }
 
-/// Python says how many lines of a file it could read, and stops at the first that it could not.
+/// Parses a file with a Python script, which stops at the first unreadable line; returns the number
+/// of parsed lines.
 fn read_with_python(script: &str, path: &Path) -> usize {
     let output = Command::new("python3").args(["-c", script]).arg(path).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    said.trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    stdout.trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
 }
 
 const JSON_READER: &str = "
@@ -105,21 +106,22 @@ print(count)"#;
 
 #[test]
 fn python_reads_json_and_combined_lines() {
-    let _shared = beside_others();
-    let scene = Scene::start(&[JSON, COMBINED]);
-    let count = scene.ask_for_everything();
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&[JSON_LOG, COMBINED_LOG]);
+    let count = setup.send_all_requests();
     for (name, script) in [("json", JSON_READER), ("combined", COMBINED_READER)] {
-        assert_eq!(scene.door.wait_for_lines(name, count).len(), count);
-        assert_eq!(read_with_python(script, &scene.door.file(name)), count, "{name}");
+        assert_eq!(setup.proxy.wait_for_lines(name, count).len(), count);
+        assert_eq!(read_with_python(script, &setup.proxy.file(name)), count, "{name}");
     }
     // The size in a combined line is that of the content.
-    let big = scene.door.wait_for_lines_with("combined", "GET /big", 5);
+    let big = setup.proxy.wait_for_lines_with("combined", "GET /big", 5);
     assert!(big[0].contains(" 200 100000 "), "{}", big[0]);
 }
 
-/// What `halog` says about a file of lines without a prefix: its own fields, the parts of each row.
-fn halog(flag: &str, path: &Path) -> Vec<Vec<String>> {
-    // It expects what a syslog daemon puts before a line: four fields that are not there.
+/// Runs `halog` on a file of lines without a prefix; returns the fields of each row.
+fn run_halog(flag: &str, path: &Path) -> Vec<Vec<String>> {
+    // `halog` expects the prefix of a syslog daemon before a line: four fields that are missing
+    // here.
     let output = Command::new("halog")
         .args(["-q", "-s", "-4", flag])
         .stdin(File::open(path).unwrap())
@@ -131,25 +133,25 @@ fn halog(flag: &str, path: &Path) -> Vec<Vec<String>> {
     lines.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-/// What halog counts has to be what was asked: by status, by code, by server.
-fn assert_halog_agrees(door: &Door, lines: &[String], count: usize) {
+/// Asserts that the counts of halog match the requests: by status, by code, by server.
+fn assert_halog_agrees(proxy: &ProxyUnderTest, lines: &[String], count: usize) {
     let bare = lines.iter().map(|line| {
         let start = line[..line.find(" [").unwrap()].rfind(' ').map_or(0, |at| at + 1);
         format!("{}\n", &line[start..])
     });
-    let path = door.file("bare");
+    let path = proxy.file("bare");
     std::fs::write(&path, bare.collect::<String>()).unwrap();
     let totals = |flag: &str| {
-        let rows = halog(flag, &path).into_iter();
+        let rows = run_halog(flag, &path).into_iter();
         rows.map(|row| (row[0].clone(), row[1].parse::<usize>().unwrap())).collect::<Vec<_>>()
     };
     let mut statuses = totals("-st");
     statuses.sort_unstable();
-    let wanted = [("200", 25), ("403", 3), ("500", 7)].map(|(name, n)| (name.to_owned(), n));
-    assert_eq!(statuses, wanted);
+    let expected = [("200", 25), ("403", 3), ("500", 7)].map(|(name, n)| (name.to_owned(), n));
+    assert_eq!(statuses, expected);
     assert_eq!(totals("-tc").iter().map(|(_, n)| n).sum::<usize>(), count);
     // By server: status classes 1xx to 5xx, others, and the total of requests.
-    let servers = halog("-srv", &path);
+    let servers = run_halog("-srv", &path);
     let one = servers.iter().find(|row| row[0].ends_with("/one")).expect("the server");
     let total = one.iter().skip(1).filter_map(|text| text.parse::<usize>().ok());
     assert!(total.clone().any(|n| n == 32), "25 + 7 requests of {servers:?}");
@@ -158,7 +160,7 @@ fn assert_halog_agrees(door: &Door, lines: &[String], count: usize) {
 
 fn assert_lines(lines: &[String]) {
     for text in lines {
-        let line = HaproxyLine::http(text);
+        let line = HaproxyLogLine::http(text);
         let [request, wait, connect, response, total] = line.timers[..] else { panic!("{text}") };
         let parts: i64 = [request, wait, connect, response].iter().filter(|part| **part > 0).sum();
         assert!(total >= 0 && parts <= total + 4, "the parts are longer than the whole: {text}");
@@ -177,98 +179,92 @@ fn assert_lines(lines: &[String]) {
 
 #[test]
 fn halog_reads_haproxy_lines_and_counts_what_was_asked() {
-    let _shared = beside_others();
-    if !is_here("halog", &["-h"]) {
+    let _shared = shared_machine();
+    if !is_installed("halog", &["-h"]) {
         return;
     }
-    let scene = Scene::start(&[HAPROXY]);
-    let count = scene.ask_for_everything();
-    let lines = scene.door.wait_for_lines("haproxy", count);
+    let setup = LoggedProxy::start(&[HAPROXY_LOG]);
+    let count = setup.send_all_requests();
+    let lines = setup.proxy.wait_for_lines("haproxy", count);
     assert_eq!(lines.len(), count);
     assert_lines(&lines);
-    let big = lines.iter().map(|line| HaproxyLine::http(line));
-    assert!(
-        big.clone().filter(|line| line.request.contains("/big")).all(|line| line.bytes > 100_000)
-    );
-    assert_halog_agrees(&scene.door, &lines, count);
+    let big = lines.iter().map(|line| HaproxyLogLine::http(line));
+    assert!(big.clone().filter(|line| line.request.contains("/big")).all(|line| line.bytes > 100_000));
+    assert_halog_agrees(&setup.proxy, &lines, count);
 }
 
 #[test]
 fn the_readers_of_these_tests_read_the_lines_of_haproxy_itself() {
-    let _shared = beside_others();
-    if !is_here("haproxy", &["-v"]) || !is_here("halog", &["-h"]) {
+    let _shared = shared_machine();
+    if !is_installed("haproxy", &["-v"]) || !is_installed("halog", &["-h"]) {
         return;
     }
-    let origin = answering_each(|request, _| {
+    let origin = respond_to_each(|request, _| {
         Some(match request.target() {
             "/fail" => b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\noh".to_vec(),
-            "/big" => ok(&[b'x'; 100_000]),
-            _ => ok(b"here"),
+            "/big" => ok_response(&[b'x'; 100_000]),
+            _ => ok_response(b"here"),
         })
     });
-    let door = Door::haproxy(&format!(
+    let proxy = ProxyUnderTest::haproxy(&format!(
         "global\n  log stdout format raw local0\ndefaults\n  mode http\n  log global\n  \
          option httplog\n  timeout connect 5s\n  timeout client 20s\n  timeout server 20s\n\
          frontend web\n  bind 127.0.0.1:PORT\n  http-request deny if {{ path /deny }}\n  \
          default_backend app\nbackend app\n  server one {}\n",
         origin.authority
     ));
-    let scene = Scene { door, _origin: origin };
-    let count = scene.ask_for_everything();
-    let lines = scene.door.wait_for_lines("stdout", count);
+    let setup = LoggedProxy { proxy, _origin: origin };
+    let count = setup.send_all_requests();
+    let lines = setup.proxy.wait_for_lines("stdout", count);
     assert_eq!(lines.len(), count);
     assert_lines(&lines);
-    assert_halog_agrees(&scene.door, &lines, count);
+    assert_halog_agrees(&setup.proxy, &lines, count);
 }
 
 #[test]
 fn nobody_can_forge_a_line() {
-    let _shared = beside_others();
-    let scene = Scene::start(&[JSON, COMBINED, HAPROXY]);
-    let fields =
-        "Referer: a\" 200 \"b\\\r\nUser-Agent: \u{1b}[31mred\u{7f}\u{85}\r\nHost: h\"\\\r\n";
-    let mut asked = 0;
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&[JSON_LOG, COMBINED_LOG, HAPROXY_LOG]);
+    let fields = "Referer: a\" 200 \"b\\\r\nUser-Agent: \u{1b}[31mred\u{7f}\u{85}\r\nHost: h\"\\\r\n";
+    let mut request_count = 0;
     for target in ["/a\"b", "/a\\\"b", "/%0d%0aforged", "/\u{2028}x", "/a\tb", "/\u{1b}[2J"] {
-        let mut client = scene.door.client();
-        client
-            .send(format!("GET {target} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n").as_bytes());
-        let _ = client.answer();
-        asked += 1;
+        let mut client = setup.proxy.client();
+        client.send(format!("GET {target} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n").as_bytes());
+        let _ = client.read_response();
+        request_count += 1;
     }
-    // A line break within a field or a target is one of the head, never one of the log.
-    let mut client = scene.door.client();
+    // A line break within a field or a target stays in the head and never breaks a log line.
+    let mut client = setup.proxy.client();
     client.send(b"GET /x\rforged HTTP/1.1\r\nHost: t\r\n\r\n");
-    let _ = client.answer();
-    asked += 1;
+    let _ = client.read_response();
+    request_count += 1;
     for name in ["json", "combined", "haproxy"] {
-        let lines = scene.door.wait_for_lines(name, asked);
-        assert_eq!(lines.len(), asked, "{name}: {lines:#?}");
+        let lines = setup.proxy.wait_for_lines(name, request_count);
+        assert_eq!(lines.len(), request_count, "{name}: {lines:#?}");
         let clean = |line: &String| !line.chars().any(|one| one.is_control() || one == '\u{2028}');
         assert!(lines.iter().all(clean), "{name}: {lines:#?}");
     }
-    assert_eq!(read_with_python(JSON_READER, &scene.door.file("json")), asked);
-    assert_eq!(read_with_python(COMBINED_READER, &scene.door.file("combined")), asked);
-    for line in scene.door.lines("haproxy") {
-        HaproxyLine::http(&line);
+    assert_eq!(read_with_python(JSON_READER, &setup.proxy.file("json")), request_count);
+    assert_eq!(read_with_python(COMBINED_READER, &setup.proxy.file("combined")), request_count);
+    for line in setup.proxy.lines("haproxy") {
+        HaproxyLogLine::http(&line);
     }
 }
 
 #[test]
 fn secrets_of_a_query_are_in_no_log() {
-    let _shared = beside_others();
-    let scene = Scene::start(&[JSON, COMBINED, HAPROXY]);
-    let mut client = scene.door.client();
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&[JSON_LOG, COMBINED_LOG, HAPROXY_LOG]);
+    let mut client = setup.proxy.client();
     let names = ["token", "access_token", "password", "secret", "api_key", "signature", "code"];
     for name in names {
-        client.ask(&format!("/x?a=1&{name}=hunter2&b=2"));
+        client.get(&format!("/x?a=1&{name}=hunter2&b=2"));
     }
     for file in ["json", "combined", "haproxy"] {
-        for line in scene.door.wait_for_lines(file, names.len()) {
+        for line in setup.proxy.wait_for_lines(file, names.len()) {
             assert!(line.contains("/x") && !line.contains("hunter2"), "{file}: {line}");
         }
     }
-    let metrics = scene.door.metrics();
-    assert!(
-        !metrics.samples.iter().any(|one| one.labels.values().any(|text| text.contains("hunter2")))
-    );
+    let metrics = setup.proxy.metrics();
+    assert!(!metrics.samples.iter().any(|one| one.labels.values().any(|text| text.contains("hunter2"))));
 }

@@ -1,23 +1,23 @@
-//! The metrics: a page that Prometheus takes, whose parts agree with each other and with what was
-//! asked.
+//! The metrics: a page that Prometheus accepts, whose parts agree with each other and with the
+//! requests.
 
 use std::collections::BTreeMap;
 
-use super::Scene;
-use crate::support::beside_others;
+use super::LoggedProxy;
 use crate::support::client::Client;
-use crate::support::faulty::field;
+use crate::support::faulty_origins::field;
 use crate::support::metrics::{DURATION, Metrics, REQUESTS};
+use crate::support::shared_machine;
 
 #[test]
 fn the_page_is_one_that_prometheus_takes() {
-    let _shared = beside_others();
-    let scene = Scene::start(&[]);
-    scene.ask_for_everything();
-    let answer = Client::connect(scene.door.admin()).ask_as("/metrics", "Host: localhost\r\n");
-    let kind = field(&answer.head, "content-type").expect("a type");
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&[]);
+    setup.send_all_requests();
+    let response = Client::connect(setup.proxy.admin()).get_with_fields("/metrics", "Host: localhost\r\n");
+    let kind = field(&response.head, "content-type").expect("a type");
     assert!(kind.starts_with("text/plain") && kind.contains("version=0.0.4"), "{kind}");
-    let metrics = scene.door.metrics();
+    let metrics = setup.proxy.metrics();
     for sample in &metrics.samples {
         let family = ["_bucket", "_sum", "_count"]
             .iter()
@@ -32,13 +32,13 @@ fn the_page_is_one_that_prometheus_takes() {
     }
 }
 
-/// Of one row of a histogram, without the bound.
+/// Labels of one row of a histogram, without the bound.
 type Labels = Vec<(String, String)>;
 
-/// A histogram's buckets grow, and its last is its count.
+/// Asserts that a histogram's buckets grow, and that its last bucket is its count.
 fn assert_histogram(metrics: &Metrics, name: &str) -> f64 {
     let mut rows: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
-    for sample in metrics.of(&format!("{name}_bucket"), &[]) {
+    for sample in metrics.samples_with(&format!("{name}_bucket"), &[]) {
         let mut labels = sample.labels.clone();
         let bound = labels.remove("le").expect("le");
         let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().unwrap() };
@@ -62,34 +62,34 @@ fn assert_histogram(metrics: &Metrics, name: &str) -> f64 {
 
 #[test]
 fn histograms_have_as_many_entries_as_there_were_requests() {
-    let _shared = beside_others();
-    let scene = Scene::start(&["to = \"file:HOME/json\""]);
-    let count = scene.ask_for_everything() as f64;
-    let metrics = scene.door.metrics_until("all are counted", |metrics| {
-        metrics.known(REQUESTS, &[("listener", "web")]) == count
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&["to = \"file:HOME/json\""]);
+    let count = setup.send_all_requests() as f64;
+    let metrics = setup.proxy.metrics_until("all are counted", |metrics| {
+        metrics.sum_known(REQUESTS, &[("listener", "web")]) == count
     });
-    for (end, wanted) in [("done", 32.0), ("denied", 3.0)] {
-        assert_eq!(metrics.known(REQUESTS, &[("end", end)]), wanted, "{end}: {metrics}");
+    for (end, expected) in [("done", 32.0), ("denied", 3.0)] {
+        assert_eq!(metrics.sum_known(REQUESTS, &[("end", end)]), expected, "{end}: {metrics}");
     }
     assert_eq!(assert_histogram(&metrics, DURATION), count);
-    // To look at the metrics is not a request of a listener.
-    let again = scene.door.metrics();
-    assert_eq!(again.known(REQUESTS, &[]), count);
+    // Reading the metrics is not a request of a listener.
+    let again = setup.proxy.metrics();
+    assert_eq!(again.sum_known(REQUESTS, &[]), count);
 }
 
 #[test]
-fn health_is_told_and_other_pages_are_not_there() {
-    let _shared = beside_others();
-    let scene = Scene::start(&[]);
-    let mut client = Client::connect(scene.door.admin());
-    assert_eq!(client.ask("/health").status, 200);
+fn health_is_reported_and_other_pages_do_not_exist() {
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&[]);
+    let mut client = Client::connect(setup.proxy.admin());
+    assert_eq!(client.get("/health").status, 200);
     assert_eq!(
-        Client::connect(scene.door.admin()).ask_as("/nothing", "Host: localhost\r\n").status,
+        Client::connect(setup.proxy.admin()).get_with_fields("/nothing", "Host: localhost\r\n").status,
         404
     );
     // The admin address serves no route.
     assert_eq!(
-        Client::connect(scene.door.admin()).ask_as("/x?a=b", "Host: localhost\r\n").status,
+        Client::connect(setup.proxy.admin()).get_with_fields("/x?a=b", "Host: localhost\r\n").status,
         404
     );
 }

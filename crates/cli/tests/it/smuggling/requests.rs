@@ -1,85 +1,87 @@
-//! Ambiguous requests: what the origin receives of them, and what the client is told.
+//! Ambiguous requests: the requests at the origin, and the response to the client.
 
-use super::{Vector, Verdict, table, vectors, verdict};
-use crate::support::beside_others;
-use crate::support::proxies::{Proxy, Recorder, Reply, Seen, Setup, Subject};
-use crate::support::strict::{Message, Wrong};
+use super::{Vector, Verdict, print_table, vectors, verdict};
+use crate::support::proxies::{
+    ComparedProxy, OriginReply, ProxyKind, ProxySetup, RecordedRequest, RecordingOrigin,
+};
+use crate::support::shared_machine;
+use crate::support::strict_parser::{ReadError, StrictMessage};
 
 const CORPUS: &str = include_str!("requests.txt");
 /// Known differences between parsers.
 pub(super) const DIFFERENCES: &str = include_str!("differences.txt");
-/// What the RFCs ask for.
+/// Requirements of the RFCs.
 pub(super) const REQUIREMENTS: &str = include_str!("requirements.txt");
 const MARKER: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: marker\r\n\r\n";
 
-/// An origin that says in each answer what it believes to answer.
-fn origin() -> Recorder {
-    Recorder::start(|request| {
+/// Starts an origin whose response names the request that it believes to have received.
+fn start_origin() -> RecordingOrigin {
+    RecordingOrigin::start(|request| {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Answers: ";
         let body = if request.method() == "HEAD" { "" } else { "ok" };
-        Reply::Stay(vec![format!("{head}{}\r\n\r\n{body}", request.target()).into_bytes()])
+        OriginReply::KeepOpen(vec![format!("{head}{}\r\n\r\n{body}", request.target()).into_bytes()])
     })
 }
 
-/// What the client got: whole answers, and how it ended.
+/// Complete responses that the client got, and the end of the connection.
 #[derive(Debug)]
-struct Got {
-    answers: Vec<Message>,
-    end: Wrong,
+struct Exchange {
+    responses: Vec<StrictMessage>,
+    end: ReadError,
 }
 
-impl Got {
-    /// The answers that the origin gave.
-    fn of_origin(&self) -> Vec<&str> {
-        self.answers.iter().filter_map(|answer| answer.one("x-answers")).collect()
+impl Exchange {
+    /// Returns the responses that came from the origin.
+    fn responses_of_origin(&self) -> Vec<&str> {
+        self.responses.iter().filter_map(|response| response.single_value("x-answers")).collect()
     }
 
-    /// The status of the last answer when the proxy gave it itself; 0: it only closed.
+    /// Returns the status of the last response if the proxy gave it itself; 0: it only closed.
     fn refusal(&self) -> Option<u16> {
-        match self.answers.last() {
-            Some(last) => last.one("x-answers").is_none().then_some(last.status()),
-            None => matches!(self.end, Wrong::Over).then_some(0),
+        match self.responses.last() {
+            Some(last) => last.single_value("x-answers").is_none().then_some(last.status()),
+            None => matches!(self.end, ReadError::Closed).then_some(0),
         }
     }
 }
 
-fn send(proxy: &Proxy, vector: &Vector) -> Got {
+fn send(proxy: &ComparedProxy, vector: &Vector) -> Exchange {
     let mut caller = proxy.connect();
     // The proxy may have closed before the last byte.
     let _ = caller.send(&[&vector.bytes[..], MARKER].concat());
-    let patience = std::time::Duration::from_secs(10);
-    caller.stream.set_read_timeout(Some(patience)).unwrap();
+    let timeout = std::time::Duration::from_secs(10);
+    caller.stream.set_read_timeout(Some(timeout)).unwrap();
     let method = if vector.bytes.starts_with(b"HEAD") { "HEAD" } else { "GET" };
-    let mut answers: Vec<Message> = Vec::new();
+    let mut responses: Vec<StrictMessage> = Vec::new();
     loop {
-        match caller.reader.answer(method) {
-            Ok((_, answer)) => answers.push(answer),
-            Err(end) => return Got { answers, end },
+        match caller.reader.read_response(method) {
+            Ok((_, answer)) => responses.push(answer),
+            Err(end) => return Exchange { responses, end },
         }
-        // The marker's answer is the last that can come.
-        if answers.last().is_some_and(|last| last.one("x-answers") == Some("/smuggled")) {
-            return Got { answers, end: Wrong::Silent };
+        // The marker's response is the last possible one.
+        if responses.last().is_some_and(|last| last.single_value("x-answers") == Some("/smuggled")) {
+            return Exchange { responses, end: ReadError::TimedOut };
         }
     }
 }
 
-/// Sends a vector, and then a probe that must get its own answer.
-fn judge(proxy: &Proxy, origin: &Recorder, vector: &Vector, subject: Subject) -> Verdict {
+/// Sends a vector, and then a probe that must get its own response.
+fn judge(proxy: &ComparedProxy, origin: &RecordingOrigin, vector: &Vector, subject: ProxyKind) -> Verdict {
     let got = send(proxy, vector);
     let probe = format!("/probe-{}", vector.name);
     let request = format!("GET {probe} HTTP/1.1\r\nHost: probe\r\n\r\n");
-    let answer = proxy.connect().ask(request.as_bytes());
-    let mut seen = origin.so_far();
-    if !answer.as_ref().is_ok_and(|answer| answer.one("x-answers") == Some(probe.as_str())) {
-        return verdict("UNSAFE", format!("the next client got {answer:?}; origin {seen:?}"));
+    let response = proxy.connect().exchange(request.as_bytes());
+    let mut recorded = origin.take_requests();
+    if !response.as_ref().is_ok_and(|answer| answer.single_value("x-answers") == Some(probe.as_str())) {
+        return verdict("UNSAFE", format!("the next client got {response:?}; origin {recorded:?}"));
     }
-    seen.retain(|one| !one.request.as_ref().is_ok_and(|request| request.target() == probe));
-    classify(vector, &got, &seen, subject)
+    recorded.retain(|one| !one.request.as_ref().is_ok_and(|request| request.target() == probe));
+    classify(vector, &got, &recorded, subject)
 }
 
-/// Whether a request is the one that a row names: `METHOD TARGET LENGTH`, and then the number of
-/// requests with the marker, 2 if it is not there.
-fn fits(request: &Message, form: &[&str]) -> bool {
+/// Returns whether a request is the one that a row names: `METHOD TARGET LENGTH`, and then the
+/// number of requests with the marker, 2 if it is missing.
+fn matches_form(request: &StrictMessage, form: &[&str]) -> bool {
     let [method, target, length, ..] = form[..] else { return false };
     let absolute = request.target().strip_prefix("http://a.example");
     request.method() == method
@@ -87,67 +89,67 @@ fn fits(request: &Message, form: &[&str]) -> bool {
         && request.body.len().to_string() == length
 }
 
-fn classify(vector: &Vector, got: &Got, seen: &[Seen], subject: Subject) -> Verdict {
-    let mut whole = Vec::new();
-    for one in seen {
+fn classify(vector: &Vector, got: &Exchange, recorded: &[RecordedRequest], subject: ProxyKind) -> Verdict {
+    let mut complete = Vec::new();
+    for one in recorded {
         match &one.request {
-            Ok(request) => whole.push(request),
-            // A body that the proxy broke off is refused by any origin.
-            Err(Wrong::Truncated(_)) => {}
+            Ok(request) => complete.push(request),
+            // Any origin rejects a body that the proxy broke off.
+            Err(ReadError::Truncated(_)) => {}
             Err(wrong) => return verdict("ambiguous", format!("the origin saw {wrong:?}")),
         }
     }
-    // Each request that the origin saw is one that the client was answered, in its order.
-    let targets: Vec<&str> = whole.iter().map(|request| request.target()).collect();
-    if targets != got.of_origin() {
-        let text = format!("origin saw {targets:?}, client got {got:?}");
+    // The client must get a response for each request at the origin, in the same order.
+    let targets: Vec<&str> = complete.iter().map(|request| request.target()).collect();
+    if targets != got.responses_of_origin() {
+        let text = format!("origin received {targets:?}, client received {got:?}");
         return verdict("UNSAFE", text);
     }
     let words: Vec<&str> = vector.expected.split(' ').collect();
     let (may_reject, statuses, form) = match words[..] {
-        ["reject" | "answer", ref statuses @ ..] => (true, statuses, &[][..]),
+        ["reject" | "respond", ref statuses @ ..] => (true, statuses, &[][..]),
         ["pass", ref form @ ..] => (false, &[][..], form),
-        ["either" | "alone", _, ref form @ ..] => (true, &words[1..2], form),
+        ["either" | "then-close", _, ref form @ ..] => (true, &words[1..2], form),
         _ => panic!("{}: {}", vector.name, vector.expected),
     };
-    if whole.is_empty() {
+    if complete.is_empty() {
         let Some(status) = got.refusal() else {
-            return verdict("stuck", format!("nothing happened: {got:?}"));
+            return verdict("stuck", format!("no reaction: {got:?}"));
         };
         let known = statuses.contains(&status.to_string().as_str())
             || (status == 0 && statuses.contains(&"close"))
-            || subject != Subject::Weir;
-        return match (may_reject, known && got.answers.len() <= 1) {
+            || subject != ProxyKind::Weir;
+        return match (may_reject, known && got.responses.len() <= 1) {
             (true, true) => verdict("rejected", format!("rejected {status}")),
             (true, false) => verdict("odd", format!("rejected with {got:?}")),
             (false, _) => verdict("over-strict", format!("rejected {status}")),
         };
     }
-    let first = got.answers.first().map(|first| first.status().to_string());
-    if words[0] == "answer" && targets == ["/smuggled"] && got.answers.len() == 2 {
+    let first = got.responses.first().map(|first| first.status().to_string());
+    if words[0] == "respond" && targets == ["/smuggled"] && got.responses.len() == 2 {
         let known = first.is_some_and(|first| statuses.contains(&first.as_str()));
-        return verdict(if known { "rejected" } else { "odd" }, "answered, and went on");
+        return verdict(if known { "rejected" } else { "odd" }, "responded, and continued");
     }
     let marked = targets.contains(&"/smuggled");
-    let lenient = |why: &str| verdict("lenient", format!("{why}: {whole:?}"));
+    let lenient = |reason: &str| verdict("lenient", format!("{reason}: {complete:?}"));
     if form.is_empty() {
         return lenient(if marked { "forwarded, with the marker" } else { "forwarded" });
     }
-    if !fits(whole[0], form) {
+    if !matches_form(complete[0], form) {
         return lenient("not in that form");
     }
-    let wanted = form.get(3).map_or(2, |count| count.parse().unwrap());
+    let expected = form.get(3).map_or(2, |count| count.parse().unwrap());
     match (words[0], marked) {
-        ("alone", true) => lenient("the connection went on"),
+        ("then-close", true) => lenient("the connection stayed open"),
         (_, false) => verdict("forwarded", "forwarded, then closed"),
-        (_, true) if whole.len() == wanted => verdict("forwarded", "forwarded"),
-        _ => verdict("UNSAFE", format!("too many requests: {whole:?}")),
+        (_, true) if complete.len() == expected => verdict("forwarded", "forwarded"),
+        _ => verdict("UNSAFE", format!("too many requests: {complete:?}")),
     }
 }
 
-fn column(subject: Subject, corpus: &[Vector]) -> Vec<Verdict> {
-    let origin = origin();
-    let mut proxy = subject.start(origin.authority(), Setup::default());
+fn run_corpus(subject: ProxyKind, corpus: &[Vector]) -> Vec<Verdict> {
+    let origin = start_origin();
+    let mut proxy = subject.start(origin.authority(), ProxySetup::default());
     let verdicts = corpus.iter().map(|vector| judge(&proxy, &origin, vector, subject)).collect();
     proxy.assert_alive();
     verdicts
@@ -155,18 +157,18 @@ fn column(subject: Subject, corpus: &[Vector]) -> Vec<Verdict> {
 
 #[test]
 fn weir_lets_nothing_ambiguous_through() {
-    let _shared = beside_others();
+    let _shared = shared_machine();
     assert_all_safe(CORPUS);
 }
 
-/// Sends every row of a table, and holds what came of it against what may.
+/// Sends every row of a table, and compares the results with the allowed ones.
 pub(super) fn assert_all_safe(table_text: &str) {
-    if !Subject::Weir.is_here() {
+    if !ProxyKind::Weir.is_installed() {
         return;
     }
     let corpus = vectors(table_text);
-    let verdicts = column(Subject::Weir, &corpus);
-    table(&[("weir", &verdicts)], &corpus);
+    let verdicts = run_corpus(ProxyKind::Weir, &corpus);
+    print_table(&[("weir", &verdicts)], &corpus);
     let rows = corpus.iter().zip(&verdicts);
     let bad = rows.filter(|(_, verdict)| !["rejected", "forwarded"].contains(&verdict.class));
     let bad: Vec<String> = bad
@@ -177,24 +179,24 @@ pub(super) fn assert_all_safe(table_text: &str) {
     assert!(bad.is_empty(), "{} vectors:\n{}", bad.len(), bad.join("\n"));
 }
 
-/// The runner itself, against a proxy that is known: plain rows pass, the classics are refused, and
-/// nothing else is so slack that it could not tell.
+/// Tests the runner itself, against a known proxy: plain rows pass, the classic attacks are
+/// rejected, and the classes stay distinguishable.
 #[test]
 #[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
-fn the_runner_tells_what_haproxy_does() {
-    let _shared = beside_others();
-    if !Subject::Haproxy.is_here() {
+fn the_runner_classifies_haproxy() {
+    let _shared = shared_machine();
+    if !ProxyKind::Haproxy.is_installed() {
         return;
     }
     let corpus = vectors(CORPUS);
     assert!(corpus.len() >= 130, "{} vectors", corpus.len());
     let named = |part: &str| corpus.iter().any(|vector| vector.name == part);
     assert!(named("plain-get") && named("cl-two-different"));
-    let verdicts = column(Subject::Haproxy, &corpus);
+    let verdicts = run_corpus(ProxyKind::Haproxy, &corpus);
     let count = |class| verdicts.iter().filter(|verdict| verdict.class == class).count();
-    table(&[("haproxy", &verdicts)], &corpus);
+    print_table(&[("haproxy", &verdicts)], &corpus);
     let classes = ["rejected", "forwarded", "lenient", "UNSAFE"].map(count);
-    // Most are refused, some are forwarded in a safe form, and some where weir is stricter.
+    // Most are rejected, some are forwarded in a safe form, and for some weir is stricter.
     assert!(classes[0] >= 100 && classes[1] >= 20 && classes[2] >= 3, "{classes:?}");
     for (vector, verdict) in corpus.iter().zip(&verdicts) {
         let plain = vector.name.starts_with("plain-");
@@ -206,11 +208,11 @@ fn the_runner_tells_what_haproxy_does() {
 #[ignore = "a comparison, for people: prints what each proxy does with each vector"]
 fn the_columns_of_all_proxies() {
     let corpus = vectors(CORPUS);
-    let subjects = [Subject::Weir, Subject::Haproxy, Subject::Nginx];
-    let here: Vec<Subject> = subjects.into_iter().filter(|subject| subject.is_here()).collect();
-    let columns: Vec<Vec<Verdict>> = here.iter().map(|subject| column(*subject, &corpus)).collect();
+    let subjects = [ProxyKind::Weir, ProxyKind::Haproxy, ProxyKind::Nginx];
+    let here: Vec<ProxyKind> = subjects.into_iter().filter(|subject| subject.is_installed()).collect();
+    let columns: Vec<Vec<Verdict>> = here.iter().map(|subject| run_corpus(*subject, &corpus)).collect();
     let names: Vec<String> = here.iter().map(|subject| format!("{subject:?}")).collect();
     let columns: Vec<(&str, &[Verdict])> =
         names.iter().zip(&columns).map(|(name, verdicts)| (name.as_str(), &verdicts[..])).collect();
-    table(&columns, &corpus);
+    print_table(&columns, &corpus);
 }

@@ -1,22 +1,23 @@
-//! Hostile answers: what the client gets of them, and that the next client gets its own.
+//! Hostile responses: their effect on the client, and a proof that the next client gets its own
+//! response.
 
 use std::io;
 use std::time::Duration;
 
-use super::{Vector, Verdict, table, vectors, verdict};
-use crate::support::peers::Scripted;
-use crate::support::proxies::{Proxy, Setup, Subject};
-use crate::support::strict::{Message, Reader, Wrong, shown};
-use crate::support::{PATIENCE, beside_others};
+use super::{Vector, Verdict, print_table, vectors, verdict};
+use crate::support::peers::ScriptedServer;
+use crate::support::proxies::{ComparedProxy, ProxyKind, ProxySetup};
+use crate::support::strict_parser::{ReadError, StrictMessage, StrictReader, preview};
+use crate::support::{EVENT_TIMEOUT, shared_machine};
 
 const CORPUS: &str = include_str!("responses.txt");
 
-/// An origin that sends the vector whose index is the target, and `fine` for anything else.
-fn origin() -> Scripted {
+/// Starts an origin that sends the vector whose index is the target, and `fine` for anything else.
+fn start_origin() -> ScriptedServer {
     let corpus = vectors(CORPUS);
-    Scripted::start(move |peer| {
-        let mut reader = Reader::new(&peer.stream);
-        while let Ok(request) = reader.request() {
+    ScriptedServer::start(move |peer| {
+        let mut reader = StrictReader::new(&peer.stream);
+        while let Ok(request) = reader.read_request() {
             let index = request.target().trim_start_matches('/').parse::<usize>();
             match index.ok().and_then(|index| corpus.get(index)) {
                 Some(vector) => peer.send(&vector.bytes)?,
@@ -31,73 +32,73 @@ fn origin() -> Scripted {
     })
 }
 
-fn judge(proxy: &Proxy, index: usize, vector: &Vector, patience: Duration) -> Verdict {
+fn judge(proxy: &ComparedProxy, index: usize, vector: &Vector, timeout: Duration) -> Verdict {
     let mut caller = proxy.connect();
-    caller.stream.set_read_timeout(Some(patience)).unwrap();
-    let answer = caller.ask(format!("GET /{index} HTTP/1.1\r\nHost: a.example\r\n\r\n").as_bytes());
-    // The same client's next request, and then other clients', get their own answers or none.
+    caller.stream.set_read_timeout(Some(timeout)).unwrap();
+    let response = caller.exchange(format!("GET /{index} HTTP/1.1\r\nHost: a.example\r\n\r\n").as_bytes());
+    // The next requests of the same client and of other clients get their own responses or none.
     let _ = caller.send(b"GET /own HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    let own = caller.reader.answer("GET").map(|(_, answer)| answer);
-    if own.as_ref().is_ok_and(|own| own.status() == 200 && own.one("x-for") != Some("/own")) {
+    let own = caller.reader.read_response("GET").map(|(_, response)| response);
+    if own.as_ref().is_ok_and(|own| own.status() == 200 && own.single_value("x-for") != Some("/own")) {
         return verdict("UNSAFE", format!("its next answer is {own:?}"));
     }
     for target in ["/next-1", "/next-2"] {
         let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n");
-        let next = proxy.connect().ask(request.as_bytes());
-        if !next.as_ref().is_ok_and(|next| next.one("x-for") == Some(target)) {
+        let next = proxy.connect().exchange(request.as_bytes());
+        if !next.as_ref().is_ok_and(|next| next.single_value("x-for") == Some(target)) {
             return verdict("UNSAFE", format!("the next client got {next:?}"));
         }
     }
-    classify(vector, answer)
+    classify(vector, response)
 }
 
-fn classify(vector: &Vector, answer: Result<Message, Wrong>) -> Verdict {
+fn classify(vector: &Vector, response: Result<StrictMessage, ReadError>) -> Verdict {
     let (kind, body) = vector.expected.split_once(' ').unwrap_or((&vector.expected, ""));
     let body = body.trim_matches('-');
-    match answer {
-        Ok(answer) if answer.status() == 502 => match kind {
+    match response {
+        Ok(response) if response.status() == 502 => match kind {
             "pass" => verdict("over-strict", "502"),
             _ => verdict("rejected", "502"),
         },
-        Err(Wrong::Over | Wrong::Truncated(_)) => match kind {
+        Err(ReadError::Closed | ReadError::Truncated(_)) => match kind {
             "pass" => verdict("over-strict", "closed"),
             _ => verdict("rejected", "closed"),
         },
-        Err(Wrong::Silent) => verdict("stuck", "nothing in time"),
+        Err(ReadError::TimedOut) => verdict("stuck", "nothing in time"),
         Err(wrong) => verdict("ambiguous", format!("the client got {wrong:?}")),
-        Ok(answer) => {
-            let evil = answer.body.windows(4).any(|four| four == b"EVIL");
-            let right = answer.body == body.as_bytes() && matches!(kind, "pass" | "either");
-            let cut = kind == "cut" && !answer.persists();
+        Ok(response) => {
+            let evil = response.body.windows(4).any(|four| four == b"EVIL");
+            let right = response.body == body.as_bytes() && matches!(kind, "pass" | "either");
+            let cut = kind == "cut" && !response.persists();
             match (evil, right || cut) {
-                (true, _) => verdict("UNSAFE", shown(&answer.body)),
-                (false, true) => verdict("forwarded", format!("forwarded {}", answer.status())),
-                (false, false) => verdict("lenient", format!("forwarded {answer:?}")),
+                (true, _) => verdict("UNSAFE", preview(&response.body)),
+                (false, true) => verdict("forwarded", format!("forwarded {}", response.status())),
+                (false, false) => verdict("lenient", format!("forwarded {response:?}")),
             }
         }
     }
 }
 
-fn column(subject: Subject, corpus: &[Vector]) -> Vec<Verdict> {
-    let origin = origin();
-    let mut proxy = subject.start(&origin.authority, Setup::default());
+fn run_corpus(subject: ProxyKind, corpus: &[Vector]) -> Vec<Verdict> {
+    let origin = start_origin();
+    let mut proxy = subject.start(&origin.authority, ProxySetup::default());
     let rows = corpus.iter().enumerate();
-    // Others hang on some rows, and that is waited for; ours must not.
-    let patience = if subject == Subject::Weir { PATIENCE } else { Duration::from_secs(5) };
-    let verdicts = rows.map(|(index, vector)| judge(&proxy, index, vector, patience)).collect();
+    // Other proxies hang on some rows, and the test waits for that; ours must not.
+    let timeout = if subject == ProxyKind::Weir { EVENT_TIMEOUT } else { Duration::from_secs(5) };
+    let verdicts = rows.map(|(index, vector)| judge(&proxy, index, vector, timeout)).collect();
     proxy.assert_alive();
     verdicts
 }
 
 #[test]
 fn weir_gives_no_client_what_it_did_not_ask_for() {
-    let _shared = beside_others();
-    if !Subject::Weir.is_here() {
+    let _shared = shared_machine();
+    if !ProxyKind::Weir.is_installed() {
         return;
     }
     let corpus = vectors(CORPUS);
-    let verdicts = column(Subject::Weir, &corpus);
-    table(&[("weir", &verdicts)], &corpus);
+    let verdicts = run_corpus(ProxyKind::Weir, &corpus);
+    print_table(&[("weir", &verdicts)], &corpus);
     let rows = corpus.iter().zip(&verdicts);
     let bad = rows.filter(|(_, verdict)| !["rejected", "forwarded"].contains(&verdict.class));
     let bad: Vec<String> = bad
@@ -110,14 +111,14 @@ fn weir_gives_no_client_what_it_did_not_ask_for() {
 
 #[test]
 #[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
-fn the_runner_tells_what_haproxy_does_with_hostile_answers() {
-    let _shared = beside_others();
-    if !Subject::Haproxy.is_here() {
+fn the_runner_classifies_haproxy_with_hostile_responses() {
+    let _shared = shared_machine();
+    if !ProxyKind::Haproxy.is_installed() {
         return;
     }
     let corpus = vectors(CORPUS);
-    let verdicts = column(Subject::Haproxy, &corpus);
-    table(&[("haproxy", &verdicts)], &corpus);
+    let verdicts = run_corpus(ProxyKind::Haproxy, &corpus);
+    print_table(&[("haproxy", &verdicts)], &corpus);
     let safe = ["rejected", "forwarded"];
     let safe = verdicts.iter().filter(|verdict| safe.contains(&verdict.class)).count();
     assert!(safe * 4 >= corpus.len() * 3, "{safe} of {}", corpus.len());
@@ -131,9 +132,9 @@ fn the_runner_tells_what_haproxy_does_with_hostile_answers() {
 #[ignore = "a comparison, for people: prints what each proxy does with each vector"]
 fn the_columns_of_all_proxies() {
     let corpus = vectors(CORPUS);
-    for subject in [Subject::Weir, Subject::Haproxy, Subject::Nginx] {
-        if subject.is_here() {
-            table(&[(&format!("{subject:?}"), &column(subject, &corpus))], &corpus);
+    for subject in [ProxyKind::Weir, ProxyKind::Haproxy, ProxyKind::Nginx] {
+        if subject.is_installed() {
+            print_table(&[(&format!("{subject:?}"), &run_corpus(subject, &corpus))], &corpus);
         }
     }
 }

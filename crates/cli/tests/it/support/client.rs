@@ -1,13 +1,13 @@
-//! A plain client for the tests, with a time-out on everything: it shares no code with weir.
+//! A plain client for the tests, with a timeout on every operation: it shares no code with weir.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::PATIENCE;
+use super::EVENT_TIMEOUT;
 
-/// One answer.
+/// One response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -22,13 +22,13 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(authority: &str) -> Self {
-        Self::over(TcpStream::connect(authority).unwrap())
+        Self::from_stream(TcpStream::connect(authority).unwrap())
     }
 
-    /// Over a connection that is there already.
-    pub(crate) fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    /// Creates a client over an existing connection.
+    pub(crate) fn from_stream(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(EVENT_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(EVENT_TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         let buffered = Vec::new();
         Self { stream, buffered }
@@ -38,24 +38,24 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends one GET and reads its answer.
-    pub(crate) fn ask(&mut self, target: &str) -> Answer {
-        self.ask_as(target, "Host: test\r\n")
+    /// Sends one GET and reads its response.
+    pub(crate) fn get(&mut self, target: &str) -> Response {
+        self.get_with_fields(target, "Host: test\r\n")
     }
 
-    /// As [`Client::ask`], with these fields.
-    pub(crate) fn ask_as(&mut self, target: &str, fields: &str) -> Answer {
+    /// Does the same as [`Client::ask`] with these fields.
+    pub(crate) fn get_with_fields(&mut self, target: &str, fields: &str) -> Response {
         self.send(format!("GET {target} HTTP/1.1\r\n{fields}\r\n").as_bytes());
-        self.answer().expect("an answer")
+        self.read_response().expect("a response")
     }
 
-    /// Reads one answer with a Content-Length; `None` when the connection ends before its head.
-    pub(crate) fn answer(&mut self) -> Option<Answer> {
+    /// Reads one response with a Content-Length; `None` if the connection ends before its head.
+    pub(crate) fn read_response(&mut self) -> Option<Response> {
         let end = loop {
-            let found = self.buffered.windows(4).position(|four| four == b"\r\n\r\n");
-            match found {
+            let head_end = self.buffered.windows(4).position(|four| four == b"\r\n\r\n");
+            match head_end {
                 Some(at) => break at + 4,
-                None if self.read_more() == 0 => return None,
+                None if self.fill_buffer() == 0 => return None,
                 None => {}
             }
         };
@@ -67,20 +67,20 @@ impl Client {
         });
         let length = length.unwrap_or(0);
         while self.buffered.len() < length {
-            assert!(self.read_more() > 0, "the body ended early: {head}");
+            assert!(self.fill_buffer() > 0, "the body ended early: {head}");
         }
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let body = self.buffered.drain(..length).collect();
-        Some(Answer { status, head, body })
+        Some(Response { status, head, body })
     }
 
-    /// Everything until the connection ends or is reset.
-    pub(crate) fn rest(&mut self) -> Vec<u8> {
-        while self.read_more() > 0 {}
+    /// Returns all bytes until the connection ends or is reset.
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
+        while self.fill_buffer() > 0 {}
         std::mem::take(&mut self.buffered)
     }
 
-    fn read_more(&mut self) -> usize {
+    fn fill_buffer(&mut self) -> usize {
         let mut bytes = [0; 16 * 1024];
         match self.stream.read(&mut bytes) {
             Ok(length) => {
@@ -88,7 +88,7 @@ impl Client {
                 length
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
-            Err(error) => panic!("reading an answer: {error}"),
+            Err(error) => panic!("cannot read a response: {error}"),
         }
     }
 }

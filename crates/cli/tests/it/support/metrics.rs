@@ -1,40 +1,46 @@
-//! Prometheus text, parsed strictly and without weir's code, and the names that the tests look for:
-//! all of them are here, so that a change of a name is a change of one line.
+//! Prometheus text, parsed strictly and without weir's code, and the metric names of the tests. All
+//! names are here, so that a renamed metric changes one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Requests that ended; labels `listener` and `end` among others.
+/// Ended requests; labels `listener` and `end` among others.
 pub(crate) const REQUESTS: &str = "weir_requests_total";
-/// Connections of clients that are open; label `listener`.
+/// Open client connections; label `listener`.
 pub(crate) const CONNECTIONS_OPEN: &str = "weir_connections_open";
-/// Connections to servers that are kept for the next request; labels `pool` and `server`.
+/// Idle connections to servers, kept for later requests; labels `pool` and `server`.
 pub(crate) const SERVER_CONNECTIONS_IDLE: &str = "weir_pool_idle_connections";
 /// Requests by whether their connection to a server was new; labels `pool`, `server`, `connection`.
 pub(crate) const SERVER_REQUESTS: &str = "weir_server_requests_total";
-/// Connections that were not served, and times of not accepting any; label `reason`.
+/// Rejected connections, and pauses of accepting; label `reason`.
 pub(crate) const REFUSED: &str = "weir_connections_refused_total";
-/// Buffers that are lent now.
-pub(crate) const BUFFERS_LENT: &str = "weir_buffers_lent";
-/// Requests that wait in the queue of a pool; label `pool`.
+/// Buffers in use.
+pub(crate) const BUFFERS_LENT: &str = "weir_buffers_in_use";
+/// Requests in the queue of a pool; label `pool`.
 pub(crate) const QUEUED: &str = "weir_pool_queued_requests";
-/// Requests that were sent again.
+/// Retried requests.
 pub(crate) const RETRIES: &str = "weir_retries_total";
-/// 1 for the state that a server is in; labels `pool`, `server`, `state`.
+/// 1 for the current state of a server; labels `pool`, `server`, `state`.
 pub(crate) const SERVER_STATE: &str = "weir_server_state";
 /// Active checks; labels `pool`, `server`, `result`.
 pub(crate) const CHECKS: &str = "weir_checks_total";
 /// Ejections; labels `pool`, `server`, `reason`.
 pub(crate) const EJECTIONS: &str = "weir_ejections_total";
-/// Ejections that were not made; labels `pool`, `server`.
-pub(crate) const SPARED: &str = "weir_ejections_spared_total";
-/// Questions to nameservers; labels `name`, `result`.
+/// Suppressed ejections; labels `pool`, `server`.
+pub(crate) const SPARED: &str = "weir_ejections_suppressed_total";
+/// Queries to nameservers; labels `name`, `result`.
 pub(crate) const DNS_QUERIES: &str = "weir_dns_queries_total";
-/// Names without an answer; label `name`.
+/// Names without a response; label `name`.
 pub(crate) const DNS_FAILING: &str = "weir_dns_failing";
-/// Lines of logs; labels `target` and `result`.
+/// Config generations that threads hold.
+pub(crate) const CONFIG_GENERATIONS: &str = "weir_config_generations";
+/// Reloads of the config; label `result`.
+pub(crate) const RELOADS: &str = "weir_reloads_total";
+/// Requests, and connections of mode tcp, in flight.
+pub(crate) const REQUESTS_IN_FLIGHT: &str = "weir_requests_in_flight";
+/// Log lines; labels `target` and `result`.
 pub(crate) const LOG_LINES: &str = "weir_log_lines_total";
-/// How long requests took, a histogram.
+/// Histogram of request durations.
 pub(crate) const DURATION: &str = "weir_request_seconds";
 
 /// One sample.
@@ -49,17 +55,17 @@ pub(crate) struct Sample {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     pub(crate) samples: Vec<Sample>,
-    /// The type of each family.
+    /// Type of each family.
     pub(crate) types: BTreeMap<String, String>,
 }
 
 impl Metrics {
-    /// Fails on a page that Prometheus would not take.
+    /// Parses a page; fails on one that Prometheus would reject.
     pub(crate) fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'), "the last line ends");
         let mut types = BTreeMap::new();
         let mut samples = Vec::new();
-        let mut seen = BTreeSet::new();
+        let mut identities = BTreeSet::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').expect(line);
@@ -71,34 +77,34 @@ impl Metrics {
             } else if !line.is_empty() {
                 let sample = Sample::parse(line);
                 let identity = (sample.name.clone(), sample.labels.clone());
-                assert!(seen.insert(identity), "a second time: {line}");
+                assert!(identities.insert(identity), "a second time: {line}");
                 samples.push(sample);
             }
         }
         Self { samples, types }
     }
 
-    /// The samples of one name whose labels are at least these.
-    pub(crate) fn of<'a>(
+    /// Returns the samples of one name that have at least these labels.
+    pub(crate) fn samples_with<'a>(
         &'a self,
         name: &'a str,
         labels: &'a [(&'a str, &'a str)],
     ) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| {
-            let has = |(key, value): &(&str, &str)| {
-                sample.labels.get(*key).is_some_and(|found| found == value)
-            };
+            let has =
+                |(key, value): &(&str, &str)| sample.labels.get(*key).is_some_and(|actual| actual == value);
             sample.name == name && labels.iter().all(has)
         })
     }
 
-    /// Their sum; a label that is not given is summed over.
+    /// Returns the sum of these samples; a label that is not given is summed over.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.of(name, labels).map(|sample| sample.value).sum()
+        self.samples_with(name, labels).map(|sample| sample.value).sum()
     }
 
-    /// As [`Metrics::sum`], of a family that has to be there: a wrong name is no zero.
-    pub(crate) fn known(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    /// Does the same as [`Metrics::sum`] for a family that must exist: a wrong name does not count
+    /// as zero.
+    pub(crate) fn sum_known(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let family = self.samples.iter().any(|sample| sample.name == name);
         assert!(family || self.types.contains_key(name), "there is no metric {name}: {self}");
         self.sum(name, labels)
@@ -106,10 +112,10 @@ impl Metrics {
 }
 
 impl Metrics {
-    /// Log lines that were written, and those that were lost, for whatever reason.
+    /// Returns the number of written log lines, and of those lost for any reason.
     pub(crate) fn log_lines(&self) -> (f64, f64) {
-        let written = self.known(LOG_LINES, &[("result", "written")]);
-        (written, self.known(LOG_LINES, &[]) - written)
+        let written = self.sum_known(LOG_LINES, &[("result", "written")]);
+        (written, self.sum_known(LOG_LINES, &[]) - written)
     }
 }
 
@@ -154,7 +160,7 @@ impl Sample {
     }
 }
 
-/// The text up to the closing quote, and what follows it.
+/// Returns the text up to the closing quote, and the rest after it.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text.char_indices();

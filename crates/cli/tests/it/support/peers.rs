@@ -11,22 +11,21 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{PATIENCE, Process, folder, listens, pause_ms, within};
+use super::{EVENT_TIMEOUT, Process, listens_on, pause_ms, temp_dir, within};
 
-/// A server on a port of the kernel's choice that does with each connection what a closure says.
+/// A server on a port that the kernel chooses; a closure handles each connection.
 #[derive(Debug)]
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedServer {
     pub(crate) authority: String,
     connections: Arc<AtomicUsize>,
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }
 
-impl Scripted {
-    /// Starts one; `script` gets each connection. An error of its own ends the connection only.
-    pub(crate) fn start(
-        script: impl Fn(&mut Peer) -> io::Result<()> + Send + Sync + 'static,
-    ) -> Self {
+impl ScriptedServer {
+    /// Starts a server; `script` gets each connection. An error of the script only ends the
+    /// connection.
+    pub(crate) fn start(script: impl Fn(&mut ScriptPeer) -> io::Result<()> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = listener.local_addr().unwrap().to_string();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -40,10 +39,10 @@ impl Scripted {
                         return;
                     }
                     connections.fetch_add(1, Ordering::Relaxed);
-                    let (script, peer) = (Arc::clone(&script), Peer::new(stream.unwrap()));
+                    let (script, peer) = (Arc::clone(&script), ScriptPeer::new(stream.unwrap()));
                     std::thread::spawn(move || {
                         let mut peer = peer;
-                        // The peer going away in the middle is a part of many scripts.
+                        // In many scripts the peer leaves in the middle.
                         let _ = script(&mut peer);
                     });
                 }
@@ -52,21 +51,22 @@ impl Scripted {
         Self { authority, connections, stopping, acceptor: Some(acceptor) }
     }
 
-    /// A server that answers each request with the same bytes.
-    pub(crate) fn answering(answer: &'static [u8]) -> Self {
+    /// Starts a server that responds to each request with the same bytes.
+    pub(crate) fn responding(response: &'static [u8]) -> Self {
         Self::start(move |peer| {
             while peer.request()?.is_some() {
-                peer.send(answer)?;
+                peer.send(response)?;
             }
             Ok(())
         })
     }
 
-    /// A server that answers one request on each connection with these bytes and closes it.
-    pub(crate) fn answering_once(answer: &'static [u8]) -> Self {
+    /// Starts a server that responds to one request on each connection with these bytes and closes
+    /// it.
+    pub(crate) fn responding_once(response: &'static [u8]) -> Self {
         Self::start(move |peer| {
             peer.request()?;
-            peer.send(answer)
+            peer.send(response)
         })
     }
 
@@ -74,16 +74,16 @@ impl Scripted {
         format!("http://{}/", self.authority)
     }
 
-    /// Connections that it has accepted.
+    /// Returns the number of accepted connections.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed) as u64
     }
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Wakes the acceptor; if even that cannot be, it is left to the end of the tests.
+        // Wakes the acceptor; if that fails, the acceptor stays until the end of the tests.
         if TcpStream::connect(&self.authority).is_ok()
             && let Some(acceptor) = self.acceptor.take()
         {
@@ -94,22 +94,22 @@ impl Drop for Scripted {
 
 /// One connection of a scripted server.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct ScriptPeer {
     pub(crate) stream: TcpStream,
     buffered: Vec<u8>,
 }
 
-impl Peer {
+impl ScriptPeer {
     fn new(stream: TcpStream) -> Self {
-        let patience = Some(PATIENCE);
-        stream.set_read_timeout(patience).unwrap();
-        stream.set_write_timeout(patience).unwrap();
+        let timeout = Some(EVENT_TIMEOUT);
+        stream.set_read_timeout(timeout).unwrap();
+        stream.set_write_timeout(timeout).unwrap();
         stream.set_nodelay(true).unwrap();
         let buffered = Vec::new();
         Self { stream, buffered }
     }
 
-    /// The head of the next request; `None` at the end of the connection.
+    /// Returns the head of the next request; `None` at the end of the connection.
     pub(crate) fn request(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(at) = self.buffered.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -133,34 +133,34 @@ impl Peer {
     }
 }
 
-/// A running nginx with an access log of its own.
+/// A running nginx with its own access log.
 #[derive(Debug)]
 pub(crate) struct Nginx {
     pub(crate) process: Process,
     pub(crate) authority: String,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Nginx {
-    /// Starts one: `/` says hello, `/file` is a file of 10,000 bytes, `/few` allows ten requests
-    /// on a connection.
+    /// Starts nginx: `/` responds with hello, `/file` is a file of 10,000 bytes, `/few` allows ten
+    /// requests on a connection.
     pub(crate) fn start() -> Self {
         for _ in 0..20 {
-            let folder = folder();
-            fs::write(folder.path().join("file"), [b'x'; 10_000]).unwrap();
+            let directory = temp_dir();
+            fs::write(directory.path().join("file"), [b'x'; 10_000]).unwrap();
             let port = free_port();
-            let conf = configuration(folder.path().to_str().unwrap(), port);
-            fs::write(folder.path().join("nginx.conf"), conf).unwrap();
-            if let Some(nginx) = Self::try_start(folder, port) {
+            let conf = configuration(directory.path().to_str().unwrap(), port);
+            fs::write(directory.path().join("nginx.conf"), conf).unwrap();
+            if let Some(nginx) = Self::try_start(directory, port) {
                 return nginx;
             }
         }
         panic!("nginx did not start on any of twenty free ports")
     }
 
-    fn try_start(folder: TempDir, port: u16) -> Option<Self> {
+    fn try_start(directory: TempDir, port: u16) -> Option<Self> {
         let mut command = Command::new("nginx");
-        command.arg("-p").arg(folder.path());
+        command.arg("-p").arg(directory.path());
         command.args(["-e", "error.log", "-c", "nginx.conf", "-g", "daemon off;"]);
         let null = Stdio::null;
         command.stdin(null()).stdout(null()).stderr(null());
@@ -169,14 +169,14 @@ impl Nginx {
         }
         let process = Process::spawn(&mut command);
         let authority = format!("127.0.0.1:{port}");
-        // Its pid file says that it is our nginx that listens, and not somebody else's server; it
-        // listens before it has a worker.
-        let pid_file = folder.path().join("nginx.pid");
-        let mut nginx = Self { process, authority, folder };
+        // Its pid file proves that our nginx listens, and not another server; it listens before it
+        // has a worker.
+        let pid_file = directory.path().join("nginx.pid");
+        let mut nginx = Self { process, authority, directory };
         let mut ended = false;
-        let started = within(PATIENCE, || {
+        let started = within(EVENT_TIMEOUT, || {
             ended = nginx.process.0.try_wait().is_ok_and(|code| code.is_some());
-            let listens = || listens(nginx.process.id(), port);
+            let listens = || listens_on(nginx.process.id(), port);
             ended || (pid_file.exists() && nginx.processes().len() > 1 && listens())
         });
         (started && !ended).then_some(nginx)
@@ -186,67 +186,66 @@ impl Nginx {
         format!("http://{}{target}", self.authority)
     }
 
-    /// The master and its workers.
+    /// Returns the master and its workers.
     pub(crate) fn processes(&self) -> Vec<i32> {
-        host::family::with_descendants(&[self.process.id()])
+        host::process_tree::with_descendants(&[self.process.id()])
     }
 
-    /// Lines of its access log, as soon as there are `wanted`, or after a while.
-    pub(crate) fn logged(&self, wanted: u64) -> u64 {
-        lines_soon(&self.folder.path().join("access.log"), wanted)
+    /// Returns the number of lines of its access log, as soon as there are `count`, or after a
+    /// while.
+    pub(crate) fn wait_for_log_lines(&self, count: u64) -> u64 {
+        wait_for_line_count(&self.directory.path().join("access.log"), count)
     }
 }
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // The master takes its workers with it when it is asked, and not when it is killed.
-        // One that could not start has ended already.
+        // On a signal the master also ends its workers, but not when it is killed. An nginx that
+        // could not start has ended already.
         if self.process.0.try_wait().is_ok_and(|code| code.is_some()) {
             return;
         }
         self.process.signal(rustix::process::Signal::TERM);
-        let _ = within(Duration::from_secs(2), || {
-            self.process.0.try_wait().is_ok_and(|code| code.is_some())
-        });
+        let _ = within(Duration::from_secs(2), || self.process.0.try_wait().is_ok_and(|code| code.is_some()));
     }
 }
 
-/// Lines of a file, as soon as there are `wanted`, or after a while.
-fn lines_soon(path: &std::path::Path, wanted: u64) -> u64 {
+/// Returns the number of lines of a file, as soon as there are `count`, or after a while.
+fn wait_for_line_count(path: &std::path::Path, count: u64) -> u64 {
     let lines = || fs::read_to_string(path).unwrap_or_default().lines().count() as u64;
-    let _ = within(PATIENCE, || lines() >= wanted);
-    // One that should not be there would come now.
+    let _ = within(EVENT_TIMEOUT, || lines() >= count);
+    // An unexpected line would arrive now.
     pause_ms(50);
     lines()
 }
 
-/// A port that was free just now.
+/// Returns a port that was free a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
-fn configuration(folder: &str, port: u16) -> String {
+fn configuration(directory: &str, port: u16) -> String {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
-        .map(|name| format!("  {name}_temp_path {folder}/{name};\n"))
+        .map(|name| format!("  {name}_temp_path {directory}/{name};\n"))
         .collect();
     format!(
-        "user root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log {folder}/error.log;\n\
+        "user root;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log {directory}/error.log;\n\
          events {{ worker_connections 1024; }}\n\
-         http {{\n  access_log {folder}/access.log;\n  keepalive_requests 1000000;\n{temporary}\
-         server {{\n    listen 127.0.0.1:{port};\n    root {folder};\n\
+         http {{\n  access_log {directory}/access.log;\n  keepalive_requests 1000000;\n{temporary}\
+         server {{\n    listen 127.0.0.1:{port};\n    root {directory};\n\
          location = / {{ return 200 \"hello\\n\"; }}\n\
          location = /few {{ keepalive_requests 10; return 200; }}\n  }}\n}}\n"
     )
 }
 
-/// Python's own server, which logs a line a request.
+/// Python's own server, which logs a line per request.
 #[derive(Debug)]
 pub(crate) struct PythonServer {
     pub(crate) process: Process,
     pub(crate) authority: String,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 const PYTHON_SERVER: &str = r#"
@@ -278,22 +277,22 @@ server.serve_forever()
 
 impl PythonServer {
     pub(crate) fn start() -> Self {
-        let folder = folder();
-        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let directory = temp_dir();
+        let log = fs::File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new("python3");
         command.args(["-c", PYTHON_SERVER]).stderr(log);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut command);
         let port = process.first_line();
-        Self { authority: format!("127.0.0.1:{}", port.trim()), process, folder }
+        Self { authority: format!("127.0.0.1:{}", port.trim()), process, directory }
     }
 
     pub(crate) fn url(&self, target: &str) -> String {
         format!("http://{}{target}", self.authority)
     }
 
-    /// Lines of its log, as soon as there are `wanted`, or after a while.
-    pub(crate) fn logged(&self, wanted: u64) -> u64 {
-        lines_soon(&self.folder.path().join("log"), wanted)
+    /// Returns the number of lines of its log, as soon as there are `count`, or after a while.
+    pub(crate) fn wait_for_log_lines(&self, count: u64) -> u64 {
+        wait_for_line_count(&self.directory.path().join("log"), count)
     }
 }

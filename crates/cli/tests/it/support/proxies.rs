@@ -1,7 +1,7 @@
-//! Proxies under test: weir and, with the same tests, HAProxy and nginx; and the origin behind them
-//! that records what it is sent.
+//! Proxies under test: weir and, with the same tests, HAProxy and nginx; and the origin behind
+//! them, which records the requests that it gets.
 //!
-//! What the tests demand is with the tests; here is only how to start and to stop.
+//! Only starts and stops them; the tests contain the assertions.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,59 +13,59 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tempfile::TempDir;
 
-use super::peers::{Peer, Scripted};
-use super::strict::{Message, Reader, Wrong};
-use super::{PATIENCE, Process, WEIR, command, folder, listens, pause_ms, within};
+use super::peers::{ScriptPeer, ScriptedServer};
+use super::strict_parser::{ReadError, StrictMessage, StrictReader};
+use super::{EVENT_TIMEOUT, Process, WEIR, command, listens_on, pause_ms, temp_dir, within};
 
-/// A program that can stand between client and origin.
+/// A program that can run between client and origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum ProxyKind {
     Weir,
     Haproxy,
     Nginx,
 }
 
-/// What a proxy is told beyond "from here to there". The texts are weir's; the others get the same
-/// meaning where they have it.
+/// Additional config of a proxy. The texts are weir's; the other proxies get equivalent settings
+/// where they have them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Setup<'a> {
+pub(crate) struct ProxySetup<'a> {
     /// Lines of `[listener.web]`.
     pub(crate) listener: &'a str,
-    /// Lines of `[pool.app]`; `reuse = "always"` is there, because it is the hardest on framing.
+    /// Lines of `[pool.app]`; `reuse = "always"` is included, because it tests framing hardest.
     pub(crate) pool: &'a str,
 }
 
-impl Subject {
-    /// Whether it can be started here; says why when it cannot.
-    pub(crate) fn is_here(self) -> bool {
+impl ProxyKind {
+    /// Returns whether it can be started here; prints the reason if not.
+    pub(crate) fn is_installed(self) -> bool {
         let (program, arguments) = match self {
             Self::Weir => return true,
             Self::Haproxy => ("haproxy", ["-v"].as_slice()),
             Self::Nginx => ("nginx", ["-v"].as_slice()),
         };
-        is_here(program, arguments)
+        is_installed(program, arguments)
     }
 
     /// Starts it in front of one origin.
-    pub(crate) fn start(self, origin: &str, setup: Setup<'_>) -> Proxy {
+    pub(crate) fn start(self, origin: &str, setup: ProxySetup<'_>) -> ComparedProxy {
         match self {
-            Self::Weir => Proxy::weir(&weir_config(origin, setup)),
-            Self::Haproxy => Proxy::haproxy(&haproxy_config(origin)),
-            Self::Nginx => Proxy::nginx(&nginx_config(origin)),
+            Self::Weir => ComparedProxy::weir(&weir_config(origin, setup)),
+            Self::Haproxy => ComparedProxy::haproxy(&haproxy_config(origin)),
+            Self::Nginx => ComparedProxy::nginx(&nginx_config(origin)),
         }
     }
 }
 
-/// Whether a program is there and ends well.
-pub(crate) fn runs(program: &str, arguments: &[&str]) -> bool {
+/// Returns whether a program exists and exits successfully.
+pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Whether a program is there; says so when it is not.
-pub(crate) fn is_here(program: &str, arguments: &[&str]) -> bool {
-    let is_here = runs(program, arguments);
+/// Returns whether a program exists; prints a message if not.
+pub(crate) fn is_installed(program: &str, arguments: &[&str]) -> bool {
+    let is_here = succeeds(program, arguments);
     if !is_here {
         eprintln!("skipped: `{program} {}` does not run here", arguments.join(" "));
     }
@@ -74,44 +74,45 @@ pub(crate) fn is_here(program: &str, arguments: &[&str]) -> bool {
 
 /// A running proxy.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub(crate) struct ComparedProxy {
     process: Process,
     pub(crate) authority: String,
-    folder: TempDir,
+    directory: TempDir,
 }
 
-impl Proxy {
-    /// weir with this config, which binds port 0; the address is that of the first listener.
+impl ComparedProxy {
+    /// Starts weir with this config, which binds port 0; the address is that of the first listener.
     pub(crate) fn weir(config: &str) -> Self {
-        let folder = folder();
-        let path = folder.path().join("weir.toml");
+        let directory = temp_dir();
+        let path = directory.path().join("weir.toml");
         fs::write(&path, config).unwrap();
-        let file = |name: &str| File::create(folder.path().join(name)).unwrap();
-        let mut command = command(WEIR, folder.path());
+        let file = |name: &str| File::create(directory.path().join(name)).unwrap();
+        let mut command = command(WEIR, directory.path());
         command.arg("proxy").arg("--config").arg(&path);
         let process = Process::spawn(command.stdout(file("stdout")).stderr(file("stderr")));
         let mut authority = None;
-        let started = within(PATIENCE, || {
-            authority = listening(&folder.path().join("stdout"));
+        let started = within(EVENT_TIMEOUT, || {
+            authority = listening_authority(&directory.path().join("stdout"));
             authority.is_some()
         });
-        let said = fs::read_to_string(folder.path().join("stderr")).unwrap();
-        assert!(started, "weir proxy did not say where it listens; it said '{said}'\n{config}");
-        Self { process, authority: authority.unwrap(), folder }
+        let stderr = fs::read_to_string(directory.path().join("stderr")).unwrap();
+        assert!(started, "weir proxy did not say where it listens; it said '{stderr}'\n{config}");
+        Self { process, authority: authority.unwrap(), directory }
     }
 
-    /// HAProxy with this config; `{port}` stands for its port.
+    /// Starts HAProxy with this config; `{port}` stands for its port.
     pub(crate) fn haproxy(config: &str) -> Self {
-        Self::on_a_free_port("haproxy", config, |path| {
+        Self::start_on_free_port("haproxy", config, |path| {
             let mut command = Command::new("haproxy");
             command.arg("-db").arg("-f").arg(path);
             command
         })
     }
 
-    /// nginx with this config; `{port}` stands for its port and `{folder}` for a folder of its own.
+    /// Starts nginx with this config; `{port}` stands for its port and `{directory}` for its
+    /// temporary directory.
     pub(crate) fn nginx(config: &str) -> Self {
-        Self::on_a_free_port("nginx", config, |path| {
+        Self::start_on_free_port("nginx", config, |path| {
             let mut command = Command::new("nginx");
             command.arg("-p").arg(path.parent().unwrap()).arg("-c").arg(path);
             command.args(["-e", "error.log", "-g", "daemon off; master_process off;"]);
@@ -119,74 +120,73 @@ impl Proxy {
         })
     }
 
-    fn on_a_free_port(name: &str, config: &str, command: impl Fn(&Path) -> Command) -> Self {
+    fn start_on_free_port(name: &str, config: &str, command: impl Fn(&Path) -> Command) -> Self {
         for _ in 0..20 {
-            let folder = folder();
+            let directory = temp_dir();
             let port = free_port();
             let config = config.replace("{port}", &port.to_string());
-            let config = config.replace("{folder}", folder.path().to_str().unwrap());
-            let path = folder.path().join("conf");
+            let config = config.replace("{directory}", directory.path().to_str().unwrap());
+            let path = directory.path().join("conf");
             fs::write(&path, config).unwrap();
-            let log = File::create(folder.path().join("stderr")).unwrap();
+            let log = File::create(directory.path().join("stderr")).unwrap();
             let null = Stdio::null;
-            let mut process =
-                Process::spawn(command(&path).stdin(null()).stdout(null()).stderr(log));
+            let mut process = Process::spawn(command(&path).stdin(null()).stdout(null()).stderr(log));
             let authority = format!("127.0.0.1:{port}");
             let mut ended = false;
-            let started = within(PATIENCE, || {
+            let started = within(EVENT_TIMEOUT, || {
                 ended = has_ended(&mut process);
-                ended || listens(process.id(), port)
+                ended || listens_on(process.id(), port)
             });
             if started && !ended {
-                return Self { process, authority, folder };
+                return Self { process, authority, directory };
             }
-            eprintln!("{}", fs::read_to_string(folder.path().join("stderr")).unwrap());
+            eprintln!("{}", fs::read_to_string(directory.path().join("stderr")).unwrap());
         }
         panic!("{name} did not start on any of twenty free ports")
     }
 
-    /// A connection to it, with a time-out on everything.
-    pub(crate) fn connect(&self) -> Caller {
-        Caller::connect(&self.authority)
+    /// Connects to it, with a timeout on every operation.
+    pub(crate) fn connect(&self) -> StrictClient {
+        StrictClient::connect(&self.authority)
     }
 
     pub(crate) fn url(&self, target: &str) -> String {
         format!("http://{}{target}", self.authority)
     }
 
-    /// Fails when it has ended by itself or has complained of itself.
+    /// Fails if it has ended by itself or has reported an internal error.
     pub(crate) fn assert_alive(&mut self) {
-        let said = fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default();
-        assert!(!has_ended(&mut self.process), "the proxy ended: {said}");
-        assert!(!said.contains("panicked"), "the proxy panicked: {said}");
+        let stderr = fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
+        assert!(!has_ended(&mut self.process), "the proxy ended: {stderr}");
+        assert!(!stderr.contains("panicked"), "the proxy panicked: {stderr}");
     }
 }
 
-/// A process that was started elsewhere, to end with this value.
-pub(crate) fn of_child(child: std::process::Child) -> Process {
+/// Wraps a process that was started by other code, so that it ends with this value.
+pub(crate) fn kill_on_drop(child: std::process::Child) -> Process {
     Process(child)
 }
 
-/// Whether a process is over already.
+/// Returns whether a process has ended.
 fn has_ended(process: &mut Process) -> bool {
     process.0.try_wait().is_ok_and(|code| code.is_some())
 }
 
-/// A port that was free just now.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The authority of the first whole line that says where weir listens.
-fn listening(stdout: &Path) -> Option<String> {
+/// Returns the authority of the first complete line in which weir reports a listening address.
+fn listening_authority(stdout: &Path) -> Option<String> {
     let text = fs::read_to_string(stdout).ok()?;
     let line = text.split_inclusive('\n').find(|line| line.starts_with("listening on "))?;
     let url = line.strip_suffix('\n')?.trim_start_matches("listening on ").split(' ').next()?;
     Some(url.trim_start_matches("http://").trim_end_matches('/').to_owned())
 }
 
-fn weir_config(origin: &str, setup: Setup<'_>) -> String {
-    let Setup { listener, pool } = setup;
+fn weir_config(origin: &str, setup: ProxySetup<'_>) -> String {
+    let ProxySetup { listener, pool } = setup;
     format!(
         "threads = 1\n[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n{listener}\n\
          [pool.app]\nservers = [\"{origin}\"]\nreuse = \"always\"\n{pool}\n"
@@ -206,10 +206,10 @@ fn haproxy_config(origin: &str) -> String {
 fn nginx_config(origin: &str) -> String {
     let mut paths = String::new();
     for name in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
-        let _ = writeln!(paths, "  {name}_temp_path {{folder}}/{name};");
+        let _ = writeln!(paths, "  {name}_temp_path {{directory}}/{name};");
     }
     format!(
-        "worker_processes 1;\npid {{folder}}/pid;\nerror_log {{folder}}/error.log;\n\
+        "worker_processes 1;\npid {{directory}}/pid;\nerror_log {{directory}}/error.log;\n\
          events {{ worker_connections 256; }}\n\
          http {{\n  access_log off;\n  client_max_body_size 0;\n{paths}\
          upstream app {{ server {origin}; keepalive 16; }}\n\
@@ -219,30 +219,30 @@ fn nginx_config(origin: &str) -> String {
     )
 }
 
-/// One raw connection of a client.
+/// One raw client connection.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct StrictClient {
     pub(crate) stream: TcpStream,
-    pub(crate) reader: Reader,
+    pub(crate) reader: StrictReader,
 }
 
-impl Caller {
+impl StrictClient {
     pub(crate) fn connect(authority: &str) -> Self {
         let stream = TcpStream::connect(authority).unwrap();
-        let patience = Some(PATIENCE);
-        stream.set_read_timeout(patience).unwrap();
-        stream.set_write_timeout(patience).unwrap();
+        let timeout = Some(EVENT_TIMEOUT);
+        stream.set_read_timeout(timeout).unwrap();
+        stream.set_write_timeout(timeout).unwrap();
         stream.set_nodelay(true).unwrap();
-        let reader = Reader::new(&stream);
+        let reader = StrictReader::new(&stream);
         Self { stream, reader }
     }
 
-    /// Sends all of it; an error when the proxy has closed before.
+    /// Sends all bytes; returns an error if the proxy has closed before.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         io::Write::write_all(&mut self.stream, bytes)
     }
 
-    /// Sends it in pieces that end at these places, each in a segment of its own.
+    /// Sends the bytes in pieces that end at these positions, each in its own segment.
     pub(crate) fn send_split(&mut self, bytes: &[u8], at: &[usize]) -> io::Result<()> {
         let mut from = 0;
         for to in at.iter().copied().filter(|at| *at < bytes.len()).chain([bytes.len()]) {
@@ -253,42 +253,43 @@ impl Caller {
         Ok(())
     }
 
-    /// Sends a request and reads its final answer.
-    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<Message, Wrong> {
+    /// Sends a request and reads its final response.
+    pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<StrictMessage, ReadError> {
         let method = request.split(|byte| *byte == b' ').next().unwrap_or(b"");
         let method = String::from_utf8_lossy(method).into_owned();
         let _ = self.send(request);
-        Ok(self.reader.answer(&method)?.1)
+        Ok(self.reader.read_response(&method)?.1)
     }
 }
 
-/// What an origin saw: a whole request, or why it was none.
+/// Request that an origin received: a complete one, or the reason why it is invalid.
 #[derive(Debug)]
-pub(crate) struct Seen {
-    pub(crate) request: Result<Message, Wrong>,
+pub(crate) struct RecordedRequest {
+    pub(crate) request: Result<StrictMessage, ReadError>,
 }
 
-/// What an origin does after a request.
+/// Action of an origin after a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
-    /// These bytes, in these pieces; the connection stays.
-    Stay(Vec<Vec<u8>>),
-    /// These bytes, and the connection ends.
+pub(crate) enum OriginReply {
+    /// Sends these pieces; the connection stays open.
+    KeepOpen(Vec<Vec<u8>>),
+    /// Sends these bytes and closes the connection.
     Close(Vec<u8>),
 }
 
-/// An origin that reads strictly, tells the test what it read, and then answers as it is told.
+/// An origin that reads strictly, passes the request to the test, and sends the configured
+/// response.
 #[derive(Debug)]
-pub(crate) struct Recorder {
-    server: Scripted,
-    seen: Receiver<Seen>,
+pub(crate) struct RecordingOrigin {
+    server: ScriptedServer,
+    seen: Receiver<RecordedRequest>,
 }
 
-impl Recorder {
-    pub(crate) fn start(reply: impl Fn(&Message) -> Reply + Send + Sync + 'static) -> Self {
-        let (sender, seen) = channel();
-        let server = Scripted::start(move |peer| record(peer, &sender, &reply));
-        Self { server, seen }
+impl RecordingOrigin {
+    pub(crate) fn start(reply: impl Fn(&StrictMessage) -> OriginReply + Send + Sync + 'static) -> Self {
+        let (sender, received) = channel();
+        let server = ScriptedServer::start(move |peer| record(peer, &sender, &reply));
+        Self { server, seen: received }
     }
 
     pub(crate) fn authority(&self) -> &str {
@@ -299,47 +300,47 @@ impl Recorder {
         self.server.connections()
     }
 
-    /// The next thing seen; ends of connections between requests are none.
-    pub(crate) fn next(&self) -> Option<Seen> {
-        self.seen.recv_timeout(PATIENCE).ok()
+    /// Returns the next request; the end of a connection between requests does not count.
+    pub(crate) fn next_request(&self) -> Option<RecordedRequest> {
+        self.seen.recv_timeout(EVENT_TIMEOUT).ok()
     }
 
-    /// The next request, which has to be there and clean.
-    pub(crate) fn request(&self) -> Message {
-        let seen = self.next().expect("the origin saw nothing");
-        seen.request.unwrap_or_else(|wrong| panic!("the origin saw {wrong:?}"))
+    /// Returns the next request, which must exist and be valid.
+    pub(crate) fn valid_request(&self) -> StrictMessage {
+        let recorded = self.next_request().expect("the origin saw nothing");
+        recorded.request.unwrap_or_else(|wrong| panic!("the origin saw {wrong:?}"))
     }
 
-    /// All that was seen up to now.
-    pub(crate) fn so_far(&self) -> Vec<Seen> {
+    /// Returns all requests so far.
+    pub(crate) fn take_requests(&self) -> Vec<RecordedRequest> {
         self.seen.try_iter().collect()
     }
 }
 
 fn record(
-    peer: &mut Peer,
-    sender: &Sender<Seen>,
-    reply: &impl Fn(&Message) -> Reply,
+    peer: &mut ScriptPeer,
+    sender: &Sender<RecordedRequest>,
+    reply: &impl Fn(&StrictMessage) -> OriginReply,
 ) -> io::Result<()> {
-    let mut reader = Reader::new(&peer.stream);
+    let mut reader = StrictReader::new(&peer.stream);
     loop {
-        let request = reader.request_head().and_then(|mut request| {
-            if request.lists("expect", "100-continue") {
+        let request = reader.read_request_head().and_then(|mut request| {
+            if request.list_contains("expect", "100-continue") {
                 let _ = peer.send(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
-            reader.body(&mut request)?;
+            reader.read_body(&mut request)?;
             Ok(request)
         });
-        let answer = match &request {
+        let action = match &request {
             Ok(request) => Some(reply(request)),
-            Err(Wrong::Over | Wrong::Silent) => return Ok(()),
+            Err(ReadError::Closed | ReadError::TimedOut) => return Ok(()),
             Err(_) => None,
         };
-        let stays = request.as_ref().is_ok_and(Message::persists);
-        // The test may be over and not listen any more.
-        let _ = sender.send(Seen { request });
-        match answer {
-            Some(Reply::Stay(pieces)) => {
+        let stays_open = request.as_ref().is_ok_and(StrictMessage::persists);
+        // The test may have ended and no longer receive.
+        let _ = sender.send(RecordedRequest { request });
+        match action {
+            Some(OriginReply::KeepOpen(pieces)) => {
                 let many = pieces.len() > 1;
                 for piece in pieces {
                     peer.send(&piece)?;
@@ -347,11 +348,11 @@ fn record(
                         pause_ms(2);
                     }
                 }
-                if !stays {
+                if !stays_open {
                     return Ok(());
                 }
             }
-            Some(Reply::Close(bytes)) => return peer.send(&bytes),
+            Some(OriginReply::Close(bytes)) => return peer.send(&bytes),
             None => return Ok(()),
         }
     }

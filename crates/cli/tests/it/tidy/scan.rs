@@ -1,17 +1,17 @@
-//! Just enough of Rust's grammar to measure it: where comments and literals are, which lines are
-//! tests, and where each function starts and ends. Not a parser: it relies on code that compiles.
+//! A minimal scanner of Rust source: the positions of comments and literals, the lines of tests,
+//! and the start and end of each function. It is no parser: it relies on code that compiles.
 
 use std::ops::Range;
 
-/// The text with every comment and the inside of every literal blanked. Bytes stay where they were,
-/// line ends too, so that offsets and line numbers hold for both.
+/// Blanks every comment and the inside of every literal. All bytes and line ends keep their
+/// positions, so that offsets and line numbers hold for both texts.
 pub(crate) fn mask(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut masked = bytes.to_vec();
     let mut at = 0;
     while at < bytes.len() {
-        let (kept, end) = token(bytes, at);
-        for byte in &mut masked[at + kept..end.saturating_sub(kept).max(at + kept)] {
+        let (kept_ends, end) = token(bytes, at);
+        for byte in &mut masked[at + kept_ends..end.saturating_sub(kept_ends).max(at + kept_ends)] {
             if *byte != b'\n' {
                 *byte = b' ';
             }
@@ -21,7 +21,43 @@ pub(crate) fn mask(text: &str) -> String {
     String::from_utf8_lossy(&masked).into_owned()
 }
 
-/// The token at `at`: how many bytes of it to keep at both ends, and where it ends.
+/// Returns every string and character literal with its line number, from 1. Comments have none.
+pub(crate) fn literals(text: &str) -> Vec<(usize, &str)> {
+    let bytes = text.as_bytes();
+    let (mut literals, mut at, mut line) = (Vec::new(), 0, 1);
+    while at < bytes.len() {
+        let (kept_ends, end) = token(bytes, at);
+        if kept_ends == 1 && end > at + 1 {
+            literals.push((line, text.get(at..end).unwrap_or_default()));
+        }
+        line += bytes[at..end.min(bytes.len())].iter().filter(|byte| **byte == b'\n').count();
+        at = end;
+    }
+    literals
+}
+
+/// Words that no docstring starts with: a relative clause without a head names nothing.
+pub(crate) const HEADLESS_STARTS: &[&str] =
+    &["What", "Whether", "How", "Who", "Whose", "Where", "Which", "One that", "Those that", "That"];
+
+/// The line numbers, from 1, of docstrings that start with one of [`HEADLESS_STARTS`].
+pub(crate) fn headless_docstrings(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let of_doc = |line: &'_ str| {
+        let line = line.trim_start();
+        line.starts_with("///") || line.starts_with("//!")
+    };
+    let before = std::iter::once("").chain(text.lines());
+    text.lines().zip(before).zip(1..).filter_map(move |((line, before), number)| {
+        let starts = of_doc(line) && !of_doc(before);
+        let words = line.trim_start().get(3..)?.trim_start();
+        let is_headless = HEADLESS_STARTS.iter().any(|start| {
+            words.strip_prefix(start).is_some_and(|rest| !rest.starts_with(char::is_alphabetic))
+        });
+        (starts && is_headless).then_some(number)
+    })
+}
+
+/// Returns how many bytes of the token at `at` to keep at both ends, and where it ends.
 fn token(bytes: &[u8], at: usize) -> (usize, usize) {
     let rest = &bytes[at..];
     let after_name = at > 0 && is_name(bytes[at - 1]);
@@ -33,12 +69,10 @@ fn token(bytes: &[u8], at: usize) -> (usize, usize) {
             Some(length) => (1, at + length),
             None => plain(at),
         },
-        [b'b' | b'c', b'r', b'"' | b'#', ..] if !after_name => {
-            match raw_string_length(&rest[1..]) {
-                Some(length) => (1, at + 1 + length),
-                None => plain(at),
-            }
-        }
+        [b'b' | b'c', b'r', b'"' | b'#', ..] if !after_name => match raw_string_length(&rest[1..]) {
+            Some(length) => (1, at + 1 + length),
+            None => plain(at),
+        },
         [b'\'', ..] => match char_length(rest) {
             Some(length) => (1, at + length),
             None => plain(at),
@@ -47,7 +81,7 @@ fn token(bytes: &[u8], at: usize) -> (usize, usize) {
     }
 }
 
-/// One byte of code, kept as it is.
+/// Returns one byte of code, which is kept.
 fn plain(at: usize) -> (usize, usize) {
     (1, at + 1)
 }
@@ -56,7 +90,7 @@ fn line_length(rest: &[u8]) -> usize {
     rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len())
 }
 
-/// Block comments nest.
+/// Returns the length of a block comment; block comments nest.
 fn block_comment_length(rest: &[u8]) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -91,7 +125,7 @@ fn string_length(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// Of `r"…"`, `r#"…"#` and so on; `None` for a raw name such as `r#type`.
+/// Returns the length of `r"…"`, `r#"…"#` and so on; `None` for a raw name such as `r#type`.
 fn raw_string_length(rest: &[u8]) -> Option<usize> {
     let hashes = rest[1..].iter().take_while(|byte| **byte == b'#').count();
     if rest.get(1 + hashes) != Some(&b'"') {
@@ -99,13 +133,12 @@ fn raw_string_length(rest: &[u8]) -> Option<usize> {
     }
     let body = 2 + hashes;
     let closes = |at: &usize| {
-        rest[*at] == b'"'
-            && rest[at + 1..].iter().take_while(|byte| **byte == b'#').count() >= hashes
+        rest[*at] == b'"' && rest[at + 1..].iter().take_while(|byte| **byte == b'#').count() >= hashes
     };
     Some((body..rest.len()).find(closes).map_or(rest.len(), |at| at + 1 + hashes))
 }
 
-/// Of `'x'`, `'\n'` and so on; `None` for a lifetime or a label.
+/// Returns the length of `'x'`, `'\n'` and so on; `None` for a lifetime or a label.
 fn char_length(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
         // The character after the backslash may itself be a quote.
@@ -126,12 +159,12 @@ fn is_name(byte: u8) -> bool {
     byte == b'_' || byte.is_ascii_alphanumeric() || byte >= 0x80
 }
 
-/// The number of the line that holds `offset`, counted from 0.
+/// Returns the number of the line that contains `offset`, counted from 0.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Where `word` stands in masked code, not as a part of a longer name.
+/// Returns the positions of `word` in masked code, except as a part of a longer name.
 pub(crate) fn words<'a>(masked: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = masked.as_bytes();
     masked.match_indices(word).map(|(at, _)| at).filter(move |at| {
@@ -141,7 +174,7 @@ pub(crate) fn words<'a>(masked: &'a str, word: &'a str) -> impl Iterator<Item = 
     })
 }
 
-/// Where the item that starts at `from` ends: after its `;` or its closing brace.
+/// Returns the end of the item that starts at `from`: after its `;` or its closing brace.
 fn item_end(masked: &str, from: usize) -> usize {
     match body_start(masked, from) {
         Some(open) => brace_end(masked, open),
@@ -149,8 +182,8 @@ fn item_end(masked: &str, from: usize) -> usize {
     }
 }
 
-/// The `{` that opens the body of the item at `from`; `None` when a `;` comes first. Braces within
-/// parentheses or brackets belong to the signature.
+/// Returns the `{` that opens the body of the item at `from`; `None` if a `;` comes first. Braces
+/// within parentheses or brackets belong to the signature.
 fn body_start(masked: &str, from: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in masked.bytes().enumerate().skip(from) {
@@ -165,7 +198,7 @@ fn body_start(masked: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// One past the brace that closes the one at `open`.
+/// Returns the position after the brace that closes the one at `open`.
 fn brace_end(masked: &str, open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in masked.bytes().enumerate().skip(open) {
@@ -183,7 +216,7 @@ fn brace_end(masked: &str, open: usize) -> usize {
     masked.len()
 }
 
-/// The byte ranges of items that exist only in tests: `#[cfg(test)]` and `#[test]`.
+/// Returns the byte ranges of items that exist only in tests: `#[cfg(test)]` and `#[test]`.
 pub(crate) fn test_ranges(masked: &str) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for (at, _) in masked.match_indices("#[") {
@@ -204,7 +237,7 @@ pub(crate) fn test_ranges(masked: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// One past the bracket that closes the attribute at `at`.
+/// Returns the position after the bracket that closes the attribute at `at`.
 fn attribute_end(masked: &str, at: usize) -> usize {
     let mut depth = 0_usize;
     for (offset, byte) in masked.bytes().enumerate().skip(at) {
@@ -222,7 +255,7 @@ fn attribute_end(masked: &str, at: usize) -> usize {
     masked.len()
 }
 
-/// The names of modules in files of their own that exist only in tests.
+/// Returns the names of modules in their own files that exist only in tests.
 pub(crate) fn test_modules(masked: &str) -> Vec<&str> {
     let items = test_ranges(masked).into_iter().map(|range| &masked[range]);
     items
@@ -230,14 +263,12 @@ pub(crate) fn test_modules(masked: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Lines that are not in a test item.
+/// Returns the number of lines outside test items.
 pub(crate) fn product_lines(masked: &str) -> usize {
     let all = masked.lines().count();
     let tests = test_ranges(masked).into_iter();
     let in_tests: usize = tests
-        .map(|range| {
-            line_of(masked, range.end.saturating_sub(1)) - line_of(masked, range.start) + 1
-        })
+        .map(|range| line_of(masked, range.end.saturating_sub(1)) - line_of(masked, range.start) + 1)
         .sum();
     all.saturating_sub(in_tests)
 }
@@ -246,16 +277,16 @@ pub(crate) fn product_lines(masked: &str) -> usize {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// The line of its `fn`, counted from 1.
+    /// Line of its `fn`, counted from 1.
     pub(crate) line: usize,
-    /// From the line of its `fn` to the line of its closing brace.
+    /// Number of lines from its `fn` to its closing brace.
     pub(crate) lines: usize,
 }
 
-/// The functions outside test items. One inside another counts for both.
+/// Returns the functions outside test items. A nested function counts for both.
 pub(crate) fn functions(masked: &str) -> Vec<Function> {
     let tests = test_ranges(masked);
-    let mut found = Vec::new();
+    let mut functions_found = Vec::new();
     for at in words(masked, "fn") {
         if tests.iter().any(|range| range.contains(&at)) {
             continue;
@@ -270,9 +301,15 @@ pub(crate) fn functions(masked: &str) -> Vec<Function> {
         };
         let first = line_of(masked, at);
         let last = line_of(masked, brace_end(masked, open) - 1);
-        found.push(Function { name, line: first + 1, lines: last - first + 1 });
+        functions_found.push(Function { name, line: first + 1, lines: last - first + 1 });
     }
-    found
+    functions_found
+}
+
+#[test]
+fn only_the_first_words_of_a_docstring_count() {
+    let text = "/// What it is.\n/// How much.\nx\n    //! Whose.\n// What\n/// Whatever holds.\n";
+    assert_eq!(headless_docstrings(text).collect::<Vec<_>>(), [1, 4]);
 }
 
 #[test]
@@ -294,7 +331,7 @@ fn comments_and_literals_are_blanked_and_nothing_else() {
 }
 
 #[test]
-fn words_are_whole() {
+fn words_match_completely() {
     assert_eq!(words("fn fnord a_fn fn", "fn").collect::<Vec<_>>(), [0, 14]);
 }
 
@@ -321,8 +358,8 @@ mod tests {
     }
 }
 "##;
-    let found = functions(&mask(text));
-    let got: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
+    let functions_found = functions(&mask(text));
+    let got: Vec<_> = functions_found.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
     let expected = [("one", 3, 1), ("two", 4, 10), ("inner", 11, 2), ("given", 14, 1)];
     assert_eq!(got, expected);
 }

@@ -1,33 +1,33 @@
-//! Made-up records in which nothing, or something else than it seems, is full: the latency without load
-//! and the subject's own traffic tell them apart.
+//! Tests on synthetic records in which nothing is full, or not what it seems: the latency without
+//! load and the subject's own traffic distinguish them.
 
 use super::*;
-use record::observed::Strangers;
-use record::run::{Baseline, Objective};
+use record::observed::{UnixEnd, UnixQueues, UnixSocketRoles, UnwatchedSockets};
+use record::run::{Baseline, ObjectiveResult};
 
-/// The same with a baseline of `alone_ns`.
-fn with_baseline(mut run: Run, alone_ns: u64) -> Run {
+/// Adds a baseline of `alone_ns` to the run.
+fn with_baseline(mut run: Run, unloaded_ns: u64) -> Run {
     run.baseline = Some(Baseline {
         requests: 20,
         good: 20,
-        min_ns: alone_ns,
-        p50_ns: alone_ns,
-        mean_ns: alone_ns as f64,
+        min_ns: unloaded_ns,
+        p50_ns: unloaded_ns,
+        mean_ns: unloaded_ns as f64,
         ..Baseline::default()
     });
     run
 }
 
 /// Adds an origin port with its connections, a number of which await a reply.
-fn origin(run: &mut Run, port: u16, connections: u64, awaiting: u64, bytes_per_s: f64) {
-    let seen = &mut run.observed[0];
-    seen.ports.push(PortUse { port, served_by: None, used_by: Some("subject".to_owned()) });
-    for snapshot in &mut seen.queues {
+fn origin(run: &mut Run, port: u16, connections: u64, awaiting_response: u64, bytes_per_s: f64) {
+    let observed = &mut run.observed[0];
+    observed.ports.push(PortRoles { port, served_by: None, used_by: Some("subject".to_owned()) });
+    for snapshot in &mut observed.queues {
         snapshot.ends.push(EndQueues {
             port,
-            end: End::Client,
+            end: ConnectionEnd::Client,
             states: [("established".to_owned(), connections)].into(),
-            awaiting_reply: awaiting,
+            awaiting_response,
             active: if bytes_per_s > 0.0 { connections } else { 0 },
             bytes_received_per_s: Some(bytes_per_s),
             bytes_acked_per_s: Some(bytes_per_s),
@@ -42,18 +42,18 @@ fn a_latency_that_does_not_depend_on_the_load_is_a_delay_and_one_that_does_is_a_
     // Eight at a time: 15 ms alone, 75 ms under load.
     let limited = with_baseline(run(40, 75 * MS), 15 * MS);
     assert_first(&limited, "subject_limited");
-    let found = diagnose(&limited);
-    assert!((found.queueing_share.unwrap() - 0.8).abs() < 1e-3);
-    let parallel = "requests that are served at a time, by the latency without load: 8.0";
-    assert!(found.evidence.iter().any(|line| line.starts_with(parallel)), "{found:#?}");
+    let diagnosis = diagnose(&limited);
+    assert!((diagnosis.queueing_share.unwrap() - 0.8).abs() < 1e-3);
+    let parallel = "requests served at a time, from the latency without load: 8.0";
+    assert!(diagnosis.evidence.iter().any(|line| line.starts_with(parallel)), "{diagnosis:#?}");
 }
 
 #[test]
 fn without_a_baseline_a_delay_is_never_sure() {
-    let found = diagnose(&run(40, 20 * MS));
-    assert_eq!(found.verdict, "latency_bound");
-    assert!(found.confidence < Confidence::Sure, "{found:#?}");
-    assert_eq!(found.queueing_share, None);
+    let diagnosis = diagnose(&run(40, 20 * MS));
+    assert_eq!(diagnosis.verdict, "latency_bound");
+    assert!(diagnosis.confidence < Confidence::Sure, "{diagnosis:#?}");
+    assert_eq!(diagnosis.queueing_share, None);
 }
 
 #[test]
@@ -84,23 +84,53 @@ fn idle_connections_to_another_service_are_on_no_request_s_way() {
 fn a_busy_origin_is_named_before_the_subject_that_waits_for_it() {
     let mut run = with_baseline(run(40, 200 * MS), 5 * MS);
     origin(&mut run, 9_001, 40, 39, 1e5);
-    let seen = &mut run.observed[0];
-    seen.roles.push(Role { name: "origin".to_owned(), cpus_allowed: 2, ..Role::default() });
-    samples(&mut run, |sample| sample.roles.push(role_use(0.9, 0.08)));
+    let observed = &mut run.observed[0];
+    observed.roles.push(Role { name: "origin".to_owned(), cpus_allowed: 2, ..Role::default() });
+    change_samples(&mut run, |sample| sample.roles.push(role_use(0.9, 0.08)));
     assert_first(&run, "origin_bound");
-    // An origin that is not busy, and takes longer the more it gets, has a bound of its own.
-    samples(&mut run, |sample| sample.roles[2] = role_use(0.01, 0.01));
+    // An idle origin that takes longer under more load has a limit of its own.
+    change_samples(&mut run, |sample| sample.roles[2] = role_use(0.01, 0.01));
     assert_first(&run, "origin_bound");
 }
 
 #[test]
-fn losses_of_strangers_are_not_the_subject_s() {
+fn requests_in_an_origin_s_accept_queue_wait_for_the_origin() {
+    let mut run = with_baseline(run(40, 160 * MS), 20 * MS);
+    let path = "/run/app.sock".to_owned();
+    let observed = &mut run.observed[0];
+    observed.unix.push(UnixSocketRoles {
+        path: path.clone(),
+        served_by: Some("origin".to_owned()),
+        used_by: Some("subject".to_owned()),
+    });
+    observed.roles.push(Role { name: "origin".to_owned(), cpus_allowed: 2, ..Role::default() });
+    for snapshot in &mut observed.queues {
+        let end = |established| UnixEnd { established, ..UnixEnd::default() };
+        snapshot.unix.push(UnixQueues {
+            path: path.clone(),
+            client: end(5),
+            server: end(5),
+            ..UnixQueues::default()
+        });
+    }
+    change_samples(&mut run, |sample| sample.roles.push(role_use(0.01, 0.01)));
+    // The subject has five connections and no more: the bound is its own.
+    assert_first(&run, "connection_limited");
+    for snapshot in &mut run.observed[0].queues {
+        snapshot.unix[0].waiting = 35;
+    }
+    assert_first(&run, "origin_bound");
+}
+
+#[test]
+fn losses_of_unwatched_sockets_are_not_the_subject_s() {
     let mut run = with_baseline(run(32, 300 * MS), 300 * MS);
-    count(&mut run, "Tcp.RetransSegs", 200.0);
-    count(&mut run, "TcpExt.TCPTimeouts", 200.0);
-    ends(&mut run, End::Server, |place, ends| ends.segments_sent = place as u64 * 20);
-    samples(&mut run, |sample| {
-        sample.namespaces[0].strangers = Some(Strangers { half_open: 3, ..Strangers::default() });
+    set_counter(&mut run, "Tcp.RetransSegs", 200.0);
+    set_counter(&mut run, "TcpExt.TCPTimeouts", 200.0);
+    change_ends(&mut run, ConnectionEnd::Server, |index, ends| ends.segments_sent = index as u64 * 20);
+    change_samples(&mut run, |sample| {
+        sample.namespaces[0].unwatched_sockets =
+            Some(UnwatchedSockets { half_open: 3, ..UnwatchedSockets::default() });
     });
     assert_first(&run, "latency_bound");
 }
@@ -110,9 +140,9 @@ fn a_full_thread_under_clients_that_think_is_the_limit() {
     let mut run = with_baseline(run(100, 100 * MS), 2 * MS);
     run.plan = serde_json::json!({"pace": {"loop": "closed", "think_ns": 100_000_000}});
     run.generator.in_flight_mean = 50.0;
-    busy(&mut run, 0.95, 0.04, 1);
+    set_subject_cpus(&mut run, 0.95, 0.04, 1);
     assert_first(&run, "single_thread_bound");
-    // With few clients it hardly waits, and nothing is full.
+    // With few clients the latency hardly includes waiting, and nothing is full.
     let mut light = with_baseline(super::run(4, 2 * MS), 2 * MS);
     light.plan = run.plan.clone();
     light.generator.in_flight_mean = 0.1;
@@ -126,42 +156,44 @@ fn a_missed_objective_is_never_nothing() {
     run.generator.in_flight_mean = 15.0;
     run.rates = Rates { responses_per_s: 50.0, offered_per_s: Some(50.0), ..run.rates };
     assert_first(&run, "none");
-    run.objectives = vec![Objective { text: "p99<5ms".to_owned(), met: false, value: 3e8 }];
+    run.objectives = vec![ObjectiveResult { text: "p99<5ms".to_owned(), met: false, value: 3e8 }];
     assert_first(&run, "latency_bound");
 }
 
 #[test]
 fn two_busy_cpus_are_full_before_they_are_at_a_hundred_percent() {
     let mut run = with_baseline(run(32, 4 * MS), MS);
-    busy(&mut run, 0.3, 1.45, 2);
-    samples(&mut run, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.1));
+    set_subject_cpus(&mut run, 0.3, 1.45, 2);
+    change_samples(&mut run, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.1));
     assert_first(&run, "kernel_cpu_bound");
 }
 
 #[test]
-fn explanations_that_stand_beside_each_other_say_what_tells_them_apart() {
+fn rival_explanations_state_the_distinguishing_change() {
     let mut run = with_baseline(run(100, 200 * MS), 20 * MS);
     origin(&mut run, 9_001, 10, 10, 1e5);
-    let found = diagnose(&run);
-    assert!(found.also.iter().any(|other| other.verdict == "subject_limited"), "{found:#?}");
-    assert!(found.told_apart_by.starts_with("no change from outside"), "{found:#?}");
+    let diagnosis = diagnose(&run);
+    assert!(
+        diagnosis.alternatives.iter().any(|alternative| alternative.verdict == "subject_limited"),
+        "{diagnosis:#?}"
+    );
+    assert!(diagnosis.distinguishing_change.starts_with("no external change"), "{diagnosis:#?}");
 }
 
 #[test]
 fn a_shaped_loopback_is_a_link() {
     let mut run = with_baseline(run(32, 50 * MS), 2 * MS);
-    let queue =
-        QdiscUse { rate_bits_per_s: Some(50e6), overlimits_per_s: 900.0, ..QdiscUse::default() };
+    let queue = QdiscUse { rate_bits_per_s: Some(50e6), overlimits_per_s: 900.0, ..QdiscUse::default() };
     let link = LinkUse {
         name: "lo".to_owned(),
         tx_bytes_per_s: 6.1e6,
         tx_packets_per_s: 4_100.0,
         ..LinkUse::default()
     };
-    // Without a rate it is none.
-    samples(&mut run, |sample| sample.links = vec![link.clone()]);
+    // Without a rate loopback is not a link.
+    change_samples(&mut run, |sample| sample.links = vec![link.clone()]);
     assert_first(&run, "subject_limited");
-    samples(&mut run, |sample| sample.links[0].queues = vec![queue.clone()]);
+    change_samples(&mut run, |sample| sample.links[0].queues = vec![queue.clone()]);
     assert_first(&run, "link_bound");
 }
 
@@ -169,6 +201,6 @@ fn a_shaped_loopback_is_a_link() {
 fn circumstances_alone_are_never_sure() {
     let mut errors = with_baseline(run(20, 2 * MS), 2 * MS);
     errors.totals.status.insert(500, errors.totals.requests / 2);
-    let found = diagnose(&errors);
-    assert_eq!((found.verdict.as_str(), found.confidence), ("run_invalid", Confidence::Likely));
+    let diagnosis = diagnose(&errors);
+    assert_eq!((diagnosis.verdict.as_str(), diagnosis.confidence), ("run_invalid", Confidence::Likely));
 }

@@ -1,15 +1,15 @@
-//! The rows of the catalogue, in their order.
+//! Rows of the table of bottlenecks, in their order.
 
 mod failures;
 mod network;
 mod resources;
 mod waiting;
 
-use super::Verdict;
+use super::VerdictRule;
 
-/// All verdicts but `unknown` and `none`, causes before what they cause: where two hold, the earlier
-/// one explains the later.
-pub static VERDICTS: &[Verdict] = &[
+/// All verdicts except `unknown` and `none`, causes before their consequences: if two hold, the
+/// earlier one explains the later.
+pub static VERDICTS: &[VerdictRule] = &[
     failures::PORT_EXHAUSTION,
     failures::FD_LIMIT,
     failures::CONNTRACK_FULL,

@@ -1,72 +1,73 @@
-//! Warnings about how the trials were run.
+//! Warnings about the procedure of the trials.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::trial::Kind;
+use record::trial::TrialKind;
 
-use super::{Case, Found, NAMED_MAX};
-use crate::judge::said::some;
-use crate::judge::words::list;
-use crate::tally::Fate;
-use crate::words::count;
+use super::{NAMED_MAX, WarningFinding, WarningInput};
+use crate::format::count;
+use crate::judge::phrases::join_list;
+use crate::judge::sentence::list_up_to;
+use crate::trial_counts::TrialStatus;
 
-/// An imbalance of positions that chance gives more often than this is let pass.
+/// Probability above which an imbalance of positions is accepted as chance.
 const POSITION_P_MAX: f64 = 0.01;
-/// From so many blocks on the same order in all of them is no chance: of two trials it happens in 1 of 16.
+/// Number of blocks from which the same order in all of them is not chance: for two trials it
+/// happens in 1 of 16.
 const SAME_ORDER_BLOCKS_MIN: usize = 5;
 
-pub(super) fn failed(case: &Case<'_>) -> Vec<Found> {
-    let mut why: BTreeMap<&str, (u32, &str, &str)> = BTreeMap::new();
-    for trial in case.blocks.all.iter().filter(|trial| trial.place.kind != Kind::Probe) {
+pub(super) fn failed_trials(input: &WarningInput<'_>) -> Vec<WarningFinding> {
+    let mut failures: BTreeMap<&str, (u32, &str, &str)> = BTreeMap::new();
+    for trial in input.blocks.all.iter().filter(|trial| trial.position.kind != TrialKind::Probe) {
         if let Some(text) = &trial.failed {
-            let entry = why.entry(&trial.place.arm).or_insert((0, text, &trial.file));
+            let entry = failures.entry(&trial.position.arm).or_insert((0, text, &trial.file));
             entry.0 += 1;
         }
     }
-    let found = why.into_iter().map(|(arm, (trials, text, file))| {
+    let findings = failures.into_iter().map(|(arm, (trials, text, file))| {
         let text = format!(
             "{} of {arm} gave no figures; the first ({file}): {text}",
             count(trials as usize, "trial")
         );
         (Some(arm.to_owned()), text)
     });
-    found.collect()
+    findings.collect()
 }
 
-pub(super) fn position(case: &Case<'_>) -> Vec<Found> {
-    let mut found = Vec::new();
-    for arm in case.arms() {
+pub(super) fn position_imbalance(input: &WarningInput<'_>) -> Vec<WarningFinding> {
+    let mut findings = Vec::new();
+    for arm in input.arms() {
         let (mut before, mut all) = (0, 0);
-        for load in case.loads() {
-            let of = |name: &str| -> BTreeMap<u32, u32> {
-                let trials = case.blocks.cell(name, load);
-                trials.map(|trial| (trial.place.block, trial.place.number)).collect()
+        for load in input.loads() {
+            let positions_of = |name: &str| -> BTreeMap<u32, u32> {
+                let trials = input.blocks.cell(name, load);
+                trials.map(|trial| (trial.position.block, trial.position.number)).collect()
             };
-            let baseline = of(case.baseline());
-            for (block, number) in of(&arm.name) {
+            let baseline = positions_of(input.baseline());
+            for (block, number) in positions_of(&arm.name) {
                 let Some(of_baseline) = baseline.get(&block) else { continue };
                 all += 1;
                 before += u32::from(number < *of_baseline);
             }
         }
-        if coin_p(before, all) < POSITION_P_MAX {
+        if coin_toss_p(before, all) < POSITION_P_MAX {
             let text = format!(
-                "{} ran before {} in {before} of {all} pairs of trials: what warms up, or drifts, within a \
-                 block is in their difference.",
+                "{} ran before {} in {before} of {all} pairs of trials: their difference includes any drift \
+                 or warm-up within a block.",
                 arm.name,
-                case.baseline()
+                input.baseline()
             );
-            found.push((Some(arm.name.clone()), text));
+            findings.push((Some(arm.name.clone()), text));
         }
     }
-    found
+    findings
 }
 
-/// Two-sided: how often so many tosses of a coin are as far from half heads as this.
-fn coin_p(heads: u32, tosses: u32) -> f64 {
+/// Returns the two-sided probability that a number of coin tosses is this far from half heads.
+fn coin_toss_p(heads: u32, tosses: u32) -> f64 {
     let fewer = heads.min(tosses - heads);
-    // Ways to have so many heads, each from the one before, as a share of all, 2^-tosses: by logarithms,
-    // because that is below what can be written from 1,075 on.
+    // Number of ways to get this many heads, each from the one before, as a fraction of all,
+    // 2^-tosses. Logarithms are needed because an f64 cannot hold it from 1,075 tosses on.
     let mut share_log = -f64::from(tosses) * std::f64::consts::LN_2;
     let mut sum = share_log.exp();
     for k in 0..fewer {
@@ -76,13 +77,13 @@ fn coin_p(heads: u32, tosses: u32) -> f64 {
     (2.0 * sum).min(1.0)
 }
 
-pub(super) fn order(case: &Case<'_>) -> Vec<Found> {
+pub(super) fn same_order(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     let mut orders: BTreeMap<u32, Vec<(&str, &str)>> = BTreeMap::new();
-    for trial in &case.blocks.judged {
-        let place = &trial.place;
-        orders.entry(place.block).or_default().push((&place.arm, &place.load));
+    for trial in &input.blocks.judged {
+        let position = &trial.position;
+        orders.entry(position.block).or_default().push((&position.arm, &position.load));
     }
-    // A block that was not run to its end is shorter and has no order of its own.
+    // An incomplete block is shorter and has no order of its own.
     let longest = orders.values().map(Vec::len).max().unwrap_or(0);
     orders.retain(|_, order| order.len() == longest);
     let blocks = orders.len();
@@ -91,20 +92,22 @@ pub(super) fn order(case: &Case<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "all {blocks} blocks ran their trials in the same order: what warms up, or drifts, within a block \
-         is in every difference. A random order in each takes it out."
+        "all {blocks} blocks ran their trials in the same order: every difference includes any drift or \
+         warm-up within a block. A random order per block removes it."
     );
     vec![(None, text)]
 }
 
-pub(super) fn discards(case: &Case<'_>) -> Vec<Found> {
+pub(super) fn discards(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     let mut by_covariate: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut trials, mut attempts) = (0, BTreeSet::new());
-    for trial in case.blocks.all.iter().filter(|trial| Fate::of(trial) == Fate::Discarded) {
+    for trial in
+        input.blocks.all.iter().filter(|trial| TrialStatus::from_line(trial) == TrialStatus::Discarded)
+    {
         if let Some(discarded) = &trial.discarded {
             trials += 1;
-            let place = &trial.place;
-            attempts.insert((place.block, &place.load, place.attempt));
+            let position = &trial.position;
+            attempts.insert((position.block, &position.load, position.attempt));
             *by_covariate.entry(&discarded.code).or_insert(0) += 1;
         }
     }
@@ -114,25 +117,25 @@ pub(super) fn discards(case: &Case<'_>) -> Vec<Found> {
     let by: Vec<String> =
         by_covariate.into_iter().map(|(code, count)| format!("{count} for {code}")).collect();
     let text = format!(
-        "{} discarded ({}), and with {} the {} of a block under one load that had them. What decided it \
-         was a bound that was fixed before the first trial.",
+        "{} discarded ({}), and with {} the {} of a block under one load that contained them. The bounds \
+         were fixed before the first trial.",
         if trials == 1 { "1 trial was".to_owned() } else { format!("{trials} trials were") },
-        list(&by),
+        join_list(&by),
         if trials == 1 { "it" } else { "them" },
         count(attempts.len(), "run")
     );
     vec![(None, text)]
 }
 
-pub(super) fn environment_changed(case: &Case<'_>) -> Vec<Found> {
-    let changes = &case.extras.environment_changes;
+pub(super) fn environment_changed(input: &WarningInput<'_>) -> Vec<WarningFinding> {
+    let changes = &input.extras.environment_changes;
     if changes.is_empty() {
         return Vec::new();
     }
     let text = format!(
-        "while it ran, this changed: {}. Blocks before and after were not measured by the same means; \
-         within each, arms were.",
-        some(changes, NAMED_MAX)
+        "changed during the experiment: {}. Blocks before and after the change are not comparable; the \
+         arms within a block are.",
+        list_up_to(changes, NAMED_MAX)
     );
     vec![(None, text)]
 }
@@ -144,9 +147,9 @@ mod tests {
     #[test]
     fn a_coin_is_suspected_when_it_should_be() {
         // Of 10 tosses: 11 of 1,024 have at most one head, 56 at most two.
-        assert!((coin_p(1, 10) - 22.0 / 1024.0).abs() < 1e-12);
-        assert!((coin_p(8, 10) - 112.0 / 1024.0).abs() < 1e-12);
-        assert!((coin_p(5, 10) - 1.0).abs() < 1e-12);
-        assert!((coin_p(0, 0) - 1.0).abs() < 1e-12);
+        assert!((coin_toss_p(1, 10) - 22.0 / 1024.0).abs() < 1e-12);
+        assert!((coin_toss_p(8, 10) - 112.0 / 1024.0).abs() < 1e-12);
+        assert!((coin_toss_p(5, 10) - 1.0).abs() < 1e-12);
+        assert!((coin_toss_p(0, 0) - 1.0).abs() < 1e-12);
     }
 }

@@ -1,37 +1,36 @@
-//! Box plots: how each metric is spread over the trials of each arm.
-//! Not for differences: arms whose boxes overlap may still differ in every block.
+//! Box plots: the spread of each metric over the trials of each arm. They do not show differences:
+//! arms with overlapping boxes may still differ in every block.
 
-use record::experiment::{Arm, Experiment, LoadPlan, Metric, Spread};
+use record::experiment::{Arm, Experiment, ExperimentMetric, LoadPlan, ValueDistribution};
 
-use super::data::{cell, counting};
-use super::{Chart, Part, series_of, several_loads};
-use crate::report::Raw;
-use crate::report::csv::{Figures, number};
-use crate::report::svg::{Area, Axis, Mark, Scale, Svg, extent, row_name};
-use crate::words;
+use super::trial_data::{cell, counted_trials};
+use super::{ChartPart, ReportChart, has_several_loads, series_index};
+use crate::format;
+use crate::report::TrialRecords;
+use crate::report::data_table::{DataTable, number};
+use crate::report::svg::{Area, Axis, Scale, Shape, Svg, extent, row_name};
 
-/// Rows of one metric at most; the others are in the figures.
+/// Maximum number of rows of one metric; the others are in the data.
 const ROWS_MAX: usize = 40;
 /// Height of a row.
-const ROW: f64 = 32.0;
-/// Letters of a row's name at most.
-const NAME_LETTERS_MAX: usize = 34;
-/// From this ratio of the largest to the least on, equal ratios take equal room.
-const LOG_FROM: f64 = 4.0;
+const ROW_HEIGHT: f64 = 32.0;
+/// Maximum number of letters of a row's name.
+const NAME_CHARS_MAX: usize = 34;
+/// Ratio of the largest to the smallest value from which the scale is logarithmic.
+const LOG_SCALE_RATIO_MIN: f64 = 4.0;
 
 /// A row: an arm under a load, and its spread.
-type Row<'a> = (&'a Arm, &'a LoadPlan, &'a Spread);
+type BoxRow<'a> = (&'a Arm, &'a LoadPlan, &'a ValueDistribution);
 
-/// Box plots, a drawing for each metric.
-pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<Chart> {
+/// Draws box plots, a drawing for each metric.
+pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords) -> Vec<ReportChart> {
     let (id, title) = ("boxes", "Spread over trials");
-    let caption = "Each dot is a trial; the box holds the middle half, its line is the median, the \
-                   whiskers reach to the least and the largest, and the bar below is the interval of \
-                   the median.";
+    let caption = "Each dot is a trial; the box is the interquartile range, its line the median, the \
+                   whiskers are min and max, and the bar below is the interval of the median.";
     if experiment.cells.is_empty() {
-        return vec![Chart::empty(id, title, caption, "No trial counts yet.")];
+        return vec![ReportChart::empty(id, title, caption, "No counted trial yet.")];
     }
-    let mut chart = Chart::new(id, title, caption, figures(experiment));
+    let mut chart = ReportChart::new(id, title, caption, data_table(experiment));
     for metric in &experiment.plan.metrics {
         let rows = rows_of(experiment, metric);
         if rows.is_empty() {
@@ -39,42 +38,41 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn Raw) -> Vec<C
         }
         if rows.len() > ROWS_MAX {
             let rest = rows.len() - ROWS_MAX;
-            let note =
-                format!("{}: {} more are in the data.", metric.title, words::count(rest, "row"));
+            let note = format!("{}: {} more are in the data.", metric.title, format::count(rest, "row"));
             chart.notes.push(note);
         }
-        let heading = format!("{} ({})", metric.title, words::better(metric));
-        chart.parts.push(Part::Heading(heading));
+        let heading = format!("{} ({})", metric.title, format::better_direction(metric));
+        chart.parts.push(ChartPart::Heading(heading));
         let rows = &rows[..rows.len().min(ROWS_MAX)];
-        if let Some(value) = alike(rows) {
-            let value = words::value(value, &metric.unit);
-            chart.parts.push(Part::Empty(format!("{value} in every trial.")));
+        if let Some(value) = common_value(rows) {
+            let value = format::value(value, &metric.unit);
+            chart.parts.push(ChartPart::Empty(format!("{value} in every trial.")));
         } else if let Some(svg) = drawing(experiment, metric, rows) {
-            chart.parts.push(Part::Drawing(svg));
+            chart.parts.push(ChartPart::Drawing(svg));
         }
     }
     vec![chart]
 }
 
-fn rows_of<'a>(experiment: &'a Experiment, metric: &Metric) -> Vec<Row<'a>> {
+fn rows_of<'a>(experiment: &'a Experiment, metric: &ExperimentMetric) -> Vec<BoxRow<'a>> {
     let plan = &experiment.plan;
     let all = plan.loads.iter().flat_map(|load| plan.arms.iter().map(move |arm| (arm, load)));
-    let with = all.filter_map(|(arm, load)| {
+    let to_row = all.filter_map(|(arm, load)| {
         let spread = cell(experiment, &arm.name, &load.name)?.metrics.get(&metric.name)?;
         Some((arm, load, spread))
     });
-    with.collect()
+    to_row.collect()
 }
 
-/// What every trial has, where all have the same: that is a sentence, and no drawing.
-fn alike(rows: &[Row<'_>]) -> Option<f64> {
+/// Returns the value of all trials if it is the same: a sentence then replaces the drawing.
+fn common_value(rows: &[BoxRow<'_>]) -> Option<f64> {
     let (_, _, first) = rows.first()?;
-    let same = |(_, _, spread): &Row<'_>| [spread.min, spread.max] == [first.min; 2];
+    let same = |(_, _, spread): &BoxRow<'_>| [spread.min, spread.max] == [first.min; 2];
     rows.iter().all(same).then_some(first.min)
 }
 
-fn figures(experiment: &Experiment) -> Figures {
-    let mut figures = Figures::new(&[
+fn data_table(experiment: &Experiment) -> DataTable {
+    let mut data = DataTable::new(&[
         "load",
         "arm",
         "metric",
@@ -90,7 +88,7 @@ fn figures(experiment: &Experiment) -> Figures {
     ]);
     for cell in &experiment.cells {
         for (name, spread) in &cell.metrics {
-            let unit = super::data::metric(experiment, name).map(|metric| metric.unit.clone());
+            let unit = super::trial_data::metric(experiment, name).map(|metric| metric.unit.clone());
             let mut row = vec![
                 cell.load.clone(),
                 cell.arm.clone(),
@@ -98,122 +96,111 @@ fn figures(experiment: &Experiment) -> Figures {
                 unit.unwrap_or_default(),
                 cell.trials.to_string(),
             ];
-            let middle = [spread.min, spread.p25, spread.median, spread.p75, spread.max];
-            row.extend(middle.map(|value| number(Some(value))));
+            let quartiles = [spread.min, spread.p25, spread.median, spread.p75, spread.max];
+            row.extend(quartiles.map(|value| number(Some(value))));
             row.push(number(spread.median_interval.map(|(low, _)| low)));
             row.push(number(spread.median_interval.map(|(_, high)| high)));
-            figures.row(row);
+            data.add_row(row);
         }
     }
-    figures
+    data
 }
 
-fn drawing(experiment: &Experiment, metric: &Metric, rows: &[Row<'_>]) -> Option<Svg> {
-    let area = Area { left: 244.0, top: 8.0, right: 610.0, bottom: 8.0 + ROW * rows.len() as f64 };
+fn drawing(experiment: &Experiment, metric: &ExperimentMetric, rows: &[BoxRow<'_>]) -> Option<Svg> {
+    let area = Area { left: 244.0, top: 8.0, right: 610.0, bottom: 8.0 + ROW_HEIGHT * rows.len() as f64 };
     let ends = rows.iter().flat_map(|(_, _, spread)| [spread.min, spread.max]);
     let (low, high) = extent(ends)?;
-    let scale = if low > 0.0 && high / low >= LOG_FROM {
+    let scale = if low > 0.0 && high / low >= LOG_SCALE_RATIO_MIN {
         Scale::log((low / 1.05, high * 1.05), (area.left, area.right))
     } else {
-        Scale::around([low, high], (area.left, area.right))?
+        Scale::covering([low, high], (area.left, area.right))?
     };
     let text: Vec<String> = rows
         .iter()
         .map(|(arm, load, spread)| {
-            format!(
-                "{}, {}: median {}",
-                arm.name,
-                load.name,
-                words::value(spread.median, &metric.unit)
-            )
+            format!("{}, {}: median {}", arm.name, load.name, format::value(spread.median, &metric.unit))
         })
         .collect();
     let mut svg = Svg::new(720.0, area.bottom + 26.0, &metric.title, &text.join("; "));
-    let axis = Axis::of_unit(scale, 6, "", &metric.unit);
-    for (value, label) in axis.apart() {
-        let at = scale.at(*value);
-        svg.add(Mark::line((at, area.top), (at, area.bottom)).class("grid"));
-        svg.add(Mark::text((at, area.bottom + 16.0), label).class("tick middle"));
+    let axis = Axis::with_unit(scale, 6, "", &metric.unit);
+    for (value, label) in axis.spaced_ticks() {
+        let x = scale.position(*value);
+        svg.add(Shape::line((x, area.top), (x, area.bottom)).class("grid"));
+        svg.add(Shape::text((x, area.bottom + 16.0), label).class("tick middle"));
     }
-    let several = several_loads(&experiment.plan);
+    let several = has_several_loads(&experiment.plan);
     for (index, (arm, load, spread)) in rows.iter().enumerate() {
-        let at = area.top + ROW * (index as f64 + 0.5);
-        let name = match &arm.again {
-            Some(again) => format!("{again} again (A/A)"),
+        let y = area.top + ROW_HEIGHT * (index as f64 + 0.5);
+        let name = match &arm.repeats {
+            Some(original) => format!("{original}, repeated (A/A)"),
             None => arm.name.clone(),
         };
-        let name = row_name(&name, several.then_some(&*load.name), NAME_LETTERS_MAX);
-        svg.add(Mark::text((area.left - 10.0, at + 4.0), &name).class("label end"));
-        let median = words::value(spread.median, &metric.unit);
-        svg.add(Mark::text((720.0, at + 4.0), &median).class("label end"));
-        one_box(&mut svg, experiment, metric, (arm, load, spread), (&scale, at));
+        let name = row_name(&name, several.then_some(&*load.name), NAME_CHARS_MAX);
+        svg.add(Shape::text((area.left - 10.0, y + 4.0), &name).class("label end"));
+        let median = format::value(spread.median, &metric.unit);
+        svg.add(Shape::text((720.0, y + 4.0), &median).class("label end"));
+        draw_box(&mut svg, experiment, metric, (arm, load, spread), (&scale, y));
     }
     Some(svg)
 }
 
-fn one_box(
+fn draw_box(
     svg: &mut Svg,
     experiment: &Experiment,
-    metric: &Metric,
-    (arm, load, spread): Row<'_>,
-    (scale, at): (&Scale, f64),
+    metric: &ExperimentMetric,
+    (arm, load, spread): BoxRow<'_>,
+    (scale, y): (&Scale, f64),
 ) {
-    let series = series_of(&experiment.plan, &arm.name);
-    let x = |value: f64| scale.at(value);
-    svg.add(
-        Mark::line((x(spread.min), at), (x(spread.max), at)).class("stroke thin").series(series),
-    );
+    let series = series_index(&experiment.plan, &arm.name);
+    let x = |value: f64| scale.position(value);
+    svg.add(Shape::line((x(spread.min), y), (x(spread.max), y)).class("stroke thin").series(series));
     let tip = format!(
-        "{}\nmedian {}\nmiddle half {} to {}\n{} to {}",
+        "{}\nmedian {}\nquartiles {} to {}\nrange {} to {}",
         arm.name,
-        words::value(spread.median, &metric.unit),
-        words::value(spread.p25, &metric.unit),
-        words::value(spread.p75, &metric.unit),
-        words::value(spread.min, &metric.unit),
-        words::value(spread.max, &metric.unit),
+        format::value(spread.median, &metric.unit),
+        format::value(spread.p25, &metric.unit),
+        format::value(spread.p75, &metric.unit),
+        format::value(spread.min, &metric.unit),
+        format::value(spread.max, &metric.unit),
     );
-    let middle = Mark::rect((x(spread.p25), at - 9.0), (x(spread.p75), at + 9.0));
-    svg.add(middle.class("box").series(series).tip(&tip));
+    let quartiles = Shape::rect((x(spread.p25), y - 9.0), (x(spread.p75), y + 9.0));
+    svg.add(quartiles.class("box").series(series).tooltip(&tip));
     if let Some((low, high)) = spread.median_interval {
-        let bar = Mark::line((x(low), at + 12.0), (x(high), at + 12.0));
+        let bar = Shape::line((x(low), y + 12.0), (x(high), y + 12.0));
         svg.add(bar.class("stroke thick").series(series));
     }
-    for line in counting(experiment, &arm.name, &load.name) {
+    for line in counted_trials(experiment, &arm.name, &load.name) {
         let Some(value) = line.metrics.get(&metric.name) else { continue };
-        // Spread out by the block, so that dots do not hide each other and stay where they are.
-        let away = f64::from(line.place.block * 5 % 9) - 4.0;
-        let tip = format!(
-            "{}, block {}\n{}",
-            arm.name,
-            line.place.block,
-            words::value(*value, &metric.unit)
-        );
-        svg.add(Mark::circle((x(*value), at + away), 2.2).class("fill").series(series).tip(&tip));
+        // Offsets by block keep dots visible and in a fixed position.
+        let outlier = f64::from(line.position.block * 5 % 9) - 4.0;
+        let tip =
+            format!("{}, block {}\n{}", arm.name, line.position.block, format::value(*value, &metric.unit));
+        svg.add(Shape::circle((x(*value), y + outlier), 2.2).class("fill").series(series).tooltip(&tip));
     }
-    let median = Mark::line((x(spread.median), at - 9.0), (x(spread.median), at + 9.0));
+    let median = Shape::line((x(spread.median), y - 9.0), (x(spread.median), y + 9.0));
     svg.add(median.class("stroke thick").series(series));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample::{NoRaw, sample};
+    use crate::report::synthetic::{NoRecords, synthetic_experiment};
 
     #[test]
-    fn what_is_the_same_in_every_trial_is_a_sentence() {
-        let (mut experiment, _) = sample();
+    fn a_constant_metric_is_a_sentence() {
+        let (mut experiment, _) = synthetic_experiment();
         let metric = experiment.plan.metrics[0].clone();
         let drawings = |experiment: &Experiment| {
-            let chart = chart(experiment, &NoRaw).remove(0);
-            chart.parts.iter().filter(|part| matches!(part, Part::Drawing(_))).count()
+            let chart = chart(experiment, &NoRecords).remove(0);
+            chart.parts.iter().filter(|part| matches!(part, ChartPart::Drawing(_))).count()
         };
         let all = drawings(&experiment);
         for cell in &mut experiment.cells {
-            cell.metrics.insert(metric.name.clone(), Spread::default());
+            cell.metrics.insert(metric.name.clone(), ValueDistribution::default());
         }
         assert_eq!(drawings(&experiment), all - 1);
-        let parts = chart(&experiment, &NoRaw).remove(0).parts;
-        let said = |part: &Part| matches!(part, Part::Empty(text) if text.starts_with("0"));
-        assert!(parts.iter().any(said), "{parts:?}");
+        let parts = chart(&experiment, &NoRecords).remove(0).parts;
+        let sentence = |part: &ChartPart| matches!(part, ChartPart::Empty(text) if text.starts_with("0"));
+        assert!(parts.iter().any(sentence), "{parts:?}");
     }
 }

@@ -1,109 +1,109 @@
-//! The charts of a report: what a chart is, and the list of all of them in the order of the page.
-//! Not for how a page holds them (figure, caption, legend, data): that is in [`super::page`].
+//! Charts of a report: the type of a chart, and the list of all charts in the order of the page.
+//! [`super::page`] lays out charts on a page (figure, caption, legend, data).
 
 mod blocks;
 mod boxes;
+mod cpus;
 mod curve;
-pub(in crate::report) mod data;
 mod environment;
 mod flame;
 mod forest;
 mod functions;
 mod headroom;
 mod heat_map;
-mod in_order;
 mod latency;
-mod over_time;
 mod panel;
-mod processors;
 mod queues;
 mod scaling;
 mod stacks;
 mod table;
-mod typical;
+mod timeline;
+pub(in crate::report) mod trial_data;
+mod trial_time;
+mod typical_trials;
 
-use record::experiment::{Experiment, Plan};
+use record::experiment::{Experiment, ExperimentPlan};
 
-use super::Raw;
-use super::csv::Figures;
-use super::svg::{NOISE, Svg};
+use super::TrialRecords;
+use super::data_table::DataTable;
+use super::svg::{NOISE_SERIES, Svg};
 
-pub(in crate::report) use data::{change, is_of_few, outcome};
-pub(in crate::report) use forest::small as small_forest;
-pub(in crate::report) use table::grid;
+pub(in crate::report) use forest::draw_small as small_forest;
+pub(in crate::report) use table::text_table;
+pub(in crate::report) use trial_data::{change, has_few_blocks, outcome};
 
-/// A chart, with all that a page says of it.
+/// A chart, with all of its text on the page.
 #[derive(Clone, Debug)]
-pub(in crate::report) struct Chart {
-    /// Its name: letters, digits and `-`, of its own within the page.
+pub(in crate::report) struct ReportChart {
+    /// Name, unique within the page: letters, digits and `-`.
     pub(in crate::report) id: String,
-    /// What it shows, in some words.
+    /// Short description.
     pub(in crate::report) title: String,
-    /// How to read it, in one sentence.
+    /// Reading instructions, in one sentence.
     pub(in crate::report) caption: String,
-    /// What is shown, from top to bottom.
-    pub(in crate::report) parts: Vec<Part>,
-    /// The series that can be switched off, in the order of the legend; one alone gets no legend.
-    pub(in crate::report) legend: Vec<Series>,
-    /// What was left out, or what has to be known to believe it.
+    /// Contents, from top to bottom.
+    pub(in crate::report) parts: Vec<ChartPart>,
+    /// Series that can be switched off, in the order of the legend. A single one gets no legend.
+    pub(in crate::report) legend: Vec<LegendEntry>,
+    /// Omissions, and facts needed to interpret the chart.
     pub(in crate::report) notes: Vec<String>,
-    /// The figures behind it, in full.
-    pub(in crate::report) figures: Figures,
+    /// Complete figures of the chart.
+    pub(in crate::report) data: DataTable,
 }
 
 /// A part of a chart.
 #[derive(Clone, Debug)]
-pub(in crate::report) enum Part {
-    /// A heading of what follows: an arm, a load.
+pub(in crate::report) enum ChartPart {
+    /// Heading of the following parts: an arm, a load.
     Heading(String),
     /// A drawing.
     Drawing(Svg),
-    /// A table that a person reads.
-    Table(Table),
-    /// In place of a drawing: why there is none.
+    /// A table for people.
+    Table(ChartTable),
+    /// Reason why there is no drawing, shown in its place.
     Empty(String),
 }
 
-/// A series in a legend. Marks belong to it by [`super::svg::Mark::series`].
+/// A series in a legend. Marks belong to it by [`super::svg::Shape::series`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::report) struct Series {
-    /// Its number, which is its colour too.
+pub(in crate::report) struct LegendEntry {
+    /// Number of the series, which is also its colour.
     pub(in crate::report) number: usize,
     /// Its name.
     pub(in crate::report) name: String,
 }
 
-/// A table that a person reads; the first column names the row.
+/// A table for people; the first column names the row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::report) struct Table {
+pub(in crate::report) struct ChartTable {
     /// Heads of the columns.
     pub(in crate::report) columns: Vec<String>,
-    /// Rows, as long as the columns are.
-    pub(in crate::report) rows: Vec<Vec<Cell>>,
+    /// Rows, with a cell for each column.
+    pub(in crate::report) rows: Vec<Vec<TableCell>>,
 }
 
 /// A cell of such a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::report) struct Cell {
-    /// What stands there.
+pub(in crate::report) struct TableCell {
+    /// Text of the cell.
     pub(in crate::report) text: String,
-    /// Whether it is a figure, which stands at the right.
-    pub(in crate::report) figure: bool,
-    /// A class of the style sheet, for what has to stand out: `good`, `bad`, `mono`.
+    /// True for a figure, which is aligned to the right.
+    pub(in crate::report) is_figure: bool,
+    /// Class of the style sheet for highlighted cells: `good`, `bad`, `mono`.
     pub(in crate::report) class: Option<&'static str>,
 }
 
-impl Cell {
-    /// Words.
+impl TableCell {
+    /// Returns a cell with words.
     #[must_use]
-    pub(in crate::report) fn words(text: impl Into<String>) -> Self {
+    pub(in crate::report) fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A figure with its unit, at the right; a dash where there is none.
+    /// Returns a cell with a figure and its unit, aligned to the right; a dash if there is none.
     #[must_use]
     pub(in crate::report) fn figure(text: Option<String>) -> Self {
-        Self { text: text.unwrap_or_else(|| "–".to_owned()), figure: true, class: None }
+        Self { text: text.unwrap_or_else(|| "–".to_owned()), is_figure: true, class: None }
     }
 
     /// Sets the class.
@@ -114,10 +114,10 @@ impl Cell {
     }
 }
 
-impl Chart {
-    /// A chart without parts.
+impl ReportChart {
+    /// Returns a chart without parts.
     #[must_use]
-    pub(in crate::report) fn new(id: &str, title: &str, caption: &str, figures: Figures) -> Self {
+    pub(in crate::report) fn new(id: &str, title: &str, caption: &str, data: DataTable) -> Self {
         Self {
             id: id.to_owned(),
             title: title.to_owned(),
@@ -125,101 +125,101 @@ impl Chart {
             parts: Vec::new(),
             legend: Vec::new(),
             notes: Vec::new(),
-            figures,
+            data,
         }
     }
 
-    /// A chart that has no data, and why: said instead of left out, so that nobody looks for it.
+    /// Returns a chart without data, with the reason. It is shown so that nobody searches for it.
     #[must_use]
-    pub(in crate::report) fn empty(id: &str, title: &str, caption: &str, why: &str) -> Self {
-        let mut chart = Self::new(id, title, caption, Figures::default());
-        chart.parts.push(Part::Empty(why.to_owned()));
+    pub(in crate::report) fn empty(id: &str, title: &str, caption: &str, reason: &str) -> Self {
+        let mut chart = Self::new(id, title, caption, DataTable::default());
+        chart.parts.push(ChartPart::Empty(reason.to_owned()));
         chart
     }
 
     /// Adds a table.
     #[must_use]
-    pub(in crate::report) fn table(mut self, table: Table) -> Self {
-        self.parts.push(Part::Table(table));
+    pub(in crate::report) fn table(mut self, table: ChartTable) -> Self {
+        self.parts.push(ChartPart::Table(table));
         self
     }
 
     /// Sets the legend.
     #[must_use]
-    pub(in crate::report) fn legend(mut self, legend: Vec<Series>) -> Self {
+    pub(in crate::report) fn legend(mut self, legend: Vec<LegendEntry>) -> Self {
         self.legend = legend;
         self
     }
 }
 
-/// The number of an arm's series, which is its colour in every chart: the place among the arms, without
-/// the A/A arm, which is grey.
+/// Returns the number of an arm's series, which is its colour in every chart: the position among
+/// the arms, without the A/A arm, which is grey.
 #[must_use]
-pub(in crate::report) fn series_of(plan: &Plan, arm: &str) -> usize {
-    let own = plan.arms.iter().filter(|arm| arm.again.is_none());
-    own.enumerate().find(|(_, own)| own.name == arm).map_or(NOISE, |(index, _)| index)
+pub(in crate::report) fn series_index(plan: &ExperimentPlan, arm: &str) -> usize {
+    let own = plan.arms.iter().filter(|arm| arm.repeats.is_none());
+    own.enumerate().find(|(_, own)| own.name == arm).map_or(NOISE_SERIES, |(index, _)| index)
 }
 
-/// The series of all arms, as a legend has them: by names.
+/// Returns the series of all arms for a legend, by name.
 #[must_use]
-pub(in crate::report) fn arms_legend(plan: &Plan) -> Vec<Series> {
+pub(in crate::report) fn arms_legend(plan: &ExperimentPlan) -> Vec<LegendEntry> {
     let named = |arm: &record::experiment::Arm| {
-        let name = match &arm.again {
-            Some(again) => format!("{again} again (A/A)"),
+        let name = match &arm.repeats {
+            Some(original) => format!("{original} again (A/A)"),
             None => arm.name.clone(),
         };
-        Series { number: series_of(plan, &arm.name), name }
+        LegendEntry { number: series_index(plan, &arm.name), name }
     };
     plan.arms.iter().map(named).collect()
 }
 
-/// For tests of charts that are made of records: with no records and no trials there are none, and with
-/// trials without a record of a load one that says so.
+/// Tests a chart that is made of records. Without records and trials it gives no chart; with trials
+/// but no record of a load it gives one that says so.
 #[cfg(test)]
-pub(in crate::report) fn nothing_is_nothing(chart: Maker) {
-    let (mut experiment, mut raw) = super::sample::sample();
-    assert!(chart(&experiment, &super::sample::NoRaw).is_empty());
+pub(in crate::report) fn assert_no_data_no_chart(chart: ChartBuilder) {
+    let (mut experiment, mut raw) = super::synthetic::synthetic_experiment();
+    assert!(chart(&experiment, &super::synthetic::NoRecords).is_empty());
     raw.trials.values_mut().for_each(|trial| trial.run = None);
-    assert!(matches!(chart(&experiment, &raw)[0].parts[..], [Part::Empty(_)]));
+    assert!(matches!(chart(&experiment, &raw)[0].parts[..], [ChartPart::Empty(_)]));
     experiment.trials.clear();
     assert!(chart(&experiment, &raw).is_empty());
 }
 
-/// All drawings of a chart, for its tests.
+/// Returns all drawings of a chart, for its tests.
 #[cfg(test)]
-pub(in crate::report) fn markup(chart: &Chart) -> String {
-    let svg = |part: &Part| match part {
-        Part::Drawing(svg) => svg.markup("x"),
+pub(in crate::report) fn markup(chart: &ReportChart) -> String {
+    let svg = |part: &ChartPart| match part {
+        ChartPart::Drawing(svg) => svg.markup("x"),
         _ => String::new(),
     };
     chart.parts.iter().map(svg).collect()
 }
 
-/// Whether there is more than one load, so that a chart has to name them.
+/// Returns whether there are several loads, so that a chart has to name them.
 #[must_use]
-pub(in crate::report) fn several_loads(plan: &Plan) -> bool {
+pub(in crate::report) fn has_several_loads(plan: &ExperimentPlan) -> bool {
     plan.loads.len() > 1
 }
 
-/// What makes charts of an experiment; none of one that has nothing to do with it.
-pub(in crate::report) type Maker = fn(&Experiment, &dyn Raw) -> Vec<Chart>;
+/// Function that makes charts of an experiment; it returns none if the experiment has no such data.
+pub(in crate::report) type ChartBuilder = fn(&Experiment, &dyn TrialRecords) -> Vec<ReportChart>;
 
-/// Every chart, by the section that it stands in, in the order of the page.
-pub(in crate::report) const CHARTS: &[(&str, Maker)] = &[
+/// Every chart with its section, in the order of the page.
+pub(in crate::report) const CHARTS: &[(&str, ChartBuilder)] = &[
     ("Comparisons", forest::chart),
     ("Comparisons", blocks::chart),
     ("Comparisons", boxes::chart),
     ("Latency and load", latency::chart),
     ("Latency and load", curve::chart),
     ("Latency and load", table::chart),
-    ("Over time", in_order::chart),
-    ("Over time", over_time::chart),
+    ("Over time", timeline::chart),
+    ("Over time", trial_time::chart),
     ("Over time", heat_map::chart),
-    ("Processors and queues", processors::chart),
-    ("Processors and queues", queues::chart),
+    ("CPUs and queues", cpus::chart),
+    ("CPUs and queues", queues::chart),
     ("Limits", headroom::chart),
     ("Limits", scaling::chart),
     ("Functions", flame::chart),
     ("Functions", functions::chart),
-    ("What differs", environment::chart),
+    ("Differences", environment::chart),
 ];

@@ -1,39 +1,39 @@
-//! Folded stacks of all counting trials of an arm, added up, as a tree and by function; and what the
-//! processor time of a response is, so that arms of different rates can be compared. Not for drawing.
+//! Folded stacks of all counting trials of an arm, added up, as a tree and by function. Also the
+//! CPU time of a response, so that arms of different rates can be compared.
 
 use std::collections::{BTreeMap, HashSet};
 
 use record::experiment::Experiment;
 
-use super::data::counting;
-use crate::report::Raw;
+use super::trial_data::counted_trials;
+use crate::report::TrialRecords;
 
-/// Different stacks of an arm that are kept.
+/// Maximum number of different stacks of an arm.
 const STACKS_MAX: usize = 100_000;
-/// Trials of an arm whose stacks are read: far more than make a picture steady.
+/// Maximum number of trials of an arm whose stacks are read: far more than a stable result needs.
 const TRIALS_MAX: usize = 400;
-/// Frames of a stack that are kept, from the outermost on.
+/// Maximum number of frames of a stack, from the outermost on.
 pub(super) const DEPTH_MAX: usize = 48;
-/// What marks functions of the kernel, as `stackcollapse-perf.pl --kernel` writes them.
+/// Suffix of kernel functions, as `stackcollapse-perf.pl --kernel` writes them.
 const KERNEL: &str = "_[k]";
-/// The metric that samples are turned into time with.
+/// Metric that converts samples into time.
 pub(super) const US_PER_RESPONSE: &str = "subject_us_per_response";
 
-/// What an arm had on processors.
+/// CPU samples of an arm.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Stacks {
     /// Samples by stack: `outer;inner`, without the process.
     pub(super) stacks: BTreeMap<String, u64>,
-    /// All samples.
+    /// Number of samples.
     pub(super) samples: u64,
-    /// Trials that had any.
+    /// Number of trials that had samples.
     pub(super) trials: usize,
-    /// Processor time of the subject for a response, in µs: the median of these trials.
+    /// CPU time of the subject for a response, in µs: the median of these trials.
     pub(super) us_per_response: Option<f64>,
 }
 
 impl Stacks {
-    /// Adds a text of lines `process;outer;inner COUNT`; a line that is none is passed over.
+    /// Adds a text of lines `process;outer;inner COUNT`; invalid lines are skipped.
     fn add(&mut self, text: &str) {
         for line in text.lines() {
             let Some((stack, count)) = line.trim_end().rsplit_once(' ') else { continue };
@@ -53,22 +53,22 @@ impl Stacks {
         }
     }
 
-    /// What a share of all samples is: µs for a response where that is known, or else the share.
+    /// Returns the weight of samples: µs for a response if known, or else their fraction of all.
     pub(super) fn weight(&self, samples: u64, us: bool) -> f64 {
-        let share = samples as f64 / self.samples.max(1) as f64;
-        if us { share * self.us_per_response.unwrap_or(0.0) } else { share }
+        let fraction = samples as f64 / self.samples.max(1) as f64;
+        if us { fraction * self.us_per_response.unwrap_or(0.0) } else { fraction }
     }
 
-    /// Samples by function: with it on top, and with it anywhere.
+    /// Returns the samples by function: with it on top of the stack, and with it anywhere.
     pub(super) fn functions(&self) -> BTreeMap<&str, (u64, u64)> {
         let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        let mut seen = HashSet::new();
+        let mut counted = HashSet::new();
         for (stack, count) in &self.stacks {
-            seen.clear();
+            counted.clear();
             let mut frames = stack.split(';').peekable();
             while let Some(frame) = frames.next() {
                 let entry = counts.entry(frame).or_default();
-                let (own, total) = (frames.peek().is_none(), seen.insert(frame));
+                let (own, total) = (frames.peek().is_none(), counted.insert(frame));
                 entry.0 = entry.0.saturating_add(if own { *count } else { 0 });
                 entry.1 = entry.1.saturating_add(if total { *count } else { 0 });
             }
@@ -77,19 +77,19 @@ impl Stacks {
     }
 }
 
-/// A function's name without the kernel's mark, and whether it had it.
-pub(super) fn plain(frame: &str) -> (&str, bool) {
+/// Returns a function's name without the kernel suffix, and whether it had the suffix.
+pub(super) fn split_kernel_suffix(frame: &str) -> (&str, bool) {
     frame.strip_suffix(KERNEL).map_or((frame, false), |name| (name, true))
 }
 
-/// The stacks of an arm; none where nothing was sampled.
-pub(super) fn of_arm(experiment: &Experiment, raw: &dyn Raw, arm: &str) -> Option<Stacks> {
+/// Returns the stacks of an arm; `None` if there are no samples.
+pub(super) fn arm_stacks(experiment: &Experiment, raw: &dyn TrialRecords, arm: &str) -> Option<Stacks> {
     let mut stacks = Stacks::default();
     let mut us: Vec<f64> = Vec::new();
     let loads = &experiment.plan.loads;
-    let lines = loads.iter().flat_map(|load| counting(experiment, arm, &load.name));
+    let lines = loads.iter().flat_map(|load| counted_trials(experiment, arm, &load.name));
     for line in lines.take(TRIALS_MAX) {
-        let Some(text) = raw.folded(&line.file) else { continue };
+        let Some(text) = raw.folded_stacks(&line.file) else { continue };
         let before = stacks.samples;
         stacks.add(&text);
         if stacks.samples > before {
@@ -105,17 +105,17 @@ pub(super) fn of_arm(experiment: &Experiment, raw: &dyn Raw, arm: &str) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample::{ARMS, BLOCKS, LOADS, NoRaw, sample};
+    use crate::report::synthetic::{ARMS, BLOCKS, LOADS, NoRecords, synthetic_experiment};
 
     #[test]
     fn the_stacks_of_all_counting_trials_are_added_up() {
-        let (experiment, raw) = sample();
-        let stacks = of_arm(&experiment, &raw, ARMS[0]).unwrap();
+        let (experiment, raw) = synthetic_experiment();
+        let stacks = arm_stacks(&experiment, &raw, ARMS[0]).unwrap();
         let trials = BLOCKS as usize * LOADS.len();
         assert_eq!((stacks.trials, stacks.samples), (trials, 520 * trials as u64));
         assert!((20.0..26.0).contains(&stacks.us_per_response.unwrap()));
-        assert!(of_arm(&experiment, &NoRaw, ARMS[0]).is_none());
-        assert!(of_arm(&experiment, &raw, "unknown").is_none());
+        assert!(arm_stacks(&experiment, &NoRecords, ARMS[0]).is_none());
+        assert!(arm_stacks(&experiment, &raw, "unknown").is_none());
     }
 
     #[test]
@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(stacks.samples, 5);
         let functions = stacks.functions();
         assert_eq!((functions["f"], functions["g"]), ((2, 5), (3, 3)));
-        assert_eq!(plain("x_[k]"), ("x", true));
-        assert_eq!(plain("x"), ("x", false));
+        assert_eq!(split_kernel_suffix("x_[k]"), ("x", true));
+        assert_eq!(split_kernel_suffix("x"), ("x", false));
     }
 
     #[test]

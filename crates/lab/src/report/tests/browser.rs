@@ -1,47 +1,47 @@
-//! The page in a real browser, where there is one: that its script runs without a complaint and does
-//! what it is for, that letters stay legible on a phone, and that paper gets all of it.
+//! Tests of the page in a real browser, if there is one: its script runs without errors and works,
+//! letters stay legible on a phone, and a print contains the complete page.
 
 use std::path::Path;
 use std::process::Command;
 
-use super::super::charts::{CHARTS, Part};
+use super::super::charts::{CHARTS, ChartPart};
 use super::super::html;
-use super::super::sample::sample;
+use super::super::synthetic::synthetic_experiment;
 
-/// How long a browser may take.
+/// Timeout of a browser run, in seconds.
 const SECONDS_MAX: &str = "60";
 
-/// Uses the page as a reader does, and writes down what came of it.
-const READER: &str = r#"
-const said = {};
+/// Script that uses the page as a reader does, and records the results.
+const READER_SCRIPT: &str = r#"
+const probe = {};
 const drawings = [...document.querySelectorAll('figure svg')];
-said.drawings = drawings.length;
-said.seen = drawings.filter((svg) => svg.getBoundingClientRect().height > 20).length;
+probe.drawings = drawings.length;
+probe.seen = drawings.filter((svg) => svg.getBoundingClientRect().height > 20).length;
 const toggle = document.querySelector('#blocks [data-toggle="0"]');
 toggle.click();
 const marks = [...document.querySelectorAll('#blocks svg [data-series="0"]')];
-said.hidden = marks.length > 0 && marks.every((mark) => getComputedStyle(mark).display === 'none');
+probe.hidden = marks.length > 0 && marks.every((mark) => getComputedStyle(mark).display === 'none');
 toggle.click();
-said.back = marks.every((mark) => getComputedStyle(mark).display !== 'none');
+probe.back = marks.every((mark) => getComputedStyle(mark).display !== 'none');
 const svg = document.querySelector('#forest svg');
 svg.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
-said.tip = document.getElementById('tip').textContent.split('\n')[0];
+probe.tip = document.getElementById('tip').textContent.split('\n')[0];
 svg.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
-said.gone = document.getElementById('tip').hidden;
+probe.gone = document.getElementById('tip').hidden;
 const dot = document.querySelector('#blocks circle');
 dot.scrollIntoView({ block: 'center', behavior: 'instant' });
 const box = dot.getBoundingClientRect();
 dot.dispatchEvent(new PointerEvent('pointermove',
   { clientX: box.left + box.width / 2 + 6, clientY: box.top + box.height / 2, bubbles: true }));
-said.near = !document.getElementById('tip').hidden;
-said.theme = document.documentElement.dataset.theme;
+probe.near = !document.getElementById('tip').hidden;
+probe.theme = document.documentElement.dataset.theme;
 document.getElementById('theme').click();
-said.after = document.documentElement.dataset.theme;
-said.width = innerWidth;
-said.overflow = document.documentElement.scrollWidth - innerWidth;
+probe.after = document.documentElement.dataset.theme;
+probe.width = innerWidth;
+probe.overflow = document.documentElement.scrollWidth - innerWidth;
 const letters = [...document.querySelectorAll('svg')].map((svg) =>
   12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
-said.letters = Math.floor(Math.min(...letters) * 10) / 10;
+probe.letters = Math.floor(Math.min(...letters) * 10) / 10;
 // A blob is read in the background, which may take longer than the page is there: so what is put into it.
 const RealBlob = Blob;
 let saved = '';
@@ -49,29 +49,29 @@ window.Blob = function (parts, options) {
   saved = parts.join('');
   return new RealBlob(parts, options);
 };
-URL.createObjectURL = (blob) => { said.blob = blob instanceof RealBlob; return 'data:,'; };
-HTMLAnchorElement.prototype.click = function () { said.file = this.download; };
+URL.createObjectURL = (blob) => { probe.blob = blob instanceof RealBlob; return 'data:,'; };
+HTMLAnchorElement.prototype.click = function () { probe.file = this.download; };
 document.querySelector('#forest .save').click();
-said.csv = saved.split('\r\n')[0];
-document.body.dataset.said = JSON.stringify(said);
+probe.csv = saved.split('\r\n')[0];
+document.body.dataset.probe = JSON.stringify(probe);
 "#;
 
-/// The browser, if there is one.
+/// Returns the browser, if there is one.
 fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let is_there = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+        std::env::split_paths(&path).any(|directory| directory.join(name).exists())
     };
     names.into_iter().find(is_there)
 }
 
-/// What a browser prints of a page, and what it complains of.
-fn shown(browser: &str, folder: &Path, arguments: &[&str], address: &str) -> (String, String) {
+/// Returns the output of a browser for a page, and its error messages.
+fn render(browser: &str, directory: &Path, arguments: &[&str], address: &str) -> (String, String) {
     let output = Command::new("timeout")
         .args([SECONDS_MAX, browser, "--headless", "--no-sandbox", "--disable-gpu"])
         .args(["--disable-dev-shm-usage", "--virtual-time-budget=4000", "--enable-logging=stderr"])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .arg(format!("--user-data-dir={}", directory.join("profile").display()))
         .args(arguments)
         .arg(address)
         .output()
@@ -82,29 +82,28 @@ fn shown(browser: &str, folder: &Path, arguments: &[&str], address: &str) -> (St
 }
 
 #[test]
-fn a_reader_can_use_it_on_a_desk_and_on_a_phone() {
+fn it_works_in_a_browser_at_desktop_and_phone_size() {
     let Some(browser) = browser() else {
         eprintln!("not tested: there is no chromium here (apt-get install chromium)");
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let (experiment, raw) = sample();
+    let directory = tempfile::tempdir().unwrap();
+    let (experiment, raw) = synthetic_experiment();
     let page = html(&experiment, &raw).html;
-    let page = page.replace("</body>", &format!("<script>{READER}</script></body>"));
-    let path = folder.path().join("report.html");
+    let page = page.replace("</body>", &format!("<script>{READER_SCRIPT}</script></body>"));
+    let path = directory.path().join("report.html");
     std::fs::write(&path, page).unwrap();
     let drawn = CHARTS.iter().flat_map(|(_, chart)| chart(&experiment, &raw));
     let drawn = drawn.flat_map(|chart| chart.parts);
-    let drawn = drawn.filter(|part| matches!(part, Part::Drawing(_))).count();
+    let drawn = drawn.filter(|part| matches!(part, ChartPart::Drawing(_))).count();
     let themes = [("dark", "light"), ("light", "dark")];
-    let both =
-        ["1280,1000", "360,780"].map(|size| themes.map(|(theme, after)| (size, theme, after)));
+    let both = ["1280,1000", "360,780"].map(|size| themes.map(|(theme, after)| (size, theme, after)));
     for (size, theme, after) in both.into_iter().flatten() {
         let address = format!("file://{}#{theme}", path.display());
         let window = format!("--window-size={size}");
-        let (page, said) = shown(browser, folder.path(), &[&window, "--dump-dom"], &address);
-        assert!(!said.contains("CONSOLE"), "{said}");
-        let (_, rest) = page.split_once("data-said=\"").unwrap_or_else(|| panic!("{said}"));
+        let (page, errors) = render(browser, directory.path(), &[&window, "--dump-dom"], &address);
+        assert!(!errors.contains("CONSOLE"), "{errors}");
+        let (_, rest) = page.split_once("data-probe=\"").unwrap_or_else(|| panic!("{errors}"));
         let (json, _) = rest.split_once('"').unwrap();
         let json: serde_json::Value = serde_json::from_str(&json.replace("&quot;", "\"")).unwrap();
         assert_eq!(
@@ -125,16 +124,16 @@ fn a_reader_can_use_it_on_a_desk_and_on_a_phone() {
 }
 
 #[test]
-fn it_goes_on_paper() {
+fn it_prints() {
     let Some(browser) = browser() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let (experiment, raw) = sample();
-    let path = folder.path().join("report.html");
+    let directory = tempfile::tempdir().unwrap();
+    let (experiment, raw) = synthetic_experiment();
+    let path = directory.path().join("report.html");
     std::fs::write(&path, html(&experiment, &raw).html).unwrap();
-    let paper = folder.path().join("report.pdf");
+    let paper = directory.path().join("report.pdf");
     let print = format!("--print-to-pdf={}", paper.display());
     let address = format!("file://{}", path.display());
-    shown(browser, folder.path(), &["--no-pdf-header-footer", &print], &address);
+    render(browser, directory.path(), &["--no-pdf-header-footer", &print], &address);
     let paper = std::fs::read(paper).unwrap();
     assert!(paper.starts_with(b"%PDF") && paper.len() > 30_000, "{} bytes", paper.len());
 }

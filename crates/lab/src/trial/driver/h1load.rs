@@ -1,24 +1,25 @@
-//! h1load (<https://github.com/wtarreau/h1load>): its long raw format (`-ll`), percentiles (`-P`) and
-//! classes of status (`-S`), as its source and `scripts/README.txt` of 2025 give them. It has no version.
+//! h1load (<https://github.com/wtarreau/h1load>): its long raw format (`-ll`), percentiles (`-P`)
+//! and classes of status (`-S`), according to its source and `scripts/README.txt` of 2025. It has
+//! no version.
 
-use super::{Call, Length, Reading, Row, SECONDS_NS, ensure};
-use crate::scenario::setup::Tool;
+use super::{DriverCall, DriverReading, DriverSpec, DurationForm, SECOND_NS, ensure_flag};
+use crate::scenario::setup::LoadTool;
 
-pub(super) const ROW: Row = Row {
-    tool: Tool::H1load,
+pub(super) const SPEC: DriverSpec = DriverSpec {
+    tool: LoadTool::H1load,
     program: "h1load",
     package: "https://github.com/wtarreau/h1load",
-    asks: &[&["-h"]],
-    length: Length { flags: &["-d"], step_ns: SECONDS_NS, unit: "" },
-    file: "",
+    version_arguments: &[&["-h"]],
+    duration_form: DurationForm { flags: &["-d"], step_ns: SECOND_NS, unit: "" },
+    output_file: "",
     notes: &[
-        "h1load's latencies count from the send: what waits meanwhile is left out (coordinated omission)",
+        "h1load's latencies count from the send: waiting requests are omitted (coordinated omission)",
         "h1load has no version",
-        "h1load's rate by the second is of whole lines: its last, which may be of half a second, is left \
-         out of the best second",
-        "h1load's percentiles end below the longest, and requests that timed out are not among its errors",
+        "h1load's rate per second is that of complete lines: the last, which may cover half a second, does \
+         not count for the best second",
+        "h1load's percentiles end below the maximum, and its errors do not include timeouts",
     ],
-    tells: &[
+    printed_metrics: &[
         "responses_per_s",
         "bytes_in_per_s",
         "connections_per_s",
@@ -31,21 +32,21 @@ pub(super) const ROW: Row = Row {
         "p999_ns",
         "error_share",
     ],
-    lacks: |_| &[],
-    complete,
-    version: |_| None,
+    missing_metrics: |_| &[],
+    add_flags: add_raw_format_flags,
+    parse_version: |_| None,
     parse,
 };
 
-fn complete(words: &mut Vec<String>, _: &Call) {
-    ensure(words, &["-ll"], &["-ll"]);
-    ensure(words, &["-P"], &["-P"]);
-    ensure(words, &["-S"], &["-S"]);
+fn add_raw_format_flags(words: &mut Vec<String>, _: &DriverCall) {
+    ensure_flag(words, &["-ll"], &["-ll"]);
+    ensure_flag(words, &["-P"], &["-P"]);
+    ensure_flag(words, &["-S"], &["-S"]);
 }
 
-/// One line of a second. All but the rates are sums since the beginning.
+/// Line of one second. All but the rates are sums since the beginning.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct RawLine {
     time_s: f64,
     connections: f64,
     requests: f64,
@@ -56,14 +57,15 @@ struct Line {
     refused: f64,
 }
 
-/// `time conns tot_conn tot_req tot_bytes err thr cps rps Bps bps ttfb ttlb [1xx 2xx 3xx 4xx 5xx]`.
-fn line(text: &str) -> Option<Line> {
+/// Parses `time conns tot_conn tot_req tot_bytes err thr cps rps Bps bps ttfb ttlb [1xx 2xx 3xx 4xx
+/// 5xx]`.
+fn parse_line(text: &str) -> Option<RawLine> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let at = |place: usize| words.get(place).and_then(|word| word.parse::<f64>().ok());
+    let at = |index: usize| words.get(index).and_then(|word| word.parse::<f64>().ok());
     if text.trim_start().starts_with('#') || words.len() < 13 {
         return None;
     }
-    Some(Line {
+    Some(RawLine {
         time_s: at(0)?,
         connections: at(2)?,
         requests: at(3)?,
@@ -75,16 +77,16 @@ fn line(text: &str) -> Option<Line> {
     })
 }
 
-/// How many lines are of the load. At its end what is under way is waited for, but no longer timed: the
-/// first line with requests and no latency is of that, and so is all behind it. Without one, a last line
-/// without requests only closes the run.
-fn loaded(lines: &[Line]) -> usize {
+/// Returns the number of lines that belong to the load. At its end, requests in flight are
+/// completed, but no longer timed. The first line with requests and without a latency begins this
+/// phase, and all later lines belong to it. If there is none, a last line without requests only
+/// closes the run.
+fn load_line_count(lines: &[RawLine]) -> usize {
     let requests = |at: usize| {
         let before = at.checked_sub(1).map_or(0.0, |before| lines[before].requests);
         lines[at].requests - before
     };
-    let waited =
-        (0..lines.len()).find(|&at| requests(at) > 0.0 && lines[at].last_byte_us.is_none());
+    let waited = (0..lines.len()).find(|&at| requests(at) > 0.0 && lines[at].last_byte_us.is_none());
     let is_closing = |at: usize| requests(at) <= 0.0 && requests(at - 1) > 0.0;
     waited.unwrap_or_else(|| match lines.len() {
         length if length > 1 && is_closing(length - 1) => length - 1,
@@ -92,15 +94,15 @@ fn loaded(lines: &[Line]) -> usize {
     })
 }
 
-fn parse(text: &str) -> Result<Reading, String> {
+fn parse(text: &str) -> Result<DriverReading, String> {
     let (seconds, percentiles) = text.split_once("#pctl").unwrap_or((text, ""));
-    let lines: Vec<Line> = seconds.lines().filter_map(line).collect();
-    let lines = &lines[..loaded(&lines)];
+    let lines: Vec<RawLine> = seconds.lines().filter_map(parse_line).collect();
+    let lines = &lines[..load_line_count(&lines)];
     let Some(last) = lines.last().copied().filter(|last| last.requests > 0.0) else {
         return Err("there is no line of a second with requests (-ll)".to_owned());
     };
-    // A line stands for the requests since the one before; its rate says for how long that was.
-    let mut before = Line::default();
+    // A line has the requests since the line before; its rate gives the length of that time.
+    let mut before = RawLine::default();
     let (mut length_s, mut latency_us, mut timed) = (0.0, 0.0, 0.0);
     let mut rates = Vec::new();
     for line in lines {
@@ -123,27 +125,24 @@ fn parse(text: &str) -> Result<Reading, String> {
         before = *line;
     }
     let refused: f64 = lines.iter().map(|line| line.refused).sum();
-    let mut reading = Reading { length_s, responses: last.requests, rates, ..Reading::default() };
+    let mut reading =
+        DriverReading { duration_s: length_s, responses: last.requests, rates, ..DriverReading::default() };
     let per_s = |sum: f64| Some(sum / length_s.max(1e-9));
-    reading.note("responses_per_s", per_s(last.requests));
-    reading.note("bytes_in_per_s", per_s(last.bytes));
-    reading.note("connections_per_s", per_s(last.connections));
-    reading.note("rate_max_per_s", reading.rates.iter().copied().reduce(f64::max));
-    reading.latency("mean_ns", (timed > 0.0).then(|| latency_us / timed * 1e3));
-    for (level, name) in [
-        ("50", "p50_ns"),
-        ("75", "p75_ns"),
-        ("90", "p90_ns"),
-        ("99", "p99_ns"),
-        ("99.9", "p999_ns"),
-    ] {
-        reading.latency(name, percentile_ns(percentiles, level));
+    reading.set_value("responses_per_s", per_s(last.requests));
+    reading.set_value("bytes_in_per_s", per_s(last.bytes));
+    reading.set_value("connections_per_s", per_s(last.connections));
+    reading.set_value("rate_max_per_s", reading.rates.iter().copied().reduce(f64::max));
+    reading.set_latency("mean_ns", (timed > 0.0).then(|| latency_us / timed * 1e3));
+    for (level, name) in
+        [("50", "p50_ns"), ("75", "p75_ns"), ("90", "p90_ns"), ("99", "p99_ns"), ("99.9", "p999_ns")]
+    {
+        reading.set_latency(name, percentile_ns(percentiles, level));
     }
-    reading.errors(last.errors + refused, last.requests + last.errors);
+    reading.set_error_fraction(last.errors + refused, last.requests + last.errors);
     Ok(reading)
 }
 
-/// `99 1 100 ttfb-count ttfb-ms ttlb-count ttlb-ms`: the time to the last byte, in ns.
+/// Returns the time to the last byte in ns, from `99 1 100 ttfb-count ttfb-ms ttlb-count ttlb-ms`.
 fn percentile_ns(table: &str, level: &str) -> Option<f64> {
     let row = table.lines().find(|line| line.split_whitespace().next() == Some(level))?;
     let ms: f64 = row.split_whitespace().nth(6)?.parse().ok()?;
@@ -154,8 +153,8 @@ fn percentile_ns(table: &str, level: &str) -> Option<f64> {
 pub(super) mod tests {
     use super::*;
 
-    /// What it printed in 3 s with 4 connections, but for most of the percentiles and for the errors,
-    /// which are made up.
+    /// Output of a run of 3 s with 4 connections. Most of the percentiles and the errors are
+    /// invented.
     pub(in crate::trial::driver) const TEXT: &str = "\
 #_____time conns tot_conn  tot_req      tot_bytes    err thr cps rps Bps bps ttfb(us) ttlb(us) 1xx 2xx 3xx 4xx 5xx
 1795379561     4        4    44139      127032042      0 100 4.0 44139.0 127032042.0 1016256336.0 88.9 88.9   0 44139   0   0   0 
@@ -179,7 +178,7 @@ pub(super) mod tests {
     fn its_output_is_read() {
         let reading = parse(TEXT).unwrap();
         let value = |name: &str| reading.values[name];
-        assert!((reading.length_s - 3.0).abs() < 0.001, "{reading:?}");
+        assert!((reading.duration_s - 3.0).abs() < 0.001, "{reading:?}");
         assert_eq!(reading.rates, [44139.0, 44581.6, 51453.5]);
         assert_eq!(value("rate_max_per_s"), 51453.5);
         assert!((value("responses_per_s") - 46_727.0).abs() < 1.0, "{reading:?}");
@@ -190,17 +189,17 @@ pub(super) mod tests {
         assert!((value("error_share") - 105.0 / 140_186.0).abs() < 1e-9);
     }
 
-    /// Lines of so many requests each; whether they were timed.
+    /// Counts the lines of the load; each has a number of requests, and true if they were timed.
     fn counted(lines: &[(f64, bool)]) -> usize {
         let mut requests = 0.0;
-        let lines: Vec<Line> = lines
+        let lines: Vec<RawLine> = lines
             .iter()
             .map(|(more, timed)| {
                 requests += more;
-                Line { requests, last_byte_us: timed.then_some(100.0), ..Line::default() }
+                RawLine { requests, last_byte_us: timed.then_some(100.0), ..RawLine::default() }
             })
             .collect();
-        loaded(&lines)
+        load_line_count(&lines)
     }
 
     #[test]

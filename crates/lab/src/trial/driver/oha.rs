@@ -1,30 +1,30 @@
-//! oha (<https://github.com/hatoo/oha>): its JSON, as `schema.json` and `src/printer.rs` of 1.15 and
-//! `-j` of 1.4 give it.
+//! oha (<https://github.com/hatoo/oha>): its JSON, according to `schema.json` and `src/printer.rs`
+//! of 1.15 and `-j` of 1.4.
 
 use serde_json::Value;
 
-use super::text::after;
-use super::{Call, Length, MILLISECONDS_NS, Reading, Row, ensure};
-use crate::scenario::setup::Tool;
+use super::text::text_after;
+use super::{DriverCall, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS, ensure_flag};
+use crate::scenario::setup::LoadTool;
 
-/// What oha calls requests that its own end cut off; they are no errors.
+/// Error text of oha for requests that its own end cut off; they do not count as errors.
 const CUT_OFF: &str = "aborted due to deadline";
 
-pub(super) const ROW: Row = Row {
-    tool: Tool::Oha,
+pub(super) const SPEC: DriverSpec = DriverSpec {
+    tool: LoadTool::Oha,
     program: "oha",
     package: "cargo install oha",
-    asks: &[&["--version"], &["--help"]],
-    length: Length { flags: &["-z", "--duration"], step_ns: MILLISECONDS_NS, unit: "ms" },
-    file: "",
+    version_arguments: &[&["--version"], &["--help"]],
+    duration_form: DurationForm { flags: &["-z", "--duration"], step_ns: MILLISECOND_NS, unit: "ms" },
+    output_file: "",
     notes: &[
-        "oha's latencies count from the send, unless it has a rate and --latency-correction: what waits \
-         meanwhile is left out (coordinated omission)",
-        "oha counts bytes of bodies only, so that bytes received are not told; its rates are of 10 ms, so \
-         that the best second is not told",
+        "oha's latencies count from the send, unless it has a rate and --latency-correction: waiting \
+         requests are omitted (coordinated omission)",
+        "oha counts only bytes of bodies, so bytes received are not available; its rates are of 10 ms, so \
+         the best second is not available",
         "oha keeps every response in memory until it ends",
     ],
-    tells: &[
+    printed_metrics: &[
         "responses_per_s",
         "mean_ns",
         "p50_ns",
@@ -35,31 +35,32 @@ pub(super) const ROW: Row = Row {
         "max_ns",
         "error_share",
     ],
-    lacks: |_| &[],
-    complete,
-    version,
+    missing_metrics: |_| &[],
+    add_flags: add_json_flag,
+    parse_version,
     parse,
 };
 
-/// Older ones have `-j`, later ones `--output-format`; the help says which.
-fn complete(words: &mut Vec<String>, call: &Call) {
+/// Adds the flag for JSON: `-j` in older versions, `--output-format` in later ones. The help shows
+/// which.
+fn add_json_flag(words: &mut Vec<String>, call: &DriverCall) {
     let format = ["--output-format", "-j", "--json"];
-    match call.said.contains("--output-format") {
-        true => ensure(words, &format, &["--output-format", "json"]),
-        false => ensure(words, &format, &["-j"]),
+    match call.version_output.contains("--output-format") {
+        true => ensure_flag(words, &format, &["--output-format", "json"]),
+        false => ensure_flag(words, &format, &["-j"]),
     }
-    ensure(words, &["--no-tui"], &["--no-tui"]);
+    ensure_flag(words, &["--no-tui"], &["--no-tui"]);
 }
 
-/// `oha 1.15.0`.
-fn version(said: &str) -> Option<String> {
-    after(said, "oha ").map(str::to_owned)
+/// Parses `oha 1.15.0`.
+fn parse_version(version_output: &str) -> Option<String> {
+    text_after(version_output, "oha ").map(str::to_owned)
 }
 
-fn parse(text: &str) -> Result<Reading, String> {
-    let from = text.find('{').ok_or("there is no JSON in it")?;
+fn parse(text: &str) -> Result<DriverReading, String> {
+    let from = text.find('{').ok_or("no JSON in its output")?;
     let value: Value = serde_json::from_str(text[from..].trim())
-        .map_err(|error| format!("what it printed is no JSON: {error}"))?;
+        .map_err(|error| format!("its output is not JSON: {error}"))?;
     let counts = |name: &str| -> Vec<(String, f64)> {
         let table = value[name].as_object().into_iter().flatten();
         table.filter_map(|(key, count)| Some((key.clone(), count.as_f64()?))).collect()
@@ -71,29 +72,24 @@ fn parse(text: &str) -> Result<Reading, String> {
     };
     let errors = counts("errorDistribution");
     let cut_off = |kind: &str| kind.contains(CUT_OFF);
-    let failed: f64 =
-        errors.iter().filter(|(kind, _)| !cut_off(kind)).map(|(_, count)| count).sum();
+    let failed: f64 = errors.iter().filter(|(kind, _)| !cut_off(kind)).map(|(_, count)| count).sum();
     if responses <= 0.0 {
         let kinds: Vec<&str> = errors.iter().map(|(kind, _)| kind.as_str()).collect();
-        return Err(format!("there was no response ({})", kinds.join("; ")));
+        return Err(format!("no response ({})", kinds.join("; ")));
     }
     let refused = statuses.iter().filter(|(status, _)| status.starts_with(['4', '5']));
     let refused: f64 = refused.map(|(_, count)| count).sum();
-    let mut reading = Reading { length_s, responses, ..Reading::default() };
-    // Its own rate counts what was cut off too.
-    reading.note("responses_per_s", Some(responses / length_s.max(1e-9)));
-    reading.errors(failed + refused, responses + failed);
+    let mut reading = DriverReading { duration_s: length_s, responses, ..DriverReading::default() };
+    // Its own rate also counts requests that were cut off.
+    reading.set_value("responses_per_s", Some(responses / length_s.max(1e-9)));
+    reading.set_error_fraction(failed + refused, responses + failed);
     let ns = |value: &Value| value.as_f64().map(|seconds| seconds * 1e9);
-    reading.latency("mean_ns", ns(&value["summary"]["average"]));
-    reading.latency("max_ns", ns(&value["summary"]["slowest"]));
-    for (level, name) in [
-        ("p50", "p50_ns"),
-        ("p75", "p75_ns"),
-        ("p90", "p90_ns"),
-        ("p99", "p99_ns"),
-        ("p99.9", "p999_ns"),
-    ] {
-        reading.latency(name, ns(&value["latencyPercentiles"][level]));
+    reading.set_latency("mean_ns", ns(&value["summary"]["average"]));
+    reading.set_latency("max_ns", ns(&value["summary"]["slowest"]));
+    for (level, name) in
+        [("p50", "p50_ns"), ("p75", "p75_ns"), ("p90", "p90_ns"), ("p99", "p99_ns"), ("p99.9", "p999_ns")]
+    {
+        reading.set_latency(name, ns(&value["latencyPercentiles"][level]));
     }
     Ok(reading)
 }
@@ -119,14 +115,11 @@ pub(super) mod tests {
     fn its_output_is_read() {
         let reading = parse(TEXT).unwrap();
         let value = |name: &str| reading.values[name];
-        assert_eq!((reading.length_s, reading.responses), (8.01, 8000.0));
+        assert_eq!((reading.duration_s, reading.responses), (8.01, 8000.0));
         assert!((value("responses_per_s") - 8000.0 / 8.01).abs() < 1e-9);
         assert!((value("p50_ns") - 2e5).abs() < 1e-3 && (value("p999_ns") - 4e6).abs() < 1e-3);
         assert!((value("max_ns") - 12e6).abs() < 1e-3);
-        assert!(
-            (value("error_share") - 20.0 / 8010.0).abs() < 1e-12,
-            "what was cut off is no error"
-        );
+        assert!((value("error_share") - 20.0 / 8010.0).abs() < 1e-12, "what was cut off is no error");
         assert!(!reading.values.contains_key("bytes_in_per_s"));
     }
 
@@ -134,19 +127,22 @@ pub(super) mod tests {
     fn a_load_without_a_response_failed() {
         let text = TEXT.replace(r#""200": 7990, "503": 10"#, "");
         assert!(parse(&text).unwrap_err().contains("connection closed"));
-        assert!(parse("{ nonsense").unwrap_err().contains("no JSON"));
+        assert!(parse("{ nonsense").unwrap_err().contains("JSON"));
     }
 
     #[test]
     fn its_flags_follow_what_it_knows() {
-        let of = |said: &str, line: &str| {
+        let completed = |version_output: &str, line: &str| {
             let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            complete(&mut words, &Call { said: said.to_owned(), ..Call::default() });
+            add_json_flag(
+                &mut words,
+                &DriverCall { version_output: version_output.to_owned(), ..DriverCall::default() },
+            );
             words.join(" ")
         };
-        assert_eq!(of("--output-format <X>", "u"), "--no-tui --output-format json u");
-        assert_eq!(of("-j, --json", "u"), "--no-tui -j u");
-        assert_eq!(of("-j, --json", "--no-tui -j u"), "--no-tui -j u");
-        assert_eq!(version("oha 1.15.0\n\nOhayou").unwrap(), "1.15.0");
+        assert_eq!(completed("--output-format <X>", "u"), "--no-tui --output-format json u");
+        assert_eq!(completed("-j, --json", "u"), "--no-tui -j u");
+        assert_eq!(completed("-j, --json", "--no-tui -j u"), "--no-tui -j u");
+        assert_eq!(parse_version("oha 1.15.0\n\nOhayou").unwrap(), "1.15.0");
     }
 }

@@ -1,18 +1,19 @@
-//! Pieces of what load generators print: figures with their units. Not for what they mean.
+//! Parsing of figures with their units in the output of load generators. Not for their meaning.
 
-/// What follows `label` in the first line that begins with it, blanks aside.
-pub(super) fn after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
+/// Returns the text after `label` in the first line that begins with it, without surrounding
+/// blanks.
+pub(super) fn text_after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim_start().strip_prefix(label)).map(str::trim)
 }
 
-/// The number that a text begins with.
+/// Parses the number at the beginning of a text.
 pub(super) fn number(text: &str) -> Option<f64> {
-    split(text).map(|(number, _)| number)
+    split_number(text).map(|(number, _)| number)
 }
 
-/// A time with its unit, in ns: `1.23ms`, `43us`, `2.00s`, `1.5m`, `1h`.
+/// Parses a time with its unit, in ns: `1.23ms`, `43us`, `2.00s`, `1.5m`, `1h`.
 pub(super) fn time_ns(text: &str) -> Option<f64> {
-    let (number, unit) = split(text)?;
+    let (number, unit) = split_number(text)?;
     let ns = match unit {
         "ns" => 1.0,
         "us" | "µs" => 1e3,
@@ -25,9 +26,9 @@ pub(super) fn time_ns(text: &str) -> Option<f64> {
     Some(number * ns)
 }
 
-/// Bytes with a unit of powers of 1024: `235.40MB`, `12.00KB/s`.
+/// Parses bytes with a unit of powers of 1024: `235.40MB`, `12.00KB/s`.
 pub(super) fn bytes(text: &str) -> Option<f64> {
-    let (number, unit) = split(text)?;
+    let (number, unit) = split_number(text)?;
     let power = match unit.trim_end_matches("/s") {
         "B" => 0,
         "KB" | "K" => 1,
@@ -39,14 +40,14 @@ pub(super) fn bytes(text: &str) -> Option<f64> {
     Some(number * 1024_f64.powi(power))
 }
 
-/// The number that stands before `label`: 12 in `3 total, 12 failed` before ` failed`.
-pub(super) fn before(text: &str, label: &str) -> Option<f64> {
+/// Parses the number before `label`: 12 in `3 total, 12 failed` before ` failed`.
+pub(super) fn number_before(text: &str, label: &str) -> Option<f64> {
     let at = text.find(label)?;
     text[..at].rsplit([' ', ',', '(', ':']).find(|word| !word.is_empty()).and_then(number)
 }
 
-/// A number and what stands right behind it.
-fn split(text: &str) -> Option<(f64, &str)> {
+/// Splits a text into a number and the word directly after it.
+fn split_number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|one: char| !(one.is_ascii_digit() || one == '.')).unwrap_or(text.len());
     let number: f64 = text[..end].parse().ok()?;
@@ -70,9 +71,9 @@ mod tests {
         assert_eq!(bytes("3x"), None);
         assert_eq!(number("48123.33 req/s"), Some(48123.33));
         assert_eq!(number("x"), None);
-        assert_eq!(before("144 total, 12 failed, 0 errored", " failed"), Some(12.0));
-        assert_eq!(before("37.04MB (38839530) total", ") total"), Some(38839530.0));
-        assert_eq!(after("a: 1\n  b:   2 x\n", "b:"), Some("2 x"));
-        assert_eq!(after("a", "b:"), None);
+        assert_eq!(number_before("144 total, 12 failed, 0 errored", " failed"), Some(12.0));
+        assert_eq!(number_before("37.04MB (38839530) total", ") total"), Some(38839530.0));
+        assert_eq!(text_after("a: 1\n  b:   2 x\n", "b:"), Some("2 x"));
+        assert_eq!(text_after("a", "b:"), None);
     }
 }

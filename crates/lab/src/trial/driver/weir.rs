@@ -1,17 +1,17 @@
-//! `weir load` as a driver: its words. What it measured is in its own record.
+//! `weir load` as a driver: its command line. Its measurements are in its own record.
 
-use super::{Call, Length, MILLISECONDS_NS, Reading, Row};
-use crate::scenario::setup::Tool;
+use super::{DriverCall, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS};
+use crate::scenario::setup::LoadTool;
 
-pub(super) const ROW: Row = Row {
-    tool: Tool::Weir,
+pub(super) const SPEC: DriverSpec = DriverSpec {
+    tool: LoadTool::Weir,
     program: "weir",
     package: "",
-    asks: &[],
-    length: Length { flags: &["-d", "--duration"], step_ns: MILLISECONDS_NS, unit: "ms" },
-    file: "",
+    version_arguments: &[],
+    duration_form: DurationForm { flags: &["-d", "--duration"], step_ns: MILLISECOND_NS, unit: "ms" },
+    output_file: "",
     notes: &[],
-    tells: &[
+    printed_metrics: &[
         "responses_per_s",
         "bytes_in_per_s",
         "connections_per_s",
@@ -25,16 +25,16 @@ pub(super) const ROW: Row = Row {
         "max_ns",
         "error_share",
     ],
-    lacks: |_| &[],
-    complete,
-    version: |_| None,
+    missing_metrics: |_| &[],
+    add_flags: add_no_flags,
+    parse_version: |_| None,
     parse,
 };
 
-fn complete(words: &mut Vec<String>, _: &Call) {
+fn add_no_flags(words: &mut Vec<String>, _: &DriverCall) {
     words.insert(0, "load".to_owned());
 }
 
-fn parse(_: &str) -> Result<Reading, String> {
+fn parse(_: &str) -> Result<DriverReading, String> {
     Err("weir leaves a record".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Tokens and cookies: what is taken, what is not, and what is left of a field.
+//! Tokens and cookies: accepted and rejected tokens, and rewritten fields.
 
 use super::*;
 use crate::plan::SameSite;
@@ -16,11 +16,11 @@ fn plan(mode: StickyMode) -> StickyPlan {
     }
 }
 
-fn tokens(key: &[u8], pool: &str, servers: &[&str]) -> Tokens {
-    Tokens::new(&Secret::new(key), pool, servers.iter().copied())
+fn tokens(key: &[u8], pool: &str, servers: &[&str]) -> ServerTokens {
+    ServerTokens::new(&Secret::new(key), pool, servers.iter().copied())
 }
 
-fn own() -> Tokens {
+fn test_tokens() -> ServerTokens {
     tokens(b"a key of the tests", "app", &["a", "b"])
 }
 
@@ -28,78 +28,78 @@ fn text(token: &Token) -> &str {
     std::str::from_utf8(token).unwrap()
 }
 
-fn found(mode: StickyMode, cookies: &[&str]) -> Result<usize, Found> {
+fn lookup(mode: StickyMode, cookies: &[&str]) -> Result<usize, StickyLookup> {
     let headers: Vec<Header<'_>> =
         cookies.iter().map(|value| Header { name: "cookie", value: value.as_bytes() }).collect();
-    own().find(&plan(mode), &headers)
+    test_tokens().find_in_cookies(&plan(mode), &headers)
 }
 
 #[test]
 fn a_token_names_its_server_and_no_other() {
-    let own = own();
-    let find = |cookie: String| found(StickyMode::Insert, &[&cookie]);
-    assert_eq!(find(format!("SRV={}", text(own.of(0)))), Ok(0));
-    assert_eq!(find(format!("x=1; SRV={} ;y", text(own.of(1)))), Ok(1));
-    assert_eq!(find("x=1; srv=2".into()), Err(Found::Missing));
-    assert_eq!(find("SRV=".into()), Err(Found::Invalid));
-    assert_eq!(find("SRV=a".into()), Err(Found::Invalid));
-    // Of a server that is gone, of another pool, and of another key.
-    let of = |key: &[u8], pool, server| {
+    let own_tokens = test_tokens();
+    let find = |cookie: String| lookup(StickyMode::Insert, &[&cookie]);
+    assert_eq!(find(format!("SRV={}", text(own_tokens.token(0)))), Ok(0));
+    assert_eq!(find(format!("x=1; SRV={} ;y", text(own_tokens.token(1)))), Ok(1));
+    assert_eq!(find("x=1; srv=2".into()), Err(StickyLookup::Missing));
+    assert_eq!(find("SRV=".into()), Err(StickyLookup::Invalid));
+    assert_eq!(find("SRV=a".into()), Err(StickyLookup::Invalid));
+    // A token of a removed server, of another pool, and of another key.
+    let lookup_token = |key: &[u8], pool, server| {
         let tokens = tokens(key, pool, &[server]);
-        find(format!("SRV={}", text(tokens.of(0))))
+        find(format!("SRV={}", text(tokens.token(0))))
     };
-    assert_eq!(of(b"a key of the tests", "app", "gone"), Err(Found::Unknown));
-    assert_eq!(of(b"a key of the tests", "app", "b"), Ok(1));
-    assert_eq!(of(b"a key of the tests", "other", "a"), Err(Found::Invalid));
-    assert_eq!(of(b"another key of theirs", "app", "a"), Err(Found::Invalid));
+    assert_eq!(lookup_token(b"a key of the tests", "app", "gone"), Err(StickyLookup::Unknown));
+    assert_eq!(lookup_token(b"a key of the tests", "app", "b"), Ok(1));
+    assert_eq!(lookup_token(b"a key of the tests", "other", "a"), Err(StickyLookup::Invalid));
+    assert_eq!(lookup_token(b"another key of theirs", "app", "a"), Err(StickyLookup::Invalid));
 }
 
 #[test]
-fn any_change_of_a_token_is_found_out() {
-    let own = own();
-    for at in 0..TEXT_BYTES {
+fn any_change_of_a_token_is_detected() {
+    let own_tokens = test_tokens();
+    for at in 0..TOKEN_TEXT_BYTES {
         for other in [b'A', b'z', b'=', b'~', b'!'] {
-            let mut token = *own.of(0);
+            let mut token = *own_tokens.token(0);
             if token[at] == other {
                 continue;
             }
             token[at] = other;
             let value = String::from_utf8(token.to_vec()).unwrap();
-            let got = found(StickyMode::Insert, &[&format!("SRV={value}")]);
-            assert_eq!(got, Err(Found::Invalid), "{at} {other}");
+            let actual = lookup(StickyMode::Insert, &[&format!("SRV={value}")]);
+            assert_eq!(actual, Err(StickyLookup::Invalid), "{at} {other}");
         }
     }
-    // The code of one and the fingerprint of the other.
-    let mixed = [&text(own.of(0))[..8], &text(own.of(1))[8..]].concat();
-    assert_eq!(found(StickyMode::Insert, &[&format!("SRV={mixed}")]), Err(Found::Invalid));
+    // The code of one token with the fingerprint of the other.
+    let mixed = [&text(own_tokens.token(0))[..8], &text(own_tokens.token(1))[8..]].concat();
+    assert_eq!(lookup(StickyMode::Insert, &[&format!("SRV={mixed}")]), Err(StickyLookup::Invalid));
 }
 
 #[test]
 fn of_several_cookies_the_first_that_names_a_server_counts() {
-    let own = own();
-    let good = format!("SRV={}", text(own.of(1)));
-    assert_eq!(found(StickyMode::Insert, &["SRV=bad", &good]), Ok(1));
-    assert_eq!(found(StickyMode::Insert, &[&format!("SRV=bad; {good}")]), Ok(1));
-    assert_eq!(found(StickyMode::Insert, &["SRV=bad; SRV=worse"]), Err(Found::Invalid));
+    let own_tokens = test_tokens();
+    let good = format!("SRV={}", text(own_tokens.token(1)));
+    assert_eq!(lookup(StickyMode::Insert, &["SRV=bad", &good]), Ok(1));
+    assert_eq!(lookup(StickyMode::Insert, &[&format!("SRV=bad; {good}")]), Ok(1));
+    assert_eq!(lookup(StickyMode::Insert, &["SRV=bad; SRV=worse"]), Err(StickyLookup::Invalid));
 }
 
 #[test]
-fn a_prefix_is_told_from_what_the_application_set() {
-    let own = own();
-    let token = text(own.of(1));
-    let find = |value: &str| found(StickyMode::Prefix, &[&format!("SRV={value}")]);
+fn a_prefix_is_distinguished_from_the_cookie_of_the_application() {
+    let own_tokens = test_tokens();
+    let token = text(own_tokens.token(1));
+    let find = |value: &str| lookup(StickyMode::Prefix, &[&format!("SRV={value}")]);
     assert_eq!(find(&format!("{token}~abc")), Ok(1));
     assert_eq!(find(&format!("{token}~")), Ok(1));
-    // Without a prefix, or with a tilde of its own, it is the application's alone.
-    assert_eq!(find("abc"), Err(Found::Missing));
-    assert_eq!(find("a~b"), Err(Found::Missing));
-    assert_eq!(find(token), Err(Found::Missing));
-    let forged = format!("{}~abc", "A".repeat(TEXT_BYTES));
-    assert_eq!(find(&forged), Err(Found::Invalid));
+    // Without a prefix, or with a tilde of its own, the cookie is purely the application's.
+    assert_eq!(find("abc"), Err(StickyLookup::Missing));
+    assert_eq!(find("a~b"), Err(StickyLookup::Missing));
+    assert_eq!(find(token), Err(StickyLookup::Missing));
+    let forged = format!("{}~abc", "A".repeat(TOKEN_TEXT_BYTES));
+    assert_eq!(find(&forged), Err(StickyLookup::Invalid));
 }
 
-/// The field as the server gets it; empty: it gets none.
-fn passed(mode: StickyMode, value: &str) -> String {
+/// Returns the field as the server gets it; empty: the server gets none.
+fn rewrite_cookie_field(mode: StickyMode, value: &str) -> String {
     let mut out = Vec::new();
     let header = Header { name: "Cookie", value: value.as_bytes() };
     write_cookie_field(&plan(mode), &header, &mut out);
@@ -108,8 +108,8 @@ fn passed(mode: StickyMode, value: &str) -> String {
 
 #[test]
 fn servers_never_see_our_part() {
-    let token = "A".repeat(TEXT_BYTES);
-    for (mode, value, wanted) in [
+    let token = "A".repeat(TOKEN_TEXT_BYTES);
+    for (mode, value, expected) in [
         (StickyMode::Insert, format!("SRV={token}"), "".to_owned()),
         (StickyMode::Insert, format!("SRV={token};SRV=x"), "".to_owned()),
         (StickyMode::Insert, format!("a=1; SRV={token}; b=\"2\""), "a=1; b=\"2\"".to_owned()),
@@ -120,32 +120,31 @@ fn servers_never_see_our_part() {
         (StickyMode::Prefix, format!("SRV={token}~"), "SRV=".to_owned()),
         (StickyMode::Prefix, "a=1; SRV=own".into(), "a=1; SRV=own".to_owned()),
     ] {
-        let got = passed(mode, &value);
-        let wanted = if wanted.is_empty() { wanted } else { format!("Cookie: {wanted}\r\n") };
-        assert_eq!(got, wanted, "{value}");
+        let actual = rewrite_cookie_field(mode, &value);
+        let expected = if expected.is_empty() { expected } else { format!("Cookie: {expected}\r\n") };
+        assert_eq!(actual, expected, "{value}");
     }
 }
 
-fn stamped(plan: &StickyPlan, is_due: bool, headers: &[Header<'_>]) -> String {
-    let own = own();
-    let stamp = Stamp { plan, token: own.of(0), is_due };
+fn response_fields(plan: &StickyPlan, is_due: bool, headers: &[Header<'_>]) -> String {
+    let own_tokens = test_tokens();
+    let cookie = StickyCookie { plan, token: own_tokens.token(0), is_due };
     let mut out = Vec::new();
     for header in headers {
-        if !stamp.write_prefixed(header, &mut out) {
+        if !cookie.write_with_prefix(header, &mut out) {
             encode::field(&mut out, header.name, header.value);
         }
     }
-    stamp.write_inserted(headers, &mut out);
-    String::from_utf8(out).unwrap().replace(text(own.of(0)), "TOKEN")
+    cookie.write_own_cookie(headers, &mut out);
+    String::from_utf8(out).unwrap().replace(text(own_tokens.token(0)), "TOKEN")
 }
 
 #[test]
 fn a_cookie_is_inserted_where_it_is_due() {
     let insert = plan(StickyMode::Insert);
-    let wanted =
-        "Set-Cookie: SRV=TOKEN; Path=/; HttpOnly; SameSite=Lax\r\nCache-Control: private\r\n";
-    assert_eq!(stamped(&insert, true, &[]), wanted);
-    assert_eq!(stamped(&insert, false, &[]), "");
+    let expected = "Set-Cookie: SRV=TOKEN; Path=/; HttpOnly; SameSite=Lax\r\nCache-Control: private\r\n";
+    assert_eq!(response_fields(&insert, true, &[]), expected);
+    assert_eq!(response_fields(&insert, false, &[]), "");
     let all = StickyPlan {
         max_age_s: Some(60),
         secure: true,
@@ -154,31 +153,34 @@ fn a_cookie_is_inserted_where_it_is_due() {
         ..insert.clone()
     };
     let private = Header { name: "cache-control", value: b"max-age=5, Private" };
-    let wanted = "cache-control: max-age=5, Private\r\n\
+    let expected = "cache-control: max-age=5, Private\r\n\
                   Set-Cookie: SRV=TOKEN; Path=/; Max-Age=60; Secure; SameSite=None\r\n";
-    assert_eq!(stamped(&all, true, &[private]), wanted);
+    assert_eq!(response_fields(&all, true, &[private]), expected);
     let set = Header { name: "Set-Cookie", value: b"SRV=theirs" };
-    assert!(stamped(&insert, false, &[set]).starts_with("Set-Cookie: SRV=theirs\r\n"));
+    assert!(response_fields(&insert, false, &[set]).starts_with("Set-Cookie: SRV=theirs\r\n"));
 }
 
 #[test]
 fn the_applications_cookie_gets_a_prefix_and_others_do_not() {
     let prefix = plan(StickyMode::Prefix);
     let set = |value: &'static str| Header { name: "set-cookie", value: value.as_bytes() };
-    let got = stamped(&prefix, true, &[set("SRV=v=1; Path=/a"), set("other=SRV=1"), set("SRV")]);
-    let wanted = "set-cookie: SRV=TOKEN~v=1; Path=/a\r\nset-cookie: other=SRV=1\r\n\
+    let actual = response_fields(&prefix, true, &[set("SRV=v=1; Path=/a"), set("other=SRV=1"), set("SRV")]);
+    let expected = "set-cookie: SRV=TOKEN~v=1; Path=/a\r\nset-cookie: other=SRV=1\r\n\
                   set-cookie: SRV\r\n";
-    assert_eq!(got, wanted);
-    // And back.
-    let own = own();
-    let back = format!("SRV={}~v=1", text(own.of(0)));
-    assert_eq!(passed(StickyMode::Prefix, &back), "Cookie: SRV=v=1\r\n");
-    assert_eq!(found(StickyMode::Prefix, &[&back]), Ok(0));
+    assert_eq!(actual, expected);
+    // The way back to the server.
+    let own_tokens = test_tokens();
+    let back = format!("SRV={}~v=1", text(own_tokens.token(0)));
+    assert_eq!(rewrite_cookie_field(StickyMode::Prefix, &back), "Cookie: SRV=v=1\r\n");
+    assert_eq!(lookup(StickyMode::Prefix, &[&back]), Ok(0));
 }
 
 #[test]
 fn nothing_of_it_is_shown() {
-    let own = own();
-    let shown = format!("{own:?} {:?}", plan(StickyMode::Insert));
-    assert!(!shown.contains("a key of the tests") && !shown.contains(text(own.of(0))), "{shown}");
+    let own_tokens = test_tokens();
+    let debug_output = format!("{own_tokens:?} {:?}", plan(StickyMode::Insert));
+    assert!(
+        !debug_output.contains("a key of the tests") && !debug_output.contains(text(own_tokens.token(0))),
+        "{debug_output}"
+    );
 }

@@ -1,4 +1,4 @@
-//! The limits under a virtual clock: alone, and shared by many cores with all kinds of load.
+//! The limits under a virtual clock: on one core, and shared by many cores with all kinds of load.
 
 use super::*;
 
@@ -16,32 +16,32 @@ fn by_source(rate_per_s: f64, burst: u32, keys_max: usize) -> RateLimit {
     limit(RateKey::Source, rate_per_s, burst, keys_max)
 }
 
-/// The access of each of `cores` cores.
+/// Creates the limiters of `cores` cores.
 fn limiters(limit: &RateLimit, cores: usize) -> Vec<Limiter> {
     let buckets = Arc::new(Buckets::new(limit, cores));
     (0..cores).map(|_| Limiter::new(Arc::clone(&buckets))).collect()
 }
 
-fn one(limit: &RateLimit) -> Limiter {
+fn single_limiter(limit: &RateLimit) -> Limiter {
     limiters(limit, 1).remove(0)
 }
 
-fn client(number: u32) -> Key<'static> {
-    Key::Source(Some(IpAddr::V4(number.into())))
+fn client(number: u32) -> RateLimitKey<'static> {
+    RateLimitKey::Source(Some(IpAddr::V4(number.into())))
 }
 
 #[test]
 fn a_burst_passes_and_then_the_rate() {
-    let mut limiter = one(&by_route(100.0, 20));
+    let mut limiter = single_limiter(&by_route(100.0, 20));
     let times = (0..100_000).map(|step| 1_000 + step * SECOND_NS / 10_000);
-    let got = times.filter(|&now| limiter.admit(Key::Route, now).is_ok()).count();
-    assert!((1_019..=1_021).contains(&got), "{got}");
+    let admitted = times.filter(|&now| limiter.admit(RateLimitKey::Route, now).is_ok()).count();
+    assert!((1_019..=1_021).contains(&admitted), "{admitted}");
 }
 
 #[test]
-fn a_client_that_waits_as_told_is_admitted_and_not_before() {
-    for (limit, key) in [(by_route(4.0, 2), Key::Route), (by_source(4.0, 2, 10), client(1))] {
-        let mut limiter = one(&limit);
+fn a_client_that_waits_for_retry_after_is_admitted_and_not_before() {
+    for (limit, key) in [(by_route(4.0, 2), RateLimitKey::Route), (by_source(4.0, 2, 10), client(1))] {
+        let mut limiter = single_limiter(&limit);
         let now = 5 * SECOND_NS;
         assert!((0..2).all(|_| limiter.admit(key, now).is_ok()));
         let RetryAfterNs(wait) = limiter.admit(key, now).unwrap_err();
@@ -53,71 +53,72 @@ fn a_client_that_waits_as_told_is_admitted_and_not_before() {
 
 #[test]
 fn a_rejected_request_takes_nothing() {
-    let mut limiter = one(&by_route(1.0, 1));
-    assert!(limiter.admit(Key::Route, 0).is_ok());
-    assert!((1..1_000).all(|now| limiter.admit(Key::Route, now).is_err()));
-    assert!(limiter.admit(Key::Route, SECOND_NS).is_ok());
+    let mut limiter = single_limiter(&by_route(1.0, 1));
+    assert!(limiter.admit(RateLimitKey::Route, 0).is_ok());
+    assert!((1..1_000).all(|now| limiter.admit(RateLimitKey::Route, now).is_err()));
+    assert!(limiter.admit(RateLimitKey::Route, SECOND_NS).is_ok());
 }
 
-/// How the requests of a simulation come to the cores.
+/// Distribution of a simulation's requests over the cores.
 #[derive(Clone, Copy, Debug)]
-enum Load {
+enum LoadPattern {
     Even,
-    /// Nine of ten to one core.
+    /// Nine of ten on one core.
     Skewed,
-    /// All to one core.
+    /// All on one core.
     Single,
-    /// All to one core for 15 ms, then to the next one.
+    /// All on one core for 15 ms, then on the next one.
     Wandering,
 }
 
-fn core_of(load: Load, cores: usize, now_ns: u64, random: &mut fastrand::Rng) -> usize {
-    match load {
-        Load::Even => random.usize(..cores),
-        Load::Skewed if random.u32(..10) > 0 => 0,
-        Load::Skewed => random.usize(..cores),
-        Load::Single => cores - 1,
-        Load::Wandering => (now_ns / 15_000_000) as usize % cores,
+fn core_of(pattern: LoadPattern, cores: usize, now_ns: u64, random: &mut fastrand::Rng) -> usize {
+    match pattern {
+        LoadPattern::Even => random.usize(..cores),
+        LoadPattern::Skewed if random.u32(..10) > 0 => 0,
+        LoadPattern::Skewed => random.usize(..cores),
+        LoadPattern::Single => cores - 1,
+        LoadPattern::Wandering => (now_ns / 15_000_000) as usize % cores,
     }
 }
 
-/// Requests that all cores admit of random arrivals, and those that one exact bucket admits of the same.
-fn simulate(limit: &RateLimit, cores: usize, load: Load, offered: f64, seed: u64) -> (u64, u64) {
+/// Simulates random arrivals. Returns the number admitted by all cores, and the number that one
+/// exact bucket admits.
+fn simulate(limit: &RateLimit, cores: usize, pattern: LoadPattern, load: f64, seed: u64) -> (u64, u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut limiters = limiters(limit, cores);
-    let exact = Bucket::default();
-    let rate = Rate { rate_per_s: limit.rate_per_s, burst: limit.burst };
-    let requests = (limit.rate_per_s * offered * 4.0).clamp(2_000.0, 200_000.0) as u64;
-    let mean_ns = 1e9 / (limit.rate_per_s * offered);
+    let exact = TokenBucket::default();
+    let rate = TokenRate { rate_per_s: limit.rate_per_s, burst: limit.burst };
+    let requests = (limit.rate_per_s * load * 4.0).clamp(2_000.0, 200_000.0) as u64;
+    let mean_ns = 1e9 / (limit.rate_per_s * load);
     let (mut admitted, mut expected) = (0, 0);
     let mut now_ns = 1e9;
     for _ in 0..requests {
         now_ns += -mean_ns * (1.0 - random.f64()).ln();
         let now = now_ns as u64;
-        let core = core_of(load, cores, now, &mut random);
-        admitted += u64::from(limiters[core].admit(Key::Route, now).is_ok());
-        expected += u64::from(exact.take(&rate, now).is_ok());
+        let core = core_of(pattern, cores, now, &mut random);
+        admitted += u64::from(limiters[core].admit(RateLimitKey::Route, now).is_ok());
+        expected += u64::from(exact.try_take(&rate, now).is_ok());
     }
     (admitted, expected)
 }
 
-/// The limit is one limit, however many cores share it and however requests are spread over them.
+/// The limit is one limit, whatever the number of cores and the distribution of requests.
 #[test]
 fn all_cores_together_admit_what_one_exact_bucket_admits() {
     let mut worst: f64 = 0.0;
     for cores in [1, 2, 3, 8, 64] {
-        for load in [Load::Even, Load::Skewed, Load::Single, Load::Wandering] {
+        for pattern in [LoadPattern::Even, LoadPattern::Skewed, LoadPattern::Single, LoadPattern::Wandering] {
             for rate_per_s in [10.0, 100.0, 5_000.0, 300_000.0, 10_000_000.0] {
-                for offered in [0.5, 0.9, 1.1, 3.0] {
+                for load in [0.5, 0.9, 1.1, 3.0] {
                     // The default burst is the requests of one second; smaller ones are harder.
                     for burst in [(rate_per_s / 50.0) as u32 + 1, rate_per_s as u32] {
                         let limit = by_route(rate_per_s, burst);
-                        let (admitted, expected) = simulate(&limit, cores, load, offered, 7);
+                        let (admitted, expected) = simulate(&limit, cores, pattern, load, 7);
                         let error = (admitted as f64 / expected as f64 - 1.0).abs();
                         worst = worst.max(error);
                         assert!(
                             error <= 0.02,
-                            "{cores} cores, {load:?}, {rate_per_s}/s, offered {offered}, burst \
+                            "{cores} cores, {pattern:?}, {rate_per_s}/s, offered {load}, burst \
                              {burst}: {admitted} instead of {expected}"
                         );
                     }
@@ -132,13 +133,13 @@ fn all_cores_together_admit_what_one_exact_bucket_admits() {
 #[test]
 fn load_below_the_limit_is_admitted_on_any_core() {
     for cores in [2, 64] {
-        for key in [Key::Route, client(1), Key::Field(Some(b"a"))] {
-            let by = match key {
-                Key::Route => RateKey::Route,
-                Key::Source(_) => RateKey::Source,
-                Key::Field(_) => RateKey::Header("x".into()),
+        for key in [RateLimitKey::Route, client(1), RateLimitKey::Field(Some(b"a"))] {
+            let rate_key = match key {
+                RateLimitKey::Route => RateKey::Route,
+                RateLimitKey::Source(_) => RateKey::Source,
+                RateLimitKey::Field(_) => RateKey::Header("x".into()),
             };
-            let mut limiters = limiters(&limit(by, 100.0, 10, 10), cores);
+            let mut limiters = limiters(&limit(rate_key, 100.0, 10, 10), cores);
             let times = (0..900).map(|step| SECOND_NS + step * SECOND_NS / 90);
             let refused = times.filter(|&now| limiters[1].admit(key, now).is_err()).count();
             assert_eq!(refused, 0, "{cores} cores, {key:?}");
@@ -149,15 +150,15 @@ fn load_below_the_limit_is_admitted_on_any_core() {
 #[test]
 fn the_shared_bucket_is_written_rarely_under_a_high_rate() {
     for cores in [1, 2, 8, 64] {
-        let rate = Rate { rate_per_s: 1e9, burst: 1_000_000_000 };
-        let writes_per_s = rate.rate_per_s / f64::from(lot_max(&rate, cores));
+        let rate = TokenRate { rate_per_s: 1e9, burst: 1_000_000_000 };
+        let writes_per_s = rate.rate_per_s / f64::from(batch_tokens_max(&rate, cores));
         assert!(writes_per_s <= 10_500.0 * cores as f64, "{writes_per_s}");
-        let small = Rate { rate_per_s: 100.0, burst: 100 };
-        assert_eq!(lot_max(&small, cores), 1);
+        let small = TokenRate { rate_per_s: 100.0, burst: 100 };
+        assert_eq!(batch_tokens_max(&small, cores), 1);
     }
 }
 
-/// Unused tokens never add to the burst, whenever they are given back.
+/// Unused tokens never add to the burst, whenever they are returned.
 #[test]
 fn never_more_than_burst_and_rate_are_admitted() {
     for seed in 0..200 {
@@ -172,36 +173,37 @@ fn never_more_than_burst_and_rate_are_admitted() {
             let pause = random.u32(..50) == 0;
             now += if pause { random.u64(..SECOND_NS) } else { random.u64(..2_000) };
             let core = random.usize(..cores);
-            admitted += u64::from(limiters[core].admit(Key::Route, now).is_ok());
+            admitted += u64::from(limiters[core].admit(RateLimitKey::Route, now).is_ok());
             let token_ns = (1e9 / rate_per_s) as u64;
-            let most = u64::from(burst) + (now - start) / token_ns + 1;
-            assert!(admitted <= most, "seed {seed}: {admitted} of {most}");
+            let max = u64::from(burst) + (now - start) / token_ns + 1;
+            assert!(admitted <= max, "seed {seed}: {admitted} of {max}");
         }
     }
 }
 
 #[test]
 fn keys_are_apart_and_a_network_is_one() {
-    let mut limiter = one(&by_source(1.0, 1, 100));
-    let v6 = |text: &str| Key::Source(Some(text.parse().unwrap()));
-    let all = [client(1), client(2), v6("2001:db8::1"), v6("2001:db8:0:1::1"), Key::Source(None)];
-    for key in all {
+    let mut limiter = single_limiter(&by_source(1.0, 1, 100));
+    let v6 = |text: &str| RateLimitKey::Source(Some(text.parse().unwrap()));
+    let clients =
+        [client(1), client(2), v6("2001:db8::1"), v6("2001:db8:0:1::1"), RateLimitKey::Source(None)];
+    for key in clients {
         assert!(limiter.admit(key, 0).is_ok(), "{key:?}");
     }
     assert!(limiter.admit(v6("2001:db8::ffff"), 0).is_err());
     assert!(limiter.admit(v6("::ffff:0.0.0.1"), 0).is_err());
-    let mut limiter = one(&limit(RateKey::Header("x".into()), 1.0, 1, 100));
+    let mut limiter = single_limiter(&limit(RateKey::Header("x".into()), 1.0, 1, 100));
     for value in [None, Some(&b"a"[..]), Some(b"b")] {
-        assert!(limiter.admit(Key::Field(value), 0).is_ok());
-        assert!(limiter.admit(Key::Field(value), 0).is_err());
+        assert!(limiter.admit(RateLimitKey::Field(value), 0).is_ok());
+        assert!(limiter.admit(RateLimitKey::Field(value), 0).is_err());
     }
 }
 
 #[test]
 fn the_bucket_that_is_full_first_is_forgotten_first() {
     // One set of slots.
-    let mut limiter = one(&by_source(1.0, 2, 1));
-    // 0 is emptied, the others have one token left: they are full first.
+    let mut limiter = single_limiter(&by_source(1.0, 2, 1));
+    // Client 0 is empty, the others have one token left: they are full first.
     assert!(limiter.admit(client(0), 0).is_ok());
     for number in 0..WAYS as u32 {
         assert!(limiter.admit(client(number), 0).is_ok());
@@ -212,7 +214,7 @@ fn the_bucket_that_is_full_first_is_forgotten_first() {
 
 #[test]
 fn few_keys_within_the_bound_are_forgotten() {
-    let mut limiter = one(&by_source(0.001, 1, 1_000));
+    let mut limiter = single_limiter(&by_source(0.001, 1, 1_000));
     assert!((0..1_000).all(|number| limiter.admit(client(number), 0).is_ok()));
     let forgotten = (0..1_000).filter(|&number| limiter.admit(client(number), 0).is_ok()).count();
     assert!(forgotten <= 50, "{forgotten}");
@@ -222,13 +224,12 @@ fn few_keys_within_the_bound_are_forgotten() {
 fn cores_that_race_for_a_key_share_its_bucket() {
     let mut limiters = limiters(&by_source(0.001, 100, 100), 4);
     let admitted: usize = std::thread::scope(|scope| {
-        let admit = |limiter: &mut Limiter| {
-            (0..10_000).filter(|_| limiter.admit(client(1), 5).is_ok()).count()
-        };
+        let admit =
+            |limiter: &mut Limiter| (0..10_000).filter(|_| limiter.admit(client(1), 5).is_ok()).count();
         let threads: Vec<_> =
             limiters.iter_mut().map(|limiter| scope.spawn(move || admit(limiter))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    // Before a slot is the key's, some may take from what is forgotten then.
+    // Before the slot belongs to the key, some may take from the evicted bucket.
     assert!((100..=104).contains(&admitted), "{admitted}");
 }

@@ -1,48 +1,49 @@
-//! Lists of files by patterns in which `*` stands for anything in a file's name: quoted, so that no shell
-//! mixes two lists up. Not for what is in the files.
+//! File lists from patterns in which `*` matches any part of a file name. The patterns are quoted,
+//! so that no shell merges two lists. Does not read the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files of one list: more than anybody runs.
+/// Maximum number of files in a list: more than anybody runs.
 const FILES_MAX: usize = 1000;
 
-/// The files that fit any of the patterns, each once, in the order of their names.
-pub(super) fn files(patterns: &[String]) -> Result<Vec<PathBuf>, String> {
-    let mut found = Vec::new();
+/// Returns the files that match any of the patterns, each once, sorted by name.
+pub(super) fn expand_patterns(patterns: &[String]) -> Result<Vec<PathBuf>, String> {
+    let mut matched = Vec::new();
     for pattern in patterns {
-        let before = found.len();
+        let count_before = matched.len();
         let path = Path::new(pattern);
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = name.ok_or_else(|| format!("'{pattern}' names no files"))?;
+        let name = name.ok_or_else(|| format!("'{pattern}' is not a file pattern"))?;
         if !name.contains('*') {
-            found.push(path.to_owned());
+            matched.push(path.to_owned());
             continue;
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let shown = folder.unwrap_or_else(|| Path::new("."));
-        let entries =
-            fs::read_dir(shown).map_err(|error| format!("{}: {error}", shown.display()))?;
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let listed_directory = directory.unwrap_or_else(|| Path::new("."));
+        let entries = fs::read_dir(listed_directory)
+            .map_err(|error| format!("{}: {error}", listed_directory.display()))?;
         for entry in entries.flatten() {
-            let own = entry.file_name();
-            if fits(&name, &own.to_string_lossy()) && entry.path().is_file() {
-                found.push(folder.map_or_else(|| PathBuf::from(&own), |at| at.join(&own)));
+            let file_name = entry.file_name();
+            if matches_pattern(&name, &file_name.to_string_lossy()) && entry.path().is_file() {
+                matched.push(directory.map_or_else(|| PathBuf::from(&file_name), |at| at.join(&file_name)));
             }
-            if found.len() > FILES_MAX {
-                return Err(format!("'{pattern}' fits more than {FILES_MAX} files"));
+            if matched.len() > FILES_MAX {
+                return Err(format!("'{pattern}' matches more than {FILES_MAX} files"));
             }
         }
-        if found.len() == before {
-            return Err(format!("no file fits '{pattern}'"));
+        if matched.len() == count_before {
+            return Err(format!("no file matches '{pattern}'"));
         }
     }
-    found.sort();
-    found.dedup();
-    Ok(found)
+    matched.sort();
+    matched.dedup();
+    Ok(matched)
 }
 
-/// Whether a name fits a pattern. Names that begin with a dot fit only patterns that do, as in a shell.
-fn fits(pattern: &str, name: &str) -> bool {
+/// Returns whether a name matches a pattern. A name with a leading dot needs a pattern with one, as
+/// in a shell.
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     if name.starts_with('.') && !pattern.starts_with('.') {
         return false;
     }
@@ -76,21 +77,21 @@ mod tests {
             ("a*a", "aa", true),
             ("a.json", "a.json", true),
         ] {
-            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+            assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
         }
     }
 
     #[test]
     fn files_are_found_once_and_in_order() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for name in ["b-2.json", "b-1.json", "c.json"] {
-            fs::write(folder.path().join(name), "").unwrap();
+            fs::write(directory.path().join(name), "").unwrap();
         }
-        let pattern = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-        let names = files(&[pattern("b*.json"), pattern("b-1.json")]).unwrap();
+        let pattern = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
+        let names = expand_patterns(&[pattern("b*.json"), pattern("b-1.json")]).unwrap();
         let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap()).collect();
         assert_eq!(names, ["b-1.json", "b-2.json"]);
-        assert!(files(&[pattern("x*")]).unwrap_err().contains("no file fits"));
-        assert!(files(&[pattern("no/x*")]).is_err());
+        assert!(expand_patterns(&[pattern("x*")]).unwrap_err().contains("no file matches"));
+        assert!(expand_patterns(&[pattern("no/x*")]).is_err());
     }
 }

@@ -1,83 +1,83 @@
-//! `weir lab run FILE|NAME`: an experiment, from its file to its report.
+//! `weir lab run FILE|NAME`: runs an experiment, from its file to its report.
 
-mod around;
-mod asked;
+mod environment_checks;
+mod options;
 mod progress;
 mod trials;
 
 use std::path::{Path, PathBuf};
 
-use lab::engine::environment::{self, Here, Wanted};
-use lab::engine::folder::{EXPERIMENT, Folder, FolderError, Start};
-use lab::engine::{EngineError, Hooks, expected_s};
-use lab::experiment::{Asked, File, ready};
-use lab::scenario::setup::Setup;
-use lab::trial::Tools;
-use record::experiment::{Experiment, Plan, Stopped, TrialLine, blocks_counting};
-use record::file::{wall_clock, wall_clock_ns};
-use record::problem::{Problem, suggestion};
-use record::trial::Kind;
+use lab::engine::environment::{self, EnvironmentFacts, ExecutableSet};
+use lab::engine::experiment_dir::{CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentStart};
+use lab::engine::{EngineContext, EngineError, expected_duration_s};
+use lab::experiment::{ExperimentFile, ExperimentOptions, ready};
+use lab::scenario::setup::LabSetup;
+use lab::trial::TrialTools;
+use record::experiment::{Experiment, ExperimentPlan, StopReason, TrialSummary, counted_blocks};
+use record::file::{wall_clock_now, wall_clock_ns};
+use record::problem::{InputProblem, suggestion};
+use record::trial::TrialKind;
 use rt::clock::now_ns;
-use rt::drain::{Drain, Held, Stage, hold_signals};
+use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
 
-use self::around::with_around;
-use self::asked::asked;
+use self::environment_checks::with_environment_checks;
+use self::options::parse_options;
 use self::progress::Progress;
-use self::trials::Trials;
-use super::experiments::{FOLDER, failure};
-use super::judging::{REPORT_HTML, Records, judge, parse, parse_again, write_reports};
-use super::{build, context, own_path};
-use crate::commands::load::recorded_host;
+use self::trials::FileTrials;
+use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
+use super::judging::{REPORT_HTML, Records, judge, parse, parse_stored, write_reports};
+use super::{build_info, context, own_path};
+use crate::commands::load::host_record;
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
-use crate::output::experiment::{plan as plan_text, text};
+use crate::flags::CommandArgs;
+use crate::output::experiment::{format_experiment, plan as plan_text};
 use crate::output::file::write_json;
 use crate::output::print;
 
-/// How often it is looked, while it waits, whether it is to end.
-const REST_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+/// Interval at which a pause polls for a stop request.
+const PAUSE_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-pub(super) fn run(typed: Typed<'_>, arguments: &[String]) -> Result<Exit, Failure> {
-    if typed.is_set("list") {
-        asked(typed)?;
+pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    if args.is_set("list") {
+        parse_options(args)?;
         print(&list());
         return Ok(Exit::Done);
     }
-    if let Some(name) = typed.text("print") {
-        asked(typed)?;
-        let text = ready::find(&name).map(|ready| ready.text).unwrap_or_default();
+    if let Some(name) = args.text("print") {
+        parse_options(args)?;
+        let text = ready::find_ready_made(&name).map(|ready| ready.text).unwrap_or_default();
         print(text);
         return Ok(Exit::Done);
     }
-    let json = typed.text("json");
-    crate::preflight::outputs(typed, &["json"], &[])?;
-    match typed.text("resume") {
+    let json = args.text("json");
+    crate::preflight::outputs(args, &["json"], &[])?;
+    match args.text("resume") {
         Some(path) => {
-            asked(typed)?;
-            if !typed.values().is_empty() {
-                let text = "the file is taken from the folder: give --resume alone";
-                return Err(vec![Problem::new("FILE", text)].into());
+            parse_options(args)?;
+            if !args.values().is_empty() {
+                let text = "the file comes from the directory; use --resume without FILE";
+                return Err(vec![InputProblem::new("FILE", text)].into());
             }
-            resume(typed, Path::new(&path), json.as_deref())
+            resume_experiment(args, Path::new(&path), json.as_deref())
         }
-        None => begin(typed, arguments, json.as_deref()),
+        None => start_experiment(args, arguments, json.as_deref()),
     }
 }
 
-/// Everything that is wrong with the flags.
+/// Returns everything that is wrong with the flags.
 #[cfg(test)]
-pub(super) fn check(typed: Typed<'_>) -> Result<(), Vec<Problem>> {
-    asked(typed).map(|_| ())
+pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
+    parse_options(args).map(|_| ())
 }
 
-/// The ready-made experiments, and what each needs.
+/// Lists the ready-made experiments, and what each needs.
 fn list() -> String {
-    let width = ready::READY.iter().map(|one| one.name.len()).max().unwrap_or(0);
+    let width = ready::READY_MADE.iter().map(|one| one.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for one in ready::READY {
+    for one in ready::READY_MADE {
         let programs = one.programs.iter().map(|program| (*program).to_owned());
         let mut needs: Vec<String> = programs.collect();
-        needs.extend((!one.besides.is_empty()).then(|| one.besides.to_owned()));
+        needs.extend((!one.other_requirements.is_empty()).then(|| one.other_requirements.to_owned()));
         text.push_str(&format!("{:width$}  {}\n", one.name, one.title));
         text.push_str(&format!("{:width$}  {}\n", "", one.question));
         if !needs.is_empty() {
@@ -87,274 +87,282 @@ fn list() -> String {
     text
 }
 
-/// A new experiment.
-fn begin(typed: Typed<'_>, arguments: &[String], json: Option<&str>) -> Result<Exit, Failure> {
-    let file = read(typed)?;
+/// Starts a new experiment.
+fn start_experiment(
+    args: CommandArgs<'_>,
+    arguments: &[String],
+    json: Option<&str>,
+) -> Result<Exit, Failure> {
+    let file = read_file(args)?;
     let plan = file.plan();
     check_run(&file)?;
-    if typed.is_set("check") {
-        print(&plan_text(plan, expected_s(plan)));
+    if args.is_set("check") {
+        print(&plan_text(plan, expected_duration_s(plan)));
         return Ok(Exit::Done);
     }
     let weir = own_path()?;
-    let wanted = wanted(&file, &weir);
-    let start = Start {
-        weir: build(),
+    let recorded_programs = programs_to_record(&file, &weir);
+    let start = ExperimentStart {
+        weir: build_info(),
         command: arguments.to_vec(),
-        started_at: wall_clock(),
-        host: recorded_host(host::facts::read(), Vec::new()),
-        environment: environment::read(&wanted),
+        started_at: wall_clock_now(),
+        host: host_record(host::facts::read(), Vec::new()),
+        environment: environment::read(&recorded_programs),
         plan: plan.clone(),
-        ..Start::default()
+        ..ExperimentStart::default()
     };
-    let folder = match typed.text("folder") {
-        Some(path) => Folder::create(Path::new(&path), start),
-        None => Folder::create_below(Path::new(FOLDER), &start),
+    let directory = match args.text("output") {
+        Some(path) => ExperimentDir::create(Path::new(&path), start),
+        None => ExperimentDir::create_below(Path::new(DIRECTORY_DEFAULT), &start),
     };
-    let mut folder = folder.map_err(failure)?;
-    note!("{}: seed {}, in {}", plan.name, plan.seed, folder.path().display());
-    go(typed, &mut folder, &file, json)
+    let mut directory = directory.map_err(directory_failure)?;
+    warn!("{}: seed {}, in {}", plan.name, plan.seed, directory.path().display());
+    run_to_end(args, &mut directory, &file, json)
 }
 
-/// An experiment that was begun.
-fn resume(typed: Typed<'_>, path: &Path, json: Option<&str>) -> Result<Exit, Failure> {
-    let resumed = |error| match failure(error) {
+/// Resumes an experiment that was begun.
+fn resume_experiment(args: CommandArgs<'_>, path: &Path, json: Option<&str>) -> Result<Exit, Failure> {
+    let resumed = |error| match directory_failure(error) {
         Failure::Usage(problems) => {
-            let texts = problems.into_iter().map(|problem| Problem::new("--resume", problem.text));
+            let texts = problems.into_iter().map(|problem| InputProblem::new("--resume", problem.text));
             Failure::Usage(texts.collect())
         }
         other => other,
     };
-    let mut folder = Folder::open(path).map_err(resumed)?;
-    if let Some(experiment) = finished(&folder).map_err(resumed)? {
+    let mut directory = ExperimentDir::open(path).map_err(resumed)?;
+    if let Some(experiment) = finished_experiment(&directory).map_err(resumed)? {
         let report = path.join(REPORT_HTML);
-        note!("weir: {} is finished: {}", path.display(), experiment.stopped.text);
-        note!("weir: its report is {}; weir lab show says it again", report.display());
+        warn!("weir: {} is finished: {}", path.display(), experiment.stopped.text);
+        warn!("weir: report: {} (weir lab show prints it again)", report.display());
         write_json(&experiment, json)?;
         return Ok(Exit::Done);
     }
-    let file = with_around(|around| parse_again(&folder, Some(around)))?;
-    folder.check_plan(file.plan()).map_err(resumed)?;
+    let file = with_environment_checks(|checks| parse_stored(&directory, Some(checks)))?;
+    directory.check_plan(file.plan()).map_err(resumed)?;
     check_run(&file)?;
-    if typed.is_set("check") {
-        print(&plan_text(file.plan(), expected_s(file.plan())));
+    if args.is_set("check") {
+        print(&plan_text(file.plan(), expected_duration_s(file.plan())));
         return Ok(Exit::Done);
     }
-    go(typed, &mut folder, &file, json)
+    run_to_end(args, &mut directory, &file, json)
 }
 
-/// What came of an experiment that its rule ended, and that has its report.
-fn finished(folder: &Folder) -> Result<Option<Experiment>, FolderError> {
-    let path = folder.path();
-    if !path.join(EXPERIMENT).exists() {
+/// Returns the result of an experiment that its stopping rule ended and that has its report.
+fn finished_experiment(directory: &ExperimentDir) -> Result<Option<Experiment>, ExperimentDirError> {
+    let path = directory.path();
+    if !path.join(CONCLUSIONS_FILE).exists() {
         return Ok(None);
     }
-    let experiment = folder.experiment()?;
+    let experiment = directory.experiment()?;
     Ok(Some(experiment).filter(|it| !it.partial && path.join(REPORT_HTML).is_file()))
 }
 
-/// Whether it can be run, everything that is wrong at once.
-fn check_run(file: &File) -> Result<(), Failure> {
-    lab::engine::check(file.plan()).map_err(not_run)
+/// Returns every reason why the experiment cannot run, all at once.
+fn check_run(file: &ExperimentFile) -> Result<(), Failure> {
+    lab::engine::check(file.plan()).map_err(engine_failure)
 }
 
-/// The flags and the file; everything that is wrong with both.
-fn read(typed: Typed<'_>) -> Result<File, Failure> {
-    let asked = asked(typed);
-    let names = typed.values();
+/// Reads the flags and the file; reports everything that is wrong with both.
+fn read_file(args: CommandArgs<'_>) -> Result<ExperimentFile, Failure> {
+    let options = parse_options(args);
+    let names = args.values();
     let [name] = names.as_slice() else {
-        let mut problems = asked.err().unwrap_or_default();
-        let text = "give one: an experiment's file, or the name of a ready-made one (--list)";
-        problems.push(Problem::new("FILE|NAME", text));
+        let mut problems = options.err().unwrap_or_default();
+        let text = "name one experiment file, or a ready-made one (--list)";
+        problems.push(InputProblem::new("FILE|NAME", text));
         return Err(problems.into());
     };
     let path = PathBuf::from(name);
-    let (named, text) = match ready::find(name).filter(|_| !path.is_file()) {
+    let (named, text) = match ready::find_ready_made(name).filter(|_| !path.is_file()) {
         Some(ready) => (format!("{name}.toml"), ready.text.to_owned()),
-        None => match text_of(name) {
+        None => match read_text(name) {
             Ok(text) => (name.clone(), text),
             Err(problem) => {
-                let mut problems = asked.err().unwrap_or_default();
+                let mut problems = options.err().unwrap_or_default();
                 problems.push(problem);
                 return Err(problems.into());
             }
         },
     };
-    let parse = |asked: &Asked| with_around(|around| parse(&named, &text, asked, Some(around)));
-    match asked {
-        Ok(asked) => Ok(parse(&asked)?),
+    let parse = |options: &ExperimentOptions| {
+        with_environment_checks(|checks| parse(&named, &text, options, Some(checks)))
+    };
+    match options {
+        Ok(options) => Ok(parse(&options)?),
         Err(mut problems) => {
-            problems.extend(parse(&Asked::default()).err().unwrap_or_default());
+            problems.extend(parse(&ExperimentOptions::default()).err().unwrap_or_default());
             Err(problems.into())
         }
     }
 }
 
-/// The text of an experiment's file.
-fn text_of(name: &str) -> Result<String, Problem> {
+/// Returns the text of an experiment's file.
+fn read_text(name: &str) -> Result<String, InputProblem> {
     let bytes = std::fs::read(name).map_err(|error| {
-        let near = suggestion(name, ready::READY.iter().map(|one| one.name));
-        Problem::new("FILE|NAME", format!("{name}: {error}{near}; ready-made experiments: --list"))
+        let near = suggestion(name, ready::READY_MADE.iter().map(|one| one.name));
+        InputProblem::new("FILE|NAME", format!("{name}: {error}{near}; ready-made experiments: --list"))
     })?;
     String::from_utf8(bytes).map_err(|error| {
-        let right = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let right = String::from_utf8_lossy(right);
-        let (line, last) = (right.matches('\n').count() + 1, right.rsplit('\n').next());
+        let valid_text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let valid_text = String::from_utf8_lossy(valid_text);
+        let (line, last) = (valid_text.matches('\n').count() + 1, valid_text.rsplit('\n').next());
         let column = last.unwrap_or_default().chars().count() + 1;
-        Problem::new(
-            format!("{name}:{line}:{column}"),
-            "what stands here is no UTF-8, which a file has to be",
-        )
+        InputProblem::new(format!("{name}:{line}:{column}"), "invalid UTF-8")
     })
 }
 
-/// What the arms run under each load, by their names; the baseline's second arm runs what it does.
-fn setups(file: &File) -> impl Iterator<Item = (&str, &Setup)> {
+/// Iterates over what each arm runs under each load, with both names. The second arm of the
+/// baseline runs the same as the baseline.
+fn setups(file: &ExperimentFile) -> impl Iterator<Item = (&str, &LabSetup)> {
     let plan = file.plan();
-    let arms = plan.arms.iter().filter(|arm| arm.again.is_none());
+    let arms = plan.arms.iter().filter(|arm| arm.repeats.is_none());
     let cells = arms.flat_map(|arm| plan.loads.iter().map(move |load| (&*arm.name, &*load.name)));
     cells.filter_map(|(arm, load)| Some((arm, file.setup(arm, load)?)))
 }
 
-/// The programs whose versions are kept.
-fn wanted(file: &File, weir: &Path) -> Wanted {
-    Wanted::of(setups(file).map(|(_, setup)| setup), weir)
+/// Returns the programs whose versions are recorded.
+fn programs_to_record(file: &ExperimentFile, weir: &Path) -> ExecutableSet {
+    ExecutableSet::from_setups(setups(file).map(|(_, setup)| setup), weir)
 }
 
-/// Runs it to its end, and shows what came of it.
-fn go(
-    typed: Typed<'_>,
-    folder: &mut Folder,
-    file: &File,
+/// Runs an experiment to its end, and shows the result.
+fn run_to_end(
+    args: CommandArgs<'_>,
+    directory: &mut ExperimentDir,
+    file: &ExperimentFile,
     json: Option<&str>,
 ) -> Result<Exit, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
-    hold_signals(Held::Stop)?.follow(drain, None)?;
-    let context = context(typed);
-    let (weir, build) = (own_path()?, build());
-    let stopped = || stop.stage() > Stage::Running;
-    let wanted = wanted(file, &weir);
-    let here = || Here {
-        weir: super::build(),
-        host: recorded_host(host::facts::read(), Vec::new()),
-        environment: environment::read(&wanted),
+    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
+    let context = context(args);
+    let (weir, build) = (own_path()?, build_info());
+    let is_stopped = || stop.stage() > DrainStage::Running;
+    let recorded_programs = programs_to_record(file, &weir);
+    let current_environment = || EnvironmentFacts {
+        weir: build_info(),
+        host: host_record(host::facts::read(), Vec::new()),
+        environment: environment::read(&recorded_programs),
     };
-    let rest = |ns: u64| {
+    let pause = |ns: u64| {
         let end_ns = now_ns() + ns;
-        while !stopped() && now_ns() < end_ns {
-            std::thread::sleep(REST_LOOK);
+        while !is_stopped() && now_ns() < end_ns {
+            std::thread::sleep(PAUSE_POLL_INTERVAL);
         }
     };
-    let tools = Tools {
+    let tools = TrialTools {
         weir: &weir,
         build: &build,
         context: &context,
         wall_ns: wall_clock_ns,
         duration_ns: 0,
-        show: false,
-        stop: &stopped,
+        shows_output: false,
+        should_stop: &is_stopped,
     };
-    let progress = Progress::of(file.plan());
-    let hooks = Hooks {
+    let progress = Progress::from_plan(file.plan());
+    let hooks = EngineContext {
         clock: &now_ns,
-        wall: &wall_clock,
-        stop: &stopped,
-        rest: &rest,
-        here: &here,
-        allow_other: typed.is_set("allow-other"),
-        settled: &lab::judge::settled,
+        wall_clock: &wall_clock_now,
+        should_stop: &is_stopped,
+        pause: &pause,
+        read_environment: &current_environment,
+        allow_changed_environment: args.is_set("allow-changed-environment"),
+        is_precise_enough: &lab::judge::is_precise_enough,
         judge: &|case| judge(file, case),
-        told: &mut |event| progress.tell(event),
+        on_event: &mut |event| progress.report(event),
     };
-    let ran = lab::engine::run(folder, &mut Trials { file, tools }, hooks);
+    let result = lab::engine::run(directory, &mut FileTrials { file, tools }, hooks);
     progress.end();
-    let experiment = ran.map_err(not_run)?;
-    write_reports(&experiment, folder)?;
-    show(&experiment, folder, json)?;
-    exit_of(&experiment, folder.path())
+    let experiment = result.map_err(engine_failure)?;
+    write_reports(&experiment, directory)?;
+    show(&experiment, directory, json)?;
+    exit_code(&experiment, directory.path())
 }
 
-fn not_run(error: EngineError) -> Failure {
+fn engine_failure(error: EngineError) -> Failure {
     match error {
         EngineError::Plan(problems) => {
-            let problems = problems.into_iter().map(|text| Problem::new("FILE", text));
+            let problems = problems.into_iter().map(|text| InputProblem::new("FILE", text));
             Failure::Usage(problems.collect())
         }
-        EngineError::Differs(_) => {
+        EngineError::EnvironmentDiffers(_) => {
             let text = error.to_string();
-            Failure::Usage(vec![Problem::new("--resume", format!("{text} by --allow-other"))])
+            Failure::Usage(vec![InputProblem::new(
+                "--resume",
+                format!("{text} by --allow-changed-environment"),
+            )])
         }
         EngineError::Io(text) => Failure::CannotRun(text),
     }
 }
 
-fn show(experiment: &Experiment, folder: &Folder, json: Option<&str>) -> Result<(), Failure> {
+fn show(experiment: &Experiment, directory: &ExperimentDir, json: Option<&str>) -> Result<(), Failure> {
     if json != Some("-") {
-        let (text, report) = (text(experiment, &Records(folder)), folder.path().join(REPORT_HTML));
+        let (text, report) =
+            (format_experiment(experiment, &Records(directory)), directory.path().join(REPORT_HTML));
         print(&format!("{text}\nreport      {}\n", report.display()));
     }
     if experiment.stopped.code == "interrupted" {
-        note!("weir: to go on: weir lab run --resume {}", folder.path().display());
+        warn!("weir: continue with: weir lab run --resume {}", directory.path().display());
     }
     write_json(experiment, json)
 }
 
-/// What the exit code says of the whole.
-fn exit_of(experiment: &Experiment, folder: &Path) -> Result<Exit, Failure> {
+/// Computes the exit code of the complete experiment.
+fn exit_code(experiment: &Experiment, directory: &Path) -> Result<Exit, Failure> {
     let (stopped, plan) = (&experiment.stopped, &experiment.plan);
-    if let Some(exit) = ended_early(stopped, plan, &experiment.trials, folder)? {
+    if let Some(exit) = ended_early(stopped, plan, &experiment.trials, directory)? {
         return Ok(exit);
     }
-    if blocks_counting(&experiment.trials) == 0 {
-        note!("weir: no block counts: nothing can be said");
+    if counted_blocks(&experiment.trials) == 0 {
+        warn!("weir: no undisturbed block: no result");
         return Ok(Exit::Invalid);
     }
-    let is_bound = |cell: &record::experiment::Cell| {
+    let is_bound = |cell: &record::experiment::ExperimentCell| {
         2 * cell.verdicts.get("client_bound").copied().unwrap_or(0) > cell.trials
     };
     let mut measured = experiment.cells.iter().filter(|cell| cell.trials > 0).peekable();
     if measured.peek().is_some() && measured.all(is_bound) {
-        note!("weir: the load generator was the limit everywhere: nothing is said of the subject");
+        warn!("weir: the load generator was always the limit: no result about the subject");
         return Ok(Exit::Invalid);
     }
     Ok(Exit::Done)
 }
 
-/// The exit code of an experiment that was ended by something else than enough blocks.
+/// Returns the exit code of an experiment that ended before it had enough blocks.
 fn ended_early(
-    stopped: &Stopped,
-    plan: &Plan,
-    trials: &[TrialLine],
-    folder: &Path,
+    stopped: &StopReason,
+    plan: &ExperimentPlan,
+    trials: &[TrialSummary],
+    directory: &Path,
 ) -> Result<Option<Exit>, Failure> {
-    let (blocks, text) = (blocks_counting(trials), &stopped.text);
+    let (blocks, text) = (counted_blocks(trials), &stopped.text);
     if stopped.code == "interrupted" {
         if blocks > 0 {
             return Ok(Some(Exit::Done));
         }
-        note!("weir: it was ended before its first block was whole: nothing can be said");
+        warn!("weir: stopped before the first complete block: no result");
         return Ok(Some(Exit::Invalid));
     }
     if !["failed", "reruns"].contains(&stopped.code.as_str()) {
         return Ok(None);
     }
-    let failed = |trial: &&TrialLine| trial.failed.is_some() && trial.place.kind != Kind::Probe;
+    let failed = |trial: &&TrialSummary| trial.failed.is_some() && trial.position.kind != TrialKind::Probe;
     if let Some(last) = trials.iter().rfind(failed) {
-        let (why, place) = (last.failed.as_deref().unwrap_or_default(), &last.place);
-        let said = match text.contains(why) {
+        let (why, position) = (last.failed.as_deref().unwrap_or_default(), &last.position);
+        let cause = match text.contains(why) {
             true => String::new(),
-            false => format!("\n{} under {} failed at last: {why}", place.arm, place.load),
+            false => format!("\n{} under {} failed last: {why}", position.arm, position.load),
         };
-        let record = folder.join(&last.file);
-        let text = format!("{text}{said}\nits record, with what it said: {}", record.display());
+        let record = directory.join(&last.file);
+        let text = format!("{text}{cause}\nits record, with the program output: {}", record.display());
         return Err(Failure::CannotRun(text));
     }
     if stopped.code == "failed" {
         return Err(Failure::CannotRun(text.clone()));
     }
     if blocks < plan.blocks_min as usize {
-        note!("weir: {text}");
+        warn!("weir: {text}");
         return Ok(Some(Exit::Invalid));
     }
     Ok(None)
@@ -362,28 +370,28 @@ fn ended_early(
 
 #[cfg(test)]
 mod tests {
-    use record::trial::Place;
+    use record::trial::TrialPosition;
 
     use super::*;
 
     #[test]
     fn the_exit_code_says_why_it_ended_early() {
-        let plan = Plan { blocks_min: 6, ..Plan::default() };
-        let line = |number: u32, failed: Option<&str>| TrialLine {
-            place: Place {
+        let plan = ExperimentPlan { blocks_min: 6, ..ExperimentPlan::default() };
+        let line = |number: u32, failed: Option<&str>| TrialSummary {
+            position: TrialPosition {
                 number,
                 block: 1,
                 attempt: number,
                 arm: "b".to_owned(),
                 load: "x".to_owned(),
-                ..Place::default()
+                ..TrialPosition::default()
             },
             file: format!("trials/{number}.json"),
             failed: failed.map(str::to_owned),
-            ..TrialLine::default()
+            ..TrialSummary::default()
         };
-        let ended = |code: &str, trials: &[TrialLine]| {
-            let stopped = Stopped { code: code.to_owned(), text: "why it ended".to_owned() };
+        let ended = |code: &str, trials: &[TrialSummary]| {
+            let stopped = StopReason { code: code.to_owned(), text: "why it ended".to_owned() };
             ended_early(&stopped, &plan, trials, Path::new("kept"))
         };
         let (good, bad) = (line(1, None), line(2, Some("it does not start")));
@@ -395,11 +403,7 @@ mod tests {
             let failure = ended(code, &[good.clone(), bad.clone()]).unwrap_err();
             assert_eq!(failure.exit(), Exit::CannotRun, "{code}");
             let text = failure.lines().join("\n");
-            for part in [
-                "why it ended",
-                "b under x failed at last: it does not start",
-                "kept/trials/2.json",
-            ] {
+            for part in ["why it ended", "b under x failed last: it does not start", "kept/trials/2.json"] {
                 assert!(text.contains(part), "{part}: {text}");
             }
         }

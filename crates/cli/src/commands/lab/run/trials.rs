@@ -1,37 +1,37 @@
-//! The trials of an experiment: what the engine asks for as what `lab::trial` runs. Not for which of them
-//! run, nor for what they say.
+//! Trials of an experiment: converts requests of the engine for `lab::trial`. Does not choose
+//! trials or judge them.
 
-use lab::engine::{Ask, NotRun, Ran, Runner};
-use lab::experiment::File;
-use lab::scenario::setup::Setup;
-use lab::trial::{Tools, TrialError};
-use record::trial::Place;
+use lab::engine::{Runner, TrialOutput, TrialParams, TrialRunError};
+use lab::experiment::ExperimentFile;
+use lab::scenario::setup::LabSetup;
+use lab::trial::{TrialError, TrialTools};
+use record::trial::TrialPosition;
 
 /// Runs trials of a file.
 #[derive(Debug)]
-pub(super) struct Trials<'a> {
-    /// What was read.
-    pub(super) file: &'a File,
-    /// How they are run; the length of the load is the engine's to say.
-    pub(super) tools: Tools<'a>,
+pub(super) struct FileTrials<'a> {
+    /// The experiment's file.
+    pub(super) file: &'a ExperimentFile,
+    /// Tools that run trials; the engine sets the length of the load.
+    pub(super) tools: TrialTools<'a>,
 }
 
-impl Runner for Trials<'_> {
-    fn run(&mut self, place: &Place, ask: &Ask) -> Result<Ran, NotRun> {
-        let setup = self.file.setup(&place.arm, &place.load).ok_or_else(|| {
-            NotRun::Failed(format!("the file has no {} under {}", place.arm, place.load))
+impl Runner for FileTrials<'_> {
+    fn run(&mut self, position: &TrialPosition, spec: &TrialParams) -> Result<TrialOutput, TrialRunError> {
+        let setup = self.file.setup(&position.arm, &position.load).ok_or_else(|| {
+            TrialRunError::Failed(format!("the file has no {} under {}", position.arm, position.load))
         })?;
-        let setup = Setup {
-            warm_up_ns: ask.warm_up_ns,
-            profile: ask.profile,
-            calls: ask.calls.clone(),
+        let setup = LabSetup {
+            warm_up_ns: spec.warm_up_ns,
+            profile: spec.is_profiled,
+            calls: spec.calls.clone(),
             ..setup.clone()
         };
-        let tools = Tools { duration_ns: ask.duration_ns, ..self.tools };
+        let tools = TrialTools { duration_ns: spec.duration_ns, ..self.tools };
         match lab::trial::run(&setup, tools) {
-            Ok(done) => Ok(Ran { trial: done.trial, folded: done.folded, left: done.left }),
-            Err(TrialError::Stopped) => Err(NotRun::Stopped),
-            Err(error) => Err(NotRun::Failed(error.to_string())),
+            Ok(done) => Ok(TrialOutput { trial: done.trial, folded: done.folded, leftovers: done.leftovers }),
+            Err(TrialError::Stopped) => Err(TrialRunError::Stopped),
+            Err(error) => Err(TrialRunError::Failed(error.to_string())),
         }
     }
 }

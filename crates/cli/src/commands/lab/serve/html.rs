@@ -1,14 +1,14 @@
-//! What all pages here are made of: their frame and style, and text that stays text. Not the reports, which
-//! `lab::report` makes.
+//! HTML building blocks of all pages here: frame, style and escaping. `lab::report` makes the
+//! reports.
 
-/// The style of all pages; it follows the system's light or dark.
+/// Style of all pages; it follows the system's light or dark mode.
 const STYLE: &str = include_str!("style.css");
 
-/// Text within an element or a quoted attribute.
+/// Escapes text within an element or a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
+    for character in text.chars() {
+        match character {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
@@ -20,7 +20,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A text as one part of a path (RFC 3986 §2.3).
+/// Encodes a text as one segment of a path (RFC 3986 §2.3).
 fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -34,22 +34,21 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// The page of an experiment, by its folder's path below the root.
-pub(super) fn link(folder: &str) -> String {
-    let parts: Vec<String> = folder.split('/').map(encode).collect();
+/// Returns the link to the page of an experiment, from its directory's path below the root.
+pub(super) fn link(directory: &str) -> String {
+    let parts: Vec<String> = directory.split('/').map(encode).collect();
     format!("/x/{}/", parts.join("/"))
 }
 
-/// A whole page. One that shows what is under way asks for itself again after so many seconds; no script
-/// is needed for that.
-pub(super) fn page(title: &str, again_s: Option<u32>, body: &str) -> String {
-    let again =
-        again_s.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));
+/// Returns a complete page. With `again_s`, the page reloads itself after so many seconds; that
+/// needs no script.
+pub(super) fn page(title: &str, reload_s: Option<u32>, body: &str) -> String {
+    let refresh_tag = reload_s.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">{}\
          <title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n{body}</body></html>\n",
-        again.unwrap_or_default(),
+        refresh_tag.unwrap_or_default(),
         title = escape(title),
     )
 }

@@ -1,88 +1,88 @@
-//! The list of experiments, with a filter, and two of them to be chosen for a comparison.
+//! List of experiments, with a filter and the choice of two for a comparison.
 
-use record::experiment::Outcome;
+use record::experiment::ComparisonOutcome;
 
 use super::html::{escape, link, page};
-use crate::commands::lab::experiments::{Row, State};
+use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
-/// The page; `filter` keeps those in which each of its words stands somewhere. `cut`: there are more than
-/// were looked at.
-pub(super) fn index(folder: &str, rows: &[Row], filter: &str, cut: bool) -> String {
-    let kept: Vec<&Row> = rows.iter().filter(|row| fits(row, filter)).collect();
+/// Returns the page. `filter` keeps the rows that contain each of its words. `cut` is true if there
+/// are more experiments than were listed.
+pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, cut: bool) -> String {
+    let matching: Vec<&ExperimentRow> = rows.iter().filter(|row| matches_filter(row, filter)).collect();
     let mut body = format!(
         "<form method=\"get\" action=\"/\"><input name=\"filter\" value=\"{}\" placeholder=\"words\" \
-         aria-label=\"words that must stand in it\"> <button>Filter</button></form>\n",
+         aria-label=\"filter by words\"> <button>Filter</button></form>\n",
         escape(filter)
     );
     if cut {
-        body.push_str("<p class=\"note\">There is more in the folder than is looked at.</p>\n");
+        body.push_str("<p class=\"note\">The directory has more entries than are listed.</p>\n");
     }
-    if kept.is_empty() {
-        let what =
-            if rows.is_empty() { "is no experiment yet" } else { "is none with these words" };
-        body.push_str(&format!("<p>In {} there {what}.</p>\n", escape(folder)));
+    if matching.is_empty() {
+        let message = if rows.is_empty() { "is no experiment yet" } else { "is no match" };
+        body.push_str(&format!("<p>In {} there {message}.</p>\n", escape(directory)));
         return page("Experiments", None, &body);
     }
     body.push_str(
         "<form method=\"get\" action=\"/compare\"><table><thead><tr><th>A</th><th>B</th><th>When</th>\
          <th>Experiment</th><th class=\"n\">Arms</th><th class=\"n\">Loads</th><th class=\"n\">Blocks</th>\
-         <th>Answer</th></tr></thead><tbody>\n",
+         <th>Conclusion</th></tr></thead><tbody>\n",
     );
-    for (at, row) in kept.iter().enumerate() {
-        body.push_str(&line(row, at));
+    for (at, row) in matching.iter().enumerate() {
+        body.push_str(&row_html(row, at));
     }
     body.push_str("</tbody></table><p><button>Compare A and B</button></p></form>\n");
     page("Experiments", None, &body)
 }
 
-fn line(row: &Row, at: usize) -> String {
+fn row_html(row: &ExperimentRow, at: usize) -> String {
     let choice = |name: &str, chosen: usize| {
         format!(
             "<td><input type=\"radio\" name=\"{name}\" value=\"{}\" aria-label=\"{name}: {}\"{}></td>",
-            escape(&row.folder),
-            escape(&row.folder),
+            escape(&row.directory),
+            escape(&row.directory),
             if at == chosen { " checked" } else { "" }
         )
     };
-    // The older one is A, so that the comparison says what has changed since.
+    // The older one is A, so that the comparison shows the later changes.
     format!(
         "<tr>{}{}<td>{}</td><td><a href=\"{}\">{}</a>{}<br>{}</td><td class=\"n\">{}</td>\
          <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}{}</td></tr>\n",
         choice("a", 1),
         choice("b", 0),
         escape(&row.started_at),
-        link(&row.folder),
+        link(&row.directory),
         escape(&row.name),
-        files(row),
+        file_links(row),
         escape(&row.title),
         row.arms.len(),
         row.loads,
         row.blocks,
-        badges(row),
-        escape(&row.answer),
+        outcome_badges(row),
+        escape(&row.conclusion),
     )
 }
 
-/// Links to what others read.
-fn files(row: &Row) -> String {
-    if !matches!(row.state, State::Done | State::Partial) {
+/// Returns links to the files for other readers.
+fn file_links(row: &ExperimentRow) -> String {
+    if !matches!(row.state, ExperimentState::Done | ExperimentState::Partial) {
         return String::new();
     }
-    let folder = link(&row.folder);
+    let directory = link(&row.directory);
     let names = [("experiment.json", "JSON"), ("report.md", "Markdown")];
-    let links = names.map(|(file, name)| format!(" <a href=\"{folder}{file}\">{name}</a>"));
+    let links = names.map(|(file, name)| format!(" <a href=\"{directory}{file}\">{name}</a>"));
     links.concat()
 }
 
-/// What each arm is in the metric that decides, and what is not finished.
-fn badges(row: &Row) -> String {
+/// Returns the outcome of each arm in the primary metric, and the state of an unfinished
+/// experiment.
+fn outcome_badges(row: &ExperimentRow) -> String {
     let mut text = String::new();
-    if row.state != State::Done {
-        text.push_str(&format!("<span class=\"badge state\">{}</span>", row.state.word()));
+    if row.state != ExperimentState::Done {
+        text.push_str(&format!("<span class=\"badge state\">{}</span>", row.state.as_str()));
     }
     for one in &row.outcomes {
         let ratio = one.ratio.map(|ratio| format!(" {ratio:.3}")).unwrap_or_default();
-        let class = Outcome::word(one.outcome);
+        let class = ComparisonOutcome::as_str(one.outcome);
         text.push_str(&format!(
             "<span class=\"badge {class}\">{} {}{ratio}</span>",
             escape(&one.label),
@@ -95,10 +95,10 @@ fn badges(row: &Row) -> String {
     text
 }
 
-/// Whether each word stands somewhere in a row, in upper or lower case.
-fn fits(row: &Row, filter: &str) -> bool {
+/// Returns whether a row contains each word of the filter, ignoring case.
+fn matches_filter(row: &ExperimentRow, filter: &str) -> bool {
     let arms = row.arms.join(" ");
-    let all = [&row.folder, &row.name, &row.title, &row.started_at, &row.answer, &arms];
+    let all = [&row.directory, &row.name, &row.title, &row.started_at, &row.conclusion, &arms];
     let all = all.map(|text| text.to_lowercase()).join("\n");
     filter.to_lowercase().split_whitespace().all(|word| all.contains(word))
 }
@@ -106,22 +106,22 @@ fn fits(row: &Row, filter: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::lab::experiments::Said;
+    use crate::commands::lab::experiments::ArmOutcome;
 
-    fn row(name: &str) -> Row {
-        Row {
-            folder: format!("{name}-1"),
+    fn row(name: &str) -> ExperimentRow {
+        ExperimentRow {
+            directory: format!("{name}-1"),
             name: name.to_owned(),
             title: "<b>Is it?</b>".to_owned(),
-            answer: "Je ne sais pas".to_owned(),
-            outcomes: vec![Said {
+            conclusion: "Je ne sais pas".to_owned(),
+            outcomes: vec![ArmOutcome {
                 label: "x".to_owned(),
-                outcome: Outcome::Faster,
+                outcome: ComparisonOutcome::Faster,
                 word: "better",
                 ratio: Some(1.25),
             }],
-            state: State::Done,
-            ..Row::default()
+            state: ExperimentState::Done,
+            ..ExperimentRow::default()
         }
     }
 
@@ -133,15 +133,15 @@ mod tests {
         assert!(!all.contains("<b>") && all.contains("x better 1.250"), "{all}");
         let one = index("f", &rows, "TWO sais", false);
         assert!(!one.contains("/x/one-1/") && one.contains("/x/two-1/"), "{one}");
-        assert!(index("f", &rows, "three", true).contains("none with these words"));
+        assert!(index("f", &rows, "three", true).contains("no match"));
         let evil = index("f", &rows, "\"><script>", false);
         assert!(!evil.contains("<script>"), "{evil}");
     }
 
     #[test]
-    fn what_is_under_way_is_marked() {
+    fn a_running_experiment_is_marked() {
         let mut rows = [row("one")];
-        rows[0].state = State::Running;
+        rows[0].state = ExperimentState::Running;
         assert!(index("f", &rows, "", false).contains(">running<"));
     }
 }

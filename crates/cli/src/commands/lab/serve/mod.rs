@@ -1,4 +1,4 @@
-//! `weir lab serve FOLDER`: the experiments in a folder as pages, for a browser on this machine.
+//! `weir lab serve DIR`: the experiments in a directory as web pages, for a browser on this machine.
 
 mod html;
 mod index;
@@ -8,23 +8,25 @@ mod side_by_side;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use lab::engine::folder::{PLAN, list};
-use record::problem::Problem;
+use lab::engine::experiment_dir::{PLAN_FILE, list_experiments};
+use record::problem::InputProblem;
 use rt::address::Address;
-use rt::drain::{Drain, Held, hold_signals};
-use serve::pages::{Page, Request, Route, file_below};
+use rt::drain::{Drain, SignalSet, block_signals};
+use serve::web_ui::{WebPage, WebRequest, WebRoute, serve_file};
 
-use super::compare::{EFFECT, experiments};
-use super::experiments::{Row, State, begun, find, folder, rows};
+use super::compare::{EFFECT_DEFAULT, experiments};
+use super::experiments::{
+    ExperimentRow, ExperimentState, experiment_rows, find_experiment, parse_directory, read_unfinished,
+};
 use crate::exit::{Exit, Failure};
-use crate::flags::Typed;
+use crate::flags::CommandArgs;
 use crate::output::print;
 
-/// The report of an experiment, in its folder.
+/// Report of an experiment, in its directory.
 const REPORT: &str = "report.html";
 
-pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
-    let (address, root) = match (address(typed), folder(typed)) {
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let (address, root) = match (parse_address(args), parse_directory(args)) {
         (Ok(address), Ok(root)) => (address, root),
         (address, root) => {
             let mut problems = address.err().unwrap_or_default();
@@ -32,102 +34,102 @@ pub(super) fn run(typed: Typed<'_>) -> Result<Exit, Failure> {
             return Err(problems.into());
         }
     };
-    if root.join(PLAN).is_file() {
-        let text = format!("{} is an experiment; name the folder above it", root.display());
-        return Err(vec![Problem::new("FOLDER", text)].into());
+    if root.join(PLAN_FILE).is_file() {
+        let text = format!("{} is an experiment (name its parent directory)", root.display());
+        return Err(vec![InputProblem::new("DIR", text)].into());
     }
     let drain = Drain::default();
     let stop = drain.watch();
-    hold_signals(Held::Stop)?.follow(drain, None)?;
+    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
     if !address.ip().is_loopback() {
-        note!("weir: whoever reaches {address} sees all of this: there is no password");
+        warn!("weir: warning: {address} is not loopback and there is no password");
     }
-    serve::pages::run(address, routes(&root), stop, |address| {
+    serve::web_ui::run(address, routes(&root), stop, |address| {
         print(&format!("listening on http://{address}/\n"));
     })?;
     Ok(Exit::Done)
 }
 
-/// Everything that is wrong with the flags.
+/// Returns everything that is wrong with the flags.
 #[cfg(test)]
-pub(super) fn check(typed: Typed<'_>) -> Result<(), Vec<Problem>> {
-    address(typed).map(|_| ())
+pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
+    parse_address(args).map(|_| ())
 }
 
-fn address(typed: Typed<'_>) -> Result<SocketAddr, Vec<Problem>> {
-    let Some(text) = typed.text("listen") else { return Ok((Ipv4Addr::LOCALHOST, 0).into()) };
+fn parse_address(args: CommandArgs<'_>) -> Result<SocketAddr, Vec<InputProblem>> {
+    let Some(text) = args.text("listen") else { return Ok((Ipv4Addr::LOCALHOST, 0).into()) };
     match text.parse::<Address>() {
         Ok(Address::Tcp(address)) => Ok(address),
-        Ok(Address::Unix(_)) => {
-            Err(vec![Problem::new("--listen", "a browser needs a TCP address")])
-        }
-        Err(error) => Err(vec![Problem::new("--listen", error.to_string())]),
+        Ok(Address::Unix(_)) => Err(vec![InputProblem::new("--listen", "a browser needs a TCP address")]),
+        Err(error) => Err(vec![InputProblem::new("--listen", error.to_string())]),
     }
 }
 
-fn routes(root: &Path) -> Vec<Route> {
-    let with = |page: fn(&Path, &Request) -> Page| {
+fn routes(root: &Path) -> Vec<WebRoute> {
+    let handler = |page: fn(&Path, &WebRequest) -> WebPage| {
         let root = root.to_owned();
-        move |request: &Request| page(&root, request)
+        move |request: &WebRequest| page(&root, request)
     };
     vec![
-        Route::new("/", with(all)),
-        Route::new("/compare", with(compare)),
-        Route::new("/x/", with(experiment)),
+        WebRoute::new("/", handler(index_page)),
+        WebRoute::new("/compare", handler(compare_page)),
+        WebRoute::new("/x/", handler(experiment_page)),
     ]
 }
 
-fn all(root: &Path, request: &Request) -> Page {
-    let (rows, cut) = rows(root);
-    let filter = request.value("filter").unwrap_or_default();
-    Page::html(index::index(&root.display().to_string(), &rows, filter, cut))
+fn index_page(root: &Path, request: &WebRequest) -> WebPage {
+    let (rows, cut) = experiment_rows(root);
+    let filter = request.query_value("filter").unwrap_or_default();
+    WebPage::html(index::index(&root.display().to_string(), &rows, filter, cut))
 }
 
-fn compare(root: &Path, request: &Request) -> Page {
-    let named = |name: &str| -> Option<(String, PathBuf)> {
-        let folder = request.value(name)?;
-        let parts: Vec<&str> = folder.split('/').collect();
-        let (path, used) = find(root, &parts)?;
-        (used == parts.len()).then(|| (folder.to_owned(), path))
+fn compare_page(root: &Path, request: &WebRequest) -> WebPage {
+    let experiment_named = |name: &str| -> Option<(String, PathBuf)> {
+        let directory = request.query_value(name)?;
+        let parts: Vec<&str> = directory.split('/').collect();
+        let (path, part_count) = find_experiment(root, &parts)?;
+        (part_count == parts.len()).then(|| (directory.to_owned(), path))
     };
-    let (Some((a, path_a)), Some((b, path_b))) = (named("a"), named("b")) else {
-        return Page::text(404, "choose two experiments, A and B\n");
+    let (Some((a, path_a)), Some((b, path_b))) = (experiment_named("a"), experiment_named("b")) else {
+        return WebPage::text(404, "choose two experiments, A and B\n");
     };
-    // Who sees a result before the end is tempted to stop at it.
+    // A visible intermediate result would tempt the user to stop the experiment at it.
     if is_running(&path_a) || is_running(&path_b) {
-        return Page::text(409, "one of them still runs: its result is shown at its end\n");
+        return WebPage::text(409, "one of them still runs: its result is shown at its end\n");
     }
-    match experiments(&path_a, &path_b, EFFECT) {
+    match experiments(&path_a, &path_b, EFFECT_DEFAULT) {
         Ok(mut compared) => {
             (compared.a.path, compared.b.path) = (a, b);
-            Page::html(side_by_side::side_by_side(&compared))
+            WebPage::html(side_by_side::comparison_page(&compared))
         }
-        Err(failure) => Page::text(500, format!("{}\n", failure.lines().join("\n"))),
+        Err(failure) => WebPage::text(500, format!("{}\n", failure.lines().join("\n"))),
     }
 }
 
 fn is_running(path: &Path) -> bool {
-    list(path).experiments.first().is_some_and(|one| one.running.is_some())
+    list_experiments(path).experiments.first().is_some_and(|one| one.running_pid.is_some())
 }
 
-/// An experiment's report, or how far it is; or one of its files.
-fn experiment(root: &Path, request: &Request) -> Page {
-    let Some(parts) = request.below("/x/") else { return Page::missing() };
-    let Some((path, used)) = find(root, &parts) else { return Page::missing() };
-    if !matches!(parts[used..], [] | [""]) {
-        return file_below(root, &parts);
+/// Returns an experiment's report, its progress, or one of its files.
+fn experiment_page(root: &Path, request: &WebRequest) -> WebPage {
+    let Some(parts) = request.segments_below("/x/") else { return WebPage::not_found() };
+    let Some((path, part_count)) = find_experiment(root, &parts) else {
+        return WebPage::not_found();
+    };
+    if !matches!(parts[part_count..], [] | [""]) {
+        return serve_file(root, &parts);
     }
     let is_running = is_running(&path);
     if !is_running && path.join(REPORT).is_file() {
-        let report: Vec<&str> = parts[..used].iter().copied().chain([REPORT]).collect();
-        return file_below(root, &report);
+        let report: Vec<&str> = parts[..part_count].iter().copied().chain([REPORT]).collect();
+        return serve_file(root, &report);
     }
-    let state = if is_running { State::Running } else { State::Begun };
-    match begun(&path) {
+    let state = if is_running { ExperimentState::Running } else { ExperimentState::Unfinished };
+    match read_unfinished(&path) {
         Ok(row) => {
-            let folder = parts[..used].join("/");
-            Page::html(progress::progress(&Row { folder, state, ..row }))
+            let directory = parts[..part_count].join("/");
+            WebPage::html(progress::progress_page(&ExperimentRow { directory, state, ..row }))
         }
-        Err(error) => Page::text(500, format!("{error}\n")),
+        Err(error) => WebPage::text(500, format!("{error}\n")),
     }
 }

@@ -1,19 +1,19 @@
-//! An experiment that has no report yet: how far it is, and no result. Not for one that has.
+//! Progress page of an experiment that has no report yet. It shows no result.
 
 use super::html::{escape, link, page};
-use crate::commands::lab::experiments::{Row, State};
+use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
-/// How often the page asks for itself, in seconds.
-const AGAIN_S: u32 = 2;
+/// Reload interval of the page, in seconds.
+const RELOAD_S: u32 = 2;
 
-/// The page.
-pub(super) fn progress(row: &Row) -> String {
-    let is_running = row.state == State::Running;
+/// Returns the page.
+pub(super) fn progress_page(row: &ExperimentRow) -> String {
+    let is_running = row.state == ExperimentState::Running;
     let mut body = format!(
         "<p><a href=\"/\">All experiments</a></p>\n<p>{}</p>\n<p>{}, since {}: block {} of {} to {}, {} \
          trials.</p>\n<p><progress max=\"{}\" value=\"{}\"></progress></p>\n",
         escape(&row.title),
-        row.state.word(),
+        row.state.as_str(),
         escape(&row.started_at),
         row.blocks,
         row.blocks_min,
@@ -24,24 +24,24 @@ pub(super) fn progress(row: &Row) -> String {
     );
     body.push_str(match is_running {
         true => {
-            "<p class=\"note\">What came of it is shown at its end: who sees a result before is \
-             tempted to stop at it. A browser on the machine that is measured disturbs it: look, \
-             and close this.</p>\n"
+            "<p class=\"note\">The result is shown at the end: an early look invites \
+             stopping there. A browser on the measured machine disturbs the measurement: \
+             close this page.</p>\n"
         }
         false => {
-            "<p class=\"note\">It was ended before there was a report; weir lab run --resume goes \
-                  on.</p>\n"
+            "<p class=\"note\">Stopped before a report was written; continue it with weir lab run \
+                  --resume.</p>\n"
         }
     });
-    body.push_str(&files(row));
-    page(&row.name, is_running.then_some(AGAIN_S), &body)
+    body.push_str(&file_links(row));
+    page(&row.name, is_running.then_some(RELOAD_S), &body)
 }
 
-/// Links to what is there already.
-fn files(row: &Row) -> String {
-    let folder = link(&row.folder);
+/// Returns links to the files that already exist.
+fn file_links(row: &ExperimentRow) -> String {
+    let directory = link(&row.directory);
     let names = ["experiment.toml", "plan.json"];
-    let links = names.map(|name| format!("<a href=\"{folder}{name}\">{name}</a>"));
+    let links = names.map(|name| format!("<a href=\"{directory}{name}\">{name}</a>"));
     format!("<p>{}</p>\n", links.join(" "))
 }
 
@@ -50,19 +50,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_asks_again_while_it_runs_and_shows_no_result() {
-        let row = Row {
-            folder: "a-1".to_owned(),
-            answer: "b is faster".to_owned(),
-            state: State::Running,
+    fn it_reloads_while_running_and_shows_no_result() {
+        let row = ExperimentRow {
+            directory: "a-1".to_owned(),
+            conclusion: "b is faster".to_owned(),
+            state: ExperimentState::Running,
             blocks: 3,
             blocks_max: 30,
-            ..Row::default()
+            ..ExperimentRow::default()
         };
-        let running = progress(&row);
+        let running = progress_page(&row);
         assert!(running.contains("http-equiv") && running.contains("value=\"3\""), "{running}");
         assert!(!running.contains("b is faster"), "{running}");
-        let ended = progress(&Row { state: State::Begun, ..row });
+        let ended = progress_page(&ExperimentRow { state: ExperimentState::Unfinished, ..row });
         assert!(!ended.contains("http-equiv") && ended.contains("--resume"), "{ended}");
     }
 }

@@ -1,10 +1,10 @@
 //! Two experiments side by side, as a page.
 
 use super::html::{escape, link, page};
-use crate::output::comparison::{Compared, cells, shown};
+use crate::output::comparison::{ComparisonReport, cells, value_or_nothing};
 
-/// The page.
-pub(super) fn side_by_side(compared: &Compared) -> String {
+/// Returns the page.
+pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
     let mut body = String::from("<p><a href=\"/\">All experiments</a></p>\n<ul>\n");
     for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
         body.push_str(&format!(
@@ -16,26 +16,26 @@ pub(super) fn side_by_side(compared: &Compared) -> String {
         ));
     }
     body.push_str("</ul>\n");
-    for said in &compared.summary {
-        body.push_str(&format!("<p>{}</p>\n", escape(said)));
+    for sentence in &compared.summary {
+        body.push_str(&format!("<p>{}</p>\n", escape(sentence)));
     }
     for note in &compared.notes {
         body.push_str(&format!("<p class=\"note\">{}</p>\n", escape(note)));
     }
     if !compared.rows.is_empty() {
-        body.push_str(&rows(compared));
+        body.push_str(&figure_rows(compared));
     }
-    body.push_str("<h2>What is not the same</h2>\n");
+    body.push_str("<h2>Differences</h2>\n");
     if compared.differences.is_empty() {
-        body.push_str("<p>Nothing that is recorded.</p>\n");
+        body.push_str("<p>None recorded.</p>\n");
     } else {
         body.push_str("<table><thead><tr><th></th><th>A</th><th>B</th></tr></thead><tbody>\n");
         for one in &compared.differences {
             body.push_str(&format!(
                 "<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                escape(&one.what),
-                escape(shown(&one.a)),
-                escape(shown(&one.b))
+                escape(&one.path),
+                escape(value_or_nothing(&one.a)),
+                escape(value_or_nothing(&one.b))
             ));
         }
         body.push_str("</tbody></table>\n");
@@ -43,20 +43,20 @@ pub(super) fn side_by_side(compared: &Compared) -> String {
     page("A and B", None, &body)
 }
 
-/// A row for each figure.
-fn rows(compared: &Compared) -> String {
+/// Returns a row for each figure.
+fn figure_rows(compared: &ComparisonReport) -> String {
     let mut body = String::from(
         "<table><thead><tr><th>Load</th><th>Arm</th><th>Figure</th><th class=\"n\">A</th><th class=\"n\">B\
          </th><th class=\"n\">B/A</th><th class=\"n\">Interval</th><th class=\"n\">p</th><th class=\"n\">\
          P(B better)</th><th>B is</th></tr></thead><tbody>\n",
     );
     for row in &compared.rows {
-        let [figure, a, b, ratio, interval, p, better, says] = cells(row).map(|cell| escape(&cell));
-        let class = row.outcome.map(|outcome| outcome.word()).unwrap_or_default();
+        let [figure, a, b, ratio, interval, p, better, outcome] = cells(row).map(|cell| escape(&cell));
+        let class = row.outcome.map(|outcome| outcome.as_str()).unwrap_or_default();
         body.push_str(&format!(
             "<tr><td>{}</td><td>{}</td><td>{figure}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>\
              <td class=\"n\">{ratio}</td><td class=\"n\">{interval}</td><td class=\"n\">{p}</td>\
-             <td class=\"n\">{better}</td><td class=\"{class}\">{says}</td></tr>\n",
+             <td class=\"n\">{better}</td><td class=\"{class}\">{outcome}</td></tr>\n",
             escape(&row.load),
             escape(&row.arm),
         ));
@@ -68,26 +68,26 @@ fn rows(compared: &Compared) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::comparison::{Difference, Row, SCHEMA, Side};
+    use crate::output::comparison::{ComparisonRow, ComparisonSide, Difference, SCHEMA};
 
     #[test]
     fn nothing_of_a_record_is_markup() {
         let evil = "<script>".to_owned();
-        let compared = Compared {
+        let compared = ComparisonReport {
             schema: SCHEMA,
-            a: Side { path: evil.clone(), title: evil.clone(), started_at: evil.clone() },
-            b: Side::default(),
+            a: ComparisonSide { path: evil.clone(), title: evil.clone(), started_at: evil.clone() },
+            b: ComparisonSide::default(),
             summary: vec![evil.clone()],
-            rows: vec![Row {
+            rows: vec![ComparisonRow {
                 arm: evil.clone(),
                 load: evil.clone(),
                 title: evil.clone(),
-                ..Row::default()
+                ..ComparisonRow::default()
             }],
-            differences: vec![Difference { what: evil.clone(), a: Some(evil.clone()), b: None }],
+            differences: vec![Difference { path: evil.clone(), a: Some(evil.clone()), b: None }],
             notes: vec![evil],
         };
-        let page = side_by_side(&compared);
+        let page = comparison_page(&compared);
         assert!(!page.contains("<script>"), "{page}");
         assert!(page.contains("(nothing)"), "{page}");
     }

@@ -1,0 +1,172 @@
+//! Options of `weir edge`, from its flags. Reports every problem at once and opens nothing.
+
+use std::path::PathBuf;
+
+use load::capacity_search::{SearchQuantity, SearchSettings};
+use load::plan::{LoadFlags, Objective, RunPlan};
+use record::problem::InputProblem;
+use record::units::{
+    DurationUnit, MILLISECOND_NS, SECOND_NS, parse_count, parse_duration_ns, parse_fraction,
+};
+
+use crate::flags::{CommandArgs, edge_flags};
+
+/// Options of `weir edge`.
+#[derive(Debug)]
+pub(in crate::commands) struct EdgeOptions {
+    pub(super) quantity: SearchQuantity,
+    /// Settings that all trials share.
+    pub(super) base: RunPlan,
+    /// The same load, sent directly to the server behind the subject.
+    pub(super) direct: Option<RunPlan>,
+    pub(super) settings: SearchSettings,
+    /// True if `--to` was given.
+    pub(super) has_max_level: bool,
+    pub(super) search_only: bool,
+    /// True if requests are sent one at a time before the search.
+    pub(super) baseline: bool,
+    pub(super) records_directory: Option<PathBuf>,
+}
+
+/// Minimum and maximum length of a short trial.
+const TRIAL_NS_RANGE: (u64, u64) = (100 * MILLISECOND_NS, 60 * SECOND_NS);
+/// Lengths of full and verifying trials, as multiples of a short one; with --quick and without.
+const QUICK_FACTORS: (u64, u64) = (2, 5);
+const THOROUGH_FACTORS: (u64, u64) = (5, 30);
+/// Highest level without --to, beyond the reach of any machine.
+const MAX_LEVEL_DEFAULT: f64 = 1e9;
+/// Finest and coarsest interval.
+const MAX_GAP_RANGE: (f64, f64) = (0.001, 0.5);
+
+/// Reads all flags. The requests go to `urls`.
+pub(in crate::commands) fn parse_flags(
+    args: CommandArgs<'_>,
+    urls: Vec<String>,
+) -> Result<EdgeOptions, Vec<InputProblem>> {
+    let cores = rt::cores::available_cpus().len();
+    let text = edge_flags(args, urls);
+    let mut reader = OptionReader { args, problems: Vec::new() };
+    let quantity = reader.parse_or_default("find", SearchQuantity::Rate, SearchQuantity::parse);
+    let settings = reader.settings(quantity);
+    let direct = reader.direct_plan(&text, cores);
+    reader.reject_ignored(quantity);
+    let mut problems = reader.problems;
+    let objectives = text.slo.iter().flat_map(|list| Objective::parse_list(list).0);
+    problems.extend(objectives.filter(Objective::is_rate).map(|objective| {
+        let why = format!("'{}': the search sets the rate", objective.text());
+        InputProblem::new("--slo", why)
+    }));
+    match RunPlan::parse(&text, cores) {
+        Ok(base) if problems.is_empty() => Ok(EdgeOptions {
+            quantity,
+            base,
+            direct,
+            settings,
+            has_max_level: args.text("to").is_some(),
+            search_only: args.is_set("search-only"),
+            baseline: !args.is_set("no-baseline"),
+            records_directory: args.text("keep").map(PathBuf::from),
+        }),
+        parsed => {
+            problems.extend(parsed.err().unwrap_or_default());
+            Err(problems)
+        }
+    }
+}
+
+struct OptionReader<'a> {
+    args: CommandArgs<'a>,
+    problems: Vec<InputProblem>,
+}
+
+impl OptionReader<'_> {
+    fn parse_or_default<T>(
+        &mut self,
+        flag: &str,
+        default: T,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> T {
+        let Some(text) = self.args.text(flag) else {
+            return default;
+        };
+        parse(&text).unwrap_or_else(|why| {
+            self.problems.push(InputProblem::new(format!("--{flag}"), why));
+            default
+        })
+    }
+
+    fn settings(&mut self, quantity: SearchQuantity) -> SearchSettings {
+        let (first_level, min_level) = quantity.start();
+        let first_level = self.parse_or_default("from", first_level, parse_level);
+        let max_level = self.parse_or_default("to", MAX_LEVEL_DEFAULT, |text| {
+            let max_level = parse_level(text)?;
+            if max_level >= first_level {
+                Ok(max_level)
+            } else {
+                Err(format!("{max_level} is below --from, {first_level}"))
+            }
+        });
+        let max_gap = self.parse_or_default("precision", 0.02, |text| {
+            let max_gap = parse_fraction(text)?;
+            let within = (MAX_GAP_RANGE.0..=MAX_GAP_RANGE.1).contains(&max_gap);
+            within.then_some(max_gap).ok_or_else(|| "not within 0.1% to 50%".to_owned())
+        });
+        let quick = self.args.is_set("quick");
+        let default_ns = if quick { SECOND_NS } else { 2 * SECOND_NS };
+        let short_trial_ns = self.parse_or_default("trial", default_ns, |text| {
+            let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
+            let within = (TRIAL_NS_RANGE.0..=TRIAL_NS_RANGE.1).contains(&ns);
+            within.then_some(ns).ok_or_else(|| "not within 100ms to 60s".to_owned())
+        });
+        let (full_trials, verify_trials) = if quick { QUICK_FACTORS } else { THOROUGH_FACTORS };
+        SearchSettings {
+            first_level,
+            min_level: min_level.min(first_level),
+            max_level,
+            max_gap,
+            integer_levels: quantity == SearchQuantity::Connections,
+            short_trial_ns,
+            full_trial_ns: full_trials * short_trial_ns,
+            verify_trial_ns: verify_trials * short_trial_ns,
+        }
+    }
+
+    /// Rejects flags for values that each trial sets itself.
+    fn reject_ignored(&mut self, quantity: SearchQuantity) {
+        let (flag, why) = match quantity {
+            SearchQuantity::Connections => (
+                "connections",
+                "--find connections sets this number: remove the flag (--from \
+                 and --to limit it)",
+            ),
+            SearchQuantity::ConnectionsPerSecond => (
+                "requests-per-connection",
+                "--find connections-per-second opens a connection per request: remove \
+                 it out",
+            ),
+            SearchQuantity::Rate | SearchQuantity::Bandwidth => return,
+        };
+        if self.args.text(flag).is_some() {
+            self.problems.push(InputProblem::new(format!("--{flag}"), why));
+        }
+    }
+
+    fn direct_plan(&mut self, text: &LoadFlags, cores: usize) -> Option<RunPlan> {
+        let url = self.args.text("direct")?;
+        let parsed = load::plan::Url::parse(&url);
+        if let Err(why) = parsed {
+            self.problems.push(InputProblem::new("--direct", why));
+            return None;
+        }
+        // The check of the plan reports all other problems once.
+        RunPlan::parse(&LoadFlags { urls: vec![url], ..text.clone() }, cores).ok()
+    }
+}
+
+/// Parses a level: a rate or a count.
+fn parse_level(text: &str) -> Result<f64, String> {
+    match parse_count(text)? {
+        0 => Err("0 is not a level".to_owned()),
+        level => Ok(level as f64),
+    }
+}

@@ -1,0 +1,78 @@
+//! Checks of an experiment's file before it runs: against this machine, and against the flags of
+//! `weir load`.
+
+use host::perf::call_counter::CallKind;
+use lab::engine::environment::{cpus, program_version, start_problem};
+use lab::experiment::EnvironmentChecks;
+use load::plan::RunPlan;
+
+use crate::flags::{CommandArgs, build_command_line, load_flags};
+
+/// Reads a file with the facts of this machine.
+pub(super) fn with_environment_checks<R>(read: impl FnOnce(&EnvironmentChecks<'_>) -> R) -> R {
+    let cpus = cpus();
+    let checks = EnvironmentChecks {
+        program_problem: &start_problem,
+        version_output: &program_version,
+        cpus: &cpus,
+        calls_problem: &|calls| CallKind::parse(calls).ok()?.unavailable_reason(),
+        load_flag_problems: &load_flag_problems,
+    };
+    read(&checks)
+}
+
+/// Returns the problems of the words after `weir load`, as `weir load` itself reports them.
+fn load_flag_problems(words: &[String]) -> Vec<String> {
+    let line = ["weir", "load"].map(str::to_owned).into_iter().chain(words.iter().cloned());
+    let matches = match build_command_line().try_get_matches_from(line) {
+        Ok(matches) => matches,
+        Err(error) if error.use_stderr() => return vec![one_line(&error.to_string())],
+        Err(_) => return vec!["it prints help, and generates no load".to_owned()],
+    };
+    let Some((_, args)) = matches.subcommand() else { return Vec::new() };
+    let parsed = load_flags(CommandArgs(args)).and_then(|text| {
+        if text.urls.is_empty() && text.unix.is_none() {
+            return Ok(vec!["it has no URL".to_owned()]);
+        }
+        RunPlan::parse(&text, rt::cores::available_cpus().len()).map(|_| Vec::new())
+    });
+    let describe = |problems: Vec<record::problem::InputProblem>| {
+        // The data file is looked up in the directory of the trial.
+        let reported = problems.iter().filter(|problem| problem.location != "--data-file");
+        reported.map(ToString::to_string).collect()
+    };
+    parsed.unwrap_or_else(describe)
+}
+
+/// Returns the error message of clap without its usage text.
+fn one_line(error: &str) -> String {
+    let lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error_lines: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
+    error_lines.join("; ").trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_checked_against_the_table() {
+        let flag_problems = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            load_flag_problems(&words).join(" | ")
+        };
+        assert_eq!(flag_problems("-t 1 -c 2 -d 1s http://127.0.0.1:8000/"), "");
+        assert_eq!(flag_problems("-c 2 -d 1s --unix /tmp/x.sock http://a/"), "");
+        assert_eq!(flag_problems("-c 2 --data-file not-there http://127.0.0.1:8000/"), "");
+        for (line, part) in [
+            ("--bogus http://127.0.0.1:8000/", "unexpected argument '--bogus'"),
+            ("-c x -d nope http://127.0.0.1:8000/", "--duration: "),
+            ("-c x -d nope http://127.0.0.1:8000/", "--connections: "),
+            ("-d 1s", "no URL"),
+            ("--help", "prints help"),
+        ] {
+            let problems = flag_problems(line);
+            assert!(problems.contains(part) && !problems.contains("Usage"), "{line}: {problems}");
+        }
+    }
+}

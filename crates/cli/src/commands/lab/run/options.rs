@@ -1,0 +1,159 @@
+//! Options beside the experiment's file: parses flags to values and reports every problem at once.
+
+use std::path::PathBuf;
+
+use lab::engine::experiment_dir::ExperimentDirError;
+use lab::experiment::{ExperimentOptions, parse_discard_bound, ready};
+use record::problem::{InputProblem, suggestion};
+use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
+use rt::clock::now_ns;
+
+use crate::flags::CommandArgs;
+
+/// Length of a load with --quick.
+const QUICK_NS: u64 = 3 * SECOND_NS;
+/// Maximum number of blocks; more would take days.
+const BLOCKS_MAX: u64 = 1000;
+/// Maximum length of a load.
+const DURATION_NS_MAX: u64 = 3600 * SECOND_NS;
+/// Seeds from the clock are below this, so that a user can type them.
+const SEED_MAX: u64 = 1_000_000;
+
+/// Flags for the start of an experiment; they do not apply to one that continues.
+const START_ONLY_FLAGS: &[&str] = &["set", "discard", "blocks", "duration", "quick", "seed", "output"];
+
+/// Reads the flags.
+pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<ExperimentOptions, Vec<InputProblem>> {
+    let mut problems = Vec::new();
+    let mut add_problem =
+        |flag: &str, why: String| problems.push(InputProblem::new(format!("--{flag}"), why));
+    let quick = args.is_set("quick");
+    let mut options = ExperimentOptions {
+        duration_ns: quick.then_some(QUICK_NS),
+        quick,
+        seed: now_ns() % SEED_MAX,
+        ..ExperimentOptions::default()
+    };
+    if let Some(text) = args.text("duration") {
+        match parse_length_ns(&text) {
+            Ok(ns) => options.duration_ns = Some(ns),
+            Err(why) => add_problem("duration", why),
+        }
+    }
+    if let Some(text) = args.text("blocks") {
+        match parse_blocks(&text) {
+            Ok(blocks) => options.blocks = Some(blocks),
+            Err(why) => add_problem("blocks", why),
+        }
+    }
+    if let Some(text) = args.text("seed") {
+        match parse_count(&text) {
+            Ok(seed) => options.seed = seed,
+            Err(why) => add_problem("seed", why),
+        }
+    }
+    for text in args.texts("set") {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => {
+                options.parameters.push((name.to_owned(), value.to_owned()));
+            }
+            _ => add_problem("set", format!("'{text}' is not NAME=VALUE")),
+        }
+    }
+    for text in args.texts("discard") {
+        match parse_discard_bound(&text) {
+            Ok((covariate, max)) => {
+                options.discard.insert(covariate, max);
+            }
+            Err(why) => add_problem("discard", why),
+        }
+    }
+    problems.extend(selection_problems(args));
+    if problems.is_empty() { Ok(options) } else { Err(problems) }
+}
+
+/// Returns the problems of the flags that select the experiment and its directory.
+fn selection_problems(args: CommandArgs<'_>) -> Vec<InputProblem> {
+    let mut problems = Vec::new();
+    let mut add_problem =
+        |flag: &str, why: String| problems.push(InputProblem::new(format!("--{flag}"), why));
+    if args.is_given("resume") {
+        for flag in START_ONLY_FLAGS.iter().filter(|flag| args.is_given(flag)) {
+            add_problem(flag, "a resumed experiment keeps its options: remove this flag".to_owned());
+        }
+    }
+    if let Some(name) = args.text("print")
+        && ready::find_ready_made(&name).is_none()
+    {
+        let near = suggestion(&name, ready::READY_MADE.iter().map(|one| one.name));
+        add_problem("print", format!("no ready-made experiment '{name}'{near} (--list lists them)"));
+    }
+    if let Some(path) = args.text("output").map(PathBuf::from)
+        && path.symlink_metadata().is_ok()
+        && !args.is_given("resume")
+    {
+        add_problem("output", ExperimentDirError::Exists(path).to_string());
+    }
+    problems
+}
+
+fn parse_length_ns(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not above 0 and up to 1h (example: 8s or 500ms)");
+    // A negative number is a number that is out of range, not unreadable text.
+    if text.starts_with('-') {
+        return Err(wrong());
+    }
+    let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
+    if (1..=DURATION_NS_MAX).contains(&ns) { Ok(ns) } else { Err(wrong()) }
+}
+
+/// Parses `10..30`, or `10` for exactly 10.
+fn parse_blocks(text: &str) -> Result<(u32, u32), String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let usage = "write 10..30 for min and max, or 10 for exactly 10";
+    let count = |part: &str| match parse_count(part) {
+        _ if part.is_empty() => Err(format!("'{text}' lacks a number: {usage}")),
+        Err(_) => Err(format!("'{part}' is not a number of blocks: {usage}")),
+        Ok(count) if !(1..=BLOCKS_MAX).contains(&count) => {
+            Err(format!("{part} is not within 1 to {BLOCKS_MAX} blocks: {usage}"))
+        }
+        Ok(count) => Ok(count as u32),
+    };
+    let (min, max) = (count(min)?, count(max)?);
+    if min > max {
+        return Err(format!("min exceeds max in '{text}': write {max}..{min}"));
+    }
+    Ok((min, max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_a_number_or_a_range() {
+        assert_eq!((parse_blocks("6"), parse_blocks("10..30")), (Ok((6, 6)), Ok((10, 30))));
+        for text in ["", "0", "..", "3..2", "1..", "x", "1...2", "5000"] {
+            assert!(parse_blocks(text).is_err(), "{text}");
+        }
+        for (text, part) in [
+            ("5..2", "min exceeds max in '5..2': write 2..5"),
+            ("1..", "'1..' lacks a number: write 10..30"),
+            ("..5", "'..5' lacks a number"),
+            ("6..x", "'x' is not a number of blocks"),
+            ("0", "0 is not within 1 to 1000 blocks"),
+        ] {
+            let error = parse_blocks(text).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_negative_length_is_reported_as_out_of_range() {
+        assert_eq!(parse_length_ns("500ms"), Ok(500_000_000));
+        for text in ["-1", "-1s", "0", "2h"] {
+            let error = parse_length_ns(text).unwrap_err();
+            assert!(error.contains(text) && error.contains("above 0 and up to 1h"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Supervises a running proxy until all cores have ended. Executes signals and commands of the
+//! control socket one after the other, follows the names of servers, and notifies the service
+//! manager.
+
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use proxy::ctl::ControlCommand;
+use proxy::handover::{Handoff, UpgradeCommand};
+use proxy::{ListenAddress, RunningProxy};
+use rt::clock::now_ns;
+use rt::drain::{Drain, DrainStage};
+use rt::notify::{ServiceManager, ServiceState};
+
+use super::{listening_on, read_config};
+use crate::output::print;
+
+/// Request of a signal or of the control socket.
+pub(super) enum SupervisorCommand {
+    Reload,
+    Reopen,
+    Drain,
+    /// Command from the control socket.
+    Control(ControlCommand),
+}
+
+/// Supervisor of the proxy.
+pub(super) struct Supervisor<'a> {
+    running: &'a mut RunningProxy,
+    file: Option<&'a Path>,
+    drain: Drain,
+    manager: &'a ServiceManager,
+    handoff_state: HandoffState,
+    last_watchdog_ns: u64,
+}
+
+/// State of a handoff: another process may have copies of the listening sockets. A reload would
+/// close some that it is about to take over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HandoffState {
+    /// No other process has copies.
+    Idle,
+    /// Another process gets ready.
+    Preparing,
+    /// Another process gets ready, and SIGHUP has arrived meanwhile.
+    PreparingReloadPending,
+}
+
+/// Interval at which it polls whether all cores have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Reason for refusing a reload while the proxy ends.
+const DRAINING_REASON: &str = "config not reloaded: this process is stopping";
+/// Reason for refusing a requested reload while another process gets ready.
+const HANDOFF_REASON: &str = "config not reloaded: another process is taking over";
+
+impl<'a> Supervisor<'a> {
+    pub(super) fn new(
+        running: &'a mut RunningProxy,
+        file: Option<&'a Path>,
+        drain: Drain,
+        manager: &'a ServiceManager,
+    ) -> Self {
+        Self { running, file, drain, manager, handoff_state: HandoffState::Idle, last_watchdog_ns: now_ns() }
+    }
+
+    /// Executes requests until all cores have ended.
+    pub(super) fn run(&mut self, commands: &Receiver<SupervisorCommand>) {
+        while !self.running.is_finished() {
+            match commands.recv_timeout(POLL_INTERVAL) {
+                Ok(SupervisorCommand::Reopen) => self.reopen_by_signal(),
+                Ok(SupervisorCommand::Reload) => self.reload_by_signal(),
+                Ok(SupervisorCommand::Drain) => self.stop_listening(),
+                Ok(SupervisorCommand::Control(command)) => self.execute(command),
+                Err(_) => {}
+            }
+            self.running.apply_dns_changes();
+            self.running.tick();
+            self.notify_watchdog();
+        }
+    }
+
+    fn execute(&mut self, command: ControlCommand) {
+        match command {
+            ControlCommand::Reload(reply) => {
+                let result = match self.handoff_state {
+                    _ if self.running.is_draining() => Err(DRAINING_REASON.to_owned()),
+                    HandoffState::Idle => self.reload(),
+                    HandoffState::Preparing | HandoffState::PreparingReloadPending => {
+                        Err(HANDOFF_REASON.to_owned())
+                    }
+                };
+                if let Err(text) = &result {
+                    report(text);
+                }
+                // The requester may have left, here and below.
+                let _ = reply.try_send(result);
+            }
+            ControlCommand::Reopen(reply) => {
+                let result = self.running.reopen_logs().map_err(|error| error.to_string());
+                if let Err(text) = &result {
+                    report(text);
+                }
+                let _ = reply.try_send(result.map(|()| "logs reopened\n".to_owned()));
+            }
+            ControlCommand::Drain => {
+                self.drain.advance(DrainStage::Draining);
+                self.stop_listening();
+            }
+            ControlCommand::RunTask(task) => self.running.run_task(task),
+            ControlCommand::Upgrade(upgrade_command) => self.handle_upgrade(upgrade_command),
+        }
+    }
+
+    fn reopen_by_signal(&mut self) {
+        if let Err(error) = self.running.reopen_logs() {
+            report(&error.to_string());
+        }
+    }
+
+    fn stop_listening(&mut self) {
+        self.manager.notify(ServiceState::Stopping);
+        self.running.stop_listening();
+    }
+
+    fn handle_upgrade(&mut self, upgrade_command: UpgradeCommand) {
+        match upgrade_command {
+            // Without a response, the other process learns that there is nothing to inherit.
+            UpgradeCommand::OfferSockets(_) if self.running.is_draining() => {}
+            UpgradeCommand::OfferSockets(reply) => match self.running.offered_sockets() {
+                Ok(offers) => {
+                    self.handoff_state = HandoffState::Preparing;
+                    let _ = reply.send(offers);
+                }
+                Err(error) => warn!("weir: cannot pass the listening sockets: {error}"),
+            },
+            UpgradeCommand::HandOff(handoff, done) => {
+                self.drain_after_handoff(&handoff);
+                // The requester may no longer wait.
+                let _ = done.send(());
+            }
+            UpgradeCommand::Abort => {
+                let previous_state = std::mem::replace(&mut self.handoff_state, HandoffState::Idle);
+                if previous_state == HandoffState::PreparingReloadPending {
+                    self.reload_by_signal();
+                }
+            }
+        }
+    }
+
+    /// Drains: another process has taken over.
+    fn drain_after_handoff(&mut self, handoff: &Handoff) {
+        let name = handoff.process.map_or_else(String::new, |id| format!(" {id}"));
+        warn!("weir: process{name} has taken over; draining");
+        match handoff.process.filter(|_| handoff.same_service) {
+            Some(id) => self.manager.notify(ServiceState::MainPid(id)),
+            None => self.manager.notify(ServiceState::Stopping),
+        }
+        self.running.hand_off(handoff);
+    }
+
+    fn reload_by_signal(&mut self) {
+        if self.running.is_draining() {
+            report(DRAINING_REASON);
+            self.reopen_by_signal();
+            return;
+        }
+        match self.handoff_state {
+            HandoffState::Idle => match self.reload() {
+                Ok(text) => print(&text),
+                Err(text) => report(&text),
+            },
+            HandoffState::Preparing | HandoffState::PreparingReloadPending => {
+                self.handoff_state = HandoffState::PreparingReloadPending;
+            }
+        }
+    }
+
+    /// Reads the config again and applies it. Returns the text to print, or the problem.
+    fn reload(&mut self) -> Result<String, String> {
+        self.manager.notify(ServiceState::Reloading);
+        let result = reload(self.running, self.file);
+        if let Err(text) = &result {
+            self.running.record_refused_reload(text);
+        }
+        self.manager.notify(ServiceState::Ready);
+        result
+    }
+
+    /// Sends the watchdog signal to the service manager in time, if it requested one.
+    fn notify_watchdog(&mut self) {
+        let Some(interval) = self.manager.watchdog_interval() else { return };
+        if now_ns() >= self.last_watchdog_ns + interval.as_nanos() as u64 {
+            // A core that hangs keeps the manager from getting its watchdog signal.
+            self.running.wait_for_cores();
+            self.manager.notify(ServiceState::Watchdog);
+            self.last_watchdog_ns = now_ns();
+        }
+    }
+}
+
+fn report(text: &str) {
+    text.lines().for_each(|line| warn!("weir: {line}"));
+}
+
+fn reload(running: &mut RunningProxy, file: Option<&Path>) -> Result<String, String> {
+    const REFUSED: &str = "config not applied; the active config is unchanged";
+    let Some(file) = file else {
+        let opened = running.reopen_logs().map_err(|error| error.to_string());
+        return Err(match opened {
+            Ok(()) => "no config file to reload; logs reopened".to_owned(),
+            Err(text) => format!("no config file to reload\n{text}"),
+        });
+    };
+    let plan = read_config(file, false).map_err(|problems| {
+        let lines = problems.iter().map(|problem| format!("{problem}\n"));
+        format!("{}{REFUSED}", lines.collect::<String>())
+    })?;
+    let before = running.listen_addresses();
+    let reopened = running.reload(plan).map_err(|error| format!("{error}\n{REFUSED}"))?;
+    let warning = reopened.map_or_else(String::new, |error| {
+        report(&error.to_string());
+        format!("warning: {error}\n")
+    });
+    let is_new = |opened: &&ListenAddress| !before.contains(*opened);
+    let threads = running.threads();
+    let opened = running.listen_addresses();
+    let lines = opened.iter().filter(is_new).map(|opened| listening_on(opened, threads));
+    Ok(format!("{}{warning}config applied\n", lines.collect::<String>()))
+}

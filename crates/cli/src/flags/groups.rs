@@ -1,0 +1,131 @@
+//! Groups of flags in the help: the headings of the commands with many flags, and their essential
+//! flags.
+
+use super::{CommandInfo, Flag};
+
+/// Group of flags under a heading.
+#[derive(Debug)]
+pub(super) struct FlagGroup {
+    pub(super) heading: &'static str,
+    pub(super) flags: Vec<&'static Flag>,
+    /// Number of essential flags, which come first.
+    pub(super) essential: usize,
+}
+
+/// Heading, essential flags, other flags.
+type GroupRow = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+/// Groups of the commands with many flags. Flags in no group are listed last.
+const GROUPS: &[(&str, &[GroupRow])] = &[
+    (
+        "load",
+        &[
+            (
+                "Load",
+                &["connections", "rate", "duration", "requests", "threads", "requests-per-connection"],
+                &["arrivals", "ramp", "think", "timeout", "timeout-from", "max-pending", "drain"],
+            ),
+            ("Requests", &["method", "header", "data"], &["data-file", "expect-status", "expect-bytes"]),
+            ("Judgement", &["slo", "confirm"], &["max-error-rate", "subject", "no-watch", "no-baseline"]),
+            ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
+            ("Machine", &[], &["unix", "source", "pin", "spin", "seed"]),
+        ],
+    ),
+    (
+        "edge",
+        &[
+            (
+                "Search",
+                &["find", "slo", "from", "to", "quick"],
+                &["precision", "trial", "search-only", "direct"],
+            ),
+            (
+                "Load",
+                &["connections", "threads", "timeout"],
+                &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
+            ),
+            ("Requests", &["method", "header"], &["data", "expect-status"]),
+            ("Output", &["json", "keep"], &[]),
+        ],
+    ),
+    (
+        "proxy",
+        &[
+            (
+                "Config",
+                &["listen", "to", "config", "check", "explain"],
+                &["mode", "balance", "reuse", "schema", "header", "source"],
+            ),
+            (
+                "Operation",
+                &["control", "admin", "access-log"],
+                &["log-format", "upgrade-from", "drain-timeout", "until-stdin-closes"],
+            ),
+            ("Resources", &["threads"], &["pin", "connections-max"]),
+        ],
+    ),
+    (
+        "serve",
+        &[
+            ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
+            (
+                "Limits",
+                &["connections-max", "idle-timeout"],
+                &["head-timeout", "body-timeout", "write-timeout", "drain-timeout", "head-bytes-max"],
+            ),
+        ],
+    ),
+    (
+        "lab faulty-server",
+        &[
+            ("Server", &["listen", "threads", "body"], &["backlog"]),
+            ("CPU", &["burn", "syscalls", "lock", "allocations"], &["pages"]),
+            ("Latency and errors", &["delay", "accept-delay"], &["error-fraction", "drop-fraction"]),
+            ("Files", &["data", "log"], &["data-bytes", "log-dsync", "log-pipe"]),
+            ("Connections", &[], &["close-after-response", "ignore-close", "split-write"]),
+        ],
+    ),
+];
+
+/// Returns the groups of a command's flags. A command with few flags has one group.
+pub(super) fn flag_groups(row: &'static CommandInfo) -> Vec<FlagGroup> {
+    let rows = GROUPS.iter().find(|(name, _)| *name == row.name).map_or(&[][..], |(_, rows)| rows);
+    let find = |name: &&str| row.flags.iter().find(|flag| flag.long == *name);
+    let mut groups: Vec<FlagGroup> = Vec::new();
+    for (heading, essential, others) in rows {
+        let mut flags: Vec<_> = essential.iter().filter_map(find).collect();
+        let count = flags.len();
+        flags.extend(others.iter().filter_map(find));
+        groups.push(FlagGroup { heading, flags, essential: count });
+    }
+    let is_grouped =
+        |flag: &Flag| groups.iter().any(|group| group.flags.iter().any(|one| one.long == flag.long));
+    let rest: Vec<_> = row.flags.iter().filter(|flag| !is_grouped(flag)).collect();
+    if !rest.is_empty() {
+        let (heading, essential) = if groups.is_empty() { ("Options", rest.len()) } else { ("Other", 0) };
+        groups.push(FlagGroup { heading, flags: rest, essential });
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::COMMANDS;
+    use super::*;
+
+    #[test]
+    fn groups_name_existing_flags_once_and_leave_none() {
+        for (name, rows) in GROUPS {
+            let row = COMMANDS.iter().find(|row| row.name == *name).unwrap();
+            let names: Vec<_> =
+                rows.iter().flat_map(|(_, essential, others)| essential.iter().chain(*others)).collect();
+            for (at, name) in names.iter().enumerate() {
+                assert!(row.flags.iter().any(|flag| flag.long == **name), "{}: {name}", row.name);
+                assert!(!names[..at].contains(name), "{}: {name} twice", row.name);
+            }
+            for flag in row.flags {
+                assert!(names.contains(&&flag.long), "{}: --{} has no group", row.name, flag.long);
+            }
+        }
+    }
+}

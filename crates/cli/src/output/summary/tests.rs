@@ -1,0 +1,135 @@
+//! Tests of the default summary.
+
+use record::facts::HostFacts;
+use record::histogram::LatencyHistogram;
+use record::run::{
+    Confidence, Diagnosis, GeneratorCpu, GeneratorStats, LatencyPair, MeasuredWindow, PhaseLatencies, Rates,
+    RunTotals, SCHEMA, WeirVersion,
+};
+use record::validity::{Validity, ValidityReason};
+
+use super::*;
+
+/// A run with every kind of line that a record may have, and long texts.
+fn run_with_everything() -> Run {
+    let mut histogram = LatencyHistogram::new();
+    (1..2000).for_each(|number: u64| histogram.record(number * number * 1000));
+    let pair = LatencyPair { service: histogram.summary(), response: histogram.summary() };
+    let latency = PhaseLatencies {
+        connect: pair.clone(),
+        first_byte: pair.clone(),
+        last_byte: pair.clone(),
+        last_byte_bad: Some(pair),
+    };
+    let request = |number| serde_json::json!({"method": "GET", "url": format!("http://host/{number}/{}", "x".repeat(90))});
+    let reason = |code: &str| ValidityReason {
+        code: code.to_owned(),
+        verdict: ValidityVerdict::Invalid,
+        text: "a long text ".repeat(12),
+    };
+    let objective = |text: &str, met| ObjectiveResult { text: text.to_owned(), met, value: 6e6 };
+    Run {
+        schema: SCHEMA.to_owned(),
+        weir: WeirVersion::default(),
+        command: Vec::new(),
+        started_at: String::new(),
+        identities: Vec::new(),
+        duration_s: 10.0,
+        partial: false,
+        host: HostFacts::default(),
+        plan: serde_json::json!({
+            "connections": 1000, "threads": 16, "requests": [request(1), request(2), request(3)],
+            "pace": {"loop": "open", "rate_per_s": 28_000.0, "arrivals": "poisson"},
+        }),
+        validity: Validity::from_reasons(["a", "b", "c", "d", "e"].map(reason).to_vec()),
+        objectives: ["p50<1ms", "p99<5ms", "max<1s"].map(|text| objective(text, text == "p50<1ms")).to_vec(),
+        totals: totals_with_everything(),
+        rates: Rates {
+            responses_per_s: 27_900.0,
+            goodput_per_s: Some(27_000.0),
+            offered_per_s: Some(28_000.0),
+            bytes_in_per_s: 1_468_006.4,
+            ..Rates::default()
+        },
+        window: MeasuredWindow::default(),
+        latency,
+        generator: GeneratorStats::default(),
+        baseline: None,
+        cpu: GeneratorCpu::default(),
+        intervals: Vec::new(),
+        observed: Vec::new(),
+        diagnosis: Some(Diagnosis {
+            verdict: "kernel_cpu_bound".to_owned(),
+            claim: "the claim ".repeat(15),
+            confidence: Confidence::Sure,
+            evidence: vec!["the evidence ".repeat(10); 4],
+            ruled_out: vec!["something else".to_owned()],
+            ..Diagnosis::default()
+        }),
+    }
+}
+
+fn totals_with_everything() -> RunTotals {
+    let mut totals = RunTotals {
+        requests: 100_000,
+        good: Some(90_000),
+        bad: Some(10_000),
+        status: (200..220).map(|status| (status, u64::from(status))).collect(),
+        errors: (0..9).map(|kind| (format!("kind_{kind}"), 10 + kind)).collect(),
+        timeouts_by_phase: [("first_byte".to_owned(), 4)].into(),
+        timeout_age_ns: Some((5_000_000_000, 5_100_000_000)),
+        dropped: 12,
+        unfinished: 3,
+        ..RunTotals::default()
+    };
+    totals.connections.requested = 1000;
+    totals.connections.lost = 5;
+    totals
+}
+
+#[test]
+fn the_default_summary_fits_25_lines_of_80_columns() {
+    let text = summary(&run_with_everything(), false, false);
+    // The line about the embedded origin is printed before.
+    assert!(text.lines().count() < 25, "{} lines\n{text}", text.lines().count());
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+    for part in [
+        "and 2 more in the record",
+        "1000 connections, 16 threads, open loop 28.0 k/s poisson, 10.0 s",
+        "90000 good (27.0 k/s), 10000 bad; 28.0 k/s offered; 1.40 MiB/s in",
+        "status       219: 219, 218: 218, 217: 217, 216: 216 and 16 more in the record",
+        "errors       kind_8 18, kind_7 17, kind_6 16, kind_5 15 and 5 more in the record",
+        "objective    p99<5ms: MISSED (6.00 ms)",
+        "verdict      INVALID (and 2 more in the record)",
+        "bottleneck   kernel_cpu_bound (sure): the claim",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(text.ends_with(&format!("{MORE}\n")));
+}
+
+#[test]
+fn the_verbose_summary_has_what_the_default_leaves_out() {
+    let run = run_with_everything();
+    let text = summary(&run, true, false);
+    for part in ["connect", "first byte", "in flight", "CPUs  ", "ruled out    something else"] {
+        assert!(text.contains(part), "{part}\n{text}");
+        assert!(!summary(&run, false, false).contains(&format!("\n{part}")), "{part}");
+    }
+}
+
+#[test]
+fn colours_change_no_other_text() {
+    let run = run_with_everything();
+    let coloured = summary(&run, false, true);
+    assert!(coloured.contains("\x1b[1;31mINVALID\x1b[0m"), "{coloured}");
+    let plain = coloured.replace("\x1b[1;31m", "").replace("\x1b[1;32m", "").replace("\x1b[0m", "");
+    assert_eq!(plain, summary(&run, false, false));
+}
+
+#[test]
+fn a_cut_line_has_an_ellipsis() {
+    assert_eq!((fit("short", 5), fit("longer", 5)), ("short".to_owned(), "long…".to_owned()));
+}

@@ -1,0 +1,62 @@
+//! A subject whose named process only waits for its children, as a master does for its workers:
+//! their activity belongs to the subject.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::profile::sampling_allowed;
+use crate::support::{
+    EVENT_TIMEOUT, Process, WEIR, command, run_weir, shared_machine, start, stats_of, temp_dir, within,
+};
+
+/// Script that starts a server in the background and waits for it; the server ends with the test's
+/// end of stdin.
+const MASTER_SCRIPT: &str =
+    "exec 3<&0; \"$0\" serve -t 1 --until-stdin-closes --listen 127.0.0.1:0 <&3 & wait";
+
+#[test]
+fn what_workers_do_is_their_masters() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let mut master = Process::spawn(
+        command("sh", directory.path())
+            .args(["-c", MASTER_SCRIPT, WEIR])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped()),
+    );
+    let line = master.first_line();
+    let address = line.strip_prefix("listening on ").unwrap().split(' ').next().unwrap();
+    let url = format!("{}/?cpu=2ms", address.trim_end().trim_end_matches('/'));
+    let authority = address.trim_start_matches("http://").trim_end().trim_end_matches('/');
+    let pid = master.id().to_string();
+    let load = ["load", "--json", "RECORD", "-c", "2", "-t", "1", "-d", "4s", "--subject", &pid, &url];
+    let output = run_weir(&load);
+    let record = &output.record;
+    assert!(record["cpu"]["subject_cpus"].as_f64() > Some(0.1), "{output:?}");
+    let observed = &record["observed"][0];
+    let named = |list: &str| -> Vec<Value> {
+        let all = observed[list].as_array().unwrap().iter();
+        all.filter(|one| one["role"] == "subject").cloned().collect()
+    };
+    let counts = named("calls");
+    for count in counts.iter().filter(|count| count["call"] == "system calls") {
+        assert!(count["count"].as_u64() > Some(0), "{count:?}");
+    }
+    if let Err(reason) = sampling_allowed() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let burns = |functions: &[Value]| {
+        functions.iter().any(|one| one["function"].as_str().unwrap().contains("burn::burn"))
+    };
+    assert!(burns(&named("functions")), "{:?}", observed["functions"]);
+    assert!(observed["cost_after_s"].as_f64() > Some(0.0), "{:?}", observed["cost_after_s"]);
+    let requests = || stats_of(authority)["requests"].as_u64().unwrap();
+    let before = requests();
+    let busy = start(WEIR, &["load", "-c", "2", "-t", "1", "-d", "60s", &url]);
+    assert!(within(EVENT_TIMEOUT, || requests() > before + 10), "the load did not begin");
+    let output = start(WEIR, &["lab", "profile", "-p", &pid, "-d", "1s", "--json", "RECORD"]).finish();
+    drop(busy);
+    assert!(burns(output.record["functions"].as_array().unwrap()), "{output:?}");
+}

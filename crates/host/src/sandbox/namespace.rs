@@ -1,0 +1,50 @@
+//! Named network namespaces made by `ip netns` (ip-netns(8)).
+//!
+//! This module makes none; `ip netns add` does.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::namespace::Namespace;
+
+/// Directory of the files that `ip netns add NAME` creates (ip-netns(8)).
+const NETNS_DIRECTORY: &str = "/run/netns";
+
+/// Returns the file of the namespace that `ip netns` knows by `name`.
+#[must_use]
+pub fn netns_path(name: &str) -> PathBuf {
+    Path::new(NETNS_DIRECTORY).join(name)
+}
+
+/// Runs `body` in the network namespace at `path`, on a thread that ends with it.
+///
+/// # Errors
+/// The file cannot be opened, is no network namespace, or may not be entered (that requires
+/// `CAP_SYS_ADMIN`); then `body` did not run. Or `body` panicked.
+pub fn run_in_netns<T: Send>(path: &Path, body: impl FnOnce() -> T + Send) -> io::Result<T> {
+    Namespace::open_path(path).and_then(|namespace| namespace.run(body)).map_err(|error| {
+        io::Error::new(error.kind(), format!("network namespace {}: {error}", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ones_own_namespace_can_be_entered_by_root_only() {
+        let own = Path::new("/proc/self/ns/net");
+        match run_in_netns(own, || std::fs::read_link("/proc/thread-self/ns/net")) {
+            Ok(there) => assert_eq!(there.unwrap(), std::fs::read_link(own).unwrap()),
+            Err(error) => assert!(error.to_string().contains("/proc/self/ns/net"), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_namespace_is_reported() {
+        let why = |path: &str| run_in_netns(Path::new(path), || ()).unwrap_err().to_string();
+        assert!(why("/no/such").starts_with("network namespace /no/such: "));
+        assert!(why("/dev/null").starts_with("network namespace /dev/null: "));
+        assert_eq!(netns_path("a"), Path::new("/run/netns/a"));
+    }
+}

@@ -1,0 +1,64 @@
+//! Location of the requests in flight: sampling them by location splits the time of a request by
+//! location (Little's law for each). Thresholds are elsewhere.
+
+use record::observed::InFlightByLocation;
+use record::run::TimeFraction;
+
+use super::run_view::{RunView, SUBJECT, median};
+
+/// Minimum fraction of a location; smaller ones are noise of the snapshots, and left out.
+const FRACTION_MIN: f64 = 0.01;
+
+/// Location, and the number of a snapshot's requests at it.
+type Location = (&'static str, fn(&InFlightByLocation) -> u64);
+
+/// Locations in the order of a request's path. The rest is in the kernel, on the link, or in the
+/// subject within one clock tick.
+const LOCATIONS: &[Location] = &[
+    ("unread at the subject", |at| at.unread_at_subject),
+    ("in the subject", |at| at.inside_subject),
+    ("at the origins", |at| at.at_origins),
+    ("unread response of an origin", |at| at.origin_responses_unread),
+    ("unread at the generator", |at| at.unread_at_generator),
+];
+
+/// Returns the mean fraction of the requests in flight at each location; empty if the subject's
+/// sockets are not observed.
+pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
+    let mut fractions: Vec<TimeFraction> = LOCATIONS
+        .iter()
+        .filter_map(|(location, count)| {
+            let fraction = mean_fraction_at(view, *count)?;
+            Some(TimeFraction { location: (*location).to_owned(), fraction })
+        })
+        .collect();
+    let located: f64 = fractions.iter().map(|one| one.fraction).sum();
+    if located <= 0.0 {
+        return Vec::new();
+    }
+    // The snapshots are a few moments: they may have more requests than were in flight on average.
+    fractions.iter_mut().for_each(|one| one.fraction /= located.max(1.0));
+    let remainder = TimeFraction {
+        location: "other (kernel, link, or too short to sample)".to_owned(),
+        fraction: (1.0 - located).max(0.0),
+    };
+    fractions.into_iter().chain([remainder]).filter(|one| one.fraction >= FRACTION_MIN).collect()
+}
+
+fn mean_fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
+    let machine = view.machine(SUBJECT)?;
+    let in_flight = view.run.generator.in_flight_mean;
+    let snapshots = machine.snapshots();
+    let sum: u64 = snapshots.iter().map(|one| count(&machine.observed.in_flight(one))).sum();
+    let mean = sum as f64 / snapshots.len() as f64;
+    (in_flight > 0.0 && mean.is_finite()).then(|| mean / in_flight)
+}
+
+/// Returns the fraction of the requests in flight at one location: the median over the snapshots.
+pub(super) fn fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
+    let machine = view.machine(SUBJECT)?;
+    let in_flight = view.run.generator.in_flight_mean;
+    let counts = machine.snapshots().into_iter().map(|one| count(&machine.observed.in_flight(one)));
+    let median_count = median(counts.map(|count| count as f64).collect())?;
+    (in_flight > 0.0).then(|| (median_count / in_flight).min(1.0))
+}

@@ -1,0 +1,208 @@
+//! Lists the experiments below a directory, with a one-line summary of each. Bounded and read-only:
+//! it does not disturb a running experiment.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use record::experiment::SCHEMA;
+use record::trial::DiscardReason;
+use serde::Deserialize;
+
+use super::files::read_record;
+use super::{CONCLUSIONS_FILE, PLAN_FILE, PLAN_SCHEMA, lock};
+
+/// Maximum number of directory entries to visit.
+pub const ENTRIES_MAX: usize = 10_000;
+/// Maximum depth: the directory itself and two levels below, for experiments sorted by project.
+const DEPTH_MAX: u32 = 3;
+
+/// Result of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExperimentListing {
+    /// Experiments, the newest first.
+    pub experiments: Vec<ExperimentEntry>,
+    /// True if the limit on entries cut the listing short.
+    pub is_truncated: bool,
+}
+
+/// One experiment in a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExperimentEntry {
+    /// Directory of the experiment.
+    pub path: PathBuf,
+    /// Name of the experiment.
+    pub name: String,
+    /// Question of the experiment, in one line.
+    pub title: String,
+    /// Time of the start, RFC 3339.
+    pub started_at: String,
+    /// Number of blocks that count.
+    pub blocks: u32,
+    /// First sentence of the conclusions; empty if there are none yet.
+    pub summary: String,
+    /// True if the experiment ran to its end.
+    pub is_complete: bool,
+    /// PID of the process that runs it now.
+    pub running_pid: Option<i32>,
+    /// Reason for missing facts, if the records cannot be read.
+    pub problem: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ExperimentHead {
+    plan: PlanHead,
+    partial: bool,
+    #[serde(default)]
+    summary: Vec<String>,
+    trials: Vec<TrialHead>,
+}
+
+#[derive(Deserialize)]
+struct PlanHead {
+    name: String,
+    title: String,
+}
+
+#[derive(Deserialize)]
+struct StartHead {
+    started_at: String,
+    plan: PlanHead,
+}
+
+#[derive(Deserialize)]
+struct TrialHead {
+    block: u32,
+    #[serde(default)]
+    discarded: Option<DiscardReason>,
+    #[serde(default)]
+    failed: Option<String>,
+}
+
+/// Lists the experiments at and below `root`. Directories that cannot be read are skipped.
+#[must_use]
+pub fn list_experiments(root: &Path) -> ExperimentListing {
+    let mut listing = ExperimentListing::default();
+    let mut visited = 0;
+    let mut directories = VecDeque::from([(root.to_owned(), 0)]);
+    while let Some((directory, depth)) = directories.pop_front() {
+        if directory.join(PLAN_FILE).is_file() {
+            listing.experiments.push(read_entry(directory));
+            continue;
+        }
+        if depth == DEPTH_MAX {
+            continue;
+        }
+        let mut below: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            visited += 1;
+            if visited > ENTRIES_MAX {
+                listing.is_truncated = true;
+                break;
+            }
+            // Links are not followed: they may form a cycle.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                below.push(entry.path());
+            }
+        }
+        below.sort_unstable();
+        directories.extend(below.into_iter().map(|path| (path, depth + 1)));
+    }
+    let newest = |one: &ExperimentEntry, other: &ExperimentEntry| {
+        other.started_at.cmp(&one.started_at).then_with(|| one.path.cmp(&other.path))
+    };
+    listing.experiments.sort_by(newest);
+    listing
+}
+
+fn read_entry(path: PathBuf) -> ExperimentEntry {
+    let running = lock::holder_pid(&path);
+    let start = match read_record::<StartHead>(&path.join(PLAN_FILE), PLAN_SCHEMA) {
+        Ok(start) => start,
+        Err(error) => {
+            let problem = Some(error.to_string());
+            return ExperimentEntry { path, running_pid: running, problem, ..ExperimentEntry::default() };
+        }
+    };
+    let StartHead { started_at, plan: PlanHead { name, title } } = start;
+    let listed =
+        ExperimentEntry { running_pid: running, name, title, started_at, ..ExperimentEntry::default() };
+    let concluded = path.join(CONCLUSIONS_FILE);
+    if !concluded.exists() {
+        return ExperimentEntry { path, ..listed };
+    }
+    match read_record::<ExperimentHead>(&concluded, SCHEMA) {
+        Ok(head) => ExperimentEntry {
+            blocks: count_blocks(&head.trials),
+            summary: head.summary.into_iter().next().unwrap_or_default(),
+            is_complete: !head.partial,
+            name: head.plan.name,
+            title: head.plan.title,
+            path,
+            ..listed
+        },
+        Err(error) => ExperimentEntry { path, problem: Some(error.to_string()), ..listed },
+    }
+}
+
+fn count_blocks(trials: &[TrialHead]) -> u32 {
+    let counts = |it: &&TrialHead| it.block > 0 && it.discarded.is_none() && it.failed.is_none();
+    let mut blocks: Vec<u32> = trials.iter().filter(counts).map(|it| it.block).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks.len() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::simulated::{plan, start};
+    use super::super::ExperimentDir;
+    use super::*;
+
+    #[test]
+    fn experiments_are_found_newest_first_and_broken_ones_too() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: &str, at: &str| {
+            let mut start = start(plan(&["a", "b"], &["x"]));
+            start.started_at = at.to_owned();
+            ExperimentDir::create(&root.path().join(name), start).unwrap()
+        };
+        drop(make("old", "2026-01-01T00:00:00Z"));
+        let locked = make("project/new", "2026-01-02T00:00:00Z");
+        drop(make("broken", "2026-01-03T00:00:00Z"));
+        fs::write(root.path().join("broken/plan.json"), "{").unwrap();
+        fs::create_dir_all(root.path().join("else/where/deep")).unwrap();
+        let listing = list_experiments(root.path());
+        assert!(!listing.is_truncated);
+        let entries: Vec<(&str, &str)> = listing
+            .experiments
+            .iter()
+            .map(|it| (it.path.strip_prefix(root.path()).unwrap().to_str().unwrap(), &*it.title))
+            .collect();
+        assert_eq!(entries, [("project/new", "a try"), ("old", "a try"), ("broken", "")]);
+        let [new, old, broken] = &listing.experiments[..] else { panic!("three") };
+        assert_eq!(new.running_pid, Some(std::process::id() as i32));
+        assert_eq!((old.running_pid, old.is_complete, old.blocks), (None, false, 0));
+        assert!(broken.problem.as_ref().unwrap().contains("plan.json"));
+        drop(locked);
+        // A directory that is an experiment itself.
+        assert_eq!(list_experiments(&root.path().join("old")).experiments.len(), 1);
+        assert_eq!(list_experiments(Path::new("/no/such/directory")), ExperimentListing::default());
+    }
+
+    #[test]
+    fn it_stops_at_the_entry_limit() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..=ENTRIES_MAX {
+            fs::write(root.path().join(number.to_string()), "").unwrap();
+        }
+        assert!(list_experiments(root.path()).is_truncated);
+    }
+
+    #[test]
+    fn blocks_with_trials_that_count_are_counted() {
+        let trial =
+            |block, failed: bool| TrialHead { block, discarded: None, failed: failed.then(String::new) };
+        assert_eq!(count_blocks(&[trial(0, false), trial(1, false), trial(1, false), trial(2, true)]), 1);
+    }
+}

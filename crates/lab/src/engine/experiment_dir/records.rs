@@ -1,0 +1,179 @@
+//! Records in an experiment's directory besides its trials, and reasons why a directory
+//! cannot be used. Not for reading or writing it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use record::experiment::ExperimentPlan;
+use record::facts::HostFacts;
+use record::file::ReadError;
+use record::run::WeirVersion;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::blocks::EnvironmentChange;
+
+/// Everything that was fixed before the first trial: `plan.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExperimentStart {
+    /// Schema, [`super::PLAN_SCHEMA`].
+    pub schema: String,
+    /// Version and commit of the weir that began it.
+    pub weir: WeirVersion,
+    /// Command line.
+    pub command: Vec<String>,
+    /// Time of the start, RFC 3339.
+    pub started_at: String,
+    /// Facts about the machine.
+    pub host: HostFacts,
+    /// Further facts about the machine and the programs ([`crate::engine::environment`]).
+    pub environment: BTreeMap<String, String>,
+    /// Plan of the experiment.
+    pub plan: ExperimentPlan,
+}
+
+/// One session of an experiment: from a start or resume to its end or interruption.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunSession {
+    /// Time at which its first trial began, RFC 3339.
+    pub started_at: String,
+    /// Version and commit of the weir that ran it.
+    pub weir: WeirVersion,
+    /// Number of the last trial before the session.
+    pub after_trial: u32,
+    /// True if it repeats trials that had failed before.
+    pub retries_failed: bool,
+    /// Duration of the session's trials, with everything around them.
+    pub duration_s: f64,
+    /// Differences of the machine and the programs from the experiment's start.
+    pub differences: Vec<String>,
+    /// Differences that existed from the session's beginning on. They restarted the block that was
+    /// open then.
+    #[serde(default)]
+    pub changed_at_start: Vec<String>,
+}
+
+impl RunSession {
+    /// Returns the change at the session's beginning, if there was one.
+    pub(in crate::engine) fn environment_change(&self) -> Option<EnvironmentChange> {
+        (!self.changed_at_start.is_empty()).then(|| EnvironmentChange {
+            after_trial: self.after_trial,
+            description: self.changed_at_start.join("; "),
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SessionsRecord {
+    pub(super) schema: String,
+    pub(super) sessions: Vec<RunSession>,
+}
+
+/// Reason why a directory cannot be used. The text states a remedy.
+#[derive(Debug)]
+pub enum ExperimentDirError {
+    /// A file or directory with this name exists.
+    Exists(PathBuf),
+    /// The directory is no experiment's.
+    NotAnExperiment(PathBuf, String),
+    /// A process runs it; its PID, if known.
+    InUse(PathBuf, Option<i32>),
+    /// The stored plan was changed; the fields that differ.
+    PlanChanged(PathBuf, Vec<String>),
+    /// A file has invalid contents.
+    Invalid(ReadError),
+    /// A file cannot be read.
+    Read(ReadError),
+    /// The file system reported an error.
+    Io(String),
+}
+
+impl std::fmt::Display for ExperimentDirError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exists(path) => write!(
+                f,
+                "{path} already exists: continue the experiment with --resume, or choose another \
+                 directory",
+                path = path.display()
+            ),
+            Self::NotAnExperiment(path, why) => {
+                write!(f, "{} is not an experiment directory: {why}", path.display())
+            }
+            Self::InUse(path, pid) => {
+                let owner = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
+                write!(f, "{}: {owner} runs this experiment; wait for its end, or stop it", path.display())
+            }
+            Self::PlanChanged(path, what) => write!(
+                f,
+                "{}: the plan no longer matches the file ({}); restore the file, or start a new \
+                 experiment",
+                path.display(),
+                what.join(", ")
+            ),
+            Self::Invalid(error) => write!(f, "{error}; {}", remedy(error)),
+            Self::Read(error) => write!(f, "{error}"),
+            Self::Io(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ExperimentDirError {}
+
+impl From<ReadError> for ExperimentDirError {
+    fn from(error: ReadError) -> Self {
+        match &error {
+            ReadError::Io { .. } => Self::Read(error),
+            _ => Self::Invalid(error),
+        }
+    }
+}
+
+/// Returns the remedy for a file with invalid contents.
+fn remedy(error: &ReadError) -> &'static str {
+    let (ReadError::Io { path, .. } | ReadError::Syntax { path, .. } | ReadError::Schema { path, .. }) =
+        error;
+    match path.file_name().is_some_and(|name| name == super::CONCLUSIONS_FILE) {
+        true => "remove it: it is generated again from the records of the trials",
+        false => "restore it from a copy, or start a new experiment: the records of its trials are unchanged",
+    }
+}
+
+/// Returns the fields in which two plans differ. Rounding errors of numbers in text form are no
+/// difference.
+pub(super) fn plan_differences(one: &ExperimentPlan, other: &ExperimentPlan) -> Vec<String> {
+    let fields = |plan: &ExperimentPlan| match serde_json::to_value(plan) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
+    };
+    let (one, other) = (fields(one), fields(other));
+    let names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
+    names
+        .filter(|name| match (one.get(*name), other.get(*name)) {
+            (Some(one), Some(other)) => !is_same_value(one, other),
+            _ => true,
+        })
+        .cloned()
+        .collect()
+}
+
+fn is_same_value(one: &serde_json::Value, other: &serde_json::Value) -> bool {
+    use serde_json::Value::{Array, Number, Object};
+    match (one, other) {
+        (Number(one), Number(other)) => match (one.as_f64(), other.as_f64()) {
+            _ if one == other => true,
+            (Some(one), Some(other)) if one.fract() != 0.0 || other.fract() != 0.0 => {
+                (one - other).abs() <= 4.0 * f64::EPSILON * one.abs().max(other.abs())
+            }
+            _ => false,
+        },
+        (Array(one), Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same_value(one, other))
+        }
+        (Object(one), Object(other)) => {
+            let is_same =
+                |(name, one): (&String, _)| other.get(name).is_some_and(|it| is_same_value(one, it));
+            one.len() == other.len() && one.iter().all(is_same)
+        }
+        _ => one == other,
+    }
+}

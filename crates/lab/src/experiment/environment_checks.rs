@@ -1,0 +1,258 @@
+//! Checks of a file against its environment: this machine, and the flags of `weir load`, which only
+//! the command line knows. Problems are reported with their position in the file.
+//!
+//! Checks of the file alone are elsewhere.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::engine::environment::{missing_libraries, program_name};
+use crate::scenario::placeholders::{
+    DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, fill, split_pieces,
+};
+use crate::scenario::setup::{LabSetup, LoadTool, ProgramSetup};
+use crate::trial::driver;
+
+/// The environment of an experiment.
+#[derive(Clone, Copy)]
+pub struct EnvironmentChecks<'a> {
+    /// Reason why a program cannot be started; `None` if it can, or if that is unknown in advance.
+    pub program_problem: &'a dyn Fn(&str) -> Option<String>,
+    /// Version output of a program.
+    pub version_output: &'a dyn Fn(&str) -> Option<String>,
+    /// CPUs of the machine; empty if unknown.
+    pub cpus: &'a [u32],
+    /// Reason why calls of this name cannot be counted.
+    pub calls_problem: &'a dyn Fn(&str) -> Option<String>,
+    /// Problems of the arguments of `weir load`.
+    pub load_flag_problems: &'a dyn Fn(&[String]) -> Vec<String>,
+}
+
+impl std::fmt::Debug for EnvironmentChecks<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EnvironmentChecks").field("cpus", &self.cpus).finish_non_exhaustive()
+    }
+}
+
+impl EnvironmentChecks<'_> {
+    /// Returns the problems of one arm under one load; `merged` is the file with both applied.
+    pub(super) fn cell_problems(&self, merged: &DeTable<'_>, setup: &LabSetup) -> Vec<(usize, String)> {
+        let mut problems = Vec::new();
+        let origin = setup.origin.iter().map(|origin| (vec!["origin"], origin));
+        let extras = setup.programs.iter().map(|extra| (vec!["programs", &*extra.name], &extra.program));
+        for (table, program) in [(vec!["subject"], &setup.subject)].into_iter().chain(origin).chain(extras) {
+            let key = |name| value_position(merged, &[&table[..], &[name]].concat());
+            let reason = program_name(program).and_then(|name| (self.program_problem)(&name));
+            problems.extend(reason.map(|why| (key("command"), why)));
+            for (name, words) in [("ready-command", &program.ready_command), ("build", &program.build)] {
+                let first = words.first().filter(|word| !word.contains('{'));
+                let reason = first.and_then(|program| (self.program_problem)(program));
+                problems.extend(reason.map(|why| (key(name), why)));
+            }
+            let at = preload_position(merged, &table, program);
+            problems.extend(missing_libraries(program).into_iter().map(|reason| (at, reason)));
+        }
+        if setup.tool != LoadTool::Weir {
+            let driver = driver::driver_spec(setup.tool);
+            let reason = (self.program_problem)(driver.program);
+            let text = |reason| format!("{reason}: install it ({})", driver.package);
+            problems.extend(reason.map(|why| (value_position(merged, &["load", "tool"]), text(why))));
+        } else if let Some(words) = with_sample_values(&setup.load).filter(|words| !words.is_empty()) {
+            let at = value_position(merged, &["load", "flags"]);
+            let wrong = (self.load_flag_problems)(&words).into_iter();
+            problems.extend(wrong.map(|reason| (at, format!("'load.flags': {reason}"))));
+        }
+        problems.extend(self.cpu_problems(merged, setup));
+        problems
+    }
+
+    fn cpu_problems(&self, merged: &DeTable<'_>, setup: &LabSetup) -> Vec<(usize, String)> {
+        let scenario = &setup.scenario;
+        let noise = scenario
+            .noise
+            .as_ref()
+            .map(|noise| (value_position(merged, &["scenario", "noise", "cpus"]), &noise.cpus));
+        let pins = scenario.pins.iter();
+        let pins =
+            pins.map(|(node, cpus)| (value_position(merged, &["scenario", "pin", &node.to_string()]), cpus));
+        let missing = |(at, cpus): (usize, &Vec<u32>)| {
+            let cpu = cpus.iter().find(|cpu| !self.cpus.contains(cpu))?;
+            let cpu_list: Vec<String> = self.cpus.iter().map(u32::to_string).collect();
+            Some((at, format!("there is no CPU {cpu} on this machine; there are: {}", cpu_list.join(", "))))
+        };
+        let are_cpus_known = !self.cpus.is_empty();
+        pins.chain(noise).filter(|_| are_cpus_known).filter_map(missing).collect()
+    }
+}
+
+/// Returns the position of a library to be preloaded.
+fn preload_position(file_table: &DeTable<'_>, table: &[&str], program: &ProgramSetup) -> usize {
+    match program.env.contains_key("LD_PRELOAD") {
+        true => value_position(file_table, &[table, &["env", "LD_PRELOAD"]].concat()),
+        false => value_position(file_table, &[table, &["command"]].concat()),
+    }
+}
+
+/// Returns the words with sample values in place of the placeholders that a trial fills in. `None`
+/// if a parameter has no text yet, or if the words name a thing that only the trial creates.
+fn with_sample_values(words: &[String]) -> Option<Vec<String>> {
+    let value = |name: &str| match name {
+        "port" => Some("8000"),
+        "weir" => Some("weir"),
+        DURATION_PLACEHOLDER => Some("1s"),
+        _ => Some("127.0.0.1"),
+    };
+    let is_known = |word: &String| {
+        split_pieces(word).iter().all(|(_, piece)| match piece {
+            TextPiece::Placeholder(name) => TRIAL_PLACEHOLDERS.contains(name) && *name != "dir",
+            _ => true,
+        })
+    };
+    words.iter().all(is_known).then(|| words.iter().map(|word| fill(word, value)).collect())
+}
+
+/// Returns the position of a key's value; if the key is missing, that of the nearest table above
+/// it.
+fn value_position(file_table: &DeTable<'_>, path: &[&str]) -> usize {
+    let mut at = 0;
+    let mut table = Some(file_table);
+    for name in path {
+        let value: Option<&Spanned<DeValue<'_>>> = table.and_then(|table| table.get(*name));
+        let Some(value) = value else { break };
+        at = value.span().start;
+        table = value.get_ref().as_table();
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ExperimentFile, ExperimentOptions};
+    use super::*;
+    use crate::trial::metrics::METRICS;
+
+    const TEXT: &str = r#"[parameters]
+url = "http://{subject}:8000/"
+[scenario]
+pin = { client = "0", subject = "1-2" }
+noise = { cpus = "7", processes = 1 }
+[subject]
+command = "env MODE=a gone -t 1"
+ready = "{subject}:8000"
+ready-command = "{weir} report x"
+env.LD_PRELOAD = "/no/such/liba.so"
+[origin]
+command = "{dir}/made"
+ready = "{origin}:8000"
+ready-command = "gone-too"
+[load]
+flags = "-c 1 --bogus -d {duration} {url}"
+[arms.a]
+[arms.b]
+subject.command = "there"
+[loads.own]
+[loads.foreign]
+load.tool = "h2load"
+[loads.none]
+load.tool = "h1load"
+[measure]
+primary = "p99_ns"
+also = ["responses_per_s", "p999_ns", "origin_cpus", "p50_ns", "responses_per_s"]
+calls = "mallocx"
+[programs.other]
+command = "there"
+build = "gone-cc x"
+"#;
+
+    fn parse_with_environment(
+        text: &str,
+        options: &ExperimentOptions,
+    ) -> Result<ExperimentFile, Vec<String>> {
+        let gone =
+            |name: &str| (name.starts_with("gone") || name == "h1load").then(|| format!("'{name}' is gone"));
+        let flags = |words: &[String]| {
+            assert_eq!(words[words.len() - 2..], ["1s", "http://127.0.0.1:8000/"]);
+            let bogus = words.iter().filter(|word| *word == "--bogus");
+            bogus.map(|word| format!("no flag {word}")).collect()
+        };
+        let checks = EnvironmentChecks {
+            program_problem: &gone,
+            version_output: &|name| Some(format!("{name} nghttp2/1.52.0")),
+            cpus: &[0, 1],
+            calls_problem: &|name| (name == "mallocx").then(|| "no such call".to_owned()),
+            load_flag_problems: &flags,
+        };
+        let metrics: Vec<_> = METRICS.iter().map(crate::trial::metrics::TrialMetric::metric).collect();
+        ExperimentFile::parse_with_checks("a.toml", text, options, &metrics, Some(&checks))
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn problems_of_the_environment_are_reported_at_once_with_positions() {
+        let text = TEXT.replace("[scenario]\n", "[scenario]\nnetwork = \"chain\"\n");
+        let problems = parse_with_environment(&text, &ExperimentOptions::default()).unwrap_err();
+        let expected = [
+            "a.toml:5:33: there is no CPU 2 on this machine; there are: 0, 1",
+            "a.toml:6:18: there is no CPU 7 on this machine",
+            "a.toml:8:11: 'gone' is gone (arm 'a')",
+            "a.toml:11:18: cannot preload /no/such/liba.so: No such file",
+            "a.toml:15:17: 'gone-too' is gone",
+            "a.toml:17:9: 'load.flags': no flag --bogus (load 'own')",
+            "a.toml:25:13: 'h1load' is gone: install it (https://github.com/wtarreau/h1load) (load 'none')",
+            "a.toml:27:1: 'p99_ns' cannot decide, because h2load does not report it (arm 'a' under load \
+             'foreign'); there are: responses_per_s, bytes_in_per_s, mean_ns, max_ns, subject_us_per_response",
+            "a.toml:28:64: 'responses_per_s' is listed in 'measure.also' twice",
+            "a.toml:29:1: no such call",
+            "a.toml:32:9: 'gone-cc' is gone",
+        ];
+        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.starts_with(expected), "{problem}\n{expected}");
+        }
+    }
+
+    #[test]
+    fn metrics_that_no_trial_has_are_refused_or_left_out() {
+        let base = "[subject]\ncommand = \"there\"\nready = \"{subject}:80\"\n[load]\n\
+                    flags = \"-d {duration} http://{subject}:8000/\"\ntool = \"TOOL\"\n[measure]\n";
+        let parse_metrics = |tool: &str, more: &str, options: &ExperimentOptions| {
+            parse_with_environment(&(base.replace("TOOL", tool) + more), options)
+        };
+        let names = |file: ExperimentFile| -> Vec<String> {
+            file.plan().metrics.iter().map(|metric| metric.name.clone()).collect()
+        };
+        for (tool, primary) in [
+            ("wrk", "p999_ns"),
+            ("wrk", "rate_max_per_s"),
+            ("ab", "rate_max_per_s"),
+            ("oha", "bytes_in_per_s"),
+            ("oha", "rate_max_per_s"),
+            ("weir", "origin_cpus"),
+        ] {
+            let more = format!("primary = \"{primary}\"\n");
+            let problems = parse_metrics(tool, &more, &ExperimentOptions::default()).unwrap_err();
+            let begin = format!("a.toml:8:1: '{primary}' cannot decide, because ");
+            assert!(problems.len() == 1 && problems[0].starts_with(&begin), "{problems:#?}");
+            let (_, there) = problems[0].split_once("there are: ").unwrap();
+            for name in there.split(", ") {
+                parse_metrics(tool, &format!("primary = \"{name}\"\n"), &ExperimentOptions::default())
+                    .unwrap();
+            }
+            let more = format!("also = [\"{primary}\"]\n");
+            let problems = parse_metrics(tool, &more, &ExperimentOptions::default()).unwrap_err();
+            assert!(
+                problems[0].starts_with(&format!("a.toml:8:9: '{primary}' is not available")),
+                "{problems:#?}"
+            );
+            // A setting that was accepted and run before is not rejected later.
+            let accepted = ExperimentOptions { was_accepted: true, ..ExperimentOptions::default() };
+            assert_eq!(names(parse_metrics(tool, &more, &accepted).unwrap()), ["responses_per_s", primary]);
+        }
+        let metrics_left =
+            |tool: &str| names(parse_metrics(tool, "", &ExperimentOptions::default()).unwrap());
+        assert!(metrics_left("oha").contains(&"p99_ns".to_owned()));
+        let of_h2load = metrics_left("h2load");
+        assert!(of_h2load.contains(&"subject_us_per_response".to_owned()), "{of_h2load:?}");
+        assert!(!of_h2load.iter().any(|name| name.starts_with('p')), "{of_h2load:?}");
+    }
+}

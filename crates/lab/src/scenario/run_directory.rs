@@ -1,0 +1,154 @@
+//! Directory of a run, with a file that proves its owner. Journals are in `/run`, which a reboot
+//! empties, and these directories are on a disk. Directories without a journal are therefore
+//! removed only with that proof.
+//!
+//! Not for directories that a journal lists: [`super::journal`] undoes those.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::journal::{PREFIX, SweepReport, journal_path, start_ticks};
+
+/// Name of the file that identifies the owner of a directory.
+const OWNER_FILE: &str = ".weir-owner";
+
+/// Process with a globally unique identity. Directories may be shared with containers, which have
+/// other PIDs, and with other machines: then it is unknown whether the process is alive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct RunOwner {
+    host: String,
+    /// ID of the machine's boot.
+    boot: String,
+    pid_namespace: String,
+    pid: i32,
+    start_ticks: u64,
+}
+
+impl RunOwner {
+    fn this_process() -> io::Result<Self> {
+        let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+        Ok(Self {
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
+            pid_namespace: fs::read_link("/proc/self/ns/pid")?.to_string_lossy().into_owned(),
+            pid,
+            start_ticks: start_ticks(pid).ok_or_else(|| io::Error::other("/proc/self/stat"))?,
+        })
+    }
+
+    /// Returns whether process `here` can know that this one has ended.
+    fn has_ended(&self, this_process: &Self) -> bool {
+        if self.host != this_process.host {
+            return false;
+        }
+        let same_numbers = self.pid_namespace == this_process.pid_namespace;
+        let is_gone = || start_ticks(self.pid) != Some(self.start_ticks);
+        self.boot != this_process.boot || (same_numbers && is_gone())
+    }
+}
+
+/// Creates the directory of a run of this process.
+pub(super) fn create(directory: &Path) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    let text = serde_json::to_string(&RunOwner::this_process()?).map_err(io::Error::other)?;
+    let mut file = File::options().create_new(true).write(true).open(directory.join(OWNER_FILE))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    // The name of the file must survive as long as that of the directory.
+    File::open(directory)?.sync_all()
+}
+
+/// Removes the run directories in `directories` that have no journal in `journals` and whose owner has
+/// ended.
+pub(super) fn remove_stale(directories: &Path, journals: &Path, swept: &mut SweepReport) {
+    // A process that cannot identify itself cannot prove anything about others.
+    let Ok(this_process) = RunOwner::this_process() else { return };
+    for entry in fs::read_dir(directories).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let has_journal = journal_path(journals, &name).exists();
+        let is_left = || read_owner(&path).is_some_and(|owner| owner.has_ended(&this_process));
+        if !name.starts_with(PREFIX) || has_journal || !is_left() {
+            continue;
+        }
+        match fs::remove_dir_all(&path) {
+            Ok(()) => swept.undone_runs.push(name),
+            // Another start has removed it meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => swept.problems.push(format!("{}: {error}", path.display())),
+        }
+    }
+}
+
+/// Returns the owner of a directory. Only files of the same user count: everybody may write to
+/// `/var/tmp`.
+fn read_owner(directory: &Path) -> Option<RunOwner> {
+    let user = rustix::process::geteuid().as_raw();
+    let file = directory.join(OWNER_FILE);
+    let (outside, inside) = (fs::symlink_metadata(directory).ok()?, fs::symlink_metadata(&file).ok()?);
+    let is_ours = outside.is_dir() && inside.is_file();
+    if !is_ours || outside.uid() != user || inside.uid() != user {
+        return None;
+    }
+    serde_json::from_str(&fs::read_to_string(file).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// Creates a run directory of a process that `change` derives from this one.
+    fn abandoned_run(directories: &Path, name: &str, change: impl Fn(&mut RunOwner)) -> PathBuf {
+        let directory = directories.join(name);
+        create(&directory).unwrap();
+        fs::write(directory.join("access.log"), "a line").unwrap();
+        let mut owner = read_owner(&directory).unwrap();
+        assert_eq!(owner, RunOwner::this_process().unwrap());
+        change(&mut owner);
+        fs::write(directory.join(OWNER_FILE), serde_json::to_string(&owner).unwrap()).unwrap();
+        directory
+    }
+
+    #[test]
+    fn directories_of_dead_runs_are_removed_and_unproven_ones_stay() {
+        let (directories, journals) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let base = directories.path();
+        let dead = |owner: &mut RunOwner| owner.start_ticks += 1;
+        let gone = [
+            abandoned_run(base, "weir-1-a-0", dead),
+            // Before a reboot, another process may have had the same PID and start time.
+            abandoned_run(base, "weir-2-a-0", |owner| owner.boot = "another".to_owned()),
+        ];
+        let kept = [
+            abandoned_run(base, "weir-3-a-0", |_| {}),
+            abandoned_run(base, "mine", dead),
+            abandoned_run(base, "weir-4-a-0", |owner| {
+                (owner.host, owner.boot) = ("other".to_owned(), "another".to_owned());
+            }),
+            abandoned_run(base, "weir-5-a-0", |owner| {
+                owner.pid_namespace = "pid:[1]".to_owned();
+                owner.start_ticks += 1;
+            }),
+            abandoned_run(base, "weir-6-a-0", dead),
+            base.join("weir-7-a-0"),
+            base.join("weir-8-a-0"),
+        ];
+        fs::write(journal_path(journals.path(), "weir-6-a-0"), "").unwrap();
+        fs::create_dir(&kept[5]).unwrap();
+        std::os::unix::fs::symlink(&kept[1], &kept[6]).unwrap();
+        let mut swept = SweepReport::default();
+        remove_stale(base, journals.path(), &mut swept);
+        swept.undone_runs.sort();
+        assert_eq!(swept.undone_runs, ["weir-1-a-0", "weir-2-a-0"]);
+        assert_eq!(swept.problems, [""; 0]);
+        assert!(gone.iter().all(|directory| !directory.exists()));
+        assert!(kept.iter().all(|directory| directory.exists()), "{kept:?}");
+        remove_stale(Path::new("/no/such/directory"), journals.path(), &mut swept);
+        assert_eq!(swept.undone_runs.len(), 2);
+    }
+}

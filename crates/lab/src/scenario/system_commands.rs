@@ -1,0 +1,92 @@
+//! System programs that make things: `ip`, `tc`, `nft`. Also splits command lines into words.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use host::sandbox::launch::Launch;
+
+/// Programs in use, and the Debian package of each.
+const PACKAGES: &[(&str, &str)] = &[("ip", "iproute2"), ("tc", "iproute2"), ("nft", "nftables")];
+
+/// Runs a program to its end, in a network namespace if one is given.
+///
+/// # Errors
+/// It is not installed (then the text names the package), or it failed (then the text has its
+/// stderr).
+pub(super) fn run_command(
+    line: &[String],
+    input: Option<&str>,
+    namespace: Option<PathBuf>,
+) -> Result<(), String> {
+    let (program, arguments) = line.split_first().ok_or("an empty command")?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    let launch = Launch { namespace, ..Launch::default() };
+    let mut child = launch.spawn(&mut command).map_err(|error| not_installed_text(program, &error))?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // A program that does not read to the end reports the reason below.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {}", line.join(" "), stderr.trim()))
+}
+
+fn not_installed_text(program: &str, error: &std::io::Error) -> String {
+    let package = PACKAGES.iter().find(|(name, _)| *name == program).map(|(_, package)| *package);
+    match (error.kind(), package) {
+        (std::io::ErrorKind::NotFound, Some(package)) => {
+            format!("the program '{program}' is not installed: install {package}")
+        }
+        _ => format!("{program}: {error}"),
+    }
+}
+
+/// Splits a command line into words like a shell: `'…'` and `"…"` may contain blanks. `None` if a
+/// quotation mark is not closed.
+pub(crate) fn split_words(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for one in line.chars() {
+        match quote {
+            Some(mark) if one == mark => quote = None,
+            Some(_) => word.get_or_insert_default().push(one),
+            None if one == '\'' || one == '"' => {
+                quote = Some(one);
+                word.get_or_insert_default();
+            }
+            None if one.is_whitespace() => words.extend(word.take()),
+            None => word.get_or_insert_default().push(one),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_split_as_a_shell_does() {
+        assert_eq!(split_words(" a  'b c'\"d\" '' ").unwrap(), ["a", "b cd", ""]);
+        assert_eq!(split_words(""), Some(vec![]));
+        assert_eq!(split_words("a 'b"), None);
+    }
+
+    #[test]
+    fn a_missing_program_is_reported_with_its_package() {
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert_eq!(not_installed_text("nft", &error), "the program 'nft' is not installed: install nftables");
+        let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let failed = run_command(&line(&["sh", "-c", "echo no >&2; exit 3"]), None, None).unwrap_err();
+        assert!(failed.ends_with(": no"), "{failed}");
+        assert_eq!(run_command(&line(&["cat"]), Some("x"), None), Ok(()));
+    }
+}

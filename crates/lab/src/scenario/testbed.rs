@@ -1,0 +1,428 @@
+//! Creates a scenario, starts programs in it, and undoes all of it on drop.
+//!
+//! Not for the choice of the programs, nor for their results.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use host::sandbox::cgroup::CgroupHierarchies;
+use host::sandbox::launch::Launch;
+use host::sandbox::{cgroup, namespace, tun};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::cgroups::{CgroupLimits, cgroup_setups};
+use super::delay_link::{DelayLink, LinkDelay};
+use super::flood::HalfOpenFlood;
+use super::journal::{self, CreatedResource, Journal, SweepReport, run_name, start_ticks};
+use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
+use super::plan::{NODES, Node, Scenario};
+use super::{run_directory, system_commands};
+
+/// File of the only setting that applies to the complete machine.
+const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+/// Parent of the run directories: on a disk, which `/tmp` may not be.
+const RUN_DIRECTORIES: &str = "/var/tmp";
+/// Group and role of programs that only use CPU time.
+const NOISE_GROUP: &str = "noise";
+/// Group of the subject's child processes, if they have a separate quota.
+const WORKERS_GROUP: &str = "workers";
+/// Error number for a process that does not exist.
+const ESRCH: i32 = 3;
+
+/// Parameters of a testbed besides its plan.
+#[derive(Clone, Debug)]
+pub struct TestbedContext {
+    /// Directory of the journals ([`super::journal::journal_directory`]).
+    pub journals: PathBuf,
+    /// True if settings of the complete machine may be changed.
+    pub allow_global: bool,
+    /// Returns monotonic time, in nanoseconds.
+    pub clock: fn() -> u64,
+}
+
+/// Scenario with everything that was created for it. It is undone on drop, or at the next start after
+/// this process was killed ([`sweep`]).
+///
+/// Programs that it starts end with the thread that started them. That thread must therefore be the
+/// one that waits for the run's end.
+#[derive(Debug)]
+pub struct Testbed {
+    run: String,
+    scenario: Scenario,
+    journal: Journal,
+    directory: PathBuf,
+    cgroups: BTreeMap<String, Vec<PathBuf>>,
+    children: Vec<Child>,
+    delay_link: Option<DelayLink>,
+    flood: Option<HalfOpenFlood>,
+}
+
+impl Testbed {
+    /// Creates everything that `scenario` requires.
+    ///
+    /// # Errors
+    /// The thing that could not be made, with the reason. Things made until then are undone.
+    pub fn create(scenario: &Scenario, context: &TestbedContext) -> Result<Self, String> {
+        check_permissions(scenario, context)?;
+        let run = run_name();
+        let journal = Journal::create(&context.journals, &run).map_err(|error| error.to_string())?;
+        let directory = Path::new(RUN_DIRECTORIES).join(&run);
+        let mut testbed = Self {
+            run,
+            scenario: scenario.clone(),
+            journal,
+            directory,
+            cgroups: BTreeMap::new(),
+            children: Vec::new(),
+            delay_link: None,
+            flood: None,
+        };
+        // From here on, dropping the testbed undoes everything so far, also on `?`.
+        testbed.record(CreatedResource::Directory { path: testbed.directory.clone() })?;
+        run_directory::create(&testbed.directory)
+            .map_err(|error| format!("{}: {error}", testbed.directory.display()))?;
+        testbed.create_network(context)?;
+        testbed.create_cgroups(&cgroup::read_hierarchies().map_err(|error| error.to_string())?)?;
+        testbed.start_noise()?;
+        Ok(testbed)
+    }
+
+    /// Returns the prefix of all names in it.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// Returns the directory for its files, which is removed with it.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns the address of a node.
+    #[must_use]
+    pub fn address(&self, node: Node) -> &'static str {
+        self.scenario.network.address(node)
+    }
+
+    /// Returns the file of a node's namespace. `None` on loopback.
+    #[must_use]
+    pub fn namespace(&self, node: Node) -> Option<PathBuf> {
+        let nodes = self.scenario.network.nodes();
+        nodes.contains(&node).then(|| namespace::netns_path(&format!("{}-{node}", self.run)))
+    }
+
+    /// Runs a closure in a node's namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    pub fn run_in_namespace<T: Send>(
+        &self,
+        node: Node,
+        body: impl FnOnce() -> T + Send,
+    ) -> Result<T, String> {
+        match self.namespace(node) {
+            Some(path) => namespace::run_in_netns(&path, body).map_err(|error| error.to_string()),
+            None => Ok(body()),
+        }
+    }
+
+    /// Starts a program at a node. It ends with the testbed. The returned number is for [`Testbed::child`].
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(&mut self, node: Node, command: &mut Command) -> Result<usize, String> {
+        let launch = Launch {
+            namespace: self.namespace(node),
+            cgroups: self.cgroups.get(node.name()).cloned().unwrap_or_default(),
+            cpus: self.scenario.pins.get(&node).cloned().unwrap_or_default(),
+            nofile: self.scenario.descriptors.get(&node).copied(),
+        };
+        self.launch(&launch, command)
+    }
+
+    /// Returns a started program by its number.
+    pub fn child(&mut self, number: usize) -> Option<&mut Child> {
+        self.children.get_mut(number)
+    }
+
+    fn launch(&mut self, launch: &Launch, command: &mut Command) -> Result<usize, String> {
+        let child = launch
+            .spawn(command)
+            .map_err(|error| format!("{}: cannot be started: {error}", command.get_program().display()))?;
+        let pid = i32::try_from(child.id()).unwrap_or(0);
+        self.children.push(child);
+        // A process cannot be noted before it exists, but its group was; and it ends with this
+        // process.
+        if let Some(start_ticks) = start_ticks(pid) {
+            self.record(CreatedResource::Process { pid, start_ticks })?;
+        }
+        Ok(self.children.len() - 1)
+    }
+
+    /// Moves the descendants of a started program into the group with their quota.
+    ///
+    /// # Errors
+    /// It has no descendants, or they cannot be moved.
+    pub fn limit_workers(&mut self, number: usize) -> Result<(), String> {
+        let Some(groups) = self.cgroups.get(WORKERS_GROUP) else { return Ok(()) };
+        let pid = self.children.get(number).map_or(0, Child::id);
+        let workers = descendants(pid);
+        if workers.is_empty() {
+            return Err("cpu-quota.workers: the subject has no child processes".to_owned());
+        }
+        for group in groups {
+            let file = group.join("cgroup.procs");
+            for worker in &workers {
+                match fs::write(&file, worker.to_string()) {
+                    // A process that has ended meanwhile needs no quota.
+                    Err(error) if error.raw_os_error() != Some(ESRCH) => {
+                        return Err(format!("{}: {error}", file.display()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, made: CreatedResource) -> Result<(), String> {
+        self.journal.record(made).map_err(|error| format!("journal of {}: {error}", self.run))
+    }
+
+    fn create_network(&mut self, context: &TestbedContext) -> Result<(), String> {
+        for &node in self.scenario.network.nodes() {
+            let name = format!("{}-{node}", self.run);
+            self.record(CreatedResource::Namespace { name: name.clone() })?;
+            system_commands::run_command(&["ip".into(), "netns".into(), "add".into(), name], None, None)?;
+        }
+        self.start_delay_link(context.clock)?;
+        for command in network::commands(&self.scenario, &self.run) {
+            let namespace = command.node.and_then(|node| self.namespace(node));
+            system_commands::run_command(&command.command, command.input.as_deref(), namespace)?;
+        }
+        for setting in network::settings(&self.scenario) {
+            let name = &setting.name;
+            let file = network::setting_path(name)
+                .ok_or_else(|| format!("'{name}' is not a valid setting below net"))?;
+            let written = self.run_in_namespace(setting.node, || fs::write(&file, &setting.value))?;
+            written.map_err(|error| format!("{file} at {}: {error}", setting.node))?;
+        }
+        if let Some(max) = self.scenario.conntrack_max {
+            self.set_global(Path::new(CONNTRACK_MAX), &max.to_string())?;
+        }
+        self.start_flood()
+    }
+
+    fn set_global(&mut self, path: &Path, value: &str) -> Result<(), String> {
+        let explain = |error: io::Error| format!("{}: {error}", path.display());
+        let before = fs::read_to_string(path).map_err(explain)?.trim().to_owned();
+        self.record(CreatedResource::Setting { path: path.to_owned(), previous: before })?;
+        fs::write(path, value).map_err(explain)
+    }
+
+    fn start_delay_link(&mut self, clock: fn() -> u64) -> Result<(), String> {
+        let Some(delay) = self.scenario.delay else { return Ok(()) };
+        let make = |node: Node, peer: Node| -> Result<fs::File, String> {
+            let made = self.run_in_namespace(node, || tun::create(&format!("to-{peer}")))?;
+            made.map_err(|error| error.to_string())
+        };
+        let (near, far) = (delay.at.peer(), delay.at);
+        let ends = [make(near, far)?, make(far, near)?];
+        let link_delay = LinkDelay { delay_ns: delay.round_trip_ns / 2, jitter_ns: delay.jitter_ns };
+        let started = DelayLink::start(ends, link_delay, clock).map_err(|error| error.to_string())?;
+        self.delay_link = Some(started);
+        Ok(())
+    }
+
+    fn start_flood(&mut self) -> Result<(), String> {
+        let (Some(rate_per_s), Some(path)) = (self.scenario.half_open_per_s, self.namespace(Node::Client))
+        else {
+            return Ok(());
+        };
+        let address = |text: &str, port| -> Result<SocketAddr, String> {
+            let ip = text.parse().map_err(|error| format!("{text}: {error}"))?;
+            Ok(SocketAddr::new(ip, port))
+        };
+        let from = address(HALF_OPEN_ADDRESS, 0)?;
+        let to = address(self.address(Node::Subject), HALF_OPEN_PORT)?;
+        let started = HalfOpenFlood::start(path, from, to, rate_per_s);
+        self.flood = Some(started.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn create_cgroups(&mut self, hierarchies: &CgroupHierarchies) -> Result<(), String> {
+        let is_root = is_root();
+        for name in NODES.iter().map(|node| node.name()).chain([NOISE_GROUP, WORKERS_GROUP]) {
+            let node = Node::from_name(name);
+            let disk = match self.scenario.disk_bytes_per_s.filter(|_| name == "subject") {
+                Some(bytes) => Some((bytes, disk_device(&self.directory)?)),
+                None => None,
+            };
+            let is_workers = name == WORKERS_GROUP;
+            if is_workers && self.scenario.workers_quota.is_none() {
+                continue;
+            }
+            let cpu = match is_workers {
+                true => self.scenario.workers_quota,
+                false => node.and_then(|node| self.scenario.cpu_quotas.get(&node).copied()),
+            };
+            let memory = self.scenario.memory_bytes.filter(|_| name == "subject");
+            let bounds = CgroupLimits { cpu, disk, memory };
+            if !is_root && bounds == CgroupLimits::default() {
+                continue;
+            }
+            let setups = cgroup_setups(hierarchies, &format!("{}-{name}", self.run), bounds)?;
+            for group in setups {
+                self.record(CreatedResource::Cgroup { path: group.path.clone() })?;
+                let explain = |action: &str, error| format!("{}: {action}{error}", group.path.display());
+                match fs::create_dir(&group.path) {
+                    // This is common in containers. The group has no limits, so the run continues
+                    // without it.
+                    Err(error) if bounds == CgroupLimits::default() && is_permission_error(&error) => {
+                        continue;
+                    }
+                    made => made.map_err(|error| explain("", error))?,
+                }
+                for (file, value) in &group.settings {
+                    let written = fs::write(group.path.join(file), value);
+                    written.map_err(|error| explain(&format!("{file} = {value}: "), error))?;
+                }
+                // Workers stay in the subject's group, which serves to find them; only the quota
+                // has a separate group.
+                if !is_workers || !group.settings.is_empty() {
+                    self.cgroups.entry(name.to_owned()).or_default().push(group.path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start_noise(&mut self) -> Result<(), String> {
+        let Some(noise) = self.scenario.noise.clone() else { return Ok(()) };
+        let launch = Launch {
+            cgroups: self.cgroups.get(NOISE_GROUP).cloned().unwrap_or_default(),
+            cpus: noise.cpus,
+            ..Launch::default()
+        };
+        for _ in 0..noise.processes {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            self.launch(&launch, &mut command)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes everything now. Returns descriptions of the things that could not be undone.
+    #[must_use]
+    pub fn undo(mut self) -> Vec<String> {
+        self.tear_down()
+    }
+
+    fn tear_down(&mut self) -> Vec<String> {
+        self.flood = None;
+        for child in &mut self.children {
+            // It has its own process group: without a control group, this kills its children. The
+            // number of a process that has ended may belong to another one by now.
+            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            if let (Ok(None), Some(group)) = (child.try_wait(), group) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            // An error means that it has ended by itself, which is the goal.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.children.clear();
+        self.delay_link = None;
+        self.journal.undo()
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        // Things that are left are in the journal, for the next start.
+        let _ = self.tear_down();
+    }
+}
+
+/// Returns the descendants of a process, from the kernel's lists of children by thread
+/// (`CONFIG_PROC_CHILDREN`).
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut pids = Vec::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = text.split_whitespace().filter_map(|child| child.parse().ok());
+            let children: Vec<u32> = children.filter(|child| !pids.contains(child)).collect();
+            pids.extend(&children);
+            parents.extend(children);
+        }
+    }
+    pids
+}
+
+/// Undoes killed runs: the things in the journals of `journals`, and run directories whose journal
+/// was lost in a reboot.
+#[must_use]
+pub fn sweep(journals: &Path) -> SweepReport {
+    let mut swept = journal::sweep(journals);
+    run_directory::remove_stale(Path::new(RUN_DIRECTORIES), journals, &mut swept);
+    swept
+}
+
+/// Returns whether this process may make namespaces and groups.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Returns whether an operation failed for lack of permission or on a read-only file system.
+fn is_permission_error(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Reports missing permissions before anything is made.
+fn check_permissions(scenario: &Scenario, context: &TestbedContext) -> Result<(), String> {
+    let global = scenario.global_settings();
+    if !global.is_empty() && !context.allow_global {
+        return Err(format!(
+            "this changes settings of the complete machine ({}): it requires --allow-global",
+            global.join(", ")
+        ));
+    }
+    if !scenario.network.nodes().is_empty() && !is_root() {
+        let text = "only root can create network namespaces; network = \"loopback\" needs none";
+        return Err(text.to_owned());
+    }
+    Ok(())
+}
+
+/// Returns the numbers of the disk that a directory is on: the whole disk, not its partition.
+fn disk_device(directory: &Path) -> Result<(u32, u32), String> {
+    let explain = |error: io::Error| format!("disk of {}: {error}", directory.display());
+    let device = fs::metadata(directory).map_err(explain)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let block = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    if !block.exists() {
+        return Err(format!("{} is not on a disk, so its writes cannot be limited", directory.display()));
+    }
+    if !block.join("partition").exists() {
+        return Ok((major, minor));
+    }
+    let disk_text = fs::read_to_string(block.join("../dev")).map_err(explain)?;
+    let numbers = disk_text
+        .trim()
+        .split_once(':')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    numbers.ok_or_else(|| format!("disk of {}: '{}' is not a device", directory.display(), disk_text.trim()))
+}
+
+#[cfg(test)]
+mod tests;

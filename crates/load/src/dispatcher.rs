@@ -1,0 +1,337 @@
+//! Dispatcher of one core: assigns due requests to clients.
+//!
+//! In a closed loop a client asks for its next request when it has finished the last. In an open
+//! loop the pacer brings requests as they become due. They go to the client that has been idle for
+//! the longest, or else into a bounded queue. Pure: no clock, no socket; wakers are only stored.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use crate::latency_estimator::LatencyEstimator;
+
+/// Number of requests that all cores draw from, in small lots so that they end together.
+#[derive(Debug)]
+pub(crate) struct RequestQuota {
+    remaining: AtomicU64,
+    batch: u64,
+}
+
+impl RequestQuota {
+    pub(crate) fn new(requests: u64, cores: usize) -> Self {
+        // A lot is small relative to a core's part, and large relative to the cost of the shared
+        // counter.
+        let batch = (requests / (cores as u64 * 100)).clamp(1, 64);
+        Self { remaining: AtomicU64::new(requests), batch }
+    }
+
+    fn take_batch(&self) -> u64 {
+        let taken = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            (left > 0).then(|| left - left.min(self.batch))
+        });
+        taken.map_or(0, |remaining| remaining.min(self.batch))
+    }
+}
+
+/// Outcome of a request that became due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// An idle client takes it.
+    Assigned,
+    /// It waits in the queue for a connection.
+    Queued,
+    /// The queue was full.
+    Dropped,
+}
+
+/// Work for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextAction {
+    /// Send the request that was due at this time.
+    Due {
+        due_ns: u64,
+        /// True if it waited for a connection; if not, a late send is the generator's fault.
+        queued: bool,
+    },
+    /// The request that was due at this time is older than its timeout.
+    Expired { due_ns: u64 },
+    /// The request that was due at this time has less time left than a response usually takes.
+    TooLate { due_ns: u64 },
+    /// Wait to be woken.
+    Wait,
+    /// There is no more work.
+    End,
+}
+
+/// Rule for dropping a queued request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QueueTimeout {
+    /// The timeout counts from the due time. A request is dropped if it is past the timeout, or so
+    /// near that its response would come too late. Sending it would only take a connection from a
+    /// request that can still be answered.
+    FromDue { timeout_ns: u64 },
+    /// The timeout counts from the send, so the request is always sent.
+    FromSend,
+}
+
+impl QueueTimeout {
+    /// Decides about a queued request at `now_ns`, if a response usually takes `needed_ns`.
+    fn decide(self, due_ns: u64, now_ns: u64, estimate_ns: u64) -> NextAction {
+        let age_ns = now_ns.saturating_sub(due_ns);
+        match self {
+            Self::FromDue { timeout_ns } if age_ns >= timeout_ns => NextAction::Expired { due_ns },
+            // A server that takes longer than half of the timeout still gets requests. Otherwise an
+            // improvement would go unnoticed.
+            Self::FromDue { timeout_ns } if age_ns + estimate_ns.min(timeout_ns / 2) > timeout_ns => {
+                NextAction::TooLate { due_ns }
+            }
+            _ => NextAction::Due { due_ns, queued: true },
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct ClientSlot {
+    assigned_ns: Option<u64>,
+    idle: bool,
+    waker: Option<Waker>,
+}
+
+/// Distributes the work of one core.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    clients: Vec<ClientSlot>,
+    idle: VecDeque<usize>,
+    pending: VecDeque<u64>,
+    max_pending: u64,
+    /// Usual latency of responses in an open loop.
+    pub(crate) latency_estimator: LatencyEstimator,
+    quota: Option<Arc<RequestQuota>>,
+    batch_left: u64,
+    /// True if no request becomes due any more; queued requests are still served.
+    closed: bool,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(clients: usize, max_pending: u64, quota: Option<Arc<RequestQuota>>) -> Self {
+        Self {
+            clients: (0..clients).map(|_| ClientSlot::default()).collect(),
+            idle: VecDeque::with_capacity(clients),
+            pending: VecDeque::new(),
+            max_pending,
+            latency_estimator: LatencyEstimator::default(),
+            quota,
+            batch_left: 0,
+            closed: false,
+        }
+    }
+
+    /// Stores the waker of a client, for when there is work.
+    pub(crate) fn register(&mut self, client: usize, waker: &Waker) {
+        self.clients[client].waker = Some(waker.clone());
+    }
+
+    /// Takes one request off the remaining number; `false` if there is none.
+    #[inline]
+    pub(crate) fn take_request(&mut self) -> bool {
+        let Some(quota) = &self.quota else {
+            return !self.closed;
+        };
+        if self.batch_left == 0 && !self.closed {
+            self.batch_left = quota.take_batch();
+        }
+        if self.batch_left == 0 {
+            self.close();
+            return false;
+        }
+        self.batch_left -= 1;
+        true
+    }
+
+    /// Handles a request of an open loop that became due. Returns its outcome.
+    pub(crate) fn dispatch(&mut self, due_ns: u64) -> Arrival {
+        if let Some(client) = self.idle.pop_front() {
+            let client = &mut self.clients[client];
+            client.idle = false;
+            client.assigned_ns = Some(due_ns);
+            if let Some(waker) = &client.waker {
+                waker.wake_by_ref();
+            }
+            return Arrival::Assigned;
+        }
+        if self.pending.len() as u64 >= self.max_pending {
+            return Arrival::Dropped;
+        }
+        self.pending.push_back(due_ns);
+        Arrival::Queued
+    }
+
+    /// Returns the next work for a client of an open loop.
+    pub(crate) fn next_action(
+        &mut self,
+        client: usize,
+        now_ns: u64,
+        queue_timeout: QueueTimeout,
+    ) -> NextAction {
+        if let Some(due_ns) = self.clients[client].assigned_ns.take() {
+            return NextAction::Due { due_ns, queued: false };
+        }
+        if let Some(due_ns) = self.pending.pop_front() {
+            return queue_timeout.decide(due_ns, now_ns, self.latency_estimator.estimate_ns());
+        }
+        if self.closed {
+            return NextAction::End;
+        }
+        if !self.clients[client].idle {
+            self.clients[client].idle = true;
+            self.idle.push_back(client);
+        }
+        NextAction::Wait
+    }
+
+    /// Stops new requests and wakes idle clients.
+    pub(crate) fn close(&mut self) {
+        if !self.closed {
+            self.closed = true;
+            for client in self.idle.drain(..) {
+                self.clients[client].idle = false;
+                if let Some(waker) = &self.clients[client].waker {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Returns the number of queued requests.
+    pub(crate) fn pending_count(&self) -> u64 {
+        self.pending.len() as u64
+    }
+
+    /// Empties the queue if no client is left to serve it. Returns the due times of its requests.
+    pub(crate) fn close_and_drain(&mut self) -> impl Iterator<Item = u64> {
+        self.close();
+        std::mem::take(&mut self.pending).into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: QueueTimeout = QueueTimeout::FromDue { timeout_ns: 100 };
+
+    #[test]
+    fn the_longest_idle_client_gets_the_next_request() {
+        let mut dispatcher = Dispatcher::new(3, 10, None);
+        assert_eq!(dispatcher.next_action(2, 0, TIMEOUT), NextAction::Wait);
+        assert_eq!(dispatcher.next_action(0, 0, TIMEOUT), NextAction::Wait);
+        assert_eq!(
+            dispatcher.next_action(2, 0, TIMEOUT),
+            NextAction::Wait,
+            "asking twice does not list it twice"
+        );
+        assert_eq!([5, 6].map(|due_ns| dispatcher.dispatch(due_ns)), [Arrival::Assigned; 2]);
+        assert_eq!(dispatcher.next_action(0, 7, TIMEOUT), NextAction::Due { due_ns: 6, queued: false });
+        assert_eq!(dispatcher.next_action(2, 7, TIMEOUT), NextAction::Due { due_ns: 5, queued: false });
+    }
+
+    #[test]
+    fn the_pending_queue_is_a_bounded_fifo_and_drops_expired_requests() {
+        let mut dispatcher = Dispatcher::new(1, 2, None);
+        let arrivals = [1, 50, 60].map(|due_ns| dispatcher.dispatch(due_ns));
+        assert_eq!(arrivals, [Arrival::Queued, Arrival::Queued, Arrival::Dropped]);
+        assert_eq!(dispatcher.pending_count(), 2);
+        assert_eq!(dispatcher.next_action(0, 101, TIMEOUT), NextAction::Expired { due_ns: 1 });
+        assert_eq!(dispatcher.next_action(0, 101, TIMEOUT), NextAction::Due { due_ns: 50, queued: true });
+        dispatcher.close();
+        assert_eq!(dispatcher.next_action(0, 101, TIMEOUT), NextAction::End);
+    }
+
+    #[test]
+    fn the_pending_queue_is_served_after_the_close() {
+        let mut dispatcher = Dispatcher::new(1, 2, None);
+        assert_eq!(dispatcher.dispatch(1), Arrival::Queued);
+        dispatcher.close();
+        assert_eq!(dispatcher.next_action(0, 2, TIMEOUT), NextAction::Due { due_ns: 1, queued: true });
+        assert_eq!(dispatcher.next_action(0, 2, TIMEOUT), NextAction::End);
+    }
+
+    #[test]
+    fn what_cannot_be_answered_in_time_is_not_sent() {
+        let mut dispatcher = Dispatcher::new(1, 10, None);
+        assert_eq!([0, 20, 45].map(|due_ns| dispatcher.dispatch(due_ns)), [Arrival::Queued; 3]);
+        (0..100).for_each(|_| dispatcher.latency_estimator.record_response(20));
+        assert_eq!(dispatcher.next_action(0, 80, TIMEOUT), NextAction::TooLate { due_ns: 0 });
+        assert_eq!(dispatcher.next_action(0, 95, TIMEOUT), NextAction::Due { due_ns: 20, queued: true });
+        // However slow a server was, half of the timeout is enough to send it a request again.
+        (0..100).for_each(|_| dispatcher.latency_estimator.record_response(90));
+        assert_eq!(dispatcher.next_action(0, 95, TIMEOUT), NextAction::Due { due_ns: 45, queued: true });
+        dispatcher.dispatch(0);
+        assert_eq!(
+            dispatcher.next_action(0, 1_000, QueueTimeout::FromSend),
+            NextAction::Due { due_ns: 0, queued: true }
+        );
+    }
+
+    /// Simulates twice the load that ten connections of 50 ms can carry, with a timeout of 1 s, for
+    /// 20 s of virtual time. Returns the responses in time, and the requests that were given up. A
+    /// connection whose request timed out is busy until its server has finished.
+    fn answered_beyond_capacity(latency_ms: impl Fn(u64) -> u64) -> (u64, u64) {
+        let queue_timeout = QueueTimeout::FromDue { timeout_ns: 1_000 };
+        let mut dispatcher = Dispatcher::new(10, 10_000, None);
+        let (mut free_at, mut answered, mut given_up) = ([0_u64; 10], 0, 0);
+        let mut number = 0;
+        for now_ms in 0..20_000_u64 {
+            (0..u64::from(now_ms % 5 < 2)).for_each(|_| {
+                dispatcher.dispatch(now_ms);
+            });
+            for (client, free_ms) in free_at.iter_mut().enumerate() {
+                while *free_ms <= now_ms {
+                    let due_ms = match dispatcher.next_action(client, now_ms, queue_timeout) {
+                        NextAction::Due { due_ns, .. } => due_ns,
+                        NextAction::Wait | NextAction::End => break,
+                        NextAction::Expired { .. } | NextAction::TooLate { .. } => continue,
+                    };
+                    number += 1;
+                    let takes_ms = latency_ms(number);
+                    *free_ms = now_ms + takes_ms;
+                    if *free_ms <= due_ms + 1_000 {
+                        answered += 1;
+                        dispatcher.latency_estimator.record_response(takes_ms);
+                    } else {
+                        given_up += 1;
+                        dispatcher.latency_estimator.record_given_up(due_ms + 1_000 - now_ms);
+                    }
+                }
+            }
+        }
+        (answered, given_up)
+    }
+
+    #[test]
+    fn beyond_its_capacity_a_server_still_answers_nine_tenths_of_it() {
+        let (answered, given_up) = answered_beyond_capacity(|_| 50);
+        assert!(answered >= 3_900 && given_up == 0, "{answered} {given_up}");
+        let mut random = fastrand::Rng::with_seed(1);
+        let varied: Vec<u64> = (0..10_000).map(|_| random.u64(10..=90)).collect();
+        let (answered, given_up) = answered_beyond_capacity(|number| varied[number as usize]);
+        assert!(answered >= 3_600 && given_up < 40, "{answered} {given_up}");
+    }
+
+    #[test]
+    fn two_cores_take_exactly_the_requested_number() {
+        let quota = Arc::new(RequestQuota::new(1001, 2));
+        let mut dispatchers = [0, 1].map(|_| Dispatcher::new(1, 0, Some(Arc::clone(&quota))));
+        let mut taken = 0;
+        while !dispatchers.iter().all(Dispatcher::is_closed) {
+            taken +=
+                dispatchers.iter_mut().map(|dispatcher| u64::from(dispatcher.take_request())).sum::<u64>();
+        }
+        assert_eq!(taken, 1001);
+    }
+}

@@ -1,0 +1,119 @@
+//! The link between the admin pages and the cores: a dedicated thread that serves the pages,
+//! collects the cores' counters, and knows the plan in force. The pages themselves are in `admin`.
+
+use std::io;
+use std::rc::Rc;
+
+use rt::clock::unix_ns;
+use rt::drain::{DrainStage, DrainWatch};
+use rt::listen::Listener;
+use rt::process_stats::ProcessStats;
+use rt::tokio::sync::{mpsc, oneshot, watch};
+
+use crate::admin;
+use crate::ctl::ActiveConfig;
+use crate::health::{self, Health};
+use crate::metrics::Snapshot;
+use crate::plan::AdminAccess;
+use crate::run::{CORE_THREAD, CoreCommand};
+
+/// Data source of the admin pages, which queries the cores.
+pub(crate) struct AdminBackend {
+    core_senders: Vec<mpsc::Sender<CoreCommand>>,
+    health_commands: mpsc::Sender<health::HealthCommand>,
+    drain: DrainWatch,
+    active_config: watch::Receiver<ActiveConfig>,
+    /// True once another process has the listening socket of the pages.
+    replaced: watch::Receiver<bool>,
+    started_unix_ns: u64,
+}
+
+impl AdminBackend {
+    pub(crate) fn new(
+        core_senders: &[mpsc::Sender<CoreCommand>],
+        health: &Health,
+        drain: DrainWatch,
+        active_config: watch::Receiver<ActiveConfig>,
+        replaced: watch::Receiver<bool>,
+    ) -> Self {
+        let (core_senders, health_commands) = (core_senders.to_vec(), health.commands());
+        Self { core_senders, health_commands, drain, active_config, replaced, started_unix_ns: unix_ns() }
+    }
+}
+
+impl admin::AdminDataSource for AdminBackend {
+    async fn snapshot(&self) -> Snapshot {
+        let mut responses = Vec::with_capacity(self.core_senders.len());
+        for core_sender in &self.core_senders {
+            let (reply, response) = oneshot::channel();
+            // A core that has ended has no counters to add.
+            if core_sender.send(CoreCommand::Snapshot(reply)).await.is_ok() {
+                responses.push(response);
+            }
+        }
+        let mut merged = Snapshot::default();
+        for response in responses {
+            if let Ok(snapshot) = response.await {
+                merged.merge(snapshot);
+            }
+        }
+        let (reply, response) = oneshot::channel();
+        if self.health_commands.send(health::HealthCommand::Snapshot(reply)).await.is_ok()
+            && let Ok(snapshot) = response.await
+        {
+            merged.merge(snapshot);
+        }
+        let (threads, results) = {
+            let active = self.active_config.borrow();
+            (active.plan.threads, active.reload_results.clone())
+        };
+        merged.add_process(&ProcessStats::read(CORE_THREAD), self.started_unix_ns, threads);
+        merged.add_reloads(&results);
+        merged
+    }
+
+    fn active_config(&self) -> Option<ActiveConfig> {
+        Some(self.active_config.borrow().clone())
+    }
+
+    fn access(&self) -> AdminAccess {
+        self.active_config.borrow().plan.admin_access.clone()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.drain.stage() != DrainStage::Running
+    }
+
+    async fn replaced(&self) {
+        let mut replaced = self.replaced.clone();
+        // If the sender is gone, the process ends anyway.
+        if replaced.wait_for(|is_replaced| *is_replaced).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Starts a thread that serves the admin pages and ends with the process. Returns once its runtime
+/// is ready. The thread accepts connections only after the returned sender fires, because another
+/// process may still have the socket.
+pub(crate) fn start(listener: Listener, backend: AdminBackend) -> io::Result<oneshot::Sender<()>> {
+    let (start_sender, start_receiver) = oneshot::channel();
+    let (ready_sender, ready_receiver) = std::sync::mpsc::channel();
+    std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
+        let result = rt::cores::block_on(async move {
+            // The starting thread waits for this message.
+            let _ = ready_sender.send(());
+            match start_receiver.await {
+                Ok(()) => admin::serve(listener, Rc::new(backend)).await,
+                // The proxy does not start after all.
+                Err(_) => Ok(()),
+            }
+        });
+        if let Err(error) = result {
+            eprintln!("weir: the admin pages have stopped: {error}");
+        }
+    })?;
+    let started = ready_receiver.recv();
+    started.map_err(|_| io::Error::other("cannot start the admin pages"))?;
+    Ok(start_sender)
+}

@@ -1,0 +1,81 @@
+//! Messages for unknown keys and for values of the wrong kind.
+
+use toml::de::DeValue;
+
+use super::directives::{DIRECTIVES, Directive, ValueKind, directives_of_table};
+use super::spans::suggestion;
+
+pub(super) fn wrong_kind_message(row: &Directive, value: &DeValue<'_>) -> String {
+    format!("'{}' is {}: {}", row.key, describe_value(value), row.kind.hint())
+}
+
+/// Describes a value for use in a sentence.
+pub(super) fn describe_value(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(value) => value.to_string(),
+        DeValue::Array(_) => "a list".into(),
+        other => format!("a {}", other.type_str()),
+    }
+}
+
+pub(super) fn unknown_key_message(path: &str, key: &str) -> String {
+    let location = match path {
+        "" => "at the top level".to_owned(),
+        _ => format!("in {}", table_heading(path)),
+    };
+    let hint = suggestion(key, directives_of_table(path).map(|row| row.key));
+    let other_table = DIRECTIVES.iter().find(|row| row.key == key).filter(|_| hint.is_empty());
+    match other_table {
+        Some(row) if row.table.is_empty() => {
+            format!("unknown key '{key}' {location}: it belongs at the top level, before any [table]")
+        }
+        Some(row) => {
+            format!("unknown key '{key}' {location}: it belongs in {}", table_heading(row.table))
+        }
+        None => format!("unknown key '{key}' {location}{hint}"),
+    }
+}
+
+/// Returns a table's path as it is written in a file.
+pub(super) fn table_heading(path: &str) -> String {
+    let path = path.replace(".*", ".NAME");
+    match path.strip_suffix("[]") {
+        Some(list) => format!("[[{list}]]"),
+        None => format!("[{}]", path.replace("[]", "")),
+    }
+}
+
+impl ValueKind {
+    /// Returns a hint for a value of another kind.
+    pub(super) fn hint(self) -> String {
+        match self {
+            Self::Bool => "write true or false".into(),
+            Self::True => "write true, or remove the key".into(),
+            Self::Integer(min, max) | Self::Status(min, max) => {
+                format!("write a number from {min} to {max}")
+            }
+            Self::Count(..) => "write a count (100, \"10k\" or \"2M\")".into(),
+            Self::Size(..) => "write a size (100, \"64k\", \"1m\" or \"2g\")".into(),
+            Self::Time => "write a time (\"10s\", \"250ms\" or \"1.5m\")".into(),
+            Self::Fraction => "write a fraction (0.01 or \"1%\")".into(),
+            Self::Ratio(min, max) => format!("write a number from {min} to {max}"),
+            Self::Secret => "write a secret in quotes".into(),
+            Self::Rate => "write a rate per second (100 or \"10k/s\")".into(),
+            Self::Choice(choices) => format!("write one of {}", choices.join(", ")),
+            Self::StatusOrTrue => "write true or a status from 400 to 599".into(),
+            Self::Text(form) => format!("write {form} in quotes"),
+            Self::TextOrFalse(form) => format!("write {form} in quotes, or false"),
+            Self::Texts(form) | Self::TextsOrNone(form) => {
+                format!("write {form} in quotes, or a list of them")
+            }
+            Self::Table(_) => "write a table, { KEY = VALUE }".into(),
+            Self::Entries(path, None) => format!("write tables, {}", table_heading(path)),
+            Self::Entries(_, Some(_)) => "write a list of addresses or tables".into(),
+            Self::Named(path) => format!("write named tables, {}", table_heading(path)),
+            Self::Fields => "write { NAME = \"VALUE\" }".into(),
+            Self::Matchers => "write \"VALUE\", true (present), false (absent) or { regex = \"…\" }".into(),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Validates texts with a form of their own: names, addresses, networks, hosts, paths, fields,
+//! users. Each check reports the error and a valid value. The caller knows the position
+//! in the file.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use regex::{Regex, RegexBuilder};
+use rt::address::Address;
+
+use crate::plan::{LogTarget, Network};
+use crate::route::path::{normalise, normalise_host, without_port};
+
+/// Maximum size in bytes of a compiled regular expression; its state cache may take four times
+/// that. Larger expressions are rejected: `\w{1000}` is short to write.
+pub const REGEX_BYTES_MAX: usize = 256 << 10;
+
+const NAME_BYTES_MAX: usize = 64;
+/// Directory where `ip netns` keeps namespaces.
+const NAMESPACE_DIR: &str = "/var/run/netns";
+
+/// Checks a name that appears unchanged in logs and metrics.
+pub(super) fn check_name(text: &str) -> Result<(), String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_allowed) {
+        return Err(format!(
+            "'{text}' is not a name: use 1 to {NAME_BYTES_MAX} letters, digits, '-', '_', '.', ':'"
+        ));
+    }
+    Ok(())
+}
+
+/// Parses an address to listen on.
+pub(super) fn parse_bind_address(text: &str) -> Result<Address, String> {
+    text.parse().map_err(|error: rt::address::AddressParseError| error.to_string())
+}
+
+/// Checks the path of a unix socket.
+pub(super) fn parse_socket_path(text: &str) -> Result<PathBuf, String> {
+    // sun_path of unix(7) holds 108 bytes with its closing NUL.
+    match text {
+        "" => Err("the path is empty (write /run/weir.sock)".to_owned()),
+        _ if text.starts_with("unix:") => Err(format!("'{text}' is not a path: remove unix:")),
+        _ if text.ends_with('/') => Err(format!("'{text}' is a directory: write the path of a file")),
+        _ if text.len() > 107 => Err("the path of a unix socket has at most 107 bytes".to_owned()),
+        _ => Ok(PathBuf::from(text)),
+    }
+}
+
+/// Parses a file mode in octal.
+pub(super) fn parse_file_mode(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("'{text}' is not a mode (write three octal digits, 660)"))
+}
+
+/// Parses an address to connect to.
+pub(super) fn parse_server_address(text: &str) -> Result<Address, String> {
+    let address = parse_bind_address(text)?;
+    match &address {
+        Address::Tcp(tcp) if tcp.port() == 0 => Err(format!("'{text}' has no port to connect to")),
+        _ => Ok(address),
+    }
+}
+
+/// Parses a network like `10.0.0.0/8`, or an address, which is a network of one.
+pub(super) fn parse_network(text: &str) -> Result<Network, String> {
+    let invalid = || format!("'{text}' is not a network (write 10.0.0.0/8, ::1 or 2001:db8::/32)");
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| invalid())?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = match prefix {
+        Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(invalid)?,
+        None => bits,
+    };
+    let first = match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            IpAddr::V4((address.to_bits() & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+            IpAddr::V6((address.to_bits() & mask).into())
+        }
+    };
+    if first != address {
+        return Err(format!("'{text}' has bits set after its prefix: write {first}/{prefix}"));
+    }
+    if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
+        return Err(format!("'{text}' is an IPv4-mapped IPv6 address: write it as IPv4"));
+    }
+    Ok(Network { address, prefix })
+}
+
+/// Parses a host to compare with: lower case, no port, `*.` only at the start.
+pub(super) fn parse_host(text: &str) -> Result<Box<str>, String> {
+    let host = without_port(text);
+    if host != text {
+        return Err(format!("hosts are compared without a port: write '{host}'"));
+    }
+    if text == "*" {
+        return Err("'*' matches every host: remove `host`".into());
+    }
+    let mut buffer = String::new();
+    let host = normalise_host(text, &mut buffer);
+    let rest = host.strip_prefix("*.").unwrap_or(host);
+    let is_literal = rest.starts_with('[') && rest.ends_with(']') && rest == host;
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = !rest.is_empty() && !rest.starts_with('.') && rest.bytes().all(is_allowed);
+    let is_ip = is_literal && rest[1..rest.len() - 1].parse::<std::net::Ipv6Addr>().is_ok();
+    if is_name || is_ip {
+        return Ok(host.into());
+    }
+    Err(format!("'{text}' is not a host (write example.org, *.example.org or [::1])"))
+}
+
+/// Checks a path to compare with; it must be normalised.
+pub(super) fn parse_path(text: &str) -> Result<Box<str>, String> {
+    if !text.starts_with('/') {
+        return Err(format!("'{text}' is not a path: a path starts with '/'"));
+    }
+    if text.contains('?') {
+        return Err(format!("'{text}' has a query: write only the path, and use `query`"));
+    }
+    wire::encode::check_target(text).map_err(|error| format!("'{text}': {error}"))?;
+    let mut buffer = String::new();
+    match normalise(text, &mut buffer) {
+        normal_form if normal_form == text => Ok(text.into()),
+        normal_form => {
+            Err(format!("'{text}' never matches: paths are compared in normal form; write '{normal_form}'"))
+        }
+    }
+}
+
+/// Compiles a regular expression of bounded size.
+pub(super) fn compile_regex(text: &str) -> Result<Regex, String> {
+    let result =
+        RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).dfa_size_limit(4 * REGEX_BYTES_MAX).build();
+    result.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => {
+            format!("'{text}' needs more than {} KiB compiled: simplify it", REGEX_BYTES_MAX >> 10)
+        }
+        // The error has several lines, and a problem has one. The last line has the reason;
+        // those before it only mark the position.
+        other => {
+            let message = other.to_string();
+            let last = message.lines().last().unwrap_or_default();
+            let reason = last.trim_start_matches("error: ");
+            format!("'{text}' is not a regular expression: {reason}")
+        }
+    })
+}
+
+/// Checks the name of a field that a route changes. `sets` is true if the route sets the field, and
+/// false if it adds or removes it.
+pub(super) fn check_changed_field(text: &str, is_set: bool) -> Result<(), String> {
+    check_field_name(text)?;
+    if wire::is_hop_by_hop(text) || text.eq_ignore_ascii_case("content-length") {
+        return Err(format!("'{text}' belongs to the connection: only the proxy can set it"));
+    }
+    if text.eq_ignore_ascii_case("host") && !is_set {
+        return Err(format!("a request has exactly one '{text}': it can only be set"));
+    }
+    Ok(())
+}
+
+/// Checks the name of a field that a route removes, or with a final `*` the prefix of such names.
+/// Fields that frame a message must not match.
+pub(super) fn check_removed_field(text: &str) -> Result<(), String> {
+    const KEPT: [&str; 9] = [
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let Some(prefix) = text.strip_suffix('*') else {
+        return check_changed_field(text, false);
+    };
+    if !prefix.is_empty() {
+        check_field_name(prefix)?;
+    }
+    let lowercase = prefix.to_ascii_lowercase();
+    match KEPT.iter().find(|protected| protected.starts_with(&lowercase)) {
+        Some(protected) => Err(format!("'{text}' would remove '{protected}': write a longer prefix")),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn check_field_name(text: &str) -> Result<(), String> {
+    wire::encode::check_field_name(text).map_err(|error| format!("'{text}': {error}"))
+}
+
+pub(super) fn check_field_value(text: &str) -> Result<(), String> {
+    wire::encode::check_field_value(text.as_bytes()).map_err(|error| format!("{text:?}: {error}"))
+}
+
+/// Checks a value of `Host`: it must be valid in a request.
+pub(super) fn check_authority(text: &str) -> Result<(), String> {
+    let head = format!("GET / HTTP/1.1\r\nHost: {text}\r\n\r\n");
+    let mut slots = wire::header_slots();
+    match wire::parse_request(head.as_bytes(), &wire::Limits::default(), &mut slots) {
+        Ok(wire::Parsed::Complete { head, .. }) if head.host == Some(text) => Ok(()),
+        _ => Err(format!("'{text}' is not a host (write example.org or example.org:8080)")),
+    }
+}
+
+/// Checks the template of a redirect's `Location`.
+pub(super) fn check_location_template(text: &str) -> Result<(), String> {
+    wire::encode::check_target(text.split('#').collect::<String>().as_str())
+        .map_err(|_| format!("{text:?} is not a location: write visible ASCII characters"))?;
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        let placeholders = ["{host}", "{path}", "{query}"];
+        let Some(placeholder) = placeholders.iter().find(|word| rest[at..].starts_with(**word)) else {
+            let unknown = &rest[at..rest[at..].find('}').map_or(rest.len(), |end| at + end + 1)];
+            return Err(format!("'{unknown}' is not a placeholder: use {}", placeholders.join(", ")));
+        };
+        rest = &rest[at + placeholder.len()..];
+    }
+    Ok(())
+}
+
+/// Parses the target of an access log.
+pub(super) fn parse_log_target(text: &str) -> Result<LogTarget, String> {
+    let syslog = text.strip_prefix("syslog:");
+    match (text, text.strip_prefix("file:"), syslog) {
+        ("stdout", ..) => Ok(LogTarget::Stdout),
+        (_, Some(path), _) if !path.is_empty() => Ok(LogTarget::File(path.into())),
+        (.., Some(path)) if path.starts_with('/') => Ok(LogTarget::SyslogUnix(path.into())),
+        (.., Some(address)) if address.parse::<SocketAddr>().is_ok() => {
+            address.parse().map(LogTarget::SyslogUdp).map_err(|_| String::new())
+        }
+        _ => Err(format!(
+            "'{text}' is not a log target (write stdout, file:/path, \
+             syslog:127.0.0.1:514 or syslog:/dev/log)"
+        )),
+    }
+}
+
+/// Returns the path of a network namespace given by name or path.
+pub(super) fn resolve_namespace(text: &str) -> Result<PathBuf, String> {
+    let path = if text.contains('/') { PathBuf::from(text) } else { Path::new(NAMESPACE_DIR).join(text) };
+    match fs::metadata(&path) {
+        Ok(_) if !text.is_empty() => Ok(path),
+        Ok(_) => Err("the name of the namespace is empty".into()),
+        Err(error) => {
+            let path = path.display();
+            Err(format!("no network namespace {path}: {error} (`ip netns` lists and adds them)"))
+        }
+    }
+}
+
+/// A user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) id: u32,
+    /// Primary group of a user, if known.
+    pub(super) group: Option<u32>,
+}
+
+/// Returns the user in `/etc/passwd`, or the group in `/etc/group`, with this name or id. An id
+/// need not be listed there.
+pub(super) fn find_account(file: &str, text: &str) -> Result<Account, String> {
+    let lines = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"));
+    let id = text.parse::<u32>().ok();
+    let account = lines.as_deref().unwrap_or_default().lines().find_map(|line| {
+        let mut parts = line.split(':');
+        let (name, line_id) = (parts.next()?, parts.nth(1)?.parse::<u32>().ok()?);
+        let group = parts.next().and_then(|group| group.parse().ok());
+        (name == text || Some(line_id) == id).then_some(Account { id: line_id, group })
+    });
+    match (account, id, lines) {
+        (Some(account), ..) => Ok(account),
+        // To the kernel, 2^32 - 1 means "no change".
+        (None, Some(id), _) if id < u32::MAX => Ok(Account { id, group: None }),
+        (.., Err(error)) => Err(error),
+        _ => Err(format!("'{text}' is not in {file}: write a name from that file, or an id")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_errors_have_a_valid_example() {
+        let show = |text| parse_network(text).map(|network| (network.address.to_string(), network.prefix));
+        assert_eq!(show("10.0.0.0/8"), Ok(("10.0.0.0".into(), 8)));
+        assert_eq!(show("127.0.0.1"), Ok(("127.0.0.1".into(), 32)));
+        assert_eq!(show("::/0"), Ok(("::".into(), 0)));
+        assert!(show("10.1.0.0/8").unwrap_err().contains("write 10.0.0.0/8"));
+        for invalid in ["10.0.0.0/33", "x", "", "10.0.0.0/", "::ffff:10.0.0.1", "fe80::1%eth0"] {
+            assert!(parse_network(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_kept_as_they_are_compared() {
+        for (text, expected) in [("Example.ORG.", "example.org"), ("*.A.b", "*.a.b"), ("[::1]", "[::1]")] {
+            assert_eq!(parse_host(text).as_deref(), Ok(expected));
+        }
+        for invalid in ["", "*", "a:80", "a b", "*.", "a.*.b", "*a.b", "[::1", "[x]", ".a", "*..a"] {
+            assert!(parse_host(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn users_are_found_by_name_and_id() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("passwd");
+        fs::write(&file, "# no\nroot:x:0:0:root:/:/bin/sh\nweir:x:77:88::/:\nbroken\n").unwrap();
+        let file = file.to_str().unwrap();
+        assert_eq!(find_account(file, "weir"), Ok(Account { id: 77, group: Some(88) }));
+        assert_eq!(find_account(file, "77"), Ok(Account { id: 77, group: Some(88) }));
+        assert_eq!(find_account(file, "1234"), Ok(Account { id: 1234, group: None }));
+        assert!(find_account(file, "nobody").is_err() && find_account(file, "4294967295").is_err());
+        assert!(find_account("/nowhere", "weir").unwrap_err().contains("/nowhere"));
+    }
+
+    #[test]
+    fn a_regular_expression_is_bounded() {
+        assert!(compile_regex("^/v[0-9]+/").is_ok());
+        assert!(compile_regex(r"\w{1000}").unwrap_err().contains("256 KiB"));
+        let reason = compile_regex("a(").unwrap_err();
+        assert!(reason.contains("unclosed group") && !reason.contains('\n'), "{reason}");
+    }
+}

@@ -1,0 +1,96 @@
+//! A plan in force on one core, with its state there: routes, pools, limits, counters. `core`
+//! decides which plan new requests follow, and keeps earlier ones.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::admission::ListenerLimits;
+use crate::log::LogNames;
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::pool::{CrossCoreState, Pool};
+use crate::route::{Buckets, Limiter, Router};
+
+/// A plan in force on one core.
+pub(crate) struct ConfigGeneration {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) router: Rc<Router>,
+    pub(crate) pools: Vec<Rc<Pool>>,
+    /// By route; `None`: the route has no rate limit.
+    pub(crate) limiters: Rc<RefCell<Vec<Option<Limiter>>>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) log_names: LogNames,
+    /// By listener.
+    pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
+}
+
+impl std::fmt::Debug for ConfigGeneration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").field("pools", &self.pools).finish_non_exhaustive()
+    }
+}
+
+impl ConfigGeneration {
+    /// Puts a plan into force on one core, and takes over unchanged state of the previous one.
+    pub(crate) fn new(
+        plan: Arc<Plan>,
+        shared: &CrossCoreState,
+        core_id: (usize, usize),
+        previous: Option<&Self>,
+    ) -> Self {
+        let pool = |(index, shared): (usize, &Arc<crate::pool::SharedPool>)| {
+            let name = &plan.pools[index].name;
+            let old = previous
+                .and_then(|generation| generation.pools.iter().find(|pool| pool.plan().name == *name));
+            let old = old.map(|pool| &**pool);
+            Rc::new(Pool::new(&plan, index, core_id, Arc::clone(shared), old))
+        };
+        let pools = shared.pools.iter().enumerate().map(pool).collect();
+        let limiter = |limit: &Option<Arc<Buckets>>| limit.clone().map(Limiter::new);
+        let limiters = shared.rate_limits.iter().map(limiter).collect();
+        Self {
+            router: Rc::new(Router::new(&plan)),
+            pools,
+            limiters: Rc::new(RefCell::new(limiters)),
+            metrics: Metrics::new(&plan),
+            log_names: LogNames::new(&plan),
+            listener_limits: shared.listener_limits.clone(),
+            plan,
+        }
+    }
+
+    /// Returns the same state with `plan`, which differs in the servers of some pools. Shares
+    /// everything but those pools.
+    pub(crate) fn with_servers_of(
+        &self,
+        plan: Arc<Plan>,
+        shared: &CrossCoreState,
+        core_id: (usize, usize),
+    ) -> Self {
+        let is_changed = |index: usize| !Arc::ptr_eq(&plan.pools[index], &self.plan.pools[index]);
+        let pool = |(index, old): (usize, &Rc<Pool>)| match is_changed(index) {
+            true => {
+                let shared = Arc::clone(&shared.pools[index]);
+                Rc::new(Pool::new(&plan, index, core_id, shared, Some(old)))
+            }
+            false => Rc::clone(old),
+        };
+        Self {
+            router: Rc::clone(&self.router),
+            pools: self.pools.iter().enumerate().map(pool).collect(),
+            limiters: Rc::clone(&self.limiters),
+            metrics: self.metrics.with_pools_changed(&plan, is_changed),
+            log_names: self.log_names.with_pools_of(&plan, is_changed),
+            listener_limits: self.listener_limits.clone(),
+            plan,
+        }
+    }
+
+    /// Moves the pools' counts of requests away from their key's server into the metrics.
+    pub(crate) fn count_hash_overflow(&self) {
+        for (index, pool) in self.pools.iter().enumerate() {
+            self.metrics.add_hash_overflow(index, pool.take_hash_overflow());
+        }
+    }
+}

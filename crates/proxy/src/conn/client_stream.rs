@@ -1,0 +1,471 @@
+//! The part of a client's connection that an exchange uses: its stream, unused received bytes, its
+//! deadline, and the peer. The connection's current state belongs to [`super`].
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use rt::buffers::PooledBuffer;
+use rt::deadlines::DeadlineRegistration;
+use rt::stream::Stream;
+
+use super::session_dump::current_tick;
+use crate::admission::{ListenerLimits, Rejection, SourceSlot};
+use crate::core::{ConfigGeneration, Core, TICK_NS};
+use crate::metrics::RejectReason;
+use crate::outcome::EndReason;
+use crate::plan::{ClientTimeouts, ListenerPlan, ProxyVersion};
+use crate::pool::{CoreServer, Pool, ServerConn};
+use crate::proxy_protocol;
+
+/// Settings of a listener at the time of a connection's accept. They stay the same for that
+/// connection.
+#[derive(Debug)]
+pub(crate) struct ListenerSettings {
+    /// Kept here and not in each connection, because there are many connections.
+    pub(crate) core: Rc<Core>,
+    pub(crate) plan: ListenerPlan,
+    /// The listener's index in the plan in force; `None`: it was removed.
+    pub(crate) index: Cell<Option<usize>>,
+    /// For a removed listener: the last plan that had it, and its index there. Its connections
+    /// follow that plan until their next response.
+    last_generation: RefCell<Option<(Rc<ConfigGeneration>, usize)>>,
+    /// Open connections of this core.
+    pub(crate) open_connections: Rc<Cell<usize>>,
+    /// Admission state of the listener, shared by all cores.
+    pub(crate) limits: Arc<ListenerLimits>,
+}
+
+/// Address of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// `None`: a unix socket.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) port: u16,
+    /// True if the proxy believes the client's statements about other addresses.
+    pub(crate) is_trusted: bool,
+}
+
+/// The part of a client's connection that an exchange uses.
+#[derive(Debug)]
+pub(crate) struct ClientStream {
+    pub(crate) stream: Stream,
+    pub(super) settings: Rc<ListenerSettings>,
+    pub(crate) peer: Peer,
+    /// Bytes that were received and not used yet.
+    pub(crate) buffered: PooledBuffer,
+    /// Registered at the first poll.
+    deadline: Option<DeadlineRegistration>,
+    /// Number of requests begun.
+    pub(crate) request_count: u32,
+    /// Arrival time of the first byte of the head that is being received, in microseconds that wrap
+    /// every 71 minutes; 0: no head is being received.
+    head_start_us: u32,
+    /// Tick in which the keep-alive deadline was set last.
+    pub(super) keep_alive_tick: u16,
+    /// True if `buffered` may contain a complete head, so that it is parsed before the next read.
+    pub(super) parses_buffered_first: bool,
+    pub(super) timeout_kind: TimeoutKind,
+    /// Result of watching the client since the request began.
+    watch_state: WatchState,
+    /// End code of the rejected first request, and the seconds until the client may retry.
+    pub(super) rejection: Option<(EndReason, u8)>,
+    /// Slot in the table of sources.
+    source_slot: SourceSlot,
+    /// State that few connections need.
+    rare_state: Option<Box<RareState>>,
+}
+
+#[derive(Debug, Default)]
+struct RareState {
+    /// A connection to a server that only this client uses.
+    private_conn: Option<PrivateConn>,
+    /// Destination address from the client's PROXY header.
+    destination: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct PrivateConn {
+    /// The server and not its index: a reload may put another one at the same index.
+    server: Rc<CoreServer>,
+    conn: ServerConn,
+}
+
+/// Purpose of the deadline that is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeoutKind {
+    None,
+    ProxyPreface,
+    KeepAlive,
+    Head,
+    RequestBody,
+    ServerWrite,
+    Connect,
+    FirstByte,
+    ResponseBody,
+    ClientWrite,
+    Tarpit,
+    Tunnel,
+    Linger,
+}
+
+/// Connection state of a client that nothing is read from at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientStatus {
+    /// The client waits, or has sent more than expected.
+    Present,
+    /// The client shut down its sending side or is gone; the two are indistinguishable.
+    Eof,
+    /// The client is gone.
+    Gone,
+}
+
+/// Maximum number of bytes read of a client's next requests while one is in flight.
+const READ_AHEAD_BYTES_MAX: usize = 16 * 1024;
+/// Maximum value of `Retry-After`.
+const RETRY_AFTER_MAX_S: u64 = 30;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchState {
+    None,
+    UnreadBytes,
+    Eof,
+}
+
+impl ListenerSettings {
+    /// Creates the settings of the listener at `index` in the plan in force.
+    pub(crate) fn new(
+        core: Rc<Core>,
+        plan: ListenerPlan,
+        index: usize,
+        (open_connections, limits): (Rc<Cell<usize>>, Arc<ListenerLimits>),
+    ) -> Self {
+        Self {
+            core,
+            plan,
+            index: Cell::new(Some(index)),
+            last_generation: RefCell::default(),
+            open_connections,
+            limits,
+        }
+    }
+
+    /// Applies a new plan after `previous`. `new_index` is the listener's index there; `None`: the
+    /// new plan does not have it.
+    pub(crate) fn apply_generation(&self, previous: &Rc<ConfigGeneration>, new_index: Option<usize>) {
+        let old_index = self.index.replace(new_index);
+        match (old_index, new_index) {
+            (_, Some(_)) => drop(self.last_generation.take()),
+            (Some(old_index), None) => {
+                drop(self.last_generation.replace(Some((Rc::clone(previous), old_index))))
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Returns the plan that the listener's requests follow, and the listener's index there.
+    pub(crate) fn generation_and_index(&self) -> Option<(Rc<ConfigGeneration>, usize)> {
+        match self.index.get() {
+            Some(index) => Some((self.core.current_generation(), index)),
+            None => self.last_generation.borrow().clone(),
+        }
+    }
+
+    pub(super) fn classify_peer(&self, peer: Option<SocketAddr>) -> Peer {
+        let address = peer.map(|peer| peer.ip().to_canonical());
+        let is_trusted = match address {
+            Some(address) => self.plan.trusted.iter().any(|network| network.contains(address)),
+            None => self.plan.is_unix_trusted,
+        };
+        Peer { address, port: peer.map_or(0, |peer| peer.port()), is_trusted }
+    }
+}
+
+impl ClientStream {
+    pub(super) fn new(stream: Stream, settings: Rc<ListenerSettings>, peer: Peer) -> Self {
+        Self {
+            stream,
+            settings,
+            peer,
+            buffered: PooledBuffer::default(),
+            deadline: None,
+            request_count: 0,
+            head_start_us: 0,
+            keep_alive_tick: 0,
+            parses_buffered_first: false,
+            timeout_kind: TimeoutKind::None,
+            watch_state: WatchState::None,
+            rejection: None,
+            source_slot: SourceSlot::untracked(),
+            rare_state: None,
+        }
+    }
+
+    /// Counts the connection against the limits of its source.
+    ///
+    /// # Errors
+    /// The source exceeds a limit.
+    pub(super) fn acquire_source_slot(&mut self, now_ns: u64) -> Result<(), Rejection> {
+        let limits = &self.settings.limits;
+        self.source_slot = limits.acquire_source_slot(self.peer.address, now_ns)?;
+        if limits.is_untracked(self.peer.address, self.source_slot) {
+            self.settings.core.count_rejection(RejectReason::SourceTable);
+        }
+        Ok(())
+    }
+
+    /// Sets the rejection of the connection's first request.
+    pub(super) fn set_rejection(&mut self, rejection: Rejection) {
+        let seconds = rejection.wait_ns.div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S);
+        // At most 30.
+        self.rejection = Some((rejection.end, seconds as u8));
+    }
+
+    /// Returns the end code of a request that is rejected on any route, and the seconds until
+    /// the client may retry.
+    #[inline]
+    pub(crate) fn request_rejection(&self, now_ns: u64) -> Option<(EndReason, u64)> {
+        if let Some((end, seconds)) = self.rejection {
+            return Some((end, seconds.into()));
+        }
+        let wait_ns = self.settings.limits.admit_request(self.source_slot, now_ns).err()?;
+        let seconds = wait_ns.div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S);
+        Some((EndReason::SourceLimited, seconds))
+    }
+
+    /// Returns the timeout for a wait. Rejected connections get a shorter one.
+    pub(super) fn effective_timeout_ns(&self, configured_ns: u64) -> u64 {
+        if self.is_rejected() { configured_ns.min(super::LINGER_TIMEOUT_NS) } else { configured_ns }
+    }
+
+    /// Returns whether the connection is rejected and only gets an error response.
+    pub(crate) fn is_rejected(&self) -> bool {
+        self.rejection.is_some()
+    }
+
+    /// Notes the arrival of a head's first byte.
+    pub(super) fn note_head_start(&mut self, now_ns: u64) {
+        if self.head_start_us == 0 {
+            self.head_start_us = ((now_ns / 1_000) as u32).max(1);
+        }
+    }
+
+    /// Returns the arrival time of the head's first byte: `now_ns` itself if the complete head came
+    /// at once.
+    pub(super) fn head_start_ns(&self, now_ns: u64) -> u64 {
+        match self.head_start_us {
+            0 => now_ns,
+            // A head never takes as long as the microseconds take to wrap.
+            head_us => now_ns - 1_000 * u64::from(((now_ns / 1_000) as u32).wrapping_sub(head_us)),
+        }
+    }
+
+    /// Prepares for the next request.
+    pub(super) fn end_request(&mut self) {
+        self.parses_buffered_first = !self.buffered.is_empty();
+        self.head_start_us = 0;
+    }
+
+    /// Registers the connection at its first poll. From then on it can be listed and killed.
+    #[inline]
+    pub(super) fn register(&mut self, core: &Core, waker: &Waker) {
+        if self.deadline.is_none() {
+            self.deadline = Some(core.deadlines.register_detached_at(waker, current_tick(core)));
+        }
+    }
+
+    /// Returns the connection's number on its core, and its registration time in the core's ticks.
+    pub(super) fn registration(&self, core: &Core) -> (u64, u32) {
+        let registration = self.deadline.as_ref();
+        registration.map_or((0, 0), |place| (place.id(), core.deadlines.registered_at(place)))
+    }
+
+    /// Returns whether there is a query to all connections that this one has not responded to yet.
+    pub(super) fn take_notified(&self, core: &Core) -> bool {
+        self.deadline.as_ref().is_some_and(|registration| core.deadlines.take_notified(registration))
+    }
+
+    /// Releases everything the connection has taken, at its end.
+    pub(super) fn release(&mut self) {
+        let core = Rc::clone(&self.settings.core);
+        self.buffered.release();
+        self.settings.limits.release(self.source_slot);
+        if let Some(registration) = self.deadline.take() {
+            core.deadlines.deregister(registration);
+        }
+    }
+
+    /// Returns the core that serves the connection.
+    pub(crate) fn core(&self) -> Rc<Core> {
+        Rc::clone(&self.settings.core)
+    }
+
+    pub(crate) fn timeouts(&self) -> &ClientTimeouts {
+        &self.settings.plan.timeouts
+    }
+
+    pub(crate) fn allows_half_close(&self) -> bool {
+        self.settings.plan.half_close
+    }
+
+    /// Returns the plan that the connection's requests follow, and its listener's index there.
+    pub(crate) fn generation_and_index(&self) -> Option<(Rc<ConfigGeneration>, usize)> {
+        self.settings.generation_and_index()
+    }
+
+    pub(crate) fn buffer_request_bytes(&self) -> u64 {
+        self.settings.plan.buffer_request_bytes
+    }
+
+    pub(crate) fn body_bytes_max(&self) -> Option<u64> {
+        self.settings.plan.body_bytes_max
+    }
+
+    /// Returns whether another request may follow on this connection.
+    pub(crate) fn may_keep_alive(&self, core: &Core) -> bool {
+        !core.draining.get()
+            && self.settings.index.get().is_some()
+            && (self.watch_state != WatchState::Eof || !self.buffered.is_empty())
+            && self.settings.plan.requests_max.is_none_or(|max| self.request_count < max)
+    }
+
+    pub(super) fn begin_request(&mut self) {
+        self.request_count = self.request_count.saturating_add(1);
+        self.watch_state = WatchState::None;
+        self.timeout_kind = TimeoutKind::None;
+    }
+
+    /// Checks a client whose request is received in full. Reads up to [`READ_AHEAD_BYTES_MAX`] of
+    /// further bytes, to detect the end of the stream behind them; `input` is scratch.
+    pub(crate) fn check_client(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        input: &mut [u8],
+    ) -> ClientStatus {
+        if self.watch_state == WatchState::Eof {
+            return ClientStatus::Eof;
+        }
+        loop {
+            let capacity = READ_AHEAD_BYTES_MAX.saturating_sub(self.buffered.len()).min(input.len());
+            if capacity == 0 {
+                return ClientStatus::Present;
+            }
+            match self.stream.poll_read(cx, &mut input[..capacity]) {
+                Poll::Pending => return ClientStatus::Present,
+                Poll::Ready(Ok(0)) => {
+                    self.watch_state = WatchState::Eof;
+                    return ClientStatus::Eof;
+                }
+                Poll::Ready(Ok(read)) if self.buffer_bytes(core, &input[..read]) => {}
+                // Without a buffer the next request is lost, and with it the connection.
+                Poll::Ready(Ok(_) | Err(_)) => return ClientStatus::Gone,
+            }
+        }
+    }
+
+    /// Checks a client whose request is not received in full and whose remaining bytes are not
+    /// needed.
+    pub(crate) fn check_unread_client(&mut self, cx: &mut Context<'_>) -> ClientStatus {
+        match self.watch_state {
+            // Unread bytes hide whatever comes after them.
+            WatchState::UnreadBytes => return ClientStatus::Present,
+            WatchState::Eof => return ClientStatus::Eof,
+            WatchState::None => {}
+        }
+        match self.stream.poll_peek(cx) {
+            Poll::Pending => ClientStatus::Present,
+            Poll::Ready(Ok(0)) => {
+                self.watch_state = WatchState::Eof;
+                ClientStatus::Eof
+            }
+            Poll::Ready(Ok(_)) => {
+                self.watch_state = WatchState::UnreadBytes;
+                ClientStatus::Present
+            }
+            Poll::Ready(Err(_)) => ClientStatus::Gone,
+        }
+    }
+
+    /// Keeps unused bytes behind those already held. Returns `false` if there was no buffer.
+    #[inline]
+    pub(crate) fn buffer_bytes(&mut self, core: &Core, bytes: &[u8]) -> bool {
+        bytes.is_empty() || self.buffered.append(&core.buffers, bytes)
+    }
+
+    /// Restarts the current timeout after progress. The first-byte timeout is a total time and does
+    /// not restart.
+    pub(crate) fn note_progress(&mut self) {
+        if self.timeout_kind != TimeoutKind::FirstByte {
+            self.timeout_kind = TimeoutKind::None;
+        }
+    }
+
+    /// Returns whether the wait for `kind` has exceeded `timeout_ns`. Starts the wait if it has
+    /// not started yet.
+    #[inline]
+    pub(crate) fn has_timed_out(
+        &mut self,
+        cx: &Context<'_>,
+        core: &Core,
+        kind: TimeoutKind,
+        timeout_ns: u64,
+    ) -> bool {
+        if self.timeout_kind == kind {
+            return self.is_deadline_expired();
+        }
+        self.arm(core, cx.waker(), kind, timeout_ns);
+        false
+    }
+
+    pub(crate) fn arm(&mut self, core: &Core, waker: &Waker, kind: TimeoutKind, timeout_ns: u64) {
+        // The core's time is up to a tick old, and a deadline must never pass early.
+        let due_ns = core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
+        self.register(core, waker);
+        if let Some(registration) = &self.deadline {
+            core.deadlines.set(registration, due_ns);
+        }
+        self.timeout_kind = kind;
+    }
+
+    pub(crate) fn timeout_kind(&self) -> TimeoutKind {
+        self.timeout_kind
+    }
+
+    pub(crate) fn is_deadline_expired(&self) -> bool {
+        let deadlines = &self.settings.core.deadlines;
+        self.deadline.as_ref().is_some_and(|registration| deadlines.is_expired(registration))
+    }
+
+    /// Removes the deadline.
+    pub(crate) fn disarm(&mut self) {
+        self.timeout_kind = TimeoutKind::None;
+    }
+
+    /// Takes the client's own connection to this server.
+    pub(crate) fn take_private_conn(&mut self, pool: &Pool, server: usize) -> Option<ServerConn> {
+        let private = self.rare_state.as_mut()?.private_conn.take()?;
+        let is_same_server = Rc::ptr_eq(&private.server, pool.server(server));
+        (is_same_server && private.conn.is_alive()).then_some(private.conn)
+    }
+
+    pub(crate) fn keep_private_conn(&mut self, pool: &Pool, server: usize, conn: ServerConn) {
+        let private = PrivateConn { server: Rc::clone(pool.server(server)), conn };
+        self.rare_state.get_or_insert_default().private_conn = Some(private);
+    }
+
+    /// Stores the destination address from the client's PROXY header.
+    pub(super) fn note_destination(&mut self, destination: SocketAddr) {
+        self.rare_state.get_or_insert_default().destination = Some(destination);
+    }
+
+    /// Writes a PROXY header with the client's address, for the start of a server connection.
+    pub(crate) fn write_proxy_header(&self, version: ProxyVersion, out: &mut Vec<u8>) {
+        let source = self.peer.address.map(|address| SocketAddr::new(address, self.peer.port));
+        let reported = self.rare_state.as_ref().and_then(|rare| rare.destination);
+        let destination = reported.or_else(|| self.stream.local_address());
+        proxy_protocol::write_header(version, source, destination, out);
+    }
+}

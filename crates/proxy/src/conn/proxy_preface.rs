@@ -1,0 +1,101 @@
+//! The start of a connection: the PROXY header, if the listener expects one. Only trusted peers may
+//! send it. Connections from other peers, or without the header, are rejected.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use super::{Conn, ConnState, TimeoutKind};
+use crate::core::{Core, ScratchBuffers};
+use crate::metrics::RejectReason;
+use crate::outcome::EndReason;
+use crate::plan::Mode;
+use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
+
+/// State of reading the PROXY header.
+enum PrefaceStatus {
+    Complete,
+    Incomplete,
+    Rejected,
+}
+
+impl Conn {
+    /// Waits for a PROXY header, if one is expected, and then begins the listener's protocol.
+    pub(super) fn poll_proxy_preface(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<ConnState> {
+        while self.client.settings.plan.proxy_protocol {
+            match self.read_proxy_preface(cx, core, scratch) {
+                Poll::Ready(PrefaceStatus::Complete) => break,
+                Poll::Ready(PrefaceStatus::Rejected) => {
+                    let trusted = self.client.peer.is_trusted;
+                    core.count_rejection(if trusted {
+                        RejectReason::ProxyHeader
+                    } else {
+                        RejectReason::Untrusted
+                    });
+                    let bytes = self.client.buffered.len();
+                    let end = Err(EndReason::BadProxyHeader);
+                    return Poll::Ready(self.reject(cx, core, scratch, end, bytes));
+                }
+                Poll::Ready(PrefaceStatus::Incomplete) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        self.client.timeout_kind = TimeoutKind::None;
+        self.client.end_request();
+        // The client's address is known only now.
+        if self.client.settings.plan.proxy_protocol
+            && !self.client.is_rejected()
+            && let ConnState::Closed = Self::admit_source(&mut self.client, ConnState::Idle)
+        {
+            return Poll::Ready(ConnState::Closed);
+        }
+        match self.client.settings.plan.mode {
+            Mode::Http => Poll::Ready(ConnState::Idle),
+            Mode::Tcp(_) => Poll::Ready(self.begin_tcp(cx, core, scratch)),
+        }
+    }
+
+    fn read_proxy_preface(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<PrefaceStatus> {
+        if !self.client.peer.is_trusted {
+            return Poll::Ready(PrefaceStatus::Rejected);
+        }
+        let capacity = scratch.input.len() - self.client.buffered.len();
+        let read = match self.client.stream.poll_read(cx, &mut scratch.input[..capacity]) {
+            Poll::Ready(Ok(read)) if read > 0 => read,
+            Poll::Ready(_) => return Poll::Ready(PrefaceStatus::Rejected),
+            Poll::Pending => {
+                let head_timeout_ns =
+                    self.client.effective_timeout_ns(self.client.settings.plan.timeouts.head_ns);
+                let is_late = self.client.has_timed_out(cx, core, TimeoutKind::ProxyPreface, head_timeout_ns);
+                return if is_late { Poll::Ready(PrefaceStatus::Rejected) } else { Poll::Pending };
+            }
+        };
+        if !self.client.buffer_bytes(core, &scratch.input[..read]) {
+            return Poll::Ready(PrefaceStatus::Rejected);
+        }
+        let (status, used) = match proxy_protocol::parse(self.client.buffered.bytes()) {
+            proxy_protocol::ParsedHeader::Complete { header, bytes } => {
+                if let Header::Proxied { source, destination } = header {
+                    self.client.peer = self.client.settings.classify_peer(Some(source));
+                    self.client.note_destination(destination);
+                }
+                (PrefaceStatus::Complete, bytes)
+            }
+            proxy_protocol::ParsedHeader::Incomplete if self.client.buffered.len() < HEADER_BYTES_MAX => {
+                (PrefaceStatus::Incomplete, 0)
+            }
+            _ => (PrefaceStatus::Rejected, 0),
+        };
+        self.client.buffered.consume(used);
+        Poll::Ready(status)
+    }
+}

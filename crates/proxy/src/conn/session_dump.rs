@@ -1,0 +1,88 @@
+//! Session dump: a connection describes itself on request, and closes if the command kills it.
+
+use std::rc::Rc;
+
+use super::{Conn, ConnState};
+use crate::core::{Core, ScratchBuffers, TICK_NS};
+use crate::outcome::EndReason;
+use crate::session::{Session, SessionId};
+
+impl Conn {
+    /// Responds to the current session query, once per query. Returns the new state if the
+    /// connection is killed.
+    #[cold]
+    pub(super) fn report_session(
+        &mut self,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> Option<ConnState> {
+        if !self.client.take_notified(core) {
+            return None;
+        }
+        core.session_dump.count_notified();
+        let (number, registered_at) = self.client.registration(core);
+        let id = SessionId { core: core.index, slot_key: number };
+        if !core.session_dump.needs_description(id) {
+            return None;
+        }
+        let session = self.describe(core, id, registered_at);
+        core.session_dump.add_session(session).then(|| self.kill(core, scratch))
+    }
+
+    fn describe(&self, core: &Core, id: SessionId, registered_at: u32) -> Session {
+        let client = &self.client;
+        let exchange = match &self.state {
+            ConnState::Exchange(exchange) => Some(exchange),
+            ConnState::Tunnel(tunnelling) => Some(&tunnelling.exchange),
+            _ => None,
+        };
+        let description = exchange.map(|exchange| exchange.describe()).unwrap_or_default();
+        let state = match &self.state {
+            ConnState::ProxyPreface => "proxy-header",
+            ConnState::Idle if client.buffered.is_empty() => "idle",
+            ConnState::Idle => "request-head",
+            ConnState::Exchange(_) => description.state,
+            ConnState::Tunnel(_) => "tunnel",
+            ConnState::Lingering(_) | ConnState::Closed => "closing",
+        };
+        let byte_counts =
+            if core.session_dump.lists_sessions() { client.stream.tcp_byte_counts() } else { None };
+        let (bytes_in, bytes_out) = byte_counts.unwrap_or(description.bytes);
+        Session {
+            id,
+            client: client.peer.address.map(|address| (address, client.peer.port)),
+            listener: client.settings.plan.name.clone(),
+            pool: description.pool,
+            server: description.server,
+            state,
+            age_ms: u64::from(current_tick(core).wrapping_sub(registered_at)) * (TICK_NS / 1_000_000),
+            requests: client.request_count,
+            bytes_in,
+            bytes_out,
+        }
+    }
+
+    /// Closes the connection at once. The response in flight is cut off with a reset, so that the
+    /// client cannot take it for complete.
+    fn kill(&mut self, core: &Rc<Core>, scratch: &mut ScratchBuffers) -> ConnState {
+        match std::mem::replace(&mut self.state, ConnState::Closed) {
+            ConnState::Exchange(mut exchange) => {
+                exchange.abort(core, &self.client, &mut scratch.rng, EndReason::Killed);
+                core.recycle_exchange(exchange);
+                // The client must notice the truncation. Fails if the socket is gone already.
+                let _ = self.client.stream.reset_on_close();
+            }
+            ConnState::Tunnel(mut tunnelling) => {
+                let Self { client, .. } = self;
+                tunnelling.end(core, client, scratch, EndReason::Killed);
+            }
+            _ => {}
+        }
+        ConnState::Closed
+    }
+}
+
+/// Returns the core's time in ticks, the unit of the deadlines.
+pub(super) fn current_tick(core: &Core) -> u32 {
+    (core.now_ns.get() / TICK_NS) as u32
+}

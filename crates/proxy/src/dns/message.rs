@@ -1,0 +1,410 @@
+//! DNS messages (RFC 1035): writes questions, parses answers strictly. Pure. Only the record types
+//! for servers' names: A, AAAA, SRV, and aliases on the way to them.
+
+use std::net::IpAddr;
+
+/// Record type of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordType {
+    A = 1,
+    Aaaa = 28,
+    Srv = 33,
+}
+
+/// Record data for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RecordData {
+    Address(IpAddr),
+    Service { priority: u16, weight: u16, port: u16, target: Box<str> },
+}
+
+/// Answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DnsAnswer {
+    /// RCODE: 0 is success, 3 is "no such name".
+    pub(crate) code: u8,
+    /// True if the answer is truncated and must be requested over TCP.
+    pub(crate) truncated: bool,
+    pub(crate) data: Vec<RecordData>,
+    /// Minimum TTL of all records on the way; 0 if there is no data.
+    pub(crate) ttl_s: u32,
+}
+
+/// Reason for rejecting bytes as an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerError {
+    /// They answer another question, or none: the right answer may still come.
+    Mismatch,
+    /// They are malformed.
+    Malformed,
+}
+
+const CLASS_IN: u16 = 1;
+const TYPE_CNAME: u16 = 5;
+const HEADER_BYTES: usize = 12;
+/// Maximum length of a name in bytes, with its length bytes (RFC 1035 §2.3.4).
+const NAME_BYTES_MAX: usize = 255;
+/// Maximum number of aliases followed.
+const ALIASES_MAX: usize = 8;
+/// Maximum number of records of an answer that are parsed.
+const RECORDS_MAX: usize = 1_024;
+
+/// Encodes a question. `name` comes from the config: its labels are short enough.
+pub(crate) fn encode_question(id: u16, name: &str, record_type: RecordType) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + name.len() + 6);
+    // A standard query, with recursion, and one question.
+    for word in [id, 0x0100, 1, 0, 0, 0] {
+        bytes.extend_from_slice(&word.to_be_bytes());
+    }
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        bytes.push(label.len().min(63) as u8);
+        bytes.extend_from_slice(&label.as_bytes()[..label.len().min(63)]);
+    }
+    bytes.push(0);
+    bytes.extend_from_slice(&(record_type as u16).to_be_bytes());
+    bytes.extend_from_slice(&CLASS_IN.to_be_bytes());
+    bytes
+}
+
+/// Returns a name with random letter case, one bit of `bits` for each letter; the bits repeat. A
+/// nameserver returns the name unchanged, so a forger must guess the case.
+pub(crate) fn randomize_case(name: &str, bits: [u8; 6]) -> String {
+    let has_upper_case = |at: usize| bits[at / 8 % bits.len()] >> (at % 8) & 1 == 1;
+    let letters = name.chars().enumerate();
+    letters
+        .map(|(at, letter)| if has_upper_case(at) { letter.to_ascii_uppercase() } else { letter })
+        .collect()
+}
+
+/// Returns whether an answer repeats the question byte by byte, or has no question.
+pub(crate) fn repeats_question(answer: &[u8], question: &[u8]) -> bool {
+    let has_no_question = answer.get(4..6) == Some(&[0, 0]);
+    let sent_question = &question[HEADER_BYTES.min(question.len())..];
+    has_no_question || answer.get(HEADER_BYTES..).is_some_and(|rest| rest.starts_with(sent_question))
+}
+
+/// Parses the answer to a [`question`] of the same `id`, `name` and type.
+pub(crate) fn parse_answer(
+    bytes: &[u8],
+    id: u16,
+    name: &str,
+    record_type: RecordType,
+) -> Result<DnsAnswer, AnswerError> {
+    let mut reader = MessageReader { bytes, position: 0 };
+    let header: [u16; 6] = reader.read_u16s().ok_or(AnswerError::Mismatch)?;
+    let [answer_id, flags, questions, answers, ..] = header;
+    // A response to a standard query.
+    if answer_id != id || flags & 0xf800 != 0x8000 {
+        return Err(AnswerError::Mismatch);
+    }
+    let code = (flags & 0xf) as u8;
+    let truncated = flags & 0x0200 != 0;
+    if questions != 1 {
+        // Some servers omit the question in an error.
+        let is_error = questions == 0 && code != 0;
+        let error_answer = DnsAnswer { code, truncated, data: Vec::new(), ttl_s: 0 };
+        return if is_error { Ok(error_answer) } else { Err(AnswerError::Mismatch) };
+    }
+    let answered_name = reader.read_name().ok_or(AnswerError::Malformed)?;
+    let [kind, class] = reader.read_u16s().ok_or(AnswerError::Malformed)?;
+    if *answered_name != *name || kind != record_type as u16 || class != CLASS_IN {
+        return Err(AnswerError::Mismatch);
+    }
+    let mut records = Vec::new();
+    for _ in 0..usize::from(answers).min(RECORDS_MAX) {
+        match reader.read_record(record_type) {
+            Some(record) => records.extend(record),
+            // The last record may be cut off.
+            None if truncated => break,
+            None => return Err(AnswerError::Malformed),
+        }
+    }
+    let (data, ttl_s) = follow_aliases(&records, name);
+    Ok(DnsAnswer { code, truncated, data, ttl_s })
+}
+
+/// A relevant record: owner, TTL and content.
+struct ResourceRecord {
+    owner: Box<str>,
+    ttl_s: u32,
+    content: RecordContent,
+}
+
+enum RecordContent {
+    Cname(Box<str>),
+    Data(RecordData),
+}
+
+/// Returns the data of `name` or of the name that it is an alias of, with the minimum TTL.
+fn follow_aliases(records: &[ResourceRecord], name: &str) -> (Vec<RecordData>, u32) {
+    let (mut name, mut ttl_s) = (name, u32::MAX);
+    for _ in 0..=ALIASES_MAX {
+        let own_records = records.iter().filter(|record| *record.owner == *name);
+        let mut data = Vec::new();
+        let mut alias = None;
+        for record in own_records {
+            match &record.content {
+                RecordContent::Data(record_data) => data.push(record_data.clone()),
+                RecordContent::Cname(target) => alias = Some(&**target),
+            }
+            ttl_s = ttl_s.min(record.ttl_s);
+        }
+        match alias {
+            _ if !data.is_empty() => return (data, ttl_s),
+            Some(target) => name = target,
+            None => break,
+        }
+    }
+    (Vec::new(), 0)
+}
+
+struct MessageReader<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl MessageReader<'_> {
+    fn take(&mut self, count: usize) -> Option<&[u8]> {
+        let bytes = self.bytes.get(self.position..self.position.checked_add(count)?)?;
+        self.position += count;
+        Some(bytes)
+    }
+
+    fn read_u16s<const N: usize>(&mut self) -> Option<[u16; N]> {
+        let bytes = self.take(2 * N)?;
+        Some(std::array::from_fn(|at| u16::from_be_bytes([bytes[2 * at], bytes[2 * at + 1]])))
+    }
+
+    /// Reads a name in lower case, without the final dot. A pointer must lead to an earlier
+    /// position than itself, so that this terminates.
+    fn read_name(&mut self) -> Option<Box<str>> {
+        let (mut position, mut end, mut limit) = (self.position, None, self.position);
+        let mut name = String::new();
+        let mut name_bytes = 1;
+        loop {
+            let length = usize::from(*self.bytes.get(position)?);
+            match length >> 6 {
+                0 if length == 0 => {
+                    self.position = end.unwrap_or(position + 1);
+                    return Some(name.into());
+                }
+                0 => {
+                    let label = self.bytes.get(position + 1..position + 1 + length)?;
+                    name_bytes += 1 + length;
+                    if name_bytes > NAME_BYTES_MAX {
+                        return None;
+                    }
+                    if !name.is_empty() {
+                        name.push('.');
+                    }
+                    // Maps bytes that no valid name contains so that the name still matches no
+                    // valid name.
+                    let to_char = |byte: &u8| match byte {
+                        b'.' => '\u{fffd}',
+                        byte => char::from(byte.to_ascii_lowercase()),
+                    };
+                    name.extend(label.iter().map(to_char));
+                    position += 1 + length;
+                }
+                3 => {
+                    let low = usize::from(*self.bytes.get(position + 1)?);
+                    let target = (length & 0x3f) << 8 | low;
+                    if target >= limit {
+                        return None;
+                    }
+                    end = end.or(Some(position + 2));
+                    (position, limit) = (target, target);
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Reads a record. `Some(None)`: an irrelevant one.
+    fn read_record(&mut self, record_type: RecordType) -> Option<Option<ResourceRecord>> {
+        let owner = self.read_name()?;
+        let [kind, class, ttl_high, ttl_low, length] = self.read_u16s()?;
+        let start = self.position;
+        let end = start.checked_add(usize::from(length))?;
+        self.bytes.get(start..end)?;
+        let content = match kind {
+            _ if class != CLASS_IN => None,
+            TYPE_CNAME => Some(RecordContent::Cname(self.read_name()?)),
+            kind if kind == record_type as u16 => {
+                Some(RecordContent::Data(self.read_data(record_type, length)?))
+            }
+            _ => None,
+        };
+        // The parsed length must equal the record's length.
+        if content.is_some() && self.position != end {
+            return None;
+        }
+        self.position = end;
+        let ttl_s = u32::from(ttl_high) << 16 | u32::from(ttl_low);
+        // A TTL with its highest bit set counts as 0 (RFC 2181 §8).
+        let ttl_s = if ttl_s > i32::MAX as u32 { 0 } else { ttl_s };
+        Some(content.map(|content| ResourceRecord { owner, ttl_s, content }))
+    }
+
+    fn read_data(&mut self, record_type: RecordType, length: u16) -> Option<RecordData> {
+        match (record_type, length) {
+            (RecordType::A, 4) => {
+                let bytes: [u8; 4] = self.take(4)?.try_into().ok()?;
+                Some(RecordData::Address(IpAddr::from(bytes)))
+            }
+            (RecordType::Aaaa, 16) => {
+                let bytes: [u8; 16] = self.take(16)?.try_into().ok()?;
+                Some(RecordData::Address(IpAddr::from(bytes)))
+            }
+            (RecordType::Srv, _) => {
+                let [priority, weight, port] = self.read_u16s()?;
+                Some(RecordData::Service { priority, weight, port, target: self.read_name()? })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: u16 = 0x1234;
+
+    fn encoded_name(name: &str) -> Vec<u8> {
+        let message = encode_question(0, name, RecordType::A);
+        message[HEADER_BYTES..message.len() - 4].to_vec()
+    }
+
+    fn record(owner: &[u8], kind: u16, ttl_s: u32, data: &[u8]) -> Vec<u8> {
+        let mut bytes = owner.to_vec();
+        bytes.extend([kind.to_be_bytes(), CLASS_IN.to_be_bytes()].concat());
+        bytes.extend(ttl_s.to_be_bytes());
+        bytes.extend((data.len() as u16).to_be_bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    fn message(name: &str, record_type: RecordType, flags: u16, records: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = encode_question(ID, name, record_type);
+        bytes[2..4].copy_from_slice(&flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&(records.len() as u16).to_be_bytes());
+        bytes.extend(records.concat());
+        bytes
+    }
+
+    /// The question's own name.
+    const OWNER: &[u8] = &[0xc0, 12];
+
+    #[test]
+    fn a_question_is_a_question() {
+        let bytes = encode_question(ID, "a.bc", RecordType::Srv);
+        let expected = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01a\x02bc\0\0\x21\0\x01";
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn addresses_come_with_the_shortest_ttl() {
+        let records = [
+            record(OWNER, 1, 60, &[10, 0, 0, 1]),
+            record(OWNER, 16, 1, b"\x03txt"),
+            record(&encoded_name("other"), 1, 2, &[10, 0, 0, 9]),
+            record(OWNER, 1, 30, &[10, 0, 0, 2]),
+        ];
+        let bytes = message("app.internal", RecordType::A, 0x8180, &records);
+        let parsed = parse_answer(&bytes, ID, "app.internal", RecordType::A).unwrap();
+        let address = |last| RecordData::Address(IpAddr::from([10, 0, 0, last]));
+        assert_eq!(parsed.data, [address(1), address(2)]);
+        assert_eq!((parsed.code, parsed.truncated, parsed.ttl_s), (0, false, 30));
+    }
+
+    #[test]
+    fn aliases_are_followed_and_circles_end() {
+        let records = [
+            record(&encoded_name("B"), 28, 9, &[0xfe; 16]),
+            record(OWNER, TYPE_CNAME, 5, &encoded_name("b")),
+        ];
+        let bytes = message("a", RecordType::Aaaa, 0x8180, &records);
+        let parsed = parse_answer(&bytes, ID, "a", RecordType::Aaaa).unwrap();
+        assert_eq!((parsed.data.len(), parsed.ttl_s), (1, 5));
+        let circle = [
+            record(OWNER, TYPE_CNAME, 5, &encoded_name("b")),
+            record(&encoded_name("b"), TYPE_CNAME, 5, &encoded_name("a")),
+        ];
+        let bytes = message("a", RecordType::A, 0x8180, &circle);
+        assert_eq!(parse_answer(&bytes, ID, "a", RecordType::A).unwrap().data, []);
+    }
+
+    #[test]
+    fn a_service_has_priority_weight_and_port() {
+        let mut data = vec![0, 1, 0, 2, 0x1f, 0x90];
+        data.extend(encoded_name("H.x"));
+        let bytes = message("_s._tcp.x", RecordType::Srv, 0x8180, &[record(OWNER, 33, 7, &data)]);
+        let parsed = parse_answer(&bytes, ID, "_s._tcp.x", RecordType::Srv).unwrap();
+        let target = "h.x".into();
+        let service = RecordData::Service { priority: 1, weight: 2, port: 8080, target };
+        assert_eq!(parsed.data, [service]);
+    }
+
+    #[test]
+    fn other_answers_are_distinguished_from_malformed_ones() {
+        let valid = message("a", RecordType::A, 0x8180, &[record(OWNER, 1, 1, &[1, 2, 3, 4])]);
+        let parse = |bytes: &[u8]| parse_answer(bytes, ID, "a", RecordType::A);
+        assert!(parse(&valid).is_ok());
+        assert_eq!(parse_answer(&valid, 1, "a", RecordType::A), Err(AnswerError::Mismatch));
+        assert_eq!(parse_answer(&valid, ID, "b", RecordType::A), Err(AnswerError::Mismatch));
+        assert_eq!(parse_answer(&valid, ID, "a", RecordType::Aaaa), Err(AnswerError::Mismatch));
+        let question = message("a", RecordType::A, 0x0100, &[]);
+        assert_eq!(parse(&question), Err(AnswerError::Mismatch));
+        // A record of a wrong length, a truncated address, a pointer forward and one to itself.
+        for bad in [
+            record(OWNER, 1, 1, &[1, 2, 3]),
+            record(OWNER, 1, 1, &[1, 2, 3, 4, 5]),
+            record(&[0xc0, 19], 1, 1, &[1, 2, 3, 4]),
+            record(&[0xc0, 0xff], 1, 1, &[1, 2, 3, 4]),
+            record(&[0x80, 0], 1, 1, &[1, 2, 3, 4]),
+        ] {
+            assert_eq!(parse(&message("a", RecordType::A, 0x8180, &[bad])), Err(AnswerError::Malformed));
+        }
+        assert_eq!(parse(&valid[..valid.len() - 1]), Err(AnswerError::Malformed));
+        // Over UDP an answer may be truncated, which it reports.
+        let truncated = message("a", RecordType::A, 0x8380, &[record(OWNER, 1, 1, &[1, 2, 3, 4])]);
+        let parsed = parse(&truncated[..truncated.len() - 1]).unwrap();
+        assert!(parsed.truncated && parsed.data.is_empty());
+        let error = parse(&message("a", RecordType::A, 0x8183, &[])).unwrap();
+        assert_eq!((error.code, error.data), (3, Vec::new()));
+    }
+
+    /// Any bytes yield an answer or an error, and never more records than there are.
+    #[test]
+    fn hostile_bytes_are_refused_and_nothing_else_happens() {
+        let mut data = vec![0, 1, 0, 2, 0x1f, 0x90];
+        data.extend([0xc0, 12]);
+        let seeds = [
+            message("a.b", RecordType::A, 0x8180, &[record(OWNER, 1, 1, &[1, 2, 3, 4])]),
+            message("a.b", RecordType::Aaaa, 0x8180, &[record(OWNER, TYPE_CNAME, 1, &encoded_name("c"))]),
+            message("a.b", RecordType::Srv, 0x8180, &[record(OWNER, 33, 1, &data)]),
+        ];
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut parsed_count = 0;
+        for round in 0..60_000 {
+            let mut bytes = seeds[round % 3].clone();
+            for _ in 0..rng.usize(1..6) {
+                let at = rng.usize(..bytes.len());
+                match rng.u8(..4) {
+                    0 => bytes[at] = rng.u8(..),
+                    1 => bytes[at] ^= 1 << rng.u8(..8),
+                    2 => bytes.truncate(at.max(1)),
+                    _ => bytes.insert(at, rng.u8(..)),
+                }
+            }
+            for record_type in [RecordType::A, RecordType::Aaaa, RecordType::Srv] {
+                if let Ok(parsed) = parse_answer(&bytes, ID, "a.b", record_type) {
+                    parsed_count += 1;
+                    assert!(parsed.data.len() * 10 <= bytes.len(), "{bytes:?}");
+                }
+            }
+        }
+        assert!(parsed_count > 1_000, "{parsed_count}");
+    }
+}

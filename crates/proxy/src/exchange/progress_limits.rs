@@ -1,0 +1,93 @@
+//! Limits for slow peers: the total time until a response's head, and the minimum progress of
+//! bodies.
+//!
+//! A blocked socket becomes writable only when a third of its send buffer is free, for which a slow
+//! peer may need minutes. So the progress of a blocked receiver is what it has confirmed
+//! (`SIOCOUTQ`).
+
+use std::task::Context;
+
+use super::Exchange;
+use crate::conn::{ClientStream, TimeoutKind};
+use crate::core::{Core, TICK_NS};
+
+/// Number of progress checks within the time that a stall may last.
+const STALL_CHECKS: u64 = 8;
+/// Bytes that a server must confirm in each `idle` of its pool while it blocks the proxy.
+const SERVER_PROGRESS_BYTES: u64 = 4096;
+
+impl Exchange {
+    /// Returns whether the request's body arrives fast enough. Checked when bytes have arrived, so
+    /// that a client that sends a trickle is found. A client that sends nothing at all runs into
+    /// another timeout.
+    pub(super) fn is_body_in_time(&mut self, core: &Core, client: &ClientStream) -> bool {
+        let (bytes, since_ns) = self.body_progress;
+        let now_ns = core.now_ns.get();
+        if now_ns.saturating_sub(self.outcome.times.start_ns) >= client.timeouts().body_ns {
+            return false;
+        }
+        if since_ns == 0 {
+            self.body_progress = (self.request_relay.content_bytes, now_ns);
+        } else if now_ns.saturating_sub(since_ns) >= client.timeouts().body_progress_ns {
+            self.body_progress = (self.request_relay.content_bytes, now_ns);
+            return self.request_relay.content_bytes - bytes >= client.timeouts().body_progress_bytes;
+        }
+        true
+    }
+
+    /// Returns the time left until the response's head is due. Bytes of the head do not restart it.
+    pub(super) fn first_byte_left_ns(&mut self, core: &Core, timeout_ns: u64) -> u64 {
+        let now_ns = core.now_ns.get();
+        if self.first_byte_wait_start_ns == 0 {
+            self.first_byte_wait_start_ns = now_ns;
+        }
+        timeout_ns.saturating_sub(now_ns - self.first_byte_wait_start_ns)
+    }
+
+    /// Returns whether a blocked peer has confirmed too little for `timeout_ns`. Called while
+    /// nothing can be written to it. The first check comes soon, so that a short wait costs no
+    /// system call.
+    pub(super) fn is_peer_stalled(
+        &mut self,
+        cx: &Context<'_>,
+        core: &Core,
+        client: &mut ClientStream,
+        kind: TimeoutKind,
+        timeout_ns: u64,
+    ) -> bool {
+        let now_ns = core.now_ns.get();
+        if client.timeout_kind() != kind {
+            self.stalled = None;
+            client.arm(core, cx.waker(), kind, TICK_NS.min(timeout_ns));
+            return false;
+        }
+        if !client.is_deadline_expired() {
+            return false;
+        }
+        // The time limit of the request's body is suspended while its server is the slow peer.
+        self.body_progress = (self.request_relay.content_bytes, now_ns);
+        let (stream, min_bytes) = match (kind, &self.server) {
+            (TimeoutKind::ServerWrite, Some(server)) => (&server.stream, SERVER_PROGRESS_BYTES),
+            _ => (&client.stream, client.timeouts().write_progress_bytes.max(1)),
+        };
+        let unacked_bytes = stream.unacked_bytes();
+        let waited_ns = match (self.stalled, unacked_bytes) {
+            (Some((previous_bytes, since_ns)), Some(unacked_bytes))
+                if previous_bytes.saturating_sub(unacked_bytes) < min_bytes =>
+            {
+                now_ns.saturating_sub(since_ns)
+            }
+            (Some((_, since_ns)), None) => now_ns.saturating_sub(since_ns),
+            _ => {
+                self.stalled = Some((unacked_bytes.unwrap_or(0), now_ns));
+                0
+            }
+        };
+        if waited_ns >= timeout_ns {
+            return true;
+        }
+        let next_ns = (timeout_ns / STALL_CHECKS).max(TICK_NS);
+        client.arm(core, cx.waker(), kind, next_ns.min(timeout_ns - waited_ns));
+        false
+    }
+}

@@ -1,0 +1,109 @@
+//! Inputs of the server selection from an exchange, and feedback to it. `balance` makes the
+//! selection and defines the form of the sticky cookie.
+
+use std::net::IpAddr;
+
+use super::{Exchange, ServerSlot};
+use crate::balance::sticky::{StickyCookie, StickyLookup};
+use crate::balance::{FAILED_LATENCY_MIN_NS, digest_key, digest_source};
+use crate::outcome::EndReason;
+use crate::plan::{Balance, HashKey};
+use crate::pool::{Pool, ServerRequirements};
+use crate::route::{RouteRequest, RouteScratch};
+
+impl Exchange {
+    /// Returns the request's requirements on a server of the pool. Reads only the parts of the head
+    /// that the pool's settings refer to.
+    pub(super) fn server_requirements(
+        &mut self,
+        pool: &Pool,
+        request: &RouteRequest<'_>,
+        route_scratch: &mut RouteScratch,
+    ) -> ServerRequirements {
+        let plan = pool.plan();
+        let mut requirements = ServerRequirements::default();
+        if plan.balance == Balance::ConsistentHash {
+            requirements.key = digest_key(&plan.hash.key, request, &mut route_scratch.path);
+        }
+        if let (Some(sticky), Some(tokens)) = (&plan.sticky, pool.tokens()) {
+            let lookup = match tokens.find_in_cookies(sticky, request.headers) {
+                Ok(server) if pool.accepts_sticky(server, self.outcome.times.head_ns) => {
+                    requirements.pinned = Some(server);
+                    StickyLookup::Hit
+                }
+                Ok(_) => StickyLookup::Down,
+                Err(failure) => failure,
+            };
+            self.outcome.sticky = Some(lookup);
+        }
+        requirements
+    }
+
+    /// Returns the same for a connection whose bytes are not parsed.
+    pub(super) fn tcp_server_requirements(pool: &Pool, source: Option<IpAddr>) -> ServerRequirements {
+        let plan = pool.plan();
+        let is_by_source = plan.balance == Balance::ConsistentHash && plan.hash.key == HashKey::Source;
+        ServerRequirements {
+            key: digest_source(source).filter(|_| is_by_source),
+            ..ServerRequirements::default()
+        }
+    }
+
+    /// Records the response latency of the server, once the head of its response has arrived.
+    pub(super) fn record_response_latency(&self) {
+        let Some(ServerSlot { pool, server }) = &self.slot else {
+            return;
+        };
+        if !pool.uses_latency() {
+            return;
+        }
+        let times = &self.outcome.times;
+        let elapsed_ns = times.first_byte_ns.saturating_sub(times.dispatched_ns);
+        // With these statuses a server, or a gateway before it, reports that it cannot respond just
+        // now.
+        let has_failed = matches!(self.outcome.status, 502..=504);
+        let min_ns = if has_failed { FAILED_LATENCY_MIN_NS } else { 0 };
+        pool.record_latency(*server, elapsed_ns.max(min_ns), times.first_byte_ns);
+    }
+
+    /// Records the connect latency of a server in mode tcp, the only latency that is known there.
+    pub(super) fn record_connect_latency(&self) {
+        if let Some(ServerSlot { pool, server }) = &self.slot
+            && pool.uses_latency()
+        {
+            let times = &self.outcome.times;
+            let elapsed_ns = times.connected_ns.saturating_sub(times.dispatched_ns);
+            pool.record_latency(*server, elapsed_ns, times.connected_ns);
+        }
+    }
+
+    /// Records a failure, if `end` means that the server is at fault.
+    pub(super) fn record_failure_latency(&self, pool: &Pool, server: usize, end: EndReason, now_ns: u64) {
+        let is_server_fault = matches!(
+            end,
+            EndReason::ConnectFailed
+                | EndReason::ConnectTimeout
+                | EndReason::ServerClosed
+                | EndReason::ServerTimeout
+                | EndReason::BadResponse
+        );
+        if is_server_fault && pool.uses_latency() {
+            let elapsed_ns = now_ns.saturating_sub(self.outcome.times.dispatched_ns);
+            pool.record_latency(server, elapsed_ns.max(FAILED_LATENCY_MIN_NS), now_ns);
+        }
+    }
+}
+
+/// Returns the sticky cookie of the response: the token of the server that responded. It is due if
+/// the client does not have it yet, or if it has a maximum age.
+pub(super) fn response_cookie(
+    slot: Option<&ServerSlot>,
+    requirements: ServerRequirements,
+    lookup: Option<StickyLookup>,
+) -> Option<StickyCookie<'_>> {
+    let ServerSlot { pool, server } = slot?;
+    let plan = pool.plan().sticky.as_ref()?;
+    let token = pool.tokens()?.token(*server);
+    let has_cookie = lookup == Some(StickyLookup::Hit) && requirements.pinned == Some(*server);
+    Some(StickyCookie { plan, token, is_due: !has_cookie || plan.max_age_s.is_some() })
+}

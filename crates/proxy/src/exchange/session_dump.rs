@@ -1,0 +1,39 @@
+//! State of an exchange, for session dumps.
+
+use super::{Exchange, ExchangeStage, ResponseProgress};
+
+/// State of an exchange.
+#[derive(Debug, Default)]
+pub(crate) struct ExchangeDescription {
+    pub(crate) state: &'static str,
+    pub(crate) pool: Option<Box<str>>,
+    pub(crate) server: Option<Box<str>>,
+    /// Bytes of this request, received from the client and sent to it.
+    pub(crate) bytes: (u64, u64),
+}
+
+impl Exchange {
+    /// Returns the state of the exchange.
+    pub(crate) fn describe(&self) -> ExchangeDescription {
+        let plan = self.generation.as_ref().map(|generation| &generation.plan);
+        let pool = plan.zip(self.outcome.pool).map(|(plan, pool)| &plan.pools[pool]);
+        let server = pool.zip(self.outcome.server).map(|(pool, server)| &pool.servers[server]);
+        // An aborted or completed exchange is no longer at a server.
+        let server = server.filter(|_| self.slot.is_some());
+        let state = match (&self.stage, self.response) {
+            (ExchangeStage::Tarpit, _) => "tarpit",
+            (ExchangeStage::Buffering(_), _) => "request",
+            (ExchangeStage::Queued(..), _) => "queue",
+            (ExchangeStage::Connecting(_), _) => "connect",
+            (ExchangeStage::Connected, ResponseProgress::Head) if !self.request_relay.is_done() => "request",
+            (ExchangeStage::Connected, ResponseProgress::Head) => "server",
+            _ => "response",
+        };
+        let (mut pool, mut server) =
+            (pool.map(|pool| pool.name.clone()), server.map(|server| server.name.clone()));
+        if let Some(detached) = &self.detached {
+            (pool, server) = (detached.pool.clone(), detached.server.clone());
+        }
+        ExchangeDescription { state, pool, server, bytes: (self.outcome.bytes_in, self.outcome.bytes_out) }
+    }
+}

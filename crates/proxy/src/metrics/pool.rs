@@ -1,0 +1,135 @@
+//! Metrics of one core about one pool and its servers.
+
+use std::cell::OnceCell;
+
+use super::histogram::Histogram;
+use super::table::Metric;
+use super::{ClassHistograms, CounterCell, Snapshot, new_counters};
+use crate::balance::sticky::StickyLookup;
+use crate::log::Timers;
+use crate::outcome::Outcome;
+use crate::plan::{Balance, PoolPlan};
+
+#[derive(Debug)]
+pub(super) struct PoolMetrics {
+    pub(super) name: Box<str>,
+    pub(super) queue: ClassHistograms,
+    pub(super) retries: CounterCell,
+    pub(super) retries_denied: CounterCell,
+    pub(super) wasted: CounterCell,
+    pub(super) abandoned: CounterCell,
+    pub(super) queued: CounterCell,
+    /// Requests by [`StickyLookup`], if the pool has a sticky cookie.
+    pub(super) sticky: Option<Vec<CounterCell>>,
+    /// Requests that did not go to the server of their key, if the pool hashes by a key.
+    pub(super) hash_overflow: Option<CounterCell>,
+    pub(super) servers: Vec<ServerMetrics>,
+}
+
+#[derive(Debug)]
+pub(super) struct ServerMetrics {
+    pub(super) name: Box<str>,
+    pub(super) connect: OnceCell<Box<Histogram>>,
+    pub(super) first_byte: ClassHistograms,
+    pub(super) total: ClassHistograms,
+    pub(super) on_new: CounterCell,
+    pub(super) on_reused: CounterCell,
+    pub(super) idle: CounterCell,
+    pub(super) requests_max: CounterCell,
+    pub(super) slots: CounterCell,
+    pub(super) in_flight: CounterCell,
+}
+
+impl ServerMetrics {
+    /// Creates a server's metrics, all at 0.
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            connect: OnceCell::new(),
+            first_byte: ClassHistograms::default(),
+            total: ClassHistograms::default(),
+            on_new: CounterCell::default(),
+            on_reused: CounterCell::default(),
+            idle: CounterCell::default(),
+            requests_max: CounterCell::default(),
+            slots: CounterCell::default(),
+            in_flight: CounterCell::default(),
+        }
+    }
+}
+
+impl PoolMetrics {
+    /// Creates a pool's metrics, all at 0.
+    pub(super) fn new(pool: &PoolPlan) -> Self {
+        Self {
+            name: pool.name.clone(),
+            queue: ClassHistograms::default(),
+            retries: CounterCell::default(),
+            retries_denied: CounterCell::default(),
+            wasted: CounterCell::default(),
+            abandoned: CounterCell::default(),
+            queued: CounterCell::default(),
+            sticky: pool.sticky.as_ref().map(|_| new_counters(StickyLookup::ALL.len())),
+            hash_overflow: (pool.balance == Balance::ConsistentHash).then(CounterCell::default),
+            servers: pool.servers.iter().map(|server_plan| ServerMetrics::new(&server_plan.name)).collect(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn record(&self, outcome: &Outcome<'_>, timers: &Timers, class: usize) {
+        if let Some(tw_ns) = timers.tw_ns {
+            self.queue.record(class, tw_ns);
+        }
+        self.retries.add(u64::from(outcome.retries));
+        self.wasted.add(u64::from(outcome.wasted));
+        if let (Some(cookie_result), Some(sticky)) = (outcome.sticky, &self.sticky) {
+            sticky[cookie_result as usize].add(1);
+        }
+        let Some(server) = outcome.server.and_then(|server| self.servers.get(server)) else {
+            return;
+        };
+        match (timers.tc_ns, outcome.reused) {
+            (Some(_), true) => server.on_reused.add(1),
+            (Some(tc_ns), false) => {
+                server.on_new.add(1);
+                server.connect.get_or_init(Box::default).record(tc_ns);
+            }
+            (None, _) => {}
+        }
+        if let Some(tr_ns) = timers.tr_ns {
+            server.first_byte.record(class, tr_ns);
+        }
+        server.total.record(class, timers.total_ns);
+    }
+
+    pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
+        let name = &*self.name;
+        self.queue.add_to(snapshot, Metric::QueueSeconds, &[name]);
+        snapshot.add(Metric::Retries, &[name], self.retries.0.get());
+        snapshot.add(Metric::RetriesDenied, &[name], self.retries_denied.0.get());
+        snapshot.add(Metric::Wasted, &[name], self.wasted.0.get());
+        snapshot.add(Metric::Abandoned, &[name], self.abandoned.0.get());
+        snapshot.add(Metric::Queued, &[name], self.queued.0.get());
+        for (cookie_result, count) in StickyLookup::ALL.iter().zip(self.sticky.iter().flatten()) {
+            snapshot.add(Metric::Sticky, &[name, cookie_result.code()], count.0.get());
+        }
+        if let Some(hash_overflow) = &self.hash_overflow {
+            snapshot.add(Metric::HashOverflow, &[name], hash_overflow.0.get());
+        }
+        for server in &self.servers {
+            let labels = [name, &*server.name];
+            if let Some(connect) = server.connect.get() {
+                snapshot.add_times(Metric::ConnectSeconds, &labels, connect.snapshot());
+            }
+            server.first_byte.add_to(snapshot, Metric::FirstByteSeconds, &labels);
+            server.total.add_to(snapshot, Metric::ServerSeconds, &labels);
+            let connections = Metric::ServerConnections;
+            snapshot.add(connections, &[name, &server.name, "new"], server.on_new.0.get());
+            snapshot.add(connections, &[name, &server.name, "reused"], server.on_reused.0.get());
+            snapshot.add(Metric::Idle, &labels, server.idle.0.get());
+            snapshot.add(Metric::RequestsMax, &labels, server.requests_max.0.get());
+            snapshot.add(Metric::Slots, &labels, server.slots.0.get());
+            snapshot.add(Metric::InFlight, &labels, server.in_flight.0.get());
+        }
+    }
+}

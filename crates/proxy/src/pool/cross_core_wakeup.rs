@@ -1,0 +1,29 @@
+//! Wakes the cores whose requests wait for a slot at a pool.
+
+use std::sync::Arc;
+
+use rt::tokio::sync::Notify;
+
+/// One wakeup for each core, sent when another core freed a slot that its requests may wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct CoreWakeups(Arc<[Notify]>);
+
+impl CoreWakeups {
+    pub(crate) fn new(cores: usize) -> Self {
+        Self((0..cores).map(|_| Notify::new()).collect())
+    }
+
+    /// Waits for a wakeup of `core`.
+    pub(crate) async fn wait(&self, core: usize) {
+        self.0[core].notified().await;
+    }
+
+    pub(super) fn core_count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Wakes `core`.
+    pub(super) fn wake(&self, core: usize) {
+        self.0[core].notify_one();
+    }
+}

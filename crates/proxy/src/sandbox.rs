@@ -1,0 +1,66 @@
+//! The process's sandbox, derived from its plan: user, group and accessible files.
+//! [`rt::privileges`] drops the rest.
+
+use std::io;
+use std::path::PathBuf;
+
+use rt::address::Address;
+use rt::privileges::{AllowedFiles, Confinement, Privileges, RESOLVER_PATHS};
+
+use crate::plan::{LogTarget, Plan};
+
+/// Files that the process must access in addition to those in its plan.
+#[derive(Clone, Debug, Default)]
+pub struct SandboxPaths {
+    /// Files to read: the config.
+    pub read: Vec<PathBuf>,
+}
+
+/// Returns the user and group to switch to, and the files that remain accessible.
+pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
+    let configured = &plan.privileges;
+    let directory_of = |path: &PathBuf| {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        directory.map_or_else(|| PathBuf::from("."), PathBuf::from)
+    };
+    let log_directories = plan.logs.iter().filter_map(|log| match &log.target {
+        LogTarget::File(path) => Some(directory_of(path)),
+        _ => None,
+    });
+    let bind_addresses = plan.listeners.iter().flat_map(|listener| &listener.bind);
+    let sockets = bind_addresses.filter_map(|address| match address {
+        Address::Unix(path) => Some(directory_of(path)),
+        Address::Tcp(_) => None,
+    });
+    let sockets = sockets.chain(plan.control.iter().map(directory_of));
+    let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
+    let read =
+        extra.read.iter().chain(keys).map(directory_of).chain(RESOLVER_PATHS.iter().map(PathBuf::from));
+    let files = AllowedFiles {
+        read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
+        write: log_directories.chain(sockets).chain(["/dev".into()]).collect(),
+    };
+    Privileges {
+        user: configured.user,
+        group: configured.group,
+        no_new_privileges: configured.no_new_privileges,
+        files: configured.landlock.then_some(files),
+    }
+}
+
+/// Adds an explanation to a permission error: since the start, the process can only access files in
+/// the directories of its first config.
+pub(crate) fn explain_denied_access(error: io::Error, sandbox: &Confinement) -> io::Error {
+    let text = error.to_string();
+    let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let is_confined = matches!(sandbox, Confinement::Enforced { .. });
+    // A port below 1024 has its own message.
+    if !is_denied || !is_confined || text.contains("ports below") {
+        return error;
+    }
+    let text = format!(
+        "{text}\nLandlock restricts file access to the directories of the config at the start: \
+         restart the process to allow new ones, or set privileges.landlock = false"
+    );
+    io::Error::new(error.kind(), text)
+}

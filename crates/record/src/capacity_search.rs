@@ -1,0 +1,273 @@
+//! Schema of a capacity search, `weir.edge/1`: the capacity of a subject, all trials, the ladder,
+//! the knee, and the scaling. Figures of one run are in [`crate::run`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::HostFacts;
+use crate::run::{Baseline, Diagnosis, Run, WeirVersion};
+
+/// Name of this schema.
+pub const SCHEMA: &str = "weir.edge/1";
+
+/// Capacity search and its results. A *level* is a value of the searched quantity: requests (or new
+/// connections) per second, or connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CapacitySearch {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of weir that wrote the record.
+    pub weir: WeirVersion,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Start time, RFC 3339.
+    pub started_at: String,
+    /// Duration of the search.
+    pub duration_s: f64,
+    /// Machine that generated the load.
+    pub host: HostFacts,
+    /// Settings common to all trials.
+    pub plan: serde_json::Value,
+    /// Searched quantity: `rate`, `connections-per-second`, `connections` or `bandwidth`.
+    pub quantity: String,
+    /// Sequential requests before the search, with which every trial is diagnosed. Absent with
+    /// `--no-baseline`, if no request got a response, and in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub baseline: Option<Baseline>,
+    /// Baseline of the server behind the subject (`--direct`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub direct_baseline: Option<Baseline>,
+    /// Objectives for a level; including the latency limit from the reference, if there is one.
+    pub objectives: Vec<String>,
+    /// Result of the search.
+    pub conclusion: Conclusion,
+    /// Result in words.
+    pub summary: String,
+    /// All trials, in the order of running.
+    pub trials: Vec<SearchTrial>,
+    /// Point at which latency begins to grow faster than load.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub knee: Option<Knee>,
+    /// Recommended levels: 50 to 80 % of the knee, or of the edge if that is lower.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub operating_range: Option<(f64, f64)>,
+    /// Growth of throughput with connections.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub scaling: Option<Scaling>,
+    /// Latency that the subject adds to the server behind it, at each rate (`--direct`).
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub added_latency: Vec<AddedLatency>,
+    /// Missing figures, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
+    /// Diagnosis of the run at the lowest level that did not hold, or of one a little above it
+    /// (then a note says so).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stopped_by: Option<Diagnosis>,
+    /// Complete run that `stopped_by` was computed from, so that the diagnosis is reproducible.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stopped_run: Option<Box<Run>>,
+    /// Complete run at the edge: the last that held it, or the lowest that did not if none did.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at_edge: Option<Box<Run>>,
+}
+
+/// Outcome of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchEnd {
+    /// The edge was found and verified.
+    Found,
+    /// Not even the lowest level held the objectives.
+    BelowLowest,
+    /// The generator, or its machine, was the limit: the edge is at least `lower`.
+    GeneratorLimit,
+    /// The highest requested level held: the edge is at least that.
+    MaxLevel,
+    /// A level held in short trials, but neither it nor 90 % of it held in long ones.
+    NotVerified,
+    /// A verified level no longer held at the end, and no level is known that did.
+    Drifted,
+    /// The user stopped the search.
+    #[default]
+    Stopped,
+}
+
+/// Result of a search.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conclusion {
+    /// Outcome of the search.
+    pub end: SearchEnd,
+    /// Highest verified level; after a drift the one that held at the end, in one trial.
+    pub level: Option<f64>,
+    /// Highest level that held when the search ended.
+    pub lower: Option<f64>,
+    /// Lowest level that did not hold.
+    pub upper: Option<f64>,
+    /// Verifying trials at `level` that held.
+    pub verified: u32,
+    /// Verifying trials at `level`.
+    pub verifications: u32,
+    /// Change during the search, in words.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub drift: Option<String>,
+    /// Level at which the generator was the limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limited_at: Option<f64>,
+    /// Reasons why `upper` did not hold, or the generator's limits.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub reasons: Vec<String>,
+}
+
+/// Result of a trial for its level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LevelOutcome {
+    /// Every objective was met.
+    Held,
+    /// At least one objective was missed.
+    Missed,
+    /// The generator was the limit, so the trial says nothing about the subject.
+    #[default]
+    NoVerdict,
+}
+
+impl SearchTrial {
+    /// Returns the good responses per second; computed from the error fraction in records from
+    /// older versions.
+    #[must_use]
+    pub fn goodput_per_s(&self) -> f64 {
+        self.goodput_per_s.unwrap_or(self.responses_per_s * (1.0 - self.error_share))
+    }
+}
+
+/// One trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SearchTrial {
+    /// Number, from 1.
+    pub number: u32,
+    /// `reference`, `grow`, `shrink`, `narrow`, `confirm`, `verify`, `recheck`, `ladder`, `direct`
+    /// or `scaling`.
+    pub purpose: String,
+    /// Start, in seconds after the start of the search.
+    pub begin_s: f64,
+    /// Length of the trial.
+    pub length_s: f64,
+    /// Tried level.
+    pub level: f64,
+    /// Number of connections of the load.
+    pub connections: u64,
+    /// Result for the level.
+    pub outcome: LevelOutcome,
+    /// Reasons why the level did not hold, or why there is no result.
+    pub reasons: Vec<String>,
+    /// Requests due per second; open loop only.
+    pub offered_per_s: Option<f64>,
+    /// Responses per second, good and bad.
+    pub responses_per_s: f64,
+    /// Good responses per second; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub goodput_per_s: Option<f64>,
+    /// Bytes received per second.
+    pub bytes_in_per_s: f64,
+    /// Fraction of requests without a good response.
+    pub error_share: f64,
+    /// Response latency, last byte: mean.
+    pub mean_ns: f64,
+    /// Median response latency.
+    pub p50_ns: u64,
+    /// 99th percentile of the response latency.
+    pub p99_ns: u64,
+    /// Mean number of requests in flight, as counted.
+    pub in_flight_mean: f64,
+    /// Requests in flight by Little's law, from rate and mean latency.
+    pub in_flight_by_littles_law: f64,
+    /// True if these two agree to 5 %, or to a hundredth of a request.
+    pub littles_law_holds: bool,
+    /// Fraction of a core that the generator's busiest thread used.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generator_busy: Option<f64>,
+    /// Results of a low-rate load beside it, on its own connections.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub observer: Option<ObserverLoad>,
+    /// File with the complete record (`--keep`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub record: Option<String>,
+}
+
+/// Low-rate load beside the main load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObserverLoad {
+    /// Rate; the main load is reduced by it.
+    pub rate_per_s: f64,
+    /// Good responses per second of this load.
+    pub responses_per_s: f64,
+    /// Number of counted latencies.
+    pub responses: u64,
+    /// Median of its response latency.
+    pub p50_ns: u64,
+    /// 99th percentile of the response latency.
+    pub p99_ns: u64,
+}
+
+/// Value with a 95 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Estimated value.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// Intersection of the two lines that best fit the logarithm of p99 against the level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Knee {
+    /// Level of the knee.
+    pub level: Estimate,
+    /// Fraction of the variance that the two lines explain.
+    pub r_squared: f64,
+    /// Number of fitted points.
+    pub points: u32,
+}
+
+/// The Universal Scalability Law, X(N) = γN / (1 + α(N−1) + βN(N−1)), over connections.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Contention: the fraction of work that cannot be done in parallel.
+    pub alpha: Estimate,
+    /// Coherency: the cost of each pair.
+    pub beta: Estimate,
+    /// Responses per second of one connection.
+    pub gamma_per_s: Estimate,
+    /// Number of connections with the highest throughput; absent if that is more than twice the
+    /// measured maximum.
+    pub best_connections: Option<Estimate>,
+    /// Throughput with that many connections.
+    pub best_per_s: Option<f64>,
+    /// Maximum number of measured connections.
+    pub measured_max: u64,
+    /// Fraction of the variance that the law explains.
+    pub r_squared: f64,
+    /// Connections and responses per second, as measured in a closed loop.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Latency that the subject adds to the server behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AddedLatency {
+    /// Rate of both loads.
+    pub level: f64,
+    /// Difference of the mean latencies. A difference of percentiles is not a latency.
+    pub mean_ns: i64,
+    /// Median through the subject.
+    pub through_p50_ns: u64,
+    /// 99th percentile through the subject.
+    pub through_p99_ns: u64,
+    /// Median of the direct load.
+    pub direct_p50_ns: u64,
+    /// 99th percentile of the direct load.
+    pub direct_p99_ns: u64,
+    /// True if the direct load held the objectives at this rate.
+    pub direct_held: bool,
+}

@@ -1,0 +1,212 @@
+//! Small server: listeners for few connections with one exchange each, such as pages for people and
+//! metrics for machines. Everything is limited, so that no client can block the process.
+//!
+//! Not for traffic: there is one core, and a connection beyond the number of slots takes the slot
+//! of an idle one. The bytes of a connection are not interpreted here.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::rc::Rc;
+
+use tokio::task::AbortHandle;
+
+use crate::clock::{SECOND_NS, now_ns};
+use crate::conn_balancer::ConnectionBalancer;
+use crate::listen::{AcceptEvent, Listener};
+use crate::stream::Stream;
+use crate::timers::Timers;
+
+/// Maximum time of reading after the response. An earlier close would reset the connection, and the
+/// client could lose the response (RFC 9112 §9.6).
+const LINGER_TIMEOUT_NS: u64 = SECOND_NS;
+/// Maximum number of bytes read after the response; see [`LINGER_TIMEOUT_NS`].
+const LINGER_BYTES_MAX: usize = 256 * 1024;
+
+/// Time for which a connection whose request has arrived keeps its slot when others need one.
+const BUSY_SLOT_MIN_NS: u64 = SECOND_NS;
+
+/// Open connections.
+#[derive(Debug, Default)]
+struct OpenConnections(RefCell<Vec<OpenConnection>>);
+
+#[derive(Debug)]
+struct OpenConnection {
+    id: u64,
+    opened_ns: u64,
+    /// True if its request has arrived.
+    has_request: bool,
+    task: Option<AbortHandle>,
+}
+
+/// Slot of a connection; free once this is dropped.
+#[derive(Debug)]
+pub struct ServerSlot {
+    slots: Rc<OpenConnections>,
+    balancer: ConnectionBalancer,
+    id: u64,
+}
+
+impl ServerSlot {
+    /// Records that the request has arrived: others take the slot only after a while.
+    pub fn mark_request_received(&self) {
+        let mut open = self.slots.0.borrow_mut();
+        if let Some(entry) = open.iter_mut().find(|open| open.id == self.id) {
+            entry.has_request = true;
+        }
+    }
+}
+
+impl Drop for ServerSlot {
+    fn drop(&mut self) {
+        self.slots.0.borrow_mut().retain(|open| open.id != self.id);
+        self.balancer.release(0);
+    }
+}
+
+impl OpenConnections {
+    /// Ends a connection in favour of a new one: the oldest without a request, or else the oldest
+    /// beyond its time. Returns false if there is none.
+    fn evict(&self, now_ns: u64) -> bool {
+        let mut open = self.0.borrow_mut();
+        let is_beyond_time =
+            |open: &OpenConnection| now_ns.saturating_sub(open.opened_ns) >= BUSY_SLOT_MIN_NS;
+        // The connections are sorted by age, the oldest first.
+        let idle = open.iter().position(|open| !open.has_request);
+        let Some(position) = idle.or_else(|| open.iter().position(is_beyond_time)) else {
+            return false;
+        };
+        if let Some(task) = open.remove(position).task {
+            task.abort();
+        }
+        true
+    }
+}
+
+/// Accepts connections, at most `most` at a time, and serves each with its own task. At the
+/// maximum, a new connection takes the slot of one without a request, or of one beyond its time.
+/// Must be called inside a core's runtime; it ends only with the listening socket.
+///
+/// # Errors
+/// The listening socket failed, or there was no descriptor for a timer.
+pub async fn accept<C: Future<Output = io::Result<()>> + 'static>(
+    listener: Listener,
+    max_connections: usize,
+    serve: impl Fn(Stream, Timers, Rc<ServerSlot>) -> C,
+) -> io::Result<()> {
+    let timers = Timers::start()?;
+    let (balancer, _inboxes) = ConnectionBalancer::new(1)?;
+    let slots = Rc::new(OpenConnections::default());
+    let ids = Cell::new(0);
+    let handle = |accepted| {
+        // Out of descriptors: the accept loop waits and tries again.
+        let AcceptEvent::Connection(connection) = accepted else { return };
+        let id = ids.replace(ids.get() + 1);
+        let slot = ServerSlot { slots: Rc::clone(&slots), balancer: balancer.clone(), id };
+        let now_ns = now_ns();
+        let is_full = slots.0.borrow().len() >= max_connections;
+        let stream = Stream::from_fd(connection.fd, connection.family);
+        let Some(stream) = stream.ok().filter(|_| !is_full || slots.evict(now_ns)) else { return };
+        slots.0.borrow_mut().push(OpenConnection { id, opened_ns: now_ns, has_request: false, task: None });
+        let slot = Rc::new(slot);
+        let serving = serve(stream, timers.clone(), Rc::clone(&slot));
+        let task = tokio::task::spawn_local(async move {
+            // A client that left gets no response, and no error is reported.
+            let _ = serving.await;
+            drop(slot);
+        });
+        if let Some(entry) = slots.0.borrow_mut().last_mut() {
+            entry.task = Some(task.abort_handle());
+        }
+    };
+    listener.accept(&balancer, 0, &timers, handle).await
+}
+
+/// Runs a future with a timeout; `None` if it took longer.
+pub async fn with_timeout<T>(timers: &Timers, timeout_ns: u64, future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = timers.sleep_until(now_ns() + timeout_ns) => None,
+    }
+}
+
+/// Lingering close: ends a connection whose response has been sent, so that the peer receives all
+/// of it.
+///
+/// # Errors
+/// The connection was already gone.
+pub async fn lingering_close(mut stream: Stream, timers: &Timers) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    with_timeout(timers, LINGER_TIMEOUT_NS, stream.discard(LINGER_BYTES_MAX)).await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::listen::BoundAddress;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::time::Duration;
+
+    const MAX_CONNECTIONS: usize = 8;
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    }
+
+    /// Reads until the connection ends: "hello" if it was served.
+    fn read_response(mut stream: TcpStream) -> String {
+        let mut response = String::new();
+        let _ = stream.read_to_string(&mut response);
+        response
+    }
+
+    /// Sends a request, without a response before `end` is dropped.
+    fn send_request(address: SocketAddr) -> TcpStream {
+        let mut stream = connect(address);
+        stream.write_all(b"?").unwrap();
+        stream
+    }
+
+    fn client(address: SocketAddr) {
+        let mut idle: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(|_| connect(address)).collect();
+        // The oldest idle connection gives its slot to one with a request.
+        for _ in 0..3 * MAX_CONNECTIONS {
+            assert_eq!(read_response(send_request(address)), "hello");
+        }
+        assert_eq!(read_response(idle.remove(0)), "");
+        drop(idle);
+        assert_eq!(read_response(send_request(address)), "hello");
+    }
+
+    #[test]
+    fn idle_connections_keep_nobody_out() {
+        crate::cores::block_on(async {
+            let mut bound = BoundAddress::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
+            let Address::Tcp(address) = *bound.address() else { panic!("a TCP address") };
+            let serve_hello = |mut stream: Stream, timers: Timers, slot: Rc<ServerSlot>| async move {
+                let mut byte = [0];
+                stream.read(&mut byte).await?;
+                slot.mark_request_received();
+                stream.send(b"hello").await?;
+                lingering_close(stream, &timers).await
+            };
+            let (done_sender, done_receiver) = tokio::sync::oneshot::channel();
+            let thread = std::thread::spawn(move || {
+                client(address);
+                let _ = done_sender.send(());
+            });
+            tokio::select! {
+                _ = done_receiver => {}
+                result = accept(bound.take_listener(0, 0).unwrap(), MAX_CONNECTIONS, serve_hello) => panic!("{result:?}"),
+            }
+            thread.join().unwrap();
+        });
+    }
+}
