@@ -160,7 +160,7 @@ pub(crate) fn cpu_record(window: Option<&CpuWindow>) -> GeneratorCpu {
         per_core: window.own_threads.iter().map(|thread| thread.busy_fraction).collect(),
         subject_cpus: window.subject_cpu_s.map(|seconds| seconds / window.seconds.max(1e-9)),
         foreign_cpus: window.foreign_cpus,
-        steal_share: window.steal_fraction,
+        steal_fraction: window.steal_fraction,
     }
 }
 

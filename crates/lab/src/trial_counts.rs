@@ -127,14 +127,14 @@ mod tests {
         let plan = ExperimentPlan {
             arms: ["a", "b", "c"].map(|name| Arm { name: name.to_owned(), ..Arm::default() }).to_vec(),
             loads: vec![LoadPlan { name: "x".to_owned(), ..LoadPlan::default() }],
-            discard: [("steal_share".to_owned(), 0.02)].into(),
+            discard: [("steal_fraction".to_owned(), 0.02)].into(),
             ..ExperimentPlan::default()
         };
         let mut lines = vec![line(1, 0, 1, "a"), line(2, 1, 1, "a"), line(3, 1, 1, "b")];
         lines.extend([line(4, 1, 2, "a"), line(5, 1, 2, "b"), line(6, 1, 2, "c")]);
         lines.extend([line(7, 2, 1, "a"), line(8, 2, 1, "b")]);
         lines[0].position.kind = TrialKind::Pilot;
-        lines[2].covariates.steal_share = Some(0.5);
+        lines[2].covariates.steal_fraction = Some(0.5);
         mark_discarded(&plan, &mut lines, &[]);
         let fates: Vec<&str> = lines.iter().map(|line| TrialStatus::from_line(line).as_str()).collect();
         let (counts, not_compared) = ("counts", "not compared");

@@ -61,8 +61,8 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         latency: latency(&measured.latencies),
         baseline: None,
         generator: GeneratorStats {
-            run_queue_wait_share: context.run_queue_wait_fraction,
-            busiest_thread_share: context.cpu.per_core.iter().copied().reduce(f64::max),
+            run_queue_wait_fraction: context.run_queue_wait_fraction,
+            busiest_thread_fraction: context.cpu.per_core.iter().copied().reduce(f64::max),
             calibrated: context.calibrated,
             ..generator(measured)
         },
@@ -95,7 +95,7 @@ pub fn reevaluate_objectives(run: &Run) -> Result<Vec<ObjectiveResult>, Histogra
     let outcome = ObjectiveFigures {
         latencies: &latencies,
         not_good: run.window.not_good,
-        error_rate: run.totals.error_share(),
+        error_rate: run.totals.error_fraction(),
         goodput_per_s: run.goodput_per_s(),
     };
     let texts = run.plan.get("objectives").and_then(serde_json::Value::as_array);
@@ -147,7 +147,7 @@ fn rates(measured: &RunMeasurement) -> Rates {
         goodput_per_s: Some(measured.goodput_per_s()),
         bytes_in_per_s: measured.window_bytes_in as f64 / length_s,
         offered_per_s: measured.plan.is_open_loop().then_some(offered),
-        answered_share: measured.answered_fraction(),
+        answered_fraction: measured.answered_fraction(),
     }
 }
 

@@ -144,7 +144,7 @@ pub const RULES: &[ValidityRule] = &[
     ValidityRule {
         code: "overloaded",
         doc: "Open loop: under 98 % of the requests due in the window got a response \
-              (rates.answered_share): the others failed, were dropped, or belong to a backlog that grew \
+              (rates.answered_fraction): the others failed, were dropped, or belong to a backlog that grew \
               over the run. A constant number in flight is not missing.",
         is_subject_fault: true,
         statistical: true,

@@ -136,7 +136,7 @@ impl SearchTrial {
     /// older versions.
     #[must_use]
     pub fn goodput_per_s(&self) -> f64 {
-        self.goodput_per_s.unwrap_or(self.responses_per_s * (1.0 - self.error_share))
+        self.goodput_per_s.unwrap_or(self.responses_per_s * (1.0 - self.error_fraction))
     }
 }
 
@@ -170,7 +170,7 @@ pub struct SearchTrial {
     /// Bytes received per second.
     pub bytes_in_per_s: f64,
     /// Fraction of requests without a good response.
-    pub error_share: f64,
+    pub error_fraction: f64,
     /// Response latency, last byte: mean.
     pub mean_ns: f64,
     /// Median response latency.

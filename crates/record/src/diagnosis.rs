@@ -27,7 +27,7 @@ pub struct Diagnosis {
     pub distinguishing_change: String,
     /// Waiting fraction of the latency under load: 1 − R(1) / R(N). Absent without a baseline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub queueing_share: Option<f64>,
+    pub queueing_fraction: Option<f64>,
     /// Location of the requests in flight, as fractions of all of them; empty if not observable.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub time_split: Vec<TimeFraction>,

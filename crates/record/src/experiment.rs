@@ -89,7 +89,7 @@ pub struct ExperimentPlan {
     pub blocks_max: u32,
     /// Maximum number of reruns because of a covariate. One rerun is all arms of a block under a
     /// load; the number is a fraction of all such groups.
-    pub reruns_max_share: f64,
+    pub reruns_max_fraction: f64,
     /// Duration of each load.
     pub duration_s: f64,
     /// Duration of the unrecorded warm-up before each load; absent: pilots determine it. An
@@ -345,7 +345,7 @@ pub struct Comparison {
     pub p_adjusted: Option<f64>,
     /// Probability that a trial of the arm is better than one of the baseline; ties count half.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub better_share: Option<f64>,
+    pub better_fraction: Option<f64>,
     /// Cliff's delta, -1 to 1, positive if the arm is better.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cliffs_delta: Option<f64>,

@@ -111,7 +111,7 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     merged.objectives.clear();
     merged.cpu.subject_cpus = None;
     merged.cpu.foreign_cpus = None;
-    merged.cpu.steal_share = None;
+    merged.cpu.steal_fraction = None;
     Ok(merged)
 }
 
@@ -201,8 +201,8 @@ fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
             requests_due: a.stalls.requests_due + b.stalls.requests_due,
             requests_in_flight: a.stalls.requests_in_flight + b.stalls.requests_in_flight,
         },
-        busiest_thread_share: max_of_both(a.busiest_thread_share, b.busiest_thread_share),
-        run_queue_wait_share: max_of_both(a.run_queue_wait_share, b.run_queue_wait_share),
+        busiest_thread_fraction: max_of_both(a.busiest_thread_fraction, b.busiest_thread_fraction),
+        run_queue_wait_fraction: max_of_both(a.run_queue_wait_fraction, b.run_queue_wait_fraction),
         in_flight_mean: a.in_flight_mean + b.in_flight_mean,
         in_flight_by_littles_law: a.in_flight_by_littles_law + b.in_flight_by_littles_law,
         calibrated: None,

@@ -204,7 +204,7 @@ impl RunTotals {
 
     /// Returns the fraction of requests without a good response.
     #[must_use]
-    pub fn error_share(&self) -> f64 {
+    pub fn error_fraction(&self) -> f64 {
         let not_good = self.requests.saturating_sub(self.good());
         if self.requests == 0 { 0.0 } else { not_good as f64 / self.requests as f64 }
     }
@@ -271,7 +271,7 @@ pub struct Rates {
     /// not in a backlog that grew over the window. The constant number in flight at a steady server
     /// is not missing. Open loop with a complete second only; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub answered_share: Option<f64>,
+    pub answered_fraction: Option<f64>,
 }
 
 impl Rates {
@@ -280,7 +280,7 @@ impl Rates {
     #[must_use]
     pub fn answered_fraction(&self) -> Option<f64> {
         let ratio = |offered: f64| (self.responses_per_s / offered.max(1e-9)).min(1.0);
-        self.answered_share.or_else(|| self.offered_per_s.map(ratio))
+        self.answered_fraction.or_else(|| self.offered_per_s.map(ratio))
     }
 }
 
@@ -377,7 +377,7 @@ pub struct GeneratorCpu {
     pub foreign_cpus: Option<f64>,
     /// Fraction of the machine's time that the hypervisor gave to other guests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub steal_share: Option<f64>,
+    pub steal_fraction: Option<f64>,
 }
 
 /// Counts of one second.

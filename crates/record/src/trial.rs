@@ -140,7 +140,7 @@ pub struct TrialDriver {
 pub struct Covariates {
     /// Fraction of the machine's time that the hypervisor gave to other guests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub steal_share: Option<f64>,
+    pub steal_fraction: Option<f64>,
     /// CPUs used by processes outside the experiment.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_cpus: Option<f64>,
@@ -152,14 +152,14 @@ pub struct Covariates {
     pub generator_lag_p99_ns: Option<u64>,
     /// Fraction of one core that the generator's busiest thread used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub generator_busiest_share: Option<f64>,
+    pub generator_busiest_fraction: Option<f64>,
     /// Fraction of the requests that failed or got a status of 400 or above.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub error_share: Option<f64>,
+    pub error_fraction: Option<f64>,
     /// Fraction of the periods in which a quota throttled the subject, if the experiment gave it
     /// none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub throttled_share: Option<f64>,
+    pub throttled_fraction: Option<f64>,
     /// Change of the wall clock while it ran, in s.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock_step_s: Option<f64>,

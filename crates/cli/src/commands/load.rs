@@ -262,19 +262,19 @@ pub(super) fn build_run(
     } else if let Some(observed) = observed {
         watcher::apply_role_cpus(&mut cpu, observed, measured);
     }
-    let run_queue_wait_share = watcher::max_run_queue_wait(window.as_ref());
+    let run_queue_wait_fraction = watcher::max_run_queue_wait(window.as_ref());
     let stored = store::load(&facts.fingerprint);
     let calibrated = calibration_use(job.calibration.as_ref(), &stored, measured);
     let busiest = cpu.per_core.iter().copied().reduce(f64::max);
     let host = HostEvidence {
         // A thread that spins is always busy, which does not show its spare capacity.
         busiest_thread_fraction: busiest.filter(|_| !measured.plan.spin),
-        run_queue_wait_fraction: run_queue_wait_share,
+        run_queue_wait_fraction,
         cpus: facts.cpus_online,
         foreign_cpus: cpu.foreign_cpus,
-        steal_fraction: cpu.steal_share,
+        steal_fraction: cpu.steal_fraction,
         scarce_ports: job.scarce_ports.clone(),
-        calibrated_fraction: calibrated.as_ref().map(|calibrated| calibrated.used_share),
+        calibrated_fraction: calibrated.as_ref().map(|calibrated| calibrated.used_fraction),
     };
     let context = RecordContext {
         weir: WeirVersion {
@@ -292,7 +292,7 @@ pub(super) fn build_run(
         host: host_record(facts, not_observable),
         validity: judge(&Evidence { measured, host }),
         cpu,
-        run_queue_wait_fraction: run_queue_wait_share,
+        run_queue_wait_fraction,
         calibrated,
     };
     build_record(measured, context)
@@ -315,7 +315,7 @@ fn calibration_use(
     let responses_per_s = calibration.per_core_per_s * measured.plan.threads as f64;
     Some(CalibratedCapacity {
         responses_per_s,
-        used_share: measured.responses_per_s() / responses_per_s.max(1e-9),
+        used_fraction: measured.responses_per_s() / responses_per_s.max(1e-9),
         profile: calibration.profile.to_string(),
     })
 }

@@ -21,7 +21,7 @@ fn format_fraction(share: f64) -> String {
 const FIGURE_ROWS: &[FigureRow] = &[
     ("goodput/s", Run::goodput_per_s, format_count),
     ("responses/s", |run| run.rates.responses_per_s, format_count),
-    ("errors", |run| run.totals.error_share(), format_fraction),
+    ("errors", |run| run.totals.error_fraction(), format_fraction),
     ("response p50", |run| run.latency.last_byte.response.p50_ns as f64, format_time),
     ("response p90", |run| run.latency.last_byte.response.p90_ns as f64, format_time),
     ("response p99", |run| run.latency.last_byte.response.p99_ns as f64, format_time),

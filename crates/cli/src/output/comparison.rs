@@ -78,7 +78,7 @@ pub(crate) struct ComparisonRow {
     pub(crate) p_adjusted: Option<f64>,
     /// Fraction of pairs in which b is better than a, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) better_share: Option<f64>,
+    pub(crate) better_fraction: Option<f64>,
     /// Outcome of b compared with a; absent where nothing was tested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<ComparisonOutcome>,
@@ -158,7 +158,7 @@ pub(crate) fn cells(row: &ComparisonRow) -> [String; 8] {
         row.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
         row.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
         row.p_adjusted.map_or_else(none, probability),
-        row.better_share.map_or_else(none, better_fraction),
+        row.better_fraction.map_or_else(none, better_fraction),
         row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.as_str_for_unit(&row.unit).to_owned()),
     ]
 }
@@ -182,7 +182,7 @@ mod tests {
             ratio: Some(1.1),
             p: Some(0.004),
             p_adjusted: Some(0.012),
-            better_share: Some(0.875),
+            better_fraction: Some(0.875),
             ..ComparisonRow::default()
         };
         let difference =

@@ -76,7 +76,7 @@ pub(crate) fn format_under_label(diagnosis: &Diagnosis, label: &str, all: bool) 
 fn time_split(diagnosis: &Diagnosis) -> String {
     let percent = |fraction: f64| format!("{:.0} %", fraction * 100.0);
     let mut parts: Vec<String> = Vec::new();
-    if let Some(fraction) = diagnosis.queueing_share {
+    if let Some(fraction) = diagnosis.queueing_fraction {
         parts.push(format!("{} of the latency is waiting", percent(fraction)));
     }
     let phases = diagnosis.time_split.iter();

@@ -146,7 +146,7 @@ fn cells(one: &Comparison, unit: &str) -> Vec<String> {
         one.ratio.filter(|_| !(has_few_blocks && one.noise)).map_or_else(none, |ratio| format!("{ratio:.3}")),
         one.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
         one.p_adjusted.or(one.p).filter(|_| !has_few_blocks).map_or_else(none, probability),
-        one.better_share.filter(|_| !has_few_blocks).map_or_else(none, better_fraction),
+        one.better_fraction.filter(|_| !has_few_blocks).map_or_else(none, better_fraction),
         format!("{outcome_text}{bound}"),
     ]
 }
@@ -223,7 +223,7 @@ pub(crate) fn trial_count_range(plan: &ExperimentPlan) -> (usize, usize) {
     let of_own = plan.arms.iter().filter(|arm| arm.repeats.is_none()).count() * plan.loads.len();
     let pilots = if plan.warm_up_s.is_none() { cells } else { 0 };
     let counting = if plan.calls.is_some() { of_own } else { 0 };
-    let reruns = (f64::from(plan.blocks_max) * plan.reruns_max_share).ceil() as usize;
+    let reruns = (f64::from(plan.blocks_max) * plan.reruns_max_fraction).ceil() as usize;
     let blocks_max = plan.blocks_max as usize + reruns;
     (pilots + counting + cells * plan.blocks_min as usize, pilots + counting + cells * blocks_max)
 }
@@ -281,7 +281,7 @@ mod tests {
             confidence: 0.95,
             blocks_min: 10,
             blocks_max: 30,
-            reruns_max_share: 0.5,
+            reruns_max_fraction: 0.5,
             duration_s: 8.0,
             ..ExperimentPlan::default()
         };
@@ -293,7 +293,7 @@ mod tests {
             ratio: Some(ratio),
             interval: Some((ratio - 0.01, ratio + 0.01)),
             p_adjusted: Some(0.0002),
-            better_share: Some(0.93),
+            better_fraction: Some(0.93),
             pairs: vec![BlockPair::default(); 10],
             outcome,
             ..Comparison::default()

@@ -157,8 +157,8 @@ fn generator(run: &Run) -> String {
     let mut text = format!(
         "generator    busiest thread {} of a core, run-queue wait {}; {} lag p50 {}, p99 {}, max {}\n\
          in flight    {:.2} counted, {:.2} by Little's law\n",
-        format_percent(generator.busiest_thread_share),
-        format_percent(generator.run_queue_wait_share),
+        format_percent(generator.busiest_thread_fraction),
+        format_percent(generator.run_queue_wait_fraction),
         generator.lag_kind,
         format_duration_ns(generator.lag_p50_ns),
         format_duration_ns(generator.lag_p99_ns),
@@ -189,7 +189,7 @@ fn generator(run: &Run) -> String {
             "calibrated   {} with these threads ({}); this run used {:.0} % of it\n",
             format_rate(calibrated.responses_per_s),
             calibrated.profile,
-            calibrated.used_share * 100.0
+            calibrated.used_fraction * 100.0
         ));
     }
     let cpus = |cpus: Option<f64>| {

@@ -196,7 +196,7 @@ fn a_slow_server_that_serves_everything_is_not_overloaded() {
         let output = run.finish();
         output.assert_sums();
         assert_eq!((output.total("responses"), output.errors()), (due, 0), "{output:?}");
-        let settled = output.number("rates.answered_share");
+        let settled = output.number("rates.answered_fraction");
         let reasons = output.reasons();
         let holds = output.is_disturbed() || (settled == 1.0 && !reasons.contains(&"overloaded"));
         assert!(holds, "{settled} {output:?}");
@@ -212,7 +212,7 @@ fn an_open_loop_beyond_capacity_is_overloaded_even_if_all_requests_complete() {
     output.assert_sums();
     assert_eq!((output.total("responses"), output.errors()), (800, 0), "{output:?}");
     // Five connections can carry at most a hundred per second.
-    assert!(output.number("rates.answered_share") < 0.6, "{output:?}");
+    assert!(output.number("rates.answered_fraction") < 0.6, "{output:?}");
     assert!(output.reasons().contains(&"overloaded"), "{output:?}");
 }
 

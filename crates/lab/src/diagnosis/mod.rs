@@ -80,7 +80,7 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     let common = Diagnosis {
         ruled_out: ruled_out.into_iter().map(|(_, reason)| reason).collect(),
         not_observable,
-        queueing_share: (signals::QUEUEING.read)(view),
+        queueing_fraction: (signals::QUEUEING.read)(view),
         time_split: time_split::time_split(view),
         resources: resource_headroom::resources(view),
         next_limits: resource_headroom::next_limits(view),

@@ -132,7 +132,7 @@ pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
 /// Returns the rate at which a resource is full.
 fn full_at(kind: ResourceKind, share: f64, view: &RunView<'_>) -> Option<SaturationRate> {
     let rate_per_s = Some(view.goodput()).filter(|rate| *rate > 0.0)?;
-    if view.run.totals.error_share() > BAD_FRACTION_MAX {
+    if view.run.totals.error_fraction() > BAD_FRACTION_MAX {
         return None;
     }
     // The use of other processes stays constant: X · D fills the rest.

@@ -447,7 +447,7 @@ signals! {
             Some((ERRORS.read)(view)? / error_fraction_max.max(1e-9))
         };
     ERRORS: Errors, Fraction, "requests without a good response", "generator",
-        |view| Some(view.run.totals.error_share());
+        |view| Some(view.run.totals.error_fraction());
     ERROR_RESPONSES: Errors, Fraction, "bad responses (status 400 or above, or unexpected)", "generator", |view| {
         let totals = &view.run.totals;
         Some(part_of(totals.bad() as f64, totals.requests as f64))

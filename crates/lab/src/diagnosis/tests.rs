@@ -64,8 +64,8 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         },
         generator: GeneratorStats {
             threads: 1,
-            busiest_thread_share: Some(0.2),
-            run_queue_wait_share: Some(0.01),
+            busiest_thread_fraction: Some(0.2),
+            run_queue_wait_fraction: Some(0.01),
             in_flight_mean: connections as f64,
             in_flight_by_littles_law: connections as f64,
             ..GeneratorStats::default()
@@ -245,7 +245,7 @@ fn all_cpu_time_used_is_cpu_bound() {
 fn a_generator_at_its_limit_comes_before_a_busy_subject() {
     let mut run = run(32, MS);
     set_subject_cpus(&mut run, 0.3, 0.6, 2);
-    run.generator.busiest_thread_share = Some(0.99);
+    run.generator.busiest_thread_fraction = Some(0.99);
     change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 30);
     change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 1);
     assert_first(&run, "client_bound");
@@ -437,7 +437,7 @@ fn broken_run(kind: &str) -> Run {
 fn a_run_without_a_valid_response_is_void_before_anything_is_full() {
     for kind in ["parse", "closed", "reset", "refused"] {
         let mut run = broken_run(kind);
-        run.generator.busiest_thread_share = Some(0.99);
+        run.generator.busiest_thread_fraction = Some(0.99);
         change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 4);
         assert_first(&run, "run_invalid");
         let diagnosis = diagnose(&run);

@@ -237,13 +237,13 @@ mod tests {
             trial_line(5, 1, 2, "a-repeat", "x"),
             trial_line(6, 2, 1, "a", "x"),
         ];
-        lines[1].covariates.steal_share = Some(0.5);
+        lines[1].covariates.steal_fraction = Some(0.5);
         mark_discarded(&plan, &mut lines, &[]);
         let codes = |lines: &[TrialSummary]| -> Vec<Option<String>> {
             lines.iter().map(|line| line.discarded.as_ref().map(|reason| reason.code.clone())).collect()
         };
         let some = |code: &str| Some(code.to_owned());
-        let expected = [some(BLOCK_RERUN), some("steal_share"), None, None, None, some(BLOCK_INCOMPLETE)];
+        let expected = [some(BLOCK_RERUN), some("steal_fraction"), None, None, None, some(BLOCK_INCOMPLETE)];
         assert_eq!(codes(&lines), expected);
         // A second run of `mark` changes nothing. A block that becomes complete counts.
         lines.push(trial_line(7, 2, 1, "b", "x"));

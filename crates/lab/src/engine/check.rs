@@ -35,7 +35,7 @@ pub fn check(plan: &ExperimentPlan) -> Result<(), EngineError> {
     say(!blocks.contains(&plan.blocks_min), "the number of blocks is from 1 to 10,000, the minimum first");
     say(!plan.duration_s.is_finite() || plan.duration_s <= 0.0, "its loads have no duration");
     let reruns = 0.0..=RERUNS_FRACTION_MAX;
-    say(!reruns.contains(&plan.reruns_max_share), "the fraction of reruns is from 0 to 1000%");
+    say(!reruns.contains(&plan.reruns_max_fraction), "the fraction of reruns is from 0 to 1000%");
     for name in discard::unknown_names(&plan.discard) {
         say(true, &format!("there is no covariate '{name}'"));
     }

@@ -63,11 +63,11 @@ enum BoundFormat {
 /// All covariates that may discard a trial.
 pub const RULES: &[DiscardRule] = &[
     DiscardRule {
-        name: "steal_share",
+        name: "steal_fraction",
         doc: "fraction of CPU time that the hypervisor gave to other virtual machines",
         format: BoundFormat::Fraction,
         is_transient: true,
-        read: |it| it.steal_share,
+        read: |it| it.steal_fraction,
     },
     DiscardRule {
         name: "foreign_cpus",
@@ -91,25 +91,25 @@ pub const RULES: &[DiscardRule] = &[
         read: |it| it.generator_lag_p99_ns.map(|ns| ns as f64),
     },
     DiscardRule {
-        name: "generator_busiest_share",
+        name: "generator_busiest_fraction",
         doc: "fraction of a CPU that the load generator's busiest thread used",
         format: BoundFormat::Fraction,
         is_transient: false,
-        read: |it| it.generator_busiest_share,
+        read: |it| it.generator_busiest_fraction,
     },
     DiscardRule {
-        name: "error_share",
+        name: "error_fraction",
         doc: "fraction of requests that failed or had a status of 400 or above",
         format: BoundFormat::Fraction,
         is_transient: false,
-        read: |it| it.error_share,
+        read: |it| it.error_fraction,
     },
     DiscardRule {
-        name: "throttled_share",
+        name: "throttled_fraction",
         doc: "fraction of quota periods in which the subject was throttled",
         format: BoundFormat::Fraction,
         is_transient: false,
-        read: |it| it.throttled_share,
+        read: |it| it.throttled_fraction,
     },
     DiscardRule {
         name: "clock_step_s",
@@ -279,16 +279,16 @@ mod tests {
         let after = |codes: &[&str]| {
             pause_ns(&codes.iter().map(|code| discarded_line(code)).collect::<Vec<_>>()) / 1_000_000_000
         };
-        assert_eq!((after(&[]), after(&["steal_share", ""])), (0, 0));
-        assert_eq!((after(&["", "steal_share"]), after(&["error_share"])), (5, 0));
-        assert_eq!(after(&["steal_share", "foreign_cpus", "wake_up_p99_ns"]), 20);
-        assert_eq!(after(&["steal_share"; 100]), 60);
+        assert_eq!((after(&[]), after(&["steal_fraction", ""])), (0, 0));
+        assert_eq!((after(&["", "steal_fraction"]), after(&["error_fraction"])), (5, 0));
+        assert_eq!(after(&["steal_fraction", "foreign_cpus", "wake_up_p99_ns"]), 20);
+        assert_eq!(after(&["steal_fraction"; 100]), 60);
     }
 
     #[test]
     fn a_bound_without_a_rule_is_found() {
         assert_eq!(unknown_names(&bounds("stele", 1.0)), ["stele"]);
-        assert!(unknown_names(&bounds("steal_share", 1.0)).is_empty());
+        assert!(unknown_names(&bounds("steal_fraction", 1.0)).is_empty());
     }
 
     #[test]
@@ -323,8 +323,8 @@ mod tests {
 
     #[test]
     fn results_decide_nothing_and_pilots_are_not_discarded() {
-        let rule = bounds("steal_share", 0.02);
-        let stolen = Covariates { steal_share: Some(0.03), ..Covariates::default() };
+        let rule = bounds("steal_fraction", 0.02);
+        let stolen = Covariates { steal_fraction: Some(0.03), ..Covariates::default() };
         let mut lines = vec![line(stolen.clone()), line(Covariates::default()), line(stolen)];
         lines[1].metrics.insert("responses_per_s".to_owned(), 0.0);
         lines[2].position.kind = TrialKind::Pilot;

@@ -178,7 +178,7 @@ mod tests {
         );
         assert_eq!(Event::TrialStarted { position: place(), eta }.text(), None);
         let reason =
-            DiscardReason { code: "steal_share".to_owned(), text: "steal: 3 %; bound 2 %".to_owned() };
+            DiscardReason { code: "steal_fraction".to_owned(), text: "steal: 3 %; bound 2 %".to_owned() };
         assert_eq!(
             line(Event::TrialDiscarded { position: TrialPosition { attempt: 2, ..place() }, reason }),
             "block 2 runs again: block 2 (try 2), jemalloc under c10, steal: 3 %; bound 2 %"

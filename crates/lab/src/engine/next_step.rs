@@ -225,7 +225,7 @@ fn rerun_group(
 #[must_use]
 pub fn reruns_max(plan: &ExperimentPlan, begun: u32) -> u32 {
     let groups = f64::from(begun.max(plan.blocks_min)) * plan.loads.len() as f64;
-    (groups * plan.reruns_max_share).ceil() as u32
+    (groups * plan.reruns_max_fraction).ceil() as u32
 }
 
 fn rerun_reasons(lines: &[TrialSummary], max: u32) -> String {
@@ -335,7 +335,7 @@ mod tests {
             .zip(&first)
             .map(|(number, arm_load)| trial_line(number, 1, 1, &arm_load.arm, &arm_load.load))
             .collect();
-        lines[4].covariates.steal_share = Some(0.5);
+        lines[4].covariates.steal_fraction = Some(0.5);
         let rerun = slot(step(&plan, &mut lines));
         assert_eq!((rerun.block, rerun.attempt, &rerun.arm_load.load), (1, 2, &disturbed.load));
         let of_load = |arm_load: &&ArmLoad| arm_load.load == disturbed.load;
@@ -348,7 +348,7 @@ mod tests {
             let position = &line.position;
             let at = (position.block, position.attempt, &position.load, &position.arm);
             let is_it = at == (1, 1, &disturbed.load, &disturbed.arm);
-            line.covariates.steal_share = Some(if is_it { 0.5 } else { 0.0 });
+            line.covariates.steal_fraction = Some(if is_it { 0.5 } else { 0.0 });
         };
         let (lines, stopped) = all(step_input(&plan), &steal);
         assert_eq!((lines.len(), stopped.code.as_str()), (2 * 6 + 2, "max_blocks"));
@@ -358,17 +358,17 @@ mod tests {
     #[test]
     fn reruns_are_bounded() {
         let plan = ExperimentPlan { blocks_min: 10, blocks_max: 30, ..plan(&["a", "b"], &["x"]) };
-        let stolen = |line: &mut TrialSummary| line.covariates.steal_share = Some(0.5);
+        let stolen = |line: &mut TrialSummary| line.covariates.steal_fraction = Some(0.5);
         let (lines, stopped) = all(step_input(&plan), &stolen);
         assert_eq!((lines.len(), stopped.code.as_str()), (6, "reruns"));
-        assert!(stopped.text.contains("steal_share 6 times"), "{}", stopped.text);
+        assert!(stopped.text.contains("steal_fraction 6 times"), "{}", stopped.text);
         // A disturbance of one in three blocks does not end it.
         let some = |line: &mut TrialSummary| {
             let first = line.position.block.is_multiple_of(3) && line.position.attempt == 1;
-            line.covariates.steal_share = Some(if first { 0.5 } else { 0.0 });
+            line.covariates.steal_fraction = Some(if first { 0.5 } else { 0.0 });
         };
         assert_eq!(all(step_input(&plan), &some).1.code, "max_blocks");
-        let none = ExperimentPlan { reruns_max_share: 0.0, ..plan };
+        let none = ExperimentPlan { reruns_max_fraction: 0.0, ..plan };
         assert_eq!(all(step_input(&none), &stolen).0.len(), 1);
     }
 
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn the_reruns_allowed_grow_with_the_blocks() {
-        let one = ExperimentPlan { blocks_min: 10, reruns_max_share: 0.5, ..plan(&["a"], &["x"]) };
+        let one = ExperimentPlan { blocks_min: 10, reruns_max_fraction: 0.5, ..plan(&["a"], &["x"]) };
         assert_eq!([1, 10, 11, 30].map(|begun| reruns_max(&one, begun)), [5, 5, 6, 15]);
         let two = ExperimentPlan { loads: plan(&["a"], &["x", "y"]).loads, ..one };
         assert_eq!(reruns_max(&two, 11), 11);

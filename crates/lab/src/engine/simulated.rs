@@ -25,7 +25,7 @@ pub(super) fn plan(arms: &[&str], loads: &[&str]) -> ExperimentPlan {
     let mut planned: Vec<Arm> = arms.iter().map(|name| arm(name, None)).collect();
     planned.insert(1, arm(&format!("{}-repeat", arms[0]), Some(arms[0])));
     let load = |name: &&str| LoadPlan { name: (*name).to_owned(), ..LoadPlan::default() };
-    let bounds = [("steal_share", 0.02), ("wake_up_p99_ns", 2.0)];
+    let bounds = [("steal_fraction", 0.02), ("wake_up_p99_ns", 2.0)];
     ExperimentPlan {
         name: "try".to_owned(),
         title: "a try".to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn plan(arms: &[&str], loads: &[&str]) -> ExperimentPlan {
         confidence: 0.95,
         blocks_min: 3,
         blocks_max: 5,
-        reruns_max_share: 0.5,
+        reruns_max_fraction: 0.5,
         duration_s: 8.0,
         warm_up_s: Some(1.0),
         discard: bounds.map(|(name, bound)| (name.to_owned(), bound)).into(),
@@ -123,7 +123,7 @@ impl Runner for SimulatedRunner {
             duration_s: params.duration_ns as f64 / 1e9,
             metrics: BTreeMap::from([(METRIC.to_owned(), value)]),
             covariates: Covariates {
-                steal_share: Some(0.001),
+                steal_fraction: Some(0.001),
                 wake_up_p99_ns: Some(80_000 + random.u64(..10_000)),
                 ..Covariates::default()
             },
@@ -147,7 +147,7 @@ pub(super) fn disturbed(position: &TrialPosition, trial: &mut ExperimentTrial) -
         (position.block, position.attempt, position.arm.as_str()) == (block, attempt, arm)
     };
     if at(2, 1, "b") || at(2, 2, "a") {
-        trial.covariates.steal_share = Some(0.3);
+        trial.covariates.steal_fraction = Some(0.3);
     }
     if at(1, 1, "a-repeat") {
         // It counts as late only once more trials have defined the usual value.

@@ -84,7 +84,7 @@ fn full_plan() -> ExperimentPlan {
         profile: true,
         blocks_min: 2,
         blocks_max: 4,
-        reruns_max_share: 2.0,
+        reruns_max_fraction: 2.0,
         ..plan(&["a", "b"], &["x"])
     }
 }
@@ -170,7 +170,7 @@ fn disturbed_trials_are_rerun_and_listed() {
     let discarded: Vec<&TrialSummary> =
         experiment.trials.iter().filter(|line| line.discarded.is_some()).collect();
     let by = |code: &str| discarded.iter().filter(|it| it.discarded.as_ref().unwrap().code == code).count();
-    assert_eq!((by("steal_share"), by("wake_up_p99_ns")), (2, 1), "{discarded:#?}");
+    assert_eq!((by("steal_fraction"), by("wake_up_p99_ns")), (2, 1), "{discarded:#?}");
     assert!(by(BLOCK_RERUN) > 0);
     let discarded_events =
         events.iter().filter(|event| matches!(event, Event::TrialDiscarded { .. })).count();
@@ -383,7 +383,7 @@ fn a_failing_program_stops_it_with_its_last_output_and_can_be_retried() {
 #[test]
 fn a_noisy_machine_stops_it() {
     fn stolen(_: &TrialPosition, trial: &mut ExperimentTrial) -> Result<(), TrialRunError> {
-        trial.covariates.steal_share = Some(0.4);
+        trial.covariates.steal_fraction = Some(0.4);
         Ok(())
     }
     let (experiment, _, requests) = uninterrupted(stolen, plan(&["a", "b"], &["x"]));

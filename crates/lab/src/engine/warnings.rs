@@ -14,7 +14,7 @@ use super::experiment_dir::ExperimentDir;
 use super::warm_up::{WARM_UP_S_MAX, WarmUp};
 
 /// Name of the error covariate in [`super::discard::RULES`].
-const ERROR_COVARIATE: &str = "error_share";
+const ERROR_COVARIATE: &str = "error_fraction";
 /// Maximum number of cells that a text names.
 const NAMED_MAX: usize = 6;
 

@@ -42,7 +42,7 @@ const SECONDARY_DEFAULTS: &[&str] = &[
     "subject_us_per_response",
     "subject_cpus",
     "generator_cpus",
-    "error_share",
+    "error_fraction",
 ];
 
 /// Metric that only trials outside the blocks have, so that it cannot be compared.
@@ -62,14 +62,14 @@ struct DiscardBound {
 /// Every bound. [`crate::scenario::keys`] documents the keys. The bounds fit a machine that others
 /// use too; none of them depends on the measured results.
 const DISCARD_BOUNDS: &[DiscardBound] = &[
-    discard_bound("steal", "steal_share", Some(0.02)),
+    discard_bound("steal", "steal_fraction", Some(0.02)),
     discard_bound("foreign-cpus", "foreign_cpus", Some(0.05)),
     // A ratio to the usual value of the experiment: wake-up latency depends on the machine.
     discard_bound("wake-up-ratio", "wake_up_p99_ns", Some(2.0)),
     discard_bound("generator-lag", "generator_lag_p99_ns", Some(1e6)),
-    discard_bound("generator-busiest", "generator_busiest_share", None),
-    discard_bound("errors", "error_share", Some(0.001)),
-    discard_bound("throttled", "throttled_share", Some(0.0)),
+    discard_bound("generator-busiest", "generator_busiest_fraction", None),
+    discard_bound("errors", "error_fraction", Some(0.001)),
+    discard_bound("throttled", "throttled_fraction", Some(0.0)),
     DiscardBound { scale: 1e-9, ..discard_bound("clock-step", "clock_step_s", Some(0.1)) },
 ];
 
@@ -176,7 +176,7 @@ pub(super) fn read_plan(
         confidence,
         blocks_min,
         blocks_max,
-        reruns_max_share: reruns.unwrap_or(RERUNS_MAX_FRACTION_DEFAULT),
+        reruns_max_fraction: reruns.unwrap_or(RERUNS_MAX_FRACTION_DEFAULT),
         duration_s: duration_ns(measure, options, problems, &mut beside) as f64 / 1e9,
         discard,
         profile: measure.is_set("profile"),
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_bound_can_be_given_beside_the_file() {
-        assert_eq!(parse_discard_bound("steal=30%"), Ok(("steal_share".to_owned(), 0.3)));
+        assert_eq!(parse_discard_bound("steal=30%"), Ok(("steal_fraction".to_owned(), 0.3)));
         assert_eq!(parse_discard_bound("wake-up-ratio=10"), Ok(("wake_up_p99_ns".to_owned(), 10.0)));
         assert_eq!(parse_discard_bound("clock-step=2s"), Ok(("clock_step_s".to_owned(), 2.0)));
         assert!(parse_discard_bound("stela=1%").unwrap_err().contains("did you mean 'steal'"));
@@ -367,13 +367,13 @@ mod tests {
         let names: Vec<&str> = keys.iter().map(|row| row.name).collect();
         assert_eq!(names, DISCARD_BOUNDS.iter().map(|bound| bound.key).collect::<Vec<_>>());
         let all = record::trial::Covariates {
-            steal_share: Some(0.0),
+            steal_fraction: Some(0.0),
             foreign_cpus: Some(0.0),
             wake_up_p99_ns: Some(0),
             generator_lag_p99_ns: Some(0),
-            generator_busiest_share: Some(0.0),
-            error_share: Some(0.0),
-            throttled_share: Some(0.0),
+            generator_busiest_fraction: Some(0.0),
+            error_fraction: Some(0.0),
+            throttled_fraction: Some(0.0),
             clock_step_s: Some(0.0),
         };
         let fields = serde_json::to_value(all).unwrap();

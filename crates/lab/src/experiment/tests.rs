@@ -109,10 +109,10 @@ fn a_full_file_becomes_a_plan() {
     assert_eq!(plan.loads[0].changes["parameters.path"], "/?s=1m");
     let metrics: Vec<&str> = plan.metrics.iter().map(|metric| &*metric.name).collect();
     assert_eq!(metrics, ["p99_ns", "responses_per_s"]);
-    assert_eq!((plan.effect, plan.confidence, plan.reruns_max_share), (0.01, 0.9, 0.25));
+    assert_eq!((plan.effect, plan.confidence, plan.reruns_max_fraction), (0.01, 0.9, 0.25));
     assert_eq!((plan.blocks_min, plan.blocks_max), (8, 30));
     assert_eq!((plan.duration_s, plan.warm_up_s), (4.0, Some(2.0)));
-    assert_eq!((plan.discard["steal_share"], plan.discard["clock_step_s"]), (0.05, 1.0));
+    assert_eq!((plan.discard["steal_fraction"], plan.discard["clock_step_s"]), (0.05, 1.0));
     assert_eq!((plan.discard["generator_lag_p99_ns"], plan.discard["wake_up_p99_ns"]), (2e6, 2.0));
     assert!(plan.profile && plan.calls.as_deref() == Some("malloc"));
 }
@@ -242,7 +242,7 @@ fn options_replace_the_values_of_the_file() {
         blocks: Some((1, 2)),
         seed: 7,
         parameters: vec![("x".to_owned(), "--port {port}".to_owned())],
-        discard: BTreeMap::from([("steal_share".to_owned(), 0.3)]),
+        discard: BTreeMap::from([("steal_fraction".to_owned(), 0.3)]),
         was_accepted: false,
         quick: false,
     };
@@ -250,7 +250,7 @@ fn options_replace_the_values_of_the_file() {
     let plan = file.plan();
     assert_eq!((plan.duration_s, plan.blocks_min, plan.blocks_max, plan.seed), (1.5, 1, 2, 7));
     assert_eq!(file.setup("base", "load").unwrap().subject.command, ["server", "--port", "{port}"]);
-    assert_eq!((plan.discard["steal_share"], plan.discard["error_share"]), (0.3, 0.001));
+    assert_eq!((plan.discard["steal_fraction"], plan.discard["error_fraction"]), (0.3, 0.001));
     let repeat = ExperimentOptions { discard: plan.discard.clone(), was_accepted: true, ..options.clone() };
     assert_eq!(ExperimentOptions::from_plan(plan), repeat);
     let declared = Parameter { name: "x".into(), doc: "needed".into(), value: None };

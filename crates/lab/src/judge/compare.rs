@@ -95,11 +95,11 @@ fn measure_comparison(
 ) {
     let arm: Vec<f64> = comparison.pairs.iter().map(|pair| pair.arm).collect();
     let baseline: Vec<f64> = comparison.pairs.iter().map(|pair| pair.baseline).collect();
-    comparison.better_share = match metric.better {
+    comparison.better_fraction = match metric.better {
         BetterDirection::Higher => larger_fraction(&arm, &baseline),
         BetterDirection::Lower => larger_fraction(&baseline, &arm),
     };
-    comparison.cliffs_delta = comparison.better_share.map(|fraction| 2.0 * fraction - 1.0);
+    comparison.cliffs_delta = comparison.better_fraction.map(|fraction| 2.0 * fraction - 1.0);
     let Some(logs) = log_ratios(&comparison.pairs) else {
         // A zero has no ratio, but a test of the differences can still show that they lean to one
         // side.

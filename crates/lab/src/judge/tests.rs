@@ -45,7 +45,7 @@ fn plan(loads: &[&str]) -> ExperimentPlan {
             metric("subject_us_per_response", "us", BetterDirection::Lower),
             metric("responses_per_s", "1/s", BetterDirection::Higher),
             metric("p99_ns", "ns", BetterDirection::Lower),
-            metric("error_share", "share", BetterDirection::Lower),
+            metric("error_fraction", "share", BetterDirection::Lower),
         ],
         effect: 0.02,
         confidence: 0.95,
@@ -75,7 +75,7 @@ fn trials(plan: &ExperimentPlan, blocks: u32, cost: impl Fn(&str) -> f64) -> Vec
                     ("responses_per_s".to_owned(), 1e6 / us),
                     ("mean_ns".to_owned(), us * 1e4),
                     ("p99_ns".to_owned(), us * 2e4),
-                    ("error_share".to_owned(), 0.0),
+                    ("error_fraction".to_owned(), 0.0),
                 ]
                 .into();
                 lines.push(TrialSummary {
@@ -128,7 +128,7 @@ fn a_clear_gain_is_reported_in_one_sentence() {
     assert_eq!(decisive.outcome, ComparisonOutcome::Faster);
     assert!(decisive.primary && !decisive.noise && decisive.pairs.len() == 12);
     assert!((decisive.ratio.unwrap() - 0.969).abs() < 0.003);
-    assert_eq!(decisive.better_share, Some(1.0));
+    assert_eq!(decisive.better_fraction, Some(1.0));
     assert_eq!(decisive.cliffs_delta, Some(1.0));
     assert!(decisive.p_adjusted.unwrap() < 0.001);
     let first = &judged.summary[0];
@@ -227,9 +227,9 @@ fn many_claims_need_more_blocks_before_it_stops() {
 #[test]
 fn a_discarded_block_counts_once_it_was_run_again() {
     let mut plan = plan(&["load"]);
-    plan.discard = [("steal_share".to_owned(), 0.02)].into();
+    plan.discard = [("steal_fraction".to_owned(), 0.02)].into();
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
-    lines[4].covariates.steal_share = Some(0.06);
+    lines[4].covariates.steal_fraction = Some(0.06);
     mark_discarded(&plan, &mut lines, &[]);
     let before = judged(&plan, &lines);
     assert_eq!(
@@ -244,7 +244,7 @@ fn a_discarded_block_counts_once_it_was_run_again() {
             let mut line = line.clone();
             line.position.attempt = 2;
             line.position.number += 100;
-            line.covariates.steal_share = None;
+            line.covariates.steal_fraction = None;
             line
         })
         .collect();
@@ -253,7 +253,7 @@ fn a_discarded_block_counts_once_it_was_run_again() {
     let after = judged(&plan, &lines);
     assert_eq!(comparison_of(&after, "jemalloc", "p99_ns").pairs.len(), 12);
     let text = &warnings_with(&after, "discarded_trials")[0].text;
-    assert!(text.starts_with("1 trial was discarded (1 for steal_share)"), "{text}");
+    assert!(text.starts_with("1 trial was discarded (1 for steal_fraction)"), "{text}");
 }
 
 #[test]
@@ -261,15 +261,15 @@ fn figures_without_a_ratio_are_reported() {
     let plan = plan(&["load"]);
     let mut lines = trials(&plan, BLOCKS, jemalloc(0.969));
     let clean = judged(&plan, &lines);
-    let errors = comparison_of(&clean, "jemalloc", "error_share");
+    let errors = comparison_of(&clean, "jemalloc", "error_fraction");
     assert_eq!((errors.outcome, errors.ratio), (ComparisonOutcome::Equivalent, None));
     assert!(errors.text.contains("in every one of 12 blocks"), "{}", errors.text);
     for line in lines.iter_mut().filter(|line| line.position.arm == "jemalloc") {
-        line.metrics.insert("error_share".to_owned(), 0.004);
+        line.metrics.insert("error_fraction".to_owned(), 0.004);
         line.metrics.remove("p99_ns");
     }
     let faulty = judged(&plan, &lines);
-    let errors = comparison_of(&faulty, "jemalloc", "error_share");
+    let errors = comparison_of(&faulty, "jemalloc", "error_fraction");
     assert_eq!((errors.outcome, errors.ratio), (ComparisonOutcome::Inconclusive, None));
     assert!(errors.p.unwrap() < 0.01);
     assert!(errors.text.contains("No ratio"), "{}", errors.text);

@@ -154,7 +154,7 @@ fn write_comparison_table(out: &mut String, experiment: &Experiment, primary: bo
         cells.push(one.interval.map_or_else(|| "–".to_owned(), format::ratio_interval));
         let p = one.p_adjusted.or(one.p).filter(|_| !has_few_blocks(one));
         cells.push(p.map_or_else(|| "–".to_owned(), format::probability));
-        let better = one.better_share.filter(|_| !has_few_blocks(one)).map(format::better_fraction);
+        let better = one.better_fraction.filter(|_| !has_few_blocks(one)).map(format::better_fraction);
         cells.push(better.unwrap_or_else(|| "–".to_owned()));
         cells.push(one.pairs.len().to_string());
         let _ = writeln!(out, "| {} |", cells.join(" | "));

@@ -137,9 +137,9 @@ fn disturb(line: &mut TrialSummary) {
         line.metrics.clear();
         return;
     }
-    line.covariates.steal_share = Some(0.061);
+    line.covariates.steal_fraction = Some(0.061);
     line.discarded = Some(DiscardReason {
-        code: "steal_share".to_owned(),
+        code: "steal_fraction".to_owned(),
         text: "the hypervisor took 6.1 % of the machine's time; the bound is 2 %".to_owned(),
     });
 }
@@ -205,10 +205,10 @@ fn plan(loads: &[&str]) -> ExperimentPlan {
         confidence: 0.95,
         blocks_min: 10,
         blocks_max: 30,
-        reruns_max_share: 0.5,
+        reruns_max_fraction: 0.5,
         duration_s: f64::from(SECONDS),
         warm_up_s: None,
-        discard: [("steal_share".to_owned(), 0.02), ("foreign_cpus".to_owned(), 0.05)].into(),
+        discard: [("steal_fraction".to_owned(), 0.02), ("foreign_cpus".to_owned(), 0.05)].into(),
         profile: true,
         calls: Some("malloc".to_owned()),
         parameters: BTreeMap::new(),
@@ -254,7 +254,7 @@ fn trial(position: &TrialPosition, rng: &mut Rng) -> ExperimentTrial {
         run: Some(run),
         metrics: metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         covariates: Covariates {
-            steal_share: Some(0.004 * rng.f64()),
+            steal_fraction: Some(0.004 * rng.f64()),
             foreign_cpus: Some(0.02 * rng.f64()),
             wake_up_p99_ns: Some(90_000 + rng.u64(0..20_000)),
             ..Covariates::default()
@@ -323,7 +323,7 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
             per_core: vec![0.62],
             subject_cpus: Some(rate * us / 1e6),
             foreign_cpus: Some(0.01),
-            steal_share: Some(0.002),
+            steal_fraction: Some(0.002),
         },
         baseline: None,
         intervals,
@@ -637,7 +637,7 @@ fn comparison(
         interval: Some((low, high)),
         p: Some(0.0005),
         p_adjusted: Some(0.002),
-        better_share: Some(0.93),
+        better_fraction: Some(0.93),
         cliffs_delta: Some(0.86),
         outcome,
         bound: None,

@@ -152,7 +152,7 @@ const MEASURE: &[KeySpec] = &[
         "also",
         ValueForm::List,
         "Further metrics; the default is `responses_per_s`, `p50_ns`, `p99_ns`, \
-         `subject_us_per_response`, `subject_cpus`, `generator_cpus` and `error_share`",
+         `subject_us_per_response`, `subject_cpus`, `generator_cpus` and `error_fraction`",
     ),
     key("effect", ValueForm::Fraction, "Smallest effect that matters; the default is 2%"),
     key("baseline", ValueForm::Text, "Arm to compare the others with; the default is the first"),

@@ -18,7 +18,7 @@ pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_s
     });
     let foreign = view.sample_mean(|sample| sample.foreign_cpus);
     Covariates {
-        steal_share: steal.or_else(|| run?.cpu.steal_share),
+        steal_fraction: steal.or_else(|| run?.cpu.steal_fraction),
         // Noise processes of the scenario cannot be distinguished from foreign processes.
         foreign_cpus: match scenario.noise {
             Some(_) => None,
@@ -29,9 +29,9 @@ pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_s
         generator_lag_p99_ns: run
             .filter(|run| run.generator.lag_kind == "send")
             .map(|run| run.generator.lag_p99_ns),
-        generator_busiest_share: generator_busiest_thread(view),
-        error_share: error_fraction(view),
-        throttled_share: match scenario.cpu_quotas.contains_key(&Node::Subject) {
+        generator_busiest_fraction: generator_busiest_thread(view),
+        error_fraction: error_fraction(view),
+        throttled_fraction: match scenario.cpu_quotas.contains_key(&Node::Subject) {
             true => None,
             false => view.role_mean(SUBJECT, |role| role.cgroup.as_ref()?.throttled_periods),
         },
@@ -99,11 +99,11 @@ mod tests {
         let trial = trial();
         let read = read_covariates(&TrialView::new(&trial), &Scenario::default(), 0.25);
         let is_near = |value: Option<f64>, expected: f64| (value.unwrap() - expected).abs() < 1e-12;
-        assert!(is_near(read.steal_share, 0.075), "{read:?}");
-        assert!(is_near(read.foreign_cpus, 0.075) && is_near(read.throttled_share, 0.5));
+        assert!(is_near(read.steal_fraction, 0.075), "{read:?}");
+        assert!(is_near(read.foreign_cpus, 0.075) && is_near(read.throttled_fraction, 0.5));
         assert_eq!(read.wake_up_p99_ns, Some(40), "medians are 20 and 40");
-        assert_eq!((read.clock_step_s, read.error_share), (Some(0.25), None));
-        assert_eq!((read.generator_lag_p99_ns, read.generator_busiest_share), (None, None));
+        assert_eq!((read.clock_step_s, read.error_fraction), (Some(0.25), None));
+        assert_eq!((read.generator_lag_p99_ns, read.generator_busiest_fraction), (None, None));
     }
 
     #[test]
@@ -113,9 +113,9 @@ mod tests {
         scenario.cpu_quotas.insert(Node::Subject, CpuQuota { cpus: 0.5, period_ns: 1_000_000 });
         let trial = trial();
         let read = read_covariates(&TrialView::new(&trial), &scenario, 0.0);
-        assert_eq!((read.foreign_cpus, read.throttled_share), (None, None));
+        assert_eq!((read.foreign_cpus, read.throttled_fraction), (None, None));
         assert_eq!(
-            read_covariates(&TrialView::new(&ExperimentTrial::default()), &scenario, 0.0).steal_share,
+            read_covariates(&TrialView::new(&ExperimentTrial::default()), &scenario, 0.0).steal_fraction,
             None
         );
     }

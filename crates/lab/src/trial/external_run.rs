@@ -44,7 +44,8 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
     let responses_per_s = view.responses_per_s()?;
     let length_s = trial.duration_s;
     let requests = (responses_per_s * length_s) as u64;
-    let failed = view.driver_value("error_share").map_or(0, |fraction| (fraction * requests as f64) as u64);
+    let failed =
+        view.driver_value("error_fraction").map_or(0, |fraction| (fraction * requests as f64) as u64);
     let connections = connections_max(observed);
     // Little's law: the driver prints no count of requests in flight. Without a mean the figure is
     // NaN, which means not observable.

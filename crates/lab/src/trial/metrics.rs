@@ -182,7 +182,7 @@ metrics! {
     "subject_resident_bytes" "bytes" Lower Machine "resident memory of the subject"
         "maximum at the end of any sample, summed over its processes: shared pages count for each process"
         |view| view.role_max(SUBJECT, |role| Some(role.resident_bytes? as f64));
-    "error_share" "share" Lower Driver "fraction of errors"
+    "error_fraction" "share" Lower Driver "fraction of errors"
         "requests that failed or had a bad response, of all requests" error_fraction;
     "connections_per_s" "1/s" Lower DriverOrNamespace "connections opened per second"
         "by the generator; for drivers that do not report it, as counted in its network namespace"
@@ -195,10 +195,10 @@ metrics! {
         |view| view.calls_per_response();
     "rate_max_per_s" "1/s" Higher Driver "good responses in the best second"
         "the best complete second of the measured window" rate_max_per_s;
-    "subject_cpu_max_share" "share" Lower Machine "the subject's busiest thread"
+    "subject_cpu_max_fraction" "share" Lower Machine "the subject's busiest thread"
         "fraction of one CPU that it used, mean over the samples: at 1 a thread is the limit"
         |view| view.role_mean(SUBJECT, busiest_thread);
-    "generator_cpu_max_share" "share" Lower Generator "the generator's busiest thread"
+    "generator_cpu_max_fraction" "share" Lower Generator "the generator's busiest thread"
         "fraction of one CPU that it used: near 1 the generator is the limit, and measures itself"
         generator_busiest_thread;
 }
@@ -230,7 +230,7 @@ fn busiest_thread(role: &RoleUse) -> Option<f64> {
 /// always busy.
 pub(super) fn generator_busiest_thread(view: &TrialView<'_>) -> Option<f64> {
     match view.run() {
-        Some(run) => run.generator.busiest_thread_share.filter(|_| !is_spinning(run)),
+        Some(run) => run.generator.busiest_thread_fraction.filter(|_| !is_spinning(run)),
         None => view.role_mean(GENERATOR, busiest_thread),
     }
 }
@@ -240,8 +240,8 @@ fn is_spinning(run: &Run) -> bool {
 }
 
 pub(super) fn error_fraction(view: &TrialView<'_>) -> Option<f64> {
-    let Some(run) = view.run() else { return view.driver_value("error_share") };
-    (run.totals.requests > 0).then(|| run.totals.error_share())
+    let Some(run) = view.run() else { return view.driver_value("error_fraction") };
+    (run.totals.requests > 0).then(|| run.totals.error_fraction())
 }
 
 fn connections_per_s(view: &TrialView<'_>) -> Option<f64> {
@@ -357,7 +357,7 @@ mod tests {
         is_near("subject_us_per_response", 210.0);
         is_near("subject_user_us_per_response", 140.0);
         is_near("subject_system_us_per_response", 70.0);
-        is_near("subject_cpu_max_share", 0.7);
+        is_near("subject_cpu_max_fraction", 0.7);
         is_near("generator_cpus", 0.15);
         is_near("generator_us_per_response", 30.0);
         is_near("subject_resident_bytes", 1004.0);
@@ -366,7 +366,7 @@ mod tests {
         is_near("calls_per_response", 2.0);
         is_near("p99_ns", 2e6);
         is_near("max_ns", 9e6);
-        assert_eq!(value("error_share"), 0.0);
+        assert_eq!(value("error_fraction"), 0.0);
         for absent in ["p999_ns", "rate_max_per_s", "origin_cpus"] {
             assert!(!values.contains_key(absent), "{absent}");
         }
@@ -389,9 +389,11 @@ mod tests {
         setup.scenario.network = Network::Loopback;
         assert!(find_metric("connections_per_s").unwrap().unavailable_reason(&setup, None).is_some());
         setup = LabSetup { load: vec!["--spin".to_owned()], origin: Some(Default::default()), ..setup };
-        assert_eq!(find_metric("generator_cpu_max_share").unwrap().unavailable_reason(&setup, None), None);
+        assert_eq!(find_metric("generator_cpu_max_fraction").unwrap().unavailable_reason(&setup, None), None);
         setup.tool = LoadTool::Weir;
-        assert!(find_metric("generator_cpu_max_share").unwrap().unavailable_reason(&setup, None).is_some());
+        assert!(
+            find_metric("generator_cpu_max_fraction").unwrap().unavailable_reason(&setup, None).is_some()
+        );
         assert_eq!(find_metric("origin_cpus").unwrap().unavailable_reason(&setup, None), None);
     }
 

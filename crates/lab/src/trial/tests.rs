@@ -142,15 +142,15 @@ fn other_programs_drive_a_load() {
         let p99_ns = trial.metrics.get("p99_ns");
         assert_eq!(p99_ns, printed.filter(|_| reading.responses >= 1e4));
         assert!(p99_ns.is_none_or(|ns| *ns > 1e3));
-        assert_eq!(value("error_share"), 0.0);
+        assert_eq!(value("error_fraction"), 0.0);
         assert!((1.8..=took_s).contains(&trial.duration_s), "{} {took_s}", trial.duration_s);
         // The driver's resource use is kept after its end.
-        assert!(value("generator_cpus") > value("generator_cpu_max_share") * 0.7);
+        assert!(value("generator_cpus") > value("generator_cpu_max_fraction") * 0.7);
         assert!(trial.commands["subject"].starts_with("A_FOLDER=/var/tmp/"));
         assert!(trial.commands["driver"].starts_with(driver.program));
         let is_told = !trial.driver.version.contains("unknown");
         assert!(is_told || tool == LoadTool::H1load, "{:?}", trial.driver);
-        assert!(trial.covariates.steal_share.is_some() && trial.observed.is_some());
+        assert!(trial.covariates.steal_fraction.is_some() && trial.observed.is_some());
         assert!(trial.steady.text.starts_with("undecided: "), "two seconds are too few");
         let diagnosis = trial.diagnosis.as_ref().unwrap();
         assert!(!diagnosis.verdict.is_empty() && !diagnosis.next_limits.is_empty(), "{diagnosis:?}");

@@ -140,14 +140,14 @@ fn request_shortfall(run: &Run, base_latency_ns: u64) -> Option<(f64, String)> {
 /// Returns whether the generator's threads were idle now and then. Waiting for a CPU makes sends
 /// late, but a thread with time left is not why responses are fewer than requests.
 fn had_idle_time(run: &Run) -> bool {
-    let busy = run.generator.busiest_thread_share.unwrap_or(1.0);
-    let waited = run.generator.run_queue_wait_share.unwrap_or(0.0);
+    let busy = run.generator.busiest_thread_fraction.unwrap_or(1.0);
+    let waited = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
     busy + waited < BUSY_OR_WAITING_MAX
 }
 
 /// Returns a reason if a generator thread was always busy, for a trial too short for [`RULES`].
 fn generator_busy_in_a_short_trial(run: &Run) -> Option<String> {
-    let utilization = run.generator.busiest_thread_share?;
+    let utilization = run.generator.busiest_thread_fraction?;
     let limited = utilization >= THREAD_UTILIZATION_MAX && run.validity.has_reason(TOO_SHORT);
     limited.then(|| format!("its busiest thread used {:.0} % of a core", utilization * 100.0))
 }
@@ -201,7 +201,7 @@ pub fn trial_record(spec: &TrialSpec, purpose: &str, run: &Run, judgement: Judge
         responses_per_s: run.rates.responses_per_s,
         goodput_per_s: Some(run.goodput_per_s()),
         bytes_in_per_s: run.rates.bytes_in_per_s,
-        error_share: run.totals.error_share(),
+        error_fraction: run.totals.error_fraction(),
         mean_ns: latency.mean_ns,
         p50_ns: latency.p50_ns,
         p99_ns: latency.p99_ns,
@@ -209,7 +209,7 @@ pub fn trial_record(spec: &TrialSpec, purpose: &str, run: &Run, judgement: Judge
         in_flight_by_littles_law: by_law,
         littles_law_holds: (counted - by_law).abs()
             <= LITTLES_LAW_TOLERANCE * counted.max(by_law) + LITTLES_LAW_TOLERANCE_REQUESTS,
-        generator_busy: run.generator.busiest_thread_share,
+        generator_busy: run.generator.busiest_thread_fraction,
         ..SearchTrial::default()
     }
 }

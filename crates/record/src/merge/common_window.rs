@@ -81,10 +81,10 @@ impl CommonWindow {
         let offered: Option<Vec<f64>> = runs.iter().map(|run| run.rates.offered_per_s).collect();
         // Weighted by the offered rates.
         let answered: Option<Vec<f64>> =
-            runs.iter().map(|run| Some(run.rates.answered_share? * run.rates.offered_per_s?)).collect();
+            runs.iter().map(|run| Some(run.rates.answered_fraction? * run.rates.offered_per_s?)).collect();
         let offered_per_s: Option<f64> = offered.map(|each| each.iter().sum());
         Rates {
-            answered_share: answered
+            answered_fraction: answered
                 .zip(offered_per_s)
                 .map(|(answered, offered)| answered.iter().sum::<f64>() / offered.max(1e-9)),
             responses_per_s: per_s(|interval| interval.responses),

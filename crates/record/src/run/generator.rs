@@ -28,10 +28,10 @@ pub struct GeneratorStats {
     pub back_off: BackOffTotals,
     /// Fraction of one core that the busiest of its threads used, in the window.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub busiest_thread_share: Option<f64>,
+    pub busiest_thread_fraction: Option<f64>,
     /// Fraction of the window that its threads waited for a CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub run_queue_wait_share: Option<f64>,
+    pub run_queue_wait_fraction: Option<f64>,
     /// Mean number of requests in flight, as counted.
     pub in_flight_mean: f64,
     /// Requests in flight by Little's law, from rate and mean latency; should be equal.
@@ -85,7 +85,7 @@ pub struct CalibratedCapacity {
     /// Responses per second that the same threads can drive.
     pub responses_per_s: f64,
     /// Fraction of it that this run used.
-    pub used_share: f64,
+    pub used_fraction: f64,
     /// Profile of the calibration.
     pub profile: String,
 }

@@ -22,7 +22,7 @@ pub(super) fn generator_thread(view: &RunView<'_>) -> Option<f64> {
         return None;
     }
     let busy =
-        view.run.generator.busiest_thread_share.or_else(|| view.role_median(GENERATOR, busiest_thread))?;
+        view.run.generator.busiest_thread_fraction.or_else(|| view.role_median(GENERATOR, busiest_thread))?;
     let of_quota = |machine: MachineWindow<'_>| {
         let quota = machine.role_median(GENERATOR, |role| role.cgroup.as_ref()?.quota_cpus)?;
         Some(machine.role_median(GENERATOR, cpus_used)? / quota.max(1e-9))

@@ -9,7 +9,7 @@ fn open_loop() -> Run {
     run.plan = serde_json::json!({"pace": {"loop": "open", "rate_per_s": 1000.0}});
     run.rates = Rates { responses_per_s: 1_000.0, offered_per_s: Some(1_000.0), ..run.rates };
     run.generator.in_flight_mean = 2.0;
-    run.generator.busiest_thread_share = Some(0.25);
+    run.generator.busiest_thread_fraction = Some(0.25);
     change_samples(&mut run, |sample| sample.foreign_cpus = Some(0.0));
     run
 }
@@ -46,7 +46,7 @@ fn a_thread_is_full_at_the_rate_over_its_utilisation() {
     let mut run = open_loop();
     // D = 0.25 s / 1,000 = 250 us; measured at a quarter of a core, it is an upper bound.
     assert_eq!(saturation_rate(&run, "generator's busiest thread"), at_least(4_000.0));
-    run.generator.busiest_thread_share = Some(0.95);
+    run.generator.busiest_thread_fraction = Some(0.95);
     assert_eq!(saturation_rate(&run, "generator's busiest thread"), about(1_053.0));
     threads(&mut run, &[0.95]);
     assert_eq!(saturation_rate(&run, "subject's busiest thread"), about(1_053.0));
@@ -88,10 +88,10 @@ fn foreign_cpus_are_neither_demand_nor_capacity() {
 #[test]
 fn a_demand_that_is_too_small_is_not_extrapolated() {
     let mut run = open_loop();
-    run.generator.busiest_thread_share = Some(0.04);
+    run.generator.busiest_thread_fraction = Some(0.04);
     assert_eq!(saturation_rate(&run, "generator's busiest thread"), None);
     // A tenth of a core for one second is ten ticks of a clock of 10 ms.
-    run.generator.busiest_thread_share = Some(0.1);
+    run.generator.busiest_thread_fraction = Some(0.1);
     assert_eq!(saturation_rate(&run, "generator's busiest thread"), at_least(10_000.0));
     run.window.to_s = 1.0;
     assert_eq!(saturation_rate(&run, "generator's busiest thread"), None);
@@ -158,7 +158,7 @@ fn bytes_are_in_proportion_to_the_rate_and_tables_are_not() {
 #[test]
 fn the_lowest_rate_comes_first_and_a_full_table_before_it() {
     let mut run = open_loop();
-    run.generator.busiest_thread_share = Some(0.5);
+    run.generator.busiest_thread_fraction = Some(0.5);
     threads(&mut run, &[0.8]);
     change_samples(&mut run, |sample| sample.roles[1].descriptors = Some(500));
     let lines = diagnose(&run).next_limits;

@@ -43,7 +43,7 @@ fn a_latency_that_does_not_depend_on_the_load_is_a_delay_and_one_that_does_is_a_
     let limited = with_baseline(run(40, 75 * MS), 15 * MS);
     assert_first(&limited, "subject_limited");
     let diagnosis = diagnose(&limited);
-    assert!((diagnosis.queueing_share.unwrap() - 0.8).abs() < 1e-3);
+    assert!((diagnosis.queueing_fraction.unwrap() - 0.8).abs() < 1e-3);
     let parallel = "requests served at a time, from the latency without load: 8.0";
     assert!(diagnosis.evidence.iter().any(|line| line.starts_with(parallel)), "{diagnosis:#?}");
 }
@@ -53,7 +53,7 @@ fn without_a_baseline_a_delay_is_never_sure() {
     let diagnosis = diagnose(&run(40, 20 * MS));
     assert_eq!(diagnosis.verdict, "latency_bound");
     assert!(diagnosis.confidence < Confidence::Sure, "{diagnosis:#?}");
-    assert_eq!(diagnosis.queueing_share, None);
+    assert_eq!(diagnosis.queueing_fraction, None);
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn overload(run: &mut Run) {
 fn a_late_generator_is_detected_without_the_subject() {
     let mut run = without_subject_machine(run(32, MS));
     overload(&mut run);
-    run.generator.busiest_thread_share = Some(1.0);
+    run.generator.busiest_thread_fraction = Some(1.0);
     run.generator.lag_p99_ns = 50 * MS;
     change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 30);
     assert_first(&run, "client_bound");
@@ -65,7 +65,7 @@ fn a_late_generator_is_detected_without_the_subject() {
 fn both_ends_are_compared_over_two_machines() {
     let mut run = without_subject_machine(run(32, MS));
     run.observed.push(subject_observation(32));
-    run.generator.busiest_thread_share = Some(0.99);
+    run.generator.busiest_thread_fraction = Some(0.99);
     change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 30);
     assert_eq!(value(&s::SUBJECT_UNREAD, &run), Some(0.0));
     assert!(value(&s::UNREAD_RESPONSES_OVER_REQUESTS, &run) > Some(10.0));
@@ -86,7 +86,7 @@ fn the_worst_of_merged_generators_counts() {
     }
     run.observed.extend([subject_observation(32), other]);
     assert!(value(&s::GENERATOR_UNREAD, &run) > Some(0.9));
-    run.generator.busiest_thread_share = Some(0.99);
+    run.generator.busiest_thread_fraction = Some(0.99);
     assert_first(&run, "client_bound");
     // Segments of all three namespaces are added up.
     set_counter(&mut run, "Tcp.RetransSegs", 300.0);
@@ -121,7 +121,7 @@ fn a_full_link_is_detected_from_either_machine() {
     fill(&mut generator_only.observed[0], 122e6);
     assert_first(&generator_only, "link_bound");
     // A generator that is busy itself may also be the limit.
-    generator_only.generator.busiest_thread_share = Some(0.95);
+    generator_only.generator.busiest_thread_fraction = Some(0.95);
     assert_ne!(diagnose(&generator_only).verdict, "link_bound");
 
     let mut both_machines = without_subject_machine(run(32, 50 * MS));

@@ -43,7 +43,7 @@ pub(super) struct TrialDetails {
     /// True if the subject's functions were sampled.
     pub(super) is_profiled: bool,
     /// Fraction of the subject's CPU time that counting its calls took, if calls were counted.
-    pub(super) counting_share: Option<f64>,
+    pub(super) counting_fraction: Option<f64>,
     /// True if the requested calls were counted.
     pub(super) has_calls: bool,
     /// Requested observations that were not possible.
@@ -55,7 +55,7 @@ impl TrialDetails {
         Self {
             in_flight_mean: trial.run.as_ref().map(|run| run.generator.in_flight_mean),
             is_profiled: trial.folded.is_some(),
-            counting_share: counting_fraction(trial),
+            counting_fraction: counting_fraction(trial),
             has_calls: trial.calls.is_some(),
             not_observable: trial.not_observable.clone(),
         }

@@ -242,7 +242,7 @@ impl ExperimentDir {
     #[must_use]
     pub fn counting_fractions(&self) -> BTreeMap<u32, f64> {
         let details = self.details.iter();
-        details.filter_map(|(number, it)| Some((*number, it.counting_share?))).collect()
+        details.filter_map(|(number, it)| Some((*number, it.counting_fraction?))).collect()
     }
 
     /// Returns whether the requested calls were counted in the trial with this number.

@@ -19,7 +19,7 @@ const LITTLES_LAW_TOLERANCE: f64 = 0.05;
 const RATE_METRIC: &str = "responses_per_s";
 const MEAN_LATENCY_METRIC: &str = "mean_ns";
 const MAX_LATENCY_METRIC: &str = "max_ns";
-const ERROR_METRIC: &str = "error_share";
+const ERROR_METRIC: &str = "error_fraction";
 
 pub(super) fn noise_floor(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     let (mut distinct, mut wide) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ fn is_effect(comparison: &Comparison) -> bool {
 /// Returns the mean fraction of failed requests of an arm under a load, if known.
 fn error_fraction(input: &WarningInput<'_>, arm: &str, load: &str) -> Option<f64> {
     let fraction =
-        |trial: &TrialSummary| trial.metrics.get(ERROR_METRIC).copied().or(trial.covariates.error_share);
+        |trial: &TrialSummary| trial.metrics.get(ERROR_METRIC).copied().or(trial.covariates.error_fraction);
     mean(&input.blocks.cell(arm, load).filter_map(fraction).collect::<Vec<f64>>())
 }
 

@@ -43,7 +43,7 @@ pub(super) fn two_factors(input: &WarningInput<'_>) -> Vec<WarningFinding> {
 /// Returns the reason why the figures of a cell are the load generator's, if they are.
 pub(in crate::judge) fn generator_limit(blocks: &JudgedTrials<'_>, cell: &ExperimentCell) -> Option<String> {
     let trials = blocks.cell(&cell.arm, &cell.load);
-    let busiest = trials.filter_map(|trial| trial.covariates.generator_busiest_share);
+    let busiest = trials.filter_map(|trial| trial.covariates.generator_busiest_fraction);
     let busy = median(&busiest.collect::<Vec<f64>>()).filter(|&fraction| fraction >= GENERATOR_BUSY);
     match (majority_verdict(cell), busy) {
         (Some(CLIENT_BOUND), _) => Some("the load generator was the limit of most trials".to_owned()),
@@ -141,8 +141,8 @@ fn counting_overhead(input: &WarningInput<'_>, arm: &Arm, load: &str) -> Option<
         return None;
     }
     let one_sided = arm_fraction.is_none() || of_baseline.is_none();
-    let (arm_share, baseline_share) = (arm_fraction.unwrap_or(0.0), of_baseline.unwrap_or(0.0));
-    let difference = (arm_share - baseline_share).abs();
+    let (arm_fraction, baseline_fraction) = (arm_fraction.unwrap_or(0.0), of_baseline.unwrap_or(0.0));
+    let difference = (arm_fraction - baseline_fraction).abs();
     let is_primary = |one: &&Comparison| one.arm == arm.name && one.load == load && one.primary;
     let effect = input.comparisons.iter().find(is_primary).and_then(|one| one.ratio);
     let effect = effect.map(|ratio| ratio.ln().abs());
@@ -159,9 +159,9 @@ fn counting_overhead(input: &WarningInput<'_>, arm: &Arm, load: &str) -> Option<
         "calls were counted in judged trials{}; counting took about {} of the CPU time of {}, and {} of \
          {}. {meaning} --no-watch disables counting.",
         input.load_suffix(load),
-        percent(arm_share),
+        percent(arm_fraction),
         arm.name,
-        percent(baseline_share),
+        percent(baseline_fraction),
         input.baseline()
     );
     Some((Some(arm.name.clone()), text))

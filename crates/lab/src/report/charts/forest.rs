@@ -87,7 +87,7 @@ fn data_table(experiment: &Experiment) -> DataTable {
         "high",
         "p",
         "p_adjusted",
-        "better_share",
+        "better_fraction",
         "cliffs_delta",
         "blocks",
         "outcome",
@@ -107,7 +107,7 @@ fn data_table(experiment: &Experiment) -> DataTable {
             number(one.interval.map(|(_, high)| high)),
             number(one.p),
             number(one.p_adjusted),
-            number(one.better_share),
+            number(one.better_fraction),
             number(one.cliffs_delta),
             one.pairs.len().to_string(),
             one.outcome.as_str().to_owned(),
@@ -173,7 +173,7 @@ fn tip(experiment: &Experiment, comparison: &Comparison) -> String {
     if let Some(p) = comparison.p_adjusted.or(comparison.p).filter(|_| !has_few_blocks(comparison)) {
         lines.push(format!("p {}", format::probability(p)));
     }
-    if let Some(fraction) = comparison.better_share.filter(|_| !has_few_blocks(comparison)) {
+    if let Some(fraction) = comparison.better_fraction.filter(|_| !has_few_blocks(comparison)) {
         lines.push(format!("P(better) {}", format::better_fraction(fraction)));
     }
     lines.push(format!(

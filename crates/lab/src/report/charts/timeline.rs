@@ -35,10 +35,10 @@ struct CovariatePanel {
 
 const COVARIATES: &[CovariatePanel] = &[
     CovariatePanel {
-        name: "steal_share",
+        name: "steal_fraction",
         title: "Steal",
         unit: "share",
-        read: |covariates| covariates.steal_share,
+        read: |covariates| covariates.steal_fraction,
     },
     CovariatePanel {
         name: "foreign_cpus",
@@ -80,7 +80,7 @@ pub(in crate::report) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords)
         "counts",
         "left_out",
         "failed",
-        "steal_share",
+        "steal_fraction",
         "foreign_cpus",
         "wake_up_p99_ns",
         "generator_lag_p99_ns",

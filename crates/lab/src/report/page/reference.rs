@@ -145,7 +145,7 @@ fn trial_table(experiment: &Experiment) -> ChartTable {
             row.push(figure(line.metrics.get(&metric.name).copied(), &metric.unit));
         }
         let covariates = &line.covariates;
-        row.push(figure(covariates.steal_share, "share"));
+        row.push(figure(covariates.steal_fraction, "share"));
         row.push(figure(covariates.foreign_cpus, "cpus"));
         row.push(figure(covariates.wake_up_p99_ns.map(|ns| ns as f64), "ns"));
         row.push(TableCell::plain(format::code_words(line.verdict.as_deref().unwrap_or("–"))));
@@ -158,8 +158,8 @@ fn trial_data(experiment: &Experiment) -> DataTable {
     let mut columns = vec!["trial", "block", "attempt", "arm", "load", "started_at", "state", "why"];
     let metrics: Vec<&str> = experiment.plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
     columns.extend(&metrics);
-    columns.extend(["steal_share", "foreign_cpus", "wake_up_p99_ns", "generator_lag_p99_ns"]);
-    columns.extend(["generator_busiest_share", "error_share", "throttled_share", "clock_step_s"]);
+    columns.extend(["steal_fraction", "foreign_cpus", "wake_up_p99_ns", "generator_lag_p99_ns"]);
+    columns.extend(["generator_busiest_fraction", "error_fraction", "throttled_fraction", "clock_step_s"]);
     columns.extend(["steady_from_s", "verdict", "file"]);
     let mut data = DataTable::new(&columns);
     for line in &experiment.trials {
@@ -177,13 +177,13 @@ fn trial_data(experiment: &Experiment) -> DataTable {
         ];
         row.extend(metrics.iter().map(|&metric| number(line.metrics.get(metric).copied())));
         row.extend([
-            number(covariates.steal_share),
+            number(covariates.steal_fraction),
             number(covariates.foreign_cpus),
             number(covariates.wake_up_p99_ns.map(|ns| ns as f64)),
             number(covariates.generator_lag_p99_ns.map(|ns| ns as f64)),
-            number(covariates.generator_busiest_share),
-            number(covariates.error_share),
-            number(covariates.throttled_share),
+            number(covariates.generator_busiest_fraction),
+            number(covariates.error_fraction),
+            number(covariates.throttled_fraction),
             number(covariates.clock_step_s),
             number(line.steady.from_s),
         ]);

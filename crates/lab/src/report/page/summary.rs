@@ -112,7 +112,7 @@ fn write_card(
             )
         },
     );
-    let better = comparison.better_share.filter(|_| !has_few_blocks(comparison));
+    let better = comparison.better_fraction.filter(|_| !has_few_blocks(comparison));
     let better = better.map(|fraction| format!("; P(better) {}", format::better_fraction(fraction)));
     let interval = format!("{interval}{}", better.unwrap_or_default());
     let svg = small_forest(experiment, comparison, all.iter().copied());

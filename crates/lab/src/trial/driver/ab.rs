@@ -36,7 +36,7 @@ pub(super) const SPEC: DriverSpec = DriverSpec {
         "p90_ns",
         "p99_ns",
         "max_ns",
-        "error_share",
+        "error_fraction",
     ],
     missing_metrics: |_| &[],
     add_flags: add_output_flags,
@@ -125,7 +125,7 @@ mod tests {
         let latencies = ["p50_ns", "p75_ns", "p90_ns", "p99_ns", "max_ns"].map(value);
         assert!(latencies.is_sorted() && latencies[0] > 1e3, "{latencies:?}");
         assert!(value("mean_ns") > 1e4, "not the time across all requests");
-        assert_eq!(value("error_share"), 0.0);
+        assert_eq!(value("error_fraction"), 0.0);
         assert!(reading.notes.is_empty(), "{:?}", reading.notes);
     }
 
@@ -133,12 +133,12 @@ mod tests {
     fn its_errors_are_counted_without_those_of_length() {
         let reading = parse(include_str!("captured/ab_errors.txt")).unwrap();
         println!("{reading:?}");
-        assert_eq!(reading.values["error_share"], 1.0, "{reading:?}");
+        assert_eq!(reading.values["error_fraction"], 1.0, "{reading:?}");
         let text = "Complete requests: 100\nTime taken for tests: 2.000 seconds\n\
                     Failed requests: 30\n   (Connect: 0, Receive: 5, Length: 20, Exceptions: 5)\n\
                     Requests per second: 50.00 [#/sec] (mean)\n";
         let reading = parse(text).unwrap();
-        assert_eq!(reading.values["error_share"], 0.1);
+        assert_eq!(reading.values["error_fraction"], 0.1);
         assert!(reading.notes.iter().any(|note| note.starts_with("20 responses")));
         assert!(!reading.values.contains_key("p50_ns"));
     }

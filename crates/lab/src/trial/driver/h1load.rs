@@ -30,7 +30,7 @@ pub(super) const SPEC: DriverSpec = DriverSpec {
         "p90_ns",
         "p99_ns",
         "p999_ns",
-        "error_share",
+        "error_fraction",
     ],
     missing_metrics: |_| &[],
     add_flags: add_raw_format_flags,
@@ -186,7 +186,7 @@ pub(super) mod tests {
         assert_eq!(value("p99_ns"), 0.4e6);
         assert_eq!(value("p999_ns"), 1.2e6);
         assert!(!reading.values.contains_key("max_ns"), "its table ends before");
-        assert!((value("error_share") - 105.0 / 140_186.0).abs() < 1e-9);
+        assert!((value("error_fraction") - 105.0 / 140_186.0).abs() < 1e-9);
     }
 
     /// Counts the lines of the load; each has a number of requests, and true if they were timed.

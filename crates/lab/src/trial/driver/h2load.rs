@@ -26,7 +26,7 @@ pub(super) const SPEC: DriverSpec = DriverSpec {
         "p90_ns",
         "p99_ns",
         "max_ns",
-        "error_share",
+        "error_fraction",
     ],
     missing_metrics,
     add_flags: add_no_flags,
@@ -121,7 +121,7 @@ mod tests {
         assert!((value("responses_per_s") / rate - 1.0).abs() < 0.01);
         assert!(value("bytes_in_per_s") > value("responses_per_s"));
         assert!(value("max_ns") > value("mean_ns") && value("mean_ns") > 1e3);
-        assert_eq!(value("error_share"), 0.0);
+        assert_eq!(value("error_fraction"), 0.0);
         assert!(!reading.values.contains_key("p99_ns"));
     }
 
@@ -129,7 +129,7 @@ mod tests {
     fn its_errors_are_counted() {
         let reading = parse(include_str!("captured/h2load_errors.txt")).unwrap();
         println!("{reading:?}");
-        assert_eq!(reading.values["error_share"], 1.0, "{reading:?}");
+        assert_eq!(reading.values["error_fraction"], 1.0, "{reading:?}");
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl DriverReading {
     fn set_error_fraction(&mut self, errors: f64, tried: f64) {
         self.good = Some((tried - errors).max(0.0));
         // Adding 0 removes the sign of a fraction of -0.
-        self.set_value("error_share", (tried > 0.0).then(|| (errors / tried).min(1.0) + 0.0));
+        self.set_value("error_fraction", (tried > 0.0).then(|| (errors / tried).min(1.0) + 0.0));
     }
 }
 

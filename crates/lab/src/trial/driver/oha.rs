@@ -33,7 +33,7 @@ pub(super) const SPEC: DriverSpec = DriverSpec {
         "p99_ns",
         "p999_ns",
         "max_ns",
-        "error_share",
+        "error_fraction",
     ],
     missing_metrics: |_| &[],
     add_flags: add_json_flag,
@@ -119,7 +119,7 @@ pub(super) mod tests {
         assert!((value("responses_per_s") - 8000.0 / 8.01).abs() < 1e-9);
         assert!((value("p50_ns") - 2e5).abs() < 1e-3 && (value("p999_ns") - 4e6).abs() < 1e-3);
         assert!((value("max_ns") - 12e6).abs() < 1e-3);
-        assert!((value("error_share") - 20.0 / 8010.0).abs() < 1e-12, "what was cut off is no error");
+        assert!((value("error_fraction") - 20.0 / 8010.0).abs() < 1e-12, "what was cut off is no error");
         assert!(!reading.values.contains_key("bytes_in_per_s"));
     }
 

@@ -23,7 +23,7 @@ pub(super) const SPEC: DriverSpec = DriverSpec {
         "p99_ns",
         "p999_ns",
         "max_ns",
-        "error_share",
+        "error_fraction",
     ],
     missing_metrics: |_| &[],
     add_flags: add_no_flags,

@@ -25,7 +25,7 @@ pub(super) const SPEC: DriverSpec = DriverSpec {
         "p90_ns",
         "p99_ns",
         "max_ns",
-        "error_share",
+        "error_fraction",
     ],
     missing_metrics: |_| &[],
     add_flags: add_latency_flag,
@@ -94,7 +94,7 @@ mod tests {
         assert!(value("bytes_in_per_s") > value("responses_per_s"));
         let latencies = ["p50_ns", "p75_ns", "p90_ns", "p99_ns", "max_ns"].map(value);
         assert!(latencies.is_sorted() && latencies[0] > 1e3, "{latencies:?}");
-        assert_eq!(value("error_share"), 0.0);
+        assert_eq!(value("error_fraction"), 0.0);
         assert!(!reading.values.contains_key("p999_ns") && reading.rates.is_empty());
     }
 
@@ -102,11 +102,11 @@ mod tests {
     fn its_errors_are_counted() {
         let reading = parse(include_str!("captured/wrk_errors.txt")).unwrap();
         println!("{reading:?}");
-        assert!(reading.values["error_share"] > 0.5, "{reading:?}");
+        assert!(reading.values["error_fraction"] > 0.5, "{reading:?}");
         let text = "  100 requests in 2.00s, 1.00KB read\n\
                     Socket errors: connect 1, read 20, write 3, timeout 76\n\
                     Non-2xx or 3xx responses: 10\nRequests/sec:     50.00\n";
-        assert_eq!(parse(text).unwrap().values["error_share"], 110.0 / 200.0);
+        assert_eq!(parse(text).unwrap().values["error_fraction"], 110.0 / 200.0);
     }
 
     #[test]

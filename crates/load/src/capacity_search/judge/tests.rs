@@ -107,14 +107,15 @@ fn a_generator_at_its_limit_says_nothing_of_a_miss() {
 #[test]
 fn a_generator_with_idle_time_does_not_explain_few_responses() {
     let mut waited = with_invalid_reason(run(1000.0, 900.0), "run_queue_wait");
-    (waited.generator.busiest_thread_share, waited.generator.run_queue_wait_share) = (Some(0.1), Some(0.6));
+    (waited.generator.busiest_thread_fraction, waited.generator.run_queue_wait_fraction) =
+        (Some(0.1), Some(0.6));
     assert_eq!(outcome(&waited), LevelOutcome::Missed);
-    waited.generator.busiest_thread_share = Some(0.35);
+    waited.generator.busiest_thread_fraction = Some(0.35);
     assert_eq!(outcome(&waited), LevelOutcome::NoVerdict);
     // A missed latency may be caused by the wait.
     let mut slow = with_invalid_reason(run(1000.0, 1000.0), "run_queue_wait");
     slow.generator = waited.generator.clone();
-    slow.generator.busiest_thread_share = Some(0.1);
+    slow.generator.busiest_thread_fraction = Some(0.1);
     slow.objectives = vec![record::run::ObjectiveResult { text: "p99<5ms".into(), met: false, value: 6e6 }];
     assert_eq!(outcome(&slow), LevelOutcome::NoVerdict);
 }
@@ -159,7 +160,7 @@ fn figures_go_from_the_run_to_the_trial() {
     let spec = TrialSpec { level: 1000.0, length_ns: 1, purpose: super::super::TrialPurpose::Grow };
     let judged = judge(&run, SearchQuantity::Rate, 0);
     let trial = trial_record(&spec, "grow", &run, judged);
-    assert!((trial.error_share - 0.1).abs() < 1e-9 && !trial.littles_law_holds);
+    assert!((trial.error_fraction - 0.1).abs() < 1e-9 && !trial.littles_law_holds);
 }
 
 #[test]
@@ -218,9 +219,9 @@ fn a_short_trial_of_a_busy_generator_says_nothing() {
     let text = "no complete second".to_owned();
     let reason = ValidityReason { code: TOO_SHORT.to_owned(), verdict: ValidityVerdict::Suspect, text };
     short.validity = Validity::from_reasons(vec![reason]);
-    short.generator.busiest_thread_share = Some(0.5);
+    short.generator.busiest_thread_fraction = Some(0.5);
     assert_eq!(outcome(&short), LevelOutcome::Missed);
-    short.generator.busiest_thread_share = Some(0.97);
+    short.generator.busiest_thread_fraction = Some(0.97);
     assert_eq!(outcome(&short), LevelOutcome::NoVerdict);
     short.rates.responses_per_s = 1000.0;
     assert_eq!(outcome(&short), LevelOutcome::Held);

@@ -279,7 +279,7 @@ fn runs(a: &[NamedRun], b: &[NamedRun], effect: f64) -> ComparisonReport {
             interval: None,
             p: None,
             p_adjusted: None,
-            better_share: None,
+            better_fraction: None,
             outcome: None,
             ..row.clone()
         };
@@ -357,7 +357,7 @@ fn fill_rows(rows: &mut [ComparisonRow], sets: &[UnpairedSets<'_>], effect: f64)
             interval: result.interval,
             p: result.p,
             p_adjusted: result.p_adjusted,
-            better_share: result.better_fraction,
+            better_fraction: result.better_fraction,
             outcome: Some(result.outcome),
         };
     }
