@@ -71,6 +71,6 @@ def _report(bench, blocks, tools):
                          f"{median['busy']:.0%}", f"{median['server_busy']:.0%}", to_base, verdict,
                          f"{len(rounds)}/{len(runs.rounds)}", f"{runs.foreign():.2f}"])
     harness.table(
-        f"load: processor time per request of the generator; budget weir/{BASE} <= {BUDGET}",
+        f"load: CPU time per request of the generator; budget weir/{BASE} <= {BUDGET}",
         ["server, connections: tool", "µs", "user", "sleeps", "busy", "server busy",
          f"of {BASE} (min..max)", "budget", "rounds", "foreign"], rows)

@@ -6,6 +6,7 @@ import collections
 import http.client
 import json
 import os
+import re
 import statistics
 import time
 
@@ -61,7 +62,7 @@ CASES = {
                 [Bound("weir", "weir without log", "<=", 1.03),
                  Bound("haproxy", "haproxy without log", None, None)]),
 }
-OTHERS = ("threads", "latency", "memory")
+OTHERS = ("threads", "latency", "memory", "pipelined")
 NAMES = (*CASES, *OTHERS)
 BUDGET_IDLE, BUDGET_IN_FLIGHT = 690, 5_000
 
@@ -77,7 +78,7 @@ def measure(bench):
         text = f"proxy: {peers.WEIR} has no `weir proxy`; nothing is judged"
         print(f"\n{text}, the other proxies are measured alone")
         bench.missed.append(text)
-    print(f"\nproxy: subject alone on processor {harness.SUBJECT_CPU}; origin (weir serve) and "
+    print(f"\nproxy: subject alone on CPU {harness.SUBJECT_CPU}; origin (weir serve) and "
           f"client (weir load) on {harness.OTHER_CPU}")
     kept = {}
     cases = {name: _without_missing(CASES[name], there) for name in chosen if name in CASES}
@@ -85,7 +86,8 @@ def measure(bench):
         parts = {"load": lambda: _measure_load(bench, origin, cases),
                  "threads": lambda: _measure_threads(bench, there),
                  "latency": lambda: _measure_latency(bench, origin, there),
-                 "memory": lambda: _measure_memory(bench, origin, there)}
+                 "memory": lambda: _measure_memory(bench, origin, there),
+                 "pipelined": lambda: _measure_pipelined(bench, origin, there)}
         for name, part in parts.items():
             if name in chosen or (name == "load" and cases):
                 kept[name] = part()
@@ -177,11 +179,11 @@ def _check(proxy, path, body_bytes):
         answer = connection.getresponse()
         received = len(answer.read())
     except (OSError, http.client.HTTPException) as error:
-        raise Failed(f"{proxy.name} gave no answer: {error!r}") from error
+        raise Failed(f"{proxy.name} sent no response: {error!r}") from error
     finally:
         connection.close()
     if (answer.status, received) != (200, body_bytes):
-        raise Failed(f"{proxy.name} answered with {answer.status} and {received} bytes")
+        raise Failed(f"{proxy.name} responded with {answer.status} and {received} bytes")
 
 
 def _check_run(finished, record, proxy, case):
@@ -215,7 +217,7 @@ def _report_load(bench, cases, blocks):
                          *_judge(bench, rounds, case, arm),
                          f"{len(rounds)}/{len(runs.rounds)}", f"{runs.foreign():.2f}"])
     harness.table(
-        "proxy: processor time of the proxy per request, and GB of answers per second of it",
+        "proxy: CPU time of the proxy per request, and GB of answers per second of it",
         ["case: proxy", "µs (min..max)", "user", "GB/s", "requests/s", "busy", "runnable", "other side busy",
          "it/floor (min..max)", "it/weir (min..max)", "measured and budget", "verdict", "rounds",
          "foreign"],
@@ -250,7 +252,7 @@ def _measure_threads(bench, there):
     count = os.cpu_count() or 1
     if not there or count < 4:
         why = ("there is no weir proxy" if not there else
-               f"two for the proxy, one for the origin and one for the client are four processors, "
+               f"two for the proxy, one for the origin and one for the client are four CPUs, "
                f"here are {count}: the client would be what is measured")
         print(f"\nproxy, threads: left out; {why}")
         return None
@@ -346,6 +348,60 @@ def _paced(bench, target, path, case, rate):
     return {**{field: latency[field] for field in PERCENTILES.values()},
             "kept": run["rates"]["responses_per_s"] / rate, "busy": cpu_s / finished.wall_s,
             "cpu_s": cpu_s + finished.cpu_s}
+
+
+# Pipelined requests.
+
+PIPELINED_CONNECTIONS, PIPELINED_DEPTHS = 10, (1, 8)
+
+
+def _measure_pipelined(bench, origin, there):
+    """Compares rates at full speed with one request in flight per connection and with eight."""
+    names = [name for name in ("weir", "haproxy", "nginx") if there or name != "weir"]
+    arms = [(name, depth) for name in names for depth in PIPELINED_DEPTHS]
+    runs = harness.Runs()
+    for _ in bench.blocks(["pipelined"]):
+        by_arm, foreign = {}, []
+        for arm in bench.shuffled(arms):
+            by_arm[arm], others = bench.attempt(_pipelined, origin, *arm)
+            foreign.append(others)
+        runs.add(by_arm, statistics.mean(foreign))
+    rounds, rows, deepest = runs.used(bench.options.foreign_max), [], PIPELINED_DEPTHS[-1]
+    for name, depth in arms:
+        row = [f"{name}, {depth} in flight per connection"]
+        for field, form in (("rate_per_s", ",.0f"), ("cpu_us", ".2f"), ("busy", ".0%")):
+            row.append(format(harness.median_of(rounds, (name, depth), field), form))
+        middle, least, most = harness.ratio(rounds, (name, depth), ("nginx", depth), "rate_per_s")
+        row.append(f"{middle:.3f} ({least:.2f}..{most:.2f})")
+        judged = ""
+        if (name, depth) == ("weir", deepest):
+            judged = bench.judge(f"proxy, pipelined: rate weir/nginx {middle:.3f}, not >= 1", middle >= 1)
+        rows.append([*row, judged, f"{len(rounds)}/{len(runs.rounds)}"])
+    harness.table(
+        f"proxy: h2load --h1, {PIPELINED_CONNECTIONS} connections, full speed",
+        ["proxy", "requests/s", "µs", "busy", "rate/nginx (min..max)", "verdict (>= 1)", "rounds"], rows)
+    return [{"foreign_cpus": foreign, "arms": {f"{name} {depth}": by_arm[name, depth] for name, depth in arms}}
+            for foreign, by_arm in runs.rounds]
+
+
+def _pipelined(bench, origin, name, depth):
+    path = f"/?s={SMALL}"
+    with proxies.PROXIES[name](bench, harness.SUBJECT_CPU, origin) as proxy:
+        _check(proxy, path, SMALL)
+        argv = ["h2load", "--h1", "-t1", f"-c{PIPELINED_CONNECTIONS}", f"-m{depth}",
+                "-D", str(bench.options.seconds), "--warm-up-time", "1", proxy.url(path)]
+        foreign, begin = harness.Foreign(), (origin.stats()["responses"], harness.scheduled_s(proxy.pid)[0])
+        origin_s = harness.scheduled_s(origin.pid)[0]
+        finished = harness.run(argv, harness.OTHER_CPU, bench.options.seconds + 60)
+        responses = origin.stats()["responses"] - begin[0]
+        proxy_s = harness.scheduled_s(proxy.pid)[0] - begin[1]
+        origin_s = harness.scheduled_s(origin.pid)[0] - origin_s
+        foreign_cpus = foreign.cpus(proxy_s + origin_s + finished.cpu_s)
+    found = re.search(r"finished in [^,]*, ([0-9.]+) req/s.*?([0-9]+) failed", finished.output, re.DOTALL)
+    if finished.status != 0 or not found or found[2] != "0":
+        raise Failed(f"h2load through {name} ended with {finished.status}:\n{finished.output}")
+    return {"rate_per_s": float(found[1]), "cpu_us": proxy_s * 1e6 / responses,
+            "busy": proxy_s / finished.wall_s}, foreign_cpus
 
 
 # Memory.

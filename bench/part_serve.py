@@ -70,7 +70,7 @@ def _report(bench, blocks):
                          f"{median['busy']:.0%}", f"{median['driver_busy']:.0%}", of_arm, verdict,
                          f"{len(rounds)}/{len(runs.rounds)}", f"{runs.foreign():.2f}"])
     harness.table(
-        f"serve: processor time per request of the server, {CONNECTIONS} connections, "
+        f"serve: CPU time per request of the server, {CONNECTIONS} connections, "
         f"driven by {bench.options.driver}",
         ["body: server", "µs", "user", "busy", "driver busy", "weir/it (min..max)", "budget",
          "rounds", "foreign"], rows)
