@@ -13,6 +13,9 @@ use rt::clock::{now_ns, thread_cpu_ns};
 use crate::observation::Observation;
 use crate::output::live::LiveTable;
 
+/// Minimum distance of two CPU samples: a thread's time is known to a tick of at most 10 ms.
+const WINDOW_S_MIN: f64 = 0.05;
+
 /// Sampler of the host beside a running load.
 pub(crate) struct RunWatcher {
     sampler: CpuSampler,
@@ -66,9 +69,11 @@ impl RunWatcher {
         snapshot
     }
 
-    /// Returns the host metrics of the measured window.
+    /// Returns the host metrics of the measured window. `None` if both ends of a short window were
+    /// sampled almost at once, because this thread was late: the fractions would be noise.
     pub(crate) fn window(&self) -> Option<CpuWindow> {
-        Some(window_between(self.window_start.as_ref()?, self.window_end.as_ref()?))
+        let window = window_between(self.window_start.as_ref()?, self.window_end.as_ref()?);
+        (window.seconds >= WINDOW_S_MIN).then_some(window)
     }
 
     /// Returns the start of the load by the wall clock, in ns since 1970.

@@ -5,7 +5,8 @@
 //! when everything in it is undone. Not for deciding what to make.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -220,8 +221,7 @@ pub fn sweep(directory: &Path) -> SweepReport {
         if path.extension().is_none_or(|ending| ending != EXTENSION) {
             continue;
         }
-        // The file is missing if another start swept it meanwhile.
-        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let Some((_lock, text)) = lock_and_read(&path) else { continue };
         let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let (owner, made) = parse(&text);
         let owner = owner.or_else(|| JournalOwner::from_run_name(&run));
@@ -236,6 +236,17 @@ pub fn sweep(directory: &Path) -> SweepReport {
         }
     }
     swept
+}
+
+/// Locks a journal and reads it, so that only one process undoes it. Returns `None` if another one
+/// undoes it now, or has done so.
+fn lock_and_read(path: &Path) -> Option<(File, String)> {
+    let mut file = File::open(path).ok()?;
+    file.try_lock().ok()?;
+    let is_removed = file.metadata().ok()?.nlink() == 0;
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    (!is_removed).then_some((file, text))
 }
 
 /// Parses the owner and the created resources. An incomplete last line is ignored: its thing had not been
@@ -364,6 +375,11 @@ mod tests {
         let (_, rest) = text.split_once('\n').unwrap();
         let dead = format!("{{\"pid\":{pid},\"start_ticks\":1}}\n{rest}{{\"directory\":{{\"pa");
         fs::write(&journal.path, dead).unwrap();
+        // While another process undoes it, this one leaves it alone.
+        let lock = File::open(&journal.path).unwrap();
+        lock.lock().unwrap();
+        assert_eq!(sweep(directory.path()), SweepReport::default());
+        drop(lock);
         let swept = sweep(directory.path());
         assert_eq!((swept.undone_runs, swept.problems), (vec!["weir-test".to_owned()], vec![]));
         assert!(!made.exists() && !journal.path.exists());
