@@ -8,7 +8,9 @@ use std::path::Path;
 use record::histogram::LatencyHistogram;
 use serde_json::Value;
 
+use crate::lab_experiment::own_lines;
 use crate::support::peers::ScriptedServer;
+use crate::support::timing::assert_timing;
 use crate::support::{
     OriginProcess, RunOutput, RunningProcess, WEIR, run_load, run_weir, shared_machine, start, temp_dir,
 };
@@ -52,7 +54,7 @@ fn all_wrong_flags_are_reported_at_once() {
             &["--json", "/no/such/file", "/nor/this"],
         ),
         (&["load", "report"], &["FILE"]),
-        (&["completions", "csh"], &["SHELL"]),
+        (&["completions", "tcsh"], &["SHELL", "unsupported shell 'tcsh'", "bash"]),
         (&["man"], &["DIR"]),
         (&["load", "--no-such-flag"], &["--no-such-flag"]),
         (&["nonsense"], &["nonsense"]),
@@ -89,26 +91,28 @@ fn output_destinations_are_checked_before_the_run() {
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (same, other) = (at("same"), at("other"));
     let url = "http://127.0.0.1:1/";
-    let cases: &[(&[&str], &str)] = &[
-        (&["load", "--json", &same, "--csv", &same, url], "--csv: --json already writes to"),
-        (&["load", "--hdr", "-", url], "--hdr: cannot go to stdout"),
-        (&["load", "--json", "-", "--csv", "-", url], "--csv: --json already uses stdout"),
-        (&["load", "--json", &same, "--csv", "/no/such/a"], "--csv: cannot write /no/such/a"),
-        (&["edge", "--json", "/no/such/a", url], "--json: cannot write /no/such/a"),
-        (&["calibrate", "--json", "/no/such/a"], "--json: cannot write /no/such/a"),
-        (&["watch", "-d", "1h", "--json", "/no/such/a"], "--json: cannot write /no/such/a"),
-        (&["lab", "profile", "--pid", "1", "--svg", "/no/such/a"], "--svg: cannot write /no/such/a"),
-        (&["lab", "profile", "--pid", "1", "--svg", "-", "--json", "-"], "--svg: --json already uses stdout"),
-        (&["lab", "profile", "--pid", "1", "--svg", &other, "--folded", &other], "--svg: --folded"),
-        (&["lab", "show", "--html", "-", "x"], "--html: cannot go to stdout"),
-        (&["load", "--data-file", "/dev/zero", url], "--data-file: /dev/zero: not a regular file"),
-        (&["load", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is not an address of"),
-        (&["edge", "--source", "203.0.113.7", url], "--source: 203.0.113.7 is not an address of"),
+    // The words of each case are in one line.
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["load", "--json", &same, "--csv", &same, url], &["--csv: ", "--json", &same]),
+        (&["load", "--hdr", "-", url], &["--hdr: ", "stdout"]),
+        (&["load", "--json", "-", "--csv", "-", url], &["--csv: ", "--json", "stdout"]),
+        (&["load", "--json", &same, "--csv", "/no/such/a"], &["--csv: ", "/no/such/a"]),
+        (&["edge", "--json", "/no/such/a", url], &["--json: ", "/no/such/a"]),
+        (&["calibrate", "--json", "/no/such/a"], &["--json: ", "/no/such/a"]),
+        (&["watch", "-d", "1h", "--json", "/no/such/a"], &["--json: ", "/no/such/a"]),
+        (&["lab", "profile", "--pid", "1", "--svg", "/no/such/a"], &["--svg: ", "/no/such/a"]),
+        (&["lab", "profile", "--pid", "1", "--svg", "-", "--json", "-"], &["--svg: ", "--json", "stdout"]),
+        (&["lab", "profile", "--pid", "1", "--svg", &other, "--folded", &other], &["--svg: ", "--folded"]),
+        (&["lab", "show", "--html", "-", "x"], &["--html: ", "stdout"]),
+        (&["load", "--data-file", "/dev/zero", url], &["--data-file: ", "/dev/zero"]),
+        (&["load", "--source", "203.0.113.7", url], &["--source: ", "203.0.113.7"]),
+        (&["edge", "--source", "203.0.113.7", url], &["--source: ", "203.0.113.7"]),
     ];
-    for (arguments, expected) in cases {
+    for (arguments, parts) in cases {
         let output = run_weir(arguments);
         assert_eq!(output.code, 2, "{arguments:?}: {output:?}");
-        assert!(output.stderr.contains(expected), "{arguments:?}: {}", output.stderr);
+        let names_all = |line: &str| parts.iter().all(|part| line.contains(part));
+        assert!(output.stderr.lines().any(names_all), "{arguments:?}: {}", output.stderr);
         assert_eq!(output.stdout, "", "{arguments:?}");
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -123,6 +127,14 @@ fn csv_to_stdout_is_alone_there() {
     let commas = |line: &str| line.matches(',').count();
     let lines: Vec<usize> = output.stdout.lines().map(commas).collect();
     assert!(lines.len() >= 2 && lines.iter().all(|&line| line == lines[0]), "{output:?}");
+}
+
+#[test]
+fn a_missing_socket_is_reported_as_such() {
+    let _shared = shared_machine();
+    let output = run_weir(&["load", "-c", "1", "-d", "1s", "--unix", "/no/such.sock", "http://a/"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.stderr.contains("cannot connect to unix:/no/such.sock: no such socket"), "{output:?}");
 }
 
 #[test]
@@ -141,7 +153,7 @@ fn json_to_stdout_is_alone_there() {
     let origin = OriginProcess::start(&["-t", "1"]);
     let url = origin.url("/");
     let output = run_weir(&["load", "-c", "2", "-d", "1s", "--live", "--json", "-", &url]);
-    assert_eq!(output.stderr, "");
+    assert_eq!(own_lines(&output.stderr), [""; 0]);
     let record: Value = serde_json::from_str(&output.stdout).expect("only JSON");
     assert_eq!(record["schema"], "weir.run/1");
     assert_eq!(record["command"][0], WEIR);
@@ -234,7 +246,8 @@ fn csv_has_a_row_for_each_interval() {
     let header = rows.next().unwrap();
     let rows: Vec<_> = rows.collect();
     assert_eq!(rows.len(), output.record["intervals"].as_array().unwrap().len());
-    assert!(rows.len() >= 3, "{text}");
+    assert!(rows.len() >= 3 || was_held_up(&output), "{text}");
+    assert_timing(rows.len() >= 3, "three intervals in 2.5 s", rows.len());
     assert!(rows.iter().all(|row| row.len() == header.len()), "{text}");
     let column = header.iter().position(|name| *name == "responses").unwrap();
     let responses: u64 = rows.iter().map(|row| row[column].parse::<u64>().unwrap()).sum();
@@ -293,7 +306,7 @@ fn records_are_shown_compared_and_merged() {
         let both = [0, 1].map(|which| record_at(&paths[which], &origin));
         let [run, _] = both.map(RunningProcess::finish);
         let merged = run_weir(&["load", "report", "--merge", a, b]);
-        (!merged.stderr.contains("not measured at the same time")).then_some(run)
+        (merged.code != 2).then_some(run)
     });
     let run = together.expect("two runs at the same time");
     let shown = run_weir(&["load", "report", a]);
@@ -307,7 +320,8 @@ fn records_are_shown_compared_and_merged() {
     assert_eq!(merged.record["identities"].as_array().unwrap().len(), 2);
     let twice = run_weir(&["load", "report", "--merge", a, a]);
     assert_eq!(twice.code, 2, "{twice:?}");
-    assert!(twice.stderr.contains("records 1 and 2 are the same run"), "{twice:?}");
+    let id = merged.record["identities"][0]["id"].as_str().unwrap();
+    assert!(twice.stderr.contains(id), "{twice:?}");
     assert_eq!(merged.total("requests"), 600);
     assert_eq!(merged.total("status.200"), 600);
     assert_eq!(merged.total("connections.requested"), 4);

@@ -63,7 +63,11 @@ fn a_load_that_is_interrupted_in_its_ramp_has_the_rates_of_the_time_that_it_had(
         let (responses, length_s) = (output.total("responses"), output.number("duration_s"));
         let per_s = output.number("rates.responses_per_s");
         assert!(per_s * length_s <= 1.5 * responses as f64 + 1.0, "{output:?}");
-        assert!(output.stdout.contains("no complete second after the ramp"), "{}", output.stdout);
+        // Without a complete second after the ramp, all of the run is the window.
+        assert!(output.number("window.from_s") == 0.0 && output.number("window.to_s") >= length_s);
+        let intervals = output.record["intervals"].as_array().unwrap();
+        assert!(intervals.iter().all(|interval| interval["measured"] == true), "{output:?}");
+        assert!(output.stdout.lines().any(|line| line.starts_with("window ")), "{}", output.stdout);
     }
 }
 
@@ -102,7 +106,7 @@ fn a_second_interrupt_does_not_wait_for_what_is_in_flight() {
     output.assert_sums();
     assert_eq!(output.total("errors.unfinished"), 2, "{output:?}");
     assert!(output.count("totals.unfinished_age_ns_max") > 200_000_000);
-    assert!(output.stderr.starts_with("weir: stopping; waits up to 50.0 s"), "{}", output.stderr);
+    assert!(output.stderr.contains("50.0 s"), "{}", output.stderr);
 }
 
 #[test]
@@ -112,15 +116,18 @@ fn an_origin_finishes_what_is_in_flight_before_it_ends() {
     let mut idle = Client::connect(&origin.authority);
     assert_eq!(idle.get("/").status, 200);
     let mut busy = Client::connect(&origin.authority);
-    busy.send(b"GET /?t=3000&s=10 HTTP/1.1\r\nHost: test\r\n\r\n");
+    // Its body is held back, so that it stays in flight as long as this test needs.
+    busy.send(b"POST /?s=10 HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\n");
     let in_flight = within(EVENT_TIMEOUT, || origin.stats()["in_flight"].as_u64() == Some(1));
     assert!(in_flight);
     origin.process.signal(Signal::TERM);
+    assert!(idle.read_to_end().is_empty());
+    busy.send(b"x");
     let response = busy.read_response().expect("the response to the request in flight");
     assert_eq!((response.status, response.body.len()), (200, 10));
-    assert!(busy.read_to_end().is_empty() && idle.read_to_end().is_empty());
+    assert!(busy.read_to_end().is_empty());
     assert_eq!(origin.process.wait(EVENT_TIMEOUT), 0);
-    assert!(origin.stderr().contains("served 2 requests"), "{}", origin.stderr());
+    assert!(origin.stderr().contains("served 2 "), "{}", origin.stderr());
 }
 
 #[test]
@@ -197,7 +204,9 @@ fn source_addresses_are_taken_in_turn() {
     let output = run_load(&[&flags[..], &[&server.url()]].concat());
     assert_eq!(output.errors(), 0, "{output:?}");
     let mut by_source: BTreeMap<IpAddr, usize> = BTreeMap::new();
-    for peer in peers.try_iter() {
+    // The server may see a connection without a request only after the load.
+    let first_eight = (0..8).map(|_| peers.recv_timeout(EVENT_TIMEOUT).expect("a connection"));
+    for peer in first_eight.chain(peers.try_iter()) {
         *by_source.entry(peer).or_default() += 1;
     }
     let expected = (2..=5).map(|last| (IpAddr::from([127, 0, 0, last]), 2));
@@ -209,7 +218,7 @@ fn a_thousand_connections_come_up_in_a_ramp() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&[]);
     for pace in [&["-T", "200ms"][..], &["-R", "1k"]] {
-        let flags = ["-c", "1000", "-s", "1s", "-d", "3s"];
+        let flags = ["-c", "1000", "-s", "1s", "-d", "3s", "-w", "30s"];
         let output = run_load(&[&flags[..], pace, &[&origin.url("/")]].concat());
         assert_eq!(output.errors(), 0, "{:#}", output.record["totals"]);
         let connections = &output.record["totals"]["connections"];
@@ -254,7 +263,8 @@ fn a_full_queue_drops_and_reports_it() {
     // Each due request was sent or dropped.
     assert!((199..=201).contains(&(requests + dropped)), "{requests} + {dropped}");
     assert!(output.reasons().contains(&"dropped"));
-    assert!(output.stdout.contains("never sent"), "{}", output.stdout);
+    let mut lines = output.stdout.lines().filter(|line| line.starts_with("dropped "));
+    assert!(lines.any(|line| line.contains(&dropped.to_string())), "{}", output.stdout);
     assert_eq!(output.code, 4);
 }
 
@@ -283,11 +293,11 @@ fn an_open_loop_lasts_as_long_as_was_asked_for() {
         let window = ["window.from_s", "window.to_s"].map(|name| output.number(name));
         assert_eq!(window, [0.0, f64::from(seconds)], "{output:?}");
         assert_eq!(output.total("requests") + output.total("dropped"), due, "{output:?}");
-        assert_eq!(output.count("window.excluded_tail"), 0);
+        let excluded = ["window.excluded_ramp", "window.excluded_tail"].map(|name| output.count(name));
+        assert_eq!(excluded, [0, 0]);
         let offered_per_s = output.number("rates.offered_per_s");
         assert!((offered_per_s - due as f64 / f64::from(seconds)).abs() < 1e-6, "{offered_per_s}");
-        let text = output.record["window"]["text"].as_str().unwrap();
-        assert_eq!(text, "nothing is excluded");
+        assert!(output.record["window"]["text"].is_string());
     }
 }
 
@@ -303,7 +313,7 @@ fn a_load_that_is_ended_by_hand_leaves_its_last_partial_second_out() {
     output.assert_sums();
     let (to_s, length_s) = (output.number("window.to_s"), output.number("duration_s"));
     assert!(to_s.fract() == 0.0 && to_s >= 1.0 && to_s <= length_s, "{to_s} of {length_s}");
-    assert!(length_s < 30.0, "{length_s}");
+    assert!(length_s < 60.0, "{length_s}");
     // The run may have ended just after the end of a second.
     let left_out = output.count("window.excluded_tail") > 0;
     assert!(left_out || length_s - to_s < 0.05, "{output:?}");

@@ -23,7 +23,7 @@ fn nginx_logs_what_a_load_counted() {
         &["-n", "301", "-r", "1"],
         &["-d", "1s", "-R", "500"],
     ] {
-        let output = run_load(&[&["-c", "5"], flags, &[&nginx.url("/")]].concat());
+        let output = run_load(&[&["-c", "5", "-w", "30s"], flags, &[&nginx.url("/")]].concat());
         assert_eq!(output.errors(), 0, "{flags:?}: {output:?}");
         assert_eq!(output.total("status.200"), output.total("sent"));
         logged += output.total("sent");
@@ -99,7 +99,7 @@ fn python_logs_what_a_load_counted() {
     let server = PythonServer::start();
     let mut logged = 0;
     for flags in [&["-n", "200"][..], &["-n", "101", "-r", "3"], &["-d", "500ms"]] {
-        let output = run_load(&[&["-c", "3"], flags, &[&server.url("/")]].concat());
+        let output = run_load(&[&["-c", "3", "-w", "30s"], flags, &[&server.url("/")]].concat());
         assert_eq!(output.errors(), 0, "{flags:?}: {output:?}");
         assert_eq!(output.total("status.200"), output.total("sent"));
         logged += output.total("sent");

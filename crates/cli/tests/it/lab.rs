@@ -27,8 +27,34 @@ fn the_documented_experiments_are_right() {
     assert!(files.len() >= 3, "{files:?}");
     for file in files {
         let ran = run_weir(&["lab", "try", "--check", file.to_str().unwrap()]);
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        // A program that is missing on this machine is reported as such.
+        let is_missing = ran.code == 2 && ran.stderr.lines().all(|line| line.contains("on this machine"));
+        assert!(ran.code == 0 || is_missing, "{}", ran.stderr);
     }
+}
+
+#[test]
+fn a_scenario_is_checked_like_an_experiment() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let file = directory.path().join("a.toml");
+    let text = "[scenario]\nnetwork = \"loopback\"\n[subject]\ncommand = \"no-such-program\"\n\
+        ready = \"{subject}:8000\"\n[load]\nflags = \"--bogus http://{subject}:8000/\"\n";
+    fs::write(&file, text).unwrap();
+    for flags in [&["lab", "try", "--check"][..], &["lab", "try"]] {
+        let ran = run_weir(&[flags, &[file.to_str().unwrap()]].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);
+        for part in ["a.toml:4:11: the program 'no-such-program'", "a.toml:7:9: 'load.flags': ", "--bogus"] {
+            assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+        }
+    }
+    fs::write(&file, text.replace("--bogus", "-d {duraton}").replace("no-such-program", "sh")).unwrap();
+    let ran = run_weir(&["lab", "try", "--check", file.to_str().unwrap()]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("a.toml:7:13: unknown placeholder '{duraton}'"), "{}", ran.stderr);
+    let missing = run_weir(&["lab", "try", "--check", "/no/such.toml"]);
+    assert_eq!(missing.code, 2, "{}", missing.stderr);
+    assert!(missing.stderr.contains("/no/such.toml"), "{}", missing.stderr);
 }
 
 #[test]
@@ -38,7 +64,7 @@ fn errors_are_reported_at_once() {
     let file = directory.path().join("a.toml");
     fs::write(&file, "[scenario]\nlos = 1\n[subject]\ncommand = \"x\"\n").unwrap();
     let ran = run_weir(&["lab", "try", "-d", "x", file.to_str().unwrap()]);
-    let expected = ["'load' is missing", "a.toml:2:1: there is no key 'scenario.los'", "--duration"];
+    let expected = ["'load'", "a.toml:2:1: ", "'scenario.los'", "--duration: "];
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     for part in expected {
         assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
@@ -58,7 +84,7 @@ fn the_selftest_lists_its_cases_and_what_cannot_be_shown() {
     let _shared = shared_machine();
     let listed = run_weir(&["lab", "selftest", "--list"]);
     assert_eq!(listed.code, 0, "{}", listed.stderr);
-    assert!(listed.stdout.contains("numa_remote: requires a machine with two NUMA nodes"));
+    assert!(listed.stdout.contains("numa_remote: "), "{}", listed.stdout);
 }
 
 /// Returns everything that has `run` in its name and still exists.
@@ -121,7 +147,7 @@ fn a_killed_run_leaves_nothing_after_the_next_start() {
     assert!(ran.code == 0 || ran.code == 4, "{}", ran.stderr);
     // With `-` stdout has the record and nothing else.
     assert!(serde_json::from_str::<serde_json::Value>(&ran.stdout).is_ok(), "{}", ran.stdout);
-    assert!(ran.stderr.contains("removed leftovers of the killed run"), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&run), "{}", ran.stderr);
     assert_eq!(remaining_resources(&run), [""; 0]);
 }
 
@@ -171,7 +197,8 @@ fn a_trial_that_is_stopped_leaves_what_it_measured() {
     trial.process.signal(Signal::TERM);
     assert_eq!(trial.process.wait(EVENT_TIMEOUT), 4, "{}", trial.read_file("err"));
     let stderr = trial.read_file("err");
-    assert!(stderr.contains("weir: stopping; ") && stderr.contains("marked as partial"), "{stderr}");
+    let json = trial.directory.path().join("run.json").display().to_string();
+    assert!(stderr.contains(&json), "{stderr}");
     assert!(trial.read_file("out").contains("bottleneck"), "{}", trial.read_file("out"));
     let record = trial.record();
     assert_eq!(record["partial"], true);
@@ -192,8 +219,10 @@ fn a_subject_that_ends_under_load_leaves_what_there_is() {
         "{}",
         trial.read_file("out")
     );
-    // Long enough for a sample of the processes, which are taken five times per second.
-    crate::support::pause_ms(2_000);
+    // Processes are sampled five times per second, so more than once in three more lines.
+    let lines = || trial.read_file("out").lines().count();
+    let enough = lines() + 3;
+    assert!(within(EVENT_TIMEOUT, || lines() >= enough), "{}", trial.read_file("out"));
     let load = children_of(trial.process.id());
     load.iter().filter(|child| **child != pid).for_each(|child| {
         crate::support::send_signal(*child, Signal::TERM);
@@ -201,8 +230,7 @@ fn a_subject_that_ends_under_load_leaves_what_there_is() {
     assert_eq!(trial.process.wait(EVENT_TIMEOUT), 1, "{}", trial.read_file("err"));
     let ended = format!("process {pid} (weir) ended at ");
     let stderr = trial.read_file("err");
-    assert!(stderr.contains("the subject ended under load (signal: 9 (SIGKILL))"), "{stderr}");
-    assert!(stderr.contains(&ended), "{stderr}");
+    assert!(stderr.contains("SIGKILL") && stderr.contains(&ended), "{stderr}");
     let record = trial.record();
     let evidence = record["diagnosis"]["evidence"][0].as_str().unwrap();
     assert!(evidence.starts_with(&ended), "{evidence}");
@@ -225,16 +253,18 @@ fn what_is_no_record_or_no_length_is_refused() {
     let file = documented_experiments().remove(0);
     let ran = run_weir(&["lab", "try", "-d", "0", file.to_str().unwrap()]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("--duration: a duration of 0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--duration: "), "{}", ran.stderr);
     let directory = temp_dir();
     let pipe = directory.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for file in ["/dev/urandom", pipe.to_str().unwrap()] {
         let ran = run_weir(&["lab", "diagnose", file]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("it is a device, a pipe or a socket"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(file) && ran.stdout.is_empty(), "{}", ran.stderr);
     }
     let ran = run_weir(&["load", "-d", "1s", "--subject", "2147483647", "http://127.0.0.1:1/"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("--subject: no process 2147483647"), "{}", ran.stderr);
+    for part in ["--subject: ", "2147483647"] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
 }

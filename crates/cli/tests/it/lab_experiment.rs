@@ -84,6 +84,12 @@ fn assert_each_cell_once(stored: &Path) {
     assert!(files.len() == 18 || all.iter().any(has_failed), "{files:?}");
 }
 
+/// Returns the lines of a weir about itself. Any weir also removes what the killed run of a test
+/// beside it left, and reports that.
+pub(crate) fn own_lines(stderr: &str) -> Vec<&str> {
+    stderr.lines().filter(|line| !line.contains("leftover")).collect()
+}
+
 /// Asserts that every command that leaves out an unreadable record names it.
 fn assert_broken_record_is_named(directory: &Path, stored: &Path) {
     let copy = directory.join("broken").to_string_lossy().into_owned();
@@ -96,8 +102,16 @@ fn assert_broken_record_is_named(directory: &Path, stored: &Path) {
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     let report = fs::read_to_string(&markdown).unwrap();
     for text in [&shown.stdout, &report, &run_weir(&["lab", "compare", &copy, &copy]).stdout] {
-        assert!(text.contains(&broken) && text.contains("cannot be read"), "{broken}: {text}");
+        assert!(text.contains(&broken), "{broken}: {text}");
     }
+    let json = |command: &[&str]| -> Value { serde_json::from_str(&run_weir(command).stdout).unwrap() };
+    let names_it = |text: &Value| text.as_str().is_some_and(|text| text.contains(&broken));
+    let shown = json(&["lab", "show", "--json", "-", &copy]);
+    let mut warnings = shown["warnings"].as_array().unwrap().iter();
+    let is_named = warnings.any(|one| one["code"] == "broken_record" && names_it(&one["text"]));
+    assert!(is_named, "{:#}", shown["warnings"]);
+    let compared = json(&["lab", "compare", "--json", "-", &copy, &copy]);
+    assert!(compared["notes"].as_array().unwrap().iter().any(names_it), "{:#}", compared["notes"]);
 }
 
 #[test]
@@ -147,9 +161,7 @@ fn an_experiment_is_run_stored_and_displayed() {
     // A finished experiment does not run again.
     let again = run_weir(&["lab", "run", "--resume", &path(&stored)]);
     assert_eq!(again.code, 0, "{}", again.stderr);
-    for part in ["is finished", "report.html"] {
-        assert!(again.stderr.contains(part), "{part}: {}", again.stderr);
-    }
+    assert!(again.stderr.contains("report.html"), "{}", again.stderr);
     assert_eq!(trials(&stored), files);
     assert_listed_and_compared(directory.path(), &stored);
     assert_pages(directory.path());
@@ -301,9 +313,11 @@ fn an_experiment_that_is_interrupted_is_judged_and_can_go_on() {
     let out = directory.path().join("out");
     let mut run = command(WEIR, directory.path());
     run.args(["lab", "run", "--blocks", "6", "-d", "500ms", "--output"]).arg(&stored).arg(&file);
-    run.stdout(fs::File::create(&out).unwrap()).stderr(fs::File::create(&out).unwrap());
+    let output = fs::File::create(&out).unwrap();
+    run.stdout(output.try_clone().unwrap()).stderr(output);
     let mut run = Process::spawn(&mut run);
-    assert!(within(4 * EVENT_TIMEOUT, || trials(&stored).len() >= 4), "{:?}", trials(&stored));
+    // Two blocks: if a trial of the first failed, the second repeats it.
+    assert!(within(4 * EVENT_TIMEOUT, || trials(&stored).len() >= 7), "{:?}", trials(&stored));
     run.signal(Signal::INT);
     let code = run.wait(EVENT_TIMEOUT);
     let output = fs::read_to_string(&out).unwrap();
@@ -369,17 +383,17 @@ fn missing_requirements_are_reported_before_the_run() {
     for check in [&["--check"][..], &[]] {
         let ran = run_weir(&[&["lab", "run"], check, &["--output", kept_path, &file]].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);
-        for part in [
-            "--output: ",
-            "there is no CPU 1000 on this machine",
-            "'no-such-program' is in no directory of PATH on this machine (arm 'busy')",
-            "'ready' must be an address with a port",
-            "'--bogus'",
-            "'origin_cpus' is not available, because there is no [origin]",
-            "'p99_ns' is listed in 'measure.also' twice",
+        for parts in [
+            &["--output: "][..],
+            &[" CPU 1000 "],
+            &["'no-such-program'", "PATH", "'busy'"],
+            &["'ready'"],
+            &["'--bogus'"],
+            &["'origin_cpus'", "[origin]"],
+            &["'p99_ns'", "'measure.also'"],
         ] {
-            let reported = ran.stderr.lines().filter(|line| line.contains(part)).count();
-            assert_eq!(reported, 1, "{part}: {}", ran.stderr);
+            let names_all = |line: &&str| parts.iter().all(|part| line.contains(part));
+            assert_eq!(ran.stderr.lines().filter(names_all).count(), 1, "{parts:?}: {}", ran.stderr);
         }
         let placed = ran.stderr.lines().filter(|line| line.contains("tiny.toml:")).count();
         assert_eq!(placed, 6, "{}", ran.stderr);
@@ -387,10 +401,10 @@ fn missing_requirements_are_reported_before_the_run() {
     fs::write(&file, b"name = \"a\"\ntitle = \"\xff\"\n").unwrap();
     for (arguments, parts) in [
         (&[file.as_str()][..], &["tiny.toml:2:10: ", "UTF-8"][..]),
-        (&["alocator"], &["did you mean 'allocator'?"]),
-        (&["--print", "alocator"], &["did you mean 'allocator'?"]),
-        (&["same", "-d", "-1"], &["--duration: '-1' is not above 0"]),
-        (&["same", "--blocks", "5..2"], &["--blocks: min exceeds max in '5..2'"]),
+        (&["alocator"], &["'allocator'"]),
+        (&["--print", "alocator"], &["'allocator'"]),
+        (&["same", "-d", "-1"], &["--duration: ", "'-1'"]),
+        (&["same", "--blocks", "5..2"], &["--blocks: ", "'5..2'"]),
     ] {
         let ran = run_weir(&[&["lab", "run", "--check"], arguments].concat());
         assert_eq!(ran.code, 2, "{}", ran.stderr);
@@ -414,7 +428,7 @@ fn an_experiment_that_is_ended_before_its_first_block_says_nothing() {
     let code = run.wait(EVENT_TIMEOUT);
     let output = fs::read_to_string(&out).unwrap();
     assert_eq!(code, 4, "{output}");
-    assert!(output.contains("before the first complete block"), "{output}");
+    assert!(output.contains("complete block") && output.contains("--resume"), "{output}");
     // An unreadable file is reported with a remedy, and always with the same exit code.
     let resume = || run_weir(&["lab", "run", "--resume", stored.to_str().unwrap()]);
     fs::write(stored.join("experiment.json"), "{\"schema\": \"weir.exp").unwrap();
@@ -459,7 +473,8 @@ fn a_plan_is_printed_and_nothing_is_run() {
         "--check",
         &write(directory.path(), &TINY_EXPERIMENT.replace("\"50us\"", "\"0us\"")),
     ]);
-    assert!(same.stdout.contains("remark      busy equals idle "), "{}", same.stdout);
+    let mut remarks = same.stdout.lines().filter(|line| line.starts_with("remark "));
+    assert!(remarks.any(|line| line.contains("busy") && line.contains("idle")), "{}", same.stdout);
     let names = fs::read_dir(directory.path()).unwrap().count();
     assert_eq!(names, 1, "only the file itself");
 }
@@ -501,9 +516,14 @@ fn two_runs_are_set_side_by_side_without_a_test() {
     }
     let ran = run_weir(&["lab", "compare", &files[0], &files[2]]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    for part in ["not tested", "plan.connections: 1 | 2", "depend on each other"] {
-        assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
-    }
+    assert!(ran.stdout.contains("not tested"), "{}", ran.stdout);
+    let ran = run_weir(&["lab", "compare", "--json", "-", &files[0], &files[2]]);
+    let compared: Value = serde_json::from_str(&ran.stdout).expect("only JSON");
+    let rows = compared["rows"].as_array().unwrap();
+    let is_untested = |row: &Value| row["outcome"].is_null() && row["p"].is_null();
+    assert!(!rows.is_empty() && rows.iter().all(is_untested), "{compared:#}");
+    let connections = serde_json::json!({"path": "plan.connections", "a": "1", "b": "2"});
+    assert!(compared["differences"].as_array().unwrap().contains(&connections), "{compared:#}");
     let pattern = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
     let (a, b) = (pattern("a*.json"), pattern("b*.json"));
     let ran = run_weir(&["lab", "compare", "--a", &a, "--b", &b, "--json", "-"]);

@@ -74,6 +74,25 @@ fn send_without_reading(proxy: &ProxyUnderTest, fields: &str) -> TcpStream {
     stream
 }
 
+/// Sends requests until one is at the gate; each other one has its response before the next is sent.
+/// Returns their connections.
+fn send_until_gated(proxy: &ProxyUnderTest, gated: &GatedServer) -> Vec<TcpStream> {
+    let mut sent = Vec::new();
+    let is_asked = within(EVENT_TIMEOUT, || {
+        let stream = send_without_reading(proxy, "Connection: close\r\n");
+        stream.set_read_timeout(Some(std::time::Duration::from_millis(5))).unwrap();
+        let mut is_gated = false;
+        let settled = within(EVENT_TIMEOUT, || {
+            is_gated = gated.arrivals.try_recv().is_ok();
+            is_gated || stream.peek(&mut [0]).is_ok()
+        });
+        sent.push(stream);
+        settled && is_gated
+    });
+    assert!(is_asked, "{} requests, and none for the gated server", sent.len());
+    sent
+}
+
 /// Returns the output of `--explain` for the config of a running proxy.
 fn explain_output(proxy: &ProxyUnderTest, header: &str) -> String {
     let path = proxy.file("weir.toml");
@@ -163,16 +182,12 @@ fn least_connections_leaves_the_busy_alone() {
     let (gated, a, b) = (GatedServer::start(), echoing_server("a"), echoing_server("b"));
     let all = [("gated", &gated.server), ("a", &a), ("b", &b)];
     let proxy = start_proxy(1, &server_tables(&all), "balance = \"least-connections\"");
-    let mut stuck = Vec::new();
-    let has_asked = within(EVENT_TIMEOUT, || {
-        stuck.push(send_without_reading(&proxy, "Connection: close\r\n"));
-        gated.arrivals.recv_timeout(std::time::Duration::from_millis(50)).is_ok()
-    });
-    assert!(has_asked, "one of three servers is never asked");
+    let stuck = send_until_gated(&proxy, &gated);
     let got = requests_by_server(&proxy, 200, "/", "");
     assert_eq!(got.values().sum::<usize>(), 200);
     assert!(got.len() == 2 && got["a"] > 50 && got["b"] > 50, "{got:?}");
     gated.admit_one();
+    drop(stuck);
 }
 
 #[test]
@@ -191,13 +206,9 @@ fn first_fills_in_order() {
     assert_eq!(got, BTreeMap::from([("b".to_owned(), 50)]));
     gated.admit_one();
     // As soon as the first server has a free slot, it gets requests again.
-    let again = within(EVENT_TIMEOUT, || {
-        drop(send_without_reading(&proxy, "Connection: close\r\n"));
-        gated.arrivals.recv_timeout(std::time::Duration::from_millis(50)).is_ok()
-    });
-    assert!(again, "the first server is never asked again");
+    let again = send_until_gated(&proxy, &gated);
     assert_eq!(c.connections(), 0);
-    drop(stuck);
+    drop((stuck, again));
 }
 
 #[test]
@@ -355,7 +366,7 @@ fn curl(proxy: &ProxyUnderTest, jar: &str) -> String {
     let jar = proxy.file(jar);
     let url = format!("http://{}/", proxy.authority());
     let output = Command::new("curl")
-        .args(["-sS", "--max-time", "20", "-c"])
+        .args(["-sS", "--max-time", "60", "-c"])
         .arg(&jar)
         .arg("-b")
         .arg(&jar)
@@ -531,7 +542,7 @@ fn who_sticks_to_a_full_server_waits_for_it_and_holds_up_nobody() {
         server_table("gated", &gated.server.authority, ", maxconn = 1"),
         server_table("free", &free.authority, ""),
     ];
-    let more = format!("{}\nqueue = {{ limit = 4, timeout = \"10s\" }}", sticky_pool(""));
+    let more = format!("{}\nqueue = {{ limit = 4, timeout = \"100s\" }}", sticky_pool(""));
     let proxy = start_proxy(1, &all.join(", "), &more);
     // The gated server gets the first request; its response sets its cookie.
     gated.admit_one();

@@ -49,7 +49,7 @@ impl HeldResources {
             let now = proxy.non_pipe_descriptors();
             same = if now == descriptors { same + 1 } else { 0 };
             descriptors = now;
-            same >= 5
+            same >= 10
         });
         assert!(settled, "the number of descriptors does not settle");
         Self { descriptors, buffers }

@@ -6,10 +6,9 @@ mod dns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use crate::support::faulty_origins::echoing_server;
-use crate::support::metrics::{CHECKS, EJECTIONS, Metrics, SERVER_STATE, SPARED};
+use crate::support::faulty_origins::{RefusingPort, echoing_server};
+use crate::support::metrics::{CHECKS, EJECTIONS, Metrics, RELOADS, REQUESTS, SERVER_STATE, SPARED};
 use crate::support::peers::ScriptedServer;
 use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
 use crate::support::{pause_ms, shared_machine, within};
@@ -46,11 +45,13 @@ impl HealthOrigin {
         let server = ScriptedServer::start(move |peer| {
             while let Some(head) = peer.request()? {
                 if head.starts_with("GET /health ") {
+                    // A counted check has its response: a later change does not affect it.
+                    let response = HEALTH_RESPONSES[shared.load(Ordering::SeqCst)];
                     counted.fetch_add(1, Ordering::SeqCst);
-                    match HEALTH_RESPONSES[shared.load(Ordering::SeqCst)] {
-                        "" => return Ok(()),
-                        response => peer.send(response.as_bytes())?,
+                    if response.is_empty() {
+                        return Ok(());
                     }
+                    peer.send(response.as_bytes())?;
                 } else {
                     let length = name.len();
                     let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
@@ -122,9 +123,16 @@ fn wait_for_usable(proxy: &ProxyUnderTest, server: &str, usable: bool) {
     assert!(within(EVENT_TIMEOUT, || is_so(proxy)), "{server}: {:#}", proxy.status());
 }
 
-pub(crate) fn wait_for_stderr(proxy: &ProxyUnderTest, words: &str) {
-    let reported = within(EVENT_TIMEOUT, || proxy.stderr().contains(words));
-    assert!(reported, "never reported '{words}': {}", proxy.stderr());
+/// Returns the number of lines of stderr that contain all of these parts.
+pub(crate) fn stderr_line_count(proxy: &ProxyUnderTest, parts: &[&str]) -> usize {
+    let stderr = proxy.stderr();
+    stderr.lines().filter(|line| parts.iter().all(|part| line.contains(*part))).count()
+}
+
+/// Waits for a line of stderr that contains all of these parts.
+pub(crate) fn wait_for_stderr(proxy: &ProxyUnderTest, parts: &[&str]) {
+    let reported = within(EVENT_TIMEOUT, || stderr_line_count(proxy, parts) > 0);
+    assert!(reported, "never reported {parts:?}: {}", proxy.stderr());
 }
 
 pub(crate) fn body(proxy: &ProxyUnderTest) -> String {
@@ -164,10 +172,7 @@ fn a_server_goes_down_after_fall_and_comes_up_after_rise() {
     let metrics = wait_for_state(&proxy, "a", "down");
     assert!(metrics.sum_known(CHECKS, &[("server", "a"), ("result", "status")]) >= 4.0, "{metrics}");
     assert!(a.checks() >= before + 4);
-    wait_for_stderr(
-        &proxy,
-        "pool app: server a is down: http status 500, expected 200-399 (4 consecutive checks)",
-    );
+    wait_for_stderr(&proxy, &["pool app", "server a", "down", "500", "200-399", "(4 "]);
     wait_for_usable(&proxy, "a", false);
     assert_eq!(responding_servers(&proxy, 40), ["b"]);
     a.set(SILENT);
@@ -176,7 +181,7 @@ fn a_server_goes_down_after_fall_and_comes_up_after_rise() {
     });
     let before = a.checks();
     a.set(HEALTHY);
-    wait_for_stderr(&proxy, "pool app: server a is up (3 consecutive checks)");
+    wait_for_stderr(&proxy, &["pool app", "server a", " up ", "(3 "]);
     assert!(a.checks() >= before + 3);
     assert!(within(EVENT_TIMEOUT, || responding_servers(&proxy, 20) == ["a", "b"]));
 }
@@ -189,7 +194,7 @@ fn the_content_has_to_be_as_expected() {
     let check = format!("{CHECK}body = \"ready\"\nrise = 1\n");
     let proxy = ProxyUnderTest::weir(&two_servers(&a, &b.server, &check));
     // The server has no passed check yet, so one failed check is enough.
-    wait_for_stderr(&proxy, "server a is down: \"ready\" is not in the content (1 check)");
+    wait_for_stderr(&proxy, &["server a", "down", "\"ready\"", "(1 "]);
     wait_for_state(&proxy, "b", "up");
     a.set(CHUNKED);
     wait_for_state(&proxy, "a", "up");
@@ -198,14 +203,20 @@ fn the_content_has_to_be_as_expected() {
 #[test]
 fn a_server_that_refuses_is_down_and_without_servers_it_is_503() {
     let _shared = shared_machine();
-    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refusing = RefusingPort::new();
     let proxy = ProxyUnderTest::weir(&format!(
-        "{CONFIG_HEAD}[pool.app]\nservers = [{{ name = \"a\", address = \"{unused_address}\" }}]\n\
-         check = {{ type = \"tcp\", interval = \"50ms\" }}\nsend-proxy-protocol = \"v1\"\n"
+        "{CONFIG_HEAD}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}]\n\
+         check = {{ type = \"tcp\", interval = \"50ms\" }}\nsend-proxy-protocol = \"v1\"\n",
+        refusing.authority
     ));
     let metrics = wait_for_state(&proxy, "a", "down");
     assert!(metrics.sum_known(CHECKS, &[("server", "a"), ("result", "unreachable")]) >= 1.0);
-    assert!(within(EVENT_TIMEOUT, || text(&proxy.get("/").body).contains("no usable server")));
+    // Until the cores know it, requests fail at the server itself.
+    let no_server = [("listener", "web"), ("end", "no_server")];
+    assert!(within(EVENT_TIMEOUT, || {
+        assert_eq!(proxy.get("/").status, 503);
+        proxy.metrics().sum_known(REQUESTS, &no_server) >= 1.0
+    }));
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -272,17 +283,17 @@ fn an_agent_drains_weighs_and_takes_down() {
     wait_for_state(&proxy, "a", "drain");
     assert!(is(503));
     say(2);
-    wait_for_stderr(&proxy, "server a: its agent sets ready, 40%");
+    wait_for_stderr(&proxy, &["server a", "ready", "40%"]);
     assert!(is(200));
     say(3);
-    wait_for_stderr(&proxy, "server a is down: reported by its agent: down: disk full (1 check)");
+    wait_for_stderr(&proxy, &["server a", "down: disk full", "(1 "]);
     assert!(is(503));
     // Only the agent brings it back.
     say(4);
-    wait_for_stderr(&proxy, "server a: its agent sets ready, 75%");
+    wait_for_stderr(&proxy, &["server a", "ready", "75%"]);
     assert!(is_in_state(&proxy.metrics(), "a", "down"));
     say(5);
-    wait_for_stderr(&proxy, "server a is up (1 check)");
+    wait_for_stderr(&proxy, &["server a", " up ", "(1 "]);
     assert!(is(200));
     say(6);
     wait_for_state(&proxy, "a", "maintenance");
@@ -290,10 +301,7 @@ fn an_agent_drains_weighs_and_takes_down() {
     assert!(is(200));
     // An unknown word of the agent is a failed check.
     say(7);
-    wait_for_stderr(
-        &proxy,
-        "server a is down: invalid line from the agent: \"hello\" (2 consecutive checks)",
-    );
+    wait_for_stderr(&proxy, &["server a", "down", "\"hello\"", "(2 "]);
 }
 
 /// Formats a pool of servers named by their position, in which each failure costs the client its
@@ -332,7 +340,7 @@ fn a_server_that_fails_requests_is_ejected_and_tried_before_it_is_back() {
     assert_eq!(metrics.sum_known(EJECTIONS, &[("server", "s0"), ("reason", "failures")]), 1.0);
     assert_eq!(failed as f64, 3.0 + ejections - 1.0, "{metrics}");
     assert_eq!(bad.hits(), failed);
-    wait_for_stderr(&proxy, "server s0 is ejected for 0.");
+    wait_for_stderr(&proxy, &["server s0", "ejected", " 0."]);
     bad.broken.store(false, Ordering::SeqCst);
     let is_back = within(EVENT_TIMEOUT, || {
         assert_eq!(proxy.get("/").status, 200);
@@ -341,7 +349,7 @@ fn a_server_that_fails_requests_is_ejected_and_tried_before_it_is_back() {
     assert!(is_back, "{}", proxy.metrics());
     let before = bad.hits();
     assert!(within(EVENT_TIMEOUT, || proxy.get("/").status == 200 && bad.hits() > before + 5));
-    wait_for_stderr(&proxy, "server s0 has recovered from its ejection");
+    wait_for_stderr(&proxy, &["server s0", "recovered"]);
 }
 
 #[test]
@@ -375,18 +383,19 @@ fn a_server_with_many_errors_and_one_that_is_slow_are_ejected() {
     });
     let slow = ScriptedServer::start(|peer| {
         while peer.request()?.is_some() {
-            pause_ms(150);
+            // More than four times the latency of the other one, also on a busy machine.
+            pause_ms(400);
             peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
         }
         Ok(())
     });
-    let window = "failures = 0\nwindow = \"2s\"\nrequests-min = 4\nejection = \"60s\"\n";
+    let window = "failures = 0\nwindow = \"4s\"\nrequests-min = 4\nejection = \"60s\"\n";
     for (server, bound, reason) in
         [(&erring, "error-rate = \"25%\"", "error_rate"), (&slow, "latency-factor = 4", "latency")]
     {
         let proxy = ProxyUnderTest::weir(&pool_of_scripts(&[server, &fine], &format!("{window}{bound}\n")));
         let labels = [("server", "s0"), ("reason", reason)];
-        let ejected = within(Duration::from_secs(30), || {
+        let ejected = within(2 * EVENT_TIMEOUT, || {
             (0..10).for_each(|_| drop(proxy.get("/")));
             proxy.metrics().sum_known(EJECTIONS, &labels) == 1.0
         });
@@ -460,18 +469,25 @@ fn checks_go_on_across_reloads_and_end_with_the_config() {
         assert_eq!(responding_servers(&proxy, 5), ["b"], "round {round}");
         assert!(within(EVENT_TIMEOUT, || a.checks() > before), "round {round}");
     }
-    assert_eq!(proxy.stderr().matches("server a is down").count(), 1, "{}", proxy.stderr());
+    assert_eq!(stderr_line_count(&proxy, &["server a", "down"]), 1, "{}", proxy.stderr());
     // Changed checks of the same server continue from the known state.
     proxy.reload(&config(11, &format!("{CHECK}rise = 1\n")));
+    let applied = [("result", "applied")];
+    proxy.metrics_until("it is applied", |metrics| metrics.sum_known(RELOADS, &applied) == 11.0);
+    // The health thread applies the reload before it responds once more.
+    proxy.metrics();
     a.set(HEALTHY);
-    wait_for_stderr(&proxy, "server a is up (1 check)");
+    wait_for_stderr(&proxy, &["server a", " up ", "(1 "]);
     a.set(FAILING);
     wait_for_state(&proxy, "a", "down");
-    // Without checks, no server is down.
+    // Without checks, no server is down, and none is checked.
     proxy.reload(&config(12, ""));
     wait_for_state(&proxy, "a", "up");
-    let before = a.checks();
-    pause_ms(300);
-    assert!(a.checks() <= before + 1);
-    assert!(within(Duration::from_secs(20), || responding_servers(&proxy, 20) == ["a", "b"]));
+    let is_unchecked = || {
+        let before = a.checks();
+        pause_ms(300);
+        a.checks() == before
+    };
+    assert!(within(EVENT_TIMEOUT, is_unchecked), "{} checks", a.checks());
+    assert!(within(EVENT_TIMEOUT, || responding_servers(&proxy, 20) == ["a", "b"]));
 }

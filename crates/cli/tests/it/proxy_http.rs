@@ -16,7 +16,7 @@ use crate::support::faulty_origins::{
 };
 use crate::support::haproxy_log::HaproxyLogLine;
 use crate::support::hostile_client::{connect, read_response};
-use crate::support::metrics::{CONNECTIONS_OPEN, QUEUED, REFUSED};
+use crate::support::metrics::{CONNECTIONS_OPEN, QUEUED, REFUSED, RELOADS, REQUESTS_IN_FLIGHT};
 use crate::support::peers::{ScriptPeer, ScriptedServer};
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::timing::assert_timing;
@@ -200,9 +200,7 @@ fn a_client_that_resets_while_its_server_is_being_reached_is_gone_at_once() {
     let proxy = start_proxy(&full.authority, "", "timeouts = { connect = \"100s\" }");
     let mut client = connect(proxy.authority());
     client.write_all(b"GET /gone HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
-    proxy.metrics_until("it is there", |metrics| {
-        metrics.sum_known(CONNECTIONS_OPEN, &[("listener", "web")]) == 1.0
-    });
+    proxy.metrics_until("it is there", |metrics| metrics.sum_known(REQUESTS_IN_FLIGHT, &[]) == 1.0);
     reset_on_close(&client);
     drop(client);
     // The timeout cannot detect it so soon.
@@ -313,7 +311,7 @@ fn a_queue_goes_on_under_the_plan_that_its_requests_came_in_with() {
             gated.server.authority
         )
     };
-    for (timeout, status) in [("4s", 503), ("100s", 200)] {
+    for (timeout, status) in [("8s", 503), ("100s", 200)] {
         let proxy = ProxyUnderTest::weir(&config(timeout));
         let ask = |target: &str| {
             let mut client = connect(proxy.authority());
@@ -372,8 +370,9 @@ fn a_reload_that_cannot_have_its_address_changes_nothing() {
     let config = two_listeners(&server.authority, false, "two")
         + &format!("[listener.taken]\nbind = \"{address}\"\npool = \"app\"\n");
     proxy.reload(&config);
-    let is_reported = || proxy.stderr().contains(&address) && proxy.stderr().contains("config not applied");
-    assert!(within(EVENT_TIMEOUT, is_reported), "{}", proxy.stderr());
+    let refused = [("result", "refused")];
+    proxy.metrics_until("it is refused", |metrics| metrics.sum_known(RELOADS, &refused) == 1.0);
+    assert!(within(EVENT_TIMEOUT, || proxy.stderr().contains(&address)), "{}", proxy.stderr());
     for listener in ["web", "other"] {
         let address = &proxy.addresses(listener)[0];
         assert_eq!(Client::connect(address).get("/").status, 200, "{listener}");
@@ -400,7 +399,7 @@ fn the_limit_of_connections_holds_for_all_threads_together() {
         let open =
             |proxy: &ProxyUnderTest| proxy.metrics().sum_known(CONNECTIONS_OPEN, &[("listener", "web")]);
         assert!(within(EVENT_TIMEOUT, || open(&proxy) == 8.0), "{}", open(&proxy));
-        assert!(proxy.metrics().sum_known(REFUSED, &[]) >= 1.0, "{}", proxy.metrics());
+        proxy.metrics_until("some have to wait", |metrics| metrics.sum_known(REFUSED, &[]) >= 1.0);
         // As connections end, every one of the others gets its turn.
         let asking = clients
             .into_iter()

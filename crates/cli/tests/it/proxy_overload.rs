@@ -15,7 +15,7 @@ use crate::support::client::Client;
 use crate::support::faulty_origins::GatedServer;
 use crate::support::hostile_client::{self, ReceivedResponse};
 use crate::support::metrics::QUEUED;
-use crate::support::proxy_under_test::ProxyUnderTest;
+use crate::support::proxy_under_test::{EVENT_TIMEOUT, ProxyUnderTest};
 
 /// First lines of every config here.
 const CONFIG_HEAD: &str = r#"
@@ -124,7 +124,7 @@ fn client_from(last: u8, authority: &str) -> TcpStream {
     bind(&one, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
     connect(&one, &to).unwrap();
     let stream = TcpStream::from(one);
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(15))).unwrap();
+    stream.set_read_timeout(Some(EVENT_TIMEOUT)).unwrap();
     stream
 }
 

@@ -284,7 +284,7 @@ fn slow_readers_cost_little_memory() {
         reader.read_exact(&mut [0; 1]).unwrap();
     }
     let mut max_resident = before;
-    // Window in which memory would grow: almost as long as the write timeout.
+    // Window in which memory would grow: far shorter than the write timeout.
     let _ = within(Duration::from_millis(800), || {
         max_resident = max_resident.max(proxy.resident_bytes());
         false

@@ -14,8 +14,8 @@ use crate::support::hostile_client::{connect, read_response};
 use crate::support::proxy_under_test::{ProxyUnderTest, StartOptions};
 use crate::support::{shared_machine, within};
 
-/// Maximum time a process may take to end, beyond its drain.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time a process may take to end, including its drain.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Formats a config with a control socket in `directory` that responds to every request with this
 /// text.
@@ -80,8 +80,7 @@ fn connections_of_a_removed_listener_get_their_responses() {
         let response = read_response(stream);
         assert_eq!((response.status, response.text().as_str()), (Some(200), "before"), "{}", response.head);
     }
-    let refused = || std::net::TcpStream::connect(&address).is_err();
-    assert!(within(EXIT_TIMEOUT, refused), "it still accepts");
+    assert!(within(EXIT_TIMEOUT, || !proxy.listens_at(&address)), "it still accepts");
 }
 
 #[test]
@@ -103,9 +102,9 @@ fn a_listener_that_goes_and_comes_back_at_once_keeps_its_port() {
         proxy.reload(&with(number % 2 == 0, number));
         let applied = || get_body(&mut proxy.client()) == number.to_string();
         assert!(within(EXIT_TIMEOUT, applied), "{number}: {}", proxy.stderr());
-        if number % 2 == 0 {
-            assert_eq!(get_body(&mut Client::connect(address)), number.to_string());
-        }
+        // The other core may still close the previous listener.
+        let extra_applied = || get_body(&mut Client::connect(address)) == number.to_string();
+        assert!(number % 2 == 1 || within(EXIT_TIMEOUT, extra_applied), "{number}: {}", proxy.stderr());
     }
     assert_eq!(proxy.stderr(), "");
 }

@@ -40,7 +40,7 @@ fn status_of(bytes: &[u8]) -> Option<u16> {
 #[test]
 fn slow_readers_hold_up_nobody_else() {
     let _shared = shared_machine();
-    let origin = OriginProcess::start(&["-t", "1"]);
+    let origin = OriginProcess::start(&["-t", "1", "--write-timeout", "5m"]);
     let target = b"GET /?s=10m HTTP/1.1\r\nHost: test\r\n\r\n";
     let mut readers: Vec<Client> = (0..20).map(|_| Client::connect(&origin.authority)).collect();
     for reader in &mut readers {

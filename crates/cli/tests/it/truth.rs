@@ -89,8 +89,11 @@ fn load_with_stopped_generator(flags: &[&str], origin: &OriginProcess) -> RunOut
     for _ in 0..3 {
         send_signal(run.process.id(), Signal::STOP);
         pause_ms(400);
+        let goes_on = origin.has_served_more(20);
         send_signal(run.process.id(), Signal::CONT);
+        // A generator that another process delays now would have one stall instead of two.
         pause_ms(600);
+        assert!(within(EVENT_TIMEOUT, goes_on), "the load did not go on");
     }
     run.finish()
 }
@@ -100,7 +103,7 @@ fn a_generator_that_was_stopped_is_not_valid() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
     let url = origin.url("/?t=2");
-    let common = ["-t", "1", "-c", "10", "-d", "6s", "-w", "30s", &url];
+    let common = ["-t", "1", "-c", "10", "-d", "8s", "-w", "30s", &url];
     for pace in [&["-R", "500"][..], &["-T", "5ms"], &[]] {
         let output = load_with_stopped_generator(&[pace, &common].concat(), &origin);
         output.assert_sums();
@@ -115,8 +118,8 @@ fn a_generator_that_was_stopped_is_not_valid() {
         let seconds = output.record["intervals"].as_array().unwrap().iter();
         let of_seconds = seconds.filter_map(|second| second["stalled_ns"].as_u64()).sum::<u64>();
         assert_eq!(of_seconds, stalls("total_ns"), "{pace:?}");
-        // A fifth of all requests, or of all wake-ups, were due while it did not run.
-        // On a busy machine other delayed wake-ups dilute this fifth.
+        // A seventh of all requests, or of all wake-ups, were due while it did not run.
+        // On a busy machine other delayed wake-ups dilute this part.
         let lag_p99_ns = output.count("generator.lag_p99_ns");
         assert_timing(lag_p99_ns >= 200_000_000, "a lag p99 of at least 200 ms", lag_p99_ns);
         if pace.first() == Some(&"-R") {
@@ -139,7 +142,11 @@ fn a_slow_server_and_a_full_queue_are_no_stall_of_the_generator() {
         assert_timing(!stalled && lag_ns < 10_000_000, "no stall, and no lag", &output);
         // A request that waits for a connection waits for the server.
         let latency_ns = output.count("latency.last_byte.response.p50_ns");
-        assert!(latency_ns > 90_000_000 && lag_ns < latency_ns, "{pace:?} {output:?}");
+        assert!(latency_ns > 90_000_000, "{pace:?} {output:?}");
+        // The median of a closed loop is as short as a delay on a busy machine.
+        let is_servers = lag_ns < latency_ns;
+        assert!(is_servers || pace.is_empty(), "{pace:?} {output:?}");
+        assert_timing(is_servers, "a lag below the median latency", (lag_ns, latency_ns));
     }
 }
 
@@ -150,13 +157,13 @@ fn a_server_that_never_responds_causes_only_timeouts() {
         while peer.request()?.is_some() {}
         Ok(())
     });
-    let output = run_load(&["-c", "4", "-d", "1s", "-w", "300ms", &server.url()]);
+    let output = run_load(&["-c", "4", "-d", "1500ms", "-w", "1s", &server.url()]);
     assert_eq!(output.code, 4, "{output:?}");
     assert_eq!(output.total("responses"), 0);
     let timeouts = output.total("errors.timeout");
     assert!(timeouts >= 4 && timeouts == output.errors(), "{output:?}");
     assert_eq!(output.total("timeouts_by_phase.first_byte"), timeouts);
-    assert!(output.count("totals.timeout_age_ns.0") >= 300_000_000);
+    assert!(output.count("totals.timeout_age_ns.0") >= 1_000_000_000);
     assert!(output.count("totals.timeout_age_ns.1") < 20_000_000_000);
     assert_eq!(output.total("sent"), output.total("requests"));
     assert!(output.stdout.contains("first_byte"), "{}", output.stdout);
@@ -238,14 +245,14 @@ fn a_time_out_from_the_send_sends_what_has_waited() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
     let url = origin.url("/?t=50");
-    let flags = ["-c", "5", "-t", "1", "-d", "3s", "-R", "200", "-w", "1s", "--drain", "60s"];
+    let flags = ["-c", "5", "-t", "1", "-d", "3s", "-R", "200", "-w", "2s", "--drain", "60s"];
     let flags = [&flags[..], &["--timeout-from", "send", &url]].concat();
     let output = run_load(&flags);
     output.assert_sums();
-    // Requests of the first half second get a response in time, the others much later.
+    // Requests of the first seconds get a response in time, the last ones three seconds later.
     assert_eq!((output.total("responses"), output.errors()), (600, 0), "{output:?}");
     let response_ns = output.count("latency.last_byte.response.max_ns");
-    assert!(response_ns > 1_000_000_000, "{response_ns}");
+    assert!(response_ns > 2_000_000_000, "{response_ns}");
 }
 
 #[test]
@@ -254,7 +261,7 @@ fn a_back_off_is_in_no_latency_of_a_closed_loop_and_apart_in_an_open_one() {
     for pace in [&["-T", "10ms"][..], &["-R", "50"]] {
         let origin = OriginProcess::start(&["-t", "1"]);
         let url = origin.url("/");
-        let flags = ["-c", "1", "-t", "1", "-r", "1", "-d", "4s", "-w", "30s", &url];
+        let flags = ["-c", "1", "-t", "1", "-r", "1", "-d", "6s", "-w", "30s", &url];
         let run = start_load(&[pace, &flags].concat());
         assert!(within(EVENT_TIMEOUT, origin.has_served_more(20)), "the load did not begin");
         let address = origin.authority.clone();
@@ -304,9 +311,13 @@ fn a_run_that_is_too_short_to_judge_says_only_that() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
     let url = origin.url("/");
-    for _ in 0..3 {
-        let output = run_load(&["-n", "200", "-r", "10", "-c", "4", &url]);
-        assert_eq!((output.code, output.reasons()), (0, vec!["too_short"]), "{output:?}");
+    for requests in ["99", "200", "200"] {
+        let output = run_load(&["-n", requests, "-r", "10", "-c", "4", &url]);
+        // From 100 responses on, a run with a complete second is judged.
+        let is_short = requests == "99" || output.number("duration_s") < 1.0;
+        assert_timing(is_short, "200 requests within a second", output.number("duration_s"));
+        let is_alone = (output.code, output.reasons()) == (0, vec!["too_short"]);
+        assert!(is_alone || !is_short, "{output:?}");
     }
 }
 
@@ -365,8 +376,16 @@ fn too_few_descriptors_are_found_before_the_start() {
 fn assert_both_count_the_same(flags: &[&str]) {
     let origin = OriginProcess::start(&["-t", "2"]);
     let url = origin.url("/?s=100r&r=200:90,404:5,503:5");
-    let output = run_load(&[&["-c", "8"], flags, &[&url]].concat());
-    let stats = origin.stats();
+    let output = run_load(&[&["-c", "8", "-w", "30s"], flags, &[&url]].concat());
+    // Each request for the counts has its own connection. The origin may accept one without a
+    // request only after the load.
+    let opened = output.total("connections.opened");
+    let mut stats = serde_json::Value::Null;
+    let has_accepted = within(EVENT_TIMEOUT, || {
+        stats = origin.stats();
+        let count = |name: &str| stats[name].as_u64().unwrap();
+        count("connections_accepted") >= opened + count("stats_requests")
+    });
     let count = |name: &str| stats[name].as_u64().unwrap();
     let about = format!("{flags:?}: {stats:#} {:#}", output.record["totals"]);
     assert_eq!(output.errors(), 0, "{about}");
@@ -376,9 +395,8 @@ fn assert_both_count_the_same(flags: &[&str]) {
     assert_eq!(stats["responses_by_status"], output.record["totals"]["status"], "{about}");
     assert_eq!(count("bytes_in"), output.total("bytes_out"), "{about}");
     assert_eq!(count("bytes_out"), output.total("bytes_in"), "{about}");
-    // The connection that requests the counts is one more.
-    let opened = output.total("connections.opened");
-    assert_eq!(count("connections_accepted"), opened + 1, "{about}");
+    assert!(has_accepted, "{about}");
+    assert_eq!(count("connections_accepted"), opened + count("stats_requests"), "{about}");
     assert_eq!(count("responses_lost"), 0, "{about}");
 }
 
@@ -602,7 +620,7 @@ fn an_origin_that_goes_away_in_the_middle_is_counted() {
     let mut origin = OriginProcess::start(&["-t", "1", "--drain-timeout", "1s"]);
     let url = origin.url("/?t=5");
     let run = start_load(&["-c", "4", "-R", "200", "-d", "8s", "-w", "1s", &url]);
-    let served = within(EVENT_TIMEOUT, || origin.stats()["requests"].as_u64().unwrap() > 50);
+    let served = within(EVENT_TIMEOUT, || origin.stats()["requests"].as_u64().unwrap() > 100);
     assert!(served);
     origin.process.signal(Signal::TERM);
     assert_eq!(origin.process.wait(EVENT_TIMEOUT), 0);

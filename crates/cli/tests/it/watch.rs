@@ -6,10 +6,16 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
+use super::lab_experiment::own_lines;
 use super::support::{
-    EVENT_TIMEOUT, OriginProcess, Process, RunningProcess, WEIR, command, run_weir, shared_machine, start,
-    temp_dir, within,
+    EVENT_TIMEOUT, OriginProcess, Process, RunOutput, RunningProcess, WEIR, command, run_weir,
+    shared_machine, start, temp_dir, within,
 };
+
+/// Asserts that a watch ended well and reported nothing about itself.
+fn assert_silent_end(output: &RunOutput) {
+    assert_eq!((output.code, own_lines(&output.stderr).len()), (0, 0), "{output:?}");
+}
 
 /// Returns the port of a running origin.
 fn port(origin: &OriginProcess) -> String {
@@ -22,7 +28,7 @@ fn one_sample_shows_every_section_of_a_live_server() {
     let origin = OriginProcess::start(&["-t", "1"]);
     let port = port(&origin);
     let output = run_weir(&["watch", "--once", "--port", &port]);
-    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{}", output.stdout);
+    assert_silent_end(&output);
     let text = output.stdout;
     assert!(text.starts_with("weir watch   "), "{text}");
     for section in ["now", "cpus", "processes", "machine"] {
@@ -31,7 +37,7 @@ fn one_sample_shows_every_section_of_a_live_server() {
     assert!(text.contains(&format!("subject weir ({}", origin.process.id())), "{text}");
     assert!(text.contains(&format!("port {port}")) && text.contains("backlog"), "{text}");
     assert!(text.contains("cpu0") || text.contains("not observable"), "{text}");
-    assert!(text.contains("of one core"), "{text}");
+    assert!(text.contains("observation cost"), "{text}");
 }
 
 /// Waits for so many blocks of text, one per interval.
@@ -49,7 +55,7 @@ fn a_record_has_the_schema_and_the_process_that_serves_a_url() {
     wait_for_blocks(&running, 2);
     running.process.signal(Signal::TERM);
     let output = running.finish();
-    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    assert_silent_end(&output);
     let record = &output.record;
     assert_eq!(record["schema"], "weir.watch/1");
     let observed = &record["observed"];
@@ -81,7 +87,7 @@ fn names_that_are_given_are_the_roles() {
 fn without_a_target_it_shows_the_machine() {
     let _shared = shared_machine();
     let output = run_weir(&["watch", "--once"]);
-    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{}", output.stdout);
+    assert_silent_end(&output);
     assert!(output.stdout.contains(" CPUs, "), "{}", output.stdout);
 }
 
@@ -95,14 +101,14 @@ fn all_errors_are_reported_at_once() {
         assert!(wrong.stderr.contains(flag), "{flag}: {}", wrong.stderr);
     }
     let named = [["--port", "a=80", "--port", "b=80"], ["--port", "a=80", "--pid", "a=1"]];
-    for (flags, reason) in named.iter().zip(["port 80 has two names", "'a' names both process 1 "]) {
+    for (flags, parts) in named.iter().zip([&["--port: ", " 80 "][..], &["'a'", "port 80", "process 1"]]) {
         let twice = run_weir(&[&["watch", "--once"], &flags[..]].concat());
         assert_eq!(twice.code, 2, "{}", twice.stderr);
-        assert!(twice.stderr.contains(reason), "{}", twice.stderr);
+        assert!(parts.iter().all(|part| twice.stderr.contains(part)), "{parts:?}: {}", twice.stderr);
     }
     let absent = run_weir(&["watch", "--once", "--pid", "2147483647"]);
     assert_eq!((absent.code, absent.stdout.as_str()), (1, ""));
-    assert!(absent.stderr.contains("2147483647: no such process"), "{}", absent.stderr);
+    assert!(absent.stderr.contains("2147483647"), "{}", absent.stderr);
 }
 
 #[test]

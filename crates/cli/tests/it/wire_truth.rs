@@ -109,7 +109,7 @@ fn what_is_asked_for_is_what_is_sent() {
         Ok(())
     });
     let url = format!("{}a?b=c", server.url());
-    let flags = ["-c", "2", "-n", "40", "--method", "PUT", "--data", "\r\n\r\n"];
+    let flags = ["-c", "2", "-n", "40", "-w", "30s", "--method", "PUT", "--data", "\r\n\r\n"];
     let headers = ["-H", "X-One: 1", "-H", "X-Two: 2"];
     let output = run_load(&[&flags[..], &headers, &[&url]].concat());
     assert_eq!((output.total("responses"), output.errors()), (40, 0));
@@ -217,7 +217,7 @@ fn a_connection_that_ends_too_early_is_closed() {
 fn a_body_shorter_than_announced_times_out() {
     let _shared = shared_machine();
     let server = ScriptedServer::responding(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
-    let common = ["-c", "4", "-n", "8", "-w", "200ms"];
+    let common = ["-c", "4", "-n", "8", "-w", "2s"];
     let output = run_load(&[&common[..], &[&server.url()]].concat());
     assert_eq!(output.total("errors.timeout"), 8);
     assert_eq!(output.total("timeouts_by_phase.body"), 8);
@@ -281,7 +281,7 @@ fn a_slow_reader_of_the_body_gets_all_of_it() {
             }
         }
     });
-    let flags = ["-c", "2", "-n", "6", "--data-file", file.to_str().unwrap()];
+    let flags = ["-c", "2", "-n", "6", "-w", "30s", "--data-file", file.to_str().unwrap()];
     let output = run_load(&[&flags[..], &[&server.url()]].concat());
     assert_eq!((output.total("responses"), output.errors()), (6, 0));
     assert!(output.total("bytes_out") > 6 * length as u64);

@@ -157,6 +157,20 @@ fn invalid_toml_and_a_missing_file_are_reported() {
     let output = run_weir(&["proxy", "--config", "/nowhere/weir.toml", "--check"]);
     assert_eq!(output.code, 2);
     assert!(output.stderr.contains("/nowhere/weir.toml"), "{}", output.stderr);
+    let output = run_weir(&["proxy", "--check", "/nowhere/weir.toml"]);
+    assert_eq!(output.code, 2);
+    assert!(output.stderr.contains("--config /nowhere/weir.toml"), "{}", output.stderr);
+}
+
+#[test]
+fn flags_that_belong_into_the_config_are_rejected_beside_it() {
+    let _shared = shared_machine();
+    let output = run_weir(&["proxy", "--config", "/nowhere/weir.toml", "--to", "127.0.0.1:1", "-t", "1"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    // The file is not read, so its content is not mentioned.
+    for flag in ["--to: not allowed with --config", "--threads: not allowed with --config"] {
+        assert!(output.stderr.contains(flag), "{}", output.stderr);
+    }
 }
 
 const EXPLAINED_CONFIG: &str = r#"
@@ -209,6 +223,9 @@ fn a_request_is_explained_route_by_route() {
     assert!(explanation.contains("9001") && !explanation.contains("rest"), "{explanation}");
     let explanation = explain(&[url, "--source", "192.0.2.1"]);
     assert!(explanation.contains("source") && explanation.contains("rest"), "{explanation}");
+    let tcp = run_weir(&["proxy", "--mode", "tcp", "--to", "127.0.0.1:1", "--explain", "/"]);
+    assert_eq!((tcp.code, tcp.stdout.as_str()), (2, ""), "{tcp:?}");
+    assert!(tcp.stderr.contains("--explain: "), "{tcp:?}");
 }
 
 /// Collects every property name of a schema, at any depth.
@@ -271,11 +288,11 @@ fn a_check_finds_what_would_keep_the_proxy_from_starting_or_serving() {
     };
     for (config, expected) in [
         (with("file:/no/such/place/log", "127.0.0.1:1"), "missing directory: /no/such/place"),
-        (with("file:/dev", "127.0.0.1:1"), "it is a directory"),
-        (with("stdout", "127.0.0.1:8099"), "its requests would loop"),
+        (with("file:/dev", "127.0.0.1:1"), "log file:/dev: "),
+        (with("stdout", "127.0.0.1:8099"), "weir.toml:7:11: "),
         (
             with("stdout", "127.0.0.1:8099").replace("bind = \"127.0.0.1", "bind = \"0.0.0.0"),
-            "the address of listener 'web'",
+            "listener 'web'",
         ),
     ] {
         let output = run_check(&config, &["--check"]);

@@ -28,8 +28,7 @@ fn rows_add_up_to_the_time_that_it_was_on() {
     let off = ctl_json(&proxy, "profile show");
     assert_eq!(off["profile"]["profiling"], "off");
     assert_eq!(cpu_ns_sums(&off), (0, 0));
-    let output = ctl_output(&proxy, "profile on");
-    assert!(output.starts_with("profiling is on; each section costs "), "{output}");
+    ctl_output(&proxy, "profile on");
     let mut client = Client::connect(proxy.authority());
     for _ in 0..REQUESTS {
         assert_eq!(client.get("/").status, 200);

@@ -24,20 +24,19 @@ fn a_broken_config_is_refused_with_its_errors_and_the_old_one_stays() {
     let background = BackgroundClients::start(proxy.authority(), "/", 2);
     let output = reload(&proxy, "threads = 2\ncolour = \"red\"\n[listener.web]\nbind = 3\n");
     assert_eq!(output.code, 2, "{output:?}");
-    for part in ["weir.toml:2:", "weir.toml:4:", "colour", "the active config is unchanged"] {
+    for part in ["weir.toml:2:", "weir.toml:4:", "colour"] {
         assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
     }
     // A config with an unavailable address is rejected too.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let extra = format!(
-        "{}[listener.more]\nbind = \"{}\"\npool = \"app\"\n",
-        config(&[&a.authority]),
-        taken.local_addr().unwrap()
-    );
-    let output = reload(&proxy, &extra);
-    assert!(output.code == 2 && output.stderr.contains("already in use"), "{output:?}");
+    let address = taken.local_addr().unwrap().to_string();
+    let more = format!("[listener.more]\nbind = \"{address}\"\npool = \"app\"\n");
+    let output = reload(&proxy, &(config(&[&a.authority]) + &more));
+    assert!(output.code == 2 && output.stderr.contains(&address), "{output:?}");
     let info = ctl_json(&proxy, "show info");
     assert_eq!((&info["info"]["reloads"], &info["info"]["listeners"]), (&0.into(), &1.into()));
+    let last = info["info"]["last_reload"].as_str().unwrap();
+    assert!(last.starts_with("refused: ") && last.contains(&address), "{info}");
     background.wait_for(50);
     background.finish();
 }
@@ -125,9 +124,9 @@ fn a_drain_lets_requests_finish_and_ends_the_proxy() {
     let mut busy = connect(proxy.authority());
     busy.write_all(b"GET /x HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
     gated.next_target();
-    assert_eq!(ctl_output(&proxy, "drain"), "it drains\n");
+    ctl_output(&proxy, "drain");
     let authority = proxy.authority().to_owned();
-    let closed = || std::net::TcpStream::connect(&authority).is_err();
+    let closed = || !proxy.listens_at(&authority);
     assert!(within(EVENT_TIMEOUT, closed), "it still accepts");
     // Its state can still be queried.
     let info = ctl_json(&proxy, "show info");

@@ -145,7 +145,7 @@ fn a_lower_bound_holds_also_for_those_that_were_there_before() {
     let _shared = shared_machine();
     let gated = GatedServer::start();
     let proxy = ProxyUnderTest::weir(&format!(
-        "{}queue = {{ timeout = \"20s\" }}\n",
+        "{}queue = {{ timeout = \"100s\" }}\n",
         config(&[&gated.server.authority])
     ));
     let ask = || {

@@ -15,12 +15,16 @@ fn session_rows(proxy: &ProxyUnderTest) -> Vec<Value> {
     ctl_json(proxy, "show connections")["connections"].as_array().unwrap().clone()
 }
 
-/// Returns the connection of this client.
+/// Returns the connection of this client, as soon as the proxy has accepted it.
 fn session_of(proxy: &ProxyUnderTest, stream: &std::net::TcpStream) -> Value {
     let own = stream.local_addr().unwrap().to_string();
-    let all = session_rows(proxy);
-    let session = all.iter().find(|one| one["client"] == own.as_str());
-    session.unwrap_or_else(|| panic!("no {own}: {all:#?}")).clone()
+    let mut session = None;
+    let is_listed = within(EVENT_TIMEOUT, || {
+        session = session_rows(proxy).into_iter().find(|one| one["client"] == own.as_str());
+        session.is_some()
+    });
+    assert!(is_listed, "no {own}: {:#?}", session_rows(proxy));
+    session.unwrap()
 }
 
 /// Returns whether the other side has closed the connection, in any way.
@@ -92,7 +96,7 @@ fn tunnels_and_requests_that_wait_can_be_ended_too() {
     let proxy = ProxyUnderTest::weir(&format!(
         "{CONFIG_HEAD}[listener.raw]\nbind = \"127.0.0.1:0\"\nmode = \"tcp\"\npool = \"raw\"\n\
          [pool.app]\nservers = [{{ name = \"a\", address = \"{address}\", maxconn = 1 }}]\n\
-         queue = {{ timeout = \"20s\" }}\n[pool.raw]\nservers = [\"{address}\"]\n"
+         queue = {{ timeout = \"100s\" }}\n[pool.raw]\nservers = [\"{address}\"]\n"
     ));
     let mut tunnel = connect(&proxy.addresses("raw")[0]);
     tunnel.write_all(REQUEST).unwrap();

@@ -31,7 +31,7 @@ fn only_its_owner_reaches_it_and_it_goes_with_the_proxy() {
     fs::write(&file, second).unwrap();
     let output = run_weir(&["proxy", "--config", file.to_str().unwrap()]);
     assert_eq!(output.code, 1, "{}", output.stderr);
-    assert!(output.stderr.contains("another process listens there"), "{}", output.stderr);
+    assert!(output.stderr.contains(path.to_str().unwrap()), "{}", output.stderr);
     ctl_output(&proxy, "show info");
     proxy.process.signal(Signal::TERM);
     assert_eq!(proxy.process.wait(EVENT_TIMEOUT), 0);
@@ -48,8 +48,8 @@ fn what_a_killed_proxy_left_behind_is_replaced() {
     proxy.process.wait(EVENT_TIMEOUT);
     let output = run_ctl(&proxy, "show");
     assert_eq!(output.code, 1);
-    assert!(output.stderr.contains("no proxy listens there"), "{}", output.stderr);
     let socket = path.to_str().unwrap();
+    assert!(output.stderr.contains(socket), "{}", output.stderr);
     let next = ProxyUnderTest::weir_with_flags(&[
         "--listen",
         "127.0.0.1:0",
@@ -75,18 +75,18 @@ fn nobody_there_and_nothing_right_have_exit_codes_of_their_own() {
     let directory = temp_dir();
     let missing = directory.path().join("none");
     let output = run_weir(&["ctl", "--socket", missing.to_str().unwrap(), "show"]);
-    assert!(output.code == 1 && output.stderr.contains("no proxy listens there"), "{output:?}");
+    assert!(output.code == 1 && output.stderr.contains(missing.to_str().unwrap()), "{output:?}");
     assert_eq!(run_weir(&["ctl"]).code, 2);
     let a = echoing_server("a");
     let proxy = start_proxy(&[&a]);
     for (words, part) in [
-        ("shwo", "did you mean 'show'"),
+        ("shwo", "'show'"),
         ("show everything", "`show servers`"),
-        ("server app/c drain", "unknown server 'c'"),
-        ("server ap/a drain", "did you mean 'app'"),
+        ("server app/c drain", "server 'c'"),
+        ("server ap/a drain", "'app'"),
         ("server app/a weight 300", "0 to 256"),
-        ("kill 0.0.99", "no such connection"),
-        ("profile maybe", "invalid command"),
+        ("kill 0.0.99", "`show connections`"),
+        ("profile maybe", "'profile maybe'"),
     ] {
         let output = run_ctl(&proxy, words);
         assert_eq!(output.code, 2, "{words}: {}", output.stderr);
@@ -103,13 +103,13 @@ fn invalid_input_gets_an_error_and_a_close_and_requests_continue() {
     let proxy = start_proxy(&[&a]);
     let background = BackgroundClients::start(proxy.authority(), "/", 4);
     for (junk, part) in [
-        (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], "unknown command 'GET'"),
-        (b"\0\0\0\0\n", "unknown command"),
+        (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], "'GET'"),
+        (b"\0\0\0\0\n", "`help`"),
         (b"\xff\xfe\xfd\n", "UTF-8"),
-        (b"show", "no newline"),
-        (b"", "no newline"),
-        (b"\n", "missing command"),
-        (&[b'x'; 100_000], "longer than"),
+        (b"show", "newline"),
+        (b"", "newline"),
+        (b"\n", "`help`"),
+        (&[b'x'; 100_000], "4096"),
     ] {
         let response = raw_exchange(&proxy, junk);
         assert!(response.starts_with("error: ") && response.contains(part), "{junk:?}: {response}");
@@ -191,6 +191,6 @@ fn another_user_is_refused_even_where_the_file_lets_him_in() {
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     open(&proxy.file("weir.sock"), 0o666);
     let response = as_nobody(proxy.file("weir.sock")).unwrap();
-    assert!(response.starts_with("error: cannot accept user 65534"), "{response}");
+    assert!(response.starts_with("error: cannot ") && response.contains("65534"), "{response}");
     assert_eq!(server_row(&proxy, "app/a")["state"], "no check");
 }

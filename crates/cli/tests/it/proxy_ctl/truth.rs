@@ -20,7 +20,7 @@ fn a_log_that_cannot_be_opened_again_is_an_error_of_reopen() {
         "logs",
         &format!("{}[[log]]\nto = \"file:HOME/logs/access\"\n", config(&[&a.authority])),
     );
-    assert_eq!(ctl_output(&proxy, "reopen"), "logs reopened\n");
+    ctl_output(&proxy, "reopen");
     fs::rename(proxy.file("logs"), proxy.file("gone")).unwrap();
     let output = run_ctl(&proxy, "reopen");
     assert_eq!(output.code, 1, "{output:?}");
@@ -31,7 +31,8 @@ fn a_log_that_cannot_be_opened_again_is_an_error_of_reopen() {
     // The reload is applied, and reports the part that failed.
     let output = run_ctl(&proxy, "reload");
     assert_eq!(output.code, 0, "{output:?}");
-    assert!(output.stdout.contains("warning: ") && output.stdout.contains("config applied"), "{output:?}");
+    assert!(output.stdout.contains("warning: ") && output.stdout.contains("logs/access"), "{output:?}");
+    assert_eq!(ctl_json(&proxy, "show info")["info"]["reloads"], 1);
 }
 
 #[test]
@@ -47,14 +48,12 @@ fn a_reload_that_needs_a_restart_is_rejected_completely() {
     ] {
         let output = reload(&proxy, &changed);
         assert_eq!(output.code, 2, "{key}: {output:?}");
-        for part in ["cannot change while the proxy runs: ", key, "the active config is unchanged"] {
-            assert!(output.stderr.contains(part), "{part}: {output:?}");
-        }
+        assert!(output.stderr.contains(&format!(": {key};")), "{key}: {output:?}");
     }
     assert!(proxy.get("/").body.starts_with(b"a\n"));
     let info = &ctl_json(&proxy, "show info")["info"];
     let last = info["last_reload"].as_str().unwrap();
-    assert!(last.starts_with("refused: these keys"), "{info}");
+    assert!(last.starts_with("refused: ") && last.contains("control"), "{info}");
     assert_eq!(info["reloads"], 0);
     let metrics = proxy.metrics();
     assert_eq!(metrics.sum_known("weir_reloads_total", &[("result", "refused")]), 3.0);
@@ -78,6 +77,7 @@ fn the_word_of_an_agent_is_in_force_and_shown() {
     let port = agent.authority.rsplit(':').next().unwrap();
     let proxy = ProxyUnderTest::weir(&format!(
         "{CONFIG_HEAD}[pool.app]\nservers = [{{ name = \"a\", address = \"{}\", weight = 4 }}]\n\
+         queue = {{ timeout = \"100s\" }}\n\
          [pool.app.check]\ntype = \"agent\"\nport = {port}\ninterval = \"40ms\"\ntimeout = \"5s\"\n",
         gated.server.authority
     ));
@@ -153,5 +153,7 @@ fn every_counter_is_there_from_the_start_and_the_process_is_described() {
     for _ in 0..3 {
         proxy.get("/");
     }
-    assert_eq!(proxy.metrics().sum_known("weir_responses_total", &[("code", "200")]), 3.0);
+    proxy.metrics_until("each is counted", |metrics| {
+        metrics.sum_known("weir_responses_total", &[("code", "200")]) == 3.0
+    });
 }

@@ -115,7 +115,8 @@ fn a_client_that_vanishes_during_its_response_is_logged() {
     let background = setup.background_clients();
     for reset in [true, false] {
         let target = format!("/big/{reset}");
-        let mut client = setup.send(&get_request(&target));
+        let mut client = connect(&setup.proxy.addresses("patient")[0]);
+        client.write_all(get_request(&target).as_bytes()).unwrap();
         client.read_exact(&mut [0; 1000]).unwrap();
         if reset {
             reset_on_close(&client);
@@ -141,8 +142,9 @@ fn a_head_that_drips_in_is_408_at_the_deadline_of_all_of_it() {
     let _shared = shared_machine();
     let setup = ClientFaultSetup::start();
     let background = setup.background_clients();
+    let start_ns = now_ns();
     let mut client = connect(setup.proxy.authority());
-    let (writer, start_ns) = (client.try_clone().unwrap(), now_ns());
+    let writer = client.try_clone().unwrap();
     let dripping = std::thread::spawn(move || send_slowly(writer, b"GET /drip?"));
     let response = read_response(&mut client);
     let took_ms = (now_ns() - start_ns) / 1_000_000;
@@ -228,7 +230,7 @@ fn clients_that_never_read_are_given_up_and_cost_little_memory() {
     assert!(given_up, "{:#?}", setup.proxy.lines("access.json"));
     let grown = max_resident.get() - before;
     assert!(grown < 8 << 20, "50 clients that take nothing cost {grown} bytes");
-    let codes = setup.proxy.lines("access.haproxy");
+    let codes = setup.proxy.wait_for_lines("access.haproxy", 51);
     let right = codes.iter().filter(|line| line.contains(" cD") || line.contains(" cL")).count();
     assert_eq!(right, 50, "{codes:#?}");
     drop(clients);

@@ -55,7 +55,7 @@ fn no_server_and_no_pool_ever_has_more_than_it_may() {
         .collect();
     let proxy = ProxyUnderTest::weir(&format!(
         "threads = 2\n{CONFIG_HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n\
-         [pool.app]\nmaxconn = 4\nqueue = {{ timeout = \"20s\" }}\n\
+         [pool.app]\nmaxconn = 4\nqueue = {{ timeout = \"100s\" }}\n\
          servers = [{{ address = \"{}\", maxconn = 3 }}, {{ address = \"{}\", maxconn = 3 }}]\n",
         servers[0].authority, servers[1].authority
     ));
@@ -80,7 +80,7 @@ const ROUTES: &str = "[[route]]\npath-prefix = \"/high\"\npriority = \"high\"\np
 
 /// Queue with a fixed order; by default, the speed of the machine would decide whether the queue
 /// stands.
-const OLDEST_FIRST: &str = "queue = { timeout = \"20s\", order = \"oldest-first\" }";
+const OLDEST_FIRST: &str = "queue = { timeout = \"100s\", order = \"oldest-first\" }";
 
 #[test]
 fn the_urgent_go_first() {
@@ -97,7 +97,7 @@ fn the_urgent_go_first() {
 #[test]
 fn the_lowest_priority_is_evicted_when_the_queue_is_full() {
     let _shared = shared_machine();
-    let queue = "queue = { limit = 2, timeout = \"20s\", order = \"oldest-first\" }";
+    let queue = "queue = { limit = 2, timeout = \"100s\", order = \"oldest-first\" }";
     let setup = OverloadSetup::start("", ROUTES, queue);
     let mut clients = vec![setup.occupy(), setup.send("/low/1")];
     setup.wait_for_queued(1);
@@ -206,7 +206,9 @@ fn the_slot_of_a_client_that_left_is_kept_until_the_server_has_finished() {
     assert_eq!(setup.gated.next_target(), "/next");
     setup.gated.admit_one();
     assert_eq!(read_checked(&mut next).status, Some(200));
-    assert_eq!(setup.proxy.metrics().sum_known(WASTED, &[("pool", "app")]), 1.0);
+    setup.proxy.metrics_until("the first response is wasted", |metrics| {
+        metrics.sum_known(WASTED, &[("pool", "app")]) == 1.0
+    });
 }
 
 #[test]

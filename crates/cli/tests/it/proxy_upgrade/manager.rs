@@ -124,5 +124,5 @@ fn a_manager_that_is_not_there_is_a_warning() {
     let start = StartOptions { environment: &environment, ..StartOptions::default() };
     let proxy = ProxyUnderTest::weir_with_options(&config(directory.path(), 1, "here"), &start);
     assert_eq!(get_body(&mut proxy.client()), "here");
-    assert!(proxy.stderr().contains("NOTIFY_SOCKET /no/such/socket"), "{}", proxy.stderr());
+    proxy.wait_for_lines_with("stderr", "NOTIFY_SOCKET /no/such/socket", 1);
 }

@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{EXIT_TIMEOUT, config, control_socket, get_body, start_successor};
-use crate::proxy_life::run_pipeline;
+use crate::proxy_life::spawn_pipelines;
 use crate::support::client::Client;
 use crate::support::faulty_origins::{ok_response, respond_to_each};
 use crate::support::hostile_client::{BackgroundClients, connect, read_response};
 use crate::support::proxy_under_test::ProxyUnderTest;
-use crate::support::{pause_ms, run_weir, shared_machine, temp_dir, within};
+use crate::support::{run_weir, shared_machine, temp_dir, within};
 
 #[test]
 fn upgrades_under_load_lose_no_request() {
@@ -54,12 +54,7 @@ fn pipelining_clients_lose_no_response_to_an_upgrade() {
     );
     let mut old = ProxyUnderTest::weir(&config);
     for _ in 0..2 {
-        let clients = (0..40).map(|_| {
-            let stream = connect(old.authority());
-            std::thread::spawn(move || run_pipeline(stream))
-        });
-        let clients: Vec<_> = clients.collect();
-        pause_ms(300);
+        let clients = spawn_pipelines(old.authority(), 40);
         let new = start_successor(directory.path(), &config);
         for client in clients {
             let (responses, rest) = client.join().unwrap();
@@ -188,8 +183,8 @@ fn unix_sockets_are_passed_on_and_what_is_new_or_gone_is_bound_or_closed() {
     assert!(get_over_unix(&path).ends_with("new"));
     let fresh = new.wait_for_listener("fresh");
     assert_eq!(get_body(&mut Client::connect(&fresh)), "new");
-    let refused = || std::net::TcpStream::connect(&gone_address).is_err();
-    assert!(within(EXIT_TIMEOUT, refused), "what the new one does not want is still accepted");
+    let is_closed = || !old.listens_at(&gone_address) && !new.listens_at(&gone_address);
+    assert!(within(EXIT_TIMEOUT, is_closed), "what the new one does not want is still accepted");
     assert_eq!(old.process.wait(EXIT_TIMEOUT), 0, "{}", old.stderr());
     // The socket files belong to the new process.
     assert!(get_over_unix(&path).ends_with("new"));
@@ -207,7 +202,7 @@ fn the_control_socket_is_private_and_bears_nonsense() {
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     for (sent, expected) in [
-        (&b"nonsense\n"[..], "error: unknown command"),
+        (&b"nonsense\n"[..], "error: "),
         (b"", ""),
         (b"\xff\xfe\n", ""),
         (b"upgrade\nready nonsense\n", "ok\n"),
@@ -278,13 +273,13 @@ fn while_one_gets_ready_no_other_does_and_nothing_is_reloaded() {
     let socket = control_socket(directory.path());
     let second = run_weir(&["proxy", "--config", path.to_str().unwrap(), "--upgrade-from", &socket]);
     assert_eq!(second.code, 1);
-    assert!(second.stderr.contains("another process is taking them over"), "{}", second.stderr);
+    assert!(second.stderr.contains(&socket), "{}", second.stderr);
     let reload = run_weir(&["ctl", "--socket", &socket, "reload"]);
     assert_eq!(reload.code, 2, "{}", reload.stdout);
-    assert!(reload.stderr.contains("another process is taking over"), "{}", reload.stderr);
+    assert!(reload.stderr.contains("taking over"), "{}", reload.stderr);
     // The new process gives up.
     drop(ready);
-    let reloaded = || run_weir(&["ctl", "--socket", &socket, "reload"]).stdout.contains("config applied");
+    let reloaded = || run_weir(&["ctl", "--socket", &socket, "reload"]).code == 0;
     assert!(within(EXIT_TIMEOUT, reloaded), "{}", proxy.stderr());
     assert_eq!(get_body(&mut proxy.client()), "old");
     // No user runs this command by hand.

@@ -160,8 +160,30 @@ pub(crate) fn wait_for_close(peer: &ScriptPeer) {
     // Only a reset or a hang-up ends it; unread bytes do not count.
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut one = [PollFd::new(&peer.stream, PollFlags::RDHUP)];
-    let poll_timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+    let poll_timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
     let _ = poll(&mut one, Some(&poll_timeout));
+}
+
+/// Waits until the other side, a process on this machine, has read all bytes sent to it.
+pub(crate) fn wait_until_read(stream: &TcpStream) -> io::Result<()> {
+    let own = format!("0100007F:{:04X}", stream.local_addr()?.port());
+    let other = format!("0100007F:{:04X}", stream.peer_addr()?.port());
+    let _ = super::within(EVENT_TIMEOUT, || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        // Everything has arrived, and was read.
+        is_queue_empty(&table, [&own, &other], 0) && is_queue_empty(&table, [&other, &own], 1)
+    });
+    Ok(())
+}
+
+/// Returns whether a queue (0: send, 1: receive) of the socket with this local and remote address is
+/// empty, by the contents of /proc/net/tcp.
+fn is_queue_empty(table: &str, [local, remote]: [&str; 2], queue: usize) -> bool {
+    table.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let queues = words.get(4).filter(|_| words[1] == local && words[2] == remote);
+        queues.and_then(|queues| queues.split(':').nth(queue)) == Some("00000000")
+    })
 }
 
 /// Address of the loopback with a bound socket that does not listen: connections to it are refused,
@@ -299,7 +321,7 @@ impl GatedServer {
 
 /// Kinds of faults of an origin, as scripts for one connection.
 pub(crate) mod scripts {
-    use super::{ScriptPeer, reset_on_close, wait_for_close};
+    use super::{ScriptPeer, reset_on_close, wait_for_close, wait_until_read};
     use std::io::{self, Read};
 
     /// Closes as soon as it has accepted.
@@ -315,14 +337,14 @@ pub(crate) mod scripts {
         }
     }
 
-    /// Reads the request, sends these bytes, and resets once they have been taken.
+    /// Reads the request, sends these bytes, and resets once they have been read.
     pub(crate) fn reset_after(sent: &'static [u8]) -> impl Fn(&mut ScriptPeer) -> io::Result<()> {
         move |peer| {
             peer.request()?;
             peer.send(sent)?;
             if !sent.is_empty() {
                 // A reset discards unread bytes; the sent ones must arrive.
-                super::super::pause_ms(300);
+                wait_until_read(&peer.stream)?;
             }
             reset_on_close(&peer.stream);
             Ok(())
@@ -345,7 +367,7 @@ pub(crate) mod scripts {
         }
     }
 
-    /// Does the same as [`hang_after`], with a second part once the first has been forwarded.
+    /// Does the same as [`hang_after`], with a second part once the first has been read.
     pub(crate) fn hang_after_both(
         first: &'static [u8],
         then: &'static [u8],
@@ -353,7 +375,7 @@ pub(crate) mod scripts {
         move |peer| {
             peer.request()?;
             peer.send(first)?;
-            super::super::pause_ms(300);
+            wait_until_read(&peer.stream)?;
             peer.send(then)?;
             wait_for_close(peer);
             Ok(())

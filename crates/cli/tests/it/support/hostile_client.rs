@@ -139,17 +139,20 @@ impl BackgroundClients {
     fn spawn_clients(authority: &str, request: String, size: u64) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
         let responses = Arc::new(AtomicU64::new(0));
+        let served_clients = Arc::new(AtomicU64::new(0));
         let clients = (0..size).map(|_| {
             let (stopping, responses) = (Arc::clone(&stopping), Arc::clone(&responses));
+            let served_clients = Arc::clone(&served_clients);
             let request = request.clone();
             let authority = authority.to_owned();
-            std::thread::spawn(move || run_client(&authority, &request, &stopping, &responses))
+            std::thread::spawn(move || {
+                run_client(&authority, &request, &stopping, &responses, &served_clients)
+            })
         });
         let clients = clients.collect();
         let background = Self { stopping, responses, clients };
-        assert!(
-            within(EVENT_TIMEOUT, || background.response_count() >= size || background.has_lost_a_client())
-        );
+        let is_ready = || served_clients.load(Ordering::Relaxed) == size || background.has_lost_a_client();
+        assert!(within(EVENT_TIMEOUT, is_ready), "{} responses", background.response_count());
         background
     }
 
@@ -191,14 +194,17 @@ impl Drop for BackgroundClients {
     }
 }
 
-/// One client of a crowd: it uses a connection until a response closes it.
+/// One client of a crowd: it uses a connection until a response closes it, and counts itself at its
+/// first response.
 fn run_client(
     authority: &str,
     request: &str,
     stopping: &AtomicBool,
     responses: &AtomicU64,
+    served_clients: &AtomicU64,
 ) -> Result<(), String> {
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
+    let mut is_first = true;
     while !stopping.load(Ordering::Relaxed) {
         let stream = TcpStream::connect(authority).map_err(|error| fail("connect", error))?;
         stream.set_read_timeout(Some(EVENT_TIMEOUT)).map_err(|error| fail("set", error))?;
@@ -213,6 +219,7 @@ fn run_client(
                 return Err(response.head);
             }
             responses.fetch_add(1, Ordering::Relaxed);
+            served_clients.fetch_add(u64::from(std::mem::take(&mut is_first)), Ordering::Relaxed);
             let close = response.field("connection").is_some_and(|value| value.contains("close"));
             if close {
                 break;

@@ -206,17 +206,26 @@ impl ProxyUnderTest {
         self.admin.as_deref().expect("the config has an admin address")
     }
 
+    /// Returns the content of an admin page. On a busy machine, the cores may miss the timeout for
+    /// their part of a page, which is then requested again.
+    fn admin_page(&self, target: &str) -> Vec<u8> {
+        let mut page = None;
+        let is_available = within(EVENT_TIMEOUT, || {
+            let response = Client::connect(self.admin()).get_with_fields(target, "Host: localhost\r\n");
+            page.insert(response).status == 200
+        });
+        let page = page.unwrap();
+        assert!(is_available, "{target}: {}", page.head);
+        page.body
+    }
+
     pub(crate) fn metrics(&self) -> Metrics {
-        let response = Client::connect(self.admin()).get_with_fields("/metrics", "Host: localhost\r\n");
-        assert_eq!(response.status, 200, "{}", response.head);
-        Metrics::parse(&String::from_utf8(response.body).unwrap())
+        Metrics::parse(&String::from_utf8(self.admin_page("/metrics")).unwrap())
     }
 
     /// Returns the data of the status page.
     pub(crate) fn status(&self) -> Value {
-        let response = Client::connect(self.admin()).get_with_fields("/status.json", "Host: localhost\r\n");
-        assert_eq!(response.status, 200, "{}", response.head);
-        serde_json::from_slice(&response.body).unwrap()
+        serde_json::from_slice(&self.admin_page("/status.json")).unwrap()
     }
 
     /// Polls until the metrics fulfil the condition; fails with them if they never do.
