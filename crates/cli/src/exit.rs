@@ -10,15 +10,15 @@ use record::validity::ValidityVerdict;
 /// Exit code of weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done, and valid.
+    /// Finished; the result, if there is one, is valid or suspect.
     Done = 0,
-    /// Could not run: cannot bind, cannot connect at all, not enough descriptors.
+    /// Could not run: cannot bind or connect, limits too low, or the output cannot be written.
     CannotRun = 1,
     /// Wrong usage or config.
     Usage = 2,
     /// An objective was missed.
     ObjectiveMissed = 3,
-    /// The result is not valid.
+    /// The result is invalid.
     Invalid = 4,
 }
 
@@ -40,8 +40,8 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
 ];
 
 impl Exit {
-    /// Returns the exit code of one run. An invalid result comes first: it proves nothing about an
-    /// objective.
+    /// Returns the exit code of one run. An invalid result takes precedence over a missed objective,
+    /// because it proves nothing about objectives.
     pub(crate) fn from_run(run: &Run) -> Self {
         if run.validity.verdict == ValidityVerdict::Invalid {
             Self::Invalid
@@ -62,7 +62,7 @@ impl From<Exit> for ExitCode {
 /// Reason why a command did not finish.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Everything that is wrong with the command line or the config.
+    /// All problems of the command line or the config.
     Usage(Vec<InputProblem>),
     /// The command could not run.
     CannotRun(String),
@@ -84,9 +84,9 @@ impl Failure {
         }
     }
 
-    /// Creates a failure for an impossible action, with the action and the reason.
-    pub(crate) fn cannot(action: impl fmt::Display, reason: impl fmt::Display) -> Self {
-        Self::CannotRun(format!("{action}: {reason}"))
+    /// Creates a [`Self::CannotRun`] from the flag, file or task that failed, and the reason.
+    pub(crate) fn cannot(subject: impl fmt::Display, reason: impl fmt::Display) -> Self {
+        Self::CannotRun(format!("{subject}: {reason}"))
     }
 }
 

@@ -42,12 +42,12 @@ fn main() -> ExitCode {
     let matches = match flags::command_line_with_help().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            // Help and version are no errors; clap knows the stream of each.
-            let printed = error.print();
             if error.use_stderr() {
+                warn!("{}", usage_error_text(&error.to_string(), &arguments));
                 return Exit::Usage.into();
             }
-            streams::record_result(printed.and_then(|()| std::io::stdout().flush()));
+            // Help and version are no errors.
+            streams::record_result(error.print().and_then(|()| std::io::stdout().flush()));
             return final_exit_code(Exit::Done);
         }
     };
@@ -62,6 +62,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns the text of an error of clap, with the prefix of all errors of weir.
+fn usage_error_text(text: &str, arguments: &[String]) -> String {
+    let text = text.trim_end();
+    // Without a command the text is the help.
+    let Some(text) = text.strip_prefix("error: ") else { return text.to_owned() };
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let is_proxy = arguments.get(1).is_some_and(|command| command == "proxy");
+    let unexpected = first.strip_prefix("unexpected argument '").and_then(|text| text.split('\'').next());
+    let hint = match unexpected.filter(|word| is_proxy && !word.starts_with('-')) {
+        Some(file) => format!(" (for a config file: use --config {file})"),
+        None => String::new(),
+    };
+    format!("weir: {first}{hint}\n{rest}").trim_end().to_owned()
+}
+
 /// Returns the exit code of a finished command: a result that could not be printed is lost.
 fn final_exit_code(exit: Exit) -> ExitCode {
     let Some(error) = streams::stdout_error_text() else { return exit.into() };
@@ -73,4 +88,23 @@ fn arguments() -> Result<Vec<String>, String> {
     let texts = std::env::args_os()
         .map(|argument| argument.into_string().map_err(|raw| format!("{raw:?} is not UTF-8")));
     texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_clap_have_the_prefix_of_all_errors() {
+        let text_of = |words: &[&str]| {
+            let arguments: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let error = flags::command_line_with_help().try_get_matches_from(&arguments).unwrap_err();
+            usage_error_text(&error.to_string(), &arguments)
+        };
+        let text = text_of(&["weir", "load", "--bogus"]);
+        assert!(text.starts_with("weir: ") && text.contains("'--bogus'"), "{text}");
+        let text = text_of(&["weir", "proxy", "--check", "a.toml"]);
+        assert!(text.lines().next().unwrap().contains("--config a.toml"), "{text}");
+        assert!(!text_of(&["weir", "proxy", "--chek"]).contains("--config"));
+    }
 }

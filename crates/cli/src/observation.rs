@@ -12,7 +12,7 @@ use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
 use host::perf::{Profile, Profiler};
 use host::process_tree::with_descendants;
 use load::plan::RunPlan;
-use record::observed::{MachineObservation, MissingFigure};
+use record::observed::{MachineObservation, UnobservableMetric};
 use record::run::Run;
 use record::units::SECOND_NS;
 use rt::address::Address;
@@ -118,7 +118,7 @@ impl Observation {
         }
     }
 
-    /// Returns the complete observation; times count from `zero_ns`. `sampler_ns` is the CPU time
+    /// Returns the complete observation; times count from `origin_ns`. `sampler_ns` is the CPU time
     /// of the sampling for the verdict meanwhile.
     pub(crate) fn finish(self, origin_ns: u64, started_at: String, sampler_ns: u64) -> MachineObservation {
         let elapsed_ns = now_ns().saturating_sub(self.started_ns);
@@ -153,7 +153,7 @@ impl Observation {
             missing.extend(probed.missing);
         }
         let unobservable =
-            missing.into_iter().map(|one| MissingFigure { figure: one.figure, reason: one.reason });
+            missing.into_iter().map(|one| UnobservableMetric { figure: one.figure, reason: one.reason });
         observed.not_observable.extend(unobservable);
         observed
     }
@@ -168,7 +168,7 @@ fn sample_kind(profile: &Profile) -> &'static str {
     }
 }
 
-/// Adds the CPU time of the sampler and the probe, spent within `passed_ns`.
+/// Adds the CPU time of the sampler and the probe, spent within `elapsed_ns`.
 fn add_cost(
     observed: &mut MachineObservation,
     elapsed_ns: u64,

@@ -199,7 +199,7 @@ impl SubjectChildren {
         self.process_tree.overflowed.then(|| NotObservable::new("every process of the subject", why()))
     }
 
-    /// Scans for new processes if the machine has created a process or thread since (`created`), or
+    /// Scans for new processes if the machine has created a process or thread since (`forks`), or
     /// does not report that; then reads all of them.
     fn sample(&mut self, forks: Option<u64>) {
         if self.process_tree.is_empty() {

@@ -38,7 +38,7 @@ impl NotObservable {
     }
 }
 
-impl From<NotObservable> for record::observed::MissingFigure {
+impl From<NotObservable> for record::observed::UnobservableMetric {
     fn from(missing: NotObservable) -> Self {
         Self { figure: missing.figure, reason: missing.reason }
     }
@@ -63,7 +63,7 @@ pub(crate) struct KernelFile {
 }
 
 impl KernelFile {
-    /// Opens `path`; `what` names the figure in errors.
+    /// Opens `path`; `figure` names the figure in errors.
     pub(crate) fn open(figure: &'static str, path: impl Into<String>) -> Result<Self, NotObservable> {
         let path = path.into();
         let file = File::open(&path).map_err(|error| NotObservable::io(figure, &path, &error))?;

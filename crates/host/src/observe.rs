@@ -36,8 +36,8 @@ use network::Network;
 use origin_discovery::{KnownRoles, MAX_ORIGINS, OriginDiscovery};
 use process::StartPhase;
 use record::observed::{
-    ConnectionEnd, EndQueues, MachineObservation, MachineSample, MissingFigure, PortRoles, QueueSnapshot,
-    RoleUse, UnwatchedSockets,
+    ConnectionEnd, EndQueues, MachineObservation, MachineSample, PortRoles, QueueSnapshot, RoleUse,
+    UnobservableMetric, UnwatchedSockets,
 };
 use role::RoleMonitor;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +125,7 @@ pub struct Observer {
     conntrack: Result<conntrack::ConntrackReader, NotObservable>,
     wakeup_probes: Option<WakeupProbes>,
     settings: BTreeMap<String, String>,
-    missing: BTreeSet<MissingFigure>,
+    missing: BTreeSet<UnobservableMetric>,
 }
 
 impl Observer {
@@ -157,7 +157,7 @@ impl Observer {
             conntrack: Err(NotObservable::new("connection tracking", "not read yet")),
             wakeup_probes: spec.wakeup_probes.then(|| WakeupProbes::start(&cpus, clock)),
             settings: BTreeMap::new(),
-            missing: unobservable::unread_sources().into_iter().map(MissingFigure::from).collect(),
+            missing: unobservable::unread_sources().into_iter().map(UnobservableMetric::from).collect(),
         };
         for role_spec in &spec.roles {
             observer.add_role(role_spec);
@@ -171,7 +171,7 @@ impl Observer {
         observer.conntrack = conntrack::ConntrackReader::open(subject);
         let (settings, missing) = settings::read(subject);
         observer.settings = settings;
-        observer.missing.extend(missing.into_iter().map(MissingFigure::from));
+        observer.missing.extend(missing.into_iter().map(UnobservableMetric::from));
         observer
     }
 
@@ -277,7 +277,7 @@ impl Observer {
 
     /// Returns everything that cannot be observed here at present, with the reasons.
     #[must_use]
-    pub fn not_observable(&self) -> Vec<MissingFigure> {
+    pub fn not_observable(&self) -> Vec<UnobservableMetric> {
         let mut missing = self.missing.clone();
         let roles = self.roles.iter().flat_map(RoleMonitor::not_observable);
         let networks = self.networks.iter().flat_map(Network::not_observable);
@@ -285,9 +285,9 @@ impl Observer {
         let all = machine.chain(roles).chain(networks).chain(self.conntrack.as_ref().err().cloned());
         let probes = self.wakeup_probes.as_ref().map(WakeupProbes::not_observable).unwrap_or_default();
         let all = all.chain(self.unix_discovery.not_observable());
-        missing.extend(all.chain(probes.iter().cloned()).map(MissingFigure::from));
+        missing.extend(all.chain(probes.iter().cloned()).map(UnobservableMetric::from));
         if self.process_tree.overflowed {
-            missing.insert(MissingFigure {
+            missing.insert(UnobservableMetric {
                 figure: "every process".to_owned(),
                 reason: format!(
                     "the roles have more than {MAX_PROCESSES} processes; only these are observed"
@@ -297,11 +297,12 @@ impl Observer {
         let omitted = self.origin_discovery.omitted();
         if omitted > 0 {
             let reason = format!("{omitted} more servers than the maximum of {MAX_ORIGINS}");
-            missing.insert(MissingFigure { figure: "every server behind the subject".to_owned(), reason });
+            missing
+                .insert(UnobservableMetric { figure: "every server behind the subject".to_owned(), reason });
         }
         if self.port_numbers.len() > MAX_PORTS {
             let reason = format!("of {} only {MAX_PORTS} are", self.port_numbers.len());
-            missing.insert(MissingFigure { figure: "sockets of every port".to_owned(), reason });
+            missing.insert(UnobservableMetric { figure: "sockets of every port".to_owned(), reason });
         }
         missing.into_iter().take(MAX_MISSING).collect()
     }

@@ -140,7 +140,7 @@ fn pin(cpu: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sleeps and records until it must end. `share` is its budget as a fraction of its CPU.
+/// Sleeps and records until it must end. `cpu_fraction` is its budget as a fraction of its CPU.
 fn run(state: &ProbeState, cpu: u32, cpu_fraction: f64, clock: fn() -> u64) {
     let mut random = u64::from(cpu) + 1;
     let mut mean_ns = INITIAL_SLEEP_NS;
@@ -176,7 +176,7 @@ fn sleep_until(stop: &AtomicU32, due_ns: u64) -> bool {
     woken == Err(rustix::io::Errno::TIMEDOUT)
 }
 
-/// Returns the sleep with which wakeups of this cost take the fraction `share` of a CPU.
+/// Returns the sleep with which wakeups of this cost take `cpu_fraction` of a CPU.
 fn mean_sleep_ns(cost_ns: u64, wakeups: u64, cpu_fraction: f64) -> u64 {
     let cost_per_wakeup_ns = cost_ns as f64 / wakeups.max(1) as f64;
     ((cost_per_wakeup_ns / cpu_fraction) as u64).clamp(MIN_SLEEP_NS, MAX_SLEEP_NS)
@@ -254,7 +254,7 @@ fn bucket_max_ns(bucket: usize) -> u64 {
     ((bucket - octave * BUCKETS_PER_OCTAVE + 1) << octave) - 1
 }
 
-/// Returns the end of the bucket that holds the `per_cent` quantile of `count` lags.
+/// Returns the end of the bucket that holds the `percent` quantile of `count` lags.
 fn quantile_ns(counts: &[u32; BUCKETS], count: u64, percent: u64) -> u64 {
     let rank = (count * percent).div_ceil(100);
     let mut below = 0;

@@ -1,6 +1,6 @@
 //! Status of each trial, and counts by status: one count for the terminal, the page and the
-//! Markdown. It reads the marks of `crate::engine::blocks::mark`, which alone decides which
-//! trials count.
+//! Markdown. It reads the marks of `crate::engine::blocks::mark_discarded`, which alone decides
+//! which trials count.
 
 use std::fmt;
 

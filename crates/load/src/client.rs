@@ -25,7 +25,7 @@ use rt::stream::Stream;
 
 use crate::core::CoreState;
 use crate::dispatcher::{NextAction, QueueTimeout};
-use crate::failure::{Failure, FailureKind, RequestPhase};
+use crate::failure::{Failure, FailureKind, RequestPhase, connect_error_text};
 use crate::pace::{Pace, ramp_slot_ns};
 use crate::plan::{RenderedRequest, TimeoutFrom};
 use crate::recorder::RequestTiming;
@@ -258,7 +258,7 @@ impl Client {
             None => connecting
                 .as_mut()
                 .poll(cx)
-                .map_err(|error| (FailureKind::from_io_error(&error), error.to_string())),
+                .map_err(|error| (FailureKind::from_io_error(&error), connect_error_text(&error))),
         })
         .await;
         self.deadline.clear();

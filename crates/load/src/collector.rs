@@ -218,7 +218,8 @@ impl Collector {
 
 fn no_connection_error(counters: &Counters) -> RunError {
     let most_frequent = counters.errors.iter().enumerate().max_by_key(|(_, count)| **count);
-    let kind = most_frequent.map_or(FailureKind::Other, |(index, _)| FAILURE_KINDS[index].0);
-    let text = format!("{} attempts failed", counters.connect_failed);
+    let index = most_frequent.map_or(FailureKind::Other as usize, |(index, _)| index);
+    let (kind, _, meaning) = FAILURE_KINDS[index];
+    let text = format!("cannot connect: {} attempts failed ({meaning})", counters.connect_failed);
     RunError::NoConnection { kind, text }
 }

@@ -76,7 +76,7 @@ pub(crate) enum QueueTimeout {
 }
 
 impl QueueTimeout {
-    /// Decides about a queued request at `now_ns`, if a response usually takes `needed_ns`.
+    /// Decides about a queued request at `now_ns`, if a response usually takes `estimate_ns`.
     fn decide(self, due_ns: u64, now_ns: u64, estimate_ns: u64) -> NextAction {
         let age_ns = now_ns.saturating_sub(due_ns);
         match self {

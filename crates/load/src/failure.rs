@@ -97,6 +97,16 @@ impl FailureKind {
     }
 }
 
+/// Describes the error of a connect for a message that names the target.
+pub(crate) fn connect_error_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such socket".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connection refused (nothing listens there)".to_owned(),
+        io::ErrorKind::WouldBlock => "the accept queue of the socket is full".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// errno(3) on Linux.
 const ENFILE: i32 = 23;
 /// errno(3) on Linux.
@@ -119,6 +129,13 @@ mod tests {
     fn the_tables_are_in_the_order_of_their_enums() {
         assert!(FAILURE_KINDS.iter().enumerate().all(|(index, row)| row.0 as usize == index));
         assert!(REQUEST_PHASES.iter().enumerate().all(|(index, row)| row.0 as usize == index));
+    }
+
+    #[test]
+    fn a_missing_socket_is_not_a_refused_connection() {
+        let text = |errno| connect_error_text(&io::Error::from_raw_os_error(errno));
+        assert_eq!(text(2), "no such socket");
+        assert!(text(111).starts_with("connection refused"));
     }
 
     #[test]

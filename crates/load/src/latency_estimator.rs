@@ -1,7 +1,7 @@
 //! Usual latency of a response, which decides whether a queued request is still sent.
 //!
 //! It uses the estimator of RFC 6298 for retransmission timeouts: a smoothed mean and mean
-//! deviation. Pure.
+//! deviation. No I/O.
 
 /// Usual latency of one core's requests, from the time when a client takes one.
 #[derive(Clone, Copy, Debug, Default)]

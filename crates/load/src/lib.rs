@@ -1,8 +1,8 @@
 //! The load generator: a plan, a pace, clients, and accurate measurements of their requests.
 //!
-//! `text → Plan → run → Measured → record`. One client loop drives every kind of load: the pace
-//! (closed, constant, Poisson), the end (time, count) and the sink are values passed to it.
-//! Decisions ([`pace`], [`validity`], [`calibrate`], [`plan`]) are pure; [`run`] does the I/O.
+//! `text → RunPlan → run → RunMeasurement → record`. One client loop drives every kind of load: the
+//! pace (closed, constant, Poisson), the end (time, count) and the recorder are values passed to
+//! it. Decisions ([`pace`], [`validity`], [`calibrate`], [`plan`]) are pure; [`run`] does the I/O.
 
 #![forbid(unsafe_code)]
 

@@ -190,7 +190,7 @@ impl Recorder {
         }
     }
 
-    /// Starts the run; the window begins `window_after_ns` later.
+    /// Starts the run; the window begins `window_offset_ns` later.
     pub(crate) fn start(&mut self, start_ns: u64, window_offset_ns: u64) {
         self.start_ns = start_ns;
         self.second_start_ns = start_ns;

@@ -106,7 +106,7 @@ pub enum RunError {
     NoConnection {
         /// Kind of the last failure.
         kind: FailureKind,
-        /// Text of the last failure.
+        /// Description of it, a complete message.
         text: String,
     },
     /// Threads or sockets could not be set up.
@@ -118,10 +118,7 @@ pub enum RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Resolve(error) => f.write_str(error),
-            Self::NoConnection { kind, text } => {
-                write!(f, "cannot connect at all ({}): {text}", kind.name())
-            }
+            Self::Resolve(text) | Self::NoConnection { text, .. } => f.write_str(text),
             Self::Io(error) => write!(f, "cannot start: {error}"),
             Self::Core(failure) => write!(f, "{failure}"),
         }
@@ -292,19 +289,20 @@ impl RunControl<'_> {
                 }
                 Ok(CoreEvent::Ended) => {
                     // Its own failure is found when it is joined, and is more specific.
-                    let text = "a thread ended before the start".to_owned();
+                    let text = "cannot start: a thread ended before the first connection".to_owned();
                     return Err(RunError::NoConnection { kind: FailureKind::Other, text });
                 }
                 _ if running.is_finished() || self.stop.stage() != DrainStage::Running => {
-                    let text = "stopped before the start".to_owned();
+                    let text = "stopped before the first connection".to_owned();
                     return Err(RunError::NoConnection { kind: FailureKind::Unfinished, text });
                 }
                 _ => {}
             }
         }
         if obtained == 0
-            && let Some((kind, text)) = last_failure
+            && let Some((kind, reason)) = last_failure
         {
+            let text = format!("cannot connect to {reason}");
             return Err(RunError::NoConnection { kind, text });
         }
         let start_ns = now_ns() + START_LEAD_NS;

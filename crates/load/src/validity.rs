@@ -1,5 +1,5 @@
 //! Validity of a load's result, as a table of rules. Each checks the evidence and returns its
-//! objection, with figures. Pure; the sources of the bounds are next to them.
+//! objection, with figures. No I/O; the sources of the bounds are next to them.
 
 mod stalls;
 
@@ -52,7 +52,7 @@ pub struct ValidityRule {
 
 impl std::fmt::Debug for ValidityRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rule").field("code", &self.code).finish_non_exhaustive()
+        f.debug_struct("ValidityRule").field("code", &self.code).finish_non_exhaustive()
     }
 }
 
@@ -101,14 +101,14 @@ pub const RULES: &[ValidityRule] = &[
         doc: "Fewer connections were opened than requested.",
         is_subject_fault: false,
         statistical: false,
-        check: connections_missing,
+        check: connections_failed,
     },
     ValidityRule {
         code: "ports_scarce",
         doc: "The source ports barely suffice for the connections of the run.",
         is_subject_fault: false,
         statistical: false,
-        check: ports_tight,
+        check: ports_scarce,
     },
     ValidityRule {
         code: "littles_law",
@@ -156,7 +156,7 @@ pub const RULES: &[ValidityRule] = &[
               10 %, or a second had no response at all.",
         is_subject_fault: true,
         statistical: true,
-        check: not_steady,
+        check: unsteady,
     },
     ValidityRule {
         code: "foreign_cpu",
@@ -285,7 +285,7 @@ fn send_lag(evidence: &Evidence<'_>) -> RuleResult {
     Some((verdict, text))
 }
 
-fn connections_missing(evidence: &Evidence<'_>) -> RuleResult {
+fn connections_failed(evidence: &Evidence<'_>) -> RuleResult {
     let (requested, obtained) = (evidence.measured.plan.connections, evidence.measured.counters.obtained);
     (obtained < requested).then(|| {
         let text = format!("only {obtained} of {requested} connections were opened");
@@ -293,7 +293,7 @@ fn connections_missing(evidence: &Evidence<'_>) -> RuleResult {
     })
 }
 
-fn ports_tight(evidence: &Evidence<'_>) -> RuleResult {
+fn ports_scarce(evidence: &Evidence<'_>) -> RuleResult {
     evidence.host.scarce_ports.clone().map(|text| (ValidityVerdict::Suspect, text))
 }
 
@@ -362,7 +362,7 @@ fn overloaded(evidence: &Evidence<'_>) -> RuleResult {
     (fraction < 0.98).then_some((ValidityVerdict::Suspect, text))
 }
 
-fn not_steady(evidence: &Evidence<'_>) -> RuleResult {
+fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
     let intervals = evidence.measured.intervals.iter();
     let rates: Vec<u64> = intervals.filter(|i| i.measured).map(|i| i.responses).collect();
     if rates.len() < 3 || evidence.measured.counters.responses == 0 {
@@ -370,7 +370,10 @@ fn not_steady(evidence: &Evidence<'_>) -> RuleResult {
     }
     let silent = rates.iter().filter(|rate| **rate == 0).count();
     if silent > 0 {
-        let text = format!("{silent} of {} seconds had no response at all", rates.len());
+        let text = format!(
+            "no response in {silent} of {} seconds: the server stalled (check its logs, GC, disk)",
+            rates.len()
+        );
         return Some((ValidityVerdict::Suspect, text));
     }
     let third = rates.len() / 3;

@@ -87,6 +87,25 @@ impl AdminResponse {
     }
 }
 
+/// A request to respond to.
+#[derive(Debug)]
+struct AdminRequest {
+    /// Requested page, or the response that rejects the request.
+    page: Result<Page, AdminResponse>,
+    /// True for HEAD.
+    is_head: bool,
+}
+
+impl AdminRequest {
+    fn new(head: &RequestHead<'_, '_>, source: &impl AdminDataSource) -> Self {
+        Self { page: find_page(head, source), is_head: head.method == "HEAD" }
+    }
+
+    fn rejected(status: u16, body: impl Into<String>) -> Self {
+        Self { page: Err(AdminResponse::text(status, body)), is_head: false }
+    }
+}
+
 /// Serves the admin pages on `listener` until the future is dropped. Must be called inside a core's
 /// runtime.
 ///
@@ -111,73 +130,61 @@ async fn serve_connection(
     timers: &Timers,
     source: &impl AdminDataSource,
 ) -> io::Result<()> {
-    let response =
-        match with_timeout(timers, HEAD_TIMEOUT_NS, read_and_respond(&mut stream, &slot, timers, source))
-            .await
-        {
-            Some(response) => response?,
-            None => Some(AdminResponse::text(408, "timeout: no complete request head\n")),
-        };
-    let Some(response) = response else { return Ok(()) };
-    let bytes = encode_response(&response);
+    let request = match with_timeout(timers, HEAD_TIMEOUT_NS, read_request(&mut stream, source)).await {
+        Some(request) => request?,
+        None => Some(AdminRequest::rejected(408, "timeout: no complete request head\n")),
+    };
+    let Some(request) = request else { return Ok(()) };
+    slot.mark_request_received();
+    let bytes = encode_response(&respond(request, timers, source).await);
     if with_timeout(timers, RESPONSE_TIMEOUT_NS, stream.send(&bytes)).await.transpose()?.is_none() {
         return stream.reset_on_close();
     }
     small_server::lingering_close(stream, timers).await
 }
 
-/// Reads a request and builds the response. Returns `None` if the client left.
-async fn read_and_respond(
+/// Reads a request. Returns `None` if the client left.
+async fn read_request(
     stream: &mut Stream,
-    slot: &small_server::ServerSlot,
-    timers: &Timers,
     source: &impl AdminDataSource,
-) -> io::Result<Option<AdminResponse>> {
+) -> io::Result<Option<AdminRequest>> {
     let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, ..Limits::default() };
-    let mut buffer = vec![0; HEAD_BYTES_MAX];
-    let mut filled = 0;
-    loop {
-        let read = stream.read(&mut buffer[filled..]).await?;
-        if read == 0 {
-            return Ok(None);
-        }
-        filled += read;
+    let parse = |bytes: &[u8]| {
         let mut slots = wire::header_slots();
-        match wire::parse_request(&buffer[..filled], &limits, &mut slots) {
-            Ok(Parsed::Complete { head, .. }) => {
-                slot.mark_request_received();
-                return Ok(Some(respond(&head, timers, source).await));
-            }
-            Ok(Parsed::Incomplete) if filled < buffer.len() => {}
-            Ok(_) => return Ok(Some(AdminResponse::text(431, "request head too large\n"))),
-            Err(error) => {
-                return Ok(Some(AdminResponse::text(error.status(), format!("{error}\n"))));
-            }
+        match wire::parse_request(bytes, &limits, &mut slots) {
+            Ok(Parsed::Complete { head, .. }) => Some(AdminRequest::new(&head, source)),
+            // An incomplete head of the maximum size is an error.
+            Ok(Parsed::Incomplete) => None,
+            Err(error) => Some(AdminRequest::rejected(error.status(), format!("{error}\n"))),
         }
-    }
+    };
+    small_server::read_request(stream, HEAD_BYTES_MAX, parse).await
 }
 
-async fn respond(
-    head: &RequestHead<'_, '_>,
-    timers: &Timers,
-    source: &impl AdminDataSource,
-) -> AdminResponse {
+/// Returns the requested page if the client may read it.
+fn find_page(head: &RequestHead<'_, '_>, source: &impl AdminDataSource) -> Result<Page, AdminResponse> {
     let path = head.target.split('?').next().unwrap_or_default();
     let Some((_, page, _)) = PAGES.iter().find(|(known, ..)| *known == path) else {
-        return AdminResponse::text(404, format!("unknown page; the pages are:\n\n{}", page_list()));
+        let text = format!("unknown page; the pages are:\n\n{}", page_list());
+        return Err(AdminResponse::text(404, text));
     };
     if !matches!(head.method, "GET" | "HEAD") {
-        return AdminResponse::text(405, "only GET and HEAD are allowed\n");
+        return Err(AdminResponse::text(405, "only GET and HEAD are allowed\n"));
     }
     // A load balancer checks health without a host or a token, and learns nothing else.
-    if *page != Page::Health
-        && let Err(error) = access::check(head, &source.access())
-    {
-        return error;
+    if *page != Page::Health {
+        access::check(head, &source.access())?;
     }
-    let mut response = match page {
-        Page::Index => AdminResponse { content_type: HTML_TYPE, ..AdminResponse::text(200, status::PAGE) },
-        Page::Status => {
+    Ok(*page)
+}
+
+async fn respond(request: AdminRequest, timers: &Timers, source: &impl AdminDataSource) -> AdminResponse {
+    let mut response = match request.page {
+        Err(rejection) => rejection,
+        Ok(Page::Index) => {
+            AdminResponse { content_type: HTML_TYPE, ..AdminResponse::text(200, status::PAGE) }
+        }
+        Ok(Page::Status) => {
             match (with_timeout(timers, SNAPSHOT_TIMEOUT_NS, source.snapshot()).await, source.active_config())
             {
                 (Some(snapshot), Some(active)) => {
@@ -187,9 +194,9 @@ async fn respond(
                 _ => AdminResponse::text(503, "timeout: the cores did not respond\n"),
             }
         }
-        Page::Health if source.is_draining() => AdminResponse::text(503, "draining\n"),
-        Page::Health => AdminResponse::text(200, "ok\n"),
-        Page::Metrics => match with_timeout(timers, SNAPSHOT_TIMEOUT_NS, source.snapshot()).await {
+        Ok(Page::Health) if source.is_draining() => AdminResponse::text(503, "draining\n"),
+        Ok(Page::Health) => AdminResponse::text(200, "ok\n"),
+        Ok(Page::Metrics) => match with_timeout(timers, SNAPSHOT_TIMEOUT_NS, source.snapshot()).await {
             Some(snapshot) => AdminResponse {
                 content_type: METRICS_TYPE,
                 ..AdminResponse::text(200, prometheus(&snapshot))
@@ -197,7 +204,7 @@ async fn respond(
             None => AdminResponse::text(503, "timeout: the cores did not respond\n"),
         },
     };
-    response.is_head = head.method == "HEAD";
+    response.is_head = request.is_head;
     response
 }
 
@@ -266,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Serves while `client` runs in its own thread, and returns the client's result.
+    /// Serves while `run_client` runs in its own thread, and returns the client's result.
     fn with_admin<T: Send + 'static>(
         draining: bool,
         run_client: impl FnOnce(SocketAddr) -> T + Send + 'static,
@@ -324,6 +331,8 @@ mod tests {
             assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
             let unknown = get("GET /x");
             assert!(status(&unknown) == "404" && unknown.contains("\n/status.json "), "{unknown}");
+            let head = get("HEAD /x");
+            assert!(status(&head) == "404" && head.ends_with("\r\n\r\n"), "{head}");
             let post = get("POST /metrics");
             assert!(status(&post) == "405" && post.contains("\r\nAllow: GET, HEAD\r\n"), "{post}");
         });

@@ -27,7 +27,7 @@ pub(crate) struct ConfigGeneration {
 
 impl std::fmt::Debug for ConfigGeneration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Live").field("pools", &self.pools).finish_non_exhaustive()
+        f.debug_struct("ConfigGeneration").field("pools", &self.pools).finish_non_exhaustive()
     }
 }
 

@@ -21,12 +21,14 @@ use crate::capacity::connections_max;
 use crate::ctl::{ActiveConfig, CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLock};
 use crate::handover::{Handoff, InheritedSockets, OfferedSocket};
 use crate::health::Health;
-use crate::listeners::{AdminSocket, BoundSockets, ListenAddress};
+use crate::listeners::{AdminSocket, ListenAddressInfo, ListenAddresses};
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
 use crate::plan::Plan;
 use crate::pool::{CoreWakeups, CrossCoreState};
-use crate::run::{ApplyPlan, CLOSING_NS, CORE_THREAD, CommonInit, CoreCommand, CoreInit, run_core};
+use crate::run::{
+    ACCEPT_QUEUE_DRAIN_NS, ApplyPlan, CORE_THREAD, CommonInit, CoreCommand, CoreInit, run_core,
+};
 use crate::sandbox::{SandboxPaths, explain_denied_access, privileges};
 
 /// A running proxy.
@@ -34,7 +36,7 @@ use crate::sandbox::{SandboxPaths, explain_denied_access, privileges};
 pub struct RunningProxy {
     cores: rt::cores::RunningCores<Snapshot>,
     core_senders: Vec<mpsc::Sender<CoreCommand>>,
-    listeners: BoundSockets,
+    listeners: ListenAddresses,
     health: Health,
     /// The plan as configured, without the servers that host names resolve to.
     template: Arc<Plan>,
@@ -78,9 +80,8 @@ pub struct ProxyExit {
 
 /// Maximum number of queued messages of a core.
 const MESSAGES_MAX: usize = 16;
-/// Maximum time in which cores, or a replaced process, may still empty the accept queues of closed
-/// listeners.
-const PORTS_HELD_NS: u64 = 4 * CLOSING_NS;
+/// Maximum time in which cores, or a replaced process, empty the accept queues of closed listeners.
+const PORTS_HELD_NS: u64 = 4 * ACCEPT_QUEUE_DRAIN_NS;
 /// Delay before a bind to a port in use is retried.
 const PORT_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for the log thread to write its remaining lines at the end.
@@ -160,7 +161,7 @@ pub fn start(
 
 /// All bound sockets.
 struct ProxySockets {
-    listeners: BoundSockets,
+    listeners: ListenAddresses,
     /// With the listener for the admin pages.
     admin: Option<(AdminSocket, Listener)>,
     control: Option<ControlSocket>,
@@ -169,7 +170,7 @@ struct ProxySockets {
 impl ProxySockets {
     /// Binds the plan's sockets, or takes them over.
     fn open(plan: &Plan, mut inherited: Option<&mut InheritedSockets>) -> io::Result<Self> {
-        let mut listeners = BoundSockets::default();
+        let mut listeners = ListenAddresses::default();
         listeners.open(plan, plan.threads, inherited.as_deref_mut())?;
         let admin = plan.admin.as_ref();
         let admin = admin.map(|address| AdminSocket::open(address, inherited.as_deref_mut())).transpose()?;
@@ -206,7 +207,7 @@ fn apply_command(
     plan: &Arc<Plan>,
     shared: &Arc<CrossCoreState>,
     log: &log::LogSender,
-    listeners: &BoundSockets,
+    listeners: &ListenAddresses,
 ) -> ApplyPlan {
     ApplyPlan {
         plan: Arc::clone(plan),
@@ -241,7 +242,7 @@ impl RunningProxy {
 
     /// Returns the open listening sockets.
     #[must_use]
-    pub fn listen_addresses(&self) -> Vec<ListenAddress> {
+    pub fn listen_addresses(&self) -> Vec<ListenAddressInfo> {
         self.listeners.listen_addresses(&self.plan)
     }
 
@@ -285,8 +286,7 @@ impl RunningProxy {
         self.active_config.borrow().clone()
     }
 
-    /// Copies all listening sockets, for another process. Empty while this process is
-    /// stopping.
+    /// Copies all listening sockets for another process. Empty while this process is stopping.
     ///
     /// # Errors
     /// No free descriptor.
@@ -423,11 +423,11 @@ impl RunningProxy {
     /// Puts a plan into force. Returns the error of logs that could not be reopened.
     fn apply(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
         let plan = Arc::new(plan);
-        let count_before = self.listeners.count();
+        let checkpoint = self.listeners.checkpoint();
         let prepared = self.prepare(&plan);
         let PreparedReload { log, shared, reopen_error } =
-            prepared.inspect_err(|_| self.listeners.truncate(count_before))?;
-        if self.listeners.assign(&plan) {
+            prepared.inspect_err(|_| self.listeners.roll_back_to(checkpoint))?;
+        if self.listeners.apply_plan(&plan) {
             self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
         }
         let sender = log.as_ref().map_or(&self.log.0, |(sender, _)| sender).clone();
@@ -467,7 +467,7 @@ impl RunningProxy {
         };
         let shared = CrossCoreState::new(plan, &self.wakeups, Some((&self.plan, &self.shared)))?;
         let reopen_error = log.as_ref().map_or_else(|| self.log.1.reopen().err(), |_| None);
-        BoundSockets::set_access(plan, &self.plan)?;
+        ListenAddresses::set_socket_file_access(plan, &self.plan)?;
         Ok(PreparedReload { log, shared: Arc::new(shared), reopen_error })
     }
 

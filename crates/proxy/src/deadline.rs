@@ -1,5 +1,5 @@
 //! The timeout that a client states in a field of its request: `X-Request-Timeout` and such, in
-//! seconds or with a unit, and gRPC's `grpc-timeout`. Pure; the caller decides which clients to
+//! seconds or with a unit, and gRPC's `grpc-timeout`. No I/O; the caller decides which clients to
 //! believe.
 
 /// Name of the field in gRPC's form (PROTOCOL-HTTP2.md, "Timeout").

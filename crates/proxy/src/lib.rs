@@ -46,7 +46,7 @@ mod start_check;
 mod tunnel;
 
 pub use control::{ProxyExit, RunningProxy, start};
-pub use listeners::ListenAddress;
+pub use listeners::ListenAddressInfo;
 pub use reference::reference;
 pub use route::{ExplainRequest, Explanation, explain};
 pub use sandbox::SandboxPaths;

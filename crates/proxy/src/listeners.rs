@@ -1,6 +1,6 @@
-//! The bound addresses, as seen from outside the cores: which listening address belongs to which listener, and
-//! which addresses are newly bound, taken over from another process, passed on, or closed. Cores
-//! have their own copies of the sockets and accept on them (`run`).
+//! The process's listening sockets: maps each bound address to its configured listener, and binds,
+//! inherits, hands off and closes the sockets at a reload or an upgrade. Cores have their own copies of
+//! the sockets and accept on them (`run`).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,33 +15,36 @@ use rt::unix_socket::set_access;
 
 use crate::handover::{Handoff, InheritedSockets, OfferedSocket, SocketKind, SocketLabel};
 use crate::plan::{Mode, Plan};
-use crate::run::CLOSING_NS;
+use crate::run::ACCEPT_QUEUE_DRAIN_NS;
 
-/// All listening addresses; their numbers are never reused.
+/// All listening addresses. The index of an address is the `socket_index` of its sockets, and is never
+/// reused.
 #[derive(Debug, Default)]
-pub(crate) struct BoundSockets {
-    sockets: Vec<BoundSocket>,
-    closing: Vec<ClosingSocket>,
+pub(crate) struct ListenAddresses {
+    addresses: Vec<ListenAddress>,
+    closing: Vec<ClosingAddress>,
 }
 
-/// A bound address.
+/// A listening address with its sockets.
 #[derive(Debug)]
-struct BoundSocket {
+struct ListenAddress {
     /// Address from the config. If its port is 0, each bind gets another port.
     configured: Address,
     namespace: Option<PathBuf>,
-    /// `None`: the listening address is closed, and its number is not reused.
+    /// `None`: the address is closing or closed.
     bound: Option<BoundAddress>,
-    /// This thread's copies of the sockets. The cores' copies are in other descriptor tables, and
-    /// system tools (`ss -ltnp`) only show the sockets of the process's first thread.
+    /// This thread's copies of the sockets, for a handoff and a reopened address. They also make the
+    /// sockets visible to `ss -ltnp`: the cores' copies are in descriptor tables of their own, and `ss`
+    /// reads only that of the process's first thread.
     local_copies: Vec<Listener>,
+    /// Index of the listener in the plan.
     listener: usize,
 }
 
-/// A listening address whose accept queue the cores still empty. Its port is not free yet, so a new plan with
-/// the same address gets the same sockets.
+/// A closing address: the cores still empty its accept queues. Its port is not free yet, so a new plan
+/// with the same address gets the same sockets.
 #[derive(Debug)]
-struct ClosingSocket {
+struct ClosingAddress {
     socket_index: usize,
     configured: Address,
     namespace: Option<PathBuf>,
@@ -50,11 +53,12 @@ struct ClosingSocket {
     close_at_ns: u64,
 }
 
-/// Delay between the cores' close of a listening address and the close of its last copies.
+/// Delay between the close of the sockets in the cores and the close of this thread's copies.
 const CLOSE_DELAY_NS: u64 = 20 * MILLISECOND_NS;
 
-impl BoundSockets {
-    /// Binds the plan's addresses that are not bound yet.
+impl ListenAddresses {
+    /// Binds the plan's addresses that are not bound yet, or takes their sockets from `inherited` or from
+    /// a closing address.
     pub(crate) fn open(
         &mut self,
         plan: &Plan,
@@ -65,8 +69,8 @@ impl BoundSockets {
         for (index, listener) in plan.listeners.iter().enumerate() {
             for address in &listener.bind {
                 let namespace = &listener.namespace;
-                let existing = self.sockets.iter().enumerate().position(|(socket_index, socket)| {
-                    socket.matches(address, namespace.as_ref()) && !used_sockets.contains(&socket_index)
+                let existing = self.addresses.iter().enumerate().position(|(socket_index, entry)| {
+                    entry.matches(address, namespace.as_ref()) && !used_sockets.contains(&socket_index)
                 });
                 if let Some(socket_index) = existing {
                     used_sockets.push(socket_index);
@@ -84,8 +88,7 @@ impl BoundSockets {
                 let bound = match inherited_sockets? {
                     Some((actual, sockets)) => {
                         let mut bound = BoundAddress::adopt(actual, sockets, cores, options)?;
-                        // Without another process, ownership is final now; with one, it is settled
-                        // later.
+                        // With another process, the takeover completes later: in `take_over`.
                         if inherited.is_none() {
                             bound.complete_takeover();
                         }
@@ -93,10 +96,10 @@ impl BoundSockets {
                     }
                     None => BoundAddress::with_options(address, cores, options)?,
                 };
-                used_sockets.push(self.sockets.len());
+                used_sockets.push(self.addresses.len());
                 let (configured, namespace) = (address.clone(), namespace.clone());
                 let (bound, local_copies) = (Some(bound), Vec::new());
-                self.sockets.push(BoundSocket {
+                self.addresses.push(ListenAddress {
                     configured,
                     namespace,
                     bound,
@@ -108,13 +111,13 @@ impl BoundSockets {
         Ok(())
     }
 
-    /// Returns the sockets of a closing listening address with this address.
+    /// Returns copies of the sockets of the closing address with this config, if there is one.
     fn reclaim_closing(
         &self,
         configured: &Address,
         namespace: &Option<PathBuf>,
     ) -> io::Result<Option<(Address, Vec<OwnedFd>)>> {
-        let matches = |closing: &&ClosingSocket| {
+        let matches = |closing: &&ClosingAddress| {
             closing.configured == *configured && closing.namespace == *namespace && !closing.is_ephemeral()
         };
         let Some(closing) = self.closing.iter().find(matches) else { return Ok(None) };
@@ -122,9 +125,9 @@ impl BoundSockets {
         Ok(Some((closing.actual.clone(), sockets)))
     }
 
-    /// Sets the access rights of unix socket files to those of a plan, if they differ from those of
-    /// `previous`.
-    pub(crate) fn set_access(plan: &Plan, previous: &Plan) -> io::Result<()> {
+    /// Changes mode and owner of the unix socket files whose settings differ between `previous` and
+    /// `plan`.
+    pub(crate) fn set_socket_file_access(plan: &Plan, previous: &Plan) -> io::Result<()> {
         for listener in plan.listeners.iter() {
             for address in &listener.bind {
                 let Address::Unix(path) = address else { continue };
@@ -140,100 +143,100 @@ impl BoundSockets {
         Ok(())
     }
 
-    /// Returns the number of listening addresses, for [`Self::truncate`].
-    pub(crate) fn count(&self) -> usize {
-        self.sockets.len()
+    /// Returns the current state, for [`Self::roll_back_to`].
+    pub(crate) fn checkpoint(&self) -> usize {
+        self.addresses.len()
     }
 
-    /// Closes the addresses beyond the first `count`, because their plan was rejected.
-    pub(crate) fn truncate(&mut self, count: usize) {
-        self.sockets.truncate(count);
-        // One of them may be an address that was closing, and continues to close.
+    /// Closes the addresses that were opened since `checkpoint`, because their plan was rejected.
+    pub(crate) fn roll_back_to(&mut self, checkpoint: usize) {
+        self.addresses.truncate(checkpoint);
+        // The rejected plan may have reclaimed a closing address, which removed its filter.
         self.closing.iter().for_each(|closing| ignore_new_connections(&closing.sockets));
     }
 
-    /// Returns, for each listening address, the listener that it belongs to.
+    /// Returns the listener of each listening address, by its index; `None` for a closed address.
     pub(crate) fn listener_of_socket(&self) -> Vec<Option<usize>> {
-        self.sockets.iter().map(|socket| socket.bound.is_some().then_some(socket.listener)).collect()
+        self.addresses.iter().map(|entry| entry.bound.is_some().then_some(entry.listener)).collect()
     }
 
-    /// Takes ownership of the sockets, once the previous process has left.
+    /// Completes the takeover of inherited sockets, after the previous process has handed off.
     pub(crate) fn take_over(&mut self) {
-        self.sockets
+        self.addresses
             .iter_mut()
-            .filter_map(|socket| socket.bound.as_mut())
+            .filter_map(|entry| entry.bound.as_mut())
             .for_each(BoundAddress::complete_takeover);
     }
 
-    /// Sends the cores the listening sockets that they have not got yet. Cores have their own
-    /// descriptor tables, so sockets that were bound here must be sent.
+    /// Sends each core its new listening sockets. Cores have their own descriptor tables, so sockets that
+    /// were bound here must be sent.
     pub(crate) fn send_to_cores(&mut self, balancer: &ConnectionBalancer, cores: usize) -> io::Result<()> {
-        for (index, socket) in self.sockets.iter_mut().enumerate() {
+        for (index, entry) in self.addresses.iter_mut().enumerate() {
             for core in 0..cores {
                 while let Some(listener) =
-                    socket.bound.as_mut().and_then(|bound| bound.take_listener(core, index))
+                    entry.bound.as_mut().and_then(|bound| bound.take_listener(core, index))
                 {
                     balancer.send_listener(core, &listener)?;
-                    socket.local_copies.push(listener);
+                    entry.local_copies.push(listener);
                 }
             }
         }
         Ok(())
     }
 
-    /// Assigns the listening addresses of a plan to their listeners, and closes the others: the cores empty their
-    /// queues, while the kernel ignores new connections. Returns whether any listening address closes.
-    pub(crate) fn assign(&mut self, plan: &Plan) -> bool {
-        let mut is_used = vec![false; self.sockets.len()];
+    /// Maps the plan's addresses to its listeners, and starts to close the others: the kernel drops their
+    /// SYNs while the cores empty the accept queues. Returns whether any address closes.
+    pub(crate) fn apply_plan(&mut self, plan: &Plan) -> bool {
+        let mut is_used = vec![false; self.addresses.len()];
         for (index, listener) in plan.listeners.iter().enumerate() {
             for address in &listener.bind {
-                let matches = |(socket_index, socket): (usize, &BoundSocket)| {
-                    !is_used[socket_index] && socket.matches(address, listener.namespace.as_ref())
+                let matches = |(socket_index, entry): (usize, &ListenAddress)| {
+                    !is_used[socket_index] && entry.matches(address, listener.namespace.as_ref())
                 };
-                if let Some(socket_index) = self.sockets.iter().enumerate().position(matches) {
+                if let Some(socket_index) = self.addresses.iter().enumerate().position(matches) {
                     is_used[socket_index] = true;
-                    self.sockets[socket_index].listener = index;
+                    self.addresses[socket_index].listener = index;
                 }
             }
         }
         // Addresses that the plan uses again are bound by now.
         let bound_again: Vec<Address> =
-            self.sockets.iter().filter_map(|socket| Some(socket.bound.as_ref()?.address().clone())).collect();
+            self.addresses.iter().filter_map(|entry| Some(entry.bound.as_ref()?.address().clone())).collect();
         self.closing.retain(|closing| !bound_again.contains(&closing.actual));
         let count_before = self.closing.len();
-        for (number, (socket, is_used)) in self.sockets.iter_mut().zip(is_used).enumerate() {
-            if !is_used && let Some(bound) = socket.bound.take() {
-                ignore_new_connections(&socket.local_copies);
-                self.closing.push(ClosingSocket {
-                    socket_index: number,
-                    configured: socket.configured.clone(),
-                    namespace: socket.namespace.clone(),
+        for (socket_index, (entry, is_used)) in self.addresses.iter_mut().zip(is_used).enumerate() {
+            if !is_used && let Some(bound) = entry.bound.take() {
+                ignore_new_connections(&entry.local_copies);
+                self.closing.push(ClosingAddress {
+                    socket_index,
+                    configured: entry.configured.clone(),
+                    namespace: entry.namespace.clone(),
                     actual: bound.address().clone(),
-                    sockets: std::mem::take(&mut socket.local_copies),
-                    close_at_ns: now_ns() + CLOSING_NS + CLOSE_DELAY_NS,
+                    sockets: std::mem::take(&mut entry.local_copies),
+                    close_at_ns: now_ns() + ACCEPT_QUEUE_DRAIN_NS + CLOSE_DELAY_NS,
                 });
             }
         }
         self.closing.len() > count_before
     }
 
-    /// Closes the last copies of listening addresses that the cores have closed.
+    /// Closes this thread's copies of the sockets that the cores have closed.
     pub(crate) fn close_expired(&mut self, now_ns: u64) {
         self.closing.retain(|closing| now_ns < closing.close_at_ns);
     }
 
-    /// Closes this thread's copies for the drain. The cores empty the accept queues before they
-    /// close theirs, while the kernel ignores new connections.
+    /// Closes this thread's copies for the drain. The kernel drops SYNs while the cores empty the accept
+    /// queues; then the cores close their copies.
     pub(crate) fn stop_listening(&mut self) {
-        for socket in &mut self.sockets {
-            ignore_new_connections(&socket.local_copies);
-            socket.local_copies.clear();
+        for entry in &mut self.addresses {
+            ignore_new_connections(&entry.local_copies);
+            entry.local_copies.clear();
         }
         self.closing.clear();
     }
 
-    /// Copies all sockets for another process. That includes closing ones, because the process may
-    /// need their ports.
+    /// Copies all sockets for another process. That includes those of closing addresses, because the
+    /// process may need their ports.
     pub(crate) fn offered_sockets(&self) -> io::Result<Vec<OfferedSocket>> {
         let mut offered = Vec::new();
         let mut add =
@@ -250,59 +253,59 @@ impl BoundSockets {
                 }
                 Ok::<_, io::Error>(())
             };
-        for (index, socket) in self.sockets.iter().enumerate() {
-            if let Some(bound) = &socket.bound {
-                add(index, &socket.configured, bound.address(), &socket.namespace, &socket.local_copies)?;
+        for (index, entry) in self.addresses.iter().enumerate() {
+            if let Some(bound) = &entry.bound {
+                add(index, &entry.configured, bound.address(), &entry.namespace, &entry.local_copies)?;
             }
         }
         for closing in self.closing.iter().filter(|closing| !closing.is_ephemeral()) {
-            let ClosingSocket { socket_index, configured, namespace, actual, sockets, .. } = closing;
+            let ClosingAddress { socket_index, configured, namespace, actual, sockets, .. } = closing;
             add(*socket_index, configured, actual, namespace, sockets)?;
         }
         Ok(offered)
     }
 
-    /// Leaves the sockets that another process has taken. Returns, for each listening address, whether it was
-    /// taken.
+    /// Hands off the sockets that another process has taken: closes this thread's copies, and keeps the
+    /// files of unix sockets. Returns, by the index of the address, whether it was taken.
     pub(crate) fn hand_off(&mut self, handoff: &Handoff) -> Vec<bool> {
         self.closing.clear();
-        let hand_off = |(index, socket): (usize, &mut BoundSocket)| {
+        let hand_off = |(index, entry): (usize, &mut ListenAddress)| {
             let is_taken = handoff.includes(SocketKind::Listener, index);
-            if let (true, Some(bound)) = (is_taken, &mut socket.bound) {
+            if let (true, Some(bound)) = (is_taken, &mut entry.bound) {
                 bound.keep_file();
-                socket.local_copies.clear();
+                entry.local_copies.clear();
             }
             is_taken
         };
-        self.sockets.iter_mut().enumerate().map(hand_off).collect()
+        self.addresses.iter_mut().enumerate().map(hand_off).collect()
     }
 
-    /// Returns the listening addresses, for display.
-    pub(crate) fn listen_addresses(&self, plan: &Plan) -> Vec<ListenAddress> {
-        let listen_address = |socket: &BoundSocket| {
-            let bound = socket.bound.as_ref()?;
-            let listener = &plan.listeners[socket.listener];
-            Some(ListenAddress {
+    /// Returns the open listening addresses, for display.
+    pub(crate) fn listen_addresses(&self, plan: &Plan) -> Vec<ListenAddressInfo> {
+        let listen_address = |entry: &ListenAddress| {
+            let bound = entry.bound.as_ref()?;
+            let listener = &plan.listeners[entry.listener];
+            Some(ListenAddressInfo {
                 listener: listener.name.clone(),
                 address: bound.address().clone(),
                 is_http: listener.mode == Mode::Http,
                 accept_mode: bound.mode().describe(),
             })
         };
-        self.sockets.iter().filter_map(listen_address).collect()
+        self.addresses.iter().filter_map(listen_address).collect()
     }
 }
 
-impl BoundSocket {
+impl ListenAddress {
     fn matches(&self, address: &Address, namespace: Option<&PathBuf>) -> bool {
         let is_same_address = self.configured == *address && self.namespace.as_ref() == namespace;
         is_same_address && self.bound.is_some()
     }
 }
 
-impl ClosingSocket {
-    /// Returns whether the configured port was 0, or the address is a unix socket. Such sockets
-    /// cannot be reused: the port was arbitrary, the socket's file is gone.
+impl ClosingAddress {
+    /// Returns whether the configured port is 0, or the address is a unix socket. Such sockets are not
+    /// reused: the kernel chose the port, or the socket's file is removed.
     fn is_ephemeral(&self) -> bool {
         match &self.configured {
             Address::Tcp(configured) => configured.port() == 0,
@@ -313,7 +316,7 @@ impl ClosingSocket {
 
 /// A listening address, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListenAddress {
+pub struct ListenAddressInfo {
     /// The listener's name.
     pub listener: Box<str>,
     /// Listening address, with the port that the kernel chose.
@@ -329,12 +332,12 @@ pub struct ListenAddress {
 pub(crate) struct AdminSocket {
     configured: Address,
     bound: BoundAddress,
-    /// This thread's copy; `None`: another process has it.
+    /// This thread's copy; `None`: another process has taken the socket.
     local_copy: Option<Listener>,
 }
 
 impl AdminSocket {
-    /// Binds the address, or takes it over. Also returns the listener to use.
+    /// Binds the address, or adopts its inherited socket. Also returns the listener for the accept loop.
     pub(crate) fn open(
         configured: &Address,
         inherited: Option<&mut InheritedSockets>,
@@ -354,7 +357,7 @@ impl AdminSocket {
         self.bound.address()
     }
 
-    /// Takes ownership of the socket, once the previous process has left.
+    /// Completes the takeover of an inherited socket, after the previous process has handed off.
     pub(crate) fn take_over(&mut self) {
         self.bound.complete_takeover();
     }
@@ -372,7 +375,7 @@ impl AdminSocket {
         Ok(Some(OfferedSocket { label, socket: clone_fd(socket)? }))
     }
 
-    /// Leaves the socket to another process, if it has taken it. Returns whether it has.
+    /// Hands off the socket if another process has taken it. Returns whether it has.
     pub(crate) fn hand_off(&mut self, handoff: &Handoff) -> bool {
         let is_taken = handoff.includes(SocketKind::Admin, 0);
         if is_taken {
@@ -389,7 +392,7 @@ fn clone_fd(listener: &Listener) -> io::Result<OwnedFd> {
 
 fn ignore_new_connections(listeners: &[Listener]) {
     for listener in listeners {
-        // If this fails, the last connections are reset instead of refused.
+        // Without the filter, connections that arrive just before the close are reset instead of refused.
         let _ = listener.ignore_new_connections();
     }
 }

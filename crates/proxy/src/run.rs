@@ -47,8 +47,8 @@ pub(crate) enum CoreCommand {
     Profile(ProfileCommand, oneshot::Sender<ProfileTotals>),
     /// Acknowledge.
     Ping(oneshot::Sender<()>),
-    /// Another process accepts at the marked listening sockets: close them at once. The drain follows, in which
-    /// clients between two requests may send one more.
+    /// Another process accepts at the marked listening sockets: close them at once. In the drain that
+    /// follows, clients between two requests may send one more.
     HandOff(Vec<bool>, oneshot::Sender<()>),
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct ApplyPlan {
     pub(crate) plan: Arc<Plan>,
     pub(crate) shared: Arc<CrossCoreState>,
     pub(crate) log: log::LogSender,
-    /// For each listening socket, in order, the listener that it belongs to; `None`: the listening socket is closed.
+    /// Listener of each listening socket, by `socket_index`; `None`: the socket is closed.
     pub(crate) listener_of_socket: Vec<Option<usize>>,
 }
 
@@ -85,12 +85,12 @@ pub(crate) struct CommonInit {
 pub(crate) const CORE_THREAD: &str = "proxy";
 /// Time before the end of a drain at which idle tunnels are closed.
 const TUNNEL_CLOSE_LEAD_NS: u64 = 500 * MILLISECOND_NS;
-/// Time for which a closing listening socket still accepts. Closing a listening socket resets the connections
-/// in its queue, so the queue is emptied first, while the kernel ignores new ones. It takes at most
-/// a quarter of a drain.
-pub(crate) const CLOSING_NS: u64 = 250 * MILLISECOND_NS;
-/// Maximum extra time if connections are still queued then.
-const CLOSING_EXTRA_NS: u64 = 2 * CLOSING_NS;
+/// Time for which a closing listening socket still accepts. Closing a listening socket resets the
+/// connections in its accept queue, so the queue is emptied first, while the kernel drops SYNs. In a
+/// drain it takes at most a quarter of the drain timeout.
+pub(crate) const ACCEPT_QUEUE_DRAIN_NS: u64 = 250 * MILLISECOND_NS;
+/// Maximum extra time if connections are still in the accept queue then.
+const ACCEPT_QUEUE_DRAIN_EXTRA_NS: u64 = 2 * ACCEPT_QUEUE_DRAIN_NS;
 /// Interval at which a draining core checks whether it is done.
 const DRAIN_POLL_NS: u64 = 5 * MILLISECOND_NS;
 
@@ -153,7 +153,7 @@ pub(crate) async fn run_core(
     let drain_ns = core.current_generation().plan.drain_timeout_ns;
     let end_ns = now_ns() + drain_ns;
     core.start_draining();
-    let failure = close_listeners(&core, &listeners, CLOSING_NS.min(drain_ns / 4)).await;
+    let failure = close_listeners(&core, &listeners, ACCEPT_QUEUE_DRAIN_NS.min(drain_ns / 4)).await;
     common_init.accepting_cores.fetch_sub(1, Ordering::SeqCst);
     finish_drain(&core, &common_init, (drain_ns, end_ns), watch).await;
     for helper in helpers {
@@ -174,7 +174,7 @@ fn start_accept_task(core: &Rc<Core>, listeners: &Rc<CoreListeners>, listener: L
 
 /// Stops accepting, once the queues are empty. Returns the error of a listening socket.
 async fn close_listeners(core: &Core, listeners: &CoreListeners, closing_ns: u64) -> io::Result<()> {
-    // A core that has just started receives its sockets meanwhile; after `Leave` there are none.
+    // A core that has just started receives its sockets meanwhile; after `HandOff` there are none.
     if !core.is_replaced.get() || !listeners.accept_tasks.borrow().is_empty() {
         drain_accept_queues(core, listeners, closing_ns, |_| true).await;
     }
@@ -190,8 +190,8 @@ async fn close_listeners(core: &Core, listeners: &CoreListeners, closing_ns: u64
     failure
 }
 
-/// Lets closing listening sockets accept until their queues are empty. A core that was not scheduled meanwhile
-/// finds more in its queues than it had time for.
+/// Lets closing listening sockets accept until their accept queues are empty. After the minimum time it
+/// waits for a core that was not scheduled meanwhile, and still has connections in its queues.
 async fn drain_accept_queues(
     core: &Core,
     listeners: &CoreListeners,
@@ -199,7 +199,7 @@ async fn drain_accept_queues(
     is_over: impl Fn(usize) -> bool,
 ) {
     let earliest_ns = now_ns() + closing_ns;
-    let latest_ns = earliest_ns + CLOSING_EXTRA_NS;
+    let latest_ns = earliest_ns + ACCEPT_QUEUE_DRAIN_EXTRA_NS;
     core.timers.sleep_until(earliest_ns).await;
     let has_queued = |task: &AcceptTask| {
         is_over(task.socket_index) && task.socket.as_ref().is_some_and(Listener::has_pending_connection)
@@ -209,7 +209,7 @@ async fn drain_accept_queues(
     }
 }
 
-/// Closes idle connections, and waits for the others up to the drain timeout. Parked connections
+/// Closes idle connections, and waits for the others up to the drain timeout. Deferred connections
 /// are admitted as others end; other cores may still have some for this one.
 async fn finish_drain(
     core: &Rc<Core>,
@@ -328,10 +328,10 @@ async fn close_when_empty(
     closing: Vec<(usize, Rc<ListenerSettings>)>,
 ) {
     let is_leaving = |socket_index: usize| closing.iter().any(|(leaving, _)| *leaving == socket_index);
-    drain_accept_queues(&core, &listeners, CLOSING_NS, is_leaving).await;
+    drain_accept_queues(&core, &listeners, ACCEPT_QUEUE_DRAIN_NS, is_leaving).await;
     abort_accept_tasks(&listeners, is_leaving);
     // Another core may have accepted for this one at the last moment.
-    core.timers.sleep_until(now_ns() + CLOSING_NS).await;
+    core.timers.sleep_until(now_ns() + ACCEPT_QUEUE_DRAIN_NS).await;
     listeners.closing.borrow_mut().retain(|(socket_index, _)| !is_leaving(*socket_index));
 }
 
@@ -397,7 +397,7 @@ async fn accept_connections(
     let socket_index = listener.index();
     let handle = |accepted| match accepted {
         AcceptEvent::Connection(connection) => admit(&core, &listeners, connection),
-        AcceptEvent::ResourcesExhausted(_) => core.count_rejection(RejectReason::NoDescriptor),
+        AcceptEvent::AcceptFailed(_) => core.count_rejection(RejectReason::NoDescriptor),
     };
     let mut accepting = pin!(listener.accept(&core.balancer, core.index, &core.timers, handle));
     let mut paused = false;

@@ -66,7 +66,7 @@ pub struct MachineObservation {
     /// Calls that were counted for a short time, with the cost of counting.
     pub calls: Vec<CallCount>,
     /// Figures that this machine does not report.
-    pub not_observable: Vec<MissingFigure>,
+    pub not_observable: Vec<UnobservableMetric>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -167,9 +167,9 @@ pub struct PortRoles {
     pub used_by: Option<String>,
 }
 
-/// A figure that a machine does not report.
+/// A metric that cannot be observed, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct MissingFigure {
+pub struct UnobservableMetric {
     /// Name of the figure.
     pub figure: String,
     /// Reason.

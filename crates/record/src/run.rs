@@ -228,13 +228,6 @@ impl Run {
             self.rates.responses_per_s * fraction
         })
     }
-
-    /// Returns the maximum fraction of requests without a good response for a valid run; absent if
-    /// the plan does not specify it (`plan.max_error_rate`).
-    #[must_use]
-    pub fn error_share_max(&self) -> Option<f64> {
-        self.plan.get("max_error_rate")?.as_f64()
-    }
 }
 
 /// Counts of connections.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::observed::{CallCount, MachineObservation, MissingFigure};
+use crate::observed::{CallCount, MachineObservation, UnobservableMetric};
 use crate::run::{Diagnosis, Run, WeirVersion};
 
 /// Name of this schema.
@@ -62,7 +62,7 @@ pub struct ExperimentTrial {
     pub calls: Option<FunctionCalls>,
     /// Requested figures that could not be observed: functions, calls.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub not_observable: Vec<MissingFigure>,
+    pub not_observable: Vec<UnobservableMetric>,
 }
 
 /// Calls of one function of the subject, counted for a part of the load, with the cost of counting.

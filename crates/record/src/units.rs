@@ -26,6 +26,8 @@ pub enum DurationUnit {
 /// The text is not a duration; the error says why.
 pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, String> {
     let (number, unit) = split_number(text);
+    let value = parse_decimal(number)
+        .ok_or_else(|| format!("'{text}' is not a duration (write 10s, 250ms or 1.5m)"))?;
     let unit_ns = match unit {
         "ns" => 1,
         "us" | "µs" => MICROSECOND_NS,
@@ -42,8 +44,6 @@ pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, 
             return Err(format!("'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)"));
         }
     };
-    let value = parse_decimal(number)
-        .ok_or_else(|| format!("'{text}' is not a duration (write 10s, 250ms or 1.5m)"))?;
     scale(value, unit_ns).ok_or_else(|| format!("'{text}' is longer than 584 years"))
 }
 
@@ -241,6 +241,11 @@ mod tests {
         for invalid in ["", "s", "-1s", "1e3s", "1d", "1.2.3s", "inf", "nan", ".", "99999999999h"] {
             assert!(parse(invalid).is_err(), "{invalid}");
         }
+        for no_number in ["abc", "-5s", "", ".s"] {
+            let why = parse(no_number).unwrap_err();
+            assert!(why.contains(&format!("'{no_number}'")) && !why.contains("unit"), "{why}");
+        }
+        assert!(parse("1d").unwrap_err().contains("unit 'd'"));
     }
 
     #[test]

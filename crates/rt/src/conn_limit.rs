@@ -74,7 +74,8 @@ impl ConnectionLimit {
         self.take_deferred_where(|_| true)
     }
 
-    /// Does the same as [`ConnectionLimit::take_deferred`], among connections that satisfy `may`.
+    /// Does the same as [`ConnectionLimit::take_deferred`], among connections that satisfy
+    /// `predicate`.
     #[must_use]
     pub fn take_deferred_where(
         &self,

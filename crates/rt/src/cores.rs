@@ -204,11 +204,28 @@ pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
             return Err(format!("'{range}' ends before it starts"));
         }
         if let Some(cpu) = (first..=last).find(|cpu| !available.contains(cpu)) {
-            return Err(format!("this process may not use CPU {cpu}"));
+            let available = format_cpus(&available);
+            return Err(format!("CPU {cpu} is not available to this process (available: {available})"));
         }
         cpus.extend(first..=last);
     }
     Ok(cpus)
+}
+
+/// Formats CPUs in ascending order as a list of ranges: `0-1,3`.
+fn format_cpus(cpus: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let format_range = |&(first, last): &(usize, usize)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(format_range).collect::<Vec<_>>().join(",")
 }
 
 /// Runs one future on a core's runtime in the calling thread, for tests and small tools.
@@ -325,11 +342,12 @@ mod tests {
         let first = available_cpus()[0];
         assert_eq!(parse_cpus(&format!("{first},{first}-{first}")), Ok(vec![first, first]));
         for (text, expected) in
-            [("x", "not a CPU"), ("", "not a CPU"), ("1-0", "ends before"), ("0-9999", "may not use CPU")]
+            [("x", "not a CPU"), ("", "not a CPU"), ("1-0", "ends before"), ("0-9999", "not available")]
         {
             let error = parse_cpus(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+        assert_eq!(format_cpus(&[0, 1, 3, 5, 6, 7]), "0-1,3,5-7");
     }
 
     #[test]

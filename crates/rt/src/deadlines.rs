@@ -43,7 +43,7 @@ struct DeadlineEntry {
     /// Registration time of the task, in the caller's unit. It fits into padding.
     registered_at: u32,
     expired: bool,
-    /// True if `ask_all` was called and this task has not checked yet.
+    /// True if [`Deadlines::notify_all`] was called and this task has not checked yet.
     notified: bool,
     waker: Waker,
 }
@@ -98,8 +98,8 @@ impl Deadlines {
         self.table.borrow().entries.get(registration.0).map_or(0, |entry| entry.registered_at)
     }
 
-    /// Wakes every registered task and marks it as asked; returns their number. The meaning of the
-    /// request is up to the caller and the tasks.
+    /// Wakes every registered task and marks it as notified; returns their number. The meaning of
+    /// the notification is up to the caller and the tasks.
     pub fn notify_all(&self) -> usize {
         let mut table = self.table.borrow_mut();
         for entry in table.entries.values_mut() {
@@ -109,7 +109,7 @@ impl Deadlines {
         table.entries.len()
     }
 
-    /// Returns true if the task was asked and has not checked since; clears the mark.
+    /// Returns true if the task was notified and has not checked since; clears the mark.
     #[must_use]
     pub fn take_notified(&self, registration: &DeadlineRegistration) -> bool {
         let mut table = self.table.borrow_mut();

@@ -90,7 +90,7 @@ impl SignalHandlers {
 
 impl std::fmt::Debug for SignalHandlers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Signals").finish_non_exhaustive()
+        f.debug_struct("SignalHandlers").finish_non_exhaustive()
     }
 }
 

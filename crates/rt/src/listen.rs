@@ -1,5 +1,6 @@
-//! Listening sockets: one per core if the kernel can spread connections itself (`SO_REUSEPORT`,
-//! socket(7)), else one socket and the connection balancer; and the accept loop.
+//! Listening sockets and the accept loop. TCP has one socket per core (`SO_REUSEPORT`, socket(7)). A
+//! unix socket, or an address at which that fails, has a single one. In both cases the connection
+//! balancer distributes the accepted connections.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,9 +22,11 @@ use crate::unix_socket::{self, SocketAccess, SocketFile};
 /// Distribution of connections from the kernel to the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptMode {
-    /// One listening socket per core; the balancer corrects the imbalance of the kernel's hash.
+    /// One listening socket per core, with `SO_REUSEPORT` if there are several cores. The balancer
+    /// corrects the imbalance of the kernel's hash.
     ReusePort,
-    /// One listening socket on the first core, which hands connections to the others.
+    /// Fewer listening sockets than cores, usually one on the first core. The balancer sends
+    /// connections to the other cores.
     SingleSocket,
 }
 
@@ -32,7 +35,7 @@ impl AcceptMode {
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
-            Self::ReusePort => "one SO_REUSEPORT socket per core, with connection balancing",
+            Self::ReusePort => "one socket per core, with connection balancing",
             Self::SingleSocket => "one socket; connections go to the core with the fewest",
         }
     }
@@ -56,10 +59,10 @@ pub struct BoundAddress {
 /// Options of binding an address.
 #[derive(Clone, Copy, Debug)]
 pub struct BindOptions<'a> {
-    /// Network namespace of the sockets; `None`: the own namespace. A unix socket is a file and is
-    /// the same in all of them.
+    /// Network namespace of the sockets; `None`: that of this process. It does not apply to unix
+    /// sockets, which are files.
     pub namespace: Option<&'a Namespace>,
-    /// Maximum number of connections that wait to be accepted: 4,096. The kernel caps it at
+    /// Maximum length of the accept queue; the default is 4,096. The kernel caps it at
     /// `net.core.somaxconn` (listen(2)).
     pub backlog: u32,
     /// Access rights of a unix socket's file.
@@ -111,8 +114,8 @@ impl BoundAddress {
     }
 
     fn tcp(requested: SockAddr, cores: usize, backlog: i32) -> io::Result<Self> {
-        // The first socket is bound alone once, so that another process's SO_REUSEPORT group on the
-        // same port is an error and not a silent partner.
+        // Probe bind without SO_REUSEPORT: it fails if another process has an SO_REUSEPORT group on
+        // this port. The kernel would send a part of the connections to that process.
         if cores == 1 || requested.as_socket().is_some_and(|address| address.port() != 0) {
             drop(tcp_socket(&requested, false)?);
         }
@@ -163,20 +166,22 @@ impl BoundAddress {
         self.mode
     }
 
-    /// Takes a socket of core `core` (the next, if there are several), as listener `index`.
+    /// Removes the next socket of core `core`, and returns it as listener `index`. `None`: the core
+    /// has no further socket.
     pub fn take_listener(&mut self, core: usize, index: usize) -> Option<Listener> {
         let position = self.sockets.iter().position(|(core_of_socket, _)| *core_of_socket == core)?;
         let (_, fd) = self.sockets.remove(position);
         Some(Listener { fd, family: self.family, index })
     }
 
-    /// Takes over the sockets that another process listens on at `address`, all of them: closing a
-    /// socket in all processes resets the connections in its queue. Cores without one of them get a
-    /// new socket, if the others share their port. Nothing changes for the other process as long as
-    /// it may continue: see [`BoundAddress::complete_takeover`].
+    /// Adopts all sockets inherited for `address`. None may be left out: when the last copy closes,
+    /// the kernel resets the connections in its queue. Cores without an inherited socket get a new
+    /// one if the inherited ones have `SO_REUSEPORT`. The new ones do not listen before
+    /// [`BoundAddress::complete_takeover`], so the other process gets all connections until then.
     ///
     /// # Errors
-    /// One of them is no listening socket of that kind, with the address in the message.
+    /// A descriptor is not a listening socket of this address family; the message has the address.
+    /// Also those of [`Namespace::run`].
     pub fn adopt(
         address: Address,
         sockets: Vec<OwnedFd>,
@@ -226,9 +231,9 @@ impl BoundAddress {
         })
     }
 
-    /// Completes the take-over after the other process has left. The sockets added by
-    /// [`BoundAddress::adopt`] listen from now on, unless that fails, with the own backlog each. The file
-    /// of a unix socket is ours.
+    /// Completes the takeover after the other process has handed off. Sets the backlog of the adopted
+    /// sockets, and listens on those that [`BoundAddress::adopt`] added; one that cannot listen is
+    /// closed. From now on the file of a unix socket is removed on drop.
     pub fn complete_takeover(&mut self) {
         if let Address::Unix(path) = &self.address {
             self.socket_file.get_or_insert_with(|| SocketFile::unowned(path)).claim();
@@ -248,7 +253,7 @@ impl BoundAddress {
         }
     }
 
-    /// Leaves the unix socket to another process: its file stays when this is dropped.
+    /// Keeps the file of a unix socket on drop, because another process has taken over the socket.
     pub fn keep_file(&mut self) {
         self.socket_file.iter_mut().for_each(SocketFile::disown);
     }
@@ -299,14 +304,14 @@ impl AsFd for Listener {
 pub enum AcceptEvent {
     /// A connection for this core.
     Connection(AcceptedConnection),
-    /// No descriptor or memory was left; the loop waits and tries again. The kernel keeps the other
-    /// connections in its backlog meanwhile.
-    ResourcesExhausted(io::Error),
+    /// accept4(2) failed, usually because no descriptor or memory was left. The loop waits and tries
+    /// again; meanwhile the connections stay in the accept queue.
+    AcceptFailed(io::Error),
 }
 
 /// Maximum number of connections accepted in one turn, before other tasks run.
 const ACCEPT_BATCH: usize = 64;
-/// Waiting time of the loop after descriptors or memory ran out.
+/// Waiting time of the accept loop after a failed accept4(2).
 const ACCEPT_RETRY_NS: u64 = 20 * MILLISECOND_NS;
 
 impl Listener {
@@ -319,19 +324,19 @@ impl Listener {
         self.family
     }
 
-    /// Makes the kernel ignore new clients of this socket, in every process that has it. Clients
-    /// whose handshake is in progress or done can still be accepted. Closing a socket resets the
-    /// connections in its queue; with this, its owner can empty the queue first. A new client tries
-    /// again after a second, and is then refused. For a unix socket it does nothing: there the file
-    /// is removed.
+    /// Attaches a classic BPF filter that drops SYNs (`SO_ATTACH_FILTER`, socket(7)). It applies in
+    /// every process that has the socket. Handshakes in progress still complete. Closing a socket
+    /// resets the connections in its accept queue; with the filter, the queue can be emptied first. A
+    /// new client sends its SYN again after a second, and is then refused. For a unix socket it does
+    /// nothing: there the file is removed.
     ///
     /// # Errors
-    /// The kernel accepts no filter.
+    /// The kernel rejected the filter.
     pub fn ignore_new_connections(&self) -> io::Result<()> {
-        /// Offset of the flags in a TCP header, and the flags of a first segment.
+        /// Offset of the flags in a TCP header. A new connection has SYN without ACK.
         const FLAGS_OFFSET: u32 = 13;
         const SYN: u32 = 0x02;
-        const SYN_OR_ACK: u32 = 0x12;
+        const SYN_ACK_MASK: u32 = 0x12;
         if self.family == SocketFamily::Unix {
             return Ok(());
         }
@@ -339,7 +344,7 @@ impl Listener {
         SockRef::from(&self.fd).attach_filter(&[
             // BPF_LD | BPF_B | BPF_ABS; BPF_ALU | BPF_AND; BPF_JMP | BPF_JEQ; BPF_RET.
             instruction(0x30, 0, 0, FLAGS_OFFSET),
-            instruction(0x54, 0, 0, SYN_OR_ACK),
+            instruction(0x54, 0, 0, SYN_ACK_MASK),
             instruction(0x15, 0, 1, SYN),
             instruction(0x06, 0, 0, 0),
             instruction(0x06, 0, 0, u32::MAX),
@@ -349,7 +354,7 @@ impl Listener {
     /// Duplicates the socket.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// No descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, ..*self })
     }
@@ -371,7 +376,8 @@ impl Listener {
     /// Accepts connections forever, distributed by the balancer; `handle` gets those of this core.
     ///
     /// # Errors
-    /// The listening socket itself failed.
+    /// The socket cannot be registered with the core's runtime, or the runtime is shutting down. A
+    /// failed accept4(2) is an [`AcceptEvent::AcceptFailed`].
     pub async fn accept(
         self,
         balancer: &ConnectionBalancer,
@@ -404,12 +410,13 @@ impl Listener {
                         guard.clear_ready();
                         break;
                     }
-                    // The peer left before it was accepted (accept(2), Linux passes its error on).
+                    // The connection was reset in the accept queue (ECONNABORTED, EPROTO: accept(2)), or
+                    // a signal interrupted the call.
                     Err(
                         rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR | rustix::io::Errno::PROTO,
                     ) => {}
                     Err(error) => {
-                        handle(AcceptEvent::ResourcesExhausted(error.into()));
+                        handle(AcceptEvent::AcceptFailed(error.into()));
                         timers.sleep_until(now_ns() + ACCEPT_RETRY_NS).await;
                         break;
                     }
@@ -439,7 +446,8 @@ mod tests {
     fn a_port_in_use_is_an_error_even_when_it_is_shared_by_reuseport() {
         let first = BoundAddress::new(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
         let error = BoundAddress::new(first.address(), 2).unwrap_err();
-        assert!(error.to_string().contains("address already in use by another process"), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().starts_with(&format!("{}: ", first.address())), "{error}");
     }
 
     #[test]

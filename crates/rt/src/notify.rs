@@ -71,7 +71,7 @@ impl ManagerEnvironment {
         }
     }
 
-    /// Returns the manager's watchdog timeout for the process `own`.
+    /// Returns the manager's watchdog timeout for the process `own_pid`.
     fn watchdog(&self, own_pid: u32) -> Option<Duration> {
         let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
         let applies = match &self.watchdog_pid {

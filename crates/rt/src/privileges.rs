@@ -273,10 +273,9 @@ mod tests {
     fn the_confinement_is_described() {
         let enforced =
             |full, skipped| Confinement::Enforced { abi: 3, fully_supported: full, skipped }.to_string();
-        assert_eq!(enforced(true, vec![]), "file access is confined (Landlock ABI 3)");
-        assert_eq!(
-            enforced(false, vec!["/a".into(), "/b".into()]),
-            "file access is confined (Landlock ABI 3, partly supported by this kernel); missing: /a, /b"
-        );
+        let full = enforced(true, vec![]);
+        assert!(full.ends_with("(Landlock ABI 3)"), "{full}");
+        let partial = enforced(false, vec!["/a".into(), "/b".into()]);
+        assert!(partial.contains("(Landlock ABI 3, ") && partial.ends_with(": /a, /b"), "{partial}");
     }
 }

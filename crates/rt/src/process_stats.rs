@@ -23,8 +23,8 @@ pub struct ProcessStats {
 }
 
 impl ProcessStats {
-    /// Reads the figures. Threads whose name starts with `own_table` have a descriptor table each
-    /// ([`crate::cores::FdTable::Unshared`]); the others share one.
+    /// Reads the figures. Threads whose name starts with `own_table_prefix` have a descriptor table
+    /// each ([`crate::cores::FdTable::Unshared`]); the others share one.
     #[must_use]
     pub fn read(own_table_prefix: &str) -> Self {
         let page = rustix::param::page_size() as u64;

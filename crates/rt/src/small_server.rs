@@ -84,9 +84,9 @@ impl OpenConnections {
     }
 }
 
-/// Accepts connections, at most `most` at a time, and serves each with its own task. At the
-/// maximum, a new connection takes the slot of one without a request, or of one beyond its time.
-/// Must be called inside a core's runtime; it ends only with the listening socket.
+/// Accepts connections, at most `max_connections` at a time, and serves each with its own task. At
+/// the maximum, a new connection takes the slot of one without a request, or of one beyond its
+/// time. Must be called inside a core's runtime; it ends only with the listening socket.
 ///
 /// # Errors
 /// The listening socket failed, or there was no descriptor for a timer.
@@ -121,6 +121,33 @@ pub async fn accept<C: Future<Output = io::Result<()>> + 'static>(
         }
     };
     listener.accept(&balancer, 0, &timers, handle).await
+}
+
+/// Reads a request of at most `bytes_max` bytes: calls `parse` with all bytes so far after each
+/// read, until it returns a result. Returns `None` if the client left, or sent too much, before
+/// that.
+///
+/// # Errors
+/// The connection was reset.
+pub async fn read_request<T>(
+    stream: &mut Stream,
+    bytes_max: usize,
+    parse: impl Fn(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    let mut buffer = vec![0; bytes_max];
+    let mut filled = 0;
+    while filled < bytes_max {
+        let read = stream.read(&mut buffer[filled..]).await?;
+        if read == 0 {
+            break;
+        }
+        filled += read;
+        let request = parse(&buffer[..filled]);
+        if request.is_some() {
+            return Ok(request);
+        }
+    }
+    Ok(None)
 }
 
 /// Runs a future with a timeout; `None` if it took longer.
@@ -167,7 +194,7 @@ mod tests {
         response
     }
 
-    /// Sends a request, without a response before `end` is dropped.
+    /// Sends a request, and does not wait for the response.
     fn send_request(address: SocketAddr) -> TcpStream {
         let mut stream = connect(address);
         stream.write_all(b"?").unwrap();

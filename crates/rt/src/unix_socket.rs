@@ -76,11 +76,11 @@ impl PrivateSocket {
         Ok(Self { file, listener: Some(OwnedFd::from(socket).into()) })
     }
 
-    /// Takes over the socket that another process listens on at `path`. Nothing changes for that
-    /// process as long as it may continue: see [`PrivateSocket::complete_takeover`].
+    /// Adopts the socket inherited for `path`. The other process owns the file until
+    /// [`PrivateSocket::complete_takeover`].
     ///
     /// # Errors
-    /// It is no listening unix socket, with the path in the message.
+    /// The descriptor is not a listening unix socket; the message has the path.
     pub fn adopt(path: &Path, socket: OwnedFd) -> io::Result<Self> {
         let socket_ref = SockRef::from(&socket);
         if !socket_ref.is_listener()? || socket_ref.domain()? != Domain::UNIX {
@@ -91,12 +91,12 @@ impl PrivateSocket {
         Ok(Self { file: SocketFile::unowned(path), listener: Some(socket.into()) })
     }
 
-    /// Completes the take-over after the other process has left: the file is ours.
+    /// Completes the takeover after the other process has handed off: the file is now removed on drop.
     pub fn complete_takeover(&mut self) {
         self.file.claim();
     }
 
-    /// Leaves the socket to another process: its file stays when this is dropped.
+    /// Keeps the file on drop, because another process has taken over the socket.
     pub fn keep_file(&mut self) {
         self.file.disown();
     }
@@ -217,8 +217,9 @@ fn remove_stale(path: &Path, address: &SockAddr, owner: Option<u32>) -> io::Resu
     fs::remove_file(path)
 }
 
-/// Waits for a connection in the calling thread. `None`: the other end of `end` was closed, so that
-/// this process accepts no more. `listener` must be non-blocking: another process may have it too.
+/// Waits for a connection in the calling thread. `None`: the other end of `stop` was closed, so
+/// that this process accepts no more. `listener` must be non-blocking: another process may have it
+/// too.
 ///
 /// # Errors
 /// Those of accept(2).
@@ -295,7 +296,8 @@ mod tests {
         let temp_path = TempSocketPath::new();
         let mut first = PrivateSocket::bind(&temp_path.path(), None).unwrap();
         let error = PrivateSocket::bind(&temp_path.path(), None).unwrap_err();
-        assert!(error.to_string().contains("another process listens there"), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().starts_with(&format!("unix:{}: ", temp_path.path().display())), "{error}");
         // As after a kill: nothing listens, but the file exists.
         shut_down_socket(first.take_listener().unwrap());
         // File times are as coarse as the kernel's tick.
@@ -350,7 +352,7 @@ mod tests {
         let temp_path = TempSocketPath::new();
         fs::write(temp_path.path(), "kept").unwrap();
         let error = PrivateSocket::bind(&temp_path.path(), None).unwrap_err();
-        assert!(error.to_string().contains("not a socket"), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
         assert_eq!(fs::read_to_string(temp_path.path()).unwrap(), "kept");
         // Nor a symbolic link, also to a stale socket.
         let link = temp_path.0.path().join("link");
@@ -358,7 +360,8 @@ mod tests {
         shut_down_socket(UnixListener::bind(&stale).unwrap());
         std::os::unix::fs::symlink(&stale, &link).unwrap();
         let error = bind(&link, SocketAccess::default()).unwrap_err();
-        assert!(error.to_string().contains("a symbolic link"), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
+        assert!(error.to_string().contains("symbolic link"), "{error}");
         assert!(link.is_symlink() && stale.exists());
     }
 
@@ -371,7 +374,8 @@ mod tests {
             return;
         }
         let error = bind(&temp_path.path(), SocketAccess::default()).unwrap_err();
-        assert!(error.to_string().contains("a stale socket of user 65534"), "{error}");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
+        assert!(error.to_string().contains("65534"), "{error}");
         let owner = SocketAccess { uid: Some(65_534), ..SocketAccess::default() };
         drop(bind(&temp_path.path(), owner).unwrap());
         assert!(!temp_path.path().exists());

@@ -57,8 +57,8 @@ impl RemainingBody {
         Self { remaining, offset: rng.u32(0..BLOCK_BYTES as u32), random: true }
     }
 
-    /// Fills `pieces` from the second on with the next bytes, at most `bytes_max`. Returns the
-    /// number of pieces, including the first.
+    /// Fills `slices` from the second on with the next bytes, at most `bytes_max`. Returns the
+    /// number of slices, including the first.
     #[inline]
     pub(crate) fn fill_slices<'b>(
         &self,
@@ -118,7 +118,7 @@ impl ChunkedBody {
         self.done
     }
 
-    /// Adds to `out` until it has some `wanted` bytes, or the body ends.
+    /// Adds to `out` until it has at least `target_len` bytes, or the body ends.
     pub(crate) fn write(&mut self, blocks: &BodyBlocks, target_len: usize, out: &mut Vec<u8>) {
         while out.len() < target_len && !self.done {
             if self.chunk_remaining == 0 {

@@ -44,7 +44,8 @@ pub(crate) struct Conn {
     /// Tick in which the idle deadline was last set.
     idle_armed_tick: u32,
     deadline_kind: DeadlineKind,
-    /// True if `held` may contain a complete request, so that it is parsed before the next read.
+    /// True if `unparsed` may contain a complete request, so that it is parsed before the next
+    /// read.
     pub(crate) recheck_input: bool,
     pub(crate) close_reason: CloseReason,
 }
@@ -279,8 +280,8 @@ impl Conn {
         FastPathExit::Slow(Box::new(SlowJob { unsent, body: rest.body, responses, follow_up: work }))
     }
 
-    /// Keeps the unused bytes for the next poll. `same` means that the kept bytes are its start.
-    /// Returns `false` if there was no buffer.
+    /// Keeps the unused bytes for the next poll. `is_prefix` means that the kept bytes are its
+    /// start. Returns `false` if there was no buffer.
     #[inline]
     pub(crate) fn keep_unparsed(&mut self, rest: &[u8], is_prefix: bool) -> bool {
         if rest.is_empty() && self.unparsed.capacity() == 0 {
@@ -306,7 +307,7 @@ impl Conn {
         true
     }
 
-    /// Returns the buffer of `held` to the pool.
+    /// Returns the buffer of `unparsed` to the pool.
     pub(crate) fn release_buffer(&mut self) {
         if self.unparsed.capacity() > 0 {
             self.core.buffers.put_back(std::mem::take(&mut self.unparsed));

@@ -142,8 +142,8 @@ impl OriginCore {
         if let Some(log) = &self.log
             && self.index == 0
         {
-            // All cores share one file, so the first of them reports its lost lines.
-            stats.totals.log_dropped += log.failed_lines();
+            // The cores share this count, so only the first core reports it.
+            stats.totals.log_dropped += log.write_failed_lines();
         }
         stats
     }

@@ -1,8 +1,8 @@
 //! The access log: one line per request in the combined format, written by its own thread.
 //!
-//! A core collects lines in a batch and hands it over when it is full or a tick old. A core never
-//! waits. If the file is slower than the requests and the maximum number of batches is in flight,
-//! lines are dropped and counted.
+//! Each core collects lines in a batch. It sends the batch to the writer thread when it is full, and at
+//! every tick. A core never blocks: if its batch is full and the channel has no free slot, because the
+//! file is too slow, the core drops lines and counts them.
 
 use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
@@ -23,7 +23,7 @@ pub(crate) enum AccessLogTarget {
     File(std::path::PathBuf),
 }
 
-/// Lines in flight to the file.
+/// Lines on their way to the writer thread.
 #[derive(Debug)]
 struct AccessLogBatch {
     bytes: Vec<u8>,
@@ -32,21 +32,21 @@ struct AccessLogBatch {
 
 /// Size at which a batch is passed to the writer.
 const BATCH_BYTES: usize = 32 * 1024;
-/// Maximum number of batches in flight per core.
-const BATCHES_MAX: usize = 16;
+/// Slots per core of the channel to the writer thread. All cores share the slots.
+const BATCHES_PER_CORE: usize = 16;
 
-/// The log thread.
+/// Thread that writes the log.
 #[derive(Debug)]
 pub(crate) struct AccessLogWriter {
     thread: JoinHandle<()>,
 }
 
-/// Log state that the cores share: the channel to the thread, and the number of lines that could
-/// not be written.
+/// Sender of batches to the writer thread, with the number of lines whose write failed. Each core has a
+/// clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLogSender {
     batches: mpsc::Sender<AccessLogBatch>,
-    failed_lines: Arc<AtomicU64>,
+    write_failed_lines: Arc<AtomicU64>,
 }
 
 /// Opens the target and starts the thread.
@@ -71,9 +71,9 @@ fn start_writer(
     output: Box<dyn Write + Send>,
     cores: usize,
 ) -> io::Result<(AccessLogSender, AccessLogWriter)> {
-    let (batches, receiver) = mpsc::channel(BATCHES_MAX * cores);
+    let (batches, receiver) = mpsc::channel(BATCHES_PER_CORE * cores);
     let failed = Arc::new(AtomicU64::new(0));
-    let sender = AccessLogSender { batches, failed_lines: Arc::clone(&failed) };
+    let sender = AccessLogSender { batches, write_failed_lines: Arc::clone(&failed) };
     let thread = std::thread::Builder::new()
         .name("access-log".to_owned())
         .spawn(move || write_all(receiver, output, &failed))?;
@@ -101,7 +101,7 @@ impl AccessLogWriter {
     }
 }
 
-/// One core's side of the log.
+/// Batch of one core, and its sender.
 #[derive(Debug)]
 pub(crate) struct CoreAccessLog {
     batch: RefCell<Vec<u8>>,
@@ -114,13 +114,13 @@ impl CoreAccessLog {
         Self { batch: RefCell::new(Vec::with_capacity(BATCH_BYTES)), lines: Cell::new(0), sender }
     }
 
-    /// Returns the number of lines of all cores that could not be written.
-    pub(crate) fn failed_lines(&self) -> u64 {
-        self.sender.failed_lines.load(Ordering::Relaxed)
+    /// Returns the number of lines, of all cores, whose write failed.
+    pub(crate) fn write_failed_lines(&self) -> u64 {
+        self.sender.write_failed_lines.load(Ordering::Relaxed)
     }
 
-    /// Adds a line: client, date, and the rest from [`LoggedRequest::write_line_end`]. Returns true if it
-    /// fitted.
+    /// Adds a line to the batch: client, date, and the rest from [`LoggedRequest::write_line_end`].
+    /// Returns `false` if the line was dropped.
     pub(crate) fn append_line(&self, peer: &str, date: &[u8], rest: &[u8]) -> bool {
         let bytes = peer.len() + date.len() + rest.len() + 8;
         if self.batch.borrow().len() + bytes > BATCH_BYTES && !self.submit_batch() {
@@ -136,7 +136,7 @@ impl CoreAccessLog {
         true
     }
 
-    /// Hands over the batch; returns `false` if the log is too far behind.
+    /// Sends the batch to the writer thread. Returns `false` if the channel has no free slot.
     pub(crate) fn submit_batch(&self) -> bool {
         if self.lines.get() == 0 {
             return true;
@@ -150,43 +150,43 @@ impl CoreAccessLog {
     }
 }
 
-/// Request part of a log line: its first line, and its `Referer` and `User-Agent`.
+/// Request part of a log line: the request line, and the fields `Referer` and `User-Agent`.
 #[derive(Debug)]
 pub(crate) struct LoggedRequest {
-    first_line: Vec<u8>,
+    request_line: Vec<u8>,
     referer_and_agent: Vec<u8>,
 }
 
 impl LoggedRequest {
     pub(crate) fn from_head(head: &wire::RequestHead<'_, '_>) -> Self {
-        let mut first_line = Vec::new();
+        let mut request_line = Vec::new();
         let version = match head.version {
             wire::Version::Http10 => "HTTP/1.0",
             wire::Version::Http11 => "HTTP/1.1",
         };
         // Writing to a Vec cannot fail.
-        let _ = write!(first_line, "\"{} ", head.method);
-        push_escaped(&mut first_line, head.target.as_bytes());
-        let _ = write!(first_line, " {version}\"");
+        let _ = write!(request_line, "\"{} ", head.method);
+        push_escaped(&mut request_line, head.target.as_bytes());
+        let _ = write!(request_line, " {version}\"");
         let mut referer_and_agent = Vec::new();
         for name in ["referer", "user-agent"] {
             referer_and_agent.extend_from_slice(b" \"");
             push_escaped(&mut referer_and_agent, field_value(head.headers, name).unwrap_or(b"-"));
             referer_and_agent.push(b'"');
         }
-        Self { first_line, referer_and_agent }
+        Self { request_line, referer_and_agent }
     }
 
     /// Writes the line from the request on: `"GET / HTTP/1.1" 200 5 "-" "curl"`.
     pub(crate) fn write_line_end(&self, status: u16, content_bytes: u64, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.first_line);
+        out.extend_from_slice(&self.request_line);
         let _ = write!(out, " {status} {content_bytes}");
         out.extend_from_slice(&self.referer_and_agent);
         out.push(b'\n');
     }
 }
 
-/// Writes bytes that could end the quotes or the line as `\xNN`, as nginx does.
+/// Appends `text`. Escapes bytes that could end the quotes or the line as `\xNN`, as nginx does.
 fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_log_that_does_not_keep_up_drops_and_does_not_wait() {
         let (batches, _receiver) = mpsc::channel(2);
-        let log = CoreAccessLog::new(AccessLogSender { batches, failed_lines: Arc::default() });
+        let log = CoreAccessLog::new(AccessLogSender { batches, write_failed_lines: Arc::default() });
         let line = [b'x'; 1000];
         let logged = (0..1000).filter(|_| log.append_line("::1", b"date", &line)).count();
         // Two batches are in flight and one waits for its turn.
@@ -238,7 +238,7 @@ mod tests {
         let (sender, writer) = start_writer(Box::new(FullDisk), 1).unwrap();
         let log = CoreAccessLog::new(sender.clone());
         assert!(log.append_line("::1", b"date", b"x\n") && log.submit_batch());
-        let failed = Arc::clone(&sender.failed_lines);
+        let failed = Arc::clone(&sender.write_failed_lines);
         drop((sender, log));
         writer.join();
         assert_eq!(failed.load(Ordering::Relaxed), 1);

@@ -146,8 +146,8 @@ struct ResponseDecision {
 }
 
 impl ParsedRequest<'_> {
-    /// Responds at once if possible; `keep` may put the response into the cache and return it from
-    /// there.
+    /// Responds at once if possible; `insert` may put the response into the cache and return it
+    /// from there.
     fn respond<'c>(
         &self,
         core: &OriginCore,

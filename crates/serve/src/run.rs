@@ -336,7 +336,7 @@ async fn serve_deferred(core: Rc<OriginCore>) {
 async fn accept_all(core: Rc<OriginCore>, listener: Listener, drain: Drain) -> io::Result<()> {
     let handle = |accepted| match accepted {
         AcceptEvent::Connection(connection) => serve_or_defer(&core, connection),
-        AcceptEvent::ResourcesExhausted(_) => add(&core.counters.accept_failed, 1),
+        AcceptEvent::AcceptFailed(_) => add(&core.counters.accept_failed, 1),
     };
     let mut accepting = pin!(listener.accept(&core.balancer, core.index, &core.timers, handle));
     let mut paused = false;

@@ -1,8 +1,8 @@
 //! The options of request targets: their names, their meaning and their syntax.
 //!
 //! The language is that of httpterm without its pitfalls, so that existing benchmarks run
-//! unchanged. One table defines it; the help page, the reference and the tests come from it. Pure
-//! functions; `response_spec.rs` applies the options to a response.
+//! unchanged. One table defines it; the help page, the reference and the tests come from it. No I/O;
+//! `response_spec.rs` applies the options to a response.
 
 use crate::distribution::{OptionValue, ValueUnit, parse_value};
 

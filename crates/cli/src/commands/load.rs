@@ -51,10 +51,10 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         return run_embedded(args, text, arguments, drain, &stop);
     }
     let plan = RunPlan::parse(&text, rt::cores::available_cpus().len())?;
-    let ports_tight = preflight::check(&plan)?;
+    let scarce_ports = preflight::check(&plan)?;
     block_signals(SignalSet::Termination)?.spawn_handler(drain, Some(drain_notice(&plan)))?;
     let subjects = if named.is_empty() { find_subjects(&plan) } else { Ok(named) };
-    run_job(&LoadJob { args, arguments, plan, subjects, scarce_ports: ports_tight, calibration: None }, &stop)
+    run_job(&LoadJob { args, arguments, plan, subjects, scarce_ports, calibration: None }, &stop)
 }
 
 /// Measures this machine with an embedded origin, because the user named nothing to load.

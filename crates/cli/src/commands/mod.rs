@@ -8,6 +8,7 @@ mod load;
 mod proxy;
 mod report;
 mod serve;
+mod text_file;
 mod tools;
 mod watch;
 

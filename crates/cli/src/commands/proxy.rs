@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use proxy::config::{self, ParsedConfig};
 use proxy::handover::InheritedSockets;
 use proxy::plan::Plan;
-use proxy::{ExplainRequest, ListenAddress, RunningProxy, SandboxPaths};
+use proxy::{ExplainRequest, ListenAddressInfo, RunningProxy, SandboxPaths};
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
@@ -17,10 +17,11 @@ use rt::notify::{ManagerEnvironment, ServiceManager, ServiceState};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, proxy_flags};
-use crate::output::print;
+use crate::output::{print, print_valid};
 
 use self::supervisor::{Supervisor, SupervisorCommand};
 use super::drain_on_stdin_close;
+use super::text_file::read_text_file;
 
 /// Flags whose values a config contains.
 const CONFIG_FLAGS: &[&str] = &[
@@ -39,6 +40,9 @@ const CONFIG_FLAGS: &[&str] = &[
     "drain-timeout",
 ];
 
+/// Problem of such a flag together with `--config`.
+const CONFIG_CONFLICT: &str = "not allowed with --config; set it in the config file";
+
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if args.is_set("schema") {
         // A value built here always serialises.
@@ -50,7 +54,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if let Some(request) = args.text("explain") {
         let source = args.text("source").unwrap_or_default();
         let request = ExplainRequest::parse(&request, &args.texts("header"), &source)?;
-        print(&proxy::explain(&plan, &request).to_string());
+        print(&proxy::explain(&plan, &request)?.to_string());
         return Ok(Exit::Done);
     }
     if args.is_set("check") {
@@ -59,7 +63,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         if !problems.is_empty() {
             return Err(problems.into());
         }
-        print("config is valid\n");
+        print_valid(&name);
         return Ok(Exit::Done);
     }
     let sandbox_paths = SandboxPaths { read: file.iter().cloned().collect() };
@@ -120,7 +124,7 @@ fn read_plan(args: CommandArgs<'_>, file: Option<&Path>) -> Result<Plan, Failure
     let conflicting: Vec<InputProblem> = CONFIG_FLAGS
         .iter()
         .filter(|flag| args.is_given(flag))
-        .map(|flag| InputProblem::new(format!("--{flag}"), "also set in the config: remove one of them"))
+        .map(|flag| InputProblem::new(format!("--{flag}"), CONFIG_CONFLICT))
         .collect();
     if !conflicting.is_empty() {
         return Err(conflicting.into());
@@ -130,8 +134,7 @@ fn read_plan(args: CommandArgs<'_>, file: Option<&Path>) -> Result<Plan, Failure
 
 fn read_config(file: &Path, with_lints: bool) -> Result<Plan, Vec<InputProblem>> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| vec![InputProblem::new(&*name, format!("cannot be read: {error}"))])?;
+    let text = read_text_file(&name).map_err(|problem| vec![problem])?;
     let ParsedConfig { plan, warnings, overload_lints } = config::parse(&name, &text)?;
     let lints = if with_lints { overload_lints } else { Vec::new() };
     for warning in warnings.iter().chain(&lints) {
@@ -155,7 +158,7 @@ fn announcement(running: &RunningProxy) -> String {
     lines
 }
 
-fn listening_on(opened: &ListenAddress, threads: usize) -> String {
+fn listening_on(opened: &ListenAddressInfo, threads: usize) -> String {
     let scheme = if opened.is_http { "http" } else { "tcp" };
     let shown = match &opened.address {
         Address::Tcp(address) => format!("{scheme}://{address}/"),

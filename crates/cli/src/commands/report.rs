@@ -1,4 +1,5 @@
-//! `weir load report`.
+//! `weir load report FILE...`: prints one record of `weir load`, compares several, or merges them
+//! (`--merge`). `record::merge` does the merge.
 
 use std::path::Path;
 
@@ -10,8 +11,8 @@ use record::run::Run;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::compare::compare;
 use crate::output::file::write_json;
+use crate::output::run_ratios::format_run_ratios;
 use crate::output::summary::summary;
 use crate::output::{is_coloured, print};
 use crate::preflight;
@@ -47,7 +48,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     match runs.as_slice() {
         [(_, only)] => show(args, only, None),
         several => {
-            print(&compare(several, is_coloured()));
+            print(&format_run_ratios(several, is_coloured()));
             Ok(Exit::Done)
         }
     }

@@ -11,7 +11,7 @@ use crate::output::{print, reference};
 
 pub(super) fn completions(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let shell = match args.values().as_slice() {
-        [name] => name.parse::<Shell>(),
+        [name] => name.parse::<Shell>().map_err(|_| format!("unsupported shell '{name}'")),
         _ => Err("name one shell".to_owned()),
     };
     let shell = shell.map_err(|why| {

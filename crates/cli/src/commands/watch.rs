@@ -1,5 +1,7 @@
-//! `weir watch`: targets → collectors → a screen, blocks of text, or one sample; and a record of
-//! it.
+//! `weir watch`: live metrics of this machine and of chosen processes. Shows them full screen, prints
+//! them as text per interval, or prints one sample (`--once`). `--json` saves the record.
+//!
+//! `host::observe` takes the samples, and `lab::alerts` finds the alerts.
 
 mod busiest;
 mod live;
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use host::observe::Monitor;
 use lab::alerts::{LIVE_WINDOWS, ScreenWindows, screen};
-use record::observed::{MachineObservation, MissingFigure};
+use record::observed::{MachineObservation, UnobservableMetric};
 use record::run::WeirVersion;
 use record::watch::{SCHEMA, WatchRecord};
 use rt::clock::{now_ns, thread_cpu_ns};
@@ -26,10 +28,10 @@ use crate::output::{is_coloured, print};
 use crate::preflight;
 use crate::streams::is_stdout_broken;
 
-/// Interval at which it polls for the end while nothing is shown.
+/// Interval at which the end and the stop signal are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time that a sample may take before it is requested.
-const SAMPLE_DURATION_NS_MAX: u64 = 30_000_000;
+/// Grace time after the end of an interval, so that its sample is complete when it is fetched.
+const SAMPLE_GRACE_NS: u64 = 30_000_000;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let plan = WatchPlan::parse(args)?;
@@ -44,8 +46,8 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let monitor = Monitor::start(resolved.spec, now_ns);
     let start_ns = now_ns();
     let end_ns = plan.duration_ns.map_or(u64::MAX, |duration_ns| start_ns.saturating_add(duration_ns));
-    let (missing, own_before_ns) = (&resolved.missing[..], thread_cpu_ns());
-    let view = WatchView { monitor: &monitor, missing, start_ns, own_before_ns, plan: &plan };
+    let (unobservable, own_before_ns) = (&resolved.unobservable[..], thread_cpu_ns());
+    let view = WatchView { monitor: &monitor, unobservable, start_ns, own_before_ns, plan: &plan };
     let full_screen = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if plan.once || plan.json_only() {
         wait(end_ns, &stop);
@@ -57,7 +59,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let own_cpus = view.own_cpus();
     let mut observed = MachineObservation { started_at, ..monitor.finish(start_ns) };
     observed.cost_cpus += own_cpus;
-    observed.not_observable.extend(resolved.missing);
+    observed.not_observable.extend(resolved.unobservable);
     if plan.once && !plan.json_only() {
         let all = ScreenWindows { display_s: f64::INFINITY, rule_s: f64::INFINITY };
         print(&format_observed(&observed, &screen(&observed, all), is_coloured()));
@@ -72,7 +74,7 @@ pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::In
     WatchPlan::parse(args).map(|_| ())
 }
 
-/// Waits for the end, or for a signal.
+/// Waits until `end_ns`, or until a signal starts the drain.
 fn wait(end_ns: u64, stop: &DrainWatch) {
     while stop.stage() == DrainStage::Running {
         let remaining = Duration::from_nanos(end_ns.saturating_sub(now_ns()));
@@ -87,7 +89,8 @@ fn wait(end_ns: u64, stop: &DrainWatch) {
 #[derive(Clone, Copy)]
 struct WatchView<'a> {
     monitor: &'a Monitor,
-    missing: &'a [MissingFigure],
+    /// Metrics of the targets that cannot be observed.
+    unobservable: &'a [UnobservableMetric],
     start_ns: u64,
     /// CPU time of this thread at the start.
     own_before_ns: u64,
@@ -95,19 +98,19 @@ struct WatchView<'a> {
 }
 
 impl WatchView<'_> {
-    /// Returns the number of samples that are due by now.
+    /// Returns the number of samples that are complete by now.
     fn due_samples(&self) -> u64 {
-        now_ns().saturating_sub(self.start_ns + SAMPLE_DURATION_NS_MAX) / self.plan.interval_ns
+        now_ns().saturating_sub(self.start_ns + SAMPLE_GRACE_NS) / self.plan.interval_ns
     }
 
-    /// Returns the cost of sampling and drawing beside the collectors, as a fraction of one core.
+    /// Returns the CPU use of this thread, which fetches and draws: the collectors' own is separate.
     fn own_cpus(&self) -> f64 {
         let used_ns = thread_cpu_ns().saturating_sub(self.own_before_ns);
         used_ns as f64 / now_ns().saturating_sub(self.start_ns).max(1) as f64
     }
 
-    /// Returns the observation if it has a newer sample than `seen`. A sample may be late when the
-    /// machine is busy.
+    /// Returns the observation if it has a newer sample than `last_shown`. On a busy machine a sample
+    /// may be late: then the result is `None` until it has arrived.
     fn newer_observation(&self, last_shown: &mut LastShown) -> Option<MachineObservation> {
         let due = self.due_samples();
         if due <= last_shown.due {
@@ -125,21 +128,21 @@ impl WatchView<'_> {
     fn latest_observation(&self) -> MachineObservation {
         let mut observed = self.monitor.latest().unwrap_or_default();
         observed.cost_cpus += self.own_cpus();
-        observed.not_observable.extend_from_slice(self.missing);
+        observed.not_observable.extend_from_slice(self.unobservable);
         observed
     }
 }
 
-/// Last sample that was shown.
+/// Sample that was shown last.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastShown {
-    /// Number of samples that were due by then.
+    /// Number of samples that were due when it was shown.
     due: u64,
-    /// End of the sample.
+    /// End time of the sample.
     end_s: f64,
 }
 
-/// Prints each interval as text. Waits for the last one at most one more interval.
+/// Prints each interval as text. Waits up to one interval after the end for the last sample.
 fn print_intervals(view: &WatchView<'_>, end_ns: u64, stop: &DrainWatch) {
     let mut last_shown = LastShown::default();
     let interval_count =

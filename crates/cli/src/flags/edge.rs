@@ -59,7 +59,7 @@ const EDGE_FLAGS: &[Flag] = &[
         value: "LIST",
         repeatable: true,
         default: "errors<0.1%, and p99 at most ten times that of the first rate or 1 ms",
-        doc: "Objectives as of weir load, without a rate: 'p99<5ms,errors<0.1%'",
+        doc: "Objectives, e.g. 'p99<5ms,errors<0.1%'; as of weir load, without a rate",
         valid: &["p99<5ms,errors<0.1%", "max<1s"],
         invalid: &["p99", "q<1ms", "rate>=10k"],
         ..FLAG_DEFAULTS
@@ -69,7 +69,7 @@ const EDGE_FLAGS: &[Flag] = &[
         long: "threads",
         short: Some('t'),
         value: "N",
-        default: "all CPUs, or half of them if the server is on this machine",
+        default: "all CPUs, half if the server is local",
         doc: "Generator threads",
         valid: &["1", "2"],
         invalid: &["0", "two", "65"],

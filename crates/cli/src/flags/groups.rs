@@ -22,11 +22,23 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         &[
             (
                 "Load",
-                &["connections", "rate", "duration", "requests", "threads", "requests-per-connection"],
-                &["arrivals", "ramp", "think", "timeout", "timeout-from", "max-pending", "drain"],
+                &["connections", "rate", "duration", "requests", "threads", "timeout"],
+                &[
+                    "timeout-from",
+                    "requests-per-connection",
+                    "arrivals",
+                    "ramp",
+                    "think",
+                    "max-pending",
+                    "drain",
+                ],
             ),
-            ("Requests", &["method", "header", "data"], &["data-file", "expect-status", "expect-bytes"]),
-            ("Judgement", &["slo", "confirm"], &["max-error-rate", "subject", "no-watch", "no-baseline"]),
+            ("Requests", &["header", "data"], &["method", "data-file", "expect-status", "expect-bytes"]),
+            (
+                "Objectives and checks",
+                &["slo", "confirm"],
+                &["max-error-rate", "subject", "no-watch", "no-baseline"],
+            ),
             ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
             ("Machine", &[], &["unix", "source", "pin", "spin", "seed"]),
         ],

@@ -18,7 +18,9 @@ const FLAG_COLUMN_MAX: usize = 38;
 
 /// Returns the text of `-h` of a command.
 pub(super) fn short_help(row: &'static CommandInfo) -> String {
-    let mut lines = vec![fit(row.about), String::new(), fit(&usage(row)), String::new()];
+    let mut lines = vec![fit(row.about), String::new(), fit(&usage(row))];
+    lines.extend(row.values.map(|(name, doc)| fit(&format!("  {name}  {}", first_part(doc)))));
+    lines.push(String::new());
     let groups = flag_groups(row);
     let shown: Vec<&Flag> = groups.iter().flat_map(essential_flags).collect();
     let column = shown.iter().map(|flag| spec(flag).chars().count()).max().unwrap_or(0);
@@ -89,7 +91,7 @@ pub(super) fn program_long_help() -> String {
 }
 
 /// Description of the program.
-pub(super) const ABOUT: &str = "Carries HTTP, loads it to its edge, and says what stops it there";
+pub(super) const ABOUT: &str = "HTTP/TCP proxy, load generator and bottleneck diagnosis";
 
 /// Returns the exit codes with their meanings.
 pub(super) fn exit_codes() -> String {
@@ -174,12 +176,13 @@ fn short_line(flag: &Flag, column: usize) -> String {
     if with_default.chars().count() <= WIDTH { with_default } else { fit(&line) }
 }
 
-/// Returns a doc up to its first colon, semicolon or full stop.
+/// Returns a doc up to its first colon, semicolon or full stop. `e.g.` is no end.
 fn first_part(doc: &str) -> &str {
     let mut ends = doc.match_indices([':', ';', '.']).map(|(at, _)| at);
     let end = ends.find(|at| {
         let rest = &doc[at + 1..];
-        *at >= FIRST_PART_MIN && (rest.is_empty() || rest.starts_with(' '))
+        let is_abbreviation = doc[..*at].ends_with("e.g");
+        *at >= FIRST_PART_MIN && !is_abbreviation && (rest.is_empty() || rest.starts_with(' '))
     });
     &doc[..end.unwrap_or(doc.len())]
 }
@@ -257,6 +260,22 @@ mod tests {
         assert_eq!(first_part("Connections at a time; more wait"), "Connections at a time");
         assert_eq!(first_part("Open loop: requests per second"), "Open loop: requests per second");
         assert_eq!(first_part("Connect to http://host:80 first. Then"), "Connect to http://host:80 first");
+        assert_eq!(first_part("Limit of disturbance, e.g. 5%; more"), "Limit of disturbance, e.g. 5%");
+    }
+
+    #[test]
+    fn short_help_explains_the_value_and_the_defaults_of_a_load() {
+        let load = COMMANDS.iter().find(|row| row.name == "load").unwrap();
+        let text = short_help(load);
+        let line = |part: &str| {
+            let found = text.lines().find(|line| line.contains(part));
+            found.unwrap_or_else(|| panic!("{text}"))
+        };
+        assert!(line("  URL  ").contains("embedded test origin"), "{text}");
+        for (flag, part) in [("--threads", "half if"), ("--timeout", "[5s]"), ("--slo", "rate>=10k'")] {
+            assert!(line(flag).contains(part), "{flag}: {text}");
+        }
+        assert!(line("--live").ends_with(']'), "{text}");
     }
 
     #[test]

@@ -1,12 +1,17 @@
-//! The flags of `weir lab` and the commands below it.
+//! The flags of `weir lab` and its subcommands, except those of `lab_experiment` and
+//! `lab_profile`.
 
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+
+const ALLOW_GLOBAL_DOC: &str = "Allow changes of host-wide settings (restored afterwards)";
+/// Flag of the commands that run scenarios.
+pub(super) const ALLOW_GLOBAL: Flag = Flag { long: "allow-global", doc: ALLOW_GLOBAL_DOC, ..FLAG_DEFAULTS };
 
 pub(crate) const LAB: CommandInfo = CommandInfo {
     name: "lab",
     about: "Diagnose, profile and compare services",
     doc: "Also runs experiments and the self-test of the diagnosis. The subcommands create network \
-          namespaces, cgroups and processes, named by run. All of them are removed at the end; \
+          namespaces, cgroups and processes, named after the run. All of them are removed at the end; \
           those of a killed run are removed at the next start. Most scenarios need root.",
     values: None,
     flags: &[],
@@ -38,12 +43,13 @@ pub(crate) const DIAGNOSE: CommandInfo = CommandInfo {
 
 pub(crate) const TRY: CommandInfo = CommandInfo {
     name: "lab try",
-    about: "Run one scenario with its processes and a load",
+    about: "Run one scenario file (server, network, faults) once under load",
     doc: "The file is TOML with the tables [scenario], [subject] and [load], and optionally \
           [origin] and [files]; all keys are listed below. `weir load` prints its summary, and \
           its exit code is returned. If the load is stopped (Ctrl-C, SIGTERM: exit code 4), or \
-          the subject exits during the load (exit code 1), the results up to then are stored; the \
-          record reports it (`partial`, or the reason `subject_ended` of its validity).",
+          the subject exits during the load (exit code 1), the results up to then are kept, and \
+          stored with --json; the record reports it (`partial`, or the reason `subject_ended` of its \
+          validity).",
     values: Some(("FILE", "Scenario file in TOML")),
     flags: &[
         Flag {
@@ -62,12 +68,12 @@ pub(crate) const TRY: CommandInfo = CommandInfo {
             valid: &["run.json"],
             ..FLAG_DEFAULTS
         },
+        ALLOW_GLOBAL,
         Flag {
-            long: "allow-global",
-            doc: "Allow temporary changes of machine-wide settings",
+            long: "check",
+            doc: "Check the file without running it; as weir lab run --check does",
             ..FLAG_DEFAULTS
         },
-        Flag { long: "check", doc: "Check the file without running it", ..FLAG_DEFAULTS },
     ],
     examples: &[
         ("weir lab try --check slow-origin.toml", "check a file"),
@@ -83,8 +89,8 @@ pub(crate) const SELFTEST: CommandInfo = CommandInfo {
           (injected fault against first verdict of `weir load`) and a reliability table (fraction \
           of correct first verdicts per confidence level). Exit code 4: fewer than 90 % of the \
           runs of any verdict are correct, or fewer than 95 % of the healthy ones, or a wrong \
-          verdict was marked as certain, or the test was stopped early. The set `foreign` is the \
-          proving ground (docs/proving-ground.md): servers in Go, Node.js, Python, Java, Ruby, \
+          verdict claimed the confidence `sure`, or the test was stopped early. The set `foreign` is \
+          the proving ground (docs/proving-ground.md): servers in Go, Node.js, Python, Java, Ruby, \
           PHP and Perl, nginx, HAProxy, Apache, lighttpd, Caddy and Varnish. Its exit code is 4 \
           if fewer than 90 % of all its runs are correct, or fewer than 97 % of the healthy ones.",
     values: Some(("FILE", "Results to combine, for --reliability")),
@@ -165,11 +171,7 @@ pub(crate) const SELFTEST: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag { long: "reliability", doc: "Combine results that --json wrote; runs no case", ..FLAG_DEFAULTS },
-        Flag {
-            long: "allow-global",
-            doc: "Allow temporary changes of machine-wide settings",
-            ..FLAG_DEFAULTS
-        },
+        ALLOW_GLOBAL,
         Flag { long: "list", doc: "List the cases, including those that cannot run here", ..FLAG_DEFAULTS },
     ],
     examples: &[("weir lab selftest --list", "cases, and those that this machine does not support")],
@@ -178,7 +180,8 @@ pub(crate) const SELFTEST: CommandInfo = CommandInfo {
 pub(crate) const FAULTY_SERVER: CommandInfo = CommandInfo {
     name: "lab faulty-server",
     about: "A server with fault injection, for the self-test and for experiments",
-    doc: "The server responds to any GET. Without flags it has no fault: one thread per connection, bodies of 100 bytes.",
+    doc: "The server responds to any GET. Without flags it has no fault: one thread per connection, \
+          bodies of 100 bytes.",
     values: None,
     flags: &[
         Flag {

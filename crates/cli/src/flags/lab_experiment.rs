@@ -1,14 +1,12 @@
-//! The flags of the commands that run experiments, and of those that read their results.
+//! The flags of `weir lab run`, and of the commands that read its results: `list`, `show`, `compare` and
+//! `serve`.
 
+use super::lab::ALLOW_GLOBAL;
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
-
-/// Flag shared with `weir lab try`.
-const ALLOW_GLOBAL: Flag =
-    Flag { long: "allow-global", doc: "Allow temporary changes of machine-wide settings", ..FLAG_DEFAULTS };
 
 pub(crate) const RUN: CommandInfo = CommandInfo {
     name: "lab run",
-    about: "Run an experiment: compare variants under load",
+    about: "Run an experiment: compare arms (variants of one setup) under load",
     doc: "FILE is an experiment in TOML; NAME is a ready-made one (--list). Each arm is the same \
           set of programs with one change. A block runs every arm under every load once, in \
           random order, each with fresh processes. The baseline runs twice, which shows the noise \
@@ -18,8 +16,8 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
           Disturbances are detected from the machine's counters, never from the result; after one \
           the next trial waits up to a minute.\n\nThe output directory has the experiment file, \
           the record of every trial, experiment.json, report.html and report.md. No result is \
-          printed during the run, because an early look at it invites stopping there. Ctrl-C \
-          stops it and keeps the results; --resume continues, also after a crash.\n\nExit code \
+          printed during the run, because a visible intermediate result invites stopping at it. \
+          Ctrl-C stops it and keeps the results; --resume continues, also after a crash.\n\nExit code \
           4: no result is valid, because too few blocks were undisturbed, it was stopped before \
           its first complete block, or the load generator was always the limit. Exit code 1: \
           failing trials ended it.",
@@ -53,8 +51,9 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
             long: "discard",
             value: "NAME=BOUND",
             repeatable: true,
-            doc: "Set a limit of [discard] for disturbed trials; a trial above it does not count; \
-                  useful on machines with noisy neighbors; repeatable",
+            doc: "Discard trials above this external disturbance, e.g. steal=5%; overrides the limit in \
+                  [discard]; a discarded trial does not count; useful on machines with noisy \
+                  neighbors; repeatable",
             valid: &["steal=30%", "wake-up-ratio=10"],
             invalid: &["steal", "stele=1%", "steal=x"],
             ..FLAG_DEFAULTS
@@ -62,8 +61,8 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
         Flag {
             long: "blocks",
             value: "MIN[..MAX]",
-            default: "from the file, or 10..30",
-            doc: "Min and max number of blocks; a single number is both",
+            default: "the file's, or 10..30",
+            doc: "Repetitions: a block runs every arm once; min and max number, a single number is both",
             valid: &["10", "10..30"],
             invalid: &["0", "x", "30..10", "1..", "..5", "1000000"],
             ..FLAG_DEFAULTS
@@ -72,7 +71,7 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
             long: "duration",
             short: Some('d'),
             value: "TIME",
-            default: "from the file, or 8s",
+            default: "the file's, or 8s",
             doc: "Duration of the load per trial; default unit: s",
             valid: &["8s", "500ms"],
             invalid: &["0", "x", "2h"],
@@ -80,7 +79,7 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
         },
         Flag {
             long: "quick",
-            doc: "Loads of 3 s, in the min number of blocks for a verdict: six, or more if several \
+            doc: "Short run: 3 s loads, fewest blocks that can give a verdict; six, or more if several \
                   comparisons are tested",
             ..FLAG_DEFAULTS
         },
@@ -88,7 +87,7 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
             long: "seed",
             value: "N",
             default: "from the clock; printed",
-            doc: "Seed of the trial order and of resampling",
+            doc: "Seed of trial order and resampling",
             valid: &["1"],
             invalid: &["x", "-1"],
             ..FLAG_DEFAULTS
@@ -185,9 +184,9 @@ pub(crate) const COMPARE: CommandInfo = CommandInfo {
     doc: "Two experiment directories: compares arms of the same name under loads of the same name, \
           trial by trial. Two sets of records of weir load (--a, --b): compares run by run. Both \
           are unpaired, with the Mann-Whitney test. Any other change between the two times is \
-          part of the difference, and no test can detect it. Two single records are printed side \
-          by side without a test, because the seconds of a run depend on each other and are no \
-          sample. Differences of plans and machines are listed.",
+          confounded with the difference, and no test can detect it. Two single records are printed \
+          side by side without a test, because the seconds of a run are autocorrelated, so that \
+          they are not independent observations. Differences of plans and machines are listed.",
     values: Some(("A B", "Two experiment directories, or two records of weir load")),
     flags: &[
         Flag {

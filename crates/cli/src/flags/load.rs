@@ -20,7 +20,7 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
           invalid) with its reasons, and a diagnosis: the limit of the run, with evidence from \
           the machine's metrics.\n\nWithout a URL it starts an embedded origin, calibrates the \
           generator, and drives the origin at a quarter of that rate.",
-    values: Some(("URL", "Target, http://host[:port][/path]; several are used round-robin")),
+    values: Some(("URL", "Target(s), round-robin [embedded test origin]: http://host[:port][/path]")),
     flags: LOAD_FLAGS,
     examples: &[
         ("weir load", "measure this machine with the embedded origin"),
@@ -81,14 +81,19 @@ pub(super) const HEADER: Flag = Flag {
     invalid: &["no colon", "A b: c", "Content-Length: 3"],
     ..FLAG_DEFAULTS
 };
-pub(super) const DATA: Flag =
-    Flag { long: "data", value: "TEXT", doc: "Request body", valid: &["hello"], ..FLAG_DEFAULTS };
+pub(super) const DATA: Flag = Flag {
+    long: "data",
+    value: "TEXT",
+    doc: "Request body; the default method is then POST",
+    valid: &["hello"],
+    ..FLAG_DEFAULTS
+};
 pub(super) const TIMEOUT: Flag = Flag {
     long: "timeout",
     short: Some('w'),
     value: "TIME",
     default: "5s",
-    doc: "Request timeout, see --timeout-from; later responses are errors; default unit: ms",
+    doc: "Request timeout; later responses are errors; default unit: ms",
     valid: &["500", "2s"],
     invalid: &["0", "soon", "1d"],
     ..FLAG_DEFAULTS
@@ -124,8 +129,8 @@ const LOAD_FLAGS: &[Flag] = &[
         long: "rate",
         short: Some('R'),
         value: "N",
-        default: "closed loop",
-        doc: "Requests per second in total; selects the open loop",
+        default: "no rate, closed loop",
+        doc: "Total requests per second (open loop)",
         valid: &["0.5", "10k", "2M/s"],
         invalid: &["0", "fast", "-3", "nan", "inf"],
         ..FLAG_DEFAULTS
@@ -161,7 +166,7 @@ const LOAD_FLAGS: &[Flag] = &[
         long: "threads",
         short: Some('t'),
         value: "N",
-        default: "all CPUs, or half of them if the server is on this machine",
+        default: "all CPUs, half if the server is local",
         doc: "Generator threads; they share the connections and the rate",
         valid: &["1", "2"],
         invalid: &["0", "two", "65"],
@@ -276,8 +281,8 @@ const LOAD_FLAGS: &[Flag] = &[
         long: "slo",
         value: "LIST",
         repeatable: true,
-        doc: "Objectives for latency, errors and rate: 'p99<5ms,errors<0.1%,rate>=10k'; latency is \
-              p50 to p99.999, mean or max of the response time; exit code 3 if one is missed",
+        doc: "Objectives, e.g. 'p99<5ms,errors<0.1%,rate>=10k'; latency is p50 to p99.999, mean or \
+              max of the response time; exit code 3 if one is missed",
         valid: &["p99<5ms,errors<0.1%,rate>=10k", "max<1s"],
         invalid: &["p99", "q<1ms", "errors<2", "p50<x"],
         ..FLAG_DEFAULTS
@@ -321,7 +326,7 @@ const LOAD_FLAGS: &[Flag] = &[
               response time, up to 99.9999 %",
         ..FLAG_DEFAULTS
     },
-    Flag { long: "live", doc: "Print a line per second; the default on a terminal", ..FLAG_DEFAULTS },
+    Flag { long: "live", default: "on a terminal", doc: "Print a line per second", ..FLAG_DEFAULTS },
     Flag { long: "quiet", short: Some('q'), doc: "Do not print a line per second", ..FLAG_DEFAULTS },
     VERBOSE,
     Flag {
@@ -349,9 +354,9 @@ const LOAD_FLAGS: &[Flag] = &[
     },
     Flag {
         long: "confirm",
-        doc: "Test the diagnosis in short trials; they change the suspected limit (connections, \
-              think time, generator threads, the server's CPU time) and compare the throughput \
-              with the prediction; a refuted verdict becomes unknown, and a limit that cannot be \
+        doc: "Verify the diagnosis in short loads with the suspected limit changed; the limit is \
+              connections, think time, generator threads or the server's CPU time; the throughput is \
+              compared with the prediction; a refuted verdict becomes unknown, and a limit that cannot be \
               tested is reported with the reason",
         ..FLAG_DEFAULTS
     },

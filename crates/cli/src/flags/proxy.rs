@@ -27,7 +27,7 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
         Flag {
             long: "to",
             value: "ADDRESS[,ADDRESS]",
-            doc: "Servers",
+            doc: "Servers to forward to (one pool)",
             valid: &["127.0.0.1:8000", "127.0.0.1:8000,127.0.0.1:8001"],
             invalid: &["8000", "127.0.0.1:8000,,"],
             ..FLAG_DEFAULTS
@@ -35,15 +35,16 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
         Flag {
             long: "config",
             value: "FILE",
-            doc: "Config file in TOML; replaces the other flags",
+            doc: "Config file in TOML, excludes --listen and --to; also excludes the other flags that are \
+                  keys of the file",
             valid: &["weir.toml"],
             ..FLAG_DEFAULTS
         },
         Flag { long: "check", doc: "Validate the config and exit", ..FLAG_DEFAULTS },
         Flag {
             long: "explain",
-            value: "[METHOD ]URL",
-            doc: "Print the route and pool of a request and exit; includes the reason",
+            value: "'[METHOD] URL'",
+            doc: "Print which route and pool a request would use, and exit; includes the reason",
             valid: &["http://example.org/a?b", "POST /a"],
             ..FLAG_DEFAULTS
         },
@@ -188,13 +189,10 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
     ],
     examples: &[
         (
-            "weir proxy --listen 127.0.0.1:0 --to 127.0.0.1:8000,127.0.0.1:8001 -t 1",
-            "one thread, two servers",
+            "weir proxy --listen 127.0.0.1:8080 --to 127.0.0.1:8000,127.0.0.1:8001",
+            "balance the load between two servers",
         ),
-        (
-            "weir proxy --listen 127.0.0.1:0 --to 127.0.0.1:8000 --explain http://example.org/a",
-            "route and pool of a request",
-        ),
+        ("weir proxy --to 127.0.0.1:8000 --explain 'GET http://example.org/a'", "route of a request"),
     ],
 };
 

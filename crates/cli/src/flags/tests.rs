@@ -149,6 +149,19 @@ fn every_key_of_a_fault_is_a_flag_of_the_faulty_server() {
 }
 
 #[test]
+fn the_faulty_server_listens_on_a_name_too() {
+    let parse = |address: &str| {
+        let args = typed("lab faulty-server", &["--listen", address]);
+        crate::commands::check_lab_faulty_server(CommandArgs(&args))
+    };
+    let listen = parse("localhost:8000").unwrap().listen;
+    assert!(listen.ip().is_loopback() && listen.port() == 8000, "{listen}");
+    for wrong in ["8000", "unix:/tmp/x"] {
+        assert_eq!(parse(wrong).unwrap_err()[0].location, "--listen", "{wrong}");
+    }
+}
+
+#[test]
 fn flags_that_a_search_sets_are_rejected_and_levels_are_integers() {
     let connections = ["--find", "connections"];
     let new_connections = ["--find", "connections-per-second"];

@@ -22,9 +22,9 @@ pub(crate) const MAN: CommandInfo = CommandInfo {
 
 pub(crate) const REFERENCE: CommandInfo = CommandInfo {
     name: "reference",
-    about: "Print the reference in Markdown",
-    doc: "Contains all commands, flags, verdicts and errors. docs/reference.md is this text; \
-          docs/config.md is the page `config`.",
+    about: "Print the reference of commands, flags, verdicts and errors in Markdown",
+    doc: "docs/reference.md is this text; docs/config.md is the page `config`, with the config keys, \
+          metrics and log fields of weir proxy.",
     values: Some(("PAGE", "Page `config`: config keys, metrics and log fields of weir proxy")),
     flags: &[],
     examples: &[

@@ -1,88 +1,222 @@
-//! Records side by side: ratios, and the differences between the plans. It does not judge which is
-//! better, because single runs cannot show that.
+//! `weir lab compare A B`: the comparison of two experiments or of two lists of runs, as JSON and
+//! as text. Does not compute it.
 
-use record::run::Run;
-use record::units::{format_count, format_duration_ns};
+use lab::format::{better_fraction, probability, value};
+use record::experiment::ComparisonOutcome;
+use serde::Serialize;
 
-use super::summary::verdict;
 use super::table::table;
 
-/// One figure of a run: its name, its value, and its format.
-type FigureRow = (&'static str, fn(&Run) -> f64, fn(f64) -> String);
+/// Name of this schema.
+pub(crate) const SCHEMA: &str = "weir.comparison/1";
+/// Heads of the table: the arm and load of the row, and [`cells`].
+const COLUMN_HEADS: [&str; 9] = ["", "", "A", "B", "B/A", "interval", "p", "P(B better)", "B is"];
+/// Maximum number of differences that are printed; the JSON contains all.
+const DIFFERENCES_SHOWN_MAX: usize = 20;
 
-fn format_time(ns: f64) -> String {
-    format_duration_ns(ns as u64)
+/// A comparison of two sides that did not alternate.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ComparisonReport {
+    /// [`SCHEMA`].
+    pub(crate) schema: &'static str,
+    /// Baseline side of the ratios.
+    pub(crate) a: ComparisonSide,
+    /// The other side.
+    pub(crate) b: ComparisonSide,
+    /// Result of the primary metric as text, for each arm under each load; none for single runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) summary: Vec<String>,
+    /// Figures. Ratios are b / a.
+    pub(crate) rows: Vec<ComparisonRow>,
+    /// Differences between plans, programs and machines.
+    pub(crate) differences: Vec<Difference>,
+    /// Caveats of the comparison.
+    pub(crate) notes: Vec<String>,
 }
 
-fn format_fraction(share: f64) -> String {
-    format!("{:.3} %", share * 100.0)
+/// One side.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct ComparisonSide {
+    /// Path of its records.
+    pub(crate) path: String,
+    /// Title of the experiment or of the runs.
+    pub(crate) title: String,
+    /// Start time; of several runs the first and the last.
+    pub(crate) started_at: String,
 }
 
-const FIGURE_ROWS: &[FigureRow] = &[
-    ("goodput/s", Run::goodput_per_s, format_count),
-    ("responses/s", |run| run.rates.responses_per_s, format_count),
-    ("errors", |run| run.totals.error_fraction(), format_fraction),
-    ("response p50", |run| run.latency.last_byte.response.p50_ns as f64, format_time),
-    ("response p90", |run| run.latency.last_byte.response.p90_ns as f64, format_time),
-    ("response p99", |run| run.latency.last_byte.response.p99_ns as f64, format_time),
-    ("response p99.9", |run| run.latency.last_byte.response.p999_ns as f64, format_time),
-    ("response max", |run| run.latency.last_byte.response.max_ns as f64, format_time),
-    ("service p50", |run| run.latency.last_byte.service.p50_ns as f64, format_time),
-    ("service p99", |run| run.latency.last_byte.service.p99_ns as f64, format_time),
-    ("first byte p50", |run| run.latency.first_byte.service.p50_ns as f64, format_time),
-    ("connect p50", |run| run.latency.connect.service.p50_ns as f64, format_time),
-];
+/// One figure of both sides.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct ComparisonRow {
+    /// Arm; empty for runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) arm: String,
+    /// Load; empty for runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) load: String,
+    /// Name of the metric.
+    pub(crate) metric: String,
+    /// Name of the metric in words.
+    pub(crate) title: String,
+    /// Unit of the metric.
+    pub(crate) unit: String,
+    /// Number of trials or runs of each side.
+    pub(crate) counts: (usize, usize),
+    /// Medians of both sides.
+    pub(crate) medians: (f64, f64),
+    /// Ratio of the medians, b / a.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio: Option<f64>,
+    /// Interval of the ratio, where there is enough data for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) interval: Option<(f64, f64)>,
+    /// Two-sided p of the Mann-Whitney test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p: Option<f64>,
+    /// p after Holm's correction for the number of compared figures; it decides, and it is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p_adjusted: Option<f64>,
+    /// Fraction of pairs in which b is better than a, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) better_fraction: Option<f64>,
+    /// Outcome of b compared with a; absent where nothing was tested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<ComparisonOutcome>,
+}
 
-/// Compares named runs with the first of them.
-pub(crate) fn compare(runs: &[(String, Run)], colour: bool) -> String {
-    let Some(((_, first), others)) = runs.split_first() else {
-        return String::new();
-    };
-    let mut head = vec![String::new()];
-    head.extend((0..runs.len()).map(run_label));
-    head.extend((1..runs.len()).map(|index| format!("{}/A", run_label(index))));
-    let mut rows = vec![head];
-    for (name, value, format_value) in FIGURE_ROWS {
-        let mut row = vec![(*name).to_owned()];
-        row.extend(runs.iter().map(|(_, run)| format_value(value(run))));
-        row.extend(others.iter().map(|(_, run)| match value(first) {
-            0.0 => "-".to_owned(),
-            base => format!("{:.3}", value(run) / base),
-        }));
-        rows.push(row);
-    }
+/// A fact that differs between the sides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Difference {
+    /// Path of the fact.
+    pub(crate) path: String,
+    /// Value on the first side; absent if it has no such fact.
+    pub(crate) a: Option<String>,
+    /// Value on the second side.
+    pub(crate) b: Option<String>,
+}
+
+/// Formats the complete comparison.
+pub(crate) fn format_comparison(compared: &ComparisonReport) -> String {
     let mut text = String::new();
-    for (index, (name, run)) in runs.iter().enumerate() {
-        text.push_str(&format!("{}: {name}, {}\n{}", run_label(index), run.started_at, verdict(run, colour)));
-        if index > 0 {
-            text.push_str(&plan_differences(first, run));
-        }
+    if compared.rows.is_empty() {
+        // An empty comparison is reported first.
+        text.push_str(&format!("{}\n\n", compared.summary.join("\n")));
     }
-    text.push('\n');
-    text.push_str(&table(&rows));
-    text.push_str(
-        "\nOne run each: a ratio may be noise. Repeat the runs alternately before you act on it.\n",
-    );
+    for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
+        text.push_str(&format!("{letter}: {}, {}: {}\n", side.path, side.started_at, side.title));
+    }
+    if !compared.summary.is_empty() && !compared.rows.is_empty() {
+        text.push_str(&format!("\n{}\n", compared.summary.join("\n")));
+    }
+    let mut rows = vec![COLUMN_HEADS.map(str::to_owned).to_vec()];
+    let mut previous_label = String::new();
+    for row in &compared.rows {
+        let parts = [&row.load, &row.arm].map(String::as_str);
+        let label = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        let shown = if label == previous_label { String::new() } else { label.clone() };
+        previous_label = label;
+        let mut line = vec![shown];
+        line.extend(cells(row));
+        rows.push(line);
+    }
+    if !compared.rows.is_empty() {
+        text.push_str(&format!("\n{}", table(&rows)));
+    }
+    if !compared.differences.is_empty() {
+        text.push_str("\nDifferences:\n");
+    }
+    for one in compared.differences.iter().take(DIFFERENCES_SHOWN_MAX) {
+        text.push_str(&format!(
+            "  {}: {} | {}\n",
+            one.path,
+            value_or_nothing(&one.a),
+            value_or_nothing(&one.b)
+        ));
+    }
+    let more = compared.differences.len().saturating_sub(DIFFERENCES_SHOWN_MAX);
+    if more > 0 {
+        text.push_str(&format!("  and {more} more, in --json\n"));
+    }
+    if !compared.notes.is_empty() {
+        text.push('\n');
+    }
+    for note in &compared.notes {
+        text.push_str(&format!("{note}\n"));
+    }
     text
 }
 
-fn run_label(index: usize) -> String {
-    match u8::try_from(index) {
-        Ok(index) if index < 26 => char::from(b'A' + index).to_string(),
-        _ => format!("#{}", index + 1),
-    }
+/// Formats metric, both medians, ratio, interval, p, the fraction in which B is better, and the
+/// outcome.
+pub(crate) fn cells(row: &ComparisonRow) -> [String; 8] {
+    let none = || "-".to_owned();
+    let (first, second) = row.medians;
+    [
+        row.title.clone(),
+        value(first, &row.unit),
+        value(second, &row.unit),
+        row.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
+        row.interval.map_or_else(none, |(low, high)| format!("{low:.3} to {high:.3}")),
+        row.p_adjusted.map_or_else(none, probability),
+        row.better_fraction.map_or_else(none, better_fraction),
+        row.outcome.map_or_else(|| "not tested".to_owned(), |one| one.as_str_for_unit(&row.unit).to_owned()),
+    ]
 }
 
-fn plan_differences(a: &Run, b: &Run) -> String {
-    let (Some(first), Some(second)) = (a.plan.as_object(), b.plan.as_object()) else {
-        return String::new();
-    };
-    let differing = first.keys().filter(|key| first.get(*key) != second.get(*key));
-    let keys: Vec<_> = differing.map(String::as_str).collect();
-    let warning = match keys.len() {
-        0 => return String::new(),
-        1 => "",
-        _ => "; several settings differ, so no difference can be attributed to one of them",
-    };
-    format!("  the plan differs from A's in: {}{warning}\n", keys.join(", "))
+/// Formats one side of a difference.
+pub(crate) fn value_or_nothing(value: &Option<String>) -> &str {
+    value.as_deref().unwrap_or("(nothing)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_and_what_differs_are_shown() {
+        let row = ComparisonRow {
+            arm: "x".to_owned(),
+            title: "responses".to_owned(),
+            unit: "1/s".to_owned(),
+            medians: (100.0, 110.0),
+            ratio: Some(1.1),
+            p: Some(0.004),
+            p_adjusted: Some(0.012),
+            better_fraction: Some(0.875),
+            ..ComparisonRow::default()
+        };
+        let difference =
+            |n: usize| Difference { path: format!("plan.{n}"), a: Some("1".to_owned()), b: None };
+        let compared = ComparisonReport {
+            schema: SCHEMA,
+            a: ComparisonSide { path: "one".to_owned(), ..ComparisonSide::default() },
+            b: ComparisonSide { path: "two".to_owned(), ..ComparisonSide::default() },
+            summary: vec!["It was found.".to_owned()],
+            rows: vec![row],
+            differences: (0..22).map(difference).collect(),
+            notes: vec!["Time is in it.".to_owned()],
+        };
+        let text = format_comparison(&compared);
+        for part in [
+            "A: one",
+            "\nIt was found.\n",
+            "1.100",
+            "0.012         88 %",
+            "not tested",
+            "plan.0: 1 | (nothing)",
+            "and 2 more",
+            "Time",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let apart = ComparisonReport {
+            summary: vec!["Nothing to compare: x.".to_owned()],
+            rows: Vec::new(),
+            ..compared
+        };
+        let text = format_comparison(&apart);
+        assert!(text.starts_with("Nothing to compare: x.\n\nA: one"), "{text}");
+        assert!(!text.contains("P(B better)"), "no table: {text}");
+        assert_eq!(text.matches("Nothing to compare").count(), 1, "{text}");
+    }
 }

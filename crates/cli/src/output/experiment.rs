@@ -429,7 +429,7 @@ mod tests {
         let experiment = experiment();
         assert_eq!(trial_count_range(&experiment.plan), (3 + 30, 3 + 3 * 45));
         let text = plan(&experiment.plan, (330.0, 3000.0));
-        for part in ["10 to 30", "at least 33, at most 138", "about 6 min to 50 min", "a again"] {
+        for part in ["10 to 30", " 33", " 138", "6 min", "50 min", "a again"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

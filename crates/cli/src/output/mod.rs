@@ -1,7 +1,6 @@
 //! User output: the line per second, the summary, the comparison; and the files.
 
 pub(crate) mod compare;
-pub(crate) mod comparison;
 pub(crate) mod csv;
 pub(crate) mod diagnosis;
 pub(crate) mod edge;
@@ -12,6 +11,7 @@ pub(crate) mod live;
 pub(crate) mod percentiles;
 pub(crate) mod profile;
 pub(crate) mod reference;
+pub(crate) mod run_ratios;
 pub(crate) mod summary;
 pub(crate) mod table;
 pub(crate) mod verbose;
@@ -20,6 +20,11 @@ pub(crate) mod watch;
 use std::io::IsTerminal;
 
 pub(crate) use crate::streams::print;
+
+/// Prints that the check of a file, or of the flags, found no problem.
+pub(crate) fn print_valid(name: &str) {
+    print(&format!("{name}: valid\n"));
+}
 
 /// Returns whether stdout is a terminal that may be coloured (<https://no-color.org>).
 pub(crate) fn is_coloured() -> bool {

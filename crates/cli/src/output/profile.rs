@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use host::NotObservable;
 use host::perf::call_counter::CountedCalls;
 use host::perf::{FoldedStacks, Profile, TaskRow, diff};
-use record::observed::MissingFigure;
+use record::observed::UnobservableMetric;
 use record::units::format_plural;
 use serde_json::{Value, json};
 
@@ -171,10 +171,10 @@ fn shorten(name: &str) -> String {
 /// Builds the JSON form of a profile.
 pub(crate) fn json(outcome: &ProfileReport) -> Value {
     let profile = &outcome.profile;
-    let missing: Vec<MissingFigure> = outcome
+    let missing: Vec<UnobservableMetric> = outcome
         .missing
         .iter()
-        .map(|one| MissingFigure { figure: one.figure.clone(), reason: one.reason.clone() })
+        .map(|one| UnobservableMetric { figure: one.figure.clone(), reason: one.reason.clone() })
         .collect();
     let changes = outcome.baseline.as_ref().map(|baseline| {
         let rows = diff(baseline, &profile.folded()).into_iter();

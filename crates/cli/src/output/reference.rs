@@ -58,7 +58,7 @@ fn bottlenecks() -> String {
             text.push_str(&evidence_list("Ruled out by", row.excluding));
             text.push_str(&format!("- Confused with: {}\n", row.confusions));
             for (_, _, prediction) in row.counter_tests() {
-                text.push_str(&format!("- Proof: {prediction}\n"));
+                text.push_str(&format!("- How to test: {prediction}\n"));
             }
         } else {
             text.push_str(&format!("- Not observable: {}\n", row.not_observable));
@@ -92,7 +92,8 @@ fn command_section(row: &CommandInfo) -> String {
     if !row.flags.is_empty() {
         text.push_str("\n| Flag | Meaning | Default | For instance |\n| --- | --- | --- | --- |\n");
         for flag in row.flags {
-            let default = if flag.value.is_empty() { "off" } else { flag.default };
+            let is_off = flag.value.is_empty() && flag.default.is_empty();
+            let default = if is_off { "off" } else { flag.default };
             let example = flag.valid.first();
             text.push_str(&format!(
                 "| `{}` | {} | {default} | {} |\n",

@@ -151,8 +151,8 @@ fn latency_row(name: &str, kind: &str, summary: &LatencySummary) -> Vec<String> 
 
 fn generator(run: &Run) -> String {
     let generator = &run.generator;
-    let format_percent = |share: Option<f64>| {
-        share.map_or_else(|| "not observable".to_owned(), |share| format!("{:.0} %", share * 100.0))
+    let format_percent = |fraction: Option<f64>| {
+        fraction.map_or_else(|| "not observable".to_owned(), |fraction| format!("{:.0} %", fraction * 100.0))
     };
     let mut text = format!(
         "generator    busiest thread {} of a core, run-queue wait {}; {} lag p50 {}, p99 {}, max {}\n\

@@ -82,7 +82,7 @@ impl LinkCounters {
     }
 
     /// Returns the rates since `earlier`, which was `seconds` ago. A counter that decreased was
-    /// reset, and is left out. `of_role` is empty.
+    /// reset, and is left out. `role` is empty.
     #[must_use]
     pub fn since(&self, earlier: &Self, seconds: f64) -> LinkUse {
         let rate =

@@ -1,6 +1,6 @@
 //! Netlink messages and attributes, as views on bytes: `include/uapi/linux/netlink.h`.
 //!
-//! Pure. Whatever the bytes are, the iterators end and nothing panics: a length that does not fit
+//! No I/O. Whatever the bytes are, the iterators end and nothing panics: a length that does not fit
 //! ends them. Figures are in native byte order, as in netlink.
 
 /// `NLMSG_ERROR`: an error number, or 0 for an acknowledgement.
@@ -144,7 +144,8 @@ pub(crate) mod testing {
         digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
     }
 
-    /// Calls `each` with all prefixes of `whole`, and with `whole` after changes of single bytes.
+    /// Calls `each` with all prefixes of `original`, and with `original` after changes of single
+    /// bytes.
     pub(crate) fn for_each_corruption(original: &[u8], mut each: impl FnMut(&[u8])) {
         (0..=original.len()).for_each(|end| each(&original[..end]));
         let mut bytes = original.to_vec();

@@ -6,7 +6,7 @@
 use super::history::{MAX_RETAINED, SampleHistory};
 use super::{MonitorSpec, Observer};
 use crate::cpu::thread_cpu_ns;
-use record::observed::{MachineObservation, MachineSample, MissingFigure, QueueSnapshot};
+use record::observed::{MachineObservation, MachineSample, QueueSnapshot, UnobservableMetric};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl Monitor {
             Err(reason) => reason,
         };
         observed.unwrap_or_else(|| MachineObservation {
-            not_observable: vec![MissingFigure { figure: "all metrics".to_owned(), reason }],
+            not_observable: vec![UnobservableMetric { figure: "all metrics".to_owned(), reason }],
             ..MachineObservation::default()
         })
     }
@@ -247,7 +247,7 @@ impl SamplingLoop {
         {
             if decimation > 1 {
                 let reason = format!("one in {decimation} was kept: the maximum is {MAX_RETAINED}");
-                observed.not_observable.push(MissingFigure { figure: figure.to_owned(), reason });
+                observed.not_observable.push(UnobservableMetric { figure: figure.to_owned(), reason });
             }
         }
         if self.snapshot_budget.skipped > 0 {
@@ -257,7 +257,7 @@ impl SamplingLoop {
                 skipped + taken as u64
             );
             let figure = "every socket snapshot".to_owned();
-            observed.not_observable.push(MissingFigure { figure, reason });
+            observed.not_observable.push(UnobservableMetric { figure, reason });
         }
         let shift_s = (zero_ns as f64 - self.observer.zero_ns as f64) / 1e9;
         observed.samples.iter_mut().for_each(|sample| sample.time_s -= shift_s);

@@ -291,7 +291,7 @@ fn is_alive(pid: i32) -> bool {
     })
 }
 
-/// Returns whether a connection goes to one of the ports `served` at the address that it comes
+/// Returns whether a connection goes to one of `served_ports` at the address that it comes
 /// from. A server behind the subject may have the same port, but then has another address.
 fn is_client_of(served_ports: &[u16], connection: &Connection) -> bool {
     let ip = |address: SocketAddr| address.ip().to_canonical();

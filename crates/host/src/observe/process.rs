@@ -116,7 +116,8 @@ impl ProcessMonitor {
             .flatten();
     }
 
-    /// Opens the files of new threads, at most `room` in all, and closes those of ended ones.
+    /// Opens the files of new threads, at most `max_threads` in all, and closes those of ended
+    /// ones.
     pub(super) fn find_threads(&mut self, start_phase: StartPhase, max_threads: usize) {
         let Ok(tids) = thread_ids(self.pid) else {
             return;

@@ -131,7 +131,7 @@ impl RoleMonitor {
     }
 
     /// Returns the role's use in the last `seconds`; collects ended processes in `ended`.
-    /// `somebody_is_new` is true if a thread may have been created anywhere on the machine.
+    /// `may_have_new_tasks` is true if a thread may have been created anywhere on the machine.
     pub(super) fn sample(&mut self, seconds: f64, may_have_new_tasks: bool, ended: &mut Vec<i32>) -> RoleUse {
         self.samples += 1;
         let mut totals = RoleTotals::default();

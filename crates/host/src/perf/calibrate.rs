@@ -62,7 +62,7 @@ impl UprobeStep {
     }
 }
 
-/// Measures the cost of a probe hit with `watchers` events at the instruction; `kind` is the
+/// Measures the cost of a probe hit with `events_per_call` events at the instruction; `kind` is the
 /// kernel's event type number of uprobes.
 pub(super) fn measure_probe_hit(kind: u32, step: UprobeStep, events_per_call: usize) -> HitCost {
     let function = own::function(step);
@@ -95,8 +95,8 @@ fn or_assumed(measured: Option<f64>, assumed_ns: f64) -> HitCost {
     }
 }
 
-/// Measures the additional CPU time of each of [`CALLS`] under `watchers` events: the median of the
-/// rounds. CPU time is independent of the machine's other load.
+/// Measures the additional CPU time of each of [`CALLS`] under `events_per_call` events: the median
+/// of the rounds. CPU time is independent of the machine's other load.
 fn measure(event: &PerfEvent, events_per_call: usize, calls: &dyn Fn()) -> io::Result<f64> {
     let cpu_time_ns = || {
         let before_ns = thread_cpu_ns();

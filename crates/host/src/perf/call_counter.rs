@@ -405,7 +405,7 @@ enum CountStep {
 
 /// Chooses a pause after a burst until its cost is within the budget, as long as there is time;
 /// then a burst as long as the remaining budget allows. The first burst is so short that the budget
-/// covers it even if `width` threads only made counted calls.
+/// covers it even if `parallel_threads` threads only made counted calls.
 fn next_step(totals: &CountTotals, hit_ns: f64, parallel_threads: u64, budget: CountBudget) -> CountStep {
     let budget_ns = budget.length_ns as f64 * budget.cpus_max;
     if totals.counted_ns == 0 {
@@ -443,7 +443,7 @@ mod tests {
         match Tracefs::open()
             .and_then(|it| it.tracepoint_id("syscalls", "sys_enter_read").map_err(|it| it.to_string()))
         {
-            Ok(_) => assert!(reason.unwrap().contains("did you mean 'malloc'?")),
+            Ok(_) => assert!(reason.unwrap().contains("'malloc'")),
             Err(why) => assert_eq!(reason, None, "{why}"),
         }
     }
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(CallKind::parse("malloc").unwrap().to_string(), "malloc");
         assert_eq!(CallKind::parse("syscalls").unwrap().to_string(), "system calls");
         for word in ["", "Malloc", "a/../b", "a b"] {
-            assert!(CallKind::parse(word).unwrap_err().contains("is no call"), "{word}");
+            assert!(CallKind::parse(word).unwrap_err().starts_with(&format!("'{word}'")), "{word}");
         }
     }
 

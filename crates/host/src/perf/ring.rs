@@ -74,7 +74,7 @@ impl RingBuffer {
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Copies `length` bytes from `at`, which may wrap around the end, into `record`.
+    /// Copies `length` bytes from `position`, which may wrap around the end, into `record`.
     #[allow(unsafe_code)]
     fn copy(&mut self, position: u64, length: usize) {
         let size = PAGES * self.page_bytes;

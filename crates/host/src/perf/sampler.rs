@@ -328,7 +328,7 @@ mod tests {
     fn a_missing_process_is_not_observable() {
         let error = Profiler::start(&[i32::MAX], FREQUENCY, || 0).unwrap_err();
         assert_eq!(error.figure, FIGURE);
-        assert!(error.reason.contains("no such process"), "{error}");
+        assert_eq!(error.reason, OpenError::NoThreads.message());
     }
 
     /// Work that takes some time, under a name that can be found.

@@ -1,6 +1,6 @@
 //! Symbolizer: function names for addresses of any process and of the kernel.
 //!
-//! It runs after the sampling. Every file is read once, at the first address in it.
+//! It runs after the sampling. Each file is read once, when its first address is looked up.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,10 +13,11 @@ use super::stacks::SampledProcess;
 
 /// Name of the kernel code that is mapped into every process.
 const VDSO: &str = "[vdso]";
-/// Maximum number of bytes read from the vdso, and from a list of compiled functions.
+/// Maximum number of bytes read from the vdso.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
+/// Maximum number of bytes read from a perf map.
 const PERF_MAP_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of files whose symbols are kept.
+/// Maximum number of files whose symbols are cached.
 const IMAGES_MAX: usize = 1024;
 
 /// A function with its readable name.
@@ -30,17 +31,17 @@ pub struct Function {
     pub is_kernel: bool,
 }
 
-/// Symbols read so far.
+/// Cache of the symbols that were read.
 #[derive(Debug, Default)]
 pub(super) struct SymbolCache {
     kernel_symbols: Option<Result<KernelSymbols, String>>,
     /// Images by mount namespace and path; `None` for unreadable files.
     images: HashMap<(String, String), Option<Image>>,
-    /// Mount namespace of a process.
+    /// Mount namespaces by PID.
     mount_namespaces: HashMap<i32, String>,
-    /// Functions that a process compiled at run time.
+    /// JIT-compiled functions by PID: start, end and name.
     jit_functions: HashMap<i32, Vec<(u64, u64, String)>>,
-    /// Descriptions of whatever could not be observed.
+    /// Descriptions of functions without names, and their causes.
     pub(super) notes: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ impl SymbolCache {
         let Some(image) = self.image(pid, mapping) else {
             return unknown_function(&module);
         };
-        // The vdso is loaded at its own address, plus its mapping's start.
+        // Offset in the file. The mapping of the vdso has offset 0: its offset is that in the image.
         let offset = address - mapping.start + mapping.offset;
         let Some(file_address) = image.address_of(offset) else { return unknown_function(&module) };
         let name = match image.locate(file_address) {
@@ -98,8 +99,8 @@ impl SymbolCache {
             match &read {
                 None => self.notes.push(format!("cannot read {path}: its functions have no names")),
                 Some(image) if !image.is_complete && path != VDSO => self.notes.push(format!(
-                    "{path} is stripped: functions that it does not export are named by where they \
-                     begin"
+                    "{path} is stripped: functions that it does not export are named by their \
+                     start addresses"
                 )),
                 Some(_) => {}
             }
@@ -108,7 +109,8 @@ impl SymbolCache {
         self.images.get(&key)?.as_ref()
     }
 
-    /// Returns a function that a process compiled at run time, if the process recorded its address.
+    /// Returns the JIT-compiled function at an address, if the process wrote it to its perf map
+    /// (`/tmp/perf-PID.map`).
     fn jit_function(&mut self, pid: i32, address: u64, module: &str) -> Function {
         let functions = self.jit_functions.entry(pid).or_insert_with(|| {
             let text = read_bounded(&format!("/proc/{pid}/root/tmp/perf-{pid}.map"));
@@ -124,7 +126,7 @@ impl SymbolCache {
     }
 }
 
-/// Finds the file of a mapping and reads it.
+/// Reads the file of a mapping; `None`: no candidate path is readable.
 pub(super) fn read_image(pid: i32, mapping: &Mapping) -> Option<Image> {
     let root = format!("/proc/{pid}/root");
     let files = maps::candidate_paths(pid, mapping).into_iter().filter_map(|path| File::open(path).ok());
@@ -150,11 +152,11 @@ fn demangle(name: &str) -> String {
     {
         return text;
     }
-    // `memcpy@@GLIBC_2.14` in tables of debug information.
+    // Removes a symbol version: `memcpy@@GLIBC_2.14`.
     name.split('@').next().unwrap_or(name).to_owned()
 }
 
-/// Reads the vdso from our own memory; it is the same in every process.
+/// Reads the vdso from the memory of this process; every 64-bit process has the same.
 fn read_vdso() -> Option<Image> {
     let space = AddressSpace::read(std::process::id() as i32);
     let mapping = space.mappings().iter().find(|mapping| mapping.path == VDSO)?;

@@ -10,7 +10,7 @@
 //! [`crate::observe`] does.
 //!
 //! The kernel filters by port (`request`), so that unrelated sockets cost next to nothing. The
-//! parser takes bytes (`row`) and is tested on captured ones; `tally` computes the sums.
+//! parser takes bytes (`tcp_socket`) and is tested on captured ones; `totals` computes the sums.
 //! Sources: `include/uapi/linux/{sock_diag,inet_diag,tcp}.h`, `net/ipv4/{inet,tcp}_diag.c`.
 
 mod request;

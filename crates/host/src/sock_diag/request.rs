@@ -1,6 +1,6 @@
 //! Requests to `sock_diag`: states, extensions, and a filter by port that the kernel runs.
 //!
-//! Pure. Source: `include/uapi/linux/inet_diag.h`; meaning and checks of filters:
+//! No I/O. Source: `include/uapi/linux/inet_diag.h`; meaning and checks of filters:
 //! `inet_diag_bc_run` and `inet_diag_bc_audit` in `net/ipv4/inet_diag.c`.
 
 use crate::netlink::message::push_attribute;

@@ -2,7 +2,7 @@
 //! and, behind it, `struct tcp_info` (`include/uapi/linux/tcp.h`) and the memory figures of
 //! `include/uapi/linux/sock_diag.h`.
 //!
-//! Pure. Kernels only ever add to `tcp_info`. In a shorter one, missing figures that every kernel
+//! No I/O. Kernels only ever add to `tcp_info`. In a shorter one, missing figures that every kernel
 //! of the last ten years has are zero, and the other missing ones are `None`. Additional figures of
 //! a longer one are ignored.
 

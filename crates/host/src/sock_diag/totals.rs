@@ -1,6 +1,6 @@
 //! Sums of sockets by port and end, converted to the record's types.
 //!
-//! Pure. Each snapshot reuses the memory of the one before.
+//! No I/O. Each snapshot reuses the memory of the one before.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -63,7 +63,7 @@ pub(crate) enum CarryOver {
 }
 
 impl SocketTotals {
-    /// Resets the sums for these ports; the snapshot is taken at `at_s` of any clock.
+    /// Resets the sums for these ports; the snapshot is taken at `snapshot_s` of any clock.
     pub(crate) fn start(&mut self, ports: &[u16], carry_over: CarryOver, snapshot_s: f64) {
         self.snapshot_s = snapshot_s;
         self.traffic.start();
@@ -225,7 +225,8 @@ impl EndTotals {
         }
     }
 
-    /// Computes rates of the traffic in `seconds`; `before` is the earlier number of sockets.
+    /// Computes rates of the traffic in `seconds`; `sockets_before` is the earlier number of
+    /// sockets.
     fn set_rates(&mut self, seconds: f64, sockets_before: u64) {
         let (sums, traffic) = (&mut self.sums, &self.traffic);
         let rate = |count: u64| Some(count as f64 / seconds.max(1e-3));

@@ -115,7 +115,7 @@ impl BestMatches {
     }
 }
 
-/// Ranks the match of a socket with `wanted`: 3 the address itself, 2 all addresses of its family,
+/// Ranks the match of a socket with `address`: 3 the address itself, 2 all addresses of its family,
 /// 1 all IPv6 addresses for an IPv4 one (an IPv6-only socket looks the same), 0 no match.
 fn rank(row: &TcpRow, address: SocketAddr) -> u8 {
     if row.state != LISTEN || row.local.port() != address.port() {
@@ -203,8 +203,8 @@ fn holds_any_socket(pid: i32, inodes: &HashSet<u64>, descriptors_left: &mut usiz
     Some(false)
 }
 
-/// Adds the sockets in a thread's descriptor table to `inodes`, reading at most `links_left`
-/// descriptors.
+/// Adds the sockets in a thread's descriptor table to `inodes`, reading at most
+/// `descriptors_left` descriptors.
 pub(crate) fn collect_socket_inodes(
     pid: i32,
     tid: i32,

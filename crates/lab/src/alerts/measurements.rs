@@ -2,7 +2,8 @@
 //! reading for each. A figure that the machine does not provide gives no reading.
 
 use record::observed::{
-    CgroupUse, ConnectionEnd, EndQueues, LinkUse, NamespaceUse, Pressure, Role, RoleUse, ThreadCpuUse,
+    CgroupUse, ConnectionEnd, EndQueues, LinkUse, ListenerQueue, NamespaceUse, Pressure, Role, RoleUse,
+    ThreadCpuUse,
 };
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
 
@@ -106,9 +107,14 @@ pub(super) fn full_accept_queues(view: &ObservationWindow<'_>, out: &mut Vec<Mea
     }
 }
 
+/// Returns the number of connections that all accept queues of a port can hold.
+pub(super) fn accept_capacity(listener: &ListenerQueue) -> f64 {
+    f64::from(listener.backlog) * f64::from(listener.sockets.max(1))
+}
+
 pub(super) fn accept_queue_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
     for listener in view.queues.listeners.iter().filter(|listener| listener.backlog > 0) {
-        let capacity = f64::from(listener.backlog) * f64::from(listener.sockets.max(1));
+        let capacity = accept_capacity(listener);
         let facts = [listener.waiting.to_string(), format_count(capacity)];
         let value = f64::from(listener.waiting) / capacity;
         push(out, ScreenSection::Sockets, labels::listener(listener.port), value, facts);
@@ -120,10 +126,10 @@ pub(super) fn half_open(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>
     for end in view.queues.ends.iter().filter(|end| end.end == ConnectionEnd::Server) {
         let listener = view.queues.listeners.iter().find(|listener| listener.port == end.port);
         let Some(listener) = listener.filter(|listener| listener.backlog > 0) else { continue };
-        let half_open = sockets_in_state(end, "syn-recv") as f64;
+        let half_open = end.count_in_state("syn-recv") as f64;
         let facts = [format_count(half_open), listener.backlog.to_string()];
-        let capacity = f64::from(listener.backlog) * f64::from(listener.sockets.max(1));
-        push(out, ScreenSection::Sockets, labels::end(end), half_open / capacity, facts);
+        let value = half_open / accept_capacity(listener);
+        push(out, ScreenSection::Sockets, labels::end(end), value, facts);
     }
 }
 
@@ -140,14 +146,9 @@ pub(super) fn local_port_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measur
     }
 }
 
-/// Returns the number of sockets of an end in a state.
-pub(super) fn sockets_in_state(end: &EndQueues, name: &str) -> u64 {
-    end.states.get(name).copied().unwrap_or(0)
-}
-
 fn unread(view: &ObservationWindow<'_>, side: ConnectionEnd, out: &mut Vec<Measurement>) {
     for end in view.queues.ends.iter().filter(|end| end.end == side) {
-        let established = sockets_in_state(end, "established");
+        let established = end.count_in_state("established");
         if established >= CONNECTIONS_MIN {
             let facts = [end.with_unread.to_string(), established.to_string()];
             let value = end.with_unread as f64 / established as f64;
@@ -366,7 +367,7 @@ pub(super) fn softirq_on_one_cpu(view: &ObservationWindow<'_>, out: &mut Vec<Mea
     for cpu in &view.mean.cpus {
         let others = view.mean.cpus.iter().filter(|other| other.cpu != cpu.cpu);
         let max = others.map(|other| other.softirq + other.irq).reduce(f64::max);
-        if let Some(max) = max.filter(|most| *most < SOFTIRQ_OTHERS_MAX) {
+        if let Some(max) = max.filter(|max| *max < SOFTIRQ_OTHERS_MAX) {
             let facts = [format!("max {}", percent(max)), percent(busy_fraction(cpu))];
             push(out, ScreenSection::Cpus, labels::cpu(cpu.cpu), cpu.softirq + cpu.irq, facts);
         }

@@ -47,7 +47,7 @@ impl<'a> ObservationWindow<'a> {
         self.observed.roles.iter().zip(&self.mean.roles)
     }
 
-    /// Returns field `at` (from 0) of a setting, as a number.
+    /// Returns field `index` (from 0) of a setting, as a number.
     pub(super) fn setting(&self, name: &str, index: usize) -> Option<f64> {
         self.observed.settings.get(name)?.split_whitespace().nth(index)?.parse().ok()
     }
@@ -258,14 +258,9 @@ impl WeightedMeans<'_> {
         }
     }
 
-    fn pressure<'s>(&'s self, of: impl Fn(&'s MachineSample) -> Option<&'s Pressure>) -> Pressure {
+    fn pressure(&self, of: impl Fn(&MachineSample) -> Option<&Pressure>) -> Pressure {
         let mean = |fraction: fn(&Pressure) -> f64| {
-            let known = self
-                .samples
-                .iter()
-                .filter_map(|sample| Some((fraction(of(sample)?) * sample.length_s, sample.length_s)));
-            let (sum, length_s) = known.fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
-            if length_s > 0.0 { sum / length_s } else { 0.0 }
+            self.mean_if_known(|sample| of(sample).map(fraction)).unwrap_or(0.0)
         };
         Pressure {
             cpu_some: mean(|pressure| pressure.cpu_some),
@@ -326,38 +321,52 @@ fn merge_snapshots(snapshots: &[QueueSnapshot]) -> QueueSnapshot {
     }
 }
 
+/// Snapshots of one end of the connections of a port.
+struct EndSeries<'a>(Vec<&'a EndQueues>);
+
+impl EndSeries<'_> {
+    fn median(&self, value: fn(&EndQueues) -> f64) -> f64 {
+        median(self.0.iter().map(|end| value(end)))
+    }
+
+    fn median_count(&self, value: fn(&EndQueues) -> u64) -> u64 {
+        median(self.0.iter().map(|end| value(end) as f64)).round() as u64
+    }
+
+    fn median_if_known(&self, value: fn(&EndQueues) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.0.iter().filter_map(|end| value(end)).collect();
+        statistics::median(&values)
+    }
+}
+
 fn merge_ends(snapshots: &[QueueSnapshot], last: &EndQueues) -> EndQueues {
-    let all: Vec<&EndQueues> = snapshots
-        .iter()
-        .filter_map(|snapshot| snapshot.ends.iter().find(|end| end.port == last.port && end.end == last.end))
-        .collect();
-    let median_of = |value: fn(&EndQueues) -> f64| median(all.iter().map(|end| value(end)));
-    let median_count =
-        |value: fn(&EndQueues) -> u64| median(all.iter().map(|end| value(end) as f64)).round() as u64;
+    let is_same_end = |end: &&EndQueues| end.port == last.port && end.end == last.end;
+    let all = snapshots.iter().filter_map(|snapshot| snapshot.ends.iter().find(is_same_end));
+    let ends = EndSeries(all.collect());
     // These are sums since the sockets were opened. Use the increase, unless sockets were closed
     // meanwhile.
-    let first = all.first().copied().filter(|first| last.busy_us > first.busy_us);
+    let first = ends.0.first().copied().filter(|first| last.busy_us > first.busy_us);
     let increase = |value: fn(&EndQueues) -> u64| value(last).saturating_sub(first.map_or(0, value));
     let increase_if_known = |value: fn(&EndQueues) -> Option<u64>| {
         Some(value(last)?.saturating_sub(first.and_then(value).unwrap_or(0)))
     };
     let states = last.states.keys().map(|state| {
-        let counts = all.iter().map(|end| end.states.get(state).map_or(0.0, |count| *count as f64));
+        let counts = ends.0.iter().map(|end| end.count_in_state(state) as f64);
         (state.clone(), median(counts).round() as u64)
     });
     EndQueues {
         port: last.port,
         end: last.end,
         states: states.collect(),
-        with_unread: median_count(|end| end.with_unread),
-        unread_bytes: median_count(|end| end.unread_bytes),
-        with_unsent: median_count(|end| end.with_unsent),
-        unsent_bytes: median_count(|end| end.unsent_bytes),
-        unread_bytes_max: median_count(|end| end.unread_bytes_max),
-        not_sent_bytes: median_count(|end| end.not_sent_bytes),
-        memory_bytes: median_count(|end| end.memory_bytes),
-        rtt_us: median_of(|end| end.rtt_us),
-        rtt_min_us: median_of(|end| end.rtt_min_us),
+        with_unread: ends.median_count(|end| end.with_unread),
+        unread_bytes: ends.median_count(|end| end.unread_bytes),
+        with_unsent: ends.median_count(|end| end.with_unsent),
+        unsent_bytes: ends.median_count(|end| end.unsent_bytes),
+        unread_bytes_max: ends.median_count(|end| end.unread_bytes_max),
+        not_sent_bytes: ends.median_count(|end| end.not_sent_bytes),
+        memory_bytes: ends.median_count(|end| end.memory_bytes),
+        rtt_us: ends.median(|end| end.rtt_us),
+        rtt_min_us: ends.median(|end| end.rtt_min_us),
         busy_us: increase(|end| end.busy_us),
         receive_window_limited_us: increase(|end| end.receive_window_limited_us),
         send_buffer_limited_us: increase(|end| end.send_buffer_limited_us),
@@ -365,33 +374,27 @@ fn merge_ends(snapshots: &[QueueSnapshot], last: &EndQueues) -> EndQueues {
         retransmitted_bytes: increase_if_known(|end| end.retransmitted_bytes),
         duplicates: increase_if_known(|end| end.duplicates),
         reorderings: increase_if_known(|end| end.reorderings),
-        delivery_bytes_per_s: median_of(|end| end.delivery_bytes_per_s),
-        application_limited: median_count(|end| end.application_limited),
+        delivery_bytes_per_s: ends.median(|end| end.delivery_bytes_per_s),
+        application_limited: ends.median_count(|end| end.application_limited),
         segments_sent: increase(|end| end.segments_sent),
-        ..merge_exchange_states(&all, last)
+        ..merge_exchange_states(&ends, last)
     }
 }
 
 /// Combines the states of exchanges and the data rates, as medians.
-fn merge_exchange_states(all: &[&EndQueues], last: &EndQueues) -> EndQueues {
-    let median_count =
-        |value: fn(&EndQueues) -> u64| median(all.iter().map(|end| value(end) as f64)).round() as u64;
-    let median_if_known = |value: fn(&EndQueues) -> Option<f64>| {
-        let values: Vec<f64> = all.iter().filter_map(|end| value(end)).collect();
-        statistics::median(&values)
-    };
+fn merge_exchange_states(ends: &EndSeries<'_>, last: &EndQueues) -> EndQueues {
     EndQueues {
-        active: median_count(|end| end.active),
-        awaiting_response: median_count(|end| end.awaiting_response),
-        awaiting_response_ms: median_if_known(|end| end.awaiting_response_ms),
-        pending_response: median_count(|end| end.pending_response),
-        pending_response_ms: median_if_known(|end| end.pending_response_ms),
-        order_unknown: median_count(|end| end.order_unknown),
-        since_s: median_if_known(|end| end.since_s),
-        bytes_received_per_s: median_if_known(|end| end.bytes_received_per_s),
-        bytes_acked_per_s: median_if_known(|end| end.bytes_acked_per_s),
-        segments_sent_per_s: median_if_known(|end| end.segments_sent_per_s),
-        retransmitted_per_s: median_if_known(|end| end.retransmitted_per_s),
+        active: ends.median_count(|end| end.active),
+        awaiting_response: ends.median_count(|end| end.awaiting_response),
+        awaiting_response_ms: ends.median_if_known(|end| end.awaiting_response_ms),
+        pending_response: ends.median_count(|end| end.pending_response),
+        pending_response_ms: ends.median_if_known(|end| end.pending_response_ms),
+        order_unknown: ends.median_count(|end| end.order_unknown),
+        since_s: ends.median_if_known(|end| end.since_s),
+        bytes_received_per_s: ends.median_if_known(|end| end.bytes_received_per_s),
+        bytes_acked_per_s: ends.median_if_known(|end| end.bytes_acked_per_s),
+        segments_sent_per_s: ends.median_if_known(|end| end.segments_sent_per_s),
+        retransmitted_per_s: ends.median_if_known(|end| end.retransmitted_per_s),
         opened: last.opened,
         closed: last.closed,
         local_ports_max: last.local_ports_max,

@@ -3,7 +3,7 @@
 use record::observed::{DiskUse, EndQueues, MachineSample, Role, RoleUse, ThreadCpuUse};
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
 
-use super::measurements::{PAGE_BYTES, counter, cpus_allowed, link_rate, sockets_in_state};
+use super::measurements::{PAGE_BYTES, accept_capacity, counter, cpus_allowed, link_rate};
 use super::observation_window::{ObservationWindow, busy_fraction};
 use super::{BarPart, ScreenCell, ScreenLine, ScreenSection, percent};
 
@@ -313,7 +313,7 @@ fn tcp_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
 
 fn socket_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
     for listener in &view.queues.listeners {
-        let capacity = f64::from(listener.backlog) * f64::from(listener.sockets.max(1));
+        let capacity = accept_capacity(listener);
         let cells = vec![
             ScreenCell::new("to accept", listener.waiting.to_string()),
             ScreenCell::new("backlog", listener.backlog.to_string()),
@@ -326,7 +326,7 @@ fn socket_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
         );
     }
     for end in &view.queues.ends {
-        let established = sockets_in_state(end, "established");
+        let established = end.count_in_state("established");
         let known = ["established", "time-wait"];
         let others: Vec<String> = end
             .states
@@ -342,7 +342,7 @@ fn socket_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
             ScreenCell::new("in flight", format_bytes(end.unsent_bytes as f64)),
             ScreenCell::new("rtt", microseconds_text(end.rtt_us)),
             ScreenCell::new("min", microseconds_text(end.rtt_min_us)),
-            ScreenCell::new("time-wait", sockets_in_state(end, "time-wait").to_string()),
+            ScreenCell::new("time-wait", end.count_in_state("time-wait").to_string()),
             ScreenCell::new("not sent", format_bytes(end.not_sent_bytes as f64)),
             ScreenCell::new("window full", limited(end.receive_window_limited_us)),
             ScreenCell::new("buffer full", limited(end.send_buffer_limited_us)),

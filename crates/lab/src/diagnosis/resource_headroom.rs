@@ -111,12 +111,12 @@ pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
     let mut used: Vec<ResourceHeadroom> = RESOURCES
         .iter()
         .filter_map(|row| {
-            let share = (row.used.read)(view)?;
+            let used_fraction = (row.used.read)(view)?;
             Some(ResourceHeadroom {
                 resource: row.name,
-                used_fraction: share,
-                full_at: full_at(row.kind, share, view),
-                demand_ns: demand_ns(row.kind, share, view),
+                used_fraction,
+                full_at: full_at(row.kind, used_fraction, view),
+                demand_ns: demand_ns(row.kind, used_fraction, view),
             })
         })
         .filter(|one| one.used_fraction.is_finite() && one.used_fraction > 0.0)
@@ -130,7 +130,7 @@ pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
 }
 
 /// Returns the rate at which a resource is full.
-fn full_at(kind: ResourceKind, share: f64, view: &RunView<'_>) -> Option<SaturationRate> {
+fn full_at(kind: ResourceKind, used_fraction: f64, view: &RunView<'_>) -> Option<SaturationRate> {
     let rate_per_s = Some(view.goodput()).filter(|rate| *rate > 0.0)?;
     if view.run.totals.error_fraction() > BAD_FRACTION_MAX {
         return None;
@@ -138,9 +138,9 @@ fn full_at(kind: ResourceKind, share: f64, view: &RunView<'_>) -> Option<Saturat
     // The use of other processes stays constant: X · D fills the rest.
     let utilisation = match kind {
         ResourceKind::Level => return None,
-        ResourceKind::Loop => return connections_full_at(share, rate_per_s, view),
+        ResourceKind::Loop => return connections_full_at(used_fraction, rate_per_s, view),
         ResourceKind::Machine => s::machine_cpus(view).map(|(own, left)| own / left.max(1e-9))?,
-        _ => share,
+        _ => used_fraction,
     };
     // Inexact samples may give more than 1.
     let utilisation = utilisation.min(1.0);
@@ -165,11 +165,11 @@ fn rounded(rate_per_s: f64) -> f64 {
 /// Returns the limit of the generator's connections: N of them carry at most N / (R(1) + Z),
 /// because no request is faster than without load. In an open loop R is that of the run, which only
 /// grows with the load.
-fn connections_full_at(share: f64, rate_per_s: f64, view: &RunView<'_>) -> Option<SaturationRate> {
+fn connections_full_at(used_fraction: f64, rate_per_s: f64, view: &RunView<'_>) -> Option<SaturationRate> {
     let at_most = |rate_per_s| SaturationRate { rate_per_s: rounded(rate_per_s), bound: RateBound::AtMost };
     if view.run.plan["pace"]["loop"].as_str() == Some("open") {
-        let measured = share >= MEASURED_UTILIZATION_MIN;
-        return measured.then(|| at_most(rate_per_s / share.min(1.0)));
+        let measured = used_fraction >= MEASURED_UTILIZATION_MIN;
+        return measured.then(|| at_most(rate_per_s / used_fraction.min(1.0)));
     }
     let think_ns = view.run.plan["pace"]["think_ns"].as_u64()? as f64;
     let connections = view.run.totals.connections.max_open as f64;
@@ -178,14 +178,14 @@ fn connections_full_at(share: f64, rate_per_s: f64, view: &RunView<'_>) -> Optio
     (bound >= rate_per_s).then(|| at_most(bound))
 }
 
-fn demand_ns(kind: ResourceKind, share: f64, view: &RunView<'_>) -> Option<f64> {
+fn demand_ns(kind: ResourceKind, used_fraction: f64, view: &RunView<'_>) -> Option<f64> {
     let rate_per_s = Some(view.goodput()).filter(|rate| *rate > 0.0)?;
     let busy = match kind {
-        ResourceKind::Thread { .. } => share,
+        ResourceKind::Thread { .. } => used_fraction,
         ResourceKind::Machine => s::machine_cpus(view)?.0,
         _ => return None,
     };
-    // Whole ns: a value read from a file may differ in the last bit.
+    // An integer: a value read from a file may differ in the last bit.
     Some((busy * 1e9 / rate_per_s).round())
 }
 

@@ -112,7 +112,7 @@ impl<'a> RunView<'a> {
     }
 
     /// Returns the sum of the fractions on top of the stack, over a role's functions that satisfy
-    /// `is_one`.
+    /// `is_included`.
     pub(super) fn function_fraction(
         &self,
         role: &str,

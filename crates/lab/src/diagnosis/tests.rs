@@ -411,7 +411,7 @@ fn a_tail_has_its_fingerprint() {
     (0..1_000).for_each(|at| latencies.record(if at % 50 == 0 { 205 * MS } else { 2 * MS }));
     run.latency.last_byte.service = latencies.summary();
     let fingerprints = diagnose(&run).fingerprints;
-    assert!(fingerprints[0].starts_with("retransmission: 2.0 % of the requests"), "{fingerprints:?}");
+    assert!(fingerprints[0].starts_with("retransmission: 2.0 %"), "{fingerprints:?}");
 }
 
 #[test]
@@ -441,10 +441,10 @@ fn a_run_without_a_valid_response_is_void_before_anything_is_full() {
         change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 4);
         assert_first(&run, "run_invalid");
         let diagnosis = diagnose(&run);
-        let none = "requests with a valid response: 0 %";
-        assert!(diagnosis.evidence.iter().any(|line| line.starts_with(none)), "{diagnosis:#?}");
-        let reason = "kernel_cpu_bound: refused, reset or truncated";
-        assert!(diagnosis.ruled_out.iter().any(|line| line.starts_with(reason)), "{diagnosis:#?}");
+        let none = "valid response: 0 %";
+        assert!(diagnosis.evidence.iter().any(|line| line.contains(none)), "{diagnosis:#?}");
+        let code = "kernel_cpu_bound: ";
+        assert!(diagnosis.ruled_out.iter().any(|line| line.starts_with(code)), "{diagnosis:#?}");
         assert!(diagnosis.next_limits.iter().all(|line| !line.contains("full at")), "{diagnosis:#?}");
     }
     // The cause of broken requests precedes its consequences.

@@ -4,7 +4,8 @@
 use record::observed::InFlightByLocation;
 use record::run::TimeFraction;
 
-use super::run_view::{RunView, SUBJECT, median};
+use super::run_view::{RunView, SUBJECT};
+use crate::statistics;
 
 /// Minimum fraction of a location; smaller ones are noise of the snapshots, and left out.
 const FRACTION_MIN: f64 = 0.01;
@@ -28,7 +29,7 @@ pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
     let mut fractions: Vec<TimeFraction> = LOCATIONS
         .iter()
         .filter_map(|(location, count)| {
-            let fraction = mean_fraction_at(view, *count)?;
+            let fraction = fraction_at(view, *count, statistics::mean)?;
             Some(TimeFraction { location: (*location).to_owned(), fraction })
         })
         .collect();
@@ -36,7 +37,7 @@ pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
     if located <= 0.0 {
         return Vec::new();
     }
-    // The snapshots are a few moments: they may have more requests than were in flight on average.
+    // The snapshots may have more requests than were in flight on average.
     fractions.iter_mut().for_each(|one| one.fraction /= located.max(1.0));
     let remainder = TimeFraction {
         location: "other (kernel, link, or too short to sample)".to_owned(),
@@ -45,20 +46,21 @@ pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
     fractions.into_iter().chain([remainder]).filter(|one| one.fraction >= FRACTION_MIN).collect()
 }
 
-fn mean_fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
-    let machine = view.machine(SUBJECT)?;
-    let in_flight = view.run.generator.in_flight_mean;
-    let snapshots = machine.snapshots();
-    let sum: u64 = snapshots.iter().map(|one| count(&machine.observed.in_flight(one))).sum();
-    let mean = sum as f64 / snapshots.len() as f64;
-    (in_flight > 0.0 && mean.is_finite()).then(|| mean / in_flight)
+/// Returns the median fraction of the requests in flight at one location.
+pub(super) fn median_fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
+    fraction_at(view, count, statistics::median).map(|fraction| fraction.min(1.0))
 }
 
-/// Returns the fraction of the requests in flight at one location: the median over the snapshots.
-pub(super) fn fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
+/// Returns the fraction of the requests in flight at one location: the `average` of the snapshots,
+/// which may be above 1 because they are a few moments.
+fn fraction_at(
+    view: &RunView<'_>,
+    count: fn(&InFlightByLocation) -> u64,
+    average: fn(&[f64]) -> Option<f64>,
+) -> Option<f64> {
     let machine = view.machine(SUBJECT)?;
     let in_flight = view.run.generator.in_flight_mean;
-    let counts = machine.snapshots().into_iter().map(|one| count(&machine.observed.in_flight(one)));
-    let median_count = median(counts.map(|count| count as f64).collect())?;
-    (in_flight > 0.0).then(|| (median_count / in_flight).min(1.0))
+    let snapshots = machine.snapshots().into_iter();
+    let counts: Vec<f64> = snapshots.map(|one| count(&machine.observed.in_flight(one)) as f64).collect();
+    (in_flight > 0.0).then_some(average(&counts)? / in_flight)
 }

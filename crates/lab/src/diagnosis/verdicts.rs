@@ -4,7 +4,7 @@
 //! The method is operational analysis (Denning and Buzen 1978; Jain 1991): a resource whose
 //! utilisation U = X · D is near 1 can be the bottleneck. If there is none, the latency without
 //! load, R(1), distinguishes a delay from a limit: more connections help against a delay, but not
-//! against a limit. `proofs` are the necessary conditions of a claim, and each claim needs two
+//! against a limit. `required` are the necessary conditions of a claim, and each claim needs two
 //! families of signals.
 
 mod shared;
@@ -202,7 +202,7 @@ pub struct VerdictRule {
     pub required: &'static [Criterion],
     /// Alternatives: one of these must hold as well; none is required if this is empty.
     pub any_of: &'static [Criterion],
-    /// Required number of `signs`.
+    /// Required number of `supporting` signs.
     pub supporting_min: usize,
     /// Supporting signs; each that holds adds to the confidence.
     pub supporting: &'static [Criterion],

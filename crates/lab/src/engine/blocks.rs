@@ -1,5 +1,5 @@
 //! Decides which attempt at a group counts, and marks trials that do not count because of their
-//! group. A group is the arms of a block under one load. Pure.
+//! group. A group is the arms of a block under one load. No I/O.
 //!
 //! The attempt that counts is the last one with every arm, none of them failed or discarded. Arms
 //! are compared under one load, so a disturbance of one load's trials does not invalidate those of

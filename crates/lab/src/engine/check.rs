@@ -1,4 +1,4 @@
-//! Checks that a plan can be run, before its first trial. Pure. Not for the syntax of its file.
+//! Checks that a plan can be run, before its first trial. No I/O. Not for the syntax of its file.
 
 use std::collections::BTreeSet;
 

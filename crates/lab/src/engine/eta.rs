@@ -1,4 +1,4 @@
-//! Estimates the number of trials to come and their duration. Pure. Not for the decision about
+//! Estimates the number of trials to come and their duration. No I/O. Not for the decision about
 //! them: see [`super::next_step`].
 
 use record::experiment::{ExperimentPlan, TrialSummary};
@@ -79,9 +79,9 @@ fn trial_s(plan: &ExperimentPlan, overhead: Overhead) -> f64 {
 #[must_use]
 pub fn expected_duration_s(plan: &ExperimentPlan) -> (f64, f64) {
     let overhead = Overhead::default();
-    let (least_s, most_s) = estimate_eta(plan, &[], 1, overhead).remaining_s;
+    let (min_s, max_s) = estimate_eta(plan, &[], 1, overhead).remaining_s;
     let rerun_trials = f64::from(reruns_max(plan, plan.blocks_max)) * plan.arms.len() as f64;
-    (least_s, most_s + rerun_trials * trial_s(plan, overhead))
+    (min_s, max_s + rerun_trials * trial_s(plan, overhead))
 }
 
 #[cfg(test)]

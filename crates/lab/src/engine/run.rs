@@ -225,8 +225,8 @@ impl<'f, 'h> Engine<'f, 'h> {
     }
 
     fn add_duration(&mut self, took_s: f64, params: &TrialParams) -> Result<(), EngineError> {
-        let asked_s = (params.warm_up_ns + params.duration_ns) as f64 / 1e9;
-        self.overhead.add(took_s - asked_s);
+        let planned_s = (params.warm_up_ns + params.duration_ns) as f64 / 1e9;
+        self.overhead.add(took_s - planned_s);
         let mut sessions = self.directory.sessions().to_vec();
         if let Some(session) = sessions.last_mut() {
             session.duration_s += took_s;

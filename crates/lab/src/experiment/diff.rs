@@ -65,8 +65,8 @@ fn split_flag(word: &str) -> Option<(&str, &str)> {
     };
     let (name, value) = word.split_at(end);
     // `-keepalive` is a name; `-c10` is a name with a value.
-    let is_whole = !word.starts_with("--") && !value.starts_with(is_value);
-    Some(if is_whole { (word, "") } else { (name, value) })
+    let is_name = !word.starts_with("--") && !value.starts_with(is_value);
+    Some(if is_name { (word, "") } else { (name, value) })
 }
 
 /// Returns the differing lines of two texts, by the line number of the old one, as `- gone` and

@@ -3,13 +3,16 @@
 //!
 //! Checks of the file alone are elsewhere.
 
+use record::problem::InputProblem;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::fill::ParameterFiller;
 use crate::engine::environment::{missing_libraries, program_name};
 use crate::scenario::placeholders::{
     DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, fill, split_pieces,
 };
+use crate::scenario::read::{Problems, parse_document};
 use crate::scenario::setup::{LabSetup, LoadTool, ProgramSetup};
 use crate::trial::driver;
 
@@ -35,6 +38,28 @@ impl std::fmt::Debug for EnvironmentChecks<'_> {
 }
 
 impl EnvironmentChecks<'_> {
+    /// Parses the file of one trial, and checks it against this environment. `file` names it in
+    /// problems.
+    ///
+    /// # Errors
+    /// All problems of the file, in its order.
+    pub fn parse_scenario(&self, file: &str, text: &str) -> Result<LabSetup, Vec<InputProblem>> {
+        let mut problems = Problems::default();
+        let (mut document, is_valid) = parse_document(text, &mut problems);
+        if !is_valid {
+            return Err(problems.with_positions(file, text));
+        }
+        let setup = LabSetup::from_document(&document, &mut problems);
+        let mut filler = ParameterFiller::for_scenario(text);
+        filler.fill_table(&mut document, "");
+        let unknown_placeholders = filler.problems.into_vec();
+        for (at, problem) in unknown_placeholders.into_iter().chain(self.cell_problems(&document, &setup)) {
+            problems.add(at, problem);
+        }
+        let problems = problems.with_positions(file, text);
+        if problems.is_empty() { Ok(setup) } else { Err(problems) }
+    }
+
     /// Returns the problems of one arm under one load; `merged` is the file with both applied.
     pub(super) fn cell_problems(&self, merged: &DeTable<'_>, setup: &LabSetup) -> Vec<(usize, String)> {
         let mut problems = Vec::new();
@@ -129,6 +154,7 @@ fn value_position(file_table: &DeTable<'_>, path: &[&str]) -> usize {
 mod tests {
     use super::super::{ExperimentFile, ExperimentOptions};
     use super::*;
+    use crate::scenario::setup::tests::assert_problems;
     use crate::trial::metrics::METRICS;
 
     const TEXT: &str = r#"[parameters]
@@ -192,23 +218,51 @@ build = "gone-cc x"
         let text = TEXT.replace("[scenario]\n", "[scenario]\nnetwork = \"chain\"\n");
         let problems = parse_with_environment(&text, &ExperimentOptions::default()).unwrap_err();
         let expected = [
-            "a.toml:5:33: there is no CPU 2 on this machine; there are: 0, 1",
-            "a.toml:6:18: there is no CPU 7 on this machine",
-            "a.toml:8:11: 'gone' is gone (arm 'a')",
-            "a.toml:11:18: cannot preload /no/such/liba.so: No such file",
-            "a.toml:15:17: 'gone-too' is gone",
-            "a.toml:17:9: 'load.flags': no flag --bogus (load 'own')",
-            "a.toml:25:13: 'h1load' is gone: install it (https://github.com/wtarreau/h1load) (load 'none')",
-            "a.toml:27:1: 'p99_ns' cannot decide, because h2load does not report it (arm 'a' under load \
-             'foreign'); there are: responses_per_s, bytes_in_per_s, mean_ns, max_ns, subject_us_per_response",
-            "a.toml:28:64: 'responses_per_s' is listed in 'measure.also' twice",
+            "a.toml:5:33: CPU 2 0, 1",
+            "a.toml:6:18: CPU 7",
+            "a.toml:8:11: 'gone' (arm 'a')",
+            "a.toml:11:18: /no/such/liba.so: No such file",
+            "a.toml:15:17: 'gone-too'",
+            "a.toml:17:9: 'load.flags': --bogus (load 'own')",
+            "a.toml:25:13: 'h1load' (https://github.com/wtarreau/h1load) (load 'none')",
+            "a.toml:27:1: 'p99_ns' h2load (arm 'a' 'foreign'); responses_per_s, bytes_in_per_s, mean_ns, \
+             max_ns, subject_us_per_response",
+            "a.toml:28:64: 'responses_per_s' 'measure.also'",
             "a.toml:29:1: no such call",
-            "a.toml:32:9: 'gone-cc' is gone",
+            "a.toml:32:9: 'gone-cc'",
         ];
-        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
-        for (problem, expected) in problems.iter().zip(expected) {
-            assert!(problem.starts_with(expected), "{problem}\n{expected}");
-        }
+        assert_problems(&problems, &expected);
+    }
+
+    #[test]
+    fn the_file_of_one_trial_is_checked_too() {
+        let gone = |name: &str| (name == "gone").then(|| "it is gone".to_owned());
+        let flags = |words: &[String]| {
+            let bogus = words.iter().filter(|word| *word == "--bogus");
+            bogus.map(|word| format!("no flag {word}")).collect()
+        };
+        let checks = EnvironmentChecks {
+            program_problem: &gone,
+            version_output: &|_| None,
+            cpus: &[0],
+            calls_problem: &|_| None,
+            load_flag_problems: &flags,
+        };
+        let parse = |command: &str, load: &str| {
+            let text = format!(
+                "[subject]\ncommand = \"{command}\"\nready = \"{{subject}}:80\"\n[load]\nflags = \"{load}\"\n"
+            );
+            let parsed = checks.parse_scenario("a.toml", &text);
+            parsed.map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let setup = parse("there {port}", "-d {duration} http://{subject}/").unwrap();
+        assert_eq!(setup.subject.command, ["there", "{port}"]);
+        let problems = parse("gone", "--bogus").unwrap_err();
+        assert_eq!(problems, ["a.toml:2:11: it is gone", "a.toml:5:9: 'load.flags': no flag --bogus"]);
+        let problems = parse("there", "-d {duraton}").unwrap_err();
+        let misspelt = "a.toml:5:13: unknown placeholder '{duraton}' (did you mean 'duration'?): ";
+        assert!(problems.len() == 1 && problems[0].starts_with(misspelt), "{problems:?}");
+        assert!(!problems[0].contains("[parameters]"), "{problems:?}");
     }
 
     #[test]
@@ -231,19 +285,16 @@ build = "gone-cc x"
         ] {
             let more = format!("primary = \"{primary}\"\n");
             let problems = parse_metrics(tool, &more, &ExperimentOptions::default()).unwrap_err();
-            let begin = format!("a.toml:8:1: '{primary}' cannot decide, because ");
+            let begin = format!("a.toml:8:1: '{primary}' ");
             assert!(problems.len() == 1 && problems[0].starts_with(&begin), "{problems:#?}");
-            let (_, there) = problems[0].split_once("there are: ").unwrap();
+            let (_, there) = problems[0].rsplit_once(": ").unwrap();
             for name in there.split(", ") {
                 parse_metrics(tool, &format!("primary = \"{name}\"\n"), &ExperimentOptions::default())
                     .unwrap();
             }
             let more = format!("also = [\"{primary}\"]\n");
             let problems = parse_metrics(tool, &more, &ExperimentOptions::default()).unwrap_err();
-            assert!(
-                problems[0].starts_with(&format!("a.toml:8:9: '{primary}' is not available")),
-                "{problems:#?}"
-            );
+            assert!(problems[0].starts_with(&format!("a.toml:8:9: '{primary}' ")), "{problems:#?}");
             // A setting that was accepted and run before is not rejected later.
             let accepted = ExperimentOptions { was_accepted: true, ..ExperimentOptions::default() };
             assert_eq!(names(parse_metrics(tool, &more, &accepted).unwrap()), ["responses_per_s", primary]);

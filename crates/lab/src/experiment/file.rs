@@ -111,7 +111,7 @@ fn unknown_key_text(name: &str) -> String {
     let names = || EXPERIMENT.iter().chain(FILE).map(|row| row.name);
     let hint = suggestion(name, names());
     let names: Vec<&str> = names().collect();
-    format!("there is no key '{name}'{hint}; there are: {}", names.join(", "))
+    format!("unknown key '{name}'{hint}; there are: {}", names.join(", "))
 }
 
 /// Returns the texts of parameters. Values that are not texts are reported when their keys are

@@ -42,6 +42,8 @@ pub(super) struct ParameterFiller<'a> {
     /// Number of placeholders that may still be filled in. A few nested parameters can expand to
     /// more text than there is time for.
     fills_left: u32,
+    /// True for the file of one trial, which cannot declare parameters.
+    is_scenario: bool,
 }
 
 impl<'a> ParameterFiller<'a> {
@@ -59,7 +61,13 @@ impl<'a> ParameterFiller<'a> {
             pending_values: BTreeSet::new(),
             problems: Problems::default(),
             fills_left: FILLS_MAX,
+            is_scenario: false,
         }
+    }
+
+    /// Returns a filler for the file of one trial: only the placeholders of trials are known.
+    pub(super) fn for_scenario(text: &'a str) -> Self {
+        Self { is_scenario: true, ..Self::new(text, BTreeMap::new(), BTreeSet::new()) }
     }
 
     /// Fills in every text of a table; `path` names it.
@@ -147,10 +155,11 @@ impl<'a> ParameterFiller<'a> {
     fn unknown_placeholder_text(&self, name: &str) -> String {
         let names = self.parameters.keys().map(String::as_str).chain(TRIAL_PLACEHOLDERS.iter().copied());
         let hint = suggestion(name, names);
-        format!(
-            "no parameter '{{{name}}}'{hint}: add it to [parameters], or write '{{{{{name}}}}}' \
-             for the literal text"
-        )
+        let (kind, remedy) = match self.is_scenario {
+            true => ("unknown placeholder", ""),
+            false => ("no parameter", "add it to [parameters], or "),
+        };
+        format!("{kind} '{{{name}}}'{hint}: {remedy}write '{{{{{name}}}}}' for the literal text")
     }
 
     /// Returns the position of a placeholder that comes after `count` others of its name.

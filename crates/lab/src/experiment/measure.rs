@@ -31,7 +31,7 @@ const CONFIDENCE_DEFAULT: f64 = 0.95;
 const CONFIDENCE_RANGE: std::ops::RangeInclusive<f64> = 0.8..=0.999;
 const RERUNS_MAX_FRACTION_DEFAULT: f64 = 0.5;
 /// Default primary metric. If the load has a rate, the rate is not the subject's, and the default
-/// is the CPU time of a response (`PRIMARY_AT_A_RATE`).
+/// is the CPU time of a response ([`PRIMARY_DEFAULT_WITH_RATE`]).
 const PRIMARY_DEFAULT: &str = "responses_per_s";
 const PRIMARY_DEFAULT_WITH_RATE: &str = "subject_us_per_response";
 /// Default secondary metrics.
@@ -98,8 +98,8 @@ impl<'a> MeasureInput<'a> {
     ) -> Self {
         let mut versions: Vec<(LoadTool, String)> = Vec::new();
         for tool in cells.setups.values().map(|setup| setup.tool).filter(|tool| *tool != LoadTool::Weir) {
-            let is_asked = versions.iter().any(|(other, _)| *other == tool);
-            if let Some(checks) = environment.filter(|_| !is_asked) {
+            let is_known = versions.iter().any(|(other, _)| *other == tool);
+            if let Some(checks) = environment.filter(|_| !is_known) {
                 versions.push((tool, (checks.version_output)(tool.name()).unwrap_or_default()));
             }
         }
@@ -115,7 +115,7 @@ impl<'a> MeasureInput<'a> {
     /// Returns the reason why no trial of a setup has a metric; `None` if trials may have it.
     fn impossible_reason(&self, name: &str, setup: &LabSetup) -> Option<String> {
         let version = self.driver_versions.iter().find(|(tool, _)| *tool == setup.tool);
-        metrics::find_metric(name)?.unavailable_reason(setup, version.map(|(_, said)| said.as_str()))
+        metrics::find_metric(name)?.unavailable_reason(setup, version.map(|(_, output)| output.as_str()))
     }
 
     /// Returns the problem of a metric that was requested; `None` if trials have it. All arms under
@@ -314,8 +314,8 @@ fn probe_metric_text(measure: &TableValues) -> String {
 
 fn discard_bounds(discard: &TableValues) -> BTreeMap<String, f64> {
     let value = |bound: &DiscardBound| {
-        let whole = discard.integer(bound.key).map(|whole| whole as f64);
-        let given = discard.decimal(bound.key).or(whole).map(|given| given * bound.scale);
+        let integer = discard.integer(bound.key).map(|integer| integer as f64);
+        let given = discard.decimal(bound.key).or(integer).map(|given| given * bound.scale);
         Some((bound.covariate.to_owned(), given.or(bound.default)?))
     };
     DISCARD_BOUNDS.iter().filter_map(value).collect()
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(parse_discard_bound("steal=30%"), Ok(("steal_fraction".to_owned(), 0.3)));
         assert_eq!(parse_discard_bound("wake-up-ratio=10"), Ok(("wake_up_p99_ns".to_owned(), 10.0)));
         assert_eq!(parse_discard_bound("clock-step=2s"), Ok(("clock_step_s".to_owned(), 2.0)));
-        assert!(parse_discard_bound("stela=1%").unwrap_err().contains("did you mean 'steal'"));
+        assert!(parse_discard_bound("stela=1%").unwrap_err().contains("'steal'"));
         for text in ["steal", "steal=", "steal=much", "generator-lag=x", "steal=\"\n"] {
             assert!(parse_discard_bound(text).is_err(), "{text}");
         }

@@ -85,8 +85,8 @@ pub struct ExperimentFile {
 
 impl ExperimentFile {
     /// Parses the text of a file. `name` is the file's name, for problems and for an experiment
-    /// without a name of its own; `metrics` are all metrics that can be measured; `around` is the
-    /// environment to run it in, if it is to be run.
+    /// without a name of its own; `metrics` are all metrics that can be measured; `checks` are
+    /// those of the environment to run it in, if it is to be run.
     ///
     /// # Errors
     /// All problems of the file, in its order, then the problems of the options.
@@ -102,8 +102,8 @@ impl ExperimentFile {
             return Err(vec![InputProblem::new(name, reason)]);
         }
         let mut problems = Problems::default();
-        let (document, is_whole) = parse_document(text, &mut problems);
-        if !is_whole {
+        let (document, is_valid) = parse_document(text, &mut problems);
+        if !is_valid {
             return Err(problems.with_positions(name, text));
         }
         let mut parts = FileParts::split(&document, &mut problems);

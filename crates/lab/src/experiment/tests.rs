@@ -7,6 +7,7 @@ use super::ready::{READY_MADE, find_ready_made};
 use super::*;
 use crate::scenario::plan::Node;
 use crate::scenario::setup::LoadTool;
+use crate::scenario::setup::tests::assert_problems;
 use crate::selftest::cases::CASES;
 use crate::trial::metrics::{METRICS, TrialMetric};
 
@@ -26,14 +27,6 @@ fn problems_with_options(text: &str, options: &ExperimentOptions) -> Vec<String>
 
 fn problems_of(text: &str) -> Vec<String> {
     problems_with_options(text, &ExperimentOptions::default())
-}
-
-/// Checks that each problem starts as expected, and that there are no others.
-fn assert_problems(problems: &[String], expected: &[&str]) {
-    assert_eq!(problems.len(), expected.len(), "{problems:#?}");
-    for (problem, expected) in problems.iter().zip(expected) {
-        assert!(problem.starts_with(expected), "{problem}\n{expected}");
-    }
 }
 
 fn names(arms: &[Arm]) -> Vec<&str> {
@@ -186,7 +179,7 @@ fn a_load_that_differs_by_arm_is_not_called_by_the_flags_of_one() {
     let text =
         BASE.to_owned() + "[arms.few]\n[arms.alike]\n[arms.many]\nload.flags = \"-c 64 -d {duration} u\"\n";
     let title = |text: &str| parse_valid(text).plan().loads[0].title.clone();
-    assert_eq!(title(&text), "differs by arm; few, alike: -c 1 -d {duration} u; many: -c 64 -d {duration} u");
+    assert!(title(&text).ends_with("; few, alike: -c 1 -d {duration} u; many: -c 64 -d {duration} u"));
     let other = text + "load.tool = \"wrk\"\n";
     assert!(title(&other).ends_with("; many: wrk -c 64 -d {duration} u"), "{}", title(&other));
     assert!(title(&other).contains("few, alike: weir -c 1 "), "{}", title(&other));
@@ -236,7 +229,7 @@ fn quick_has_as_few_blocks_as_can_show_a_difference() {
 #[test]
 fn options_replace_the_values_of_the_file() {
     let text = BASE.replace("server", "server {x}") + "[parameters]\nx.doc = \"needed\"\n";
-    assert_problems(&problems_of(&text), &["a.toml:8:1: 'x' has no text: give it with --set x=TEXT"]);
+    assert_problems(&problems_of(&text), &["a.toml:8:1: 'x' --set x="]);
     let options = ExperimentOptions {
         duration_ns: Some(1_500_000_000),
         blocks: Some((1, 2)),
@@ -261,12 +254,7 @@ fn options_replace_the_values_of_the_file() {
         parameters: vec![("y".to_owned(), String::new())],
         ..options
     };
-    let expected = [
-        "a.toml:8:1: 'x' has no text",
-        "--set: there is no parameter 'y' (did you mean 'x'?); in [parameters]: x",
-        "--blocks: give a minimum of 1 or more",
-        "--duration: the length of a load is from",
-    ];
+    let expected = ["a.toml:8:1: 'x'", "--set: 'y' 'x' [parameters]", "--blocks: 1", "--duration: length"];
     assert_problems(&problems_with_options(&text, &wrongly), &expected);
 }
 
@@ -278,10 +266,7 @@ fn a_parameter_that_all_arms_have_is_not_to_be_given() {
         parameters: vec![("x".to_owned(), "4".to_owned())],
         ..ExperimentOptions::default()
     };
-    assert_problems(
-        &problems_with_options(&text, &options),
-        &["--set: 'x' has no effect: every arm has its own"],
-    );
+    assert_problems(&problems_with_options(&text, &options), &["--set: 'x' arm"]);
     assert_problems(&problems_of(&text), &[]);
 }
 
@@ -292,17 +277,17 @@ fn unknown_placeholders_are_reported_with_their_positions() {
                 [load]\nflags = \"-d {duration}\"\n\
                 [files]\nx = '''\nevents { x 1; } ${y} {{z}}\n  {client} {w}'''\n";
     let expected = [
-        "a.toml:2:11: no parameter '{mod}' (did you mean 'mode'?): add it to [parameters]",
-        "a.toml:3:9: parameters are nested more than 8 deep: '{deep}'",
-        "a.toml:4:1: '{idle}' is not used in the file",
-        "a.toml:5:1: 'Dir' is not a valid parameter name",
-        "a.toml:5:1: '{Dir}' is not used in the file",
-        "a.toml:6:1: '{port}' is not used in the file",
-        "a.toml:6:1: '{port}' is reserved",
-        "a.toml:8:21: no parameter '{thread}'",
-        "a.toml:8:31: no parameter '{thread}'",
-        "a.toml:9:10: '{duration}' is only valid in 'load.flags'",
-        "a.toml:15:12: no parameter '{w}'",
+        "a.toml:2:11: '{mod}' 'mode' [parameters]",
+        "a.toml:3:9: 8 '{deep}'",
+        "a.toml:4:1: '{idle}'",
+        "a.toml:5:1: 'Dir'",
+        "a.toml:5:1: '{Dir}'",
+        "a.toml:6:1: '{port}' used",
+        "a.toml:6:1: '{port}' reserved",
+        "a.toml:8:21: '{thread}'",
+        "a.toml:8:31: '{thread}'",
+        "a.toml:9:10: '{duration}' 'load.flags'",
+        "a.toml:15:12: '{w}'",
     ];
     assert_problems(&problems_of(text), &expected);
     let text =
@@ -321,13 +306,10 @@ fn problems_of_some_arms_or_loads_are_reported_with_their_names() {
            [loads.x]\nload.flags = \"no length\"\n[loads.y]\nscenario.delay.jitter = \"1ms\"\n\
            [parameters]\np = \"lots\"\n";
     let expected = [
-        "a.toml:8:9: there is no key 'subject.comand' (did you mean 'command'?); there are: command, \
-         ready, ready-path, ready-command, ready-timeout, env, build (arm 'a')",
-        "a.toml:10:26: 'scenario.loss.fraction' takes a fraction: \"2%\" ('lots' is not a fraction (write 1% or \
-         0.01)) (arm 'b')",
-        "a.toml:12:14: 'load.flags' has neither '{duration}' nor a number of requests (-n): the tool \
-         would use its default length (load 'x')",
-        "a.toml:14:10: 'scenario.delay.round-trip' is missing: a time: \"20ms\" (load 'y')",
+        "a.toml:8:9: 'subject.comand' 'command' ready-path ready-command ready-timeout env build (arm 'a')",
+        "a.toml:10:26: 'scenario.loss.fraction' \"2%\" 'lots' (arm 'b')",
+        "a.toml:12:14: 'load.flags' '{duration}' -n (load 'x')",
+        "a.toml:14:10: 'scenario.delay.round-trip' \"20ms\" (load 'y')",
     ];
     assert_problems(&problems_of(&text), &expected);
 }
@@ -336,57 +318,37 @@ fn problems_of_some_arms_or_loads_are_reported_with_their_names() {
 fn files_that_are_no_experiment_are_refused_with_the_reason() {
     let with = |more: &str| problems_of(&format!("{BASE}{more}"));
     let cases: &[(&str, &str)] = &[
-        ("[arms.a]\nmeasure.effect = 1\n", "a.toml:8:1: 'arms.a' cannot change 'measure'"),
-        ("[arms]\na = 1\n", "a.toml:8:1: 'arms.a' takes a table"),
-        ("[arms.a]\ntitle = 1\n", "a.toml:8:9: 'arms.a.title' takes a text"),
-        ("[arms.\"a b\"]\n", "a.toml:7:7: arms: 'a b' is not a valid name: at most"),
-        ("[arms.a-repeat]\n", "a.toml:7:7: arms: 'a-repeat' is not a valid name: '-repeat' is reserved for"),
-        (
-            "[arms.a]\nparameters.x = 1\n",
-            "a.toml:8:12: there is no parameter 'x'; in [parameters]: there are none",
-        ),
-        ("[measure]\nbaseline = \"x\"\n", "a.toml:8:1: there is no arm 'x'; there are: base"),
-        (
-            "[measure]\nprimary = \"p98_ns\"\n",
-            "a.toml:8:1: there is no metric 'p98_ns' (did you mean 'p90_ns'?)",
-        ),
-        ("[measure]\nalso = [\"x\"]\n", "a.toml:8:9: there is no metric 'x'"),
-        (
-            "[measure]\nprimary = \"calls_per_response\"\n",
-            "a.toml:8:1: 'calls_per_response' cannot be compared, because calls are counted in \
-             separate trials that are not judged: remove it here, and set 'calls = \"allocations\"'",
-        ),
+        ("[arms.a]\nmeasure.effect = 1\n", "a.toml:8:1: 'arms.a' 'measure'"),
+        ("[arms]\na = 1\n", "a.toml:8:1: 'arms.a' table"),
+        ("[arms.a]\ntitle = 1\n", "a.toml:8:9: 'arms.a.title' string"),
+        ("[arms.\"a b\"]\n", "a.toml:7:7: arms: 'a b'"),
+        ("[arms.a-repeat]\n", "a.toml:7:7: arms: 'a-repeat' '-repeat'"),
+        ("[arms.a]\nparameters.x = 1\n", "a.toml:8:12: 'x' [parameters]"),
+        ("[measure]\nbaseline = \"x\"\n", "a.toml:8:1: 'x' base"),
+        ("[measure]\nprimary = \"p98_ns\"\n", "a.toml:8:1: 'p98_ns' 'p90_ns'"),
+        ("[measure]\nalso = [\"x\"]\n", "a.toml:8:9: 'x'"),
+        ("[measure]\nprimary = \"calls_per_response\"\n", "a.toml:8:1: 'calls_per_response' \"allocations\""),
         (
             "[measure]\ncalls = \"malloc\"\nalso = [\"p50_ns\", \"calls_per_response\"]\n",
-            "a.toml:9:19: 'calls_per_response' cannot be compared, because calls are counted in \
-             separate trials that are not judged: remove it here: 'measure.calls'",
+            "a.toml:9:19: 'calls_per_response' 'measure.calls'",
         ),
-        ("[measure]\nalso = []\n", "a.toml:8:8: 'measure.also' takes 1 to 64 entries"),
-        ("[measure]\neffect = 0.6\n", "a.toml:8:1: the smallest effect"),
-        ("[measure]\nconfidence = \"99.99%\"\n", "a.toml:8:1: a confidence is"),
-        ("[measure]\nblocks.min = 5\n", "a.toml:8:8: 5 blocks allow no conclusion: Wilcoxon"),
-        ("[measure]\nblocks.max = 5\n", "a.toml:8:8: 5 blocks allow no conclusion"),
-        ("[measure]\nblocks = { min = 9, max = 8 }\n", "a.toml:8:21: the maximum number of blocks is below"),
-        ("[measure]\nduration = \"2h\"\n", "a.toml:8:1: the length of a load is from"),
-        (
-            "[measures]\n",
-            "a.toml:7:2: there is no key 'measures' (did you mean 'measure'?); there are: name,",
-        ),
-        ("[discard]\nsteal = \"x\"\n", "a.toml:8:9: 'discard.steal' takes a fraction"),
-        ("[factors]\nx = [1]\n", "a.toml:8:1: there is no parameter 'x'"),
-        (
-            "[loads.a]\nload.warm-up = \"3s\"\n[loads.b]\n",
-            "a.toml:8:16: all arms and loads need the same warm-up",
-        ),
+        ("[measure]\nalso = []\n", "a.toml:8:8: 'measure.also' 64"),
+        ("[measure]\neffect = 0.6\n", "a.toml:8:1: effect 50%"),
+        ("[measure]\nconfidence = \"99.99%\"\n", "a.toml:8:1: confidence 99.9%"),
+        ("[measure]\nblocks.min = 5\n", "a.toml:8:8: 5 blocks Wilcoxon"),
+        ("[measure]\nblocks.max = 5\n", "a.toml:8:8: 5 blocks"),
+        ("[measure]\nblocks = { min = 9, max = 8 }\n", "a.toml:8:21: blocks"),
+        ("[measure]\nduration = \"2h\"\n", "a.toml:8:1: length"),
+        ("[measures]\n", "a.toml:7:2: 'measures' 'measure' name,"),
+        ("[discard]\nsteal = \"x\"\n", "a.toml:8:9: 'discard.steal'"),
+        ("[factors]\nx = [1]\n", "a.toml:8:1: 'x'"),
+        ("[loads.a]\nload.warm-up = \"3s\"\n[loads.b]\n", "a.toml:8:16: warm-up"),
     ];
     for (more, expected) in cases {
         assert_problems(&with(more), &[expected]);
     }
-    assert_problems(
-        &problems_of(&format!("name = \"a/b\"\n{BASE}")),
-        &["a.toml:1:1: 'a/b' is not a valid name"],
-    );
-    assert_problems(&problems_of(&" ".repeat(2 << 20)), &["a.toml: it is longer than"]);
+    assert_problems(&problems_of(&format!("name = \"a/b\"\n{BASE}")), &["a.toml:1:1: 'a/b'"]);
+    assert_problems(&problems_of(&" ".repeat(2 << 20)), &["a.toml: longer"]);
     assert_problems(&problems_of("[arms\n"), &["a.toml:1:"]);
 }
 
@@ -394,12 +356,10 @@ fn files_that_are_no_experiment_are_refused_with_the_reason() {
 fn arms_and_loads_may_not_set_the_same() {
     let text = BASE.replace("-c 1", "-c {c}")
         + "[parameters]\nc = 1\n[arms.a]\nparameters.c = 2\n[arms.b]\n[loads.x]\nparameters.c = 3\n[loads.y]\n";
-    let expected = "a.toml:13:12: 'parameters.c' is also set by an arm, and the load would override it \
-                    (arm 'a' under load 'x')";
-    assert_problems(&problems_of(&text), &[expected]);
+    assert_problems(&problems_of(&text), &["a.toml:13:12: 'parameters.c' (arm 'a' 'x')"]);
     let text = BASE.replace("-c 1", "-c {c}")
         + "[parameters]\nc = 1\n[factors]\nc = [1, 2]\n[arms.a]\nparameters.c = 3\n";
-    assert_problems(&problems_of(&text), &["a.toml:12:12: 'c' is a factor"]);
+    assert_problems(&problems_of(&text), &["a.toml:12:12: 'c' factor"]);
 }
 
 #[test]
@@ -414,23 +374,17 @@ fn there_are_no_more_arms_loads_and_cells_than_can_be_run() {
             )
     };
     assert_eq!(parse_valid(&text(4, 32)).plan().arms.len(), 5);
-    assert_problems(&problems_of(&text(5, 32)), &["a.toml:12:31: 5 arms under 32 loads are over 128"]);
-    assert_problems(
-        &problems_of(&text(33, 1)),
-        &["a.toml:11:1: at most 32 arms are allowed, and this makes 33"],
-    );
+    assert_problems(&problems_of(&text(5, 32)), &["a.toml:12:31: 5 32 128"]);
+    assert_problems(&problems_of(&text(33, 1)), &["a.toml:11:1: 32 arms 33"]);
     let by_hand: String = (0..33).map(|n| format!("[arms.a{n}]\n")).collect();
-    assert_problems(
-        &problems_of(&(BASE.to_owned() + &by_hand)),
-        &["a.toml:39:7: at most 32 arms are allowed"],
-    );
+    assert_problems(&problems_of(&(BASE.to_owned() + &by_hand)), &["a.toml:39:7: 32 arms"]);
 }
 
 #[test]
 fn levels_with_the_same_name_are_reported() {
     let text =
         BASE.replace("server", "server {x}") + "[parameters]\nx = 1\n[factors]\nx = [\"a.b\", \"a-b\"]\n";
-    assert_problems(&problems_of(&text), &["a.toml:10:13: two arms would be named 'x-a-b'"]);
+    assert_problems(&problems_of(&text), &["a.toml:10:13: 'x-a-b'"]);
 }
 
 #[test]
@@ -486,5 +440,5 @@ fn every_ready_made_experiment_is_right() {
 fn a_ready_made_experiment_reports_its_missing_parameters() {
     let problems = problems_of(find_ready_made("build-flags").unwrap().text);
     assert_eq!(problems.len(), 2, "{problems:#?}");
-    assert!(problems[0].contains("'before' has no text: give it with --set before=TEXT"));
+    assert!(problems[0].contains("'before'") && problems[0].contains("--set before="), "{problems:#?}");
 }

@@ -194,7 +194,7 @@ fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut P
         let title = title.map(|title| match title.get_ref().as_str() {
             Some(title) => title.to_owned(),
             None => {
-                problems.add(title.span().start, format!("'{path}.title' takes a text"));
+                problems.add(title.span().start, format!("'{path}.title' takes a string"));
                 String::new()
             }
         });
@@ -229,7 +229,7 @@ fn remove_unknown_keys(patch: &mut DeTable<'_>, path: &str, parts: &FileParts<'_
             problems.add(key.span().start, parts.unknown_parameter_text(key.get_ref()));
         }
         if plain_text(value.get_ref()).is_none() {
-            let text = format!("'{path}.{PARAMETERS_KEY}.{}' takes a text or a number", key.get_ref());
+            let text = format!("'{path}.{PARAMETERS_KEY}.{}' takes a string or a number", key.get_ref());
             problems.add(value.span().start, text);
         }
     }

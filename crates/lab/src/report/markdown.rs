@@ -1,5 +1,5 @@
 //! The report in Markdown: result, comparisons, warnings, and the command to repeat the experiment.
-//! It is short enough for a comment of a pull request; details are folded. It has no charts.
+//! It is short enough for a comment on a pull request; details are folded. It has no charts.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use super::{TextTable, TrialRecords};
 use crate::format;
 use crate::trial_counts::{LeftOutCounts, TrialStatus};
 
-/// Maximum number of rows of a table: a comment has a limit of its own (65,536 letters at GitHub).
+/// Maximum number of rows of a table: a comment on GitHub has at most 65,536 characters.
 const ROWS_MAX: usize = 60;
-/// Maximum number of letters of the file that are repeated.
+/// Maximum number of characters of the experiment's file in the report.
 const FILE_CHARS_MAX: usize = 12_000;
-/// Maximum number of letters of one cell or name.
+/// Maximum number of characters of one cell or name.
 const CELL_CHARS_MAX: usize = 200;
 
-/// Returns the text.
+/// Renders the report.
 #[must_use]
 pub(super) fn render(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut out = format!("## {}\n\n", escaped_line(&experiment.plan.title));
@@ -65,8 +65,7 @@ fn write_comparisons(out: &mut String, experiment: &Experiment) {
     write_comparison_table(out, experiment, true);
 }
 
-/// Writes the results of one arm under the levels of its loads, and, folded, its difference from
-/// itself.
+/// Writes the results of one arm under the levels of its loads, and, folded, its A/A comparison.
 fn write_levels(out: &mut String, experiment: &Experiment, grid: &TextTable) {
     for (index, row) in grid.rows.iter().enumerate() {
         let cells: Vec<String> = row.iter().map(|text| cell_text(text)).collect();
@@ -128,8 +127,8 @@ fn write_warnings(out: &mut String, experiment: &Experiment) {
     out.push('\n');
 }
 
-/// Writes a row for each comparison: those of the primary metric, or those of all others with its
-/// name.
+/// Writes a table of the comparisons of the primary metric, or of those of all other metrics with a
+/// column for the metric.
 fn write_comparison_table(out: &mut String, experiment: &Experiment, primary: bool) {
     let rows: Vec<&Comparison> = experiment.comparisons.iter().filter(|one| one.primary == primary).collect();
     let (several, named) = (has_several_loads(&experiment.plan), !primary);
@@ -226,7 +225,7 @@ fn write_repro_command(out: &mut String, experiment: &Experiment) {
     );
 }
 
-/// Returns a text in a fence that is longer than any fence in the text.
+/// Returns a text as a fenced code block. The fence is longer than any run of backticks in the text.
 fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -247,7 +246,8 @@ fn cell_text(text: &str) -> String {
     escaped_line(&super::svg::shortened(text, CELL_CHARS_MAX))
 }
 
-/// Returns a text in one line without any meaning to Markdown or HTML. `@` would notify people.
+/// Escapes a text for one line of Markdown, which may contain HTML. A zero-width space after `@` prevents
+/// a mention, which would notify a user.
 fn escaped_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

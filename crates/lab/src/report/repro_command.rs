@@ -3,12 +3,13 @@
 
 use record::experiment::Experiment;
 
-/// Flags that name existing files. Without them a run creates a directory with its result.
+/// Flags that are dropped, because they name the results of the original run. Without `--output` a run
+/// creates a new directory.
 const DROPPED_FLAGS: &[&str] = &["--output", "--json"];
-/// Flag of the seed for the order of trials.
+/// Flag of the seed.
 const SEED: &str = "--seed";
 
-/// Returns the words of the command.
+/// Returns the words of the command; none if the original command is unknown.
 pub(super) fn repro_command(experiment: &Experiment) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut original = experiment.command.iter();

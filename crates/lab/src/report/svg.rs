@@ -53,7 +53,7 @@ pub(in crate::report) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * CHAR_WIDTH
 }
 
-/// Shortens a text to at most `letters` letters, with an ellipsis at the end.
+/// Shortens a text to at most `chars_max` characters, with an ellipsis at the end.
 #[must_use]
 pub(in crate::report) fn shortened(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {

@@ -43,7 +43,7 @@ pub(super) fn missing_observations(
 
 #[cfg(test)]
 mod tests {
-    use record::observed::MissingFigure;
+    use record::observed::UnobservableMetric;
 
     use super::*;
     use crate::report::synthetic::{NoRecords, synthetic_experiment};
@@ -59,7 +59,7 @@ mod tests {
             trial.driver.program = "wrk".to_owned();
             trial.driver.notes = vec!["no percentile beyond the 99th".to_owned()];
         }
-        let missing = MissingFigure { figure: "calls".to_owned(), reason: "no symbol".to_owned() };
+        let missing = UnobservableMetric { figure: "calls".to_owned(), reason: "no symbol".to_owned() };
         raw.trials.get_mut(&first.file).unwrap().not_observable = vec![missing.clone(), missing];
         let result = missing_observations(&experiment, &raw);
         let texts: Vec<(&str, usize)> = result.iter().map(|one| (one.text.as_str(), one.trials)).collect();

@@ -1,4 +1,4 @@
-//! Control groups of a run: the directories to make, and the settings to write. Pure.
+//! Control groups of a run: the directories to make, and the settings to write. No I/O.
 //!
 //! Each program has its own group, so that all processes that it starts can be found again. The
 //! group is in the cgroup v2 hierarchy if that is mounted (it has pressure figures too). Quotas are

@@ -76,6 +76,7 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use crate::scenario::plan::Node;
     use crate::scenario::setup::LabSetup;
+    use crate::scenario::setup::tests::assert_problems;
 
     const REST: &str = "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\nbuild = \"cc 'a b'\"\n\
                         [load]\nflags = \"x\"\n";
@@ -103,15 +104,12 @@ mod tests {
         let problems = LabSetup::parse("a", &text).unwrap_err();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
-            "a:1:11: 'a b' is not a valid program name",
-            "a:5:1: there is no origin in this network",
-            "a:6:1: 'ready-path' requires 'ready'",
-            "a:7:11: 'load' is not a valid program name",
-            "a:7:11: 'programs.load.command' is missing",
+            "a:1:11: 'a b'",
+            "a:5:1: origin",
+            "a:6:1: 'ready-path' 'ready'",
+            "a:7:11: 'load'",
+            "a:7:11: 'programs.load.command'",
         ];
-        assert_eq!(texts.len(), expected.len(), "{texts:#?}");
-        for (problem_text, expected) in texts.iter().zip(expected) {
-            assert!(problem_text.starts_with(expected), "{problem_text}\n{expected}");
-        }
+        assert_problems(&texts, &expected);
     }
 }

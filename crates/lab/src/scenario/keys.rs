@@ -138,7 +138,7 @@ const TITLED: &[KeySpec] = &[key("title", ValueForm::Text, "Description, in one 
 
 const FACTOR: &[KeySpec] = &[
     required("levels", ValueForm::List, "Levels; short form: `NAME = [\"1\", \"2\"]`"),
-    key("of", ValueForm::Word(&["arms", "loads"]), "Kind of variants; the default is arms"),
+    key("of", ValueForm::Word(&["arms", "loads"]), "Axis of the levels; the default is arms"),
 ];
 
 const MEASURE: &[KeySpec] = &[
@@ -444,7 +444,7 @@ fn write_rows(before: &str, keys: &[KeySpec], text: &mut String) {
 pub(super) fn describe(form: ValueForm) -> String {
     match form {
         ValueForm::Word(words) => words.join(", ").replace(", ", " or "),
-        ValueForm::Text => "a text".to_owned(),
+        ValueForm::Text => "a string".to_owned(),
         ValueForm::Count(low, high) if high >= 1 << 40 => format!("an integer from {low}"),
         ValueForm::Count(low, high) => format!("an integer from {low} to {high}"),
         ValueForm::Number => "a number above 0".to_owned(),
@@ -454,13 +454,13 @@ pub(super) fn describe(form: ValueForm) -> String {
         ValueForm::Size => "a size: \"64k\"".to_owned(),
         ValueForm::Rate => "a rate: \"50mbit\"".to_owned(),
         ValueForm::Cpus => "CPUs: \"0,2-3\"".to_owned(),
-        ValueForm::Flag => "true or false".to_owned(),
+        ValueForm::Flag => "a boolean: true or false".to_owned(),
         ValueForm::TimeOr(word) => format!("a time: \"20ms\", or \"{word}\""),
-        ValueForm::Plain => "a text or a number".to_owned(),
-        ValueForm::List => "a list of texts: [\"1\", \"2\"]".to_owned(),
-        ValueForm::Texts => "a table of texts".to_owned(),
+        ValueForm::Plain => "a string or a number".to_owned(),
+        ValueForm::List => "an array of strings: [\"1\", \"2\"]".to_owned(),
+        ValueForm::Texts => "a table of strings: { NAME = \"value\" }".to_owned(),
         ValueForm::Table(_) => "a table".to_owned(),
-        ValueForm::Tables(_) | ValueForm::Patches(_) => "a table by names".to_owned(),
+        ValueForm::Tables(_) | ValueForm::Patches(_) => "named tables: NAME = { KEY = value }".to_owned(),
     }
 }
 
@@ -484,8 +484,13 @@ mod tests {
         assert_documented(EXPERIMENT);
         assert!(EXPERIMENT.iter().all(|key| FILE.iter().all(|other| other.name != key.name)));
         let markdown = markdown();
-        assert!(markdown.contains("| `scenario.delay.round-trip` | a time: \"20ms\", required |"));
-        assert!(markdown.contains("| `arms.NAME.title` | a text |"));
-        assert!(markdown.contains("| `measure.blocks.min` | an integer from 1 to 1000 |"));
+        let form_of = |key: &str| {
+            let row = markdown.lines().find_map(|line| line.strip_prefix(&format!("| `{key}` | ")));
+            row.unwrap_or_else(|| panic!("{key}: {markdown}"))
+        };
+        let round_trip = form_of("scenario.delay.round-trip");
+        assert!(round_trip.contains("\"20ms\"") && round_trip.contains("required"), "{round_trip}");
+        assert!(form_of("arms.NAME.title").contains("string"));
+        assert!(form_of("measure.blocks.min").contains("1 to 1000"));
     }
 }

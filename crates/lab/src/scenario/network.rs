@@ -1,4 +1,4 @@
-//! The network of a scenario as commands of `ip`, `tc` and `nft`, and settings. Pure.
+//! The network of a scenario as commands of `ip`, `tc` and `nft`, and settings. No I/O.
 
 use std::fmt::Write as _;
 

@@ -201,10 +201,10 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
 
 /// Reads a complete file by its keys.
 pub fn read_file(text: &str, keys: &'static [KeySpec], problems: &mut Problems) -> TableValues {
-    let (document, is_whole) = parse_document(text, problems);
+    let (document, is_valid) = parse_document(text, problems);
     let mut key_problems = Problems::default();
     let values = read_table(&document, keys, &mut key_problems);
-    if is_whole {
+    if is_valid {
         problems.0.append(&mut key_problems.0);
     }
     values
@@ -214,12 +214,12 @@ pub fn read_file(text: &str, keys: &'static [KeySpec], problems: &mut Problems) 
 /// nothing.
 pub(crate) fn parse_document<'t>(text: &'t str, problems: &mut Problems) -> (DeTable<'t>, bool) {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let is_whole = errors.is_empty();
+    let is_valid = errors.is_empty();
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
         problems.add(at, error.message().to_owned());
     }
-    (document.into_inner(), is_whole)
+    (document.into_inner(), is_valid)
 }
 
 /// Reads the top-level table by its keys.
@@ -252,7 +252,7 @@ fn read_table_at(
     }
     for key in keys.iter().filter(|key| key.is_required) {
         if !table.iter().any(|(name, _)| &**name.get_ref() == key.name) {
-            problems.add(at, format!("'{path}{}' is missing: {}", key.name, describe(key.form)));
+            problems.add(at, format!("missing key '{path}{}' ({})", key.name, describe(key.form)));
         }
     }
     values
@@ -265,7 +265,7 @@ fn unknown_key_text(path: &str, name: &str, keys: &[KeySpec]) -> String {
     }
     let hint = suggestion(name, keys.iter().map(|key| key.name));
     let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
-    format!("there is no key '{path}{name}'{hint}; there are: {}", names.join(", "))
+    format!("unknown key '{path}{name}'{hint}; there are: {}", names.join(", "))
 }
 
 fn read_value(
@@ -381,7 +381,8 @@ fn collect_texts(
             DeValue::Table(inner) => {
                 collect_texts(inner, &format!("{full}."), name, texts, problems);
             }
-            _ => problems.add(value.span().start, format!("'{name}.{full}' takes a text")),
+            _ => problems
+                .add(value.span().start, format!("'{name}.{full}' takes {}", describe(ValueForm::Text))),
         }
     }
 }
@@ -409,8 +410,8 @@ fn read_scalar(form: ValueForm, value: &DeValue<'_>) -> Result<Value, String> {
         }
         ValueForm::Plain => Ok(Value::Text(number.ok_or_else(nothing)?)),
         ValueForm::Fraction => Ok(Value::Decimal(parse_fraction(&number.ok_or_else(nothing)?)?)),
-        ValueForm::FractionTo(most) => {
-            Ok(Value::Decimal(parse_fraction_up_to(&number.ok_or_else(nothing)?, most)?))
+        ValueForm::FractionTo(max) => {
+            Ok(Value::Decimal(parse_fraction_up_to(&number.ok_or_else(nothing)?, max)?))
         }
         ValueForm::TimeOr(word) if text == Some(word) => Ok(Value::Text(word.to_owned())),
         ValueForm::Time | ValueForm::TimeOr(_) => {

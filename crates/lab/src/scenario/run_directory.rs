@@ -1,6 +1,6 @@
-//! Directory of a run, with a file that proves its owner. Journals are in `/run`, which a reboot
-//! empties, and these directories are on a disk. Directories without a journal are therefore
-//! removed only with that proof.
+//! Directory of a run, with a file that identifies the process that owns it. A reboot removes the
+//! journals, which are in `/run`, but not these directories, which are on a disk. A directory without a
+//! journal is removed only if that file proves that its owner has ended.
 //!
 //! Not for directories that a journal lists: [`super::journal`] undoes those.
 
@@ -16,8 +16,8 @@ use super::journal::{PREFIX, SweepReport, journal_path, start_ticks};
 /// Name of the file that identifies the owner of a directory.
 const OWNER_FILE: &str = ".weir-owner";
 
-/// Process with a globally unique identity. Directories may be shared with containers, which have
-/// other PIDs, and with other machines: then it is unknown whether the process is alive.
+/// Identity of the owning process, unique across machines, boots and PID namespaces. The owner may be on
+/// another machine or in a container that shares the directory: then it is unknown whether it is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct RunOwner {
@@ -41,25 +41,25 @@ impl RunOwner {
         })
     }
 
-    /// Returns whether process `here` can know that this one has ended.
+    /// Returns whether `this_process` can prove that the owner has ended.
     fn has_ended(&self, this_process: &Self) -> bool {
         if self.host != this_process.host {
             return false;
         }
-        let same_numbers = self.pid_namespace == this_process.pid_namespace;
+        let shares_pids = self.pid_namespace == this_process.pid_namespace;
         let is_gone = || start_ticks(self.pid) != Some(self.start_ticks);
-        self.boot != this_process.boot || (same_numbers && is_gone())
+        self.boot != this_process.boot || (shares_pids && is_gone())
     }
 }
 
-/// Creates the directory of a run of this process.
+/// Creates the directory of a run of this process, with the owner file.
 pub(super) fn create(directory: &Path) -> io::Result<()> {
     fs::create_dir(directory)?;
     let text = serde_json::to_string(&RunOwner::this_process()?).map_err(io::Error::other)?;
     let mut file = File::options().create_new(true).write(true).open(directory.join(OWNER_FILE))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    // The name of the file must survive as long as that of the directory.
+    // Makes the directory entry of the file durable (fsync(2)).
     File::open(directory)?.sync_all()
 }
 
@@ -77,15 +77,15 @@ pub(super) fn remove_stale(directories: &Path, journals: &Path, swept: &mut Swee
         }
         match fs::remove_dir_all(&path) {
             Ok(()) => swept.undone_runs.push(name),
-            // Another start has removed it meanwhile.
+            // Another weir process has removed it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => swept.problems.push(format!("{}: {error}", path.display())),
         }
     }
 }
 
-/// Returns the owner of a directory. Only files of the same user count: everybody may write to
-/// `/var/tmp`.
+/// Returns the owner of a directory. Files of other users are ignored, because any user may create them
+/// in `/var/tmp`.
 fn read_owner(directory: &Path) -> Option<RunOwner> {
     let user = rustix::process::geteuid().as_raw();
     let file = directory.join(OWNER_FILE);

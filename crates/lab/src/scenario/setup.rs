@@ -213,7 +213,7 @@ fn subject_and_origin(
     };
     let (subject, origin) = (at(Node::Subject), at(Node::Origin));
     if subject.is_none() {
-        let text = "'subject' is missing: add [subject], or [scenario.fault] to replace it";
+        let text = "missing key 'subject' (a table): add [subject], or [scenario.fault] to replace it";
         problems.add(values.offset, text);
     }
     (subject.unwrap_or_default(), origin)
@@ -480,8 +480,19 @@ fn by_node<T>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Checks the problems in their order. Each expected one is a location and the words, separated
+    /// by spaces, that the text behind the location has.
+    pub(crate) fn assert_problems(problems: &[String], expected: &[&str]) {
+        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            let (location, words) = expected.split_once(' ').unwrap_or((*expected, ""));
+            let text = problem.strip_prefix(location).unwrap_or_else(|| panic!("{problem}\n{expected}"));
+            assert!(words.split(' ').all(|word| text.contains(word)), "{problem}\n{expected}");
+        }
+    }
 
     const FULL_FILE: &str = r#"
 title = "everything"
@@ -558,18 +569,15 @@ warm-up = "500ms"
         let problems = LabSetup::parse("a.toml", text).unwrap_err();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
-            "a.toml:1:1: 'load' is missing",
-            "a.toml:2:1: there is no key 'scenario.bandwith'",
-            "a.toml:3:21: 'scenario.loss.fraction' takes a fraction",
-            "a.toml:3:31: 'scenario.loss.at' takes client or subject or origin",
-            "a.toml:4:25: 'scenario.cpu-quota.subject' takes a number above 0",
-            "a.toml:5:25: the last port is below the first",
-            "a.toml:7:1: 'command' has an unmatched quotation mark",
+            "a.toml:1:1: 'load'",
+            "a.toml:2:1: 'scenario.bandwith'",
+            "a.toml:3:21: 'scenario.loss.fraction'",
+            "a.toml:3:31: 'scenario.loss.at' client subject origin",
+            "a.toml:4:25: 'scenario.cpu-quota.subject' 0",
+            "a.toml:5:25: port",
+            "a.toml:7:1: 'command'",
         ];
-        assert_eq!(texts.len(), expected.len(), "{texts:#?}");
-        for (problem_text, expected) in texts.iter().zip(expected) {
-            assert!(problem_text.starts_with(expected), "{problem_text}\n{expected}");
-        }
+        assert_problems(&texts, &expected);
     }
 
     #[test]
@@ -581,13 +589,13 @@ warm-up = "500ms"
             problems.into_iter().map(|problem| problem.text).collect::<Vec<_>>().join("; ")
         };
         assert_eq!(problems(""), "");
-        assert!(problems("network = \"loopback\"\nloss.fraction = 0.1").contains("needs namespaces"));
-        assert!(problems("loss = { fraction = 0.1, at = \"origin\" }").contains("no origin"));
+        assert!(problems("network = \"loopback\"\nloss.fraction = 0.1").contains("network = \"pair\""));
+        assert!(problems("loss = { fraction = 0.1, at = \"origin\" }").contains("origin"));
         assert!(problems("cpu-quota = { subject = 0.5, period = \"2s\" }").contains("1ms to 1s"));
         let both = "bandwidth.rate = \"1mbit\"\npackets.per-second = 5";
-        assert!(problems(both).contains("already"));
+        assert!(problems(both).contains("'bandwidth'"));
         let queue = "bandwidth = { rate = \"1mbit\", limit = \"1k\", latency = \"1ms\" }";
-        assert!(problems(queue).contains("either"));
+        assert!(problems(queue).contains("'latency'") && problems(queue).contains("'limit'"));
     }
 
     #[test]
@@ -601,9 +609,9 @@ warm-up = "500ms"
         assert_eq!(setup.subject.env["MALLOC_ARENA_MAX"], "1");
         let wrong = text.replace("LD_PRELOAD", "\"LD PRELOAD\"").replace("wrk", "work");
         let problems = LabSetup::parse("a", &wrong).unwrap_err();
-        assert!(problems[0].text.starts_with("'LD PRELOAD' is not a valid variable name"));
+        assert!(problems[0].text.contains("'LD PRELOAD'"), "{problems:?}");
         assert_eq!(problems[1].location, "a:7:8");
-        assert!(problems[1].text.contains("weir or wrk or ab"), "{problems:?}");
+        assert!(TOOLS.iter().all(|(_, name)| problems[1].text.contains(name)), "{problems:?}");
         for (tool, name) in TOOLS {
             assert_eq!((tool.name(), LoadTool::from_name(name)), (name, Some(tool)));
         }
@@ -621,15 +629,8 @@ warm-up = "500ms"
         let wrong = text.replace("\"/health", "\"health").replace("2m", "11m").replace("sh -c", "'");
         let problems = LabSetup::parse("a", &wrong).unwrap_err();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        let expected = [
-            "a:4:1: 'ready-path' is a path",
-            "a:5:1: 'ready-command' has an unmatched quotation mark",
-            "a:6:1: 'ready-timeout' is above 0 and at most 10 minutes",
-        ];
-        assert_eq!(texts.len(), expected.len(), "{texts:#?}");
-        for (problem_text, expected) in texts.iter().zip(expected) {
-            assert!(problem_text.starts_with(expected), "{problem_text}\n{expected}");
-        }
+        let expected = ["a:4:1: 'ready-path'", "a:5:1: 'ready-command'", "a:6:1: 'ready-timeout' 10"];
+        assert_problems(&texts, &expected);
     }
 
     #[test]
@@ -657,9 +658,9 @@ warm-up = "500ms"
         let text = "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\n[load]\nflag = \"x\"\n[arms.a]\n";
         let problems = LabSetup::parse("a", text).unwrap_err();
         let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
-        assert!(texts[0].starts_with("'load.flags' is missing"), "{texts:?}");
-        assert!(texts[1].starts_with("there is no key 'load.flag' (did you mean 'flags'?); there"));
-        assert!(texts[2].contains("weir lab run"), "{texts:?}");
+        assert!(texts[0].contains("'load.flags'"), "{texts:?}");
+        assert!(texts[1].contains("'load.flag'") && texts[1].contains("'flags'"), "{texts:?}");
+        assert!(texts[2].contains("lab run"), "{texts:?}");
     }
 
     #[test]

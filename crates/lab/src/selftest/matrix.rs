@@ -1,4 +1,4 @@
-//! Confusion matrix: induced cause against first reported verdict. Pure.
+//! Confusion matrix: induced cause against first reported verdict. No I/O.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Reliability table: the number of first verdicts with each level of confidence, and the number of
-//! right ones among them. Pure.
+//! Calibration table of the diagnosis: how often its top-ranked verdict was right, per claimed
+//! confidence. No I/O.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,30 +8,31 @@ use super::matrix::CaseOutcome;
 /// Highest level: no wrong verdict may claim it.
 pub const SURE: &str = "sure";
 /// Verdicts that claim no cause.
-const VERDICTS_WITHOUT_CLAIM: &[&str] = &["unknown", super::NO_DIAGNOSIS];
-/// Levels in words, the strongest first; others follow by name.
+const ABSTENTIONS: &[&str] = &["unknown", super::NO_DIAGNOSIS];
+/// Levels in words, the strongest first. Numbers follow, and then other levels.
 const LEVELS: &[&str] = &[SURE, "likely", "possible"];
-/// Normal quantile of a 95 % interval.
+/// Quantile of the standard normal distribution for a two-sided 95 % interval.
 const Z_95: f64 = 1.959_963_984_540_054;
 
-/// Results at one level of confidence.
+/// Results of the runs with one claimed confidence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConfidenceReliability {
     /// Claimed confidence.
     pub claimed: String,
-    /// Number of runs whose first verdict claimed it.
+    /// Number of runs whose first verdict claimed this confidence.
     pub runs: u32,
-    /// Number of them with a right verdict first.
+    /// Number of these runs whose first verdict was right.
     pub right: u32,
     /// `right` as a fraction of `runs`.
     pub right_fraction: f64,
-    /// Lower end of the Wilson 95 % interval of that fraction.
+    /// Lower end of the 95 % confidence interval of `right_fraction` (Wilson).
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
 }
 
-/// Returns the table of some runs. Failed runs, and verdicts that claim no cause, are excluded.
+/// Returns one row per claimed confidence, the strongest first. Failed runs, and verdicts that claim no
+/// cause, are excluded.
 #[must_use]
 pub fn reliability_levels(outcomes: &[CaseOutcome]) -> Vec<ConfidenceReliability> {
     let mut levels: Vec<ConfidenceReliability> = Vec::new();
@@ -54,19 +55,21 @@ pub fn reliability_levels(outcomes: &[CaseOutcome]) -> Vec<ConfidenceReliability
         (level.low, level.high) = wilson_interval(level.right, level.runs);
     }
     let rank = |name: &str| LEVELS.iter().position(|level| *level == name).unwrap_or(LEVELS.len());
+    let number = |name: &str| name.parse::<f64>().unwrap_or(f64::NEG_INFINITY);
     levels.sort_by(|one, other| {
         let by_rank = rank(&one.claimed).cmp(&rank(&other.claimed));
         // Numeric levels: the greatest is the strongest.
-        by_rank.then_with(|| other.claimed.cmp(&one.claimed))
+        let by_number = || number(&other.claimed).total_cmp(&number(&one.claimed));
+        by_rank.then_with(by_number).then_with(|| one.claimed.cmp(&other.claimed))
     });
     levels
 }
 
 fn makes_claim(outcome: &CaseOutcome) -> bool {
-    outcome.reported.as_deref().is_some_and(|verdict| !VERDICTS_WITHOUT_CLAIM.contains(&verdict))
+    outcome.reported.as_deref().is_some_and(|verdict| !ABSTENTIONS.contains(&verdict))
 }
 
-/// Returns the number of runs whose first verdict was wrong but claimed to be sure.
+/// Returns the number of runs whose first verdict was wrong and claimed [`SURE`].
 #[must_use]
 pub fn count_wrong_sure(outcomes: &[CaseOutcome]) -> u32 {
     let is_wrong = |outcome: &&CaseOutcome| {
@@ -75,7 +78,7 @@ pub fn count_wrong_sure(outcomes: &[CaseOutcome]) -> u32 {
     u32::try_from(outcomes.iter().filter(is_wrong).count()).unwrap_or(u32::MAX)
 }
 
-/// Returns the Wilson score interval of a fraction (Wilson 1927), 95 %.
+/// Returns the 95 % Wilson score interval (Wilson 1927) of the fraction `right` of `runs`.
 #[must_use]
 pub fn wilson_interval(right: u32, runs: u32) -> (f64, f64) {
     if runs == 0 {

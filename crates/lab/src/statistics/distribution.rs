@@ -60,7 +60,7 @@ pub fn normal_quantile(probability: f64) -> f64 {
     invert_increasing((low, 1.0), probability, normal_cdf, density)
 }
 
-/// Returns the fraction of Student's t distribution with `freedom` degrees of freedom below `t`.
+/// Returns the fraction of Student's t distribution with `degrees_of_freedom` below `t`.
 #[must_use]
 pub fn t_cdf(t: f64, degrees_of_freedom: f64) -> f64 {
     let tail =

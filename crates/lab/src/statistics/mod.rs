@@ -1,5 +1,5 @@
-//! Statistics over a few values, each from a complete trial: medians, intervals, rank tests. Pure;
-//! randomness comes as a seed, so that the same trials always give the same figures.
+//! Statistics over a few values, each from a complete trial: medians, intervals, rank tests. No I/O;
+//! randomness comes from a seed, so that the same trials always give the same figures.
 //!
 //! These methods are not valid for the thousands of latencies inside one trial, which depend on
 //! each other; the `record` crate keeps those in histograms. [`crate::judge`] interprets the

@@ -69,14 +69,14 @@ impl TrialMetric {
     #[must_use]
     pub fn unavailable_reason(&self, setup: &LabSetup, version_output: Option<&str>) -> Option<String> {
         let driver = driver::driver_spec(setup.tool);
-        let (is_told, program) = (driver.prints_metric(self.name, version_output), driver.program);
+        let (is_printed, program) = (driver.prints_metric(self.name, version_output), driver.program);
         match self.source {
             MetricSource::Machine => None,
-            MetricSource::Driver => (!is_told).then(|| format!("{program} does not report it")),
+            MetricSource::Driver => (!is_printed).then(|| format!("{program} does not report it")),
             MetricSource::DriverOrNamespace => {
                 let is_shared = setup.scenario.network == Network::Loopback;
                 let reason = "does not report it, and loopback counters include all processes";
-                (!is_told && is_shared).then(|| format!("{program} {reason}"))
+                (!is_printed && is_shared).then(|| format!("{program} {reason}"))
             }
             MetricSource::Generator => {
                 let spins = setup.tool == LoadTool::Weir && setup.load.iter().any(|word| word == "--spin");
@@ -182,7 +182,7 @@ metrics! {
     "subject_resident_bytes" "bytes" Lower Machine "resident memory of the subject"
         "maximum at the end of any sample, summed over its processes: shared pages count for each process"
         |view| view.role_max(SUBJECT, |role| Some(role.resident_bytes? as f64));
-    "error_fraction" "share" Lower Driver "fraction of errors"
+    "error_fraction" "fraction" Lower Driver "fraction of errors"
         "requests that failed or had a bad response, of all requests" error_fraction;
     "connections_per_s" "1/s" Lower DriverOrNamespace "connections opened per second"
         "by the generator; for drivers that do not report it, as counted in its network namespace"
@@ -195,10 +195,10 @@ metrics! {
         |view| view.calls_per_response();
     "rate_max_per_s" "1/s" Higher Driver "good responses in the best second"
         "the best complete second of the measured window" rate_max_per_s;
-    "subject_cpu_max_fraction" "share" Lower Machine "the subject's busiest thread"
+    "subject_cpu_max_fraction" "fraction" Lower Machine "the subject's busiest thread"
         "fraction of one CPU that it used, mean over the samples: at 1 a thread is the limit"
         |view| view.role_mean(SUBJECT, busiest_thread);
-    "generator_cpu_max_fraction" "share" Lower Generator "the generator's busiest thread"
+    "generator_cpu_max_fraction" "fraction" Lower Generator "the generator's busiest thread"
         "fraction of one CPU that it used: near 1 the generator is the limit, and measures itself"
         generator_busiest_thread;
 }
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_row_is_complete_and_occurs_once() {
-        let units = ["1/s", "ns", "us", "bytes", "share", "cpus", "1"];
+        let units = ["1/s", "ns", "us", "bytes", "fraction", "cpus", "1"];
         for (index, metric) in METRICS.iter().enumerate() {
             assert!(units.contains(&metric.unit), "{metric:?}");
             assert!(!metric.title.is_empty() && metric.doc.len() > 15, "{metric:?}");

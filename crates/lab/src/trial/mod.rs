@@ -209,7 +209,7 @@ fn fill_trial(
         observed
     });
     trial.calls = observations.calls;
-    trial.not_observable = observations.missing_figures;
+    trial.not_observable = observations.unobservable;
     observations.folded
 }
 

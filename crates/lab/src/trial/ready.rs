@@ -232,14 +232,14 @@ mod tests {
         assert_eq!((ready.path_problem(), ready.path_problem()), (None, None));
         match ready.path_problem() {
             Some(ReadinessState::Rejected(why)) => {
-                assert!(why.contains("/health responds with 503"))
+                assert!(why.contains("/health") && why.contains("503"), "{why}");
             }
             other => panic!("{other:?}"),
         }
         for _ in 0..2 {
             match ready.path_problem() {
                 Some(ReadinessState::NoResponse(why)) => {
-                    assert!(why.starts_with("no response for /health: "), "{why}");
+                    assert!(why.contains("/health"), "{why}");
                 }
                 other => panic!("{other:?}"),
             }

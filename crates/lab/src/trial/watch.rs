@@ -12,7 +12,7 @@ use host::observe::{GENERATOR, Monitor, MonitorSpec, ORIGIN, RoleSpec, SUBJECT};
 use host::perf::Profiler;
 use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
 use host::process_tree::with_descendants;
-use record::observed::{MachineObservation, MissingFigure, PortRoles};
+use record::observed::{MachineObservation, PortRoles, UnobservableMetric};
 use record::trial::FunctionCalls;
 
 use super::is_weir;
@@ -52,7 +52,7 @@ pub(super) struct LoadObservations {
     pub(super) observed: Option<MachineObservation>,
     pub(super) folded: Option<String>,
     pub(super) calls: Option<FunctionCalls>,
-    pub(super) missing_figures: Vec<MissingFigure>,
+    pub(super) unobservable: Vec<UnobservableMetric>,
 }
 
 /// Running observation.
@@ -62,7 +62,7 @@ pub(super) struct LoadWatch {
     call_counting: Option<JoinHandle<CountResult>>,
     clock: fn() -> u64,
     started_ns: u64,
-    missing_figures: Vec<MissingFigure>,
+    unobservable: Vec<UnobservableMetric>,
 }
 
 /// Results of counting.
@@ -70,7 +70,7 @@ pub(super) struct LoadWatch {
 struct CountResult {
     syscalls: Option<TimedCount>,
     requested: Option<TimedCount>,
-    missing_figures: Vec<NotObservable>,
+    unobservable: Vec<NotObservable>,
     /// CPU time of its thread.
     cost_ns: u64,
 }
@@ -105,11 +105,12 @@ impl LoadWatch {
         let subject = programs.iter().find(|program| program.node == Node::Subject);
         let pids = subject.map(|program| with_descendants(&program.pids)).unwrap_or_default();
         let profiler = setup.profile.then(|| Profiler::start(&pids, SAMPLES_PER_S, clock));
-        let profiler =
-            profiler.and_then(|started| started.map_err(|reason| missing.push(missing_figure(reason))).ok());
+        let profiler = profiler.and_then(|started| {
+            started.map_err(|reason| missing.push(UnobservableMetric::from(reason))).ok()
+        });
         let requested = setup.calls.as_deref().map(CallKind::parse);
         let requested = requested.and_then(|call| {
-            let explain = |reason| MissingFigure { figure: "calls".to_owned(), reason };
+            let explain = |reason| UnobservableMetric { figure: "calls".to_owned(), reason };
             call.map_err(|reason| missing.push(explain(reason))).ok()
         });
         let counting =
@@ -127,7 +128,7 @@ impl LoadWatch {
             call_counting: counting,
             clock,
             started_ns: clock(),
-            missing_figures: missing,
+            unobservable: missing,
         }
     }
 
@@ -137,7 +138,7 @@ impl LoadWatch {
         let load_ns = (zero_ns, (self.clock)());
         let passed_s = load_ns.1.saturating_sub(self.started_ns).max(1) as f64 / 1e9;
         let mut observations =
-            LoadObservations { missing_figures: self.missing_figures, ..LoadObservations::default() };
+            LoadObservations { unobservable: self.unobservable, ..LoadObservations::default() };
         let profile = self.profiler.map(Profiler::stop);
         observations.observed = self.machine_watch.map(|watching| watching.finish(zero_ns));
         if let Some(profile) = profile {
@@ -146,14 +147,14 @@ impl LoadWatch {
             } else {
                 let reason = "no sample of the subject on a CPU".to_owned();
                 observations
-                    .missing_figures
-                    .push(MissingFigure { figure: "functions of the subject".to_owned(), reason });
+                    .unobservable
+                    .push(UnobservableMetric { figure: "functions of the subject".to_owned(), reason });
             }
-            let notes = profile.notes.iter().map(|note| MissingFigure {
+            let notes = profile.notes.iter().map(|note| UnobservableMetric {
                 figure: "all functions of the subject".to_owned(),
                 reason: note.clone(),
             });
-            observations.missing_figures.extend(notes);
+            observations.unobservable.extend(notes);
             if let Some(observed) = &mut observations.observed {
                 observed.functions = profile.functions(SUBJECT);
                 observed.functions.truncate(FUNCTIONS_MAX);
@@ -166,17 +167,17 @@ impl LoadWatch {
         if let Some(observed) = &mut observations.observed {
             observed.cost_cpus += count_result.cost_ns as f64 / 1e9 / passed_s;
         }
-        let mut told_in_time = |timed_count: Option<TimedCount>| {
+        let mut rebase_or_report = |timed_count: Option<TimedCount>| {
             let rebased = rebase_count(timed_count?, load_ns);
-            rebased.map_err(|reason| observations.missing_figures.push(reason)).ok()
+            rebased.map_err(|reason| observations.unobservable.push(reason)).ok()
         };
         let (syscalls, requested) =
-            (told_in_time(count_result.syscalls), told_in_time(count_result.requested));
+            (rebase_or_report(count_result.syscalls), rebase_or_report(count_result.requested));
         if let (Some(syscalls), Some(observed)) = (syscalls, &mut observations.observed) {
             observed.calls.push(syscalls.count);
         }
         observations.calls = requested;
-        observations.missing_figures.extend(count_result.missing_figures.into_iter().map(missing_figure));
+        observations.unobservable.extend(count_result.unobservable.into_iter().map(UnobservableMetric::from));
         observations
     }
 }
@@ -188,11 +189,12 @@ impl std::fmt::Debug for LoadWatch {
 }
 
 impl CallCounting {
-    fn start(self) -> Result<Option<JoinHandle<CountResult>>, MissingFigure> {
+    fn start(self) -> Result<Option<JoinHandle<CountResult>>, UnobservableMetric> {
         if self.requested.is_none() && !self.syscalls {
             return Ok(None);
         }
-        let explain = |reason: String| MissingFigure { figure: "calls of the subject".to_owned(), reason };
+        let explain =
+            |reason: String| UnobservableMetric { figure: "calls of the subject".to_owned(), reason };
         if self.load_ns < COUNTING_LOAD_NS_MIN {
             return match self.requested {
                 Some(_) => Err(explain("the load is shorter than 2 s".to_owned())),
@@ -210,7 +212,7 @@ impl CallCounting {
         if self.syscalls {
             let length_ns = (self.load_ns / SYSCALLS_DIVISOR).min(SYSCALLS_NS_MAX);
             let budget = CountBudget { length_ns, ..CountBudget::default() };
-            result.syscalls = self.count_call(&CallKind::SystemCalls, budget, &mut result.missing_figures);
+            result.syscalls = self.count_call(&CallKind::SystemCalls, budget, &mut result.unobservable);
         }
         if let Some(call) = &self.requested {
             let length_ns = self.load_ns / COUNTING_DIVISOR;
@@ -219,7 +221,7 @@ impl CallCounting {
                     let ended_s = counted.call.from_s + counted.call.length_s;
                     result.requested = Some(TimedCount { counted, ended_ns: (ended_s * 1e9) as u64 });
                 }
-                Err(reason) => result.missing_figures.push(reason),
+                Err(reason) => result.unobservable.push(reason),
             }
         }
         result.cost_ns = thread_cpu_ns();
@@ -244,13 +246,13 @@ impl CallCounting {
 fn rebase_count(
     timed_count: TimedCount,
     (zero_ns, end_ns): (u64, u64),
-) -> Result<FunctionCalls, MissingFigure> {
+) -> Result<FunctionCalls, UnobservableMetric> {
     let CountedCalls { mut call, hit_cost: hit, target: of, .. } = timed_count.counted;
     call.from_s -= zero_ns as f64 / 1e9;
     let late_s = (timed_count.ended_ns as f64 - end_ns as f64) / 1e9;
     if late_s > COUNTING_LATE_S_MAX {
         let reason = format!("counting ended {late_s:.1} s after the load: use a longer load");
-        return Err(MissingFigure { figure: format!("calls of {}", call.call), reason });
+        return Err(UnobservableMetric { figure: format!("calls of {}", call.call), reason });
     }
     Ok(FunctionCalls {
         count: call,
@@ -287,10 +289,6 @@ fn watch_spec(programs: &[WatchedProgram], own: i32) -> MonitorSpec {
     // With an origin, the programs behind the subject are known.
     let follow = !programs.iter().any(|program| program.node == Node::Origin);
     MonitorSpec { roles, ports, discover_origins: follow, ..MonitorSpec::default() }
-}
-
-fn missing_figure(reason: NotObservable) -> MissingFigure {
-    MissingFigure { figure: reason.figure, reason: reason.reason }
 }
 
 #[cfg(test)]

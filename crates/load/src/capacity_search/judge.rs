@@ -61,8 +61,8 @@ pub fn level_objectives(requested: &[Objective], reference_p99_ns: Option<u64>) 
     goal
 }
 
-/// Judges a trial by its record. `waiting_ns` is the time of a request at low load: requests of the
-/// last moments are not answered within the trial, which is nobody's fault.
+/// Judges a trial by its record. `base_latency_ns` is the time of a request at low load: requests
+/// of the last moments are not answered within the trial, which is nobody's fault.
 #[must_use]
 pub fn judge(run: &Run, quantity: SearchQuantity, base_latency_ns: u64) -> Judgement {
     let objectives = run.objectives.iter().filter(|objective| !objective.met);

@@ -94,7 +94,7 @@ fn fit(points: &[(f64, f64)]) -> PiecewiseFit {
 }
 
 /// Returns the range of meeting points whose lines fit no worse than chance allows, by the F test
-/// with one and `freedom` degrees of freedom. Its bound is the square of Student's.
+/// with one and `degrees_of_freedom` degrees of freedom. Its bound is the square of Student's.
 fn breakpoint_interval(points: &[(f64, f64)], best: &PiecewiseFit, degrees_of_freedom: usize) -> (f64, f64) {
     let max_squares =
         best.squared_error * (1.0 + t_975(degrees_of_freedom).powi(2) / degrees_of_freedom as f64);

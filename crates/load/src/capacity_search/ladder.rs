@@ -69,7 +69,7 @@ pub fn operating_range(edge: f64, knee: Option<&Knee>) -> (f64, f64) {
     (OPERATING_RANGE.0 * limit, OPERATING_RANGE.1 * limit)
 }
 
-/// Returns numbers of connections from one to `most`, at even ratios, each once.
+/// Returns numbers of connections from one to `max_connections`, at even ratios, each once.
 #[must_use]
 pub fn scaling_connections(max_connections: u64) -> Vec<u64> {
     let points = (0..=SCALING_POINTS).map(|index| {

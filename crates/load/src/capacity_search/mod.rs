@@ -25,9 +25,9 @@ use record::quantiles::{ascending, quantile_of_sorted};
 /// Number of resamples of a bootstrap.
 const RESAMPLES: usize = 1_000;
 
-/// Returns the 95 % interval of a bootstrap around `value`, for a fit with `freedom` degrees of
-/// freedom left. The quantiles of resamples assume a known variance; a variance from few points
-/// needs Student's t.
+/// Returns the 95 % interval of a bootstrap around `value`, for a fit with `degrees_of_freedom`
+/// left. The quantiles of resamples assume a known variance; a variance from few points needs
+/// Student's t.
 fn estimate_interval(
     value: f64,
     resampled: Vec<f64>,
@@ -50,7 +50,7 @@ fn residual_scale(points: usize, parameters: usize) -> f64 {
 /// 97.5 % quantile of the normal distribution.
 const NORMAL_975: f64 = 1.959_964;
 
-/// Returns the 97.5 % quantile of Student's distribution with `freedom` degrees of freedom.
+/// Returns the 97.5 % quantile of Student's distribution with `degrees_of_freedom`.
 fn t_975(degrees_of_freedom: usize) -> f64 {
     const TABLE: [f64; 20] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,

@@ -1,4 +1,4 @@
-//! Plan of each trial, from the common plan. Pure.
+//! Plan of each trial, from the common plan. No I/O.
 
 use record::units::SECOND_NS;
 

@@ -1,5 +1,5 @@
-//! Parser from the text of the flags to a [`Plan`]. Every flag is read before any is rejected, so
-//! that all problems are reported at once.
+//! Parser from the text of the flags to a [`RunPlan`]. Every flag is read before any is rejected,
+//! so that all problems are reported at once.
 
 use std::net::IpAddr;
 

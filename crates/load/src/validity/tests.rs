@@ -285,8 +285,8 @@ fn a_last_second_that_comes_with_the_rest_counts() {
     assert!(measured.intervals.iter().all(|interval| interval.measured));
     assert_eq!(measured.window_responses, 6_000);
     let validity = judge(&Evidence { measured: &measured, host: host() });
-    let text = "4 of 10 seconds had no response at all";
-    assert!(validity.reasons.iter().any(|reason| reason.text == text), "{validity:?}");
+    let unsteady = validity.reasons.iter().find(|reason| reason.code == "unsteady").unwrap();
+    assert!(unsteady.text.contains(" 4 of 10 "), "{unsteady:?}");
     // A rest alone is not part of the window.
     measured.intervals[9].time_s = 10.0;
     measured.intervals[9].length_s = 1.0;
@@ -311,12 +311,12 @@ fn a_run_without_a_complete_second_is_not_reported_as_few_responses() {
         m.has_complete_second = false;
         m.window_s = (0.0, 0.5);
     });
-    assert_eq!(half, "no complete second was measured, only 0.50 s: too short to check stability");
+    assert!(half.contains("0.50 s"), "{half}");
     let few = text(|m| {
         m.latencies = PhaseHistograms::default();
         m.latencies.last_byte.response.record(1);
     });
-    assert_eq!(few, "too few responses: 1 good response in 10.00 s");
+    assert!(few.contains(" 1 ") && few.contains("10.00 s"), "{few}");
 }
 
 #[test]

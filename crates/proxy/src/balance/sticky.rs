@@ -1,5 +1,5 @@
 //! The cookie that keeps a client at its server: its value, the lookup of a returned cookie, and
-//! its insertion into and removal from heads. Pure; the pool decides whether the server may still
+//! its insertion into and removal from heads. No I/O; the pool decides whether the server may still
 //! be used.
 //!
 //! A token names a server. It consists of a fingerprint of the server's name and a code that
@@ -70,7 +70,7 @@ pub(crate) struct ServerTokens {
 impl fmt::Debug for ServerTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Tokens are secrets: a client that knows one can choose its server.
-        f.debug_struct("Tokens").field("pool", &self.pool).finish_non_exhaustive()
+        f.debug_struct("ServerTokens").field("pool", &self.pool).finish_non_exhaustive()
     }
 }
 

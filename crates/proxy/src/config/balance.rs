@@ -254,17 +254,14 @@ mod tests {
     #[test]
     fn keys_are_needed_and_never_repeated() {
         for (sticky, part) in [
-            ("{ cookie = 'S' }", "t:6:10: a sticky cookie needs a key"),
-            ("{ cookie = 'S', key = 'secretsecret' }", "a key of 12 bytes"),
-            ("{ cookie = 'S', key = 123456789012345678 }", "'key' is not a text"),
-            (
-                "{ cookie = 'S', key = '0123456789abcdef', key-file = '/x' }",
-                "`key` and `key-file` exclude each other",
-            ),
+            ("{ cookie = 'S' }", "t:6:10: "),
+            ("{ cookie = 'S', key = 'secretsecret' }", "12 bytes"),
+            ("{ cookie = 'S', key = 123456789012345678 }", "'key'"),
+            ("{ cookie = 'S', key = '0123456789abcdef', key-file = '/x' }", "`key-file`"),
             ("{ cookie = 'S', key-file = '/no/such/file' }", "/no/such/file: No such file"),
-            ("{ cookie = 'S', key-file = '/dev/zero' }", "/dev/zero is not a file"),
+            ("{ cookie = 'S', key-file = '/dev/zero' }", "/dev/zero"),
             ("{ cookie = 'S;', key = '0123456789abcdef' }", "'S;'"),
-            ("{ key = '0123456789abcdef' }", "'cookie' is missing"),
+            ("{ key = '0123456789abcdef' }", "'cookie'"),
         ] {
             let text = format!("{LISTENER}{SERVERS}sticky = {sticky}");
             let messages = messages(&text);
@@ -290,22 +287,22 @@ mod tests {
         assert_eq!((key.key, key.key_file), (Secret::new(b"0123456789abcdef"), Some(path.clone())));
         assert!(messages(&format!("{LISTENER}{SERVERS}{pool}")).is_empty());
         write(b"0123456789abcdef", 0o644);
-        assert_message(&pool, "every user of this machine can read");
+        assert_message(&pool, "chmod o-r");
         write(b"short", 0o600);
-        assert_message(&pool, "a key of 5 bytes");
+        assert_message(&pool, "5 bytes");
         write(&[b'x'; 5000], 0o600);
-        assert_message(&pool, "has more than 4096 bytes");
+        assert_message(&pool, "4096 bytes");
     }
 
     #[test]
     fn settings_without_effect_are_warned_about() {
-        assert_message("hash = { key = 'path' }", "`hash` has no effect with balance random-of-two");
-        assert_message("balance = 'first'", "server 127.0.0.1:9001 has no maxconn");
+        assert_message("hash = { key = 'path' }", "balance random-of-two");
+        assert_message("balance = 'first'", "server 127.0.0.1:9001 ");
         let key = "key = '0123456789abcdef'";
         let prefix = format!("sticky = {{ cookie = 'S', mode = 'prefix', {key}, secure = true }}");
-        assert_message(&prefix, "'secure' has no effect with mode prefix");
+        assert_message(&prefix, "'secure'");
         let none = format!("sticky = {{ cookie = 'S', {key}, same-site = 'none' }}");
-        assert_message(&none, "browsers drop a cookie");
+        assert_message(&none, "secure = true");
         let bounded = "[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\n\
                        balance = 'first'\nservers = [{ address = '127.0.0.1:1', maxconn = 5 }, \
                        '127.0.0.1:2', { address = '127.0.0.1:3', backup = true }]";
@@ -316,7 +313,7 @@ mod tests {
              sticky = {{ cookie = 'S', {key} }}"
         );
         let messages = messages(&format!("{tcp}{SERVERS}{more}"));
-        assert!(messages.len() == 2 && messages[0].contains("has no path"), "{messages:#?}");
-        assert!(messages[1].contains("have no cookies"), "{messages:#?}");
+        assert_eq!(messages.len(), 2, "{messages:#?}");
+        assert!(messages[0].contains("path") && messages[1].contains("cookies"), "{messages:#?}");
     }
 }

@@ -303,7 +303,7 @@ directives! {
         "path", Text("a target"), Literal("'/'"), "'/health?full=1'", "'health'", "With `http`: the request target; `*` with `method = \"OPTIONS\"`.";
         "host", Text("a host"), Unset("the server's address"), "'app.internal'", "'a b'", "With `http`: the value of `Host`.";
         "headers", Fields, Unset("none"), "{ x-check = 'weir' }", "{ 'x y' = '1' }", "With `http`: additional fields.";
-        "status", Text("statuses"), Literal("'200-399'"), "'200,204,300-399'", "'ok'", "With `http`: the statuses that pass.";
+        "status", Text("statuses"), Literal("'200-399'"), "'200,204,300-399'", "'ok'", "With `http`: the statuses that pass, such as `2xx`, `200-399` or `200,204`.";
         "body", Text("a text"), Unset("the content is not read"), "'ready'", "1", "With `http`: text that the first 64 KiB of the content must contain.";
         "send", Text("a text"), Unset("nothing"), "\"hello\\n\"", "1", "With `agent`: text to send first.";
         "interval", Time, Literal("'2s'"), "'5s'", "2", "Time between two checks of a server. The first check runs at once, spread by `jitter`; until then the server counts as up, and one failed check is enough to mark it down.";
@@ -317,7 +317,7 @@ directives! {
     "pool.*.outlier" {
         "failures", Integer(0, 10_000), Literal("5"), "3", "-1", "Consecutive failures (no connection, no response in time, or an invalid one) before a server is ejected; 0: disabled.";
         "errors", Integer(1, 10_000), Unset("disabled"), "10", "0", "Consecutive failures and responses with one of `statuses` before a server is ejected.";
-        "statuses", Text("statuses"), Literal("'500-599'"), "'502-504'", "'5xx'", "Statuses that count as errors.";
+        "statuses", Text("statuses"), Literal("'500-599'"), "'502-504'", "'5x'", "Statuses that count as errors, such as `5xx` or `502-504`.";
         "error-rate", Fraction, Unset("disabled"), "'50%'", "'150%'", "Maximum fraction of a server's requests in a window that may be errors.";
         "latency-factor", Integer(2, 1000), Unset("disabled"), "5", "1", "Maximum of a server's mean time to the first byte in a window, as a multiple of the pool's median.";
         "window", Time, Literal("'10s'"), "'30s'", "10", "Window for rates and latencies.";

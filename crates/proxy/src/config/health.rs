@@ -60,13 +60,18 @@ fn parse_dns_name(text: &str) -> Result<Box<str>, String> {
     Ok(name.into())
 }
 
-/// Parses a list of statuses like `200-399` or `200,204`.
+/// Parses a list of statuses like `2xx`, `200-399` or `200,204`.
 fn parse_statuses(text: &str) -> Result<Statuses, String> {
-    let invalid = || format!("'{text}' is not a list of statuses (write 200-399 or 200,204)");
+    let invalid = || format!("'{text}' is not a list of statuses (write 2xx, 200-399 or 200,204)");
     let number = |text: &str| {
         text.trim().parse().ok().filter(|status| (100..=999).contains(status)).ok_or_else(invalid)
     };
     let range = |part: &str| {
+        if let Some(class) = part.trim().strip_suffix("xx") {
+            let class: Option<u16> = class.parse().ok();
+            let class = class.filter(|class| (1..=5).contains(class)).ok_or_else(invalid)?;
+            return Ok(class * 100..=class * 100 + 99);
+        }
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u16, u16) = (number(first)?, number(last)?);
         if first > last { Err(invalid()) } else { Ok(first..=last) }
@@ -132,9 +137,11 @@ fn parse_http_check(section: &Section, problems: &mut Problems) -> HttpCheck {
         if text == "*" && !is_options {
             return Err("'*' is only valid for OPTIONS: add method = \"OPTIONS\"".to_owned());
         }
-        let is_target = text.starts_with('/') || text == "*";
-        let is_valid = wire::encode::check_target(text).is_ok() && is_target;
-        if is_valid { Ok(text.into()) } else { Err(format!("'{text}' is not a path")) }
+        if !text.starts_with('/') && text != "*" {
+            return Err(format!("'{text}' is not a path: a path starts with '/'"));
+        }
+        let checked = wire::encode::check_target(text);
+        checked.map(|()| text.into()).map_err(|error| format!("'{text}' is not a path: {error}"))
     });
     let host = parse_text_key(section, "host", problems, |text| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte);
@@ -242,7 +249,8 @@ mod tests {
         assert!([200, 204, 300, 399].iter().all(|&status| parsed.contains(status)));
         assert!(![201, 400].iter().any(|&status| parsed.contains(status)));
         assert_eq!(parsed.to_string(), "200,204,300-399");
-        for invalid in ["", "99", "1000", "300-200", "2xx", "200-", ","] {
+        assert_eq!(parse_statuses("2xx,304").unwrap().to_string(), "200-299,304");
+        for invalid in ["", "99", "1000", "300-200", "2x", "0xx", "6xx", "xx", "200-", ","] {
             assert!(parse_statuses(invalid).is_err(), "{invalid}");
         }
     }

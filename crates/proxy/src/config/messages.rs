@@ -20,10 +20,14 @@ pub(super) fn describe_value(value: &DeValue<'_>) -> String {
     }
 }
 
-pub(super) fn unknown_key_message(path: &str, key: &str) -> String {
+/// Maximum number of keys of a table that a message lists.
+const KEYS_SHOWN_MAX: usize = 12;
+
+/// Describes an unknown key; `names` are the names of the named tables around it, from outside in.
+pub(super) fn unknown_key_message(path: &str, names: &[String], key: &str) -> String {
     let location = match path {
         "" => "at the top level".to_owned(),
-        _ => format!("in {}", table_heading(path)),
+        _ => format!("in {}", named_heading(path, names)),
     };
     let hint = suggestion(key, directives_of_table(path).map(|row| row.key));
     let other_table = DIRECTIVES.iter().find(|row| row.key == key).filter(|_| hint.is_empty());
@@ -34,8 +38,24 @@ pub(super) fn unknown_key_message(path: &str, key: &str) -> String {
         Some(row) => {
             format!("unknown key '{key}' {location}: it belongs in {}", table_heading(row.table))
         }
+        None if hint.is_empty() => format!("unknown key '{key}' {location}{}", known_keys(path)),
         None => format!("unknown key '{key}' {location}{hint}"),
     }
+}
+
+/// Lists the keys of a small table; empty for a large one.
+fn known_keys(path: &str) -> String {
+    let keys: Vec<&str> = directives_of_table(path).map(|row| row.key).collect();
+    match (1..=KEYS_SHOWN_MAX).contains(&keys.len()) {
+        true => format!("; there are: {}", keys.join(", ")),
+        false => String::new(),
+    }
+}
+
+/// Returns a table's path as it is written in this file, with the names of its named tables.
+fn named_heading(path: &str, names: &[String]) -> String {
+    let insert = |path: String, name: &String| path.replacen(".*", &format!(".{name}"), 1);
+    table_heading(&names.iter().fold(path.to_owned(), insert))
 }
 
 /// Returns a table's path as it is written in a file.

@@ -5,7 +5,7 @@
 //! `directives` is the table of all keys. `value` reads TOML by that table. `listeners`, `routes`
 //! and `pools` (with `balance`, `health` and `overload`) build the parts of the plan. `cross_checks` checks the complete plan.
 //! `schema` writes the table as a JSON schema and as Markdown. `messages` has the messages for wrong
-//! keys and values.
+//! keys and values, `syntax` those for texts that are not TOML.
 
 mod balance;
 mod cross_checks;
@@ -20,6 +20,7 @@ mod pools;
 mod routes;
 mod schema;
 mod spans;
+mod syntax;
 mod validate;
 mod value;
 
@@ -42,6 +43,7 @@ pub use validate::REGEX_BYTES_MAX;
 pub(crate) use spans::suggestion;
 
 use spans::Problems;
+use syntax::{describe_errors, error_offset, is_duplicate};
 use value::{Section, TableReader};
 
 /// Minimum length of an admin token in bytes.
@@ -68,16 +70,14 @@ pub struct ParsedConfig {
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProblem>> {
     let mut problems = Problems::default();
     let (document, errors) = DeTable::parse_recoverable(text);
-    let error_offset = |error: &toml::de::Error| error.span().map_or(text.len(), |span| span.start);
-    let is_duplicate_key = |error: &toml::de::Error| error.message().contains("duplicate key");
-    let unreadable_offsets: Vec<usize> =
-        errors.iter().filter(|error| !is_duplicate_key(error)).map(error_offset).collect();
+    let unreadable = errors.iter().filter(|error| !is_duplicate(error));
+    let unreadable_offsets: Vec<usize> = unreadable.map(|error| error_offset(text, error)).collect();
     if !unreadable_offsets.is_empty() {
         TableReader::new(&mut problems, true).read_section("", document.get_ref(), 0);
         problems.drop_syntax_fallout(text, &unreadable_offsets);
     }
-    for error in &errors {
-        problems.add_error(error_offset(error), syntax_message(error.message()));
+    for (offset, message) in describe_errors(text, &errors) {
+        problems.add_error(offset, message);
     }
     if !unreadable_offsets.is_empty() {
         return Err(problems.into_problems(file_name, text).0);
@@ -93,15 +93,6 @@ pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProbl
     } else {
         Err(located_errors)
     }
-}
-
-fn syntax_message(message: &str) -> String {
-    let hint = match message {
-        _ if message.contains("duplicate key") => ": each name and key can be given only once",
-        _ if message.contains("string values must be quoted") => "",
-        _ => " (this is not TOML)",
-    };
-    format!("{message}{hint}")
 }
 
 fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> Plan {

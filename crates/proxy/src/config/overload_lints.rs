@@ -138,24 +138,21 @@ mod tests {
     #[test]
     fn every_lint_applies_to_its_setting() {
         let cases = [
-            ("", "'127.0.0.1:9001'", "", "t:6:11: pool 'app': a server without maxconn"),
-            ("", BOUNDED, "queue = { timeout = '500ms' }", "t:7:21: pool 'app': requests may wait"),
-            ("", BOUNDED, "queue = { limit = '100k' }", "t:7:19: pool 'app': only memory"),
-            ("", BOUNDED, "queue = { order = 'oldest-first' }", "t:7:19: pool 'app': under overload"),
-            ("", BOUNDED, "retry-budget = { ratio = 1.0 }", "t:7:26: pool 'app': retries without"),
-            ("", BOUNDED, "retries = 9", "t:7:11: pool 'app': all connection attempts"),
-            (
-                "on-limit = 'wait'\nconnections-rate = 5",
-                BOUNDED,
-                "",
-                "t:4:12: listener 'web': connections over",
-            ),
-            ("backlog = 10000", BOUNDED, "", "t:4:11: listener 'web': connections in the kernel"),
+            ("", "'127.0.0.1:9001'", "", "t:6:11: pool 'app': "),
+            ("", BOUNDED, "queue = { timeout = '500ms' }", "t:7:21: pool 'app': "),
+            ("", BOUNDED, "queue = { limit = '100k' }", "t:7:19: pool 'app': "),
+            ("", BOUNDED, "queue = { order = 'oldest-first' }", "t:7:19: pool 'app': "),
+            ("", BOUNDED, "retry-budget = { ratio = 1.0 }", "t:7:26: pool 'app': "),
+            ("", BOUNDED, "retries = 9", "t:7:11: pool 'app': "),
+            ("on-limit = 'wait'\nconnections-rate = 5", BOUNDED, "", "t:4:12: listener 'web': "),
+            ("backlog = 10000", BOUNDED, "", "t:4:11: listener 'web': "),
         ];
         assert_eq!(cases.len(), POOL_LINTS.len() + LISTENER_LINTS.len());
+        let mut seen = std::collections::BTreeSet::new();
         for (listener, servers, pool, expected) in cases {
             let messages = lint_messages(listener, servers, pool);
             assert!(messages.len() == 1 && messages[0].starts_with(expected), "{expected}: {messages:?}");
+            assert!(seen.insert(messages[0].clone()), "{messages:?} twice");
         }
         assert!(lint_messages("on-limit = 'wait'", BOUNDED, "retries = 0").is_empty());
     }

@@ -23,12 +23,19 @@ fn warnings(text: &str) -> Vec<String> {
     parsed.warnings.iter().map(|warning| warning.to_string().split_off(2)).collect()
 }
 
-/// Asserts that there is one problem for each text of `expected`, in that order, and that it starts
-/// with the text.
+/// Asserts that there is one problem for each text of `expected`, in that order: its position, and
+/// the words, separated by spaces, that the problem has behind it.
 fn assert_problems(text: &str, expected: &[&str]) {
-    let actual = problems(text);
-    let is_match = actual.len() == expected.len()
-        && actual.iter().zip(expected).all(|(got, wanted)| got.starts_with(wanted));
+    assert_messages(&problems(text), expected);
+}
+
+fn assert_messages(actual: &[String], expected: &[&str]) {
+    let has_words = |(message, expected): (&String, &&str)| {
+        let (position, words) = expected.split_once(' ').unwrap_or((*expected, ""));
+        let text = message.strip_prefix(position);
+        text.is_some_and(|text| words.split(' ').all(|word| text.contains(word)))
+    };
+    let is_match = actual.len() == expected.len() && actual.iter().zip(expected).all(has_words);
     assert!(is_match, "{actual:#?}\nare not\n{expected:#?}");
 }
 
@@ -195,57 +202,57 @@ balance = 'round'
     assert_problems(
         text,
         &[
-            "1:1: unknown key 'thread' at the top level (did you mean 'threads'?)",
-            "2:17: 5 has no unit: write \"5s\" or \"5ms\"",
-            "4:27: 'nowhere' is not an address: the port is missing",
-            "5:8: unknown pool 'ap' (did you mean 'app'?): add [pool.ap]",
-            "6:12: unknown key 'heads' in [listener.NAME.limits] (did you mean 'head'?)",
-            "6:37: 'headers' is not from 1 to 128",
-            "7:17: '5 seconds' has an unknown unit",
-            "8:11: 'a b' is not a name",
-            "9:8: 'bind' is the number 7: write an address in quotes",
-            "12:1: a route has exactly one action: remove deny or pool",
-            "12:8: 'deny' is not from 400 to 599",
-            "13:8: 'x' is not a path: a path starts with '/'",
-            "14:30: \"a\\nb\": the field value has '\\n' at byte 1",
-            "14:38: 'connection' belongs to the connection",
-            "15:12: unknown listener 'wbe' (did you mean 'web'?)",
-            "18:12: 'location' is missing: write location = ",
-            "18:23: 'status' is not from 301 to 308",
-            "19:12: 'x y': the field name has ' ' at byte 1",
-            "19:41: '(' is not a regular expression: unclosed group",
-            "20:1: route 3 has the same name 'x' as route 2",
-            "22:18: rewrite-prefix needs exactly one path-prefix, not 0",
-            "23:1: unknown key 'maxconn' in [[route]]: it belongs in [pool.NAME]",
-            "26:30: two servers have the name '127.0.0.1:9001'",
-            "26:48: 'address' is missing",
-            "26:50: unknown key 'adress' in [[pool.NAME.servers]]",
-            "27:11: 'round' is not one of random-of-two, latency, round-robin",
+            "1:1: 'thread' 'threads'",
+            "2:17: 5 \"5s\" \"5ms\"",
+            "4:27: 'nowhere' port",
+            "5:8: 'ap' 'app' [pool.ap]",
+            "6:12: 'heads' [listener.web.limits] 'head'",
+            "6:37: 'headers' 1 128",
+            "7:17: '5 seconds' unit",
+            "8:11: 'a b'",
+            "9:8: 'bind' 7",
+            "12:1: deny pool",
+            "12:8: 'deny' 400 599",
+            "13:8: 'x' '/'",
+            "14:30: \"a\\nb\": '\\n' 1",
+            "14:38: 'connection'",
+            "15:12: 'wbe' 'web'",
+            "18:12: 'location' location =",
+            "18:23: 'status' 301 308",
+            "19:12: 'x y': 1",
+            "19:41: '('",
+            "20:1: 3 'x' 2",
+            "22:18: rewrite-prefix path-prefix 0",
+            "23:1: 'maxconn' [[route]] [pool.NAME]",
+            "26:30: '127.0.0.1:9001'",
+            "26:48: 'address'",
+            "26:50: 'adress' [[pool.app.servers]]",
+            "27:11: 'round' random-of-two, latency, round-robin",
         ],
     );
 }
 
 #[test]
 fn problems_of_the_complete_plan_are_reported() {
-    assert_problems("", &["1:1: no listener: add [listener.NAME] with bind"]);
+    assert_problems("", &["1:1: [listener.NAME] bind"]);
     let twice = format!("{MINIMAL_CONFIG}[listener.b]\nbind = ['127.0.0.1:1', '127.0.0.1:8080']\n");
-    assert_problems(&twice, &["6:24: 127.0.0.1:8080 is already used by listener web"]);
+    assert_problems(&twice, &["6:24: 127.0.0.1:8080 web"]);
     let admin = format!("admin = '127.0.0.1:8080'\n{MINIMAL_CONFIG}");
-    assert_problems(&admin, &["1:9: 127.0.0.1:8080 is already used by listener web"]);
+    assert_problems(&admin, &["1:9: 127.0.0.1:8080 web"]);
     let control = format!("control = '/tmp/c.sock'\nadmin = 'unix:/tmp/c.sock'\n{MINIMAL_CONFIG}");
-    assert_problems(&control, &["1:11: unix:/tmp/c.sock is already used by admin"]);
+    assert_problems(&control, &["1:11: unix:/tmp/c.sock admin"]);
     let tcp = "[listener.db]\nbind = '127.0.0.1:1'\nmode = 'tcp'\n[[route]]\nlistener = 'db'\ndeny = true\n";
-    assert_problems(tcp, &["3:8: mode tcp needs a pool", "5:12: listener 'db' is in mode tcp"]);
+    assert_problems(tcp, &["3:8: tcp pool", "5:12: 'db' tcp"]);
     let nothing = format!("{MINIMAL_CONFIG}[[route]]\npath = '/'\n");
-    assert_problems(&nothing, &["5:1: the route has no action: add one of pool, redirect"]);
+    assert_problems(&nothing, &["5:1: pool, redirect"]);
     let weights = MINIMAL_CONFIG.replace("'127.0.0.1:9001'", "{ address = '127.0.0.1:9001', weight = 0 }");
-    assert_problems(&weights, &["4:11: every server has weight 0"]);
+    assert_problems(&weights, &["4:11: weight 0"]);
     let logs = format!("[[log]]\nto = 'file:/x'\n[[log]]\nto = 'file:/x'\n{MINIMAL_CONFIG}");
-    assert_problems(&logs, &["4:6: 'file:/x' is the target of two logs"]);
+    assert_problems(&logs, &["4:6: 'file:/x'"]);
     let few = format!("threads = 4\nconnections-max = 3\n{MINIMAL_CONFIG}");
-    assert_problems(&few, &["2:19: 3 connections are too few for 4 threads"]);
+    assert_problems(&few, &["2:19: 3 4 threads"]);
     let user = format!("[privileges]\nuser = '4294967294'\n{MINIMAL_CONFIG}");
-    assert_problems(&user, &["2:8: user 4294967294 is not in /etc/passwd, so its group is unknown"]);
+    assert_problems(&user, &["2:8: 4294967294 /etc/passwd"]);
 }
 
 #[test]
@@ -256,10 +263,10 @@ fn a_removal_by_the_start_of_names_leaves_the_framing_alone() {
     assert_problems(
         &text,
         &[
-            "7:35: '*' would remove 'connection': write a longer prefix",
-            "7:40: 'Content-*' would remove 'content-length'",
-            "7:53: 'ho*' would remove 'host'",
-            "7:60: 'x y': the field name has ' ' at byte 1",
+            "7:35: '*' 'connection'",
+            "7:40: 'Content-*' 'content-length'",
+            "7:53: 'ho*' 'host'",
+            "7:60: 'x y': 1",
         ],
     );
 }
@@ -268,20 +275,18 @@ fn a_removal_by_the_start_of_names_leaves_the_framing_alone() {
 fn syntax_errors_are_reported_with_the_other_problems() {
     let text = "threads = 0\nadmin = \n[listener.web]\nbind = 'x\n[listener.web]\nbnd = ''\n";
     let actual = problems(text);
-    assert!(actual[0].starts_with("1:11: 'threads' is not from 1 to 1024"), "{actual:#?}");
+    assert_messages(&actual[..1], &["1:11: 'threads' 1 1024"]);
     assert!(actual.iter().any(|problem| problem.starts_with("2:")), "{actual:#?}");
     assert!(actual.iter().any(|problem| problem.starts_with("4:")), "{actual:#?}");
     assert!(!actual.iter().any(|problem| problem.contains("missing: write")), "{actual:#?}");
     let twice = format!("{MINIMAL_CONFIG}[pool.app]\nservers = ['127.0.0.1:2']\n");
-    let actual = problems(&twice);
-    assert!(actual[0].starts_with("5:7: duplicate key: each name and key"), "{actual:#?}");
+    assert_messages(&problems(&twice)[..1], &["5:7: duplicate"]);
     let header = problems("threads = 0\n[listener.web\nbnd = 1\n");
     assert!(header[0].starts_with("1:11: 'threads'") && header[1].starts_with("2:"), "{header:#?}");
     assert_eq!(header.len(), 2);
     // A duplicate key hides no other problems.
     let actual = problems(&format!("{MINIMAL_CONFIG}reuse = 'safe'\nreuse = 'safe'\n[[route]]\n"));
-    assert!(actual[0].starts_with("6:1: duplicate key"), "{actual:#?}");
-    assert!(actual[1].starts_with("7:1: the route has no action"), "{actual:#?}");
+    assert_messages(&actual[..2], &["6:1: duplicate", "7:1: pool"]);
 }
 
 #[test]
@@ -289,25 +294,18 @@ fn likely_mistakes_are_warnings() {
     let routes = "[[route]]\npath = '/a'\npool = 'app'\n[[route]]\nname = 'all'\npool = 'app'\n\
                   [[route]]\npath = '/b'\npool = 'app'\n";
     let actual = warnings(&format!("{MINIMAL_CONFIG}{routes}"));
-    assert_eq!(actual, ["11:1: route 'route-3' never matches: 'all' before it matches every request"]);
+    assert_messages(&actual, &["11:1: 'route-3' 'all'"]);
     let own = MINIMAL_CONFIG.replace("[pool", "pool = 'app'\n[pool");
     let actual = warnings(&format!("{own}[[route]]\npath-prefix = '/'\ndeny = true\n"));
-    assert_eq!(actual.len(), 1);
-    assert!(actual[0].starts_with("3:8: route 'listener-web' never matches: 'route-1'"), "{actual:?}");
-    let unused = warnings(MINIMAL_CONFIG);
-    let expected = [
-        "1:11: listener 'web' responds 404 to every request: it has no route and no pool",
-        "3:7: pool 'app' is not used: name it in a route or a listener, or remove it",
-    ];
-    assert_eq!(unused, expected);
+    assert_messages(&actual, &["3:8: 'listener-web' 'route-1'"]);
+    assert_messages(&warnings(MINIMAL_CONFIG), &["1:11: 'web' 404", "3:7: 'app'"]);
     let tcp = own.replace("pool = 'app'", "pool = 'app'\nmode = 'tcp'\nconnect = true");
-    assert_eq!(warnings(&tcp), ["5:1: 'connect' has no effect in mode tcp: remove it"]);
+    assert_messages(&warnings(&tcp), &["5:1: 'connect' tcp"]);
     let odd = "[[route]]\nmethod = 'get'\nrewrite-path = '/x'\ndeny = true\n";
     let actual = warnings(&format!("{own}{odd}"));
-    assert!(actual[0].starts_with("7:10: methods are case-sensitive: did you mean 'GET'?"), "{actual:?}");
-    assert!(actual[1].starts_with("8:1: 'rewrite-path' has no effect with deny"), "{actual:?}");
+    assert_messages(&actual[..2], &["7:10: 'GET'", "8:1: 'rewrite-path' deny"]);
     let proxy = own.replace("pool = 'app'", "pool = 'app'\nproxy-protocol = true");
-    assert!(warnings(&proxy)[0].starts_with("4:18: no peer is trusted"));
+    assert_messages(&warnings(&proxy)[..1], &["4:18: trusted"]);
 }
 
 #[test]
@@ -315,8 +313,7 @@ fn a_route_behind_others_on_each_of_its_listeners_never_matches() {
     let text = "[listener.a]\nbind = '127.0.0.1:1'\n[listener.b]\nbind = '127.0.0.1:2'\n\
                 [[route]]\nlistener = 'a'\ndeny = true\n[[route]]\npath = '/x'\ndeny = true\n\
                 [[route]]\nlistener = 'b'\ndeny = true\n[[route]]\npath = '/y'\ndeny = true\n";
-    let expected = ["14:1: route 'route-4' never matches: 'route-3' before it matches every request"];
-    assert_eq!(warnings(text), expected);
+    assert_messages(&warnings(text), &["14:1: 'route-4' 'route-3'"]);
 }
 
 #[test]
@@ -324,8 +321,7 @@ fn a_namespace_must_exist() {
     let text = MINIMAL_CONFIG.replace("[pool", "namespace = 'none-such'\n[pool");
     let text = text + "namespace = '/proc/self/ns/net'\n";
     let actual = problems(&text);
-    assert!(actual[0].starts_with("3:13: no network namespace /var/run/netns/none-such"), "{actual:?}");
-    assert_eq!(actual.len(), 1);
+    assert_messages(&actual, &["3:13: /var/run/netns/none-such"]);
     let plan = plan(&text.replace("none-such", "/proc/self/ns/net"));
     assert_eq!(plan.listeners[0].namespace, Some(PathBuf::from("/proc/self/ns/net")));
 }
@@ -334,8 +330,7 @@ fn a_namespace_must_exist() {
 fn a_pool_in_a_namespace_needs_root() {
     let text = format!("{MINIMAL_CONFIG}namespace = '/proc/self/ns/net'\n[privileges]\nuser = ");
     let actual = problems(&format!("{text}'65534'\ngroup = '65534'\n"));
-    assert!(actual[0].starts_with("5:13: pool 'app' connects in another namespace"), "{actual:?}");
-    assert_eq!(actual.len(), 1);
+    assert_messages(&actual, &["5:13: 'app' namespace"]);
     plan(&format!("{text}'root'\n"));
 }
 

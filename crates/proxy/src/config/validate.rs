@@ -155,8 +155,8 @@ pub(super) fn compile_regex(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// Checks the name of a field that a route changes. `sets` is true if the route sets the field, and
-/// false if it adds or removes it.
+/// Checks the name of a field that a route changes. `is_set` is true if the route sets the field,
+/// and false if it adds or removes it.
 pub(super) fn check_changed_field(text: &str, is_set: bool) -> Result<(), String> {
     check_field_name(text)?;
     if wire::is_hop_by_hop(text) || text.eq_ignore_ascii_case("content-length") {

@@ -173,11 +173,13 @@ pub(super) struct TableReader<'p> {
     /// True if required keys may be missing. After a syntax error they may be in the part that
     /// could not be parsed.
     is_lenient: bool,
+    /// Names of the named tables that are being read, from outside in.
+    names: Vec<String>,
 }
 
 impl<'p> TableReader<'p> {
     pub(super) fn new(problems: &'p mut Problems, is_lenient: bool) -> Self {
-        Self { problems, is_lenient }
+        Self { problems, is_lenient, names: Vec::new() }
     }
 
     /// Reads the values of `table`, with the keys of `path`, which starts at byte `offset`.
@@ -186,7 +188,8 @@ impl<'p> TableReader<'p> {
         for (key, value) in table {
             let key_offset = key.span().start;
             let Some(row) = find_directive(path, key.get_ref()) else {
-                self.problems.add_error(key_offset, unknown_key_message(path, key.get_ref()));
+                let text = unknown_key_message(path, &self.names, key.get_ref());
+                self.problems.add_error(key_offset, text);
                 continue;
             };
             section.given_keys.push((row.key, key_offset));
@@ -271,7 +274,10 @@ impl<'p> TableReader<'p> {
             self.problems.add_error(offset, text);
             return None;
         };
-        Some(self.read_section(path, table, offset).with_name(name.get_ref()))
+        self.names.push(name.get_ref().to_string());
+        let section = self.read_section(path, table, offset).with_name(name.get_ref());
+        self.names.pop();
+        Some(section)
     }
 
     fn read_entries(

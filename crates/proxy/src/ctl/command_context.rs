@@ -15,7 +15,7 @@ use rt::tokio::sync::{mpsc, oneshot};
 use super::CommandError;
 use crate::control::RunningProxy;
 use crate::handover::UpgradeCommand;
-use crate::listeners::ListenAddress;
+use crate::listeners::ListenAddressInfo;
 use crate::metrics::Snapshot;
 use crate::plan::Plan;
 use crate::pool::CrossCoreState;
@@ -61,7 +61,7 @@ impl OwnerTask {
 pub(crate) struct ActiveConfig {
     pub(crate) plan: Arc<Plan>,
     pub(crate) shared: Arc<CrossCoreState>,
-    pub(crate) listen_addresses: Vec<ListenAddress>,
+    pub(crate) listen_addresses: Vec<ListenAddressInfo>,
     pub(crate) reloads: u64,
     pub(crate) reload_results: ReloadResults,
 }
@@ -105,7 +105,7 @@ impl ActiveConfig {
     pub(crate) fn new(
         plan: &Arc<Plan>,
         shared: &Arc<CrossCoreState>,
-        listen_addresses: Vec<ListenAddress>,
+        listen_addresses: Vec<ListenAddressInfo>,
         reloads: u64,
     ) -> Self {
         let reload_results = ReloadResults::default();

@@ -1,4 +1,4 @@
-//! Expansion of a plan's host names to servers, with the results of DNS. Pure.
+//! Expansion of a plan's host names to servers, with the results of DNS. No I/O.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! DNS messages (RFC 1035): writes questions, parses answers strictly. Pure. Only the record types
+//! DNS messages (RFC 1035): writes questions, parses answers strictly. No I/O. Only the record types
 //! for servers' names: A, AAAA, SRV, and aliases on the way to them.
 
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! End of an exchange: the proxy's own responses, the fate of both connections, and the outcome.
+//! End of an exchange: the proxy's own responses, the reuse or close of both connections, and the
+//! outcome.
 
 use rt::clock::now_ns;
 use wire::{RequestHead, RequestKind, Version, encode};
@@ -27,7 +28,8 @@ pub(crate) struct OutcomeBuilder {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) head_bytes_out: u64,
-    /// True if only the end of the connection tells the client that the response is complete.
+    /// True if the response is close-delimited: only the end of the connection marks its end (RFC 9112
+    /// §6.3).
     pub(super) until_close: bool,
     pub(super) retries: u8,
     pub(super) reused: bool,
@@ -37,7 +39,7 @@ pub(crate) struct OutcomeBuilder {
     pub(super) route: Option<usize>,
     pub(super) pool: Option<usize>,
     pub(super) server: Option<usize>,
-    /// Method, target, host, referer, user agent and id, concatenated.
+    /// Method, target, host, referer, user agent and request ID, concatenated.
     texts: Vec<u8>,
     /// End offset of each text.
     text_ends: [u32; TEXT_COUNT],
@@ -148,8 +150,7 @@ fn write_allow(rejected_method: &[u8], out: &mut Vec<u8>) {
 }
 
 impl Exchange {
-    /// Ends an exchange that cannot continue as intended. Sends the client an error if no response
-    /// has begun.
+    /// Ends a failed exchange. Sends the client an error response if no response has begun.
     pub(super) fn fail(
         &mut self,
         core: &Core,
@@ -199,13 +200,14 @@ impl Exchange {
         StepResult::Progressed
     }
 
-    /// Chooses the fate of the client's connection after a failure without a response.
+    /// Records the outcome, and chooses how to close the client's connection after a failure without an
+    /// error response.
     fn action_after_failure(&mut self, core: &Core, client: &ClientStream) -> ConnAction {
         self.record_outcome(core, client);
         if self.outcome.end == EndReason::SilentlyDropped {
             return ConnAction::ResetSilently;
         }
-        // If it were cut short, a response that ends with its connection would look complete.
+        // After a normal close, the client would take a truncated close-delimited response as complete.
         let looks_complete = self.outcome.until_close && self.response != ResponseProgress::Done;
         if looks_complete || self.outcome.end == EndReason::WriteTimeout {
             ConnAction::Reset
@@ -239,7 +241,7 @@ impl Exchange {
         body: &[u8],
         fields: &[(&str, &[u8])],
     ) {
-        // The rest of the request would be taken for the next request.
+        // An unread rest of the request would be parsed as the next request.
         self.keeps_client &=
             self.request_relay.is_received() && !self.is_request_broken && client.may_keep_alive(core);
         self.outcome.end = EndReason::LocalResponse;
@@ -282,7 +284,7 @@ impl Exchange {
         self.stage = ExchangeStage::Responding;
     }
 
-    /// Ends an exchange that completed as intended.
+    /// Ends a completed exchange: releases the server, and records the outcome.
     pub(super) fn finish(
         &mut self,
         core: &Core,
@@ -292,14 +294,14 @@ impl Exchange {
         self.release_server(core, client, rng);
         self.stage = ExchangeStage::Unused;
         self.record_outcome(core, client);
-        // An unread rest of the body would be taken for the next request.
+        // An unread rest of the body would be parsed as the next request.
         self.keeps_client &= self.request_relay.is_received();
         if self.keeps_client {
             return ConnAction::KeepAlive;
         }
-        // Bytes that the client has sent beyond the request, or sends before it reads that this was
-        // the last response, would turn the close into a reset. That may destroy the response in
-        // flight.
+        // A close with unread bytes in the receive buffer sends a reset, which may destroy the response
+        // in flight. The client may have sent such bytes already, or send them before it reads that
+        // this was the last response.
         let has_unread =
             !self.request_relay.is_received() || self.is_request_broken || !client.buffered.is_empty();
         match has_unread || self.may_pipeline || !client.stream.is_idle() {
@@ -334,7 +336,7 @@ impl Exchange {
         self.outcome.bytes_out += bytes_out;
     }
 
-    /// Records the end of the tunnel.
+    /// Ends the tunnel: releases its slot, and records the outcome.
     pub(crate) fn end_tunnel(
         &mut self,
         core: &Core,
@@ -348,12 +350,13 @@ impl Exchange {
         self.record_outcome(core, client);
     }
 
-    /// Records an exchange whose connection is dropped because the proxy stops.
+    /// Aborts the exchange of a connection that is dropped at the end of the drain.
     pub(crate) fn abort_on_drain(&mut self, core: &Core, client: &ClientStream) {
         self.abort(core, client, &mut fastrand::Rng::with_seed(0), EndReason::Drained);
     }
 
-    /// Ends the exchange early, without a response to the client.
+    /// Ends the exchange early, without a response to the client: cancels its ticket in the queue, releases
+    /// its slot, and records the outcome.
     pub(crate) fn abort(
         &mut self,
         core: &Core,

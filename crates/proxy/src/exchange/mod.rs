@@ -95,7 +95,7 @@ pub(crate) struct Exchange {
     unreceived_count: u8,
     interim_count: u32,
     priority: Priority,
-    /// Time until which the client waits; [`NEVER`]: not given.
+    /// Time until which the client waits; [`NO_DEADLINE`]: not given.
     deadline_ns: u64,
     /// Bytes of the body at the last progress check, and the time of that check.
     body_progress: (u64, u64),

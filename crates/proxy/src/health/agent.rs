@@ -1,43 +1,47 @@
-//! The status line of an agent on a server, in the format of HAProxy's agent checks: words
-//! separated by spaces, tabs or commas, in any order, and after a `#` a text for people. Pure.
+//! Parser of the reply to an agent check, in HAProxy's format (`agent-check`): a line of words, separated
+//! by spaces, tabs or commas, in any order. A `#` starts a description. No I/O.
 
 use crate::pool::AdminState;
 
 /// Maximum length of a line in bytes; longer ones are invalid.
 pub(super) const LINE_BYTES_MAX: usize = 1_024;
+/// Maximum number of characters that are kept of a description.
+const DESCRIPTION_CHARS_MAX: usize = 80;
 
-/// Settings from an agent; those it does not mention stay unchanged.
+/// Settings from an agent. `None`: the reply does not have the setting, and it stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AgentReport {
-    /// The server's state, with the agent's reason if it is down.
+    /// Health of the server; the error has the word of the agent and the description.
     pub(super) health: Option<Result<(), Box<str>>>,
     pub(super) admin_state: Option<AdminState>,
-    /// Percentage of its configured weight.
+    /// Percentage of the server's configured weight.
     pub(super) weight_percent: Option<u32>,
     pub(super) maxconn: Option<usize>,
 }
 
-/// Parses a line without its line end. `None`: it has no known word.
+/// Parses a line without its line end. `None`: the line has no known word.
 pub(super) fn parse(line: &[u8]) -> Option<AgentReport> {
     let line = String::from_utf8_lossy(line);
-    let (words, note) = line.split_once('#').unwrap_or((&line, ""));
+    let (words, description) = line.split_once('#').unwrap_or((&line, ""));
     let mut report = AgentReport::default();
     let mut has_known_word = false;
     for word in words.split([' ', '\t', ',']).filter(|word| !word.is_empty()) {
         let word = word.to_ascii_lowercase();
-        has_known_word |= apply_word(&mut report, &word, note.trim());
+        has_known_word |= apply_word(&mut report, &word, description.trim());
     }
     has_known_word.then_some(report)
 }
 
-fn apply_word(report: &mut AgentReport, word: &str, note: &str) -> bool {
+/// Applies one word, in lower case. Returns `false` if the word is unknown.
+fn apply_word(report: &mut AgentReport, word: &str, description: &str) -> bool {
     let number = |text: &str| text.parse::<u32>().ok();
     match word {
         "up" => report.health = Some(Ok(())),
         "down" | "fail" | "failed" | "stopped" => {
-            let note: String = note.chars().filter(|c| !c.is_control()).take(80).collect();
-            let colon = if note.is_empty() { "" } else { ": " };
-            report.health = Some(Err(format!("{word}{colon}{note}").into()));
+            let printable = description.chars().filter(|c| !c.is_control());
+            let description: String = printable.take(DESCRIPTION_CHARS_MAX).collect();
+            let colon = if description.is_empty() { "" } else { ": " };
+            report.health = Some(Err(format!("{word}{colon}{description}").into()));
         }
         "ready" => report.admin_state = Some(AdminState::Ready),
         "drain" => report.admin_state = Some(AdminState::Drain),

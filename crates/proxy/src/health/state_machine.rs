@@ -91,7 +91,7 @@ impl CheckStateMachine {
             .then_some(StateTransition { is_up: is_healthy, check_count })
     }
 
-    /// Returns the wait time between two checks; `chance` is from 0 to 1.
+    /// Returns the wait time between two checks; `random` is from 0 to 1.
     pub(crate) fn wait_ns(&self, plan: &CheckPlan, random: f64) -> u64 {
         let interval_ns = match self.check_status {
             _ if self.contradicting > 0 => plan.fast_interval_ns,

@@ -50,11 +50,11 @@ pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     push_times(out, entry);
     let request = entry.outcome.request.as_ref();
     out.fixed(b",\"request_id\":");
-    push_string(out, request.map(|asked| asked.request_id), SHORT_BYTES_MAX);
+    push_string(out, request.map(|request| request.request_id), SHORT_BYTES_MAX);
     out.fixed(b",\"user_agent\":");
-    push_string(out, request.map(|asked| asked.user_agent), FIELD_BYTES_MAX);
+    push_string(out, request.map(|request| request.user_agent), FIELD_BYTES_MAX);
     out.fixed(b",\"referer\":");
-    push_quoted_url(out, request.map(|asked| asked.referer), FIELD_BYTES_MAX);
+    push_quoted_url(out, request.map(|request| request.referer), FIELD_BYTES_MAX);
     out.fixed(b"}\n");
 }
 

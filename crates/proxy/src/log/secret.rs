@@ -35,7 +35,7 @@ pub(super) const SECRET_NAMES: &[&[u8]] =
 /// Maximum number of final letters and digits of a name that are compared.
 const NAME_BYTES: usize = 32;
 
-/// Passes `url` (a target in any form, or a referrer) to `piece` with its secrets replaced.
+/// Passes `url` (a target in any form, or a referrer) to `emit` with its secrets replaced.
 #[inline]
 pub(super) fn redact<'a>(url: &'a [u8], mut emit: impl FnMut(&'a [u8])) {
     let query = memchr::memchr(b'?', url);

@@ -1,5 +1,5 @@
 //! Buffer in which a line is built, with room for the longest line. Text that does not fit is left
-//! out and sets [`Sink::is_full`]. Nothing is allocated.
+//! out and sets [`LineBuffer::is_full`]. Nothing is allocated.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub(super) struct LineBuffer<'a> {
 }
 
 impl<'a> LineBuffer<'a> {
-    /// Continues in `bytes` at offset `at`.
+    /// Continues in `bytes` at `position`.
     #[inline]
     pub(super) fn new(bytes: &'a mut [u8], position: usize) -> Self {
         Self { bytes, position, is_overflowed: false }
@@ -37,7 +37,7 @@ impl<'a> LineBuffer<'a> {
         self.fixed_prefix(bytes, N);
     }
 
-    /// Stores all of `bytes` and keeps the first `kept` of them.
+    /// Stores all of `bytes` and keeps the first `length` of them.
     #[inline]
     pub(super) fn fixed_prefix<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
         match self.bytes.get_mut(self.position..).and_then(|rest| rest.first_chunk_mut()) {

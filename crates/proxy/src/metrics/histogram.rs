@@ -2,9 +2,9 @@
 //! that many histograms can be added up exactly.
 //!
 //! The coarse buckets are those of Prometheus ([`BOUNDS_NS`]), each divided evenly into fine ones
-//! ([`PARTS`]). So the values exported by coarse bounds are exact. A percentile from the fine
-//! buckets has an error of at most 3.2 % from 50 µs to 60 s, and of 0.5 µs below. Recording
-//! increments one fine bucket.
+//! ([`FINE_BUCKETS_PER_COARSE`]). So the values exported by coarse bounds are exact. A percentile
+//! from the fine buckets has an error of at most 3.2 % from 50 µs to 60 s, and of 0.5 µs below.
+//! Recording increments one fine bucket.
 
 use std::cell::Cell;
 
@@ -165,7 +165,7 @@ impl HistogramSnapshot {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
-    /// Returns the times recorded since `before`.
+    /// Returns the times recorded since `previous`.
     pub(super) fn since(&self, previous: &Self) -> Self {
         let mut difference = self.clone();
         for (count, previous) in difference.buckets.iter_mut().zip(previous.buckets) {

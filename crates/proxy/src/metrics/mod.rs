@@ -119,11 +119,11 @@ struct CommonMetrics {
     routes: Vec<RouteMetrics>,
     /// Times of requests without a route.
     no_route: ClassHistograms,
-    refusals_client: Vec<CounterCell>,
-    refusals_server: Vec<CounterCell>,
+    rejected_from_clients: Vec<CounterCell>,
+    rejected_from_servers: Vec<CounterCell>,
     refused: Vec<CounterCell>,
-    buffers_lent: CounterCell,
-    buffers_refused: CounterCell,
+    buffers_in_use: CounterCell,
+    buffers_exhausted: CounterCell,
     in_flight: CounterCell,
     abandoned: CounterCell,
     idle_clients: CounterCell,
@@ -172,11 +172,11 @@ impl Metrics {
             listeners: listeners.collect(),
             routes: plan.routes.iter().map(|route_plan| route(&route_plan.name)).collect(),
             no_route: ClassHistograms::default(),
-            refusals_client: new_counters(wire::RefusalKind::ALL.len()),
-            refusals_server: new_counters(wire::RefusalKind::ALL.len()),
+            rejected_from_clients: new_counters(wire::RefusalKind::ALL.len()),
+            rejected_from_servers: new_counters(wire::RefusalKind::ALL.len()),
             refused: new_counters(RejectReason::ALL.len()),
-            buffers_lent: CounterCell::default(),
-            buffers_refused: CounterCell::default(),
+            buffers_in_use: CounterCell::default(),
+            buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
             abandoned: CounterCell::default(),
             idle_clients: CounterCell::default(),
@@ -223,8 +223,8 @@ impl Metrics {
         }
         if let Some(kind) = outcome.refusal {
             match outcome.end {
-                EndReason::BadResponse => self.common.refusals_server[kind as usize].add(1),
-                _ => self.common.refusals_client[kind as usize].add(1),
+                EndReason::BadResponse => self.common.rejected_from_servers[kind as usize].add(1),
+                _ => self.common.rejected_from_clients[kind as usize].add(1),
             }
         }
         if let Some(pool) = outcome.pool.and_then(|pool| self.pools.get(pool)) {
@@ -332,9 +332,9 @@ impl Metrics {
     }
 
     /// Sets the number of buffers of this core in use, and the number of times that none was left.
-    pub(crate) fn set_buffers(&self, lent: u64, refused: u64) {
-        self.common.buffers_lent.0.set(lent);
-        self.common.buffers_refused.0.set(refused);
+    pub(crate) fn set_buffers(&self, in_use: u64, exhausted: u64) {
+        self.common.buffers_in_use.0.set(in_use);
+        self.common.buffers_exhausted.0.set(exhausted);
     }
 
     /// Sets the number of client connections between two requests, and their memory in user space.
@@ -360,8 +360,8 @@ impl Metrics {
         snapshot
     }
 
-    /// Returns the metrics of the parts for which `takes` returns true. It gets the address of each
-    /// part, by which it can skip parts seen before.
+    /// Returns the metrics of the parts for which `is_included` returns true. It gets the address
+    /// of each part, by which it can skip parts seen before.
     pub(crate) fn snapshot_of(&self, is_included: &mut impl FnMut(*const ()) -> bool) -> Snapshot {
         let mut snapshot = Snapshot::default();
         if is_included(Rc::as_ptr(&self.common).cast()) {
@@ -385,17 +385,18 @@ impl CommonMetrics {
             route.total.add_to(snapshot, Metric::RequestSeconds, &[&route.name]);
         }
         self.no_route.add_to(snapshot, Metric::RequestSeconds, &["-"]);
-        for (sender, refusals) in [("client", &self.refusals_client), ("server", &self.refusals_server)] {
-            for (kind, count) in wire::RefusalKind::ALL.iter().zip(refusals) {
-                snapshot.add(Metric::Refusals, &[sender, kind.code()], count.0.get());
+        let senders = [("client", &self.rejected_from_clients), ("server", &self.rejected_from_servers)];
+        for (sender, rejected) in senders {
+            for (kind, count) in wire::RefusalKind::ALL.iter().zip(rejected) {
+                snapshot.add(Metric::MessagesRejected, &[sender, kind.code()], count.0.get());
             }
         }
         for (reason, count) in RejectReason::ALL.iter().zip(&self.refused) {
             snapshot.add(Metric::Refused, &[reason.code()], count.0.get());
         }
         for (metric, count) in [
-            (Metric::BuffersLent, &self.buffers_lent),
-            (Metric::BuffersRefused, &self.buffers_refused),
+            (Metric::BuffersInUse, &self.buffers_in_use),
+            (Metric::BuffersExhausted, &self.buffers_exhausted),
             (Metric::RequestsInFlight, &self.in_flight),
             (Metric::AbandonedRequests, &self.abandoned),
             (Metric::IdleClients, &self.idle_clients),

@@ -127,7 +127,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the series of a metric whose first labels are `first`, with all their labels.
+    /// Returns the series of a metric whose first labels are `first_labels`, with all their labels.
     pub(crate) fn series_of(
         &self,
         name: &'static str,

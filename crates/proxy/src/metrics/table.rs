@@ -70,7 +70,7 @@ macro_rules! metrics {
 metrics! {
     Requests, "weir_requests_total", Counter, ["listener", "end"], "Ended requests (mode tcp: connections), by end code.";
     Responses, "weir_responses_total", Counter, ["listener", "code"], "Responses to clients by status code; none: requests that ended without a response.";
-    Refusals, "weir_messages_rejected_total", Counter, ["from", "reason"], "Messages rejected as malformed or over a limit, by sender (client, server) and reason.";
+    MessagesRejected, "weir_messages_rejected_total", Counter, ["from", "reason"], "Messages rejected as malformed or over a limit, by sender (client, server) and reason.";
     RequestSeconds, "weir_request_seconds", Histogram, ["route", "class"], "Time of requests from the first byte of the head to the end, by route (-: no route) and class of the response status (none, 1xx to 5xx). Connections of mode tcp are not included.";
     QueueSeconds, "weir_pool_queue_seconds", Histogram, ["pool", "class"], "Time of requests in the queue, including requests that left it without a server.";
     ConnectSeconds, "weir_server_connect_seconds", Histogram, ["pool", "server"], "Time to connect to a server.";
@@ -104,8 +104,8 @@ metrics! {
     DnsQueries, "weir_dns_queries_total", Counter, ["name", "result"], "DNS queries by result: answered, empty, no_name, refused, timeout, malformed, network.";
     DnsFailing, "weir_dns_failing", Gauge, ["name"], "Pools whose last lookup of this name failed; the previous addresses stay in use.";
     LogLines, "weir_log_lines_total", Counter, ["target", "result"], "Log lines by result: written, or lost: overflow (the target was too slow), failed (the target rejected them), backoff (the target was not tried again yet after a failure).";
-    BuffersLent, "weir_buffers_in_use", Gauge, [], "Buffers in use.";
-    BuffersRefused, "weir_buffers_exhausted_total", Counter, [], "Requests for a buffer while none was free.";
+    BuffersInUse, "weir_buffers_in_use", Gauge, [], "Buffers in use.";
+    BuffersExhausted, "weir_buffers_exhausted_total", Counter, [], "Requests for a buffer while none was free.";
     RequestsInFlight, "weir_requests_in_flight", Gauge, [], "Requests (mode tcp: connections) in flight.";
     AbandonedRequests, "weir_abandoned_requests", Gauge, [], "Requests whose clients have left and that still occupy slots of servers.";
     IdleClients, "weir_idle_connections", Gauge, [], "Client connections between two requests.";

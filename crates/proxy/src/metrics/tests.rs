@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::balance::sticky::StickyLookup;
 use crate::outcome::EndPhase;
-use crate::plan::{Balance, SameSite, Secret, StickyMode, StickyPlan};
+use crate::plan::{Balance, StickyMode, StickyPlan};
 
 fn metrics() -> Metrics {
     Metrics::new(&plan(&["api", "odd \"\\\n"], &["app: a b"]))
@@ -22,16 +22,7 @@ fn sticky_metrics() -> Metrics {
     let mut plan = plan(&["api"], &["app: a b"]);
     let pool = Arc::make_mut(&mut plan.pools[0]);
     pool.balance = Balance::ConsistentHash;
-    pool.sticky = Some(StickyPlan {
-        cookie: "SRV".into(),
-        mode: StickyMode::Insert,
-        key: Secret::new(b"a key of the tests"),
-        key_file: None,
-        max_age_s: None,
-        secure: false,
-        http_only: true,
-        same_site: SameSite::Lax,
-    });
+    pool.sticky = Some(StickyPlan::for_tests(StickyMode::Insert));
     Metrics::new(&plan)
 }
 
@@ -101,8 +92,8 @@ fn what_was_refused_says_by_whom_and_why() {
     metrics.record(&Outcome { end: EndReason::BadResponse, ..malformed_request() });
     metrics.refused(RejectReason::ListenerFull);
     let snapshot = metrics.snapshot();
-    assert_eq!(snapshot.number(Metric::Refusals, &["client", "bare_lf"]), Some(1));
-    assert_eq!(snapshot.number(Metric::Refusals, &["server", "bare_lf"]), Some(1));
+    assert_eq!(snapshot.number(Metric::MessagesRejected, &["client", "bare_lf"]), Some(1));
+    assert_eq!(snapshot.number(Metric::MessagesRejected, &["server", "bare_lf"]), Some(1));
     assert_eq!(snapshot.number(Metric::RequestSeconds, &["-", "4xx"]), Some(2));
     assert_eq!(snapshot.number(Metric::Refused, &["listener_full"]), Some(1));
     assert_eq!(snapshot.number(Metric::Refused, &["draining"]), Some(0));

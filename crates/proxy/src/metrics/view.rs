@@ -1,5 +1,5 @@
-//! Summary of metrics by listener, pool and server, for people. The control socket shows it, or the
-//! difference of two summaries for the time in between.
+//! Summary of the metrics by listener, pool and server, for the control socket: `show` prints it since
+//! the start, and `top` prints the difference of two summaries.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,22 @@ pub(crate) struct MetricsSummary {
     pub(crate) servers: BTreeMap<(Box<str>, Box<str>), MetricTotals>,
 }
 
-/// Totals of a listener, a pool or a server. Values that one of these does not have are 0.
+/// Totals of a listener, a pool or a server. Values that it does not have are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MetricTotals {
     /// Completed requests.
     pub(crate) requests: u64,
-    /// Failed requests among these. For a listener: those that did not end as planned. For a
-    /// server: those with a 5xx status or without one.
+    /// Failed requests among these. For a listener: those with another end reason than `done` and
+    /// `local_response`. For a pool or a server: those with a 5xx status or without a status.
     pub(crate) errors: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) accepted: u64,
     pub(crate) retries: u64,
-    /// Times of the completed requests.
+    /// Durations of the completed requests.
     pub(crate) times: HistogramSnapshot,
-    /// Current values: client connections, idle connections to a server, requests at a server, and
-    /// requests in the queue.
+    /// Gauges: client connections, idle connections to a server, requests at a server, and queued
+    /// requests.
     pub(crate) open: u64,
     pub(crate) idle: u64,
     pub(crate) in_flight: u64,
@@ -41,7 +41,7 @@ pub(crate) struct MetricTotals {
 }
 
 impl MetricTotals {
-    /// Returns the difference to `before`, with the current values unchanged.
+    /// Returns the counters since `previous`, and the current gauges.
     pub(crate) fn since(&self, previous: &Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(previous.requests),

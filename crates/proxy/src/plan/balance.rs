@@ -100,6 +100,23 @@ pub struct StickyPlan {
     pub same_site: SameSite,
 }
 
+#[cfg(test)]
+impl StickyPlan {
+    /// Returns a session cookie `SRV` with the default attributes.
+    pub(crate) fn for_tests(mode: StickyMode) -> Self {
+        Self {
+            cookie: "SRV".into(),
+            mode,
+            key: Secret::new(b"a key of the tests"),
+            key_file: None,
+            max_age_s: None,
+            secure: false,
+            http_only: true,
+            same_site: SameSite::Lax,
+        }
+    }
+}
+
 /// Owner of a sticky cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StickyMode {

@@ -1,12 +1,12 @@
 //! Distinguishes a standing queue from one that absorbs a burst. A queue stands when it has not
 //! been short for a while. This is the window of CoDel (RFC 8289 §3), as in Facebook's "Fail at
 //! Scale". A queue that clients leave before their turn is too long for them, even if its oldest
-//! entry is young: it also stands while they leave. Pure.
+//! entry is young: it also stands while they leave. No I/O.
 //!
 //! ```text
-//! oldest one's age |    short     ________________   short again
-//!                  |    ____.----'                \____
-//!                  |---'    |<-- stands_after -->|stands|
+//! oldest one's age |    short     __________________   short again
+//!                  |    ____.----'                  \____
+//!                  |---'    |<-- standing_after -->|stands|
 //! ```
 
 /// History of a queue's length.

@@ -132,7 +132,7 @@ impl Eligibility {
         eligibility
     }
 
-    /// Returns the server's share of the load relative to the others; 0: no new requests.
+    /// Returns the server's weight relative to the others; 0: no new requests.
     #[inline]
     pub(crate) fn effective_weight(&self) -> u32 {
         self.effective_weight.load(Ordering::Relaxed)
@@ -339,11 +339,11 @@ impl Eligibility {
     pub(crate) fn full_weight(&self, configured_weight: u32) -> u32 {
         let weight = self.operator_weight().unwrap_or(configured_weight).min(WEIGHT_MAX);
         let percent = self.agent_percent.load(Ordering::Relaxed);
-        // Rounded up, so that a small share becomes 0 only if the weight or the percentage is 0.
+        // Rounded up, so that a small weight becomes 0 only if the weight or the percentage is 0.
         (u64::from(weight * WEIGHT_SCALE) * u64::from(percent)).div_ceil(100) as u32
     }
 
-    /// Returns the share during a slow start: a linear increase from a tenth to the full share.
+    /// Returns the weight during a slow start: a linear increase from a tenth to the full weight.
     fn slow_start_weight(&self, full_weight: u32, slow_start_ns: u64, now_ns: u64) -> u32 {
         let since_ns = self.recovered_ns.load(Ordering::Relaxed);
         let elapsed_ns = now_ns.saturating_sub(since_ns);

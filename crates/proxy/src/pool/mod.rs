@@ -403,7 +403,7 @@ impl Pool {
         }
     }
 
-    /// Recomputes each server's share of the load.
+    /// Recomputes each server's effective weight.
     pub(crate) fn recompute(&self, now_ns: u64) {
         self.update_adaptive_limits();
         self.shared.recompute(self.plan(), now_ns);

@@ -84,7 +84,7 @@ struct ClassQueue<T> {
 struct QueueEntry<T> {
     serial: u64,
     enqueued_ns: u64,
-    /// Time when its client leaves; [`NEVER`]: not given.
+    /// Time when its client leaves; [`NO_DEADLINE`]: not given.
     deadline_ns: u64,
     item: T,
 }
@@ -217,9 +217,9 @@ impl<T> Queue<T> {
         starved.or_else(|| PRIORITIES.into_iter().find(has_entries))
     }
 
-    /// Evicts an entry for a newcomer of `class`. Takes the least urgent class below its own, and
-    /// from that the entry that would be served last. If there is none and its own class is served
-    /// newest first, evicts the oldest entry of that class.
+    /// Evicts an entry for a newcomer of class `priority`. Takes the least urgent class below its
+    /// own, and from that the entry that would be served last. If there is none and its own class
+    /// is served newest first, evicts the oldest entry of that class.
     pub(crate) fn evict_for(&mut self, priority: Priority, now_ns: u64) -> Option<T> {
         let rules = self.rules;
         for lower in PRIORITIES.into_iter().rev().take_while(|lower| *lower > priority) {

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::plan::RetryBudgetPlan;
 
-/// Number of parts in which the window slides on.
+/// Number of buckets in which the window slides on.
 const BUCKETS: usize = 8;
-/// Bits of a count. The upper bits of a word are the part's number in time.
+/// Bits of a count. The upper bits of a word are the bucket's number in time.
 const COUNT_BITS: u32 = 32;
 
-/// Counts of the parts of a window, on their own cache line.
+/// Counts of the buckets of a window, on their own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct WindowCounts([AtomicU64; BUCKETS]);
@@ -28,7 +28,7 @@ pub(crate) struct RetryBudget {
 }
 
 impl WindowCounts {
-    /// Returns the count of a word, or 0 if it belongs to another part than `number`.
+    /// Returns the count of a word, or 0 if it belongs to another bucket than `bucket_number`.
     fn read(word: u64, bucket_number: u64) -> u64 {
         if word >> COUNT_BITS == bucket_number & u64::from(u32::MAX) { word & u64::from(u32::MAX) } else { 0 }
     }
@@ -38,7 +38,7 @@ impl WindowCounts {
     }
 
     fn bucket(&self, bucket_number: u64) -> &AtomicU64 {
-        // The index is less than PARTS.
+        // The index is less than BUCKETS.
         &self.0[(bucket_number % BUCKETS as u64) as usize]
     }
 
@@ -56,7 +56,7 @@ impl WindowCounts {
         let _ = self.bucket(bucket_number).fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment);
     }
 
-    /// Returns the sum of the window that ends with this part.
+    /// Returns the sum of the window that ends with this bucket.
     fn sum(&self, bucket_number: u64) -> u64 {
         let first = bucket_number.saturating_sub(BUCKETS as u64 - 1);
         (first..=bucket_number)

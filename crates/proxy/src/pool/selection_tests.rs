@@ -5,7 +5,7 @@ use super::eligibility::{AdminState, CheckStatus};
 use super::tests::{enqueue_request, plan_with_maxconns, pools_on_cores};
 use super::*;
 use crate::balance::digest_source;
-use crate::plan::{SameSite, Secret, StickyMode, StickyPlan};
+use crate::plan::{StickyMode, StickyPlan};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -21,16 +21,7 @@ fn pool(maxconns: &[Option<usize>], change: impl Fn(&mut PoolPlan)) -> Pool {
 }
 
 fn make_sticky(plan: &mut PoolPlan) {
-    plan.sticky = Some(StickyPlan {
-        cookie: "SRV".into(),
-        mode: StickyMode::Insert,
-        key: Secret::new(b"a key of the tests"),
-        key_file: None,
-        max_age_s: None,
-        secure: false,
-        http_only: true,
-        same_site: SameSite::Lax,
-    });
+    plan.sticky = Some(StickyPlan::for_tests(StickyMode::Insert));
 }
 
 fn pinned_to(server: usize) -> ServerRequirements {
@@ -95,7 +86,7 @@ fn a_slow_start_holds_with_every_balance() {
         let eligibility = pool.shared.eligibility(2);
         eligibility.set_check_status(CheckStatus::Down, SECOND_NS);
         eligibility.set_check_status(CheckStatus::Up, 10 * SECOND_NS);
-        // The algorithm sees a slow start only as a share: a tenth of one is 1 in 21.
+        // The algorithm sees a slow start only as a weight: a tenth of one is 1 in 21.
         pool.recompute(10 * SECOND_NS);
         assert_eq!(eligibility.effective_weight(), 10);
         let early = request_counts(&pool, 2_100);

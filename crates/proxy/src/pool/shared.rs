@@ -295,7 +295,7 @@ impl SharedPool {
         (!flag.swap(true, Ordering::SeqCst)).then_some(EvaluationGuard(flag))
     }
 
-    /// Recomputes each server's share of the load: after a change, and once a tick. If no server
+    /// Recomputes each server's effective weight: after a change, and once a tick. If no server
     /// would get requests, cancels the ejections, because a server that may fail is better than
     /// none.
     pub(crate) fn recompute(&self, plan: &PoolPlan, now_ns: u64) {

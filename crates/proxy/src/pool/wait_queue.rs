@@ -19,7 +19,7 @@ pub(crate) struct EnqueueRequest<'a> {
     pub(crate) waker: &'a Waker,
     pub(crate) priority: Priority,
     pub(crate) now_ns: u64,
-    /// Time when its client leaves; [`super::NEVER`]: not given.
+    /// Time when its client leaves; [`super::NO_DEADLINE`]: not given.
     pub(crate) deadline_ns: u64,
 }
 

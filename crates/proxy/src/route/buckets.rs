@@ -1,10 +1,10 @@
 //! Token buckets of a route's rate limit, by key. All cores share them, in atomics and without a
 //! lock: the cores together admit exactly the limit, whatever the spread of requests over them.
-//! Pure; the caller responds to a rejected request.
+//! No I/O; the caller responds to a rejected request.
 //!
 //! All cores would write a single bucket for every request of a route. So cores take tokens from it
-//! in lots ([`lot_max`]), and a rejected request only reads. Buckets by client or by field are
-//! many, and are written directly.
+//! in lots ([`batch_tokens_max`]), and a rejected request only reads. Buckets by client or by field
+//! are many, and are written directly.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub(crate) enum RateLimitKey<'a> {
 }
 
 impl<'a> RateLimitKey<'a> {
-    /// Returns the key of `asked` for a limit by `key`.
+    /// Returns the key of a request for a limit by `key`.
     pub(crate) fn from_request(key: &RateKey, request: &RouteRequest<'a>) -> Self {
         match key {
             RateKey::Route => Self::Route,

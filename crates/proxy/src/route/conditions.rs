@@ -31,7 +31,7 @@ pub(super) fn all_match(
         && conditions.query.iter().all(|condition| parameter_matches(condition, query))
 }
 
-/// Returns whether a host is one of `hosts`, in the bare form of [`super::path::bare_host`].
+/// Returns whether a host is one of `hosts`, in the form of [`super::path::normalise_host`].
 /// Without `hosts`, every host is.
 pub(super) fn host_matches(hosts: &[Box<str>], host: &str) -> bool {
     hosts.is_empty() || hosts.iter().any(|expected| matches_host_pattern(expected, host))

@@ -131,12 +131,15 @@ impl fmt::Display for Explanation {
 ///
 /// The listener is the one with the URL's port (and address, if it has one). Without such a
 /// listener, it is the first that speaks HTTP.
-#[must_use]
-pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
-    let Some((listener, reason)) = assumed_listener(plan, request) else {
-        let lines = vec!["listener    none in mode http".to_owned()];
-        return Explanation { lines, route: None };
+///
+/// # Errors
+/// No listener speaks HTTP, so there are no routes.
+pub fn explain(plan: &Plan, request: &ExplainRequest) -> Result<Explanation, Vec<InputProblem>> {
+    let Some(first_http) = plan.listeners.iter().position(|listener| listener.mode == Mode::Http) else {
+        let text = "no listener in mode http: mode tcp has no routes, and forwards bytes unchanged";
+        return Err(vec![InputProblem::new("--explain", text)]);
     };
+    let (listener, reason) = assumed_listener(plan, request, first_http);
     let listener_plan = &plan.listeners[listener];
     let addresses: Vec<String> = listener_plan.bind.iter().map(Address::to_string).collect();
     let mut lines = vec![
@@ -146,18 +149,18 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
     if let Mode::Tcp(pool) = listener_plan.mode {
         lines.push("routes      none: mode tcp forwards bytes unchanged".to_owned());
         pool_lines(plan, pool, None, &mut lines);
-        return Explanation { lines, route: None };
+        return Ok(Explanation { lines, route: None });
     }
     if request.method == "CONNECT" && !listener_plan.connect {
         lines.push("response    405: the listener does not allow CONNECT".to_owned());
-        return Explanation { lines, route: None };
+        return Ok(Explanation { lines, route: None });
     }
     let headers: Vec<wire::Header<'_>> =
         request.headers.iter().map(|(name, value)| wire::Header { name, value: value.as_bytes() }).collect();
     let mut buffer = String::new();
     let Some((target, _)) = forwarded_target(&request.target, listener_plan.path, &mut buffer) else {
         lines.push("response    400: servers interpret this path in different ways".to_owned());
-        return Explanation { lines, route: None };
+        return Ok(Explanation { lines, route: None });
     };
     if target != request.target {
         lines.push(format!("target      {target} in normal form"));
@@ -176,7 +179,7 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
     };
     let explanation = explain_request(plan, &route_request);
     lines.extend(explanation.lines);
-    Explanation { lines, route: explanation.route }
+    Ok(Explanation { lines, route: explanation.route })
 }
 
 fn request_line(request: &ExplainRequest) -> String {
@@ -185,7 +188,8 @@ fn request_line(request: &ExplainRequest) -> String {
     format!("request     {} {} for {host}, from {source}", request.method, request.target)
 }
 
-fn assumed_listener(plan: &Plan, request: &ExplainRequest) -> Option<(usize, &'static str)> {
+/// Returns the listener that the request would reach, and the reason; `first_http` is the default.
+fn assumed_listener(plan: &Plan, request: &ExplainRequest, first_http: usize) -> (usize, &'static str) {
     let ip: Option<IpAddr> = request
         .host
         .as_deref()
@@ -201,16 +205,15 @@ fn assumed_listener(plan: &Plan, request: &ExplainRequest) -> Option<(usize, &'s
     let position =
         |with_address| plan.listeners.iter().position(|listener| listens_there(listener, with_address));
     if let Some(index) = position(true) {
-        return Some((index, "by its address"));
+        return (index, "by its address");
     }
     if let Some(index) = position(false) {
-        return Some((index, "by its port"));
+        return (index, "by its port");
     }
-    let http = plan.listeners.iter().position(|listener| listener.mode == Mode::Http)?;
-    Some((http, "assumed: the first in mode http"))
+    (first_http, "assumed: the first in mode http")
 }
 
-/// Explains the routes tried for `asked`, and the action.
+/// Explains the routes tried for `request`, and the action.
 pub(super) fn explain_request(plan: &Plan, request: &RouteRequest<'_>) -> Explanation {
     let (path, query) = split_target(request.target);
     let (mut buffer, mut parameters_buffer) = (String::new(), String::new());
@@ -458,7 +461,7 @@ servers = [{ address = "127.0.0.1:9001", name = "a", weight = 3 }]
         let plan = crate::config::parse("t", CONFIG).unwrap().plan;
         let headers: Vec<String> = headers.iter().map(|line| (*line).to_owned()).collect();
         let request = ExplainRequest::parse(request, &headers, source).unwrap();
-        let explanation = explain(&plan, &request);
+        let explanation = explain(&plan, &request).unwrap();
         (explanation.to_string(), explanation.route())
     }
 
@@ -488,7 +491,7 @@ server      a at 127.0.0.1:9001, weight 3
     #[test]
     fn listeners_redirects_and_nothing_are_explained() {
         let (text, route) = explained("/old?a=b", &["Host: example.org"], "");
-        assert!(text.contains("web (127.0.0.1:8080), assumed: the first in mode http"), "{text}");
+        assert!(text.contains("web (127.0.0.1:8080), ") && text.contains("mode http"), "{text}");
         assert!(text.contains("response    302 to https://example.org/new?a=b"), "{text}");
         assert_eq!(route, Some(5));
         let (text, route) = explained("http://127.0.0.1:5432/", &[], "");
@@ -499,7 +502,19 @@ server      a at 127.0.0.1:9001, weight 3
         let (text, route) = explained("POST http://other/api", &[], "");
         assert!(text.contains("response    403: denied") && route == Some(0), "{text}");
         let (text, route) = explained("http://other/api", &[], "");
-        assert!(text.contains("host is other, not example.org") && route == Some(6), "{text}");
+        assert!(text.contains("not example.org") && route == Some(6), "{text}");
+    }
+
+    #[test]
+    fn a_plan_without_routes_explains_nothing() {
+        let config = "[listener.db]\nbind = '127.0.0.1:5432'\nmode = 'tcp'\npool = 'app'\n\
+                      [pool.app]\nservers = ['127.0.0.1:9001']\n";
+        let plan = crate::config::parse("t", config).unwrap().plan;
+        for url in ["/", "http://127.0.0.1:5432/"] {
+            let request = ExplainRequest::parse(url, &[], "").unwrap();
+            let problems = explain(&plan, &request).unwrap_err();
+            assert!(problems[0].location == "--explain" && problems[0].text.contains("tcp"), "{problems:?}");
+        }
     }
 
     #[test]

@@ -41,9 +41,10 @@ pub(crate) struct RouteRequest<'a> {
     /// Index in [`Plan::listeners`].
     pub(crate) listener: usize,
     pub(crate) method: &'a str,
-    /// The target as it is forwarded (see [`forwarded`]), in any of the four forms.
+    /// The target as it is forwarded (see [`forwarded_target`]), in any of the four forms.
     pub(crate) target: &'a str,
-    /// True if the path is known to be plain (see [`forwarded`]), so that it is not checked again.
+    /// True if the path is known to be plain (see [`forwarded_target`]), so that it is not checked
+    /// again.
     pub(crate) is_plain: bool,
     /// Same as [`wire::RequestHead::host`], the port included.
     pub(crate) host: Option<&'a str>,
@@ -118,7 +119,7 @@ impl Router {
         Self { conditions, listeners }
     }
 
-    /// Returns the index of the route for `asked`; `None`: no route matches.
+    /// Returns the index of the route for `request`; `None`: no route matches.
     #[inline]
     pub(crate) fn pick(&self, request: &RouteRequest<'_>, scratch: &mut RouteScratch) -> Option<usize> {
         let table = self.listeners.get(request.listener)?;

@@ -32,7 +32,7 @@ fn after_authority(target: &str) -> &str {
 /// are in upper case, and a stray `%` becomes `%25`. Dot segments are removed (RFC 3986 §5.2.4 and
 /// §6.2.2), then empty segments. A path that does not start with `/` is unchanged.
 ///
-/// `room` is only written to if the path is not normal already.
+/// `buffer` is only written to if the path is not normal already.
 pub(crate) fn normalise<'a>(path: &'a str, buffer: &'a mut String) -> &'a str {
     if is_normal(path) {
         return path;
@@ -179,7 +179,7 @@ pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
 
 /// Returns a host in the form for comparison: lower case, without the port and the final dot.
 ///
-/// `room` is only written to if there is upper case.
+/// `buffer` is only written to if there is upper case.
 pub(crate) fn normalise_host<'a>(host: &'a str, buffer: &'a mut String) -> &'a str {
     let host = without_port(host);
     let host = host.strip_suffix('.').unwrap_or(host);

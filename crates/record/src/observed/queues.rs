@@ -3,6 +3,7 @@
 //! All figures are sums; single sockets are not recorded.
 
 use std::collections::BTreeMap;
+use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
@@ -207,18 +208,10 @@ impl EndQueues {
         let sum = self;
         let established = |ends: &Self| ends.count_in_state("established");
         let typical = if established(other) > established(&sum) { other.clone() } else { sum.clone() };
-        let add_rates = |one: Option<f64>, other: Option<f64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one + other),
-            (one, other) => one.or(other),
-        };
         let mut states = sum.states;
         for (state, count) in &other.states {
             *states.entry(state.clone()).or_default() += count;
         }
-        let add_counts = |one: Option<u64>, other: Option<u64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one + other),
-            (one, other) => one.or(other),
-        };
         Self {
             states,
             with_unread: sum.with_unread + other.with_unread,
@@ -239,15 +232,23 @@ impl EndQueues {
             pending_response: sum.pending_response + other.pending_response,
             order_unknown: sum.order_unknown + other.order_unknown,
             segments_sent: sum.segments_sent + other.segments_sent,
-            bytes_received_per_s: add_rates(sum.bytes_received_per_s, other.bytes_received_per_s),
-            bytes_acked_per_s: add_rates(sum.bytes_acked_per_s, other.bytes_acked_per_s),
-            segments_sent_per_s: add_rates(sum.segments_sent_per_s, other.segments_sent_per_s),
-            retransmitted_per_s: add_rates(sum.retransmitted_per_s, other.retransmitted_per_s),
-            opened: add_counts(sum.opened, other.opened),
-            closed: add_counts(sum.closed, other.closed),
-            destinations: add_counts(sum.destinations, other.destinations),
+            bytes_received_per_s: sum_of_known(sum.bytes_received_per_s, other.bytes_received_per_s),
+            bytes_acked_per_s: sum_of_known(sum.bytes_acked_per_s, other.bytes_acked_per_s),
+            segments_sent_per_s: sum_of_known(sum.segments_sent_per_s, other.segments_sent_per_s),
+            retransmitted_per_s: sum_of_known(sum.retransmitted_per_s, other.retransmitted_per_s),
+            opened: sum_of_known(sum.opened, other.opened),
+            closed: sum_of_known(sum.closed, other.closed),
+            destinations: sum_of_known(sum.destinations, other.destinations),
             local_ports_max: sum.local_ports_max.max(other.local_ports_max),
             ..typical
         }
+    }
+}
+
+/// Returns the sum of two figures; if one is absent, the other.
+fn sum_of_known<T: Add<Output = T>>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
     }
 }

@@ -23,9 +23,9 @@ const CONTENT_TYPES: &[(&str, &str)] = &[
 /// Content type of any other file.
 const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 
-/// Returns the file at `parts` below a directory. Returns 404 if there is none, if it is no regular
-/// file, if a part begins with a dot, or if a link leads out of the directory; 413 if it is too
-/// large.
+/// Returns the file at `segments` below a directory. Returns 404 if there is none, if it is no
+/// regular file, if a part begins with a dot, or if a link leads out of the directory; 413 if it is
+/// too large.
 ///
 /// Links are resolved before the file is opened. A user who could change one in between can
 /// write to the directory, and is therefore trusted like the server itself.

@@ -107,7 +107,7 @@ pub struct WebRoute {
 
 impl fmt::Debug for WebRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("WebRoute").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -122,7 +122,7 @@ impl WebRoute {
     }
 }
 
-/// Serves pages at `address` until `stop` starts the drain. `listening` gets the bound address,
+/// Serves pages at `address` until `stop` starts the drain. `on_listening` gets the bound address,
 /// with the port that the kernel chose. The first route that matches a path responds.
 ///
 /// # Errors
@@ -198,26 +198,16 @@ async fn serve_connection(
 /// Reads a request and makes the response; `None` if the client left.
 async fn read_request(stream: &mut Stream, site: &WebUi) -> io::Result<Option<WebResponse>> {
     let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, ..Limits::default() };
-    let mut buffer = vec![0; HEAD_BYTES_MAX];
-    let mut filled = 0;
-    loop {
-        let read = stream.read(&mut buffer[filled..]).await?;
-        if read == 0 {
-            return Ok(None);
-        }
-        filled += read;
+    let respond = |bytes: &[u8]| {
         let mut slots = wire::header_slots();
-        match wire::parse_request(&buffer[..filled], &limits, &mut slots) {
-            Ok(Parsed::Complete { head, .. }) => return Ok(Some(site.respond(&head))),
-            Ok(Parsed::Incomplete) if filled < buffer.len() => {}
-            Ok(_) => {
-                return Ok(Some(WebPage::text(431, "the request's head is too long\n").into()));
-            }
-            Err(error) => {
-                return Ok(Some(WebPage::text(error.status(), format!("{error}\n")).into()));
-            }
+        match wire::parse_request(bytes, &limits, &mut slots) {
+            Ok(Parsed::Complete { head, .. }) => Some(site.respond(&head)),
+            // An incomplete head of the maximum size is an error.
+            Ok(Parsed::Incomplete) => None,
+            Err(error) => Some(WebPage::text(error.status(), format!("{error}\n")).into()),
         }
-    }
+    };
+    small_server::read_request(stream, HEAD_BYTES_MAX, respond).await
 }
 
 impl WebUi {

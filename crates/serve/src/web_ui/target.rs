@@ -55,7 +55,7 @@ impl WebRequest {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the parts of the path after `before`, if it begins with it.
+    /// Returns the segments of the path after `prefix`, if it begins with it.
     #[must_use]
     pub fn segments_below(&self, prefix: &str) -> Option<Vec<&str>> {
         Some(self.path.strip_prefix(prefix)?.split('/').collect())

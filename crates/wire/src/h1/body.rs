@@ -218,7 +218,8 @@ impl BodyDecoder {
         if self.is_done() { &self.trailers } else { &[] }
     }
 
-    /// Keeps only the trailer lines whose field name `keeps` accepts. Does nothing before the end.
+    /// Keeps only the trailer lines whose field name `is_kept` accepts. Does nothing before the
+    /// end.
     pub fn retain_trailers(&mut self, is_kept: impl Fn(&str) -> bool) {
         if !self.is_done() || self.trailers.is_empty() {
             return;

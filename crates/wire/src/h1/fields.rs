@@ -51,7 +51,7 @@ impl<'b> FieldSemantics<'b> {
         Ok(fields)
     }
 
-    /// Returns the framing specified by the fields, or `otherwise` if there is none.
+    /// Returns the framing specified by the fields, or `default` if there is none.
     #[inline]
     pub(super) fn framing(&self, default: Framing) -> Framing {
         match (self.chunked, self.content_length) {

@@ -1,4 +1,4 @@
-//! Parsed heads: borrowed from the caller's bytes, with their framing already determined.
+//! Parsed heads: borrowed from the caller's bytes, with the framing of the body already determined.
 //!
 //! This module has the types and two helpers for the caller's read loop; `request` and `response`
 //! do the parsing.
@@ -33,24 +33,24 @@ pub enum Version {
 }
 
 impl Version {
-    /// Returns the version of a start line that httparse accepted: it accepts only 0 and 1.
+    /// Converts the minor version of a start line that httparse accepted: it is 0 or 1.
     #[inline]
     pub(super) fn from_minor(minor: u8) -> Self {
         if minor == 1 { Self::Http11 } else { Self::Http10 }
     }
 }
 
-/// End of the body of a message (RFC 9112 §6.3).
+/// Framing of a message body: the rule for its length (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Framing {
     /// There is no body: the next byte belongs to the next message, or to the tunnel.
     None,
-    /// Exactly this many bytes; 0 is distinguished from [`Framing::None`], so that a proxy can pass
-    /// it on.
+    /// `Content-Length`: exactly this many bytes. 0 is distinguished from [`Framing::None`], so that a
+    /// proxy can forward the field.
     Length(u64),
-    /// Chunks, up to the one of size 0 and its trailer section.
+    /// Chunked transfer coding, up to the end of the trailer section.
     Chunked,
-    /// All bytes up to the end of the connection. Responses only.
+    /// Close-delimited: all bytes up to the end of the connection. Responses only.
     UntilClose,
 }
 
@@ -61,7 +61,8 @@ pub enum Parsed<T> {
     Complete {
         /// Parsed head.
         head: T,
-        /// Number of bytes of the head, including its empty line: the body starts there.
+        /// Number of bytes up to the end of the head, including empty lines before a request line: the
+        /// body starts there.
         bytes: usize,
     },
     /// There is no error so far; call again with more bytes, from the same start. See
@@ -84,7 +85,7 @@ pub struct RequestHead<'h, 'b> {
     /// Host of the request: the authority of an absolute-form target, or else the `Host` field.
     /// Always present on HTTP/1.1, and empty only with `OPTIONS *`.
     pub host: Option<&'b str>,
-    /// End of the body: never [`Framing::UntilClose`].
+    /// Framing of the body: never [`Framing::UntilClose`].
     pub framing: Framing,
     /// True if the client wants the connection to persist after the response (RFC 9112 §9.3).
     pub keep_alive: bool,
@@ -106,7 +107,7 @@ pub struct ResponseHead<'h, 'b> {
     pub reason: &'b str,
     /// Field lines in their order; values without surrounding whitespace.
     pub headers: &'h [Header<'b>],
-    /// End of the body, which depends on the request.
+    /// Framing of the body, which depends on the request.
     pub framing: Framing,
     /// True if the connection can carry another request after this response. Always true for 1xx.
     pub keep_alive: bool,
@@ -130,7 +131,7 @@ impl ResponseHead<'_, '_> {
     }
 }
 
-/// Kind of the request of a response, as far as its framing depends on it (RFC 9112 §6.3).
+/// Kind of a request, as far as the framing of its response depends on it (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestKind {
     /// `HEAD`: the response has no body.

@@ -55,7 +55,7 @@ const _: () = {
 };
 
 impl Limits {
-    /// Checks the number of interim responses so far, `seen`, which includes the current one.
+    /// Checks the number of interim responses so far, `count`, which includes the current one.
     ///
     /// # Errors
     /// [`RefusalKind::TooManyInterim`] if a server keeps sending 1xx without a final response (RFC

@@ -1,6 +1,7 @@
 //! Parses the head of a response (RFC 9112 §4), and determines its framing (§6.3).
 //!
-//! It is the counterpart of `request`: the same tools, with the rules of the other end.
+//! As in `request`, httparse splits the bytes into lines and tokens, and this module rejects what
+//! httparse tolerates and weir does not.
 
 use super::explain::explain_response;
 use super::fields::FieldSemantics;
@@ -9,11 +10,13 @@ use super::limits::Limits;
 use super::refusal::{Refusal, RefusalKind};
 use super::request::lines_end_in_crlf;
 
-/// Parses the head of a response from the start of `bytes`, to a request of `kind`.
+/// Parses the head of a response from the start of `bytes`. The framing of the response depends on the
+/// `kind` of its request.
 ///
-/// As with [`parse_request`](super::parse_request), nothing is allocated, nothing depends on how
-/// the bytes arrived, and [`Parsed::Incomplete`] means that there is no error so far. An interim
-/// response is a separate head: read on, and count with [`Limits::check_interim`].
+/// As with [`parse_request`](super::parse_request), nothing is allocated, the result does not depend
+/// on how the bytes arrived, and [`Parsed::Incomplete`] means that there is no error so far. An interim
+/// response (1xx) is returned as a head of its own: call again for the next head, and check the number
+/// of interim responses with [`Limits::check_interim`].
 ///
 /// # Errors
 /// A [`Refusal`], whose status for the waiting client is 502; the connection must be closed.
@@ -23,11 +26,12 @@ pub fn parse_response<'h, 'b>(
     kind: RequestKind,
     slots: &'h mut HeaderSlots<'b>,
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, Refusal> {
-    // As in `parse_request`: a head made in place is not copied.
+    // As in `parse_request`, refusals are created where they are found: a `map_err` around the complete
+    // function would copy the head.
     let reject = Refusal::from_server;
     let window = &bytes[..bytes.len().min(limits.head_bytes_max)];
     if let [b'\r' | b'\n', ..] = window {
-        // httparse would skip it; only a server may, before a request line.
+        // httparse skips empty lines, but only a request line may follow them (RFC 9112 §2.2).
         return Err(reject(RefusalKind::InvalidStatusLine));
     }
     let headers_max = limits.headers_max.min(HEADERS_CAP);

@@ -92,6 +92,7 @@ fn invalid_parts_are_rejected() {
     assert_eq!(check_field_value(b"a\r\nX: y"), byte(MessagePart::FieldValue, 1, b'\r'));
     assert_eq!(check_field_value(b"\n"), byte(MessagePart::FieldValue, 0, b'\n'));
     assert_eq!(check_field_value(b"a\0"), byte(MessagePart::FieldValue, 1, 0));
-    let error = check_field_name("X Y").unwrap_err();
-    assert_eq!(error.to_string(), "the field name has ' ' at byte 1, which is not allowed there");
+    assert_eq!(check_field_name("X Y"), byte(MessagePart::FieldName, 1, b' '));
+    let error = check_field_name("X Y").unwrap_err().to_string();
+    assert!(error.contains("' '") && error.contains("byte 1"), "{error}");
 }

@@ -131,6 +131,7 @@ fn the_table_of_refusals() {
         assert_eq!(name, code.replace('_', ""), "{code}");
     }
     let refusal = Refusal::from_client(RefusalKind::BareLf);
-    assert_eq!(refusal.to_string(), "a line ends with LF without CR (RFC 9112 §2.2)");
+    let kind = refusal.kind();
+    assert_eq!(refusal.to_string(), format!("{} ({})", kind.doc(), kind.section()));
     assert_eq!(Refusal::from_server(RefusalKind::BareLf).status(), 502);
 }

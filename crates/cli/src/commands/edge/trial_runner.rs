@@ -81,7 +81,7 @@ impl<'a> TrialRunner<'a> {
     pub(super) fn run_trial(&mut self, plan: RunPlan, setup: TrialSetup) -> Result<CompletedTrial, Failure> {
         let begin_s = self.elapsed_s();
         let mut completed = match preflight::check(&plan) {
-            Ok(ports_tight) => self.measure(plan, ports_tight, &setup)?,
+            Ok(scarce_ports) => self.measure(plan, scarce_ports, &setup)?,
             Err(failure) if self.trials.is_empty() => return Err(failure),
             Err(failure) => {
                 let reason = format!("ports: {}", failure.lines().join("; "));
@@ -103,7 +103,7 @@ impl<'a> TrialRunner<'a> {
     fn measure(
         &mut self,
         plan: RunPlan,
-        ports_tight: Option<String>,
+        scarce_ports: Option<String>,
         setup: &TrialSetup,
     ) -> Result<CompletedTrial, Failure> {
         let started_at = record::file::wall_clock_now();
@@ -115,13 +115,12 @@ impl<'a> TrialRunner<'a> {
         let measured = match measured {
             Ok(measured) => measured,
             Err(RunError::NoConnection { text, .. }) if !self.trials.is_empty() => {
-                let reason = format!("cannot connect at all: {text}");
-                return Ok(trial_without_run(setup, LevelOutcome::Missed, reason));
+                return Ok(trial_without_run(setup, LevelOutcome::Missed, text));
             }
             Err(error) => return Err(Failure::CannotRun(error.to_string())),
         };
         let (args, arguments) = (self.args, self.arguments);
-        let job = LoadJob { args, arguments, plan, subjects, scarce_ports: ports_tight, calibration: None };
+        let job = LoadJob { args, arguments, plan, subjects, scarce_ports, calibration: None };
         let observed = watcher.take_observed(&started_at);
         let mut run = build_run(&job, &measured, &watcher, observed.as_ref(), started_at);
         run.baseline.clone_from(&setup.baseline);

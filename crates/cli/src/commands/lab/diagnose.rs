@@ -193,7 +193,8 @@ mod tests {
         // The verdict was refuted once, and is found again.
         let (run, _) = diagnosed("unknown", "unknown", false);
         let diagnosis = run.diagnosis.unwrap();
-        assert!(diagnosis.claim.starts_with("unknown was refuted"), "{}", diagnosis.claim);
+        assert!(diagnosis.confirmation.is_some_and(|test| !test.confirmed));
+        assert_eq!((diagnosis.confidence, diagnosis.remedy.as_str()), (run::Confidence::None, ""));
         // The reason for a missing test is also kept for the same verdict.
         for (verdict, kept) in [("unknown", Some("why".to_owned())), ("latency_bound", None)] {
             let mut run = run_value();
@@ -217,11 +218,11 @@ mod tests {
             MachineObservation { started_at: started_at.to_owned(), samples, ..MachineObservation::default() }
         };
         let error = add_observation(&mut run, watch("2026-01-01T09:00:00Z")).unwrap_err();
-        assert!(error.contains("began at 2026-01-01T09:00:00Z and took 5 s"), "{error}");
-        assert!(error.contains("2026-01-01T10:00:00Z and took 10 s"), "{error}");
-        assert!(error.contains("ended 3595 s before the run began"), "{error}");
+        for figure in ["2026-01-01T09:00:00Z", " 5 s", "2026-01-01T10:00:00Z", " 10 s", "3595 s"] {
+            assert!(error.contains(figure), "{figure}: {error}");
+        }
         let error = add_observation(&mut run, watch("2026-01-01T10:00:30Z")).unwrap_err();
-        assert!(error.contains("began 20 s after the end of the run"), "{error}");
+        assert!(error.contains(" 20 s"), "{error}");
         assert_eq!(run.observed, []);
         // The observation may cover a part of the run; without a time, the overlap is unknown.
         for started_at in ["2026-01-01T09:59:57Z", "2026-01-01T10:00:09Z", ""] {
@@ -261,15 +262,16 @@ mod tests {
         assert_eq!((run, which.unwrap().contains("100/s")), (run_value(), true));
         let (run, which) = of(search(serde_json::json!({"at_edge": held}))).unwrap();
         assert_eq!(run.rates.offered_per_s, Some(40.0));
-        assert!(which.unwrap().contains("which held"));
-        let older = of(search(serde_json::json!({"stopped_by": by, "at_edge": held})));
-        assert!(older.unwrap_err().contains("an older version"));
-        assert!(of(search(serde_json::json!({}))).unwrap_err().contains("before its first run"));
+        assert!(which.unwrap().contains("40.0/s"));
+        let older = of(search(serde_json::json!({"stopped_by": by, "at_edge": held}))).unwrap_err();
+        let without_run = of(search(serde_json::json!({}))).unwrap_err();
+        assert!(older.contains("record.json") && without_run.contains("record.json"));
+        assert_ne!(older, without_run);
 
         let mut trial = ExperimentTrial { schema: trial::SCHEMA.to_owned(), ..ExperimentTrial::default() };
         "wrk".clone_into(&mut trial.driver.program);
         let without = of(serde_json::to_value(&trial).unwrap()).unwrap_err();
-        assert!(without.contains("wrk drove the load"), "{without}");
+        assert!(without.contains("wrk"), "{without}");
         trial.run = Some(run_value());
         assert_eq!(of(serde_json::to_value(&trial).unwrap()).unwrap(), (run_value(), None));
         let other = of(serde_json::json!({"schema": "weir.watch/1"})).unwrap_err();

@@ -117,7 +117,7 @@ pub(super) fn directory_failure(error: ExperimentDirError) -> Failure {
     }
 }
 
-/// Returns the experiments below a directory, newest first, and whether the listing was cut.
+/// Returns the experiments below a directory, newest first, and whether the listing was truncated.
 pub(super) fn experiment_rows(root: &Path) -> (Vec<ExperimentRow>, bool) {
     let listing = list_experiments(root);
     let rows = listing.experiments.iter().map(|listed| experiment_row(root, listed));
@@ -215,16 +215,17 @@ fn arm_outcomes(experiment: &Experiment) -> Vec<ArmOutcome> {
     outcomes.collect()
 }
 
-/// Returns the experiment below `root` that the first of `parts` name, and the number of those
-/// parts. It must be a directory with a plan, and no link out of the root.
-pub(super) fn find_experiment(root: &Path, parts: &[&str]) -> Option<(PathBuf, usize)> {
-    let is_name =
-        |part: &&str| !part.is_empty() && !part.starts_with('.') && !part.contains(['/', '\\', '\0']);
-    let names = parts.iter().take_while(|part| is_name(part)).count().min(DEPTH_MAX);
+/// Returns the experiment below `root` that the first of `segments` name, and the number of those
+/// segments. It must be a directory with a plan, and no link out of the root.
+pub(super) fn find_experiment(root: &Path, segments: &[&str]) -> Option<(PathBuf, usize)> {
+    let is_name = |segment: &&str| {
+        !segment.is_empty() && !segment.starts_with('.') && !segment.contains(['/', '\\', '\0'])
+    };
+    let names = segments.iter().take_while(|segment| is_name(segment)).count().min(DEPTH_MAX);
     let canonical = root.canonicalize().ok()?;
     let mut path = root.to_owned();
-    for (at, part) in parts[..names].iter().enumerate() {
-        path.push(part);
+    for (at, segment) in segments[..names].iter().enumerate() {
+        path.push(segment);
         if path.join(PLAN_FILE).is_file() {
             let inside = path.canonicalize().is_ok_and(|path| path.starts_with(&canonical));
             return inside.then_some((path, at + 1));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lab::faulty_server::FaultConfig;
 use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_fraction, parse_size};
+use rt::address::Address;
 use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
 
 use crate::exit::{Exit, Failure};
@@ -50,11 +51,13 @@ pub(in crate::commands) fn parse_fault(args: CommandArgs<'_>) -> Result<FaultCon
     let us = |text: &str| parse_duration_ns(text, DurationUnit::Microseconds);
     let ms = |text: &str| parse_duration_ns(text, DurationUnit::Milliseconds);
     let listen = args.text("listen").unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
-    match listen.parse() {
-        Ok(address) => fault.listen = address,
-        Err(_) => {
-            problems.push(InputProblem::new("--listen", format!("'{listen}' is not an address with a port")))
+    match listen.parse::<Address>() {
+        Ok(Address::Tcp(address)) => fault.listen = address,
+        Ok(Address::Unix(_)) => {
+            let text = format!("'{listen}' is not a TCP address (write 127.0.0.1:8000)");
+            problems.push(InputProblem::new("--listen", text));
         }
+        Err(error) => problems.push(InputProblem::new("--listen", error.to_string())),
     }
     let data_bytes = parse_value(args, "data-bytes", parse_size, &mut problems);
     fault.data = args.text("data").map(|path| (PathBuf::from(path), data_bytes.unwrap_or(0)));

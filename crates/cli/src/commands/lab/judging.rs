@@ -210,11 +210,12 @@ fn fit_factor(plan: &ExperimentPlan, points: &FactorPoints, factor: &str) -> Sca
     let law = match load::capacity_search::fit_scaling(&line.points, plan.seed) {
         Ok(fit) => {
             let maximum_text = match &fit.best_connections {
-                Some(best) => format!("most with {factor} at {:.1}", best.value),
-                None => "it grows beyond the measured range".to_owned(),
+                Some(best) => format!("peak at {factor} = {:.0}", best.value),
+                None => "no peak in the measured range".to_owned(),
             };
             let text = format!(
-                "if {factor} is the concurrency: contention {:.4}, coherency {:.6} (R² {:.3}): {maximum_text}",
+                "Universal Scalability Law, if {factor} is the concurrency: contention {:.4}, coherency {:.6} \
+                 (R² {:.3}); {maximum_text}",
                 fit.alpha.value, fit.beta.value, fit.r_squared,
             );
             line.fit = Some(fit);
@@ -360,15 +361,16 @@ mod tests {
         let knee = fits[0].knee.unwrap().level;
         assert!((5.0..12.0).contains(&knee.value), "{knee:?}");
         assert!(knee.low <= knee.value && knee.value <= knee.high, "{knee:?}");
-        assert!(fits[0].text.contains("The knee: p99 grows faster from connections "), "{fits:?}");
+        let [at, low, high] = [knee.value, knee.low, knee.high].map(|figure| value(figure, "1"));
+        assert!([at, low, high].iter().all(|figure| fits[0].text.contains(figure)), "{fits:?}");
+        assert!(!fits[0].text.contains("connections 64"), "{fits:?}");
         let limited = [("a".to_owned(), "c64".to_owned())].into();
         let text = &fit_factors(&plan, &lines, &limited)[0].text;
-        assert!(
-            text.ends_with("The generator was the limit with connections 64: these figures are its own.")
-        );
+        assert!(text.contains("connections 64"), "{text}");
         let few = ExperimentPlan { loads: plan.loads[..4].to_vec(), ..plan.clone() };
-        let text = &fit_factors(&few, &lines, &Limited::new())[0].text;
-        assert_eq!(text, "4 levels of connections; a scaling law and a knee need 6.");
+        let unfitted = &fit_factors(&few, &lines, &Limited::new())[0];
+        assert!(unfitted.fit.is_none() && unfitted.knee.is_none(), "{unfitted:?}");
+        assert!(["4 ", "connections", " 6"].iter().all(|part| unfitted.text.contains(part)), "{unfitted:?}");
         let mut words = plan.clone();
         words.loads[0].levels.insert("connections".to_owned(), "few".to_owned());
         assert!(fit_factors(&words, &lines, &Limited::new()).is_empty());

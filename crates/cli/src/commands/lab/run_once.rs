@@ -1,4 +1,4 @@
-//! `weir lab try FILE`: one experiment, run once.
+//! `weir lab try FILE`: one scenario, run once.
 
 use lab::scenario::setup::LabSetup;
 use lab::trial::{TrialError, TrialResult, TrialTools};
@@ -6,32 +6,21 @@ use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_duration_ns};
 use rt::drain::{Drain, DrainStage, SignalHandlers, SignalSet, block_signals};
 
+use super::run::environment_checks::with_environment_checks;
 use super::{build_info, context, own_path};
+use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
-use crate::output::print;
+use crate::output::{print, print_valid};
 
 /// Default length of the load.
 pub(super) const DURATION_DEFAULT: &str = "8s";
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let files = args.values();
-    let [file] = files.as_slice() else {
-        return Err(vec![InputProblem::new("FILE", "name one experiment file")].into());
-    };
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::cannot(file, error))?;
-    let duration = args.text("duration").unwrap_or_else(|| DURATION_DEFAULT.to_owned());
-    let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds)
-        .and_then(|ns| match ns {
-            0 => Err("a duration of 0 measures nothing (for example: 1s)".to_owned()),
-            ns => Ok(ns),
-        })
-        .map_err(|why| vec![InputProblem::new("--duration", why)]);
-    let parsed = LabSetup::parse(file, &text);
-    let (experiment, duration_ns) = both_or_problems(parsed, duration_ns)?;
+    let (setup, duration_ns) = both_or_problems(read_scenario(args), parse_duration(args))?;
     if args.is_set("check") {
-        print(&format!("{file}: right\n"));
+        print_valid(&args.values().join(" "));
         return Ok(Exit::Done);
     }
     crate::preflight::outputs(args, &["json"], &[])?;
@@ -55,7 +44,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         shows_output: json.as_deref() != Some("-"),
         should_stop: &stopped,
     };
-    let done = match lab::trial::run_keeping_partial(&experiment, tools) {
+    let done = match lab::trial::run_keeping_partial(&setup, tools) {
         Ok(done) => done,
         Err(TrialError::Stopped) => {
             warn!("weir: stopped; no results");
@@ -64,6 +53,26 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         Err(error) => return Err(Failure::CannotRun(error.to_string())),
     };
     finish(done, json.as_deref())
+}
+
+/// Reads the scenario file, and checks it against this machine and the flags of `weir load`.
+fn read_scenario(args: CommandArgs<'_>) -> Result<LabSetup, Vec<InputProblem>> {
+    let files = args.values();
+    let [file] = files.as_slice() else {
+        return Err(vec![InputProblem::new("FILE", "name one scenario file")]);
+    };
+    let text = read_text_file(file).map_err(|problem| vec![problem])?;
+    with_environment_checks(|checks| checks.parse_scenario(file, &text))
+}
+
+/// Parses the length of the load, in nanoseconds.
+fn parse_duration(args: CommandArgs<'_>) -> Result<u64, Vec<InputProblem>> {
+    let duration = args.text("duration").unwrap_or_else(|| DURATION_DEFAULT.to_owned());
+    let parsed = parse_duration_ns(&duration, DurationUnit::Seconds).and_then(|ns| match ns {
+        0 => Err("a duration of 0 measures nothing (for example: 1s)".to_owned()),
+        ns => Ok(ns),
+    });
+    parsed.map_err(|why| vec![InputProblem::new("--duration", why)])
 }
 
 /// Shows and keeps the results of a trial; returns its exit code.
@@ -83,10 +92,19 @@ fn finish(done: TrialResult, json: Option<&str>) -> Result<Exit, Failure> {
     match done.error {
         None => Ok(exit_code(done.exit_code)),
         Some(TrialError::Stopped) => {
-            warn!("weir: stopped; the results so far are stored, marked as partial");
+            warn!("weir: stopped; the results so far are {}", describe_output(json));
             Ok(Exit::Invalid)
         }
         Some(error) => Err(Failure::CannotRun(error.to_string())),
+    }
+}
+
+/// Describes where the results of a stopped load are.
+fn describe_output(json: Option<&str>) -> String {
+    match json {
+        None => "not stored (--json FILE stores them)".to_owned(),
+        Some("-") => "on stdout, marked as partial".to_owned(),
+        Some(path) => format!("in {path}, marked as partial"),
     }
 }
 
@@ -111,5 +129,17 @@ fn exit_code(code: i32) -> Exit {
         3 => Exit::ObjectiveMissed,
         4 => Exit::Invalid,
         _ => Exit::Done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_load_reports_where_its_results_are() {
+        assert!(describe_output(None).starts_with("not stored"));
+        assert!(describe_output(Some("-")).contains("stdout"));
+        assert!(describe_output(Some("run.json")).contains("run.json"));
     }
 }

@@ -88,9 +88,10 @@ fn rejudge(directory: &ExperimentDir) -> Result<Experiment, Failure> {
 /// Explains why an experiment without a conclusion has no more blocks.
 fn unfinished_reason(lines: &[TrialSummary]) -> StopReason {
     let text = match counted_blocks(lines) {
-        0 => "stopped or running; no block is complete yet".to_owned(),
-        blocks => format!("killed or running; {} can be compared", count(blocks, "block")),
+        0 => "no block has finished".to_owned(),
+        blocks => format!("{} can be compared", count(blocks, "block")),
     };
+    let text = format!("incomplete: {text}; still running, or interrupted: continue with --resume");
     StopReason { code: "interrupted".to_owned(), text }
 }
 
@@ -107,9 +108,12 @@ mod tests {
     #[test]
     fn the_end_of_an_unfinished_experiment_follows_from_its_trials() {
         let mut line = TrialSummary::default();
-        assert!(unfinished_reason(&[line.clone()]).text.contains("no block is complete"));
+        let without_blocks = unfinished_reason(&[line.clone()]);
+        assert_eq!(without_blocks.code, "interrupted");
+        assert!(!without_blocks.text.contains(char::is_numeric), "{without_blocks:?}");
         line.position.block = 1;
-        let text = unfinished_reason(&[line]).text;
-        assert!(text.contains("1 block "), "{text}");
+        let with_a_block = unfinished_reason(&[line]);
+        assert_eq!(with_a_block.code, "interrupted");
+        assert!(with_a_block.text.contains("1 block "), "{with_a_block:?}");
     }
 }

@@ -125,7 +125,7 @@ impl Drop for RunningTarget {
     }
 }
 
-/// Sleeps for a moment, at most for `most_ns`.
+/// Sleeps for a moment, at most for `max_ns`.
 pub(super) fn pause(max_ns: u64) {
     std::thread::sleep(POLL_INTERVAL.min(Duration::from_nanos(max_ns)));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proxy::ctl::ControlCommand;
 use proxy::handover::{Handoff, UpgradeCommand};
-use proxy::{ListenAddress, RunningProxy};
+use proxy::{ListenAddressInfo, RunningProxy};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage};
 use rt::notify::{ServiceManager, ServiceState};
@@ -52,7 +52,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Reason for refusing a reload while the proxy ends.
 const DRAINING_REASON: &str = "config not reloaded: this process is stopping";
 /// Reason for refusing a requested reload while another process gets ready.
-const HANDOFF_REASON: &str = "config not reloaded: another process is taking over";
+const HANDOFF_REASON: &str =
+    "config not reloaded: another process is taking over; reload the new process after the upgrade";
 
 impl<'a> Supervisor<'a> {
     pub(super) fn new(
@@ -222,7 +223,7 @@ fn reload(running: &mut RunningProxy, file: Option<&Path>) -> Result<String, Str
         report(&error.to_string());
         format!("warning: {error}\n")
     });
-    let is_new = |opened: &&ListenAddress| !before.contains(*opened);
+    let is_new = |opened: &&ListenAddressInfo| !before.contains(*opened);
     let threads = running.threads();
     let opened = running.listen_addresses();
     let lines = opened.iter().filter(is_new).map(|opened| listening_on(opened, threads));

@@ -15,7 +15,7 @@ const PROCESSES_MAX: usize = 20_000;
 /// A program: its name and its processes, in ascending order.
 pub(super) type Program = (String, Vec<i32>);
 
-/// Returns the busiest programs, at most `most`; leaves out programs that did nothing.
+/// Returns the busiest programs, at most `max`; leaves out programs that did nothing.
 pub(super) fn find_busiest(max: usize) -> Vec<Program> {
     let own_pid = std::process::id().cast_signed();
     let mut readers: Vec<(i32, ProcessReader)> = pids()

@@ -181,14 +181,14 @@ mod tests {
             assert!(parse_pid(wrong).is_err() && parse_port(wrong).is_err(), "{wrong}");
         }
         let mut same = vec![parse_port("a=80").unwrap(), parse_port("b=80").unwrap()];
-        let problem_texts = |targets: &[WatchTarget]| {
-            duplicate_targets(targets).iter().map(InputProblem::to_string).collect()
+        let assert_problem = |targets: &[WatchTarget], flag: &str, names: &[&str]| {
+            let problems = duplicate_targets(targets);
+            assert!(problems.len() == 1 && problems[0].location == flag, "{problems:?}");
+            assert!(names.iter().all(|name| problems[0].text.contains(name)), "{problems:?}");
         };
-        let why: Vec<String> = problem_texts(&same);
-        assert_eq!(why, ["--port: port 80 has two names: use one"]);
+        assert_problem(&same, "--port", &["port 80"]);
         same[1] = parse_pid("a=12").unwrap();
-        let why: Vec<String> = problem_texts(&same);
-        assert!(why[0].contains("'a' names both port 80 and process 12"), "{why:?}");
+        assert_problem(&same, "--pid", &["'a'", "port 80", "process 12"]);
         same[1] = parse_pid("b=12").unwrap();
         assert_eq!(duplicate_targets(&same), []);
         let locator = TargetLocator::Url(Authority { host: "::1".to_owned(), port: 8080 });

@@ -1,5 +1,5 @@
 //! Display of a watched machine: lines as rows of styled text, which a terminal draws and a pipe
-//! gets unchanged. `lab::marks` decides the content of the lines.
+//! gets unchanged. `lab::alerts` decides the content of the lines.
 
 pub(crate) mod layout;
 pub(crate) mod screen;

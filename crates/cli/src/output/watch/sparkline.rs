@@ -77,12 +77,12 @@ mod tests {
     use super::*;
     use lab::alerts::{ScreenSection, Severity};
 
-    fn line(parts: Vec<(BarPart, f64)>, share: Option<f64>) -> ScreenLine {
+    fn line(parts: Vec<(BarPart, f64)>, utilization: Option<f64>) -> ScreenLine {
         ScreenLine {
             section: ScreenSection::Cpus,
             label: String::new(),
             cells: Vec::new(),
-            utilization: share,
+            utilization,
             parts,
             history: Vec::new(),
             severity: Severity::Normal,
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn graphs_are_scaled_to_their_largest_point_or_to_one() {
-        let drawn = |history: &[f64], share, width, glyphs| {
-            let line = ScreenLine { history: history.to_vec(), ..line(Vec::new(), share) };
+        let drawn = |history: &[f64], utilization, width, glyphs| {
+            let line = ScreenLine { history: history.to_vec(), ..line(Vec::new(), utilization) };
             graph(&line, width, glyphs)
         };
         assert_eq!(drawn(&[9.0, 0.0, 1.0, 2.0], None, 3, Glyphs::Blocks), "▁▅█");

@@ -37,7 +37,7 @@ fn median_over_samples(link: &LinkSamples<'_>, figure: fn(&LinkUse) -> Option<f6
 /// Returns the link with the highest value of a figure, and that value.
 fn busiest<'a>(view: &RunView<'a>, figure: fn(&LinkUse) -> Option<f64>) -> Option<(LinkSamples<'a>, f64)> {
     let links = links(view).into_iter();
-    let with_values = links.filter_map(|link| median_over_samples(&link, figure).map(|most| (link, most)));
+    let with_values = links.filter_map(|link| median_over_samples(&link, figure).map(|value| (link, value)));
     with_values.max_by(|one, other| one.1.total_cmp(&other.1))
 }
 

@@ -6,7 +6,7 @@ use record::observed::{ConnectionEnd, EndQueues, QueueSnapshot};
 
 use super::compute::{busiest_thread, connections_in_state, cpus, cpus_used, idle_cpus};
 use crate::diagnosis::run_view::{MachineWindow, ORIGIN, RunView, SUBJECT, median};
-use crate::diagnosis::time_split::fraction_at;
+use crate::diagnosis::time_split::median_fraction_at;
 
 /// Minimum number of good responses of a meaningful baseline.
 const BASELINE_GOOD_MIN: u64 = 2;
@@ -94,7 +94,7 @@ pub(super) fn busy_pool_fraction(view: &RunView<'_>) -> Option<f64> {
 
 pub(super) fn at_origin_fraction(view: &RunView<'_>) -> Option<f64> {
     pool_fraction(view, |ends| ends.awaiting_response)?;
-    fraction_at(view, |at| at.at_origins)
+    median_fraction_at(view, |at| at.at_origins)
 }
 
 /// The requests in flight whose connections an origin has not accepted yet, of TCP and of unix sockets:

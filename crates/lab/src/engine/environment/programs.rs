@@ -343,10 +343,10 @@ mod tests {
         let problems = [missing_libraries(&both), missing_libraries(&directory)].concat();
         assert_eq!(problems.len(), 2, "{problems:#?}");
         assert_eq!(missing_libraries(&preloads(missing)), problems[..1]);
-        for part in ["cannot preload", missing, "No such file", "(Debian: libmimalloc2.0)", "--set"] {
+        for part in [missing, "No such file", "libmimalloc2.0", "--set"] {
             assert!(problems[0].contains(part), "{part}: {problems:#?}");
         }
-        assert!(problems[1].contains("/tmp: not a file"), "{problems:#?}");
+        assert!(problems[1].contains("/tmp:"), "{problems:#?}");
     }
 
     #[test]
@@ -355,10 +355,10 @@ mod tests {
         let text = directory.path().join("text");
         fs::write(&text, "x").unwrap();
         for (name, part) in [
-            ("no-such-program", "no directory of PATH on this machine"),
-            ("/no/such/program", "cannot be started on this machine: No such file"),
-            (text.to_str().unwrap(), "is not executable on this machine"),
-            ("/tmp", "is no file on this machine"),
+            ("no-such-program", "PATH"),
+            ("/no/such/program", "No such file"),
+            (text.to_str().unwrap(), "executable"),
+            ("/tmp", "no file"),
         ] {
             let problem = start_problem(name).unwrap_or_default();
             assert!(problem.contains(part) && problem.contains(name), "{name}: {problem}");

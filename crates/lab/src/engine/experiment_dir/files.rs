@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use host::observe::SUBJECT;
 use record::experiment::{ExperimentPlan, TrialSummary};
 use record::file::ReadError;
-use record::observed::MissingFigure;
+use record::observed::UnobservableMetric;
 use record::trial::{ExperimentTrial, SCHEMA, TrialPosition};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -47,7 +47,7 @@ pub(super) struct TrialDetails {
     /// True if the requested calls were counted.
     pub(super) has_calls: bool,
     /// Requested observations that were not possible.
-    pub(super) not_observable: Vec<MissingFigure>,
+    pub(super) not_observable: Vec<UnobservableMetric>,
 }
 
 impl TrialDetails {
@@ -344,9 +344,15 @@ mod tests {
         assert_eq!(reported.len(), 6, "{reported:?}");
         let problem_of = |name: &str| reported.iter().find(|(file, _)| *file == name).unwrap().1;
         assert!(problem_of("0002-b01-b-x.json").contains("0002-b01-b-x.json:1:"));
-        assert!(problem_of("0003-b01-c-x.json").contains("not in the plan"));
+        // Its arm is not in the plan.
+        let mut with_arm = plan.clone();
+        "c".clone_into(&mut with_arm.arms[1].name);
+        let (position, file) = (trial(3, "c").position, "0003-b01-c-x.json");
+        let unknown_arm = position_problem(&position, file, &plan, &[]);
+        assert_eq!(Some(problem_of(file)), unknown_arm.as_deref());
+        assert_eq!(position_problem(&position, file, &with_arm, &[]), None);
         assert!(problem_of("0004-b01-b-x.json").contains("0005-b01-b-x.json"));
-        assert!(problem_of("0006-b01-a-x.json").contains("twice"));
+        assert!(problem_of("0006-b01-a-x.json").contains("0001-b01-a-x.json"));
         assert!(problem_of(".0007-b01-b-x.json.99.part").contains("incomplete"));
         assert!(problem_of("0008-b01-b-x.folded").contains("no trial"));
         // Trials of another version of weir are not broken.

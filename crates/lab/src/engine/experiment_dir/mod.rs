@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use record::experiment::{Experiment, ExperimentPlan, TrialSummary};
 use record::file::ReadError;
-use record::observed::MissingFigure;
+use record::observed::UnobservableMetric;
 use record::trial::{ExperimentTrial, TrialPosition};
 use serde::Serialize;
 
@@ -253,7 +253,7 @@ impl ExperimentDir {
 
     /// Returns the requested observations that were not possible in the trial with this number.
     #[must_use]
-    pub fn not_observable(&self, number: u32) -> &[MissingFigure] {
+    pub fn not_observable(&self, number: u32) -> &[UnobservableMetric] {
         self.details.get(&number).map_or(&[], |it| &it.not_observable)
     }
 

@@ -32,6 +32,7 @@ fn a_new_directory_is_new_and_an_old_one_is_refused_with_a_remedy() {
     assert_eq!(directory.start().plan.name, start.plan.name);
     drop(directory);
     let refused = ExperimentDir::create(&path, start.clone()).unwrap_err();
+    assert!(matches!(refused, ExperimentDirError::Exists(_)), "{refused:?}");
     assert!(refused.to_string().contains("--resume"), "{refused}");
     // An empty directory of another owner is not used either.
     fs::create_dir(root.path().join("empty")).unwrap();
@@ -63,7 +64,7 @@ fn stored_records_are_read_back_unchanged() {
     let mut read = ExperimentDir::read(&path).unwrap();
     assert_eq!(read.trials(), lines);
     assert!(read.store(trial(3, 1, "a"), None).is_err());
-    assert!(ExperimentDir::open(&path).unwrap_err().to_string().contains("runs this experiment"));
+    assert!(matches!(ExperimentDir::open(&path).unwrap_err(), ExperimentDirError::InUse(..)));
     drop(directory);
     let reopened = ExperimentDir::open(&path).unwrap();
     assert_eq!(reopened.trials(), lines);
@@ -136,12 +137,16 @@ fn a_plan_that_was_edited_is_refused() {
     let directory = ExperimentDir::create(&path, start(plan.clone())).unwrap();
     directory.check_plan(&plan).unwrap();
     let other = ExperimentPlan { effect: 0.5, ..plan.clone() };
-    let refused = directory.check_plan(&other).unwrap_err().to_string();
-    assert!(refused.contains("(effect)"), "{refused}");
+    let changed_fields = |error: ExperimentDirError| match error {
+        ExperimentDirError::PlanChanged(_, fields) => fields,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(changed_fields(directory.check_plan(&other).unwrap_err()), ["effect"]);
     drop(directory);
     let edited = fs::read_to_string(path.join(EXPERIMENT_FILE)).unwrap() + "\n# more\n";
     fs::write(path.join(EXPERIMENT_FILE), edited).unwrap();
-    assert!(ExperimentDir::open(&path).unwrap_err().to_string().contains("experiment.toml is not"));
+    let fields = changed_fields(ExperimentDir::open(&path).unwrap_err());
+    assert!(fields.len() == 1 && fields[0].contains(EXPERIMENT_FILE), "{fields:?}");
     fs::write(path.join(EXPERIMENT_FILE), &plan.file).unwrap();
     drop(ExperimentDir::open(&path).unwrap());
     fs::write(path.join(PLAN_FILE), "{}").unwrap();
@@ -151,11 +156,13 @@ fn a_plan_that_was_edited_is_refused() {
 #[test]
 fn a_directory_without_an_experiment_is_not_touched() {
     let root = tempfile::tempdir().unwrap();
-    assert!(ExperimentDir::open(root.path()).unwrap_err().to_string().contains("no plan.json"));
+    let refused = ExperimentDir::open(root.path()).unwrap_err();
+    assert!(matches!(refused, ExperimentDirError::NotAnExperiment(..)), "{refused:?}");
+    assert!(refused.to_string().contains(PLAN_FILE), "{refused}");
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
-    assert!(
-        ExperimentDir::open(Path::new("/no/such")).unwrap_err().to_string().contains("no such directory")
-    );
+    let missing = ExperimentDir::open(Path::new("/no/such")).unwrap_err();
+    assert!(matches!(missing, ExperimentDirError::NotAnExperiment(..)), "{missing:?}");
+    assert!(!missing.to_string().contains(PLAN_FILE), "{missing}");
 }
 
 #[test]

@@ -47,8 +47,8 @@ pub(in crate::judge) fn generator_limit(blocks: &JudgedTrials<'_>, cell: &Experi
     let busy = median(&busiest.collect::<Vec<f64>>()).filter(|&fraction| fraction >= GENERATOR_BUSY);
     match (majority_verdict(cell), busy) {
         (Some(CLIENT_BOUND), _) => Some("the load generator was the limit of most trials".to_owned()),
-        (_, Some(share)) => {
-            Some(format!("the load generator's busiest thread was busy {} of the time", percent(share)))
+        (_, Some(fraction)) => {
+            Some(format!("the load generator's busiest thread was busy {} of the time", percent(fraction)))
         }
         _ => None,
     }

@@ -66,13 +66,13 @@ pub(super) fn position_imbalance(input: &WarningInput<'_>) -> Vec<WarningFinding
 /// Returns the two-sided probability that a number of coin tosses is this far from half heads.
 fn coin_toss_p(heads: u32, tosses: u32) -> f64 {
     let fewer = heads.min(tosses - heads);
-    // Number of ways to get this many heads, each from the one before, as a fraction of all,
-    // 2^-tosses. Logarithms are needed because an f64 cannot hold it from 1,075 tosses on.
-    let mut share_log = -f64::from(tosses) * std::f64::consts::LN_2;
-    let mut sum = share_log.exp();
+    // Probability of this many heads, each from the one before, from that of none, 2^-tosses.
+    // Logarithms are needed because an f64 cannot hold it from 1,075 tosses on.
+    let mut log_probability = -f64::from(tosses) * std::f64::consts::LN_2;
+    let mut sum = log_probability.exp();
     for k in 0..fewer {
-        share_log += (f64::from(tosses - k) / f64::from(k + 1)).ln();
-        sum += share_log.exp();
+        log_probability += (f64::from(tosses - k) / f64::from(k + 1)).ln();
+        sum += log_probability.exp();
     }
     (2.0 * sum).min(1.0)
 }

@@ -263,7 +263,7 @@ fn draw_rows(timeline: &CpuTimeline, title: &str) -> Svg {
     let area = panel::area(KEY_HEIGHT + 6.0, cpus.len() as f64 * ROW_HEIGHT);
     let text = format!("Utilization of {} CPUs over time.", cpus.len());
     let mut svg = Svg::new(WIDTH, area.bottom + X_AXIS_HEIGHT, title, &text);
-    let labels = LEVEL_FRACTIONS.map(|bound| format::tick(bound, "share"));
+    let labels = LEVEL_FRACTIONS.map(|bound| format::tick(bound, "fraction"));
     panel::draw_key(&mut svg, 0.0, "Busy fraction, from", &labels);
     let mut cells = LevelCells::default();
     for (index, (name, columns)) in cpus.iter().enumerate() {

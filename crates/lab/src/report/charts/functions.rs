@@ -60,8 +60,8 @@ impl ArmProfile {
         }
         let typical_trial = all.iter().find(|one| one.arm() == arm)?;
         let mut functions: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-        let observed = typical_trial.observed().flat_map(|seen| &seen.functions);
-        for function in observed.filter(|share| share.role == "subject") {
+        let observed = typical_trial.observed().flat_map(|machine| &machine.functions);
+        for function in observed.filter(|function| function.role == "subject") {
             if function.self_fraction.is_finite() && function.total_fraction.is_finite() {
                 let suffix = if function.module == "[kernel]" { "_[k]" } else { "" };
                 let name = format!("{}{suffix}", function.function);

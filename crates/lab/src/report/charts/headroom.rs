@@ -96,7 +96,7 @@ fn resources(arms: &[ArmUsage<'_>]) -> Vec<(&'static str, f64)> {
     let mut max_used: Vec<(&'static str, f64)> = Vec::new();
     for used in arms.iter().flat_map(|of| &of.used) {
         match max_used.iter_mut().find(|(resource, _)| *resource == used.resource) {
-            Some((_, share)) => *share = share.max(used.used_fraction),
+            Some((_, max)) => *max = max.max(used.used_fraction),
             None => max_used.push((used.resource, used.used_fraction)),
         }
     }
@@ -118,7 +118,7 @@ fn drawing(experiment: &Experiment, load: &str, arms: &[ArmUsage<'_>]) -> Svg {
         let x = scale.position(fraction);
         let class = if fraction == 1.0 || fraction == 0.0 { "axis" } else { "grid" };
         svg.add(Shape::line((x, 18.0), (x, height)).class(class));
-        svg.add(Shape::text((x, 12.0), &format::tick(fraction, "share")).class("tick middle"));
+        svg.add(Shape::text((x, 12.0), &format::tick(fraction, "fraction")).class("tick middle"));
     }
     for (index, (resource, _)) in resources.iter().enumerate() {
         let top = 26.0 + index as f64 * row;

@@ -181,7 +181,7 @@ fn data_table(strips: &ArmStrips<'_>) -> DataTable {
             position.number.to_string(),
         ];
         let fraction_text =
-            |row| column.fractions.get(row).map_or_else(String::new, |share| fraction_text(*share));
+            |row| column.fractions.get(row).map_or_else(String::new, |fraction| fraction_text(*fraction));
         cells.extend(used.iter().map(fraction_text));
         data.add_row(cells);
     }

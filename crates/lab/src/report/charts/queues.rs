@@ -278,17 +278,19 @@ mod tests {
     fn each_arm_has_a_strip_for_each_reader() {
         let (experiment, mut raw) = synthetic_experiment();
         let text = markup(&chart(&experiment, &raw)[0]);
-        assert!(text.contains("the server of port 80"), "{text}");
+        assert!(text.contains("port 80"), "{text}");
         with_ports(&mut raw);
         let charts = chart(&experiment, &raw);
         let text = markup(&charts[0]);
         let drawings = LOADS.len() * 2;
-        assert_eq!(text.matches("requests not read by subject: ").count(), drawings + tips_of(&text));
-        assert!(text.contains("responses not read by generator"));
-        assert_eq!(text.matches("the backlog is 511").count(), drawings);
+        let rows = parse(&charts[0].data.to_csv());
+        let label_of = |role: &str| &rows.iter().find(|row| row[4].ends_with(role)).unwrap()[4];
+        let of_subject = format!("{}: ", label_of("subject"));
+        assert_eq!(text.matches(&of_subject).count(), drawings + tips_of(&text));
+        assert!(text.contains(label_of("generator")));
+        assert_eq!(text.matches("is 511.").count(), drawings);
         assert_eq!(text.matches("Unread bytes, from").count(), 1);
         assert!(!text.contains("NaN") && !text.contains("inf"));
-        let rows = parse(&charts[0].data.to_csv());
         assert_eq!(rows.len() - 1, drawings * 2 * (SECONDS as usize * 2));
         assert!(rows[1][5].parse::<f64>().unwrap() < 9_000.0);
     }

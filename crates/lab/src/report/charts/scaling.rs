@@ -163,7 +163,7 @@ fn drawing(experiment: &Experiment, lines: &[&ScalingSummary]) -> Svg {
         [value, interval(experiment, line, level).map_or(value, |(_, high)| high)]
     });
     // A bad fit may go anywhere, so the measured figures determine the visible range.
-    let max = extent(highs).map_or(1.0, |(_, most)| most) * 1.3;
+    let max = extent(highs).map_or(1.0, |(_, max)| max) * 1.3;
     let fitted = curves.iter().flatten().map(|(_, value)| *value);
     let max = extent(fitted.filter(|value| *value <= max)).map_or(max, |(_, high)| high.max(max / 1.3));
     let x = Scale::from_zero(end, (area.left, area.right));
@@ -275,7 +275,7 @@ mod tests {
         let charts = chart(&experiment, &NoRecords);
         let text = markup(&charts[0]);
         assert_eq!(text.matches("<circle").count(), 3);
-        assert_eq!(charts[0].notes, ["glibc: three points are too few for a fit"]);
+        assert_eq!(charts[0].notes, [format!("glibc: {}", experiment.scalings[0].text)]);
         let rows = parse(&charts[0].data.to_csv());
         assert_eq!(rows.len(), 4);
         assert_eq!(&rows[2][3..5], ["50", "31000"]);

@@ -37,7 +37,7 @@ const COVARIATES: &[CovariatePanel] = &[
     CovariatePanel {
         name: "steal_fraction",
         title: "Steal",
-        unit: "share",
+        unit: "fraction",
         read: |covariates| covariates.steal_fraction,
     },
     CovariatePanel {
@@ -265,7 +265,7 @@ fn draw_bars(
 ) {
     let bound = bound.filter(|bound| bound.is_finite() && *bound > 0.0);
     let read = |line: &TrialSummary| (row.read)(&line.covariates).filter(|value| value.is_finite());
-    let max = extent(lines.iter().filter_map(|line| read(line))).map_or(1.0, |(_, most)| most);
+    let max = extent(lines.iter().filter_map(|line| read(line))).map_or(1.0, |(_, max)| max);
     let scale = Scale::from_zero(max.max(bound.unwrap_or(0.0)), (area.bottom, area.top));
     panel::draw_frame(svg, area, &Axis::with_unit(scale, 2, row.title, row.unit));
     let mut cells = LevelCells::default();
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(text.matches("<circle").count(), experiment.trials.len() - failed);
         assert_eq!(text.matches("×</text>").count(), failed);
         assert_eq!(text.matches("class=\"band\"").count(), bad.count());
-        assert!(text.contains("the hypervisor took 6.1 %"));
+        assert!(text.contains("took 6.1 %"));
         let rows = parse(&charts[0].data.to_csv());
         assert_eq!(rows.len() - 1, experiment.trials.len());
         let line = &experiment.trials[5];

@@ -229,7 +229,7 @@ fn drawing(experiment: &Experiment, group: &LoadGroup<'_>, grids: &[TrialGrid], 
     for (panel_index, &index) in rows.iter().enumerate() {
         lowest = panel::area(PANEL_GAP + panel_index as f64 * (PANEL_HEIGHT + PANEL_GAP), PANEL_HEIGHT);
         let values = grids.iter().flat_map(BTreeMap::values).filter_map(|at| at[index]);
-        let max = extent(values).map_or(1.0, |(_, most)| most);
+        let max = extent(values).map_or(1.0, |(_, max)| max);
         let row = &TIME_PANELS[index];
         let scale = Scale::from_zero(max, (lowest.bottom, lowest.top));
         let label = |value| format::tick(value, row.unit);

@@ -145,7 +145,7 @@ fn trial_table(experiment: &Experiment) -> ChartTable {
             row.push(figure(line.metrics.get(&metric.name).copied(), &metric.unit));
         }
         let covariates = &line.covariates;
-        row.push(figure(covariates.steal_fraction, "share"));
+        row.push(figure(covariates.steal_fraction, "fraction"));
         row.push(figure(covariates.foreign_cpus, "cpus"));
         row.push(figure(covariates.wake_up_p99_ns.map(|ns| ns as f64), "ns"));
         row.push(TableCell::plain(format::code_words(line.verdict.as_deref().unwrap_or("–"))));

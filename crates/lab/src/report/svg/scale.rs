@@ -102,7 +102,7 @@ impl Scale {
         (self.low, self.high)
     }
 
-    /// Returns about `wanted` round values within the range.
+    /// Returns about `tick_count` round values within the range.
     #[must_use]
     pub(in crate::report) fn ticks(&self, tick_count: usize) -> Vec<f64> {
         let ticks = if self.logarithmic { self.log_ticks(tick_count) } else { self.even_ticks(tick_count) };
@@ -150,7 +150,7 @@ pub(in crate::report) fn extent(values: impl IntoIterator<Item = f64>) -> Option
     })
 }
 
-/// Returns 1, 2 or 5 times a power of ten, so that about `wanted` steps make the range.
+/// Returns 1, 2 or 5 times a power of ten, so that about `tick_count` steps make the range.
 fn tick_step(range: f64, tick_count: usize) -> f64 {
     let rough = (range / tick_count.max(1) as f64).max(f64::MIN_POSITIVE * 1e6);
     let power = 10f64.powf(rough.log10().floor());
@@ -176,7 +176,7 @@ pub(in crate::report) struct Axis {
 }
 
 impl Axis {
-    /// Returns an axis with about `wanted` ticks, each formatted by `label`.
+    /// Returns an axis with about `tick_count` ticks, each formatted by `label`.
     #[must_use]
     pub(in crate::report) fn new(
         scale: Scale,

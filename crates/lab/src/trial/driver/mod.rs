@@ -59,7 +59,7 @@ impl DriverSpec {
     /// that is unknown, the metrics of any version count.
     #[must_use]
     pub fn prints_metric(&self, metric: &str, version_output: Option<&str>) -> bool {
-        let lacks = version_output.map_or(&[][..], |said| (self.missing_metrics)(said));
+        let lacks = version_output.map_or(&[][..], |output| (self.missing_metrics)(output));
         self.printed_metrics.contains(&metric) && !lacks.contains(&metric)
     }
 

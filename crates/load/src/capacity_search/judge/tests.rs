@@ -54,7 +54,7 @@ fn what_is_offered_has_to_be_answered() {
     refused.rates.goodput_per_s = Some(700.0);
     let judged = judge(&refused, SearchQuantity::Rate, 0);
     assert_eq!(judged.outcome, LevelOutcome::Missed, "an instant 503 is no work done");
-    assert!(judged.reasons[0].contains("700/s had a good response"), "{judged:?}");
+    assert!(judged.reasons[0].contains("700/s"), "{judged:?}");
     // Requests of the last 20 ms are still in flight when the window ends.
     assert_eq!(judge(&run(1000.0, 989.0), SearchQuantity::Rate, 20_000_000).outcome, LevelOutcome::Held);
 }
@@ -88,7 +88,8 @@ fn an_objective_is_an_objective() {
     slow.objectives = vec![record::run::ObjectiveResult { text: "p99<5ms".into(), met: false, value: 6e6 }];
     let judged = judge(&slow, SearchQuantity::Rate, 0);
     assert_eq!(judged.outcome, LevelOutcome::Missed);
-    assert_eq!(judged.reasons, ["p99<5ms was missed: 6.00 ms"]);
+    assert_eq!(judged.reasons.len(), 1, "{judged:?}");
+    assert!(judged.reasons[0].starts_with("p99<5ms ") && judged.reasons[0].contains("6.00 ms"), "{judged:?}");
 }
 
 #[test]

@@ -3,19 +3,6 @@
 use super::*;
 use crate::plan::SameSite;
 
-fn plan(mode: StickyMode) -> StickyPlan {
-    StickyPlan {
-        cookie: "SRV".into(),
-        mode,
-        key: Secret::new(b"a key of the tests"),
-        key_file: None,
-        max_age_s: None,
-        secure: false,
-        http_only: true,
-        same_site: SameSite::Lax,
-    }
-}
-
 fn tokens(key: &[u8], pool: &str, servers: &[&str]) -> ServerTokens {
     ServerTokens::new(&Secret::new(key), pool, servers.iter().copied())
 }
@@ -31,7 +18,7 @@ fn text(token: &Token) -> &str {
 fn lookup(mode: StickyMode, cookies: &[&str]) -> Result<usize, StickyLookup> {
     let headers: Vec<Header<'_>> =
         cookies.iter().map(|value| Header { name: "cookie", value: value.as_bytes() }).collect();
-    test_tokens().find_in_cookies(&plan(mode), &headers)
+    test_tokens().find_in_cookies(&StickyPlan::for_tests(mode), &headers)
 }
 
 #[test]
@@ -102,7 +89,7 @@ fn a_prefix_is_distinguished_from_the_cookie_of_the_application() {
 fn rewrite_cookie_field(mode: StickyMode, value: &str) -> String {
     let mut out = Vec::new();
     let header = Header { name: "Cookie", value: value.as_bytes() };
-    write_cookie_field(&plan(mode), &header, &mut out);
+    write_cookie_field(&StickyPlan::for_tests(mode), &header, &mut out);
     String::from_utf8(out).unwrap()
 }
 
@@ -141,7 +128,7 @@ fn response_fields(plan: &StickyPlan, is_due: bool, headers: &[Header<'_>]) -> S
 
 #[test]
 fn a_cookie_is_inserted_where_it_is_due() {
-    let insert = plan(StickyMode::Insert);
+    let insert = StickyPlan::for_tests(StickyMode::Insert);
     let expected = "Set-Cookie: SRV=TOKEN; Path=/; HttpOnly; SameSite=Lax\r\nCache-Control: private\r\n";
     assert_eq!(response_fields(&insert, true, &[]), expected);
     assert_eq!(response_fields(&insert, false, &[]), "");
@@ -162,7 +149,7 @@ fn a_cookie_is_inserted_where_it_is_due() {
 
 #[test]
 fn the_applications_cookie_gets_a_prefix_and_others_do_not() {
-    let prefix = plan(StickyMode::Prefix);
+    let prefix = StickyPlan::for_tests(StickyMode::Prefix);
     let set = |value: &'static str| Header { name: "set-cookie", value: value.as_bytes() };
     let actual = response_fields(&prefix, true, &[set("SRV=v=1; Path=/a"), set("other=SRV=1"), set("SRV")]);
     let expected = "set-cookie: SRV=TOKEN~v=1; Path=/a\r\nset-cookie: other=SRV=1\r\n\
@@ -178,7 +165,7 @@ fn the_applications_cookie_gets_a_prefix_and_others_do_not() {
 #[test]
 fn nothing_of_it_is_shown() {
     let own_tokens = test_tokens();
-    let debug_output = format!("{own_tokens:?} {:?}", plan(StickyMode::Insert));
+    let debug_output = format!("{own_tokens:?} {:?}", StickyPlan::for_tests(StickyMode::Insert));
     assert!(
         !debug_output.contains("a key of the tests") && !debug_output.contains(text(own_tokens.token(0))),
         "{debug_output}"

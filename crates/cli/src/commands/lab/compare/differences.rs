@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::output::comparison::Difference;
+use crate::output::compare::Difference;
 
 /// Maximum number of characters shown of a value.
 const SHOWN_CHARS_MAX: usize = 120;

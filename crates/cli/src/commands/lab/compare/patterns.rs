@@ -91,7 +91,7 @@ mod tests {
         let names = expand_patterns(&[pattern("b*.json"), pattern("b-1.json")]).unwrap();
         let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap()).collect();
         assert_eq!(names, ["b-1.json", "b-2.json"]);
-        assert!(expand_patterns(&[pattern("x*")]).unwrap_err().contains("no file matches"));
+        assert!(expand_patterns(&[pattern("x*")]).unwrap_err().contains("x*'"));
         assert!(expand_patterns(&[pattern("no/x*")]).is_err());
     }
 }

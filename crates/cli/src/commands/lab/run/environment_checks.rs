@@ -1,4 +1,4 @@
-//! Checks of an experiment's file before it runs: against this machine, and against the flags of
+//! Checks of the file of an experiment or of a scenario before it runs: against this machine, and against the flags of
 //! `weir load`.
 
 use host::perf::call_counter::CallKind;
@@ -9,7 +9,9 @@ use load::plan::RunPlan;
 use crate::flags::{CommandArgs, build_command_line, load_flags};
 
 /// Reads a file with the facts of this machine.
-pub(super) fn with_environment_checks<R>(read: impl FnOnce(&EnvironmentChecks<'_>) -> R) -> R {
+pub(in crate::commands::lab) fn with_environment_checks<R>(
+    read: impl FnOnce(&EnvironmentChecks<'_>) -> R,
+) -> R {
     let cpus = cpus();
     let checks = EnvironmentChecks {
         program_problem: &start_problem,

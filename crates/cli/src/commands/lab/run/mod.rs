@@ -1,6 +1,6 @@
 //! `weir lab run FILE|NAME`: runs an experiment, from its file to its report.
 
-mod environment_checks;
+pub(super) mod environment_checks;
 mod options;
 mod progress;
 mod trials;
@@ -28,11 +28,12 @@ use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
 use super::judging::{REPORT_HTML, Records, judge, parse, parse_stored, write_reports};
 use super::{build_info, context, own_path};
 use crate::commands::load::host_record;
+use crate::commands::text_file::decode_text;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::experiment::{format_experiment, plan as plan_text};
 use crate::output::file::write_json;
-use crate::output::print;
+use crate::output::{print, print_valid};
 
 /// Interval at which a pause polls for a stop request.
 const PAUSE_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
@@ -97,7 +98,7 @@ fn start_experiment(
     let plan = file.plan();
     check_run(&file)?;
     if args.is_set("check") {
-        print(&plan_text(plan, expected_duration_s(plan)));
+        print_checked(&args.values().join(" "), plan);
         return Ok(Exit::Done);
     }
     let weir = own_path()?;
@@ -141,7 +142,7 @@ fn resume_experiment(args: CommandArgs<'_>, path: &Path, json: Option<&str>) -> 
     directory.check_plan(file.plan()).map_err(resumed)?;
     check_run(&file)?;
     if args.is_set("check") {
-        print(&plan_text(file.plan(), expected_duration_s(file.plan())));
+        print_checked(&path.display().to_string(), file.plan());
         return Ok(Exit::Done);
     }
     run_to_end(args, &mut directory, &file, json)
@@ -155,6 +156,12 @@ fn finished_experiment(directory: &ExperimentDir) -> Result<Option<Experiment>, 
     }
     let experiment = directory.experiment()?;
     Ok(Some(experiment).filter(|it| !it.partial && path.join(REPORT_HTML).is_file()))
+}
+
+/// Prints the result of `--check`: no problem was found, and the plan.
+fn print_checked(name: &str, plan: &ExperimentPlan) {
+    print_valid(name);
+    print(&format!("\n{}", plan_text(plan, expected_duration_s(plan))));
 }
 
 /// Returns every reason why the experiment cannot run, all at once.
@@ -202,13 +209,7 @@ fn read_text(name: &str) -> Result<String, InputProblem> {
         let near = suggestion(name, ready::READY_MADE.iter().map(|one| one.name));
         InputProblem::new("FILE|NAME", format!("{name}: {error}{near}; ready-made experiments: --list"))
     })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let valid_text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let valid_text = String::from_utf8_lossy(valid_text);
-        let (line, last) = (valid_text.matches('\n').count() + 1, valid_text.rsplit('\n').next());
-        let column = last.unwrap_or_default().chars().count() + 1;
-        InputProblem::new(format!("{name}:{line}:{column}"), "invalid UTF-8")
-    })
+    decode_text(name, bytes)
 }
 
 /// Iterates over what each arm runs under each load, with both names. The second arm of the
@@ -403,7 +404,7 @@ mod tests {
             let failure = ended(code, &[good.clone(), bad.clone()]).unwrap_err();
             assert_eq!(failure.exit(), Exit::CannotRun, "{code}");
             let text = failure.lines().join("\n");
-            for part in ["why it ended", "b under x failed last: it does not start", "kept/trials/2.json"] {
+            for part in ["why it ended", "b under x ", "it does not start", "kept/trials/2.json"] {
                 assert!(text.contains(part), "{part}: {text}");
             }
         }

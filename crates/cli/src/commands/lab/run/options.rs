@@ -1,4 +1,5 @@
-//! Options beside the experiment's file: parses flags to values and reports every problem at once.
+//! Options of `weir lab run`: parses flags to values and reports all problems at once. The experiment's
+//! file has the rest (`lab::experiment`).
 
 use std::path::PathBuf;
 
@@ -16,13 +17,13 @@ const QUICK_NS: u64 = 3 * SECOND_NS;
 const BLOCKS_MAX: u64 = 1000;
 /// Maximum length of a load.
 const DURATION_NS_MAX: u64 = 3600 * SECOND_NS;
-/// Seeds from the clock are below this, so that a user can type them.
+/// Upper bound of a seed from the clock, so that a user can type the seed.
 const SEED_MAX: u64 = 1_000_000;
 
-/// Flags for the start of an experiment; they do not apply to one that continues.
+/// Flags that cannot be combined with `--resume`: a resumed experiment keeps its options.
 const START_ONLY_FLAGS: &[&str] = &["set", "discard", "blocks", "duration", "quick", "seed", "output"];
 
-/// Reads the flags.
+/// Parses the flags.
 pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<ExperimentOptions, Vec<InputProblem>> {
     let mut problems = Vec::new();
     let mut add_problem =
@@ -136,13 +137,9 @@ mod tests {
         for text in ["", "0", "..", "3..2", "1..", "x", "1...2", "5000"] {
             assert!(parse_blocks(text).is_err(), "{text}");
         }
-        for (text, part) in [
-            ("5..2", "min exceeds max in '5..2': write 2..5"),
-            ("1..", "'1..' lacks a number: write 10..30"),
-            ("..5", "'..5' lacks a number"),
-            ("6..x", "'x' is not a number of blocks"),
-            ("0", "0 is not within 1 to 1000 blocks"),
-        ] {
+        for (text, part) in
+            [("5..2", "2..5"), ("1..", "'1..'"), ("..5", "'..5'"), ("6..x", "'x'"), ("0", "1 to 1000")]
+        {
             let error = parse_blocks(text).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
@@ -153,7 +150,7 @@ mod tests {
         assert_eq!(parse_length_ns("500ms"), Ok(500_000_000));
         for text in ["-1", "-1s", "0", "2h"] {
             let error = parse_length_ns(text).unwrap_err();
-            assert!(error.contains(text) && error.contains("above 0 and up to 1h"), "{error}");
+            assert!(error.contains(text) && error.contains("1h"), "{error}");
         }
     }
 }

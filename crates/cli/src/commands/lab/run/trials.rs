@@ -1,5 +1,5 @@
-//! Trials of an experiment: converts requests of the engine for `lab::trial`. Does not choose
-//! trials or judge them.
+//! Adapter from the engine's [`Runner`] to `lab::trial`: runs the trials of an experiment's file. Does not
+//! choose trials or judge them.
 
 use lab::engine::{Runner, TrialOutput, TrialParams, TrialRunError};
 use lab::experiment::ExperimentFile;
@@ -7,12 +7,12 @@ use lab::scenario::setup::LabSetup;
 use lab::trial::{TrialError, TrialTools};
 use record::trial::TrialPosition;
 
-/// Runs trials of a file.
+/// Runner of the trials of a file.
 #[derive(Debug)]
 pub(super) struct FileTrials<'a> {
-    /// The experiment's file.
+    /// Experiment's file.
     pub(super) file: &'a ExperimentFile,
-    /// Tools that run trials; the engine sets the length of the load.
+    /// Parameters of every trial; the engine replaces `duration_ns`.
     pub(super) tools: TrialTools<'a>,
 }
 

@@ -40,7 +40,7 @@ pub(super) fn link(directory: &str) -> String {
     format!("/x/{}/", parts.join("/"))
 }
 
-/// Returns a complete page. With `again_s`, the page reloads itself after so many seconds; that
+/// Returns a complete page. With `reload_s`, the page reloads itself after so many seconds; that
 /// needs no script.
 pub(super) fn page(title: &str, reload_s: Option<u32>, body: &str) -> String {
     let refresh_tag = reload_s.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));

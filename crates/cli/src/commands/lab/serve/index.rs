@@ -5,16 +5,16 @@ use record::experiment::ComparisonOutcome;
 use super::html::{escape, link, page};
 use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
-/// Returns the page. `filter` keeps the rows that contain each of its words. `cut` is true if there
-/// are more experiments than were listed.
-pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, cut: bool) -> String {
+/// Returns the page. `filter` keeps the rows that contain each of its words. `is_truncated` is true if
+/// the directory has more entries than were listed.
+pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, is_truncated: bool) -> String {
     let matching: Vec<&ExperimentRow> = rows.iter().filter(|row| matches_filter(row, filter)).collect();
     let mut body = format!(
         "<form method=\"get\" action=\"/\"><input name=\"filter\" value=\"{}\" placeholder=\"words\" \
          aria-label=\"filter by words\"> <button>Filter</button></form>\n",
         escape(filter)
     );
-    if cut {
+    if is_truncated {
         body.push_str("<p class=\"note\">The directory has more entries than are listed.</p>\n");
     }
     if matching.is_empty() {

@@ -14,7 +14,7 @@ use rt::address::Address;
 use rt::drain::{Drain, SignalSet, block_signals};
 use serve::web_ui::{WebPage, WebRequest, WebRoute, serve_file};
 
-use super::compare::{EFFECT_DEFAULT, experiments};
+use super::compare::{EFFECT_DEFAULT, compare_experiments};
 use super::experiments::{
     ExperimentRow, ExperimentState, experiment_rows, find_experiment, parse_directory, read_unfinished,
 };
@@ -50,7 +50,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns everything that is wrong with the flags.
+/// Checks the flags.
 #[cfg(test)]
 pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
     parse_address(args).map(|_| ())
@@ -78,26 +78,26 @@ fn routes(root: &Path) -> Vec<WebRoute> {
 }
 
 fn index_page(root: &Path, request: &WebRequest) -> WebPage {
-    let (rows, cut) = experiment_rows(root);
+    let (rows, is_truncated) = experiment_rows(root);
     let filter = request.query_value("filter").unwrap_or_default();
-    WebPage::html(index::index(&root.display().to_string(), &rows, filter, cut))
+    WebPage::html(index::index(&root.display().to_string(), &rows, filter, is_truncated))
 }
 
 fn compare_page(root: &Path, request: &WebRequest) -> WebPage {
-    let experiment_named = |name: &str| -> Option<(String, PathBuf)> {
+    let experiment_in_query = |name: &str| -> Option<(String, PathBuf)> {
         let directory = request.query_value(name)?;
-        let parts: Vec<&str> = directory.split('/').collect();
-        let (path, part_count) = find_experiment(root, &parts)?;
-        (part_count == parts.len()).then(|| (directory.to_owned(), path))
+        let segments: Vec<&str> = directory.split('/').collect();
+        let (path, segment_count) = find_experiment(root, &segments)?;
+        (segment_count == segments.len()).then(|| (directory.to_owned(), path))
     };
-    let (Some((a, path_a)), Some((b, path_b))) = (experiment_named("a"), experiment_named("b")) else {
+    let (Some((a, path_a)), Some((b, path_b))) = (experiment_in_query("a"), experiment_in_query("b")) else {
         return WebPage::text(404, "choose two experiments, A and B\n");
     };
     // A visible intermediate result would tempt the user to stop the experiment at it.
     if is_running(&path_a) || is_running(&path_b) {
         return WebPage::text(409, "one of them still runs: its result is shown at its end\n");
     }
-    match experiments(&path_a, &path_b, EFFECT_DEFAULT) {
+    match compare_experiments(&path_a, &path_b, EFFECT_DEFAULT) {
         Ok(mut compared) => {
             (compared.a.path, compared.b.path) = (a, b);
             WebPage::html(side_by_side::comparison_page(&compared))
@@ -112,22 +112,22 @@ fn is_running(path: &Path) -> bool {
 
 /// Returns an experiment's report, its progress, or one of its files.
 fn experiment_page(root: &Path, request: &WebRequest) -> WebPage {
-    let Some(parts) = request.segments_below("/x/") else { return WebPage::not_found() };
-    let Some((path, part_count)) = find_experiment(root, &parts) else {
+    let Some(segments) = request.segments_below("/x/") else { return WebPage::not_found() };
+    let Some((path, segment_count)) = find_experiment(root, &segments) else {
         return WebPage::not_found();
     };
-    if !matches!(parts[part_count..], [] | [""]) {
-        return serve_file(root, &parts);
+    if !matches!(segments[segment_count..], [] | [""]) {
+        return serve_file(root, &segments);
     }
     let is_running = is_running(&path);
     if !is_running && path.join(REPORT).is_file() {
-        let report: Vec<&str> = parts[..part_count].iter().copied().chain([REPORT]).collect();
+        let report: Vec<&str> = segments[..segment_count].iter().copied().chain([REPORT]).collect();
         return serve_file(root, &report);
     }
     let state = if is_running { ExperimentState::Running } else { ExperimentState::Unfinished };
     match read_unfinished(&path) {
         Ok(row) => {
-            let directory = parts[..part_count].join("/");
+            let directory = segments[..segment_count].join("/");
             WebPage::html(progress::progress_page(&ExperimentRow { directory, state, ..row }))
         }
         Err(error) => WebPage::text(500, format!("{error}\n")),

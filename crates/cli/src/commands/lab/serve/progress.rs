@@ -1,4 +1,5 @@
-//! Progress page of an experiment that has no report yet. It shows no result.
+//! Progress page of an experiment that runs, or that stopped before it had a report. It shows no
+//! result.
 
 use super::html::{escape, link, page};
 use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
@@ -6,7 +7,7 @@ use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 /// Reload interval of the page, in seconds.
 const RELOAD_S: u32 = 2;
 
-/// Returns the page.
+/// Returns the page, which reloads itself while the experiment runs.
 pub(super) fn progress_page(row: &ExperimentRow) -> String {
     let is_running = row.state == ExperimentState::Running;
     let mut body = format!(
@@ -24,8 +25,8 @@ pub(super) fn progress_page(row: &ExperimentRow) -> String {
     );
     body.push_str(match is_running {
         true => {
-            "<p class=\"note\">The result is shown at the end: an early look invites \
-             stopping there. A browser on the measured machine disturbs the measurement: \
+            "<p class=\"note\">The result is shown at the end: a visible intermediate \
+             result invites stopping at it. A browser on the measured machine disturbs the measurement: \
              close this page.</p>\n"
         }
         false => {
@@ -37,7 +38,7 @@ pub(super) fn progress_page(row: &ExperimentRow) -> String {
     page(&row.name, is_running.then_some(RELOAD_S), &body)
 }
 
-/// Returns links to the files that already exist.
+/// Returns links to the files that exist from the start of the experiment.
 fn file_links(row: &ExperimentRow) -> String {
     let directory = link(&row.directory);
     let names = ["experiment.toml", "plan.json"];

@@ -1,7 +1,7 @@
 //! Two experiments side by side, as a page.
 
 use super::html::{escape, link, page};
-use crate::output::comparison::{ComparisonReport, cells, value_or_nothing};
+use crate::output::compare::{ComparisonReport, cells, value_or_nothing};
 
 /// Returns the page.
 pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
@@ -68,7 +68,7 @@ fn figure_rows(compared: &ComparisonReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::comparison::{ComparisonRow, ComparisonSide, Difference, SCHEMA};
+    use crate::output::compare::{ComparisonRow, ComparisonSide, Difference, SCHEMA};
 
     #[test]
     fn nothing_of_a_record_is_markup() {

@@ -88,7 +88,7 @@ pub(super) const SYN_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
     confusions: "a SYN flood; with syncookies on, the limit is the listen backlog, not \
                  tcp_max_syn_backlog",
     remedy: "a larger listen backlog and somaxconn; find the clients that do not complete \
-             handshakes; cookies are no remedy for load (K:networking/ip-sysctl)",
+             handshakes; SYN cookies only protect against floods",
     counter_test: (
         Perturbation::ToggleKeepAlive,
         ThroughputChange::Rises,
@@ -113,10 +113,6 @@ pub(super) const RUN_INVALID: VerdictRule = VerdictRule {
     ],
     confusions: "the causes above also cause errors, and take precedence",
     remedy: "read the errors by kind and the subject's log; fix them, then measure again",
-    counter_test: (
-        Perturbation::NotPossible,
-        ThroughputChange::Stays,
-        "without the errors the run can be judged",
-    ),
+    counter_test: (Perturbation::NotPossible, ThroughputChange::Stays, "no test: fix the errors first"),
     ..DEFAULT_RULE
 };

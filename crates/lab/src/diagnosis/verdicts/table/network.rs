@@ -140,7 +140,7 @@ pub(super) const DELAYED_ACK_STALL: VerdictRule = VerdictRule {
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Rises,
-        "twice the connections stall in parallel",
+        "with twice the connections, twice as many stall at the same time",
     ),
     ..DEFAULT_RULE
 };
