@@ -42,8 +42,8 @@ pub(super) use unit::format_value;
 const CPUS_RESOLVED_MIN: f64 = 0.01;
 
 /// Minimum used fraction of the subject's CPUs for contention. A subject below it waits because its
-/// threads wake all at once, and not because it has too few CPUs.
-const CONTENTION_USED_MIN: f64 = 0.6;
+/// threads wake all at once, as those that pass on a lock do, and not because it has too few CPUs.
+const CONTENTION_USED_MIN: f64 = 0.8;
 
 /// Use of the CPUs from which a subject is full, whatever its threads do.
 const FULL_WITHOUT_THREADS: f64 = 0.85;
@@ -301,7 +301,7 @@ signals! {
         });
     SUBJECT_CONTENTION: Scheduler, Ratio,
         "CPUs that the subject used or waited for over its allowed CPUs",
-        "schedstat of its threads, affinity and quota; only if it used at least 60 % of the available CPU time",
+        "schedstat of its threads, affinity and quota; only if it used at least 80 % of the available CPU time",
         |view| {
             subject_saturation(view).filter(|fraction| *fraction >= CONTENTION_USED_MIN)?;
             Some((SUBJECT_DEMAND.read)(view)? / allowed_cpus(view)?.max(1e-9))

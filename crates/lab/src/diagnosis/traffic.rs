@@ -14,7 +14,8 @@ const ACTIVE_FRACTION_MIN: f64 = 0.3;
 const IDLE_BYTES_PER_S: f64 = 1_000.0;
 
 /// Returns the ports with traffic among those that a role connects to; all of them if the record
-/// has no traffic figures.
+/// has no traffic figures, or if none stands out: connections of one request may be gone before a
+/// snapshot sees their bytes.
 pub(super) fn request_ports(machine: &MachineWindow<'_>, ports: Vec<u16>) -> Vec<u16> {
     let used: Vec<PortTraffic> = ports.iter().map(|port| port_traffic(machine, *port)).collect();
     let Some(busiest) = used.iter().filter_map(|one| one.bytes_per_s).reduce(f64::max) else {
@@ -25,8 +26,9 @@ pub(super) fn request_ports(machine: &MachineWindow<'_>, ports: Vec<u16>) -> Vec
         Some(bytes) if bytes < IDLE_BYTES_PER_S && one.active_fraction < ACTIVE_FRACTION_MIN => false,
         Some(bytes) => bytes >= busiest * BYTES_FRACTION_MIN || one.active_fraction >= ACTIVE_FRACTION_MIN,
     };
-    let pairs = ports.into_iter().zip(&used);
-    pairs.filter(|(_, one)| carries_requests(one)).map(|(port, _)| port).collect()
+    let pairs = ports.iter().zip(&used);
+    let busy: Vec<u16> = pairs.filter(|(_, one)| carries_requests(one)).map(|(port, _)| *port).collect();
+    if busy.is_empty() { ports } else { busy }
 }
 
 struct PortTraffic {
