@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::session::TlsStream;
-use crate::tls::{ClientTls, ServerTls, TlsInfo};
+use crate::tls::{ClientTls, ServerTls, TlsByteCounts, TlsInfo};
 
 /// Connected stream, registered with the core's runtime.
 #[derive(Debug)]
@@ -54,6 +54,25 @@ impl Stream {
         TlsStream::accept(self, tls.config()).map(|stream| Self::Tls(Box::new(stream)))
     }
 
+    /// Does the same as [`Stream::accept_tls`] for a session that follows a header in clear, which
+    /// is read like any stream. [`Stream::begin_tls`] begins the session.
+    ///
+    /// # Errors
+    /// Those of [`Stream::accept_tls`].
+    pub fn accept_tls_behind_header(self, tls: &ServerTls) -> io::Result<Self> {
+        let mut stream = TlsStream::accept(self, tls.config())?;
+        stream.start_plain();
+        Ok(Self::Tls(Box::new(stream)))
+    }
+
+    /// Begins the session of [`Stream::accept_tls_behind_header`]. `received` are the bytes that were
+    /// read behind the header.
+    pub fn begin_tls(&mut self, received: &[u8]) {
+        if let Self::Tls(stream) = self {
+            stream.begin(received);
+        }
+    }
+
     /// Begins the client's end of a TLS session on this stream. `server_name` is the DNS name or the
     /// IP address that the server has to prove.
     ///
@@ -83,6 +102,46 @@ impl Stream {
             Self::Tls(stream) => stream.info(),
             Self::Tcp(_) | Self::Unix(_) => None,
         }
+    }
+
+    /// Returns the names of the TLS version and the cipher suite as [`Stream::tls_info`] does, for
+    /// each request: nothing is allocated.
+    #[must_use]
+    pub fn tls_names(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Tls(stream) => stream.names(),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns the certificate of the peer in DER, if it has sent one and proven that it is its own.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tls(stream) => stream.peer_certificate(),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns the encrypted bytes of a TLS session that went through its socket.
+    #[must_use]
+    pub fn tls_byte_counts(&self) -> Option<TlsByteCounts> {
+        match self {
+            Self::Tls(stream) => Some(stream.byte_counts()),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns true if a TLS session has begun a write that is not complete: part of its bytes may
+    /// have been sent, and no others can follow until it is repeated.
+    #[must_use]
+    pub fn has_unfinished_write(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.has_unfinished_write())
+    }
+
+    /// Makes the end of a TLS session look truncated: the peer receives no close_notify.
+    pub fn omit_close_notify(&mut self) {
+        self.abort_tls();
     }
 
     /// Returns true if this is a TLS session.
@@ -207,6 +266,16 @@ impl Stream {
             Self::Tcp(stream) => stream.local_addr().ok(),
             Self::Unix(_) => None,
             Self::Tls(stream) => stream.socket().local_address(),
+        }
+    }
+
+    /// Returns the address of the peer; `None` on a unix socket, and if the connection is gone.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<std::net::SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
+            Self::Tls(stream) => stream.socket().peer_address(),
         }
     }
 
@@ -360,13 +429,14 @@ impl Stream {
         }
     }
 
-    /// Ends one or both directions. A TLS session sends close_notify before.
+    /// Ends one or both directions. A TLS session sends close_notify before; if the socket accepts
+    /// nothing now, later reads send it and end the direction.
     ///
     /// # Errors
     /// The connection was already gone.
     pub fn shutdown(&mut self, how: Shutdown) -> io::Result<()> {
         if let (Self::Tls(stream), Shutdown::Write | Shutdown::Both) = (&mut *self, how) {
-            stream.close();
+            return stream.shut_down(how);
         }
         socket2::SockRef::from(&self.as_fd()).shutdown(how)
     }

@@ -15,6 +15,8 @@ use super::{TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
 /// Number of servers whose sessions are kept for resumption.
 const SESSIONS_MAX: usize = 1_024;
+/// Number of sessions that are kept for the same server.
+const SESSIONS_OF_ONE_SERVER: usize = 8;
 
 /// Verification of a server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,8 +89,11 @@ impl ClientTls {
             }
         };
         config.alpn_protocols.clone_from(&options.alpn);
-        config.resumption =
-            if options.resumes { Resumption::in_memory_sessions(SESSIONS_MAX) } else { Resumption::disabled() };
+        config.resumption = if options.resumes {
+            Resumption::in_memory_sessions(SESSIONS_MAX)
+        } else {
+            Resumption::disabled()
+        };
         Ok(Self { config: Arc::new(config) })
     }
 
@@ -97,6 +102,15 @@ impl ClientTls {
     pub fn with_own_sessions(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+        Self { config: Arc::new(config) }
+    }
+
+    /// Returns the same settings with a store for the sessions of a single server. A store is by
+    /// name, and servers with the same name do not accept each other's sessions.
+    #[must_use]
+    pub fn for_one_server(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS_OF_ONE_SERVER);
         Self { config: Arc::new(config) }
     }
 
@@ -113,14 +127,23 @@ impl ClientTls {
     }
 }
 
+/// Checks that a server can prove this name: a DNS name or an IP address.
+///
+/// # Errors
+/// It is neither.
+pub fn check_server_name(name: &str) -> Result<(), TlsConfigError> {
+    parse_server_name(name).map(|_| ())
+}
+
 /// Parses the name of a server: a DNS name, or an IP address, which is not sent (RFC 6066 §3).
 ///
 /// # Errors
 /// It is neither.
 pub(crate) fn parse_server_name(name: &str) -> Result<ServerName<'static>, TlsConfigError> {
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    ServerName::try_from(bare.to_owned())
-        .map_err(|_| TlsConfigError::without_file(format_args!("'{name}' is neither a DNS name nor an IP address")))
+    ServerName::try_from(bare.to_owned()).map_err(|_| {
+        TlsConfigError::without_file(format_args!("'{name}' is neither a DNS name nor an IP address"))
+    })
 }
 
 fn verifier(verification: &Verification) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {

@@ -4,13 +4,20 @@
 
 mod certificates;
 mod client;
+mod distinguished_name;
+mod fault;
 mod server;
 pub(crate) mod session;
 
 pub(crate) use client::parse_server_name;
-pub use client::{ClientTls, ClientTlsOptions, Verification};
+pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
+pub use distinguished_name::certificate_subject;
+pub use fault::TlsFault;
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
-pub use session::{HandshakeKind, TlsInfo};
+pub use session::{HandshakeKind, TlsByteCounts, TlsInfo, TlsStream};
+
+/// Directories of the certificate authorities that hosts trust, besides `/etc`, which links to them.
+pub const HOST_ROOT_PATHS: &[&str] = &["/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
 /// Failure to load the certificates or keys of a TLS configuration.
 #[derive(Debug)]
@@ -54,12 +61,18 @@ pub enum TlsVersion {
 
 fn protocol_versions(min: TlsVersion, max: TlsVersion) -> Vec<&'static rustls::SupportedProtocolVersion> {
     let both = [(TlsVersion::Tls12, &rustls::version::TLS12), (TlsVersion::Tls13, &rustls::version::TLS13)];
-    both.into_iter().filter(|(version, _)| (min..=max).contains(version)).map(|(_, version)| version).collect()
+    both.into_iter()
+        .filter(|(version, _)| (min..=max).contains(version))
+        .map(|(_, version)| version)
+        .collect()
 }
 
 fn crypto_provider() -> std::sync::Arc<rustls::crypto::CryptoProvider> {
-    static PROVIDER: std::sync::OnceLock<std::sync::Arc<rustls::crypto::CryptoProvider>> = std::sync::OnceLock::new();
-    std::sync::Arc::clone(PROVIDER.get_or_init(|| std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
+    static PROVIDER: std::sync::OnceLock<std::sync::Arc<rustls::crypto::CryptoProvider>> =
+        std::sync::OnceLock::new();
+    std::sync::Arc::clone(
+        PROVIDER.get_or_init(|| std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider())),
+    )
 }
 
 #[cfg(test)]

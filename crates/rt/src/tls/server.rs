@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 
 use super::certificates::{read_certified_key, read_roots};
 use super::{TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
@@ -46,6 +46,14 @@ pub struct ServerTlsOptions {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
+    client_verification: ClientVerification,
+}
+
+/// Rules for clients' certificates. A resumed session is not verified again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ClientVerification {
+    roots: Vec<TrustAnchor<'static>>,
+    is_optional: bool,
 }
 
 impl ServerTls {
@@ -69,12 +77,38 @@ impl ServerTls {
                 Err(failure) => failures.push(failure),
             }
         }
-        let verifier = client_verifier(options).map_err(|failure| failures.push(failure)).ok();
+        let roots = options.client_ca.as_deref().map(read_roots).transpose();
+        let roots = roots.unwrap_or_else(|failure| {
+            failures.push(failure);
+            None
+        });
+        let client_verification = ClientVerification {
+            roots: roots.as_ref().map(|roots| roots.roots.clone()).unwrap_or_default(),
+            is_optional: options.client_certificate_optional,
+        };
+        let verifier = client_verifier(options, roots).map_err(|failure| failures.push(failure)).ok();
         if keys.is_empty() && failures.is_empty() {
             failures.push(TlsConfigError::without_file("TLS needs a certificate"));
         }
         let (Some(verifier), true) = (verifier, failures.is_empty()) else { return Err(failures) };
-        build(options, keys, verifier).map(|config| Self { config: Arc::new(config) }).map_err(|failure| vec![failure])
+        match build(options, keys, verifier) {
+            Ok(config) => Ok(Self { config: Arc::new(config), client_verification }),
+            Err(failure) => Err(vec![failure]),
+        }
+    }
+
+    /// Returns the same settings with the session tickets of `previous`, so that its clients resume
+    /// their sessions. A resumed session is not verified again: if other clients are accepted now,
+    /// the sessions are new ones.
+    #[must_use]
+    pub fn with_sessions_of(&self, previous: &Self) -> Self {
+        if self.client_verification != previous.client_verification {
+            return self.clone();
+        }
+        let mut config = ServerConfig::clone(&self.config);
+        config.ticketer = Arc::clone(&previous.config.ticketer);
+        config.session_storage = Arc::clone(&previous.config.session_storage);
+        Self { config: Arc::new(config), client_verification: self.client_verification.clone() }
     }
 
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
@@ -84,12 +118,15 @@ impl ServerTls {
 
 type Verifier = Arc<dyn rustls::server::danger::ClientCertVerifier>;
 
-fn client_verifier(options: &ServerTlsOptions) -> Result<Verifier, TlsConfigError> {
-    let Some(path) = &options.client_ca else { return Ok(WebPkiClientVerifier::no_client_auth()) };
-    let roots = Arc::new(read_roots(path)?);
-    let builder = WebPkiClientVerifier::builder_with_provider(roots, crypto_provider());
-    let builder =
-        if options.client_certificate_optional { builder.allow_unauthenticated() } else { builder };
+fn client_verifier(
+    options: &ServerTlsOptions,
+    roots: Option<RootCertStore>,
+) -> Result<Verifier, TlsConfigError> {
+    let (Some(path), Some(roots)) = (&options.client_ca, roots) else {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    };
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider());
+    let builder = if options.client_certificate_optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| TlsConfigError::in_file(path, error))
 }
 
@@ -113,7 +150,8 @@ fn build(
 fn self_signed_key() -> Result<CertifiedKey, TlsConfigError> {
     let names = ["localhost", "127.0.0.1", "::1"].map(String::from).to_vec();
     let made = rcgen::generate_simple_self_signed(names).map_err(TlsConfigError::without_file)?;
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(TlsConfigError::without_file)?;
+    let key =
+        PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(TlsConfigError::without_file)?;
     let chain: Vec<CertificateDer<'static>> = vec![made.cert.der().clone()];
     CertifiedKey::from_der(chain, key, &crypto_provider()).map_err(TlsConfigError::without_file)
 }
@@ -141,10 +179,7 @@ impl CertificatesByName {
     fn candidates(&self, name: Option<&str>) -> &[usize] {
         let name = name.unwrap_or_default().to_ascii_lowercase();
         let wildcard = || name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
-        self.indexes
-            .get(&name)
-            .or_else(|| self.indexes.get(&wildcard()?))
-            .map_or(&[], Vec::as_slice)
+        self.indexes.get(&name).or_else(|| self.indexes.get(&wildcard()?)).map_or(&[], Vec::as_slice)
     }
 }
 

@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, IoSlice};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -19,7 +20,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus, WriteTraffic};
-use rustls::{ClientConfig, CommonState, ServerConfig};
+use rustls::{CipherSuite, ClientConfig, CommonState, ServerConfig};
 
 use crate::stream::{Stream, yield_turn};
 
@@ -57,6 +58,21 @@ pub struct TlsStream {
     unfinished_write: Option<UnfinishedWrite>,
     end: Option<End>,
     sends_close_notify: bool,
+    /// True while bytes in clear come before the session: see [`TlsStream::begin`].
+    is_plain: bool,
+    /// True if the socket's sending side is to be shut down once `outgoing` is sent.
+    shuts_down_after_flush: bool,
+    /// Encrypted bytes received from the socket, and accepted by it.
+    byte_counts: TlsByteCounts,
+}
+
+/// Bytes of a session that went through its socket, encrypted and with the handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsByteCounts {
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes that the kernel accepted.
+    pub sent: u64,
 }
 
 enum Session {
@@ -150,7 +166,35 @@ impl TlsStream {
             unfinished_write: None,
             end: None,
             sends_close_notify: true,
+            is_plain: false,
+            shuts_down_after_flush: false,
+            byte_counts: TlsByteCounts::default(),
         }
+    }
+
+    /// Makes the stream a plain one until [`TlsStream::begin`].
+    pub(crate) fn start_plain(&mut self) {
+        self.is_plain = true;
+    }
+
+    /// Begins the session behind bytes in clear. `received` are its first bytes, which were read
+    /// together with those.
+    pub(crate) fn begin(&mut self, received: &[u8]) {
+        self.is_plain = false;
+        self.byte_counts.received += received.len() as u64;
+        let mut records = received.to_vec();
+        let (used, _) = self.process(&mut records, &mut []);
+        self.keep_incomplete(&records[used..]);
+    }
+
+    pub(crate) fn byte_counts(&self) -> TlsByteCounts {
+        self.byte_counts
+    }
+
+    /// Returns true if a write is encrypted and not all in the kernel: part of its bytes may have
+    /// been sent.
+    pub(crate) fn has_unfinished_write(&self) -> bool {
+        self.unfinished_write.is_some()
     }
 
     pub(crate) fn socket(&self) -> &Stream {
@@ -182,6 +226,9 @@ impl TlsStream {
 
     /// Reads content as [`Stream::poll_read`] does: 0 bytes are the end.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.is_plain {
+            return self.socket.poll_read(cx, buffer);
+        }
         ready!(self.poll_handshake(cx))?;
         for _ in 0..READS_WITHOUT_CONTENT_MAX {
             if let Some(bytes) = self.take_content(buffer) {
@@ -295,7 +342,11 @@ impl TlsStream {
         let is_next = self.is_flushed();
         while is_next && !records.is_empty() {
             match self.socket.poll_write(cx, records) {
-                Poll::Ready(sent) => records = &records[sent?..],
+                Poll::Ready(sent) => {
+                    let sent = sent?;
+                    self.byte_counts.sent += sent as u64;
+                    records = &records[sent..];
+                }
                 Poll::Pending => break,
             }
         }
@@ -334,7 +385,8 @@ impl TlsStream {
 
     /// Ends the own direction: sends close_notify, as far as the socket accepts it.
     pub(crate) fn close(&mut self) {
-        if !std::mem::take(&mut self.sends_close_notify) || self.session.common().is_handshaking() {
+        let is_open = !self.session.common().is_handshaking() && !matches!(self.end, Some(End::Failed(_)));
+        if !std::mem::take(&mut self.sends_close_notify) || !is_open {
             return;
         }
         let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -357,17 +409,28 @@ impl TlsStream {
             rustls::HandshakeKind::Resumed => HandshakeKind::Resumed,
             _ => HandshakeKind::Full,
         };
+        let (version, cipher_suite) = self.names()?;
+        Some(TlsInfo {
+            version,
+            cipher_suite: cipher_suite.to_owned(),
+            handshake,
+            alpn: common.alpn_protocol().map(<[u8]>::to_vec),
+        })
+    }
+
+    /// Returns the names of the version and the cipher suite, without an allocation.
+    pub(crate) fn names(&self) -> Option<(&'static str, &'static str)> {
+        let common = self.session.common();
         let version = match common.protocol_version()? {
             rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
             _ => "TLSv1.3",
         };
-        let suite = common.negotiated_cipher_suite()?.suite();
-        Some(TlsInfo {
-            version,
-            cipher_suite: iana_name(suite),
-            handshake,
-            alpn: common.alpn_protocol().map(<[u8]>::to_vec),
-        })
+        Some((version, iana_name(common.negotiated_cipher_suite()?.suite())))
+    }
+
+    /// Returns the peer's own certificate in DER, if it has sent and proven one.
+    pub(crate) fn peer_certificate(&self) -> Option<&[u8]> {
+        self.session.common().peer_certificates()?.first().map(AsRef::as_ref)
     }
 
     fn is_flushed(&self) -> bool {
@@ -377,13 +440,30 @@ impl TlsStream {
     /// Sends `outgoing`.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_flushed() {
-            self.outgoing_sent += ready!(self.socket.poll_write(cx, &self.outgoing[self.outgoing_sent..]))?;
+            let sent = ready!(self.socket.poll_write(cx, &self.outgoing[self.outgoing_sent..]))?;
+            self.byte_counts.sent += sent as u64;
+            self.outgoing_sent += sent;
         }
         if !self.outgoing.is_empty() {
             self.outgoing = Vec::new();
             self.outgoing_sent = 0;
         }
+        if std::mem::take(&mut self.shuts_down_after_flush) {
+            self.socket.shutdown(Shutdown::Write)?;
+        }
         Poll::Ready(Ok(()))
+    }
+
+    /// Ends the own direction with close_notify, and shuts down the socket's once the kernel has
+    /// accepted that: at once, or in a later poll.
+    pub(crate) fn shut_down(&mut self, how: Shutdown) -> io::Result<()> {
+        self.close();
+        // A write that was given up ends the stream in the middle.
+        if self.is_flushed() || how == Shutdown::Both || self.unfinished_write.is_some() {
+            return self.socket.shutdown(how);
+        }
+        self.shuts_down_after_flush = true;
+        Ok(())
     }
 
     /// Copies decrypted bytes to `buffer`; `None` if there are none.
@@ -414,6 +494,7 @@ impl TlsStream {
             scratch[..kept].copy_from_slice(&self.incomplete);
             let read_bytes = (buffer.len() + RECORD_OVERHEAD).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
             let received = ready!(self.socket.poll_read(cx, &mut scratch[kept..kept + read_bytes]))?;
+            self.byte_counts.received += received as u64;
             if received == 0 {
                 self.end.get_or_insert(End::Truncated);
                 return Poll::Ready(Ok(0));
@@ -440,7 +521,8 @@ impl TlsStream {
         let Self { session, content, outgoing, end, .. } = self;
         let mut output = Output { content, outgoing, buffer, filled: 0 };
         let mut used = 0;
-        loop {
+        // After a failure only the alert is encoded: more input would fail once more.
+        while !matches!(end, Some(End::Failed(_))) || session.common().wants_write() {
             let input = &mut records[used..];
             let (discard, step) = match session {
                 Session::Server(session) => advance(session.process_tls_records(input), &mut output),
@@ -451,8 +533,6 @@ impl TlsStream {
                 Step::Again => {}
                 Step::PeerClosed => *end = Some(End::CloseNotify),
                 Step::NeedsInput | Step::Open | Step::Closed => break,
-                // The first error is the reason; the next steps encode the alert.
-                Step::Failed(_) if matches!(end, Some(End::Failed(_))) => break,
                 Step::Failed(error) => *end = Some(End::Failed(error)),
             }
         }
@@ -544,7 +624,9 @@ fn encode(encode_into: &mut dyn FnMut(&mut [u8]) -> Result<usize, EncodeError>, 
         outgoing.resize(start + room, 0);
         match encode_into(&mut outgoing[start..]) {
             Ok(bytes) => return outgoing.truncate(start + bytes),
-            Err(EncodeError::InsufficientSize(size)) if size.required_size > room => room = size.required_size,
+            Err(EncodeError::InsufficientSize(size)) if size.required_size > room => {
+                room = size.required_size
+            }
             Err(_) => return outgoing.truncate(start),
         }
     }
@@ -552,12 +634,20 @@ fn encode(encode_into: &mut dyn FnMut(&mut [u8]) -> Result<usize, EncodeError>, 
 
 /// Producer of records, of either end.
 trait RecordWriter {
-    fn encrypt(&mut self, content: &[u8], output: &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError>;
+    fn encrypt(
+        &mut self,
+        content: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, rustls::unbuffered::EncryptError>;
     fn close(&mut self, output: &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError>;
 }
 
 impl<Data> RecordWriter for WriteTraffic<'_, Data> {
-    fn encrypt(&mut self, content: &[u8], output: &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError> {
+    fn encrypt(
+        &mut self,
+        content: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, rustls::unbuffered::EncryptError> {
         WriteTraffic::encrypt(self, content, output)
     }
 
@@ -581,9 +671,14 @@ fn hash_of(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the IANA name of a suite: rustls prefixes those of TLS 1.3.
-fn iana_name(suite: rustls::CipherSuite) -> String {
-    suite.as_str().map_or_else(|| format!("{suite:?}"), |name| name.replacen("TLS13_", "TLS_", 1))
+/// Returns the IANA name of a suite: rustls prefixes those of TLS 1.3 in another way.
+fn iana_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or("unknown"),
+    }
 }
 
 fn invalid_data(error: rustls::Error) -> io::Error {
