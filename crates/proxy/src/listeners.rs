@@ -14,7 +14,7 @@ use rt::namespace::Namespace;
 use rt::unix_socket::set_access;
 
 use crate::handover::{Handoff, InheritedSockets, OfferedSocket, SocketKind, SocketLabel};
-use crate::plan::{Mode, Plan};
+use crate::plan::{ListenerPlan, Mode, Plan};
 use crate::run::CLOSING_NS;
 
 /// All listening addresses; their numbers are never reused.
@@ -285,7 +285,7 @@ impl BoundSockets {
             Some(ListenAddress {
                 listener: listener.name.clone(),
                 address: bound.address().clone(),
-                is_http: listener.mode == Mode::Http,
+                scheme: scheme_of(listener),
                 accept_mode: bound.mode().describe(),
             })
         };
@@ -311,6 +311,15 @@ impl ClosingSocket {
     }
 }
 
+fn scheme_of(listener: &ListenerPlan) -> &'static str {
+    match (listener.mode, listener.tls.is_some()) {
+        (Mode::Http, false) => "http",
+        (Mode::Http, true) => "https",
+        (Mode::Tcp(_), false) => "tcp",
+        (Mode::Tcp(_), true) => "tls",
+    }
+}
+
 /// A listening address, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
@@ -318,8 +327,8 @@ pub struct ListenAddress {
     pub listener: Box<str>,
     /// Listening address, with the port that the kernel chose.
     pub address: Address,
-    /// True if the listener speaks HTTP.
-    pub is_http: bool,
+    /// Scheme of its URLs; `tcp` and `tls` in mode tcp.
+    pub scheme: &'static str,
     /// Description of how connections reach the cores.
     pub accept_mode: &'static str,
 }

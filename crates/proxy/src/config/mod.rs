@@ -3,8 +3,8 @@
 //! namespaces.
 //!
 //! `directives` is the table of all keys. `value` reads TOML by that table. `listeners`, `routes`
-//! and `pools` (with `balance`, `health` and `overload`) build the parts of the plan. `cross_checks` checks the complete plan.
-//! `schema` writes the table as a JSON schema and as Markdown. `messages` has the messages for wrong
+//! and `pools` (with `balance`, `health`, `overload` and `tls`) build the parts of the plan.
+//! `cross_checks` checks the complete plan. `schema` writes the table as a JSON schema and as Markdown. `messages` has the messages for wrong
 //! keys and values.
 
 mod balance;
@@ -20,9 +20,12 @@ mod pools;
 mod routes;
 mod schema;
 mod spans;
+mod tls;
 mod validate;
 mod value;
 
+#[cfg(test)]
+mod test_certificates;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
