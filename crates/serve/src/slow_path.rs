@@ -351,7 +351,9 @@ fn poll_body(
                     add(&core.counters.bytes_in, read as u64);
                     read
                 }
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(CloseReason::Broken.into())),
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(CloseReason::from_io_error(&error).into()));
+                }
                 Poll::Pending if progress => {
                     conn.arm_progress(cx, core.plan.body_timeout_ns);
                     return Poll::Pending;

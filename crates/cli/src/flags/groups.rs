@@ -26,6 +26,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["arrivals", "ramp", "think", "timeout", "timeout-from", "max-pending", "drain"],
             ),
             ("Requests", &["method", "header", "data"], &["data-file", "expect-status", "expect-bytes"]),
+            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume"]),
             ("Judgement", &["slo", "confirm"], &["max-error-rate", "subject", "no-watch", "no-baseline"]),
             ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
             ("Machine", &[], &["unix", "source", "pin", "spin", "seed"]),
@@ -45,6 +46,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
             ),
             ("Requests", &["method", "header"], &["data", "expect-status"]),
+            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume"]),
             ("Output", &["json", "keep"], &[]),
         ],
     ),
@@ -61,6 +63,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["control", "admin", "access-log"],
                 &["log-format", "upgrade-from", "drain-timeout", "until-stdin-closes"],
             ),
+            ("TLS", &[], &["tls-cert", "tls-key", "tls-self-signed"]),
             ("Resources", &["threads"], &["pin", "connections-max"]),
         ],
     ),
@@ -68,6 +71,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         "serve",
         &[
             ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
+            ("TLS", &["tls-self-signed"], &["tls-cert", "tls-key"]),
             (
                 "Limits",
                 &["connections-max", "idle-timeout"],
